@@ -12,12 +12,15 @@
 #include <random>
 
 #include "again.h"
+#include "emulated_cuda.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
-#include "facula/codegen/c99.h"
+#include "facula/base/settings.h"
 #include "facula/codegen/kernel.h"
+#include "facula/codegen/printed.h"
 #include "facula/loop/interpret.h"
 #include "facula/loop/monoid.h"
+#include "facula/schedule/grid.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -195,17 +198,17 @@ std::vector<void*> pointers(std::vector<Data>& data) {
   return all;
 }
 
-// What was run, to be run as C too once all of it is compiled together.
-class AsC : public testing::Environment {
+// What was run, to be run as C and as CUDA C too once all of it is compiled together.
+class Printed : public testing::Environment {
  public:
   struct Run {
     size_t nest;
     std::vector<int64_t> params;
     std::vector<Data> data, oracle;
-    double tolerance;
+    double tolerance, reordered;  // where operations are in the interpreter's order; where they are not
   };
-  static AsC& all() {
-    static auto* a = static_cast<AsC*>(testing::AddGlobalTestEnvironment(new AsC));
+  static Printed& all() {
+    static auto* a = static_cast<Printed*>(testing::AddGlobalTestEnvironment(new Printed));
     return *a;
   }
   void add(const Nest& n, const std::vector<int64_t>& params, const std::vector<Data>& data,
@@ -216,13 +219,20 @@ class AsC : public testing::Environment {
     // Of these the interpreter rounds a step once, targets each operation.
     bool wider = text.find("welford") != text.npos || text.find("logsumexp") != text.npos;
     if (++count_[it->second] <= kMost)
-      runs_.push_back({it->second, params, data, oracle, wider ? tolerance : 0});
+      runs_.push_back({it->second, params, data, oracle, wider ? tolerance : 0, tolerance});
   }
   void TearDown() override {
+    if (!settings().cpu_capability.empty()) return;  // run again, which changes nothing in what is printed
+    run_c();
+    run_cuda();
+  }
+
+ private:
+  void run_c() {
     std::vector<const Nest*> nests;
     for (auto& n : nests_) nests.push_back(&n);
-    auto kernels = codegen::c99_kernels(nests);
-    for (auto& r : runs_) {
+    auto kernels = codegen::printed_kernels(codegen::Printed::c99, nests);
+    for (auto r : runs_) {
       auto& n = nests_[r.nest];
       auto buffers = pointers(r.data);
       codegen::Status status;
@@ -231,8 +241,33 @@ class AsC : public testing::Environment {
       compare(n, "C", r.data, r.oracle, r.tolerance);
     }
   }
+  // Blocks of 32 threads, so that short loops have several rounds of them; indices of either width. The interpreter runs the first of the nests
+  // of a grid too: it finds out what lacks a barrier.
+  void run_cuda() {
+    std::vector<Nest> grids;
+    std::vector<const Nest*> all;
+    for (auto& n : nests_)
+      grids.push_back(schedule::on_grid(n, {.threads = 32, .index_bits = grids.size() % 2 ? 32 : 64}));
+    for (auto& n : grids) all.push_back(&n);
+    test::EmulatedCuda cuda(all);
+    ASSERT_EQ(cuda.error(), "");
+    EXPECT_EQ(test::nvcc_complaint(test::cuda_text(all)), "");
+    std::set<size_t> interpreted;
+    for (auto& r : runs_) {
+      auto& n = grids[r.nest];
+      bool folds = print(n).find("shared") != std::string::npos;
+      std::vector<Data> data = r.data;
+      auto buffers = pointers(data);
+      auto failure = cuda.run(r.nest, buffers.data(), r.params.data());
+      EXPECT_EQ(failure.failed, 0) << n.name;
+      compare(n, "CUDA C", data, r.oracle, folds ? r.reordered : r.tolerance);
+      if (!interpreted.insert(r.nest).second) continue;
+      buffers = pointers(r.data);
+      interpret(n, buffers, r.params);
+      compare(n, "the interpreter on a grid", r.data, r.oracle, folds ? r.reordered : r.tolerance);
+    }
+  }
 
- private:
   static constexpr int kMost = 4;  // runs of a nest
   std::map<std::string, size_t> numbers_;
   std::deque<Nest> nests_;
@@ -248,7 +283,7 @@ void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> d
   codegen::launch(*codegen::kernel(n), a.data(), params.data(), n.name.c_str());
   interpret(n, b, params);
   compare(n, "LLVM", mine, oracle, tolerance);
-  AsC::all().add(n, params, data, oracle, tolerance);
+  Printed::all().add(n, params, data, oracle, tolerance);
 }
 
 // z[i * s2] = f(x[i * s0], y[i * s1]) for i < p0; strides are parameters unless they are 0 or 1.

@@ -4,11 +4,16 @@
 
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
 #include <random>
 
+#include "emulated_cuda.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/loop/interpret.h"
+#include "facula/schedule/grid.h"
 #include "facula/schedule/schedule.h"
 
 using namespace facula;
@@ -51,7 +56,16 @@ Case make(std::string name, Dims extents, std::vector<Tensor> inputs, std::vecto
 }
 GroupOutput out(Expr value, Ints axes, DType d = DType::Float32) { return {d, value, axes}; }
 
-std::vector<Tensor> run(const Case& c, bool compiled) {
+// Who runs the nest of a launch.
+using Runner = std::function<void(const Nest&, void* const* buffers, const std::vector<int64_t>& params)>;
+void by_interpreter(const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+  loop::interpret(n, std::span(buffers, n.buffers.size()), params);
+}
+void by_llvm(const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+  codegen::launch(*codegen::kernel(n), buffers, params.data(), "test");
+}
+
+std::vector<Tensor> run(const Case& c, const Runner& runner) {
   auto& g = c.group;
   Layout l;
   std::vector<void*> pointers;
@@ -82,9 +96,7 @@ std::vector<Tensor> run(const Case& c, bool compiled) {
   for (auto& launch : s.launches) {
     std::vector<void*> buffers;
     for (int b : launch.buffers) buffers.push_back(pointers[size_t(b)]);
-    if (compiled)
-      codegen::launch(*codegen::kernel(*launch.nest), buffers.data(), launch.params.data(), "test");
-    else loop::interpret(*launch.nest, buffers, launch.params);
+    runner(launch.nest->nest(), buffers.data(), launch.params);
   }
   return results;
 }
@@ -128,6 +140,18 @@ std::vector<Case> cases() {
   s.value = ld(2, {i(0), i(1)});
   scatter.group.scatter = s;
   all.push_back(scatter);
+  Case counts = make("counts", {5000}, {filled({9}, DType::Int32, 10), filled({5000}, DType::Int64, 8)},
+                     {out(Expr(), {}, DType::Int32)});
+  loop::Scatter c;
+  c.base = 0;
+  c.domain = {5000};
+  c.target = {loop::check(ld(1, {i(0)}, DType::Int64), n(9))};
+  c.value = loop::constant(int64_t(1), DType::Int32);
+  counts.group.scatter = c;
+  all.push_back(counts);
+  Tensor line = filled({3000}, DType::Float32, 11);
+  all.push_back(make("one scan", {3000}, {line},
+                     {out(loop::scan(Monoid::sum, 0, {64, n(3000)}, {ld(0, {i(64)})}), {0})}));
   return all;
 }
 
@@ -139,7 +163,7 @@ double at(const Tensor& t, int64_t k) {
 
 TEST(Schedules, ComputeWhatTheInterpreterSays) {
   for (auto& c : cases()) {
-    auto got = run(c, true), expected = run(c, false);
+    auto got = run(c, by_llvm), expected = run(c, by_interpreter);
     for (size_t k = 0; k < got.size(); ++k)
       for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
         double x = at(got[k], e), y = at(expected[k], e);
@@ -153,10 +177,10 @@ TEST(Schedules, GiveTheSameBitsForAnyNumberOfThreads) {
   int before = num_threads();
   for (auto& c : cases()) {
     set_num_threads(1);
-    auto expected = run(c, true);
+    auto expected = run(c, by_llvm);
     for (int threads : {2, 3, 7}) {
       set_num_threads(threads);
-      auto got = run(c, true);
+      auto got = run(c, by_llvm);
       for (size_t k = 0; k < got.size(); ++k)
         EXPECT_EQ(std::memcmp(got[k].data_ptr(), expected[k].data_ptr(),
                               size_t(got[k].numel().concrete()) * size_t(got[k].itemsize())),
@@ -165,4 +189,45 @@ TEST(Schedules, GiveTheSameBitsForAnyNumberOfThreads) {
     }
   }
   set_num_threads(before);
+}
+
+// Blocks of 64 threads. Sums in a tree are as far from the interpreter's as sums in lanes are; the bits are the same for
+// any number of blocks.
+TEST(Schedules, ComputeTheSameOnAGrid) {
+  std::map<std::string, size_t> numbers;
+  std::deque<Nest> grids;
+  auto all = cases();
+  for (auto& c : all)
+    run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+      if (numbers.try_emplace(loop::identity(n), grids.size()).second)
+        grids.push_back(on_grid(n, {.threads = 64}));
+      by_interpreter(n, buffers, params);
+    });
+  std::vector<const Nest*> nests;
+  for (auto& g : grids) nests.push_back(&g);
+  test::EmulatedCuda cuda(nests);
+  ASSERT_EQ(cuda.error(), "");
+  for (auto& c : all) {
+    auto expected = run(c, by_interpreter);
+    auto on_blocks = [&](unsigned blocks) {
+      return run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+        EXPECT_EQ(cuda.run(numbers.at(loop::identity(n)), buffers, params.data(), blocks).failed, 0)
+            << c.name;
+      });
+    };
+    auto got = on_blocks(1), again = on_blocks(7),
+         interpreted = run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+           by_interpreter(grids[numbers.at(loop::identity(n))], buffers, params);
+         });
+    for (size_t k = 0; k < got.size(); ++k) {
+      auto bytes = size_t(got[k].numel().concrete()) * size_t(got[k].itemsize());
+      EXPECT_EQ(std::memcmp(got[k].data_ptr(), again[k].data_ptr(), bytes), 0) << c.name << " output " << k;
+      for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
+        double x = at(got[k], e), y = at(expected[k], e), z = at(interpreted[k], e);
+        double bound = is_floating(got[k].dtype()) ? 2e-4 * std::max(1.0, std::abs(y)) : 0;
+        ASSERT_LE(std::abs(x - y), bound) << c.name << " output " << k << " element " << e;
+        ASSERT_LE(std::abs(z - y), bound) << c.name << " output " << k << " element " << e;
+      }
+    }
+  }
 }

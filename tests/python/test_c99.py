@@ -1,11 +1,9 @@
 """Kernels printed as C99: the same operators by LLVM and by way of the machine's C compiler."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.targets import compared, run_by
 
 import facula as F
 
@@ -14,17 +12,7 @@ PARTS = 8
 
 
 def run(*command, **environment):
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=os.environ | {"FACULA_TARGET": "c99"} | environment,
-        capture_output=True,
-        text=True,
-    )
-
-
-def numbers(t):
-    t = t.to_dense() if t.is_sparse else t.contiguous()
-    return (F.view_as_real(t) if t.is_complex() else t).double()
+    return run_by("c99", *command, **environment)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -36,18 +24,8 @@ def test_operators_and_their_gradients_are_what_llvm_makes_of_them(part, tmp_pat
         made = run(HERE / "support/by_target.py", part, PARTS, file, FACULA_TARGET=target)
         assert made.returncode == 0, made.stderr
         by[target] = F.load(file)
-    found, wanted = by["c99"], by["llvm"]
-    assert found.keys() == wanted.keys() and len(found) > 80
-    for name, tensors in wanted.items():
-        assert len(found[name]) == len(tensors), name
-        pairs = [(numbers(a), numbers(b)) for a, b in zip(found[name], tensors)]
-        largest = max([1.0] + [b.abs().nan_to_num(0, 0, 0).max().item() for _, b in pairs if b.numel()])
-        for k, ((a, b), got, want) in enumerate(zip(pairs, found[name], tensors)):
-            assert got.dtype == want.dtype and got.shape == want.shape, f"{name}, tensor {k}"
-            exact = not (want.is_floating_point() or want.is_complex())
-            rounding = 4e-3 if want.dtype in (F.float16, F.bfloat16) else 1e-6
-            same = F.equal(a, b) if exact else F.allclose(a, b, rounding, rounding * largest, equal_nan=True)
-            assert same, f"{name}, tensor {k}: {got} for {want}"
+    assert len(by["c99"]) > 80
+    compared(by["c99"], by["llvm"])
 
 
 def test_random_numbers_are_the_same():
@@ -88,6 +66,6 @@ def test_people_can_read_it():
 def test_what_is_missing_is_named(tmp_path):
     program = "import facula as F; F.ones(3) + 1"
     wrong = run("-c", program, FACULA_TARGET="c98").stderr
-    assert 'FACULA_TARGET is "c98"\n  hint: it may be llvm or c99' in wrong
+    assert 'FACULA_TARGET is "c98"\n  hint: it may be llvm, c99 or cuda' in wrong
     without = run("-c", program, PATH=str(tmp_path)).stderr
     assert "FACULA_TARGET=c99 needs a C compiler named cc" in without

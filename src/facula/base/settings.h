@@ -15,7 +15,8 @@ namespace facula {
   _(log, "FACULA_LOG", std::string, "", "areas to log, with commas between; 'help' lists them")                      \
   _(cache_dir, "FACULA_CACHE_DIR", std::string, "", "folder of the kernel cache (default: the user's cache folder)") \
   _(cpu_capability, "FACULA_CPU_CAPABILITY", std::string, "", "highest instruction set to use: avx2 or avx512")     \
-  _(target, "FACULA_TARGET", std::string, "llvm", "what makes kernels: llvm, or c99 (printed as C, by cc: slow, to read and to check)") \
+  _(target, "FACULA_TARGET", std::string, "llvm", "what makes kernels: llvm, or c99 (printed as C, by cc: slow, to read and to check), or cuda (likewise, as CUDA C)") \
+  _(cuda_emulation, "FACULA_CUDA_EMULATION", std::string, "", "with FACULA_TARGET=cuda: a header that plays the GPU, for tests") \
   _(num_threads, "FACULA_NUM_THREADS", int64_t, 0, "threads of an operator (0: OMP_NUM_THREADS, else all cores)")    \
   _(verify, "FACULA_VERIFY", bool, FACULA_VERIFY_DEFAULT, "verify every intermediate representation between passes") \
   _(fuse, "FACULA_FUSE", bool, true, "run composites as fused programs (false: operator by operator)")              \

@@ -5,11 +5,8 @@
 // Elementary functions are libm's in double, rounded once to float32 (loop/number.cpp, of which each line here is the
 // counterpart); where the same libm is linked the results are the interpreter's to the bit. Sums of products are fma().
 #pragma once
-#include <span>
 #include <string>
-#include <vector>
 
-#include "facula/codegen/kernel.h"
 #include "facula/loop/nest.h"
 
 namespace facula::codegen {
@@ -19,10 +16,5 @@ std::string c99_function(const loop::Nest& n, const std::string& name);
 // What the functions of a file need, once before them. A function of loop/mapped.h that a nest calls is `double
 // facula_bessel_j0(double)` and its like, declared here, to be linked.
 const std::string& c99_prelude();
-
-// Kernels by way of C and the machine's `cc`, which takes a twentieth of a second or more: all nests in one file.
-// RuntimeError with what cc said.
-std::vector<KernelFn> c99_kernels(std::span<const loop::Nest* const> nests);
-bool uses_c99();  // are all kernels to be made so? FACULA_TARGET=c99
 
 }  // namespace facula::codegen

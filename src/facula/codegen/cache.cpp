@@ -19,12 +19,12 @@
 #include "facula/base/log.h"
 #include "facula/base/sha256.h"
 #include "facula/codegen/ahead.h"
-#include "facula/codegen/c99.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
 #include "facula/codegen/nest_index.h"
 #include "facula/codegen/object.h"
+#include "facula/codegen/printed.h"
 #include "facula/codegen/sequel.h"
 #include "facula/codegen/store.h"
 #include "facula/profile/profile.h"
@@ -49,6 +49,8 @@ Compile compiler() {
 
 std::atomic<int64_t> memory_hits{0}, shipped_hits{0}, disk_hits{0}, compiled{0}, compile_nanoseconds{0};
 
+bool prints() { return printed_target() != Printed::none; }
+
 // Counts, and logs, what `how` compiles.
 template <class F>
 auto compile_by(const loop::Nest& n, F&& how) {
@@ -62,7 +64,7 @@ auto compile_by(const loop::Nest& n, F&& how) {
   compile_nanoseconds += spent;
   if (log_on(Log::kernels))
     log_line(Log::kernels, n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" +
-                               loop::print(n) + (uses_c99() ? "\n" + c99_function(n, "kernel") : ""));
+                               loop::print(n) + (prints() ? "\n" + printed_kernel(printed_target(), n) : ""));
   return made;
 }
 std::string compile(const loop::Nest& n) {
@@ -74,9 +76,9 @@ std::string compile(const loop::Nest& n) {
   });
 }
 // Not kept on the disk.
-KernelFn compile_c99(const loop::Nest& n) {
+KernelFn compile_printed(const loop::Nest& n) {
   const loop::Nest* one[] = {&n};
-  return compile_by(n, [&] { return c99_kernels(one)[0]; });
+  return compile_by(n, [&] { return printed_kernels(printed_target(), one)[0]; });
 }
 
 // ---- the table in memory
@@ -131,7 +133,7 @@ bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::s
   std::optional<profile::Scope> scope;
   if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", shown);
   std::string object;
-  KernelFn fn = !uses_c99() ? load(digest, shown, object) : n ? compile_c99(*n) : nullptr;
+  KernelFn fn = !prints() ? load(digest, shown, object) : n ? compile_printed(*n) : nullptr;
   if (!fn) {
     if (!n) return false;
     log_cache("miss", digest, shown);
@@ -235,6 +237,7 @@ void complete(Entry& e, const Sha256& digest, loop::Expr tasks, loop::Expr cost)
 }  // namespace
 
 const Kernel* kernel(const loop::Nest& n) {
+  internal_check(!n.threads) << "nest " << n.name << " is one of a grid, which this machine has not";
   check_ahead();
   check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
   Sha256 digest = name_of(n);
@@ -253,7 +256,7 @@ const Kernel* kernel(const loop::Nest& n) {
 
 const Kernel* kernel(const loop::LazyNest& n) {
   auto* known = n.kernel();
-  if (!known || records_kernels() || uses_c99()) return kernel(n.nest());
+  if (!known || records_kernels() || prints()) return kernel(n.nest());
   check_ahead();
   check_interrupt();
   auto [e, made] = entry_made(known->name, known->shown, nullptr);
@@ -282,7 +285,7 @@ CacheStats cache_stats() {
 std::string cache_folder() { return user_folder(); }
 
 void record_kernels_to(const std::string& folder) {
-  runtime_check(!uses_c99(), "codegen") << "kernels by way of C are not kept; unset FACULA_TARGET";
+  runtime_check(!prints(), "codegen") << "printed kernels are not kept; unset FACULA_TARGET";
   runtime_check(folder.empty() || make_folders(folder), "codegen") << "cannot make the folder " << folder;
   finish_ahead();  // what was begun belongs where it would have gone
   if (std::string before = recording_to(); !before.empty()) write_nest_index(before);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "facula/base/random.h"
@@ -382,31 +383,41 @@ class NestRunner {
     m_.params.assign(params.begin(), params.end());
     collect(n.body);
     m_.load = [this](Expr e, std::span<const int64_t> at) {
-      return read(e->memory, address(e->slot, e->memory, at[0]), e->part);
+      char* from = address(e->slot, e->memory, at[0]);
+      if (is_volatile_.count(e->slot)) note(e->slot, from, e->memory, e->part, Use::read);
+      return read(e->memory, from, e->part);
     };
+    if (n_.threads) start_threads();
   }
   void run() {
     int task = m_.source(Machine::Source::index, n_.task_var);
     int64_t tasks = value(n_.tasks).i;
     for (int64_t t = 0; t < tasks; ++t) {
-      m_.set(task, Number::integer(t));
+      set_index(task, t);
       block(n_.body);
+      if (n_.threads) end_task();
     }
   }
 
  private:
   void collect(const Block& b) {
     for (auto& s : b) {
-      if (s.kind == Statement::Kind::store) m_.mark_volatile(s.buffer);
+      if (s.kind == Statement::Kind::store || s.kind == Statement::Kind::atomic) mark(s.buffer);
       collect(s.body);
     }
     for (size_t k = 0; k < n_.buffers.size(); ++k)
-      if (!n_.buffers[k].unique) m_.mark_volatile(int(k));
+      if (!n_.buffers[k].unique) mark(int(k));
+  }
+  void mark(int buffer) {
+    m_.mark_volatile(buffer);
+    is_volatile_.insert(buffer);
   }
   const Number& value(Expr e) { return m_.value(m_.add(e)); }
   int local(int v) { return m_.source(Machine::Source::local, v); }
 
+  bool fits(int64_t place) const { return n_.index_bits == 64 || std::abs(place) < int64_t(1) << 30; }
   char* address(int slot, DType d, int64_t at) {
+    internal_check(fits(at)) << n_.name << ": element " << at;
     if (slot >= 0) return static_cast<char*>(buffers_[size_t(slot)]) + at * itemsize(d);
     auto& a = arrays_.at(-1 - slot);
     internal_check(at >= 0 && (at + 1) * itemsize(d) <= int64_t(a.size()))
@@ -418,20 +429,102 @@ class NestRunner {
     for (auto& s : b) statement(s);
   }
 
+  void set_index(int source, int64_t i) {
+    internal_check(fits(i)) << n_.name << ": index " << i;
+    m_.set(source, Number::integer(i));
+  }
+
+  // ---- the threads of a block, one after the other between two barriers, and what each has touched since the last
+
+  enum class Use : uint8_t { read, write, atomic };
+  static constexpr int kNobody = -2, kAll = -1;
+  struct Touched {
+    int reader = kNobody, writer = kNobody, changer = kNobody;  // kAll: several; changer: by atomics
+  };
+
+  void start_threads() {
+    for (int v : divergent_locals(n_)) own_.push_back(local(v));
+    for (size_t k = 0; k < own_.size(); ++k) own_at_[own_[k]] = k;
+    values_.assign(size_t(n_.threads), std::vector<Number>(own_.size()));
+    for (int64_t p : m_.params) internal_check(fits(p)) << n_.name << ": parameter " << p;
+  }
+  // Whoever reads next does it for himself.
+  void touch_volatile() {
+    for (int b : is_volatile_) m_.touch(m_.source(Machine::Source::buffer, b));
+  }
+  template <class F>
+  void as_thread(int t, F&& f) {
+    for (size_t k = 0; k < own_.size(); ++k) m_.set(own_[k], values_[size_t(t)][k]);
+    touch_volatile();
+    thread_ = t;
+    f();
+    thread_ = kAll;
+    for (size_t k = 0; k < own_.size(); ++k) values_[size_t(t)][k] = m_.get(own_[k]);
+  }
+  void over_threads(const Statement& s, int64_t extent, int var) {
+    for (int t = 0; t < n_.threads && t < extent; ++t)
+      as_thread(t, [&] {
+        for (int64_t i = t; i < extent; i += n_.threads) {
+          set_index(var, i);
+          block(s.body);
+        }
+      });
+  }
+  void note(int slot, const char* at, DType d, int part, Use use) {
+    if (!n_.threads || (slot < 0 && !block_arrays_.count(-1 - slot))) return;
+    if (part == 2) at += itemsize(d) / 2;
+    auto& t = touched_[at];
+    auto others = [&](int who) { return who != kNobody && (who != thread_ || thread_ == kAll); };
+    bool clash = use == Use::read    ? others(t.writer) || others(t.changer)
+                 : use == Use::write ? others(t.writer) || others(t.changer) || others(t.reader)
+                                     : others(t.writer) || others(t.reader);
+    internal_check(!clash) << n_.name << ": two threads use an element of " << d
+                           << " with no barrier between";
+    int& who = use == Use::read ? t.reader : use == Use::write ? t.writer : t.changer;
+    who = who == kNobody || who == thread_ ? thread_ : kAll;
+  }
+  void end_task() {
+    for (int v : block_arrays_) {
+      auto& a = arrays_.at(v);
+      auto it = touched_.lower_bound(a.data());
+      internal_check(it == touched_.end() || it->first >= a.data() + a.size())
+          << n_.name << ": array v" << v << " is in use at the end of a task";
+    }
+    touched_.clear();
+  }
+  bool is_own(const Statement& s) {
+    using Kind = Statement::Kind;
+    bool changes = s.kind == Kind::let || s.kind == Kind::assign || s.kind == Kind::accumulator ||
+                   s.kind == Kind::accumulate;
+    return changes && thread_ == kAll && own_at_.count(local(s.var));
+  }
+
+  // ---- statements
+
   void statement(const Statement& s) {
+    if (n_.threads && is_own(s))
+      for (int t = 0; t < n_.threads; ++t) as_thread(t, [&] { run(s); });
+    else run(s);
+  }
+  void run(const Statement& s) {
     using Kind = Statement::Kind;
     switch (s.kind) {
       case Kind::loop: {
         int64_t extent = value(s.extent).i;
         int var = m_.source(Machine::Source::index, s.var);
+        if (s.loop == LoopKind::threads) return over_threads(s, extent, var);
         for (int64_t i = 0; i < extent; ++i) {
-          m_.set(var, Number::integer(i));
+          set_index(var, i);
           block(s.body);
         }
         break;
       }
       case Kind::condition:
         if (value(s.values[0]).i) block(s.body);
+        break;
+      case Kind::barrier:
+        touched_.clear();
+        touch_volatile();
         break;
       case Kind::let:
       case Kind::assign: {
@@ -456,19 +549,25 @@ class NestRunner {
       case Kind::array:
         arrays_[s.var].assign(size_t(value(s.extent).i * itemsize(s.dtype)), 0);
         dtypes_[s.var] = s.dtype;
+        if (s.space != Space::local) block_arrays_.insert(s.var);
         m_.touch(m_.source(Machine::Source::buffer, -1 - s.var));
         break;
-      case Kind::store: {
-        DType d = s.buffer >= 0 ? n_.buffers[size_t(s.buffer)].dtype : dtypes_.at(-1 - s.buffer);
-        int64_t at = value(s.offset).i;
-        write(d, address(s.buffer, d, at), value(s.values[0]), s.part);
-        m_.touch(m_.source(Machine::Source::buffer, s.buffer));
-        if (s.buffer >= 0 && !n_.buffers[size_t(s.buffer)].unique)
-          for (size_t k = 0; k < n_.buffers.size(); ++k)
-            if (!n_.buffers[k].unique) m_.touch(m_.source(Machine::Source::buffer, int(k)));
-        break;
-      }
+      case Kind::store:
+      case Kind::atomic: put(s); break;
     }
+  }
+  void put(const Statement& s) {
+    DType d = s.buffer >= 0 ? n_.buffers[size_t(s.buffer)].dtype : dtypes_.at(-1 - s.buffer);
+    char* to = address(s.buffer, d, value(s.offset).i);
+    Number v = value(s.values[0]);
+    bool atomic = s.kind == Statement::Kind::atomic;
+    if (atomic) v = m_.combined(s.monoid, compute_type(d), {read(d, to, 0)}, {v})[0];
+    note(s.buffer, to, d, s.part, atomic ? Use::atomic : Use::write);
+    write(d, to, v, s.part);
+    m_.touch(m_.source(Machine::Source::buffer, s.buffer));
+    if (s.buffer >= 0 && !n_.buffers[size_t(s.buffer)].unique)
+      for (size_t k = 0; k < n_.buffers.size(); ++k)
+        if (!n_.buffers[k].unique) m_.touch(m_.source(Machine::Source::buffer, int(k)));
   }
 
   const Nest& n_;
@@ -476,6 +575,12 @@ class NestRunner {
   Machine m_;
   std::map<int, std::vector<char>> arrays_;
   std::map<int, DType> dtypes_;
+  std::set<int> is_volatile_, block_arrays_;
+  int thread_ = kAll;                        // which one runs; kAll: what all do alike is done once
+  std::vector<int> own_;                     // sources of the locals that differ from thread to thread
+  std::map<int, size_t> own_at_;             // their places there
+  std::vector<std::vector<Number>> values_;  // their values, by thread
+  std::map<const char*, Touched> touched_;
 };
 
 }  // namespace

@@ -5,8 +5,15 @@
 // loop in lanes: accumulators declared outside the loop and updated in it get one lane each and are combined
 // in a fixed tree after it, so the result depends on the vector width but never on the number of threads or
 // on the run.
+//
+// A nest of a grid (`threads` > 0; schedule/grid.h makes them) is run by blocks of so many threads: a task is one
+// block's, and every thread of the block runs every statement. Only a `threads` loop shares its iterations among
+// them, iteration k going to thread k modulo `threads`. What a thread stores is seen by the others of its block
+// behind the next `barrier`, which all of them reach together; before it nobody else may read or write that element
+// (the interpreter finds who does). Locals are each thread's own.
 #pragma once
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +24,11 @@ namespace facula::loop {
 struct Statement;
 using Block = std::vector<Statement>;
 
-enum class LoopKind : uint8_t { serial, vector, unrolled };
+enum class LoopKind : uint8_t { serial, vector, unrolled, threads };
+
+// Where an array lies. Of each task or, inside of a `threads` loop, of each iteration; of a block, in its fast memory;
+// of a block, in memory of any size.
+enum class Space : uint8_t { local, shared, scratch };
 
 struct Statement {
   enum class Kind : uint8_t {
@@ -29,6 +40,8 @@ struct Statement {
     array,  // local array `var` of `extent` elements of `dtype` (a small per-task scratch, indexed by load/store slot -1-var)
     store,  // buffer[offset] := value, rounded to the buffer's dtype
     condition,  // if value: body
+    barrier,    // of the threads of a block
+    atomic,     // buffer[offset] := combine(buffer[offset], value), during which no other thread changes it
   } kind;
   int var = -1;
   LoopKind loop = LoopKind::serial;
@@ -38,10 +51,11 @@ struct Statement {
   bool rising = false;
   DType dtype{};
   DType position = DType::Int64;  // accumulator of argmax, argmin
-  std::vector<Expr> values;       // let, assign, store, condition: one; accumulate: as lift takes
-  int buffer = -1;                // store; -1-a: array a
+  Space space = Space::local;     // array
+  std::vector<Expr> values;       // let, assign, store, condition, atomic: one; accumulate: as lift takes
+  int buffer = -1;                // store, atomic; -1-a: array a
   int part = 0;                   // store: 1 real, 2 imaginary component of a complex buffer
-  Expr offset;                    // store
+  Expr offset;                    // store, atomic
   Block body;                     // loop, condition
 };
 
@@ -73,6 +87,9 @@ struct Nest {
   Expr tasks;        // over params
   Expr cost;         // scalar operations of one task, roughly, over params: sets the grain
   Block body;
+  int threads = 0;  // in a block; 0: no grid
+  int index_bits =
+      64;         // 32: indices, parameters and offsets, with all parts of them, lie between -2^30 and 2^30
   Memo identity;  // its text without names, once it will not change any more; "" if not known
 };
 
@@ -80,5 +97,19 @@ std::string print(const Nest& n);
 std::string identity(const Nest& n);     // the text without the names that people gave
 Nest parse_nest(std::string_view text);  // ValueError with the position of the mistake
 void verify(const Nest& n);
+
+// What the machine of a grid bears.
+struct GridLimits {
+  int threads = 256;                 // in a block
+  int64_t shared_bytes = 48 * 1024;  // of a block's fast memory
+  int index_bits = 64;               // as Nest::index_bits
+};
+void verify(const Nest& n, const GridLimits& limits);  // RuntimeError (internal) also if it asks for more
+// The locals that may differ from thread to thread outside of `threads` loops.
+std::set<int> divergent_locals(const Nest& n);
+
+// May several threads change an element of dtype `d` by this, in any order, and always get the same bits? Of integers;
+// of floating numbers even the sign of the zero that is the larger of two depends on the order.
+bool is_order_free(Monoid m, DType d);
 
 }  // namespace facula::loop

@@ -52,6 +52,14 @@ class Parser {
       b.name = quoted();
       n.buffers.push_back(b);
     }
+    if (peek_word("threads")) {
+      word("threads");
+      n.threads = small(1);
+    }
+    if (peek_word("index")) {
+      word("index");
+      n.index_bits = small();
+    }
     definitions();
     word("tasks");
     n.task_var = variable('i');
@@ -429,6 +437,49 @@ class Parser {
     }
   }
 
+  void loop_over(Statement& s) {
+    s.kind = Statement::Kind::loop;
+    s.var = variable('i');
+    take("<");
+    s.extent = expression();
+    if (peek_word("vector")) {
+      word("vector");
+      s.loop = LoopKind::vector;
+    } else if (peek_word("unrolled")) {
+      word("unrolled");
+      s.loop = LoopKind::unrolled;
+    } else if (peek_word("threads")) {
+      word("threads");
+      s.loop = LoopKind::threads;
+    }
+    take("{");
+    s.body = block();
+  }
+  void array(Statement& s) {
+    s.kind = Statement::Kind::array;
+    s.var = variable('v');
+    if (peek_word("shared")) {
+      word("shared");
+      s.space = Space::shared;
+    } else if (peek_word("scratch")) {
+      word("scratch");
+      s.space = Space::scratch;
+    }
+    s.dtype = dtype();
+    s.extent = expression();
+  }
+  // What a statement writes, and where.
+  void put(Statement& s) {
+    s.buffer = small(-kMost);
+    if (s.kind == Statement::Kind::store && accept(".re")) s.part = 1;
+    else if (s.kind == Statement::Kind::store && accept(".im")) s.part = 2;
+    take("[");
+    s.offset = expression();
+    take("]");
+    take("=");
+    s.values = {expression()};
+  }
+
   Statement statement() {
     Level level(*this);
     using Kind = Statement::Kind;
@@ -436,19 +487,7 @@ class Parser {
     size_t from = at_;
     auto w = name();
     if (w == "for") {
-      s.kind = Kind::loop;
-      s.var = variable('i');
-      take("<");
-      s.extent = expression();
-      if (peek_word("vector")) {
-        word("vector");
-        s.loop = LoopKind::vector;
-      } else if (peek_word("unrolled")) {
-        word("unrolled");
-        s.loop = LoopKind::unrolled;
-      }
-      take("{");
-      s.body = block();
+      loop_over(s);
     } else if (w == "if") {
       s.kind = Kind::condition;
       s.values = {expression()};
@@ -479,20 +518,16 @@ class Parser {
       take("(");
       s.values = operands();
     } else if (w == "array") {
-      s.kind = Kind::array;
-      s.var = variable('v');
-      s.dtype = dtype();
-      s.extent = expression();
+      array(s);
     } else if (w == "store") {
       s.kind = Kind::store;
-      s.buffer = small(-kMost);
-      if (accept(".re")) s.part = 1;
-      else if (accept(".im")) s.part = 2;
-      take("[");
-      s.offset = expression();
-      take("]");
-      take("=");
-      s.values = {expression()};
+      put(s);
+    } else if (w == "barrier") {
+      s.kind = Kind::barrier;
+    } else if (w == "atomic") {
+      s.kind = Kind::atomic;
+      s.monoid = monoid();
+      put(s);
     } else {
       at_ = from;
       fail("a statement");

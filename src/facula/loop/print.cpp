@@ -40,6 +40,8 @@ class NestPrinter {
     for (auto& b : n.buffers)
       out_ += std::string("  buffer ") + facula::name(b.dtype) + (b.written ? " write" : " read") +
               (b.unique ? " unique " : " shared ") + name(b.name) + "\n";
+    if (n.threads) out_ += "  threads " + std::to_string(n.threads) + "\n";
+    if (n.index_bits != 64) out_ += "  index " + std::to_string(n.index_bits) + "\n";
     line("  ", [&] { return "tasks " + var(n.task_var) + " < " + text(n.tasks); });
     line("  ", [&] { return "cost " + text(n.cost); });
     block(n.body, "  ");
@@ -67,6 +69,9 @@ class NestPrinter {
   void block(const Block& b, const std::string& indent) {
     for (auto& s : b) statement(s, indent);
   }
+  static const char* where(Space space) {
+    return space == Space::shared ? " shared " : space == Space::scratch ? " scratch " : " ";
+  }
   void statement(const Statement& s, const std::string& indent) {
     using Kind = Statement::Kind;
     std::string v = "v" + std::to_string(s.var);
@@ -74,6 +79,7 @@ class NestPrinter {
       case Kind::loop: {
         const char* how = s.loop == LoopKind::vector     ? " vector"
                           : s.loop == LoopKind::unrolled ? " unrolled"
+                          : s.loop == LoopKind::threads  ? " threads"
                                                          : "";
         line(indent, [&] { return "for " + var(s.var) + " < " + text(s.extent) + how + " {"; });
         break;
@@ -95,7 +101,8 @@ class NestPrinter {
         });
         break;
       case Kind::array:
-        line(indent, [&] { return "array " + v + " " + facula::name(s.dtype) + " " + text(s.extent); });
+        line(indent,
+             [&] { return "array " + v + where(s.space) + facula::name(s.dtype) + " " + text(s.extent); });
         break;
       case Kind::store:
         line(indent, [&] {
@@ -104,6 +111,15 @@ class NestPrinter {
                            : s.part == 2 ? ".im"
                                          : "") +
                           "[";
+          t += text(s.offset) + "] = ";
+          return t + text(s.values[0]);
+        });
+        break;
+      case Kind::barrier: line(indent, [] { return std::string("barrier"); }); break;
+      case Kind::atomic:
+        line(indent, [&] {
+          std::string t =
+              std::string("atomic ") + loop::name(s.monoid) + " " + std::to_string(s.buffer) + "[";
           t += text(s.offset) + "] = ";
           return t + text(s.values[0]);
         });

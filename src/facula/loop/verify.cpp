@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "facula/loop/nest.h"
 #include "facula/loop/simplify.h"
@@ -92,10 +93,44 @@ Vars free_vars(Expr root) {
   return of[root.get()];
 }
 
+// Where values come from that differ from thread to thread.
+class Divergence {
+ public:
+  explicit Divergence(const Nest& n) {
+    size_t before;
+    do {  // loops carry locals round
+      before = locals_.size();
+      block(n.body, false);
+    } while (locals_.size() != before);
+  }
+  bool differs(Expr x) const {
+    bool yes = false;
+    visit(x, [&](Expr e) { yes |= e->kind == Kind::local && locals_.count(e->slot); });
+    return yes;
+  }
+  const std::set<int>& locals() const { return locals_; }
+
+ private:
+  void block(const Block& b, bool in_threads) {
+    using SK = Statement::Kind;
+    for (auto& s : b) {
+      bool changes = s.kind == SK::let || s.kind == SK::assign || s.kind == SK::accumulate;
+      bool from = std::any_of(s.values.begin(), s.values.end(), [&](Expr v) { return differs(v); });
+      if (changes && (in_threads || from))
+        for (int k = 0; k < (s.kind == SK::accumulate ? components(s.monoid) : 1); ++k)
+          locals_.insert(s.var + k);
+      block(s.body, in_threads || (s.kind == SK::loop && s.loop == LoopKind::threads));
+    }
+  }
+  std::set<int> locals_;
+};
+
 class NestVerifier {
  public:
-  explicit NestVerifier(const Nest& n) : n_(n) {}
+  explicit NestVerifier(const Nest& n) : n_(n), divergence_(n) {}
   void run() {
+    internal_check(n_.threads >= 0 && (n_.index_bits == 32 || n_.index_bits == 64))
+        << where() << n_.threads << " threads, indices of " << n_.index_bits << " bits";
     for (auto& b : n_.buffers) internal_check(b.dtype < DType::count) << where() << "a buffer without dtype";
     internal_check(n_.tasks && n_.cost) << where() << "tasks or cost is missing";
     expression(n_.tasks, DType::Int64);
@@ -181,19 +216,62 @@ class NestVerifier {
     return s.values[0];
   }
 
+  void loop_over(const Statement& s) {
+    expression(s.extent, DType::Int64);
+    internal_check(indices_.insert(s.var).second) << where() << "i" << s.var << " runs twice";
+    bool threads = s.loop == LoopKind::threads;
+    if (threads) together("a loop over threads");
+    internal_check(!n_.threads || s.loop != LoopKind::vector) << where() << "lanes in a nest of a grid";
+    nested(s.extent, threads, s.body);
+    indices_.erase(s.var);
+  }
+  // The body of a loop or condition that every thread enters alike only if they agree about `by`.
+  void nested(Expr by, bool in_threads, const Block& body) {
+    bool threads = std::exchange(in_threads_, in_threads_ || in_threads);
+    bool diverged = std::exchange(diverged_, diverged_ || divergence_.differs(by));
+    block(body);
+    in_threads_ = threads;
+    diverged_ = diverged;
+  }
+  // All threads of a block have to come by.
+  void together(const char* what) {
+    internal_check(n_.threads) << where() << what << " in a nest of no grid";
+    internal_check(!in_threads_) << where() << what << " inside of a loop over threads";
+    internal_check(!diverged_) << where() << what << " where not every thread of the block comes by";
+  }
+  void array(const Statement& s) {
+    expression(s.extent, DType::Int64);
+    if (s.space != Space::local) together("an array of the block");
+    else internal_check(!n_.threads || in_threads_) << where() << "v" << s.var << " is an array of no thread";
+    internal_check(s.space != Space::shared || s.extent->kind == loop::Kind::constant)
+        << where() << "the size of the shared array v" << s.var << " is not known beforehand";
+    internal_check(s.var >= 0 && !locals_.count(s.var) && !arrays_.count(s.var))
+        << where() << "v" << s.var << " is declared twice";
+    arrays_[s.var] = s.dtype;
+  }
+  void put(const Statement& s) {
+    expression(s.offset, DType::Int64);
+    DType d = memory(s.buffer);
+    internal_check(!n_.threads || in_threads_) << where() << "every thread of the block writes one element";
+    internal_check(s.buffer < 0 || n_.buffers[size_t(s.buffer)].written)
+        << where() << "buffer " << s.buffer << " is not marked as written";
+    internal_check(s.part == 0 || is_complex(d)) << where() << "part " << s.part << " of " << d;
+    expression(only(s), s.part ? real_of(d) : compute_type(d));
+    if (s.kind != Statement::Kind::atomic) return;
+    internal_check(n_.threads) << where() << "an atomic change in a nest of no grid";
+    internal_check(is_order_free(s.monoid, d))
+        << where() << "an atomic " << name(s.monoid) << " of " << d << " depends on the order";
+  }
+
   void statement(const Statement& s) {
     using Kind = Statement::Kind;
     switch (s.kind) {
-      case Kind::loop:
-        expression(s.extent, DType::Int64);
-        internal_check(indices_.insert(s.var).second) << where() << "i" << s.var << " runs twice";
-        block(s.body);
-        indices_.erase(s.var);
-        break;
+      case Kind::loop: loop_over(s); break;
       case Kind::condition:
         expression(only(s), DType::Bool);
-        block(s.body);
+        nested(s.values[0], false, s.body);
         break;
+      case Kind::barrier: together("a barrier"); break;
       case Kind::let:
         expression(only(s));
         declare(s.var, {s.values[0].dtype(), false});
@@ -225,25 +303,15 @@ class NestVerifier {
         if (wanted == 2) expression(s.values[1], locals_.at(s.var + 1).dtype);
         break;
       }
-      case Kind::array:
-        expression(s.extent, DType::Int64);
-        internal_check(s.var >= 0 && !locals_.count(s.var) && !arrays_.count(s.var))
-            << where() << "v" << s.var << " is declared twice";
-        arrays_[s.var] = s.dtype;
-        break;
-      case Kind::store: {
-        expression(s.offset, DType::Int64);
-        DType d = memory(s.buffer);
-        internal_check(s.buffer < 0 || n_.buffers[size_t(s.buffer)].written)
-            << where() << "buffer " << s.buffer << " is not marked as written";
-        internal_check(s.part == 0 || is_complex(d)) << where() << "part " << s.part << " of " << d;
-        expression(only(s), s.part ? real_of(d) : compute_type(d));
-        break;
-      }
+      case Kind::array: array(s); break;
+      case Kind::store:
+      case Kind::atomic: put(s); break;
     }
   }
 
   const Nest& n_;
+  const Divergence divergence_;
+  bool in_threads_ = false, diverged_ = false;
   std::set<int> indices_;
   std::map<int, Local> locals_;
   std::map<int, DType> arrays_;
@@ -260,5 +328,41 @@ void verify(Expr x, std::span<const int> free) {
 }
 
 void verify(const Nest& n) { NestVerifier(n).run(); }
+
+namespace {
+int64_t shared_bytes(const Block& b) {
+  int64_t sum = 0;
+  for (auto& s : b) {
+    if (s.kind == Statement::Kind::array && s.space == Space::shared)
+      sum += std::clamp<int64_t>(s.extent->value.to_int(), 1, int64_t(1) << 40) * itemsize(s.dtype);
+    sum += shared_bytes(s.body);
+  }
+  return sum;
+}
+}  // namespace
+
+void verify(const Nest& n, const GridLimits& limits) {
+  verify(n);
+  internal_check(n.threads > 0 && n.threads <= limits.threads)
+      << "nest " << n.name << ": blocks of " << n.threads << " threads; " << limits.threads
+      << " are the most";
+  int64_t bytes = shared_bytes(n.body);
+  internal_check(bytes <= limits.shared_bytes) << "nest " << n.name << ": shared arrays of " << bytes
+                                               << " bytes; " << limits.shared_bytes << " are the most";
+}
+
+std::set<int> divergent_locals(const Nest& n) { return Divergence(n).locals(); }
+
+bool is_order_free(Monoid m, DType d) {
+  switch (m) {
+    case Monoid::sum:
+    case Monoid::prod:
+    case Monoid::max:
+    case Monoid::min: return category(d) <= Category::integral;
+    case Monoid::any:
+    case Monoid::all: return d == DType::Bool;
+    default: return false;
+  }
+}
 
 }  // namespace facula::loop

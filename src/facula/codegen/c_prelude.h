@@ -1,43 +1,29 @@
-// What the C99 form of nests (c99.h) calls, as text; each function is the counterpart of one of loop/number.cpp.
+// What nests printed as C call (c_printer.h), as text that is C99 and CUDA C; each function is the counterpart of one of
+// loop/number.cpp. FACULA_FUNCTION and FACULA_STATUS, a function's storage and the type of who hears of a failure, have
+// to be defined, and facula_fail(status, failed, index, size).
 #pragma once
 
 namespace facula::codegen {
 
-inline constexpr char kC99Prelude[] = R"c(#include <math.h>
-#include <stdint.h>
-
-#pragma STDC FP_CONTRACT OFF
-
-/* The first failure: 1 an index out of [-size, size), 2 a division by zero. */
-struct facula_status {
-  int64_t failed, index, size;
-};
-
-#define facula_inf_f32 ((float)INFINITY)
+inline constexpr char kCPrelude[] = R"c(#define facula_inf_f32 ((float)INFINITY)
 #define facula_inf_f64 ((double)INFINITY)
 #define facula_nan_f32 ((float)NAN)
 #define facula_nan_f64 ((double)NAN)
 #define facula_at_least_1(n) ((n) > 0 ? (n) : 1)
 
-static inline void facula_fail(struct facula_status* s, int64_t failed, int64_t index, int64_t size) {
-  if (s->failed) return;
-  s->failed = failed;
-  s->index = index;
-  s->size = size;
-}
-static inline int64_t facula_check(int64_t i, int64_t n, int wraps, struct facula_status* s) {
+FACULA_FUNCTION int64_t facula_check(int64_t i, int64_t n, int wraps, FACULA_STATUS s) {
   if (i >= (wraps ? -n : 0) && i < n) return i < 0 ? i + n : i;
   facula_fail(s, 1, i, n);
   return 0;
 }
-static inline int64_t facula_divisor(int64_t y, struct facula_status* s) {
+FACULA_FUNCTION int64_t facula_divisor(int64_t y, FACULA_STATUS s) {
   if (y) return y;
   facula_fail(s, 2, 0, 0);
   return 1;
 }
 
 /* Philox-4x32-10, word counter % 4 of block counter / 4. */
-static inline int64_t facula_random(int64_t seed, int64_t counter) {
+FACULA_FUNCTION int64_t facula_random(int64_t seed, int64_t counter) {
   uint64_t block = (uint64_t)counter / 4;
   uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, 0};
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)((uint64_t)seed >> 32);
@@ -58,18 +44,18 @@ union facula_bits32 {
   uint32_t u;
   float f;
 };
-static inline float facula_from_bfloat16(uint16_t h) {
+FACULA_FUNCTION float facula_from_bfloat16(uint16_t h) {
   union facula_bits32 x;
   x.u = (uint32_t)h << 16;
   return x.f;
 }
-static inline uint16_t facula_to_bfloat16(float f) {
+FACULA_FUNCTION uint16_t facula_to_bfloat16(float f) {
   union facula_bits32 x;
   x.f = f;
   if (f != f) return (uint16_t)(x.u >> 16 | 0x40);
   return (uint16_t)((x.u + 0x7fff + (x.u >> 16 & 1)) >> 16);
 }
-static inline float facula_from_half(uint16_t h) {
+FACULA_FUNCTION float facula_from_half(uint16_t h) {
   union facula_bits32 x;
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
   if (exponent == 0) { /* a multiple of 2^-24 */
@@ -81,7 +67,7 @@ static inline float facula_from_half(uint16_t h) {
   else x.u = sign | (exponent + 112) << 23 | fraction << 13;
   return x.f;
 }
-static inline uint16_t facula_to_half(float f) {
+FACULA_FUNCTION uint16_t facula_to_half(float f) {
   union facula_bits32 x;
   x.f = f;
   uint32_t sign = x.u >> 16 & 0x8000, size = x.u & 0x7fffffff;
@@ -96,45 +82,46 @@ static inline uint16_t facula_to_half(float f) {
 }
 
 /* ---- to integers, as x86 converts: what does not fit becomes the smallest number, which is then cut */
-static inline int64_t facula_to_int64(double v) {
+FACULA_FUNCTION int64_t facula_to_int64(double v) {
   return fabs(v) < 0x1p63 ? (int64_t)v : INT64_MIN;
 }
-static inline int64_t facula_to_int32(double v) {
+FACULA_FUNCTION int64_t facula_to_int32(double v) {
   return fabs(v) < 0x1p31 ? (int64_t)v : -INT64_C(2147483648);
 }
 
 /* ---- integers */
-static inline int64_t facula_truncdiv_i64(int64_t x, int64_t y) {
-  return y == 0 ? 0 : y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
-}
-static inline int64_t facula_fmod_i64(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y; }
-static inline int64_t facula_floordiv_i64(int64_t x, int64_t y) {
-  int64_t r = facula_fmod_i64(x, y);
-  return facula_truncdiv_i64(x, y) - (r != 0 && (r ^ y) < 0);
-}
-static inline int64_t facula_remainder_i64(int64_t x, int64_t y) {
-  int64_t r = facula_fmod_i64(x, y);
-  return r != 0 && (r ^ y) < 0 ? r + y : r;
-}
-static inline int64_t facula_pow_i64(int64_t x, int64_t n) {
+#define FACULA_INTEGER(T, U, s)                                                                        \
+  FACULA_FUNCTION T facula_truncdiv_##s(T x, T y) { return y == 0 ? 0 : y == -1 ? (T)(0 - (U)x) : x / y; } \
+  FACULA_FUNCTION T facula_fmod_##s(T x, T y) { return y == 0 || y == -1 ? 0 : x % y; }                 \
+  FACULA_FUNCTION T facula_floordiv_##s(T x, T y) {                                                     \
+    T r = facula_fmod_##s(x, y);                                                                        \
+    return facula_truncdiv_##s(x, y) - (r != 0 && (r ^ y) < 0);                                         \
+  }                                                                                                     \
+  FACULA_FUNCTION T facula_remainder_##s(T x, T y) {                                                    \
+    T r = facula_fmod_##s(x, y);                                                                        \
+    return r != 0 && (r ^ y) < 0 ? r + y : r;                                                           \
+  }
+FACULA_INTEGER(int64_t, uint64_t, i64)
+
+FACULA_FUNCTION int64_t facula_pow_i64(int64_t x, int64_t n) {
   uint64_t result = 1, base = (uint64_t)x;
   if (n < 0) return x == 1 ? 1 : x == -1 ? (n & 1 ? -1 : 1) : 0;
   for (uint64_t k = (uint64_t)n; k; k >>= 1, base *= base)
     if (k & 1) result *= base;
   return (int64_t)result;
 }
-static inline int64_t facula_shl(int64_t x, int64_t y, int bits) {
+FACULA_FUNCTION int64_t facula_shl(int64_t x, int64_t y, int bits) {
   return y < 0 || y >= bits ? 0 : (int64_t)((uint64_t)x << y);
 }
-static inline int64_t facula_shr(int64_t x, int64_t y, int bits) {
+FACULA_FUNCTION int64_t facula_shr(int64_t x, int64_t y, int bits) {
   return y < 0 || y >= bits ? (x < 0 ? -1 : 0) : x >> y;
 }
 /* Of numbers of that many bits, of which the smallest has no absolute value. */
-static inline int64_t facula_size(int64_t v, int bits) {
+FACULA_FUNCTION int64_t facula_size(int64_t v, int bits) {
   uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
   return bits < 64 ? (int64_t)(u << (64 - bits)) >> (64 - bits) : (int64_t)u;
 }
-static inline int64_t facula_gcd(int64_t x, int64_t y, int bits) {
+FACULA_FUNCTION int64_t facula_gcd(int64_t x, int64_t y, int bits) {
   x = facula_size(x, bits);
   y = facula_size(y, bits);
   while (x != 0) {
@@ -147,20 +134,20 @@ static inline int64_t facula_gcd(int64_t x, int64_t y, int bits) {
 
 /* ---- real numbers. max and min give a NaN, fmax and fmin the other operand. */
 #define FACULA_REAL(T, s)                                                                              \
-  static inline T facula_sign_##s(T x) { return x != x ? 0 : (T)((x > 0) - (x < 0)); }                  \
-  static inline T facula_relu_##s(T x) { return x < 0 ? 0 : x; }                                        \
-  static inline uint8_t facula_isinf_##s(T x) { return x == (T)INFINITY || x == -(T)INFINITY; }         \
-  static inline T facula_max_##s(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }          \
-  static inline T facula_min_##s(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }          \
-  static inline T facula_fmax_##s(T x, T y) { return y != y ? x : x > y ? x : y; }                      \
-  static inline T facula_fmin_##s(T x, T y) { return y != y ? x : x < y ? x : y; }                      \
-  static inline T facula_truncdiv_##s(T x, T y) { return (T)trunc((double)(x / y)); }                   \
-  static inline T facula_remainder_##s(T x, T y) {                                                      \
+  FACULA_FUNCTION T facula_sign_##s(T x) { return x != x ? 0 : (T)((x > 0) - (x < 0)); }                  \
+  FACULA_FUNCTION T facula_relu_##s(T x) { return x < 0 ? 0 : x; }                                        \
+  FACULA_FUNCTION uint8_t facula_isinf_##s(T x) { return x == (T)INFINITY || x == -(T)INFINITY; }         \
+  FACULA_FUNCTION T facula_max_##s(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }          \
+  FACULA_FUNCTION T facula_min_##s(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }          \
+  FACULA_FUNCTION T facula_fmax_##s(T x, T y) { return y != y ? x : x > y ? x : y; }                      \
+  FACULA_FUNCTION T facula_fmin_##s(T x, T y) { return y != y ? x : x < y ? x : y; }                      \
+  FACULA_FUNCTION T facula_truncdiv_##s(T x, T y) { return (T)trunc((double)(x / y)); }                   \
+  FACULA_FUNCTION T facula_remainder_##s(T x, T y) {                                                      \
     T m = (T)fmod((double)x, (double)y);                                                                \
     return m != 0 && (m < 0) != (y < 0) ? m + y : m;                                                    \
   }                                                                                                     \
   /* by the remainder: the quotient itself may round up to a whole number */                            \
-  static inline T facula_floordiv_##s(T x, T y) {                                                       \
+  FACULA_FUNCTION T facula_floordiv_##s(T x, T y) {                                                       \
     T m, q, whole;                                                                                      \
     if (y == 0) return x / y;                                                                           \
     m = (T)fmod((double)x, (double)y);                                                                  \
@@ -173,27 +160,8 @@ static inline int64_t facula_gcd(int64_t x, int64_t y, int bits) {
 FACULA_REAL(float, f32)
 FACULA_REAL(double, f64)
 
-static inline double facula_rsqrt(double x) { return 1 / sqrt(x); }
-static inline double facula_sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
-static inline double facula_ndtr(double x) { return (double)(0.5L * erfcl(-(long double)x / sqrtl(2.0L))); }
-/* By Halley's method from Winitzki's approximation; erfc keeps the digits of 1 - |x|. */
-static inline double facula_erfinv(double x) {
-  const long double pi = 3.141592653589793238462643383279502884L;
-  long double a = fabs(x), y, l, half;
-  if (a == 0) return x;
-  if (!(a < 1)) return a == 1 ? copysign(facula_inf_f64, x) : facula_nan_f64;
-  l = logl((1 - a) * (1 + a));
-  half = 2 / (pi * 0.147L) + l / 2;
-  y = sqrtl(sqrtl(half * half - l / 0.147L) - half);
-  for (int k = 0; k < 4; ++k) {
-    long double e = a < 0.5L ? erfl(y) - a : (1 - a) - erfcl(y);
-    e *= expl(y * y) / 2 * sqrtl(pi);
-    y -= e / (1 + y * e);
-  }
-  return (double)copysignl(y, (long double)x);
-}
-
-/* ---- special functions (loop/mapped.h), to be linked */
+FACULA_FUNCTION double facula_rsqrt(double x) { return 1 / sqrt(x); }
+FACULA_FUNCTION double facula_sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 )c";
 
 }  // namespace facula::codegen

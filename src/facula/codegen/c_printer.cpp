@@ -1,0 +1,535 @@
+#include "facula/codegen/c_printer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "facula/codegen/c_prelude.h"
+#include "facula/loop/monoid.h"
+
+namespace facula::codegen {
+namespace {
+
+using loop::Expr;
+using loop::Fn;
+using loop::Kind;
+using loop::Statement;
+
+// Locals of an atomic change, in no nest.
+constexpr int kFormer = -1, kNew = -2;
+
+bool is_float32(DType d) { return d == DType::Float32; }
+bool is_real(DType d) { return category(d) == Category::floating; }
+
+std::string number(double v, DType d) {
+  std::string suffix = is_float32(d) ? "f" : "";
+  if (v != v) return is_float32(d) ? "facula_nan_f32" : "facula_nan_f64";
+  if (std::isinf(v))
+    return (v < 0 ? "-facula_inf_f" : "facula_inf_f") + std::string(is_float32(d) ? "32" : "64");
+  char text[40];
+  auto end = std::to_chars(text, text + sizeof text, std::fabs(v), std::chars_format::hex).ptr;
+  return (std::signbit(v) ? "-0x" : "0x") + std::string(text, end) +
+         (std::string(text, end).find('p') == std::string::npos ? "p0" : "") + suffix;
+}
+std::string number(int64_t v) {
+  if (v == INT64_MIN) return "INT64_MIN";
+  return v == int32_t(v) ? std::to_string(v) : "INT64_C(" + std::to_string(v) + ")";
+}
+std::string constant(Expr e) {
+  DType d = e.dtype();
+  if (d == DType::Bool) return e->value.to_bool() ? "1" : "0";
+  return is_real(d) ? number(e->value.to_double(), d) : number(e->value.to_int());
+}
+
+// f(a, b): as C writes it, or null.
+const char* infix(Fn f) {
+  switch (f) {
+    case Fn::add: return "+";
+    case Fn::sub: return "-";
+    case Fn::mul: return "*";
+    case Fn::div: return "/";
+    case Fn::eq: return "==";
+    case Fn::ne: return "!=";
+    case Fn::lt: return "<";
+    case Fn::le: return "<=";
+    case Fn::gt: return ">";
+    case Fn::ge: return ">=";
+    case Fn::bit_and: return "&";
+    case Fn::bit_or: return "|";
+    case Fn::bit_xor: return "^";
+    default: return nullptr;
+  }
+}
+bool compares(Fn f) { return f >= Fn::eq && f <= Fn::ge; }
+bool is_mapped(Fn f) {
+  switch (f) {
+#define FACULA_FN(n, ...) case Fn::n:
+    FACULA_MAPPED_UNARY(FACULA_FN)
+    FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+    return true;
+    default: return false;
+  }
+}
+
+// The function of libm in double whose result is rounded to the dtype, or null.
+const char* libm(Fn f) {
+  static constexpr Fn same_name[] = {
+      Fn::exp,   Fn::exp2,  Fn::expm1, Fn::log,  Fn::log2,     Fn::log10, Fn::log1p, Fn::sin,
+      Fn::cos,   Fn::tan,   Fn::asin,  Fn::acos, Fn::atan,     Fn::sinh,  Fn::cosh,  Fn::tanh,
+      Fn::asinh, Fn::acosh, Fn::atanh, Fn::erf,  Fn::erfc,     Fn::pow,   Fn::atan2, Fn::sqrt,
+      Fn::floor, Fn::ceil,  Fn::trunc, Fn::fmod, Fn::copysign,
+  };
+  if (f == Fn::round) return "nearbyint";
+  if (f == Fn::abs) return "fabs";
+  return std::count(std::begin(same_name), std::end(same_name), f) ? loop::name(f) : nullptr;
+}
+
+const char* type_name(DType d) {
+  switch (d) {
+    case DType::Bool:
+    case DType::UInt8: return "uint8_t";
+    case DType::Int8: return "int8_t";
+    case DType::Int16: return "int16_t";
+    case DType::Int32: return "int32_t";
+    case DType::Int64: return "int64_t";
+    case DType::Float32: return "float";
+    case DType::Float64: return "double";
+    default: break;
+  }
+  internal_check(false) << "C: " << d << " stands in memory only";
+  return "";
+}
+
+// Does the text of f(x, y) hold an operand more than once?
+bool says_twice(Fn f, DType d) {
+  if (is_real(d)) return f == Fn::isnan;
+  return f == Fn::max || f == Fn::min || f == Fn::fmax || f == Fn::fmin || f == Fn::abs || f == Fn::sign ||
+         f == Fn::relu;
+}
+std::string listed(const std::vector<std::string>& x) {
+  std::string s;
+  for (auto& a : x) s += (s.empty() ? "" : ", ") + a;
+  return "(" + s + ")";
+}
+std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
+  std::string rounds = is_float32(d) ? "(float)" : "", of = is_float32(d) ? "_f32" : "_f64";
+  if (const char* sign = infix(f)) return x[0] + " " + sign + " " + x[1];
+  if (const char* name = libm(f)) return rounds + name + listed(x);
+  if (is_mapped(f)) return rounds + "facula_" + loop::name(f) + listed(x);
+  switch (f) {
+    case Fn::neg: return "-(" + x[0] + ")";
+    case Fn::real:
+    case Fn::conj: return x[0];
+    case Fn::imag: return "0";
+    case Fn::isnan: return x[0] + " != " + x[0];
+    case Fn::reciprocal: return "1 / " + x[0];
+    case Fn::rsqrt:
+    case Fn::erfinv:
+    case Fn::ndtr:
+    case Fn::sigmoid: return rounds + "facula_" + loop::name(f) + listed(x);
+    case Fn::fma: return (is_float32(d) ? "fmaf" : "fma") + listed(x);
+    case Fn::sign:
+    case Fn::relu:
+    case Fn::isinf:
+    case Fn::floordiv:
+    case Fn::truncdiv:
+    case Fn::remainder:
+    case Fn::max:
+    case Fn::min:
+    case Fn::fmax:
+    case Fn::fmin: return "facula_" + std::string(loop::name(f)) + of + listed(x);
+    default: break;
+  }
+  internal_check(false) << "C: " << loop::name(f) << " of " << d;
+  return "";
+}
+// In 64 bits, cut to the width, which is what wraps; `narrow`: the operands need no more than 32, nor does the result.
+std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool narrow) {
+  std::string of = narrow ? "_i32" : "_i64", type = "(" + std::string(type_name(d)) + ")",
+              bits = std::to_string(itemsize(d) * 8);
+  auto word = [&](size_t k) { return "(uint64_t)" + x[k]; };
+  switch (f) {
+    case Fn::add:
+    case Fn::sub:
+    case Fn::mul: return type + "(" + word(0) + " " + infix(f) + " " + word(1) + ")";
+    case Fn::bit_and:
+    case Fn::bit_or:
+    case Fn::bit_xor: return type + "(" + x[0] + " " + infix(f) + " " + x[1] + ")";
+    case Fn::fma: return type + "(" + word(0) + " * " + word(1) + " + " + word(2) + ")";
+    case Fn::neg: return type + "(0 - " + word(0) + ")";
+    case Fn::abs: return type + "(" + x[0] + " < 0 ? 0 - " + word(0) + " : " + word(0) + ")";
+    case Fn::sign: return type + "((" + x[0] + " > 0) - (" + x[0] + " < 0))";
+    case Fn::relu: return x[0] + " < 0 ? 0 : " + x[0];
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::trunc:
+    case Fn::round:
+    case Fn::real:
+    case Fn::conj: return x[0];
+    case Fn::imag:
+    case Fn::isnan:
+    case Fn::isinf: return "0";
+    case Fn::bit_not: return d == DType::Bool ? "!" + x[0] : type + "~" + x[0];
+    case Fn::max:
+    case Fn::fmax: return x[0] + " > " + x[1] + " ? " + x[0] + " : " + x[1];
+    case Fn::min:
+    case Fn::fmin: return x[0] + " < " + x[1] + " ? " + x[0] + " : " + x[1];
+    case Fn::div:
+    case Fn::truncdiv: return type + "facula_truncdiv" + of + listed(x);
+    case Fn::fmod: return type + "facula_fmod" + of + listed(x);
+    case Fn::floordiv:
+    case Fn::remainder: return type + "facula_" + loop::name(f) + of + listed(x);
+    case Fn::pow: return type + "facula_pow_i64" + listed(x);
+    case Fn::shl:
+    case Fn::shr: return type + "facula_" + loop::name(f) + "(" + x[0] + ", " + x[1] + ", " + bits + ")";
+    case Fn::gcd:
+      return type + "facula_gcd(" + x[0] + ", " + x[1] + ", " + (d == DType::UInt8 ? "64" : bits) + ")";
+    default: break;
+  }
+  internal_check(false) << "C: " << loop::name(f) << " of " << d;
+  return "";
+}
+
+}  // namespace
+
+const char* CPrinter::type_of(DType d) { return type_name(d); }
+const char* CPrinter::memory_type(DType d) {
+  if (d == DType::Float16 || d == DType::BFloat16) return "uint16_t";
+  return type_of(real_of(d));
+}
+
+std::string CPrinter::bare(const std::string& text) {
+  if (text.size() < 2 || text[0] != '(') return text;
+  int depth = 0;
+  for (size_t k = 0; k + 1 < text.size(); ++k) {
+    depth += (text[k] == '(') - (text[k] == ')');
+    if (!depth) return text;
+  }
+  return text.substr(1, text.size() - 2);
+}
+
+std::string CPrinter::function(const std::string& name) {
+  std::string title;
+  for (char c : n_.name) title += c == '*' || c == '/' || c == '\\' || c == '\n' ? '_' : c;
+  out_ = "/* " + title + " */\n";
+  depth_ = 0;
+  open_function(name);
+  block(n_.body);
+  close();
+  close();
+  return std::move(out_);
+}
+
+std::string CPrinter::local(int v) {
+  if (v == kFormer) return "former";
+  return v == kNew ? "now" : "v" + std::to_string(v);
+}
+
+void CPrinter::pointers(const std::string& from, const std::string& qualifier) {
+  for (size_t k = 0; k < n_.buffers.size(); ++k) {
+    auto& b = n_.buffers[k];
+    std::string type = (b.written ? "" : "const ") + std::string(memory_type(b.dtype)) + "*";
+    std::string as = b.unique && !b.written ? type + qualifier : type;
+    line(as + " const b" + std::to_string(k) + " = (" + type + ")" + from + "[" + std::to_string(k) + "];");
+  }
+}
+
+// ---- statements
+
+void CPrinter::block(const loop::Block& b) {
+  auto declared = declared_;
+  auto arrays = arrays_;
+  for (auto& s : b) statement(s);
+  declared_ = std::move(declared);
+  arrays_ = std::move(arrays);
+}
+
+void CPrinter::set(int v, const char* type, const std::string& value) {
+  bool is_new = declared_.insert(v).second;
+  line((is_new ? type + std::string(" ") : "") + local(v) + " = " + bare(value) + ";");
+}
+void CPrinter::set(int v, const std::vector<Expr>& values) {
+  std::vector<std::string> texts = values_of(values);
+  std::vector<std::string> kept;  // the components before any of them changes
+  for (size_t k = 0; k < values.size(); ++k) {
+    if (values.size() == 1) kept = texts;
+    else {
+      kept.push_back(fresh());
+      line("const " + std::string(type_of(values[k].dtype())) + " " + kept.back() + " = " + texts[k] + ";");
+    }
+  }
+  for (size_t k = 0; k < values.size(); ++k) set(v + int(k), type_of(values[k].dtype()), kept[k]);
+}
+
+void CPrinter::statement(const Statement& s) {
+  using SK = Statement::Kind;
+  switch (s.kind) {
+    case SK::loop: {
+      if (s.loop == loop::LoopKind::threads) return threads_loop(s);
+      std::string i = index(s.var), end = extent(s);
+      open("for (" + std::string(index_type()) + " " + i + " = 0; " + i + " < " + end + "; ++" + i + ") {");
+      block(s.body);
+      close();
+      break;
+    }
+    case SK::condition: {
+      open("if (" + bare(values_of({s.values[0]})[0]) + ") {");
+      block(s.body);
+      close();
+      break;
+    }
+    case SK::let:
+      if (is_place(s.values[0])) places_.insert(s.var);
+      else places_.erase(s.var);
+      is_place_.clear();
+      set(s.var, type(s.values[0]), values_of(s.values)[0]);
+      break;
+    case SK::assign: set(s.var, s.values); break;
+    case SK::accumulator: set(s.var, loop::identity(s.monoid, s.dtype, s.position)); break;
+    case SK::accumulate: accumulate(s); break;
+    case SK::array:
+      arrays_[s.var] = s.dtype;
+      array(s);
+      break;
+    case SK::store: store(s); break;
+    case SK::barrier: barrier(); break;
+    case SK::atomic: atomic(s); break;
+  }
+}
+
+std::string CPrinter::extent(const Statement& s) {
+  std::string text = values_of({s.extent})[0];
+  if (is_place(s.extent)) return text;
+  std::string name = fresh();
+  line("const int64_t " + name + " = " + bare(text) + ";");
+  return name;
+}
+
+void CPrinter::accumulate(const Statement& s) {
+  auto start =
+      loop::identity(s.monoid, s.values[0].dtype(), s.values.size() > 1 ? s.values[1].dtype() : DType::Int64);
+  std::vector<Expr> total, element = loop::lift(s.monoid, s.values);
+  for (size_t k = 0; k < start.size(); ++k) total.push_back(loop::local(s.var + int(k), start[k].dtype()));
+  set(s.var,
+      s.rising ? loop::combine_rising(s.monoid, total, element) : loop::combine(s.monoid, total, element));
+}
+
+void CPrinter::store(const Statement& s) {
+  DType d = memory(s.buffer);
+  auto texts = values_of({s.values[0], s.offset});
+  std::string v = texts[0], to = place(s.buffer, d, texts[1], s.part);
+  if (d == DType::Float16) v = "facula_to_half(" + v + ")";
+  if (d == DType::BFloat16) v = "facula_to_bfloat16(" + v + ")";
+  line(to + " = " + bare(v) + ";");
+}
+
+void CPrinter::threads_loop(const Statement&) { internal_check(false) << "C: threads in nest " << n_.name; }
+void CPrinter::barrier() { internal_check(false) << "C: a barrier in nest " << n_.name; }
+void CPrinter::atomic(const Statement& s) {
+  DType d = memory(s.buffer);
+  auto texts = values_of({s.values[0], s.offset});
+  std::string type = type_of(d), to = place(s.buffer, d, texts[1], 0);
+  std::vector<Expr> former{loop::local(kFormer, d)}, now{loop::local(kNew, d)};
+  open("{");
+  line("const " + type + " now = " + bare(texts[0]) + ";");
+  std::string changed = values_of(loop::combine(s.monoid, former, now))[0];
+  line("facula_atomic(&" + to + ", [&](" + type + " former) { return " + bare(changed) + "; });");
+  close();
+}
+
+// ---- expressions
+
+// Element `at` of a buffer, or of an array.
+std::string CPrinter::place(int buffer, DType d, const std::string& at, int part) {
+  std::string of = buffer >= 0 ? "b" + std::to_string(buffer) : "a" + std::to_string(-1 - buffer);
+  if (!is_complex(d)) return of + "[" + bare(at) + "]";
+  internal_check(part) << "C99: a complex number of nest " << n_.name << " is not in parts";
+  return of + "[2 * " + at + (part == 2 ? " + 1]" : "]");
+}
+
+// The values of a statement, of which the next one knows nothing: stores and assignments change what was read.
+std::vector<std::string> CPrinter::values_of(const std::vector<Expr>& values) {
+  known_.clear();
+  uses_.clear();
+  std::unordered_set<const loop::Node*> seen;
+  for (auto& v : values) {
+    ++uses_[v.get()];
+    loop::visit(v, [&](Expr e) {
+      if (!seen.insert(e.get()).second) return;
+      for (auto& a : e->args) ++uses_[a.get()];
+    });
+  }
+  std::vector<std::string> texts;
+  for (auto& v : values) texts.push_back(value(v));
+  return texts;
+}
+
+// An operand of C: a name, a number, or in brackets what is wanted once and short. What it needs besides is computed
+// in lines before the current one, checks in their order.
+std::string CPrinter::value(Expr e) {
+  switch (e->kind) {
+    case Kind::constant: return constant(e);
+    case Kind::index: return index(e->slot);
+    case Kind::param: return param(e->slot);
+    case Kind::local: return local(e->slot);
+    default: break;
+  }
+  if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
+  std::string name;
+  if (e->kind == Kind::select && !(is_total(e->args[1]) && is_total(e->args[2]))) {
+    name = branch(e);
+  } else {
+    std::string text = computed(e);
+    constexpr size_t kShort = 48;
+    bool checks = e->kind == Kind::check || e->kind == Kind::divisor;
+    if (uses_[e.get()] == 1 && text.size() <= kShort && !checks) return "(" + text + ")";
+    name = fresh();
+    line("const " + std::string(type(e)) + " " + name + " = " + text + ";");
+  }
+  known_[e.get()] = name;
+  return name;
+}
+
+// May it be computed where it is not wanted? Not if it reads memory or checks something, unless that is done already.
+bool CPrinter::is_total(Expr e) {
+  bool yes = true;
+  std::unordered_set<const loop::Node*> seen;
+  auto look = [&](Expr x, auto& self) -> void {
+    if (!yes || known_.count(x.get()) || !seen.insert(x.get()).second) return;
+    yes = x->kind != Kind::load && x->kind != Kind::check && x->kind != Kind::divisor;
+    for (auto& a : x->args) self(a, self);
+  };
+  look(e, look);
+  return yes;
+}
+// What is computed whenever `e` is.
+const CPrinter::Nodes& CPrinter::always(Expr e) {
+  auto [it, is_new] = always_.try_emplace(e.get());
+  if (!is_new) return it->second;
+  Nodes found{e.get()};
+  auto add = [&](Expr x) {
+    auto& of = always(x);
+    found.insert(of.begin(), of.end());
+  };
+  if (e->kind == Kind::select) {
+    add(e->args[0]);
+    Nodes a = always(e->args[1]), b = always(e->args[2]);
+    for (auto* n : a)
+      if (b.count(n)) found.insert(n);
+  } else {
+    for (auto& a : e->args) add(a);
+  }
+  return always_[e.get()] = std::move(found);
+}
+std::string CPrinter::branch(Expr e) {
+  std::string c = value(e->args[0]);
+  // What both sides need is computed once, before them.
+  auto& b = always(e->args[2]);
+  loop::visit(e->args[1], [&](Expr x) {
+    if (always(e->args[1]).count(x.get()) && b.count(x.get())) value(x);
+  });
+  std::string name = fresh();
+  line(std::string(type_of(e.dtype())) + " " + name + ";");
+  for (int side : {1, 2}) {
+    auto known = known_;
+    open(side == 1 ? "if (" + bare(c) + ") {" : "else {");
+    std::string v = value(e->args[size_t(side)]);
+    line(name + " = " + bare(v) + ";");
+    close();
+    known_ = std::move(known);
+  }
+  return name;
+}
+
+std::string CPrinter::named(Expr e) {
+  ++uses_[e.get()];
+  return value(e);
+}
+// Arithmetic on indices, sizes and strides alone, which overflows nowhere, so that it needs no care.
+bool CPrinter::is_place(Expr e) {
+  if (e.dtype() != DType::Int64) return false;
+  switch (e->kind) {
+    case Kind::index:
+    case Kind::param:
+    case Kind::constant: return true;
+    case Kind::local: return places_.count(e->slot);
+    case Kind::call: break;
+    default: return false;
+  }
+  auto [it, is_new] = is_place_.try_emplace(e.get(), false);
+  if (is_new) {
+    bool yes = true;
+    for (auto& a : e->args) yes = yes && is_place(a);
+    is_place_[e.get()] = yes;
+  }
+  return is_place_[e.get()];
+}
+
+std::string CPrinter::computed(Expr e) {
+  auto arg = [&](size_t k) { return value(e->args[k]); };
+  switch (e->kind) {
+    case Kind::load: {
+      std::string at = place(e->slot, e->memory, arg(0), e->part);
+      if (e->memory == DType::Float16) return "facula_from_half(" + at + ")";
+      if (e->memory == DType::BFloat16) return "facula_from_bfloat16(" + at + ")";
+      return e->memory == DType::Bool ? at + " != 0" : at;
+    }
+    case Kind::cast: return cast(e);
+    case Kind::call: return call(e);
+    case Kind::select: return arg(0) + " ? " + arg(1) + " : " + arg(2);
+    case Kind::random: return "facula_random(" + arg(0) + ", " + arg(1) + ")";
+    case Kind::check:
+      return "facula_check(" + arg(0) + ", " + arg(1) + ", " + (e->slot ? "0" : "1") + ", " + reports_to() +
+             ")";
+    case Kind::divisor:
+      return "(" + std::string(type_of(e.dtype())) + ")facula_divisor(" + arg(0) + ", " + reports_to() + ")";
+    default: break;
+  }
+  internal_check(false) << "C: " << loop::print(e) << " cannot stand in a nest";
+  return "";
+}
+
+std::string CPrinter::cast(Expr e) {
+  std::string x = value(e->args[0]);
+  DType from = e->args[0].dtype(), to = e.dtype();
+  if (e->memory == DType::Float16) return "facula_from_half(facula_to_half(" + x + "))";
+  if (e->memory == DType::BFloat16) return "facula_from_bfloat16(facula_to_bfloat16(" + x + "))";
+  if (to == DType::Bool) return x + " != 0";
+  std::string type = "(" + std::string(type_of(to)) + ")";
+  if (is_real(from) && !is_real(to))
+    return type + (to == DType::Int64 || to == DType::UInt8 ? "facula_to_int64(" : "facula_to_int32(") + x +
+           ")";
+  return type + x;
+}
+
+std::string CPrinter::call(Expr e) {
+  Fn f = e->fn;
+  DType d = e->args[0].dtype();
+  std::vector<std::string> x;
+  for (auto& a : e->args) x.push_back(says_twice(f, d) ? named(a) : value(a));
+  if (is_place(e) && (f == Fn::add || f == Fn::sub || f == Fn::mul))
+    return x[0] + " " + infix(f) + " " + x[1];
+  if (d == DType::Bool && (f == Fn::add || f == Fn::mul)) f = f == Fn::add ? Fn::bit_or : Fn::bit_and;
+  if (compares(f)) return x[0] + " " + infix(f) + " " + x[1];
+  if (is_real(d)) return of_reals(f, d, x);
+  bool narrow = n_.index_bits == 32 && is_place(e);
+  return of_integers(f, narrow ? DType::Int32 : d, x, narrow);
+}
+
+std::string c_prelude() { return kCPrelude; }
+
+std::string c_special_functions(const std::string& specifier) {
+  std::string s;
+#define FACULA_FN(n, ...) s += specifier + "double facula_" #n "(double);\n";
+  FACULA_MAPPED_UNARY(FACULA_FN)
+#undef FACULA_FN
+#define FACULA_FN(n, ...) s += specifier + "double facula_" #n "(double, double);\n";
+  FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+  return s;
+}
+
+}  // namespace facula::codegen
