@@ -425,29 +425,31 @@ bool parse_ints(PyObject* o, Frame& f, Value& v) {
 
 namespace {
 
-// The arguments of one call, put one by one at the parameters of an overload.
+// The arguments of one call, put one by one at the parameters of an overload. Inline, as every call comes by.
 struct Arguments {
   const Overload& o;
   bool numbers;
   Frame& f;
+  const Param* params = o.params.data();
+  Value* values = f.values();
   uint64_t given = 0;  // a bit for each parameter
 
-  bool put(int i, PyObject* a) {
+  [[gnu::always_inline]] bool put(int i, PyObject* a) {
     f.failure = Frame::Failure::wrong_type;
     f.at = i;
     f.culprit = a;
     given |= uint64_t(1) << i;
-    return convert(o.params[size_t(i)], a, numbers, f.values()[i], f);
+    return convert(params[i], a, numbers, values[i], f);
   }
 
   // Sizes one by one, as in view(2, 3), stand for a list of them.
-  bool begins_sizes(bool self, PyObject* const* args, Py_ssize_t n) const {
+  [[gnu::always_inline]] bool begins_sizes(bool self, PyObject* const* args, Py_ssize_t n) const {
     Py_ssize_t first = self ? 0 : o.varargs;
     int64_t ignored;
     return o.varargs >= 0 && n > 0 && n > first && !PyTuple_Check(args[first]) &&
            !PyList_Check(args[first]) && to_int(args[first], ignored, PyExc_TypeError);
   }
-  bool put_sizes(bool self, PyObject* const* args, Py_ssize_t n) {
+  [[gnu::always_inline]] bool put_sizes(bool self, PyObject* const* args, Py_ssize_t n) {
     Py_ssize_t first = self ? 0 : o.varargs;
     if (first && !put(0, args[0])) return false;
     auto* list = f.room<SymInt>(size_t(n - first));
@@ -462,12 +464,12 @@ struct Arguments {
       }
       list[k - first] = i;
     }
-    f.values()[o.varargs] = Value(SymSpan(list, size_t(n - first)));
+    values[o.varargs] = Value(SymSpan(list, size_t(n - first)));
     given |= uint64_t(1) << o.varargs;
     return true;
   }
 
-  bool put_positional(bool self, PyObject* const* args, Py_ssize_t n) {
+  [[gnu::always_inline]] bool put_positional(bool self, PyObject* const* args, Py_ssize_t n) {
     int i = 0;
     for (Py_ssize_t k = 0; k < n; ++k, ++i) {
       if (self && i == o.self_at) ++i;
@@ -480,7 +482,7 @@ struct Arguments {
     return true;
   }
 
-  bool put_keywords(PyObject* kwnames, PyObject* const* args, bool out_ok) {
+  [[gnu::always_inline]] bool put_keywords(PyObject* kwnames, PyObject* const* args, bool out_ok) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
       PyObject* key = PyTuple_GET_ITEM(kwnames, k);
       int i = find_keyword(o, key);
@@ -500,16 +502,16 @@ struct Arguments {
     return true;
   }
 
-  bool put_defaults() {
-    Value* values = f.values();
-    for (size_t i = 0; i < o.params.size(); ++i) {
+  [[gnu::always_inline]] bool put_defaults() {
+    int count = int(o.params.size());
+    for (int i = 0; i < count; ++i) {
       if (given >> i & 1) continue;
-      if (!o.params[i].has_default) {
+      if (!params[i].has_default) {
         f.failure = Frame::Failure::missing;
-        f.at = int(i);
+        f.at = i;
         return false;
       }
-      std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
+      std::memcpy(static_cast<void*>(values + i), &params[i].fallback, sizeof(Value));
     }
     return true;
   }
