@@ -1,5 +1,6 @@
 #include "parse.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "facula/autograd/batch.h"
@@ -287,6 +288,41 @@ bool to_scalars(PyObject* o, Value& v, Frame& f) {
   return true;
 }
 
+bool to_bool(PyObject* o, Value& v) {
+  bool numpy = !PyBool_Check(o) && is_numpy_scalar(o) && strstr(Py_TYPE(o)->tp_name, "bool");
+  if (!PyBool_Check(o) && !numpy) return false;
+  v = Value(numpy ? bool(PyObject_IsTrue(o)) : o == Py_True);
+  return true;
+}
+
+// A number, or a tensor of one element in the place of one.
+bool to_number(const Param& p, PyObject* o, Value& v) {
+  Scalar s;
+  if (is_tensor(o)) {
+    TensorImpl* t = impl_of(o);
+    if (autograd::batch_level(t)) return false;  // no number for all calls of a batch
+    if (p.operand && t->traced && t->sizes.empty()) {
+      v = Value(t);
+      return true;
+    }
+    if (!t->sizes.empty() || is_differentiated(*t)) return false;
+    s = tensor_of(o).item();
+  } else if (!to_scalar(o, s)) {
+    return false;
+  }
+  v = Value(s);
+  return true;
+}
+
+// What `read` makes of `o`, as a Value.
+template <class T>
+bool to_value(PyObject* o, Value& v, bool (*read)(PyObject*, T&)) {
+  T x;
+  if (!read(o, x)) return false;
+  v = Value(x);
+  return true;
+}
+
 bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
   if (o == Py_None) {
     if (!p.optional) return false;
@@ -309,57 +345,15 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
       v = Value(d);
       return true;
     }
-    case Type::Bool:
-      if (p.list) return to_scalars(o, v, f);
-      if (PyBool_Check(o)) {
-        v = Value(o == Py_True);
-        return true;
-      }
-      if (is_numpy_scalar(o) && strstr(Py_TYPE(o)->tp_name, "bool")) {
-        v = Value(bool(PyObject_IsTrue(o)));
-        return true;
-      }
-      return false;
-    case Type::Scalar: {
-      if (p.list) return to_scalars(o, v, f);
-      Scalar s;
-      if (is_tensor(o)) {
-        TensorImpl* t = impl_of(o);
-        if (autograd::batch_level(t)) return false;  // no number for all calls of a batch
-        if (p.operand && t->traced && t->sizes.empty()) {
-          v = Value(t);
-          return true;
-        }
-        if (!t->sizes.empty() || is_differentiated(*t)) return false;
-        s = tensor_of(o).item();
-      } else if (!to_scalar(o, s)) {
-        return false;
-      }
-      v = Value(s);
-      return true;
-    }
+    case Type::Bool: return p.list ? to_scalars(o, v, f) : to_bool(o, v);
+    case Type::Scalar: return p.list ? to_scalars(o, v, f) : to_number(p, o, v);
     case Type::String:
       if (!PyUnicode_Check(o)) return false;
       v = Value(text_of(o));
       return true;
-    case Type::DType: {
-      DType d;
-      if (!to_dtype(o, d)) return false;
-      v = Value(d);
-      return true;
-    }
-    case Type::Device: {
-      Device d;
-      if (!to_device(o, d)) return false;
-      v = Value(d);
-      return true;
-    }
-    case Type::Format: {
-      MemoryFormat m;
-      if (!to_format(o, m)) return false;
-      v = Value(m);
-      return true;
-    }
+    case Type::DType: return to_value<DType>(o, v, to_dtype);
+    case Type::Device: return to_value<Device>(o, v, to_device);
+    case Type::Format: return to_value<MemoryFormat>(o, v, to_format);
     case Type::Generator: {
       Generator* g = to_generator(o);
       if (!g) return false;
@@ -429,46 +423,53 @@ bool parse_ints(PyObject* o, Frame& f, Value& v) {
   return to_ints(p, o, v, f);
 }
 
-bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames,
-           bool numbers, bool out_ok, Frame& f) {
-  f.reset();
-  Value* values = f.values();
+namespace {
+
+// The arguments of one call, put one by one at the parameters of an overload. Inline, as every call comes by.
+struct Arguments {
+  const Overload& o;
+  bool numbers;
+  Frame& f;
   const Param* params = o.params.data();
-  int count = int(o.params.size());
-  uint64_t given = 0;
-  auto put = [&](int i, PyObject* a) {
+  Value* values = f.values();
+  uint64_t given = 0;  // a bit for each parameter
+
+  [[gnu::always_inline]] bool put(int i, PyObject* a) {
     f.failure = Frame::Failure::wrong_type;
     f.at = i;
     f.culprit = a;
     given |= uint64_t(1) << i;
     return convert(params[i], a, numbers, values[i], f);
-  };
+  }
 
-  if (self && !put(o.self_at, self)) return false;
-  if (o.varargs >= 0 && n > 0) {
+  // Sizes one by one, as in view(2, 3), stand for a list of them.
+  [[gnu::always_inline]] bool begins_sizes(bool self, PyObject* const* args, Py_ssize_t n) const {
     Py_ssize_t first = self ? 0 : o.varargs;
     int64_t ignored;
-    if (n > first && !PyTuple_Check(args[first]) && !PyList_Check(args[first]) &&
-        to_int(args[first], ignored, PyExc_TypeError)) {
-      if (first && !put(0, args[0])) return false;
-      auto* list = f.room<SymInt>(size_t(n - first));
-      for (Py_ssize_t k = first; k < n; ++k) {
-        int64_t i;
-        if (!to_int(args[k], i, PyExc_TypeError)) {
-          f.failure = Frame::Failure::wrong_item;
-          f.at = o.varargs;
-          f.item = k - first;
-          f.culprit = args[k];
-          return false;
-        }
-        list[k - first] = i;
-      }
-      values[o.varargs] = Value(SymSpan(list, size_t(n - first)));
-      given |= uint64_t(1) << o.varargs;
-      goto keywords;
-    }
+    return o.varargs >= 0 && n > 0 && n > first && !PyTuple_Check(args[first]) &&
+           !PyList_Check(args[first]) && to_int(args[first], ignored, PyExc_TypeError);
   }
-  {
+  [[gnu::always_inline]] bool put_sizes(bool self, PyObject* const* args, Py_ssize_t n) {
+    Py_ssize_t first = self ? 0 : o.varargs;
+    if (first && !put(0, args[0])) return false;
+    auto* list = f.room<SymInt>(size_t(n - first));
+    for (Py_ssize_t k = first; k < n; ++k) {
+      int64_t i;
+      if (!to_int(args[k], i, PyExc_TypeError)) {
+        f.failure = Frame::Failure::wrong_item;
+        f.at = o.varargs;
+        f.item = k - first;
+        f.culprit = args[k];
+        return false;
+      }
+      list[k - first] = i;
+    }
+    values[o.varargs] = Value(SymSpan(list, size_t(n - first)));
+    given |= uint64_t(1) << o.varargs;
+    return true;
+  }
+
+  [[gnu::always_inline]] bool put_positional(bool self, PyObject* const* args, Py_ssize_t n) {
     int i = 0;
     for (Py_ssize_t k = 0; k < n; ++k, ++i) {
       if (self && i == o.self_at) ++i;
@@ -478,16 +479,17 @@ bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t 
       }
       if (!put(i, args[k])) return false;
     }
+    return true;
   }
-keywords:
-  if (kwnames) {
+
+  [[gnu::always_inline]] bool put_keywords(PyObject* kwnames, PyObject* const* args, bool out_ok) {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); ++k) {
       PyObject* key = PyTuple_GET_ITEM(kwnames, k);
       int i = find_keyword(o, key);
       if (i < 0) {
         f.failure = Frame::Failure::unknown_keyword;
         f.culprit = key;
-        if (take_extra(o, key, args[n + k], out_ok, f)) continue;
+        if (take_extra(o, key, args[k], out_ok, f)) continue;
         return false;
       }
       if (given >> i & 1) {
@@ -495,24 +497,43 @@ keywords:
         f.culprit = key;
         return false;
       }
-      if (!put(i, args[n + k])) return false;
+      if (!put(i, args[k])) return false;
     }
+    return true;
   }
-  for (int i = 0; i < count; ++i) {
-    if (given >> i & 1) continue;
-    if (!params[i].has_default) {
-      f.failure = Frame::Failure::missing;
-      f.at = i;
-      return false;
-    }
-    std::memcpy(static_cast<void*>(values + i), &params[i].fallback, sizeof(Value));
-  }
-  if (f.number_first && !o.numbers_alone && !f.override_) {  // no operand is a tensor
-    for (int i = 0; i < count; ++i)
-      if (values[i].tag == op::Tag::tensor) {
-        f.number_first = false;
-        break;
+
+  [[gnu::always_inline]] bool put_defaults() {
+    int count = int(o.params.size());
+    for (int i = 0; i < count; ++i) {
+      if (given >> i & 1) continue;
+      if (!params[i].has_default) {
+        f.failure = Frame::Failure::missing;
+        f.at = i;
+        return false;
       }
+      std::memcpy(static_cast<void*>(values + i), &params[i].fallback, sizeof(Value));
+    }
+    return true;
+  }
+};
+
+}  // namespace
+
+bool parse(const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames,
+           bool numbers, bool out_ok, Frame& f) {
+  f.reset();
+  Arguments call{o, numbers, f};
+  bool bound = self != nullptr;
+  if (bound && !call.put(o.self_at, self)) return false;
+  bool put = call.begins_sizes(bound, args, n) ? call.put_sizes(bound, args, n)
+                                               : call.put_positional(bound, args, n);
+  if (!put) return false;
+  if (kwnames && !call.put_keywords(kwnames, args + n, out_ok)) return false;
+  if (!call.put_defaults()) return false;
+  if (f.number_first && !o.numbers_alone && !f.override_) {  // no operand is a tensor
+    Value* values = f.values();
+    f.number_first = std::none_of(values, values + o.params.size(),
+                                  [](const Value& v) { return v.tag == op::Tag::tensor; });
     if (f.number_first) return false;
   }
   f.failure = Frame::Failure::none;

@@ -1,7 +1,8 @@
 """Sources are laid out by tools: .clang-format for C++, ruff of pyproject.toml for Python. `make format`
-applies both.
+applies both. Functions of C++ fit a screen.
 """
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,19 @@ CHECKS = {
 }
 CHANGES = {"ruff check": ["--fix", "--quiet"], "ruff format": ["--quiet"], "clang-format": ["-i"]}
 
+LONGEST = 60  # lines of a function, its tables not counted
+# The printer of LLVM IR decides about lanes itself; these go when the nest says it.
+LONG = {"src/facula/codegen/llvm.cpp": {"choose_lanes", "vector_loop"}}
+NOT_CODE = re.compile(
+    r"""(?<=\d)'(?=\d)|//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'"""
+    r"""|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""",
+    re.S | re.M,
+)
+LABELS = re.compile(r"\b(public|private|protected)\s*:|\btemplate\s*<[^(){}]*>(?=\s)")
+SCOPE = re.compile(r"(inline\s+)?(namespace|class|struct|union|enum)\b|extern\s*$")
+BODY = re.compile(r"([)}]|\b(const|noexcept|override|final|mutable|try))$|\)\s*(const\s*)?->[^{}]*$")
+TABLE_ROW = re.compile(r"\s*(case [^;{]*:(\s*return)?[^;{]*;?|default:[^;{]*;?|[A-Z_]+\([\w, ]*\)\s*)$")
+
 
 def run(tool, options):
     name, *command = tool.split()
@@ -31,6 +45,55 @@ def run(tool, options):
 def test_sources_are_laid_out(tool):
     answer = run(tool, CHECKS[tool])
     assert answer.returncode == 0, f"`make format` mends most of this:\n{answer.stdout}{answer.stderr}"
+
+
+def functions(text):
+    """First line, name and number of lines of each function. One-line cases, as tables have, do not count."""
+    code = NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+    start, blocks = 0, []  # of what is open: its head, and where head and brace are
+    for m in re.finditer(r"[{};]", code):
+        if m[0] == "{":
+            blocks.append((LABELS.sub("", code[start : m.start()]).strip(), start, m.start()))
+        elif m[0] == "}":
+            head, begin, at = blocks.pop()
+            is_body = BODY.search(head) and "(" in head
+            if is_body and not SCOPE.match(head) and all(SCOPE.match(b[0]) for b in blocks):
+                rows = code[at : m.end()].split("\n")
+                name = re.search(r"(operator[^;]*?|~?\w+)\s*\(", head)
+                yield code.count("\n", 0, at) + 1, name[1], sum(not TABLE_ROW.match(r) for r in rows)
+            if not is_body and not SCOPE.match(head):  # a value in braces: the head goes on behind it
+                start = begin
+                continue
+        start = m.end()
+
+
+def test_lengths_of_functions_are_counted_without_rows_of_tables():
+    text = """struct A {
+  A() : x_{1} {
+    f("}");
+  }
+  int x_;
+};
+int g(int x) {  // {
+  switch (x) {
+    case 1: return 2;
+    default: return 3;
+  }
+}
+"""
+    assert list(functions(text)) == [(2, "A", 3), (7, "g", 4)]
+
+
+def test_functions_fit_a_screen():
+    long = []
+    for f in sorted([*(ROOT / "src/facula").rglob("*.[ch]*"), *(ROOT / "python/bind").rglob("*.[ch]*")]):
+        where = str(f.relative_to(ROOT))
+        if where.startswith("src/facula/catalog/"):
+            continue
+        for line, name, length in functions(f.read_text()):
+            if length > LONGEST and name not in LONG.get(where, ()):
+                long.append(f"{where}:{line}: {name} has {length} lines")
+    assert not long, f"cut these by subject, into at most {LONGEST} lines each:\n" + "\n".join(long)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ FACULA_FAMILY(bag) {
       .loop([](const LoopCall& c, Index i) {
         Expr start = c.load("bounds", {i[0]}), end = c.load("bounds", {i[0] + Scalar(int64_t(1))});
         Expr last = loop::size(c.size("rows", 0)) - Scalar(int64_t(1));
-        Box steps = box(c, Dims{c.integer("longest")});
+        Domain steps = domain(c, Dims{c.integer("longest")});
         Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
           Expr at = start + b[0], safe = max(min(at, last), Scalar(int64_t(0)));
           Expr x = c.load("rows", {safe, i[1]}), lowest = identity(monoid::argmax, x.dtype())[0];

@@ -102,7 +102,7 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
   size_t r = sizes.size() - 2;
   DType t = compute_type(c.dtype("self"));
   Expr lowest = identity(monoid::argmax_pool, t)[0];
-  Box steps = box(c, Dims{SymInt(w.kernel[0]), SymInt(w.kernel[1])});
+  Domain steps = domain(c, Dims{SymInt(w.kernel[0]), SymInt(w.kernel[1])});
   Expr found = reduce(monoid::argmax_pool, steps, [&](const Index& b) {
     Tap y = tap(w, 0, i[r], b[0], sizes[r]), x = tap(w, 1, i[r + 1], b[1], sizes[r + 1]);
     Index j = i;
@@ -580,7 +580,7 @@ FACULA_FAMILY(pool) {
         SymSpan from = c.sizes("self").last(2);
         Dims to(c.ints("output_size"));
         Span y = even_window(i[r], from[0], to[0]), x = even_window(i[r + 1], from[1], to[1]);
-        Box steps = box(c, std::vector<SymInt>{widest(from[0], to[0]), widest(from[1], to[1])});
+        Domain steps = domain(c, std::vector<SymInt>{widest(from[0], to[0]), widest(from[1], to[1])});
         // Steps beyond a window's end see its last element again.
         Expr found = reduce(monoid::argmax_pool, steps, [&](const Index& b) {
           Index j = i;

@@ -92,7 +92,7 @@ std::vector<DType> truth_dtype(const Call& c) {
 Expr extremum(const LoopCall& c, Monoid m, Index i, int part_number) {
   if (c.rank("self") == 0) return part_number ? integer(0) : c.load("self", i);
   Axes axes(c);
-  if (axes.box().vars.empty())
+  if (axes.domain().vars.empty())
     return part_number ? integer(0) : c.load("self", axes.join(i));  // of a 0-d tensor
   return part(axes.reduce(m, i,
                           [&](Index j) { return std::vector<Expr>{c.load("self", j), axes.position()}; }),
@@ -549,7 +549,7 @@ FACULA_FAMILY(reduce) {
         Axes axes(c);
         auto at = [&](Index j) { return c.load("self", j); };
         Expr n = integer(1);
-        for (auto& b : axes.box().vars) n = n * b.extent;
+        for (auto& b : axes.domain().vars) n = n * b.extent;
         Expr fold = axes.reduce(monoid::welford, i, at), sum = axes.reduce(monoid::sum, i, at);
         Expr before = axes.reduce(monoid::any, i, [&](Index j) {
           return isinf(at(j)) & (axes.position() < n - Scalar(int64_t(1)));

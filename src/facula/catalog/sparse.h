@@ -39,7 +39,7 @@ Tensor dense_of(const Tensor& s);
 Tensor csr_of(const Tensor& x);
 Tensor coo_of(const Tensor& s);
 
-// Row-major places of indices [dims, n] in a box of these sizes.
+// Row-major places of indices [dims, n] in an index space of these sizes.
 Tensor flat(const Tensor& indices, SymSpan sizes);
 // The elements of a dense tensor, or of any, at these indices; 0 where a sparse one has none.
 Tensor dense_at(const Tensor& x, const Tensor& indices);

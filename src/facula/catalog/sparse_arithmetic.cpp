@@ -112,9 +112,9 @@ Results mul(const Call& c, Form) {
     if (p.indices.is_same(q.indices))
       return coo(p.indices, facula::mul(values_of(x), values_of(y)), x.sizes(), true);
     if (p.nnz() == 0 || q.nnz() == 0) return empty_like_of(x, promote(x.dtype(), y.dtype()));
-    Dims box(x.sizes().first(size_t(p.sparse_dims())));
-    if (box.empty()) return coo(p.indices, facula::mul(values_of(x), values_of(y)), x.sizes(), true);
-    auto [at, hit] = found(flat(q.indices, box), flat(p.indices, box));
+    Dims sparse_sizes(x.sizes().first(size_t(p.sparse_dims())));
+    if (sparse_sizes.empty()) return coo(p.indices, facula::mul(values_of(x), values_of(y)), x.sizes(), true);
+    auto [at, hit] = found(flat(q.indices, sparse_sizes), flat(p.indices, sparse_sizes));
     Tensor mine = places_of(hit), theirs = facula::index_select(at, 0, mine);
     Tensor values = facula::mul(facula::index_select(values_of(x), 0, mine),
                                 facula::index_select(values_of(y), 0, theirs));

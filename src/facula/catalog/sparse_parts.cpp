@@ -118,11 +118,11 @@ Tensor elements_at(const Tensor& x, const Tensor& indices) {
   if (sparse_parts(x).coalesced && sparse_parts(x).indices.is_same(indices)) return values_of(x);
   Tensor s = coalesced(x);
   auto& p = sparse_parts(s);
-  Dims box(s.sizes().first(size_t(p.sparse_dims())));
+  Dims sparse_sizes(s.sizes().first(size_t(p.sparse_dims())));
   Dims sizes = sizes_of_values(s);
   sizes[0] = indices.size(1);
   if (p.nnz() == 0) return zeros(sizes, s.dtype());
-  auto [at, hit] = found(flat(p.indices, box), flat(indices, box));
+  auto [at, hit] = found(flat(p.indices, sparse_sizes), flat(indices, sparse_sizes));
   Tensor picked = facula::index_select(values_of(s), 0, at);
   return where(as_column(hit, picked), picked, zeros(Dims{}, picked.dtype()));
 }
@@ -159,13 +159,13 @@ static SparseParts sums(const Tensor& s) {
     made.indices = zeros(Dims{kZero, kOne}, DType::Int64);
     made.values = added_up(p.values, zeros(Dims{SymInt(n)}, DType::Int64), kOne, -0.0);
   } else {
-    Dims box(s.sizes().first(size_t(dims)));
-    auto [keys, order] = sort(flat(p.indices, box), -1, false, true);
+    Dims sparse_sizes(s.sizes().first(size_t(dims)));
+    auto [keys, order] = sort(flat(p.indices, sparse_sizes), -1, false, true);
     Tensor changes = ne(slice(keys, 0, kOne), slice(keys, 0, kZero, SymInt(n - 1)));
     Tensor first = facula::cat({full(Dims{kOne}, true, DType::Bool), changes});
     Tensor segment = facula::sub(cumsum(first, 0), Scalar(int64_t(1)));
     Tensor places = masked_select(keys, first);
-    made.indices = stack(unravel_index(places, box), 0);
+    made.indices = stack(unravel_index(places, sparse_sizes), 0);
     made.values = added_up(facula::index_select(p.values, 0, order), segment, places.size(0), -0.0);
   }
   return made;
@@ -182,9 +182,9 @@ Tensor dense_of(const Tensor& given) {
   auto& p = sparse_parts(s);
   Tensor values = values_of(s), indices = indices_of(p);
   int dims = p.sparse_dims();
-  Dims box(s.sizes().first(size_t(dims))), sizes{product(box)};
+  Dims sparse_sizes(s.sizes().first(size_t(dims))), sizes{product(sparse_sizes)};
   for (SymInt n : sizes_from(s.sizes(), dims)) sizes.push_back(n);
-  Tensor at = dims ? flat(indices, box) : zeros(Dims{values.size(0)}, DType::Int64);
+  Tensor at = dims ? flat(indices, sparse_sizes) : zeros(Dims{values.size(0)}, DType::Int64);
   if (product(sizes) == kZero) return zeros(s.sizes(), s.dtype());
   return reshape(added_up(values, at, sizes[0], 0.0), s.sizes());
 }

@@ -23,19 +23,19 @@ Results sum(const Call& c, Form) {
   bool keep = c.flag("keepdim");
   Ints dims = c.dims("dim");
   Tensor values = values_of(s);
-  Dims kept_rows, behind, box;
+  Dims kept_rows, behind, result_sizes;
   std::vector<bool> summed(size_t(s.dim()), false);
   for (auto k : dims) summed[size_t(k)] = true;
   for (int k = 0; k < s.dim(); ++k) {
     if (k >= p.sparse_dims() && summed[size_t(k)]) behind.push_back(SymInt(int64_t(k - p.sparse_dims() + 1)));
     if (k < p.sparse_dims() && !summed[size_t(k)]) kept_rows.push_back(SymInt(int64_t(k)));
-    if (!summed[size_t(k)]) box.push_back(s.size(k));
-    else if (keep) box.push_back(kOne);
+    if (!summed[size_t(k)]) result_sizes.push_back(s.size(k));
+    else if (keep) result_sizes.push_back(kOne);
   }
   bool none_kept = kept_rows.empty() && !(keep && !all);
   if (none_kept) {  // dense: over all sparse dimensions
     behind.insert(0, kZero);
-    return reshape(facula::sum(values, behind, false, dtype), box);
+    return reshape(facula::sum(values, behind, false, dtype), result_sizes);
   }
   if (!behind.empty()) values = facula::sum(values, behind, keep, dtype);
   else if (DType t = dtype.value_or(is_differentiable(s.dtype()) ? s.dtype() : DType::Int64); t != s.dtype())
@@ -46,7 +46,7 @@ Results sum(const Call& c, Form) {
     else if (keep) rows.push_back(zeros(Dims{SymInt(p.nnz())}, DType::Int64));
   }
   bool same_rows = int(kept_rows.size()) == p.sparse_dims();
-  Tensor made = coo(stack(rows, 0), values, box, p.coalesced && same_rows);
+  Tensor made = coo(stack(rows, 0), values, result_sizes, p.coalesced && same_rows);
   return coalesced(made);
 }
 

@@ -107,7 +107,7 @@ class Reader : PickleMachine<Item> {
     push(std::move(v));
   }
   void push_tuple(std::vector<Item> items);
-  void push_string(std::string_view s) { push(Value(s)); }
+  void push_text(uint64_t n) { push(Value(std::string_view(take(n), n))); }
   void push_long(const char* bytes, size_t n);
   void remember(uint32_t k) { memo_[k] = top(); }
   void recall(uint32_t k) {
@@ -115,6 +115,10 @@ class Reader : PickleMachine<Item> {
     if (it == memo_.end()) damaged("its pickle refers to what it did not keep");
     stack_.push_back(it->second);
   }
+  // Each runs an instruction of its subject, or returns false where the instruction is of another.
+  bool literal_step(unsigned code);
+  bool container_step(unsigned code);
+  bool object_step(unsigned code);
   void find_global(std::string_view module, std::string_view name);
   void load_storage();
   void reduce();
@@ -272,109 +276,117 @@ void Reader::build() {  // of an OrderedDict: its attributes, such as a state_di
 Value Reader::run() {
   while (true) {
     auto code = static_cast<unsigned char>(*take(1));
-    switch (code) {
-      case 0x80:
-        if (take<uint8_t>() > 5) damaged("its pickle has a newer protocol than 5");
-        break;
-      case 0x95: take<uint64_t>(); break;  // frame
-      case '.': {
-        Value v = pop_value();
-        take_apart(check_nesting(v));  // what the pickle made and dropped again
-        made_.clear();
-        return v;
-      }
-      case '(': marks_.push_back(stack_.size()); break;
-      case 'N': push(Value()); break;
-      case 0x88: push(true); break;
-      case 0x89: push(false); break;
-      case 'J': push(take<int32_t>()); break;
-      case 'K': push(take<uint8_t>()); break;
-      case 'M': push(take<uint16_t>()); break;
-      case 'G': push(std::bit_cast<double>(__builtin_bswap64(take<uint64_t>()))); break;
-      case 0x8a: {
-        size_t n = take<uint8_t>();
-        push_long(take(n), n);
-        break;
-      }
-      case 0x8b: {
-        int32_t n = take<int32_t>();
-        push_long(take(uint64_t(std::max(n, 0))), size_t(std::max(n, 0)));
-        break;
-      }
-      case 'X': {
-        uint64_t n = take<uint32_t>();
-        push_string({take(n), n});
-        break;
-      }
-      case 0x8c: {
-        uint64_t n = take<uint8_t>();
-        push_string({take(n), n});
-        break;
-      }
-      case 0x8d: {
-        uint64_t n = take<uint64_t>();
-        push_string({take(n), n});
-        break;
-      }
-      case '}': push_container(Dict()); break;
-      case ']': push_container(List()); break;
-      case ')': push_tuple({}); break;
-      case 't': push_tuple(pop_mark()); break;
-      case 0x85:
-      case 0x86:
-      case 0x87: {
-        std::vector<Item> items(size_t(code - 0x84));
-        for (size_t k = items.size(); k--;) items[k] = pop();
-        push_tuple(std::move(items));
-        break;
-      }
-      case 'a':
-      case 'e': {
-        std::vector<Item> items;
-        if (code == 'e') items = pop_mark();
-        else items.push_back(pop());
-        if (top().value.kind() != Value::Kind::list) damaged("its pickle appends to what is no list");
-        Value list = top().value;
-        for (auto& i : items) list.list().push_back(value(std::move(i)));
-        break;
-      }
-      case 's': {
-        Item v = pop(), k = pop();
-        set_items(top().value, {k, v});
-        break;
-      }
-      case 'u': {
-        auto items = pop_mark();
-        set_items(top().value, items);
-        break;
-      }
-      case 'q': remember(take<uint8_t>()); break;
-      case 'r': remember(take<uint32_t>()); break;
-      case 0x94: remember(uint32_t(memo_.size())); break;
-      case 'h': recall(take<uint8_t>()); break;
-      case 'j': recall(take<uint32_t>()); break;
-      case 'c': {
-        auto module = line();
-        find_global(module, line());
-        break;
-      }
-      case 0x93: {
-        Value n = pop_value(), m = pop_value();
-        find_global(m.string(), n.string());
-        break;
-      }
-      case 'Q': load_storage(); break;
-      case 'R': reduce(); break;
-      case 'b': build(); break;
-      case '0': pop(); break;
-      case 0x8f: refuse("builtins.set");
-      case 'B':
-      case 'C':
-      case 0x8e:
-      case 0x96: refuse("builtins.bytes");
-      default: damaged("its pickle has an unknown instruction " + std::to_string(code));
+    if (code == '.') {
+      Value v = pop_value();
+      take_apart(check_nesting(v));  // what the pickle made and dropped again
+      made_.clear();
+      return v;
     }
+    if (!literal_step(code) && !container_step(code) && !object_step(code))
+      damaged("its pickle has an unknown instruction " + std::to_string(code));
   }
+}
+
+bool Reader::literal_step(unsigned code) {
+  switch (code) {
+    case 0x80:
+      if (take<uint8_t>() > 5) damaged("its pickle has a newer protocol than 5");
+      break;
+    case 0x95: take<uint64_t>(); break;  // frame
+    case 'N': push(Value()); break;
+    case 0x88: push(true); break;
+    case 0x89: push(false); break;
+    case 'J': push(take<int32_t>()); break;
+    case 'K': push(take<uint8_t>()); break;
+    case 'M': push(take<uint16_t>()); break;
+    case 'G': push(std::bit_cast<double>(__builtin_bswap64(take<uint64_t>()))); break;
+    case 0x8a: {
+      size_t n = take<uint8_t>();
+      push_long(take(n), n);
+      break;
+    }
+    case 0x8b: {
+      int32_t n = take<int32_t>();
+      push_long(take(uint64_t(std::max(n, 0))), size_t(std::max(n, 0)));
+      break;
+    }
+    case 'X': push_text(take<uint32_t>()); break;
+    case 0x8c: push_text(take<uint8_t>()); break;
+    case 0x8d: push_text(take<uint64_t>()); break;
+    case 'B':
+    case 'C':
+    case 0x8e:
+    case 0x96: refuse("builtins.bytes");
+    default: return false;
+  }
+  return true;
+}
+
+bool Reader::container_step(unsigned code) {
+  switch (code) {
+    case '(': marks_.push_back(stack_.size()); break;
+    case '0': pop(); break;
+    case '}': push_container(Dict()); break;
+    case ']': push_container(List()); break;
+    case ')': push_tuple({}); break;
+    case 't': push_tuple(pop_mark()); break;
+    case 0x85:
+    case 0x86:
+    case 0x87: {
+      std::vector<Item> items(size_t(code - 0x84));
+      for (size_t k = items.size(); k--;) items[k] = pop();
+      push_tuple(std::move(items));
+      break;
+    }
+    case 'a':
+    case 'e': {
+      std::vector<Item> items;
+      if (code == 'e') items = pop_mark();
+      else items.push_back(pop());
+      if (top().value.kind() != Value::Kind::list) damaged("its pickle appends to what is no list");
+      Value list = top().value;
+      for (auto& i : items) list.list().push_back(value(std::move(i)));
+      break;
+    }
+    case 's': {
+      Item v = pop(), k = pop();
+      set_items(top().value, {k, v});
+      break;
+    }
+    case 'u': {
+      auto items = pop_mark();
+      set_items(top().value, items);
+      break;
+    }
+    case 0x8f: refuse("builtins.set");
+    default: return false;
+  }
+  return true;
+}
+
+bool Reader::object_step(unsigned code) {
+  switch (code) {
+    case 'c': {
+      auto module = line();
+      find_global(module, line());
+      break;
+    }
+    case 0x93: {
+      Value n = pop_value(), m = pop_value();
+      find_global(m.string(), n.string());
+      break;
+    }
+    case 'Q': load_storage(); break;
+    case 'R': reduce(); break;
+    case 'b': build(); break;
+    case 'q': remember(take<uint8_t>()); break;
+    case 'r': remember(take<uint32_t>()); break;
+    case 0x94: remember(uint32_t(memo_.size())); break;
+    case 'h': recall(take<uint8_t>()); break;
+    case 'j': recall(take<uint32_t>()); break;
+    default: return false;
+  }
+  return true;
 }
 
 // Refuses containers that hold themselves, or are nested too deep for those who walk them. Gives those that

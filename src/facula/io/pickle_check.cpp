@@ -53,12 +53,13 @@ struct Item {
   Kind kind = Kind::plain;  // none: nothing is kept at this place of the memo
   int depth = 0;            // of tuples and frozen sets
   uint64_t cost = 1;        // visits of a hash
-  uint32_t box = 0;         // what it holds, which all that refer to it share; 0: nothing
+  uint32_t contents = 0;    // number of what it holds, which its copies share; 0: nothing
   const Function* function = nullptr;
   std::string_view text;  // of a literal
 };
 
-struct Box {
+// What values hold.
+struct Contents {
   uint64_t items = 0;         // bytes of a text
   uint64_t cost = 0;          // of hashing all items
   std::vector<Item> members;  // of a tuple: arguments of a call, mostly
@@ -66,7 +67,7 @@ struct Box {
 
 class Walk : PickleMachine<Item> {
  public:
-  Walk(std::string_view data, const std::string& where) : PickleMachine(data, "load", where), boxes_(1) {}
+  Walk(std::string_view data, const std::string& where) : PickleMachine(data, "load", where), contents_(1) {}
 
   size_t run() {
     auto* begin = take(0);
@@ -86,21 +87,21 @@ class Walk : PickleMachine<Item> {
   }
 
   void push(Item i = {}) { stack_.push_back(i); }
-  Item boxed(Kind kind, Box b = {}) {
+  Item container(Kind kind, Contents b = {}) {
     Item i;
     i.kind = kind;
-    i.box = uint32_t(boxes_.size());
-    boxes_.push_back(std::move(b));
+    i.contents = uint32_t(contents_.size());
+    contents_.push_back(std::move(b));
     return i;
   }
   void push_text(uint64_t n) {
-    Item i = boxed(Kind::text, {n, 0, {}});
+    Item i = container(Kind::text, {n, 0, {}});
     i.text = {take(n), n};
     push(i);
   }
   void push_line() {
     std::string_view s = line();
-    Item i = boxed(Kind::text, {s.size(), 0, {}});
+    Item i = container(Kind::text, {s.size(), 0, {}});
     i.text = s;
     push(i);
   }
@@ -134,7 +135,7 @@ class Walk : PickleMachine<Item> {
     }
     if (++depth > kDeepest) damaged("nests tuples deeper than " + std::to_string(kDeepest));
     uint64_t n = items.size();
-    Item t = boxed(kind, {n, cost, kind == Kind::tuple ? std::move(items) : std::vector<Item>{}});
+    Item t = container(kind, {n, cost, kind == Kind::tuple ? std::move(items) : std::vector<Item>{}});
     t.depth = depth;
     t.cost = cost;
     return t;
@@ -153,9 +154,9 @@ class Walk : PickleMachine<Item> {
     uint64_t cost = 0;
     for (size_t k = 0; k < items.size(); k += stride) cost = sum(cost, items[k].cost);
     hashed(cost);
-    if (!to.box) return;
-    boxes_[to.box].items += items.size() / stride;
-    boxes_[to.box].cost = sum(boxes_[to.box].cost, cost);
+    if (!to.contents) return;
+    contents_[to.contents].items += items.size() / stride;
+    contents_[to.contents].cost = sum(contents_[to.contents].cost, cost);
   }
 
   // Of `f(*args)`, with options if `has_options`. What is called reads its arguments once, and what it
@@ -169,20 +170,21 @@ class Walk : PickleMachine<Item> {
                        f.function->result == Kind::set || f.function->result == Kind::text);
     if (f.function && (!f.function->callable || has_options || args.kind == Kind::object))
       damaged("calls " + std::string(f.function->name) + " in a way that no checkpoint needs");
-    Box all;
+    Contents all;
     auto read = [&](const Item& i) {
-      uint64_t n = boxes_[i.box].items;
+      uint64_t n = contents_[i.contents].items;
       pay(i.kind == Kind::text ? n / kTextItem : n);
       all.items = sum(all.items, n);
-      all.cost = sum(all.cost, sum(i.cost, boxes_[i.box].cost));
+      all.cost = sum(all.cost, sum(i.cost, contents_[i.contents].cost));
       if (makes_container && (i.kind == Kind::tensor || i.kind == Kind::storage))
         damaged("makes a " + std::string(f.function->name) + " of a tensor's elements");
     };
     read(options);
-    pay(boxes_[args.box].items);
-    for (size_t k = 0; k < boxes_[args.box].members.size(); ++k) read(boxes_[args.box].members[k]);
+    pay(contents_[args.contents].items);
+    for (size_t k = 0; k < contents_[args.contents].members.size(); ++k)
+      read(contents_[args.contents].members[k]);
     hashed(all.cost);
-    Item result = boxed(f.function ? f.function->result : Kind::object, std::move(all));
+    Item result = container(f.function ? f.function->result : Kind::object, std::move(all));
     result.depth = args.depth;
     result.cost = std::max(args.cost, uint64_t(1));
     push(result);
@@ -197,8 +199,19 @@ class Walk : PickleMachine<Item> {
 
   // False at the end.
   bool step(unsigned code) {
+    if (code == '.') {
+      top();
+      return false;
+    }
+    if (!stack_step(code) && !literal_step(code) && !container_step(code) && !call_step(code) &&
+        !memo_step(code))
+      damaged("has the instruction " + std::to_string(code) + ", which no checkpoint needs");
+    return true;
+  }
+
+  // Each of these runs an instruction of its subject, or returns false where the instruction is of another.
+  bool stack_step(unsigned code) {
     switch (code) {
-      case '.': top(); return false;
       case '(': marks_.push_back(stack_.size()); break;
       case '0':  // as CPython's, which lets it take a mark
         if (!marks_.empty() && marks_.back() == stack_.size()) marks_.pop_back();
@@ -206,13 +219,19 @@ class Walk : PickleMachine<Item> {
         break;
       case '1': pop_mark(); break;
       case '2': push(Item(top())); break;
+      case 0x80:
+        if (take<uint8_t>() > 5) damaged("has a newer protocol than 5");
+        break;
+      case 0x95: take(8); break;
+      default: return false;
+    }
+    return true;
+  }
+  bool literal_step(unsigned code) {
+    switch (code) {
       case 'N':
       case 0x88:
       case 0x89: push(); break;
-      case ']': push(boxed(Kind::list)); break;
-      case '}': push(boxed(Kind::dict)); break;
-      case 0x8f: push(boxed(Kind::set)); break;
-      case ')': push(frozen(Kind::tuple, {})); break;
       case 'J': push_number(4); break;
       case 'K': push_number(1); break;
       case 'M': push_number(2); break;
@@ -220,6 +239,8 @@ class Walk : PickleMachine<Item> {
       case 'F':
       case 'I':
       case 'L': push_number_text(); break;
+      case 0x8a: push_number(take<uint8_t>()); break;
+      case 0x8b: push_number(take<uint32_t>()); break;
       case 'S':
       case 'V': push_line(); break;
       case 'T':
@@ -231,32 +252,25 @@ class Walk : PickleMachine<Item> {
       case 0x8d:
       case 0x8e:
       case 0x96: push_text(take<uint64_t>()); break;
-      case 0x8a: push_number(take<uint8_t>()); break;
-      case 0x8b: push_number(take<uint32_t>()); break;
-      case 'c': {
-        std::string_view module = line();
-        push_global(module, line());
-        break;
-      }
-      case 0x93: {
-        Item name = pop(), module = pop();
-        push_global(module.text, name.text);
-        break;
-      }
+      default: return false;
+    }
+    return true;
+  }
+  bool container_step(unsigned code) {
+    switch (code) {
+      case ']': push(container(Kind::list)); break;
+      case '}': push(container(Kind::dict)); break;
+      case 0x8f: push(container(Kind::set)); break;
+      case ')': push(frozen(Kind::tuple, {})); break;
       case 't': push(frozen(Kind::tuple, pop_mark())); break;
       case 0x85:
       case 0x86:
-      case 0x87: {
-        std::vector<Item> items(code - 0x84);
-        for (size_t k = items.size(); k--;) items[k] = pop();
-        push(frozen(Kind::tuple, std::move(items)));
-        break;
-      }
+      case 0x87: push_short_tuple(code - 0x84); break;
       case 'l':
       case 'd': {
         auto items = pop_mark();
         Kind kind = code == 'l' ? Kind::list : Kind::dict;
-        push(boxed(kind));
+        push(container(kind));
         add(kind, items);
         break;
       }
@@ -279,19 +293,33 @@ class Walk : PickleMachine<Item> {
         push(set);
         break;
       }
-      case 'Q': {
-        Item reference = pop();
-        hashed(reference.cost);
-        auto& parts = boxes_[reference.box].members;
-        Item referred;
-        referred.kind = !parts.empty() && parts[0].text == "module" ? Kind::global : Kind::storage;
-        push(referred);
+      default: return false;
+    }
+    return true;
+  }
+  bool call_step(unsigned code) {
+    switch (code) {
+      case 'c': {
+        std::string_view module = line();
+        push_global(module, line());
         break;
       }
+      case 0x93: {
+        Item name = pop(), module = pop();
+        push_global(module.text, name.text);
+        break;
+      }
+      case 'Q': push_referred(); break;
       case 'R':
       case 0x81: call(false); break;
       case 0x92: call(true); break;
       case 'b': build(); break;
+      default: return false;
+    }
+    return true;
+  }
+  bool memo_step(unsigned code) {
+    switch (code) {
       case 'p': keep(decimal()); break;
       case 'q': keep(take<uint8_t>()); break;
       case 'r': keep(take<uint32_t>()); break;
@@ -299,13 +327,24 @@ class Walk : PickleMachine<Item> {
       case 'g': recall(decimal()); break;
       case 'h': recall(take<uint8_t>()); break;
       case 'j': recall(take<uint32_t>()); break;
-      case 0x80:
-        if (take<uint8_t>() > 5) damaged("has a newer protocol than 5");
-        break;
-      case 0x95: take(8); break;
-      default: damaged("has the instruction " + std::to_string(code) + ", which no checkpoint needs");
+      default: return false;
     }
     return true;
+  }
+
+  void push_short_tuple(size_t n) {
+    std::vector<Item> items(n);
+    for (size_t k = n; k--;) items[k] = pop();
+    push(frozen(Kind::tuple, std::move(items)));
+  }
+  // What a persistent id stands for: a storage, or the class of a module that was saved with its source.
+  void push_referred() {
+    Item reference = pop();
+    hashed(reference.cost);
+    auto& parts = contents_[reference.contents].members;
+    Item referred;
+    referred.kind = !parts.empty() && parts[0].text == "module" ? Kind::global : Kind::storage;
+    push(referred);
   }
   void add_all(Kind kind) {
     auto items = pop_mark();
@@ -324,7 +363,7 @@ class Walk : PickleMachine<Item> {
   }
 
   uint64_t visits_ = 0, kept_ = 0;
-  std::vector<Box> boxes_;
+  std::vector<Contents> contents_;
   std::vector<Item> memo_;
 };
 

@@ -16,7 +16,7 @@
 //                       every other cast has memory == dtype
 //   call f (args)       a scalar function of FACULA_SCALAR_FUNCTIONS
 //   select (c, a, b)    a where c else b; the other side may be anything, even NaN, without effect
-//   reduce m (vars) (x...)   fold of x over the box of the bound variables; several components: read by `part`
+//   reduce m (vars) (x...)   fold of x over the domain of its bound variables; several components: read by `part`
 //   scan m (var) (x)    fold of x over var = 0..index (inclusive) of axis `axis`
 //   part k (r)          component k of a reduce or scan over a monoid with several components
 //   random (seed, counter)   facula::random_bits, as Int64 in [0, 2^32)

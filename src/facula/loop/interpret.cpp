@@ -276,7 +276,7 @@ class Machine {
   uint64_t now_ = 0;
 };
 
-// Every point of a box, in row-major order.
+// Every point of an index space, in row-major order.
 template <class F>
 void each(IntSpan sizes, F&& f) {
   for (int64_t n : sizes)

@@ -43,8 +43,7 @@ class Parser {
     word("params");
     n.params = small();
     take("{");
-    while (peek_word("buffer")) {
-      word("buffer");
+    while (accept_word("buffer")) {
       Buffer b;
       b.dtype = dtype();
       b.written = choice("write", "read");
@@ -117,17 +116,18 @@ class Parser {
     return s;
   }
   bool peek_word(std::string_view s) { return peek_name() == s; }
+  bool accept_word(std::string_view s) {
+    bool yes = peek_word(s);
+    if (yes) at_ += s.size();
+    return yes;
+  }
   void word(std::string_view s) {
-    if (!peek_word(s)) fail("'" + std::string(s) + "'");
-    at_ += s.size();
+    if (!accept_word(s)) fail("'" + std::string(s) + "'");
   }
   bool choice(std::string_view yes, std::string_view no) {
-    if (!peek_word(yes)) {
-      word(no);
-      return false;
-    }
-    word(yes);
-    return true;
+    bool first = accept_word(yes);
+    if (!first) word(no);
+    return first;
   }
   std::string quoted() {
     take("\"");
@@ -209,7 +209,7 @@ class Parser {
     }
   }
 
-  // What a constructor refuses is a mistake of the text.
+  // f(), which builds a node; a node that is refused is reported as a mistake in the text at `from`.
   template <class F>
   Expr made(size_t from, F&& f) {
     try {
@@ -235,19 +235,30 @@ class Parser {
     size_t from = at_;
     if (at_ == text_.size()) fail("an expression");
     char c = text_[at_];
-    if (accept("%")) {
-      int k = small();
-      auto it = names_.find(k);
-      if (it == names_.end()) {
-        at_ = from;
-        fail("a defined name");
-      }
-      return it->second;
-    }
+    if (accept("%")) return defined_name(from);
     if (c == '(') return complex_number();
     auto s = peek_name();
     if (std::isdigit(static_cast<unsigned char>(c)) || c == '-' || s == "nan" || s == "inf")
       return real_number();
+    if (Expr x = leaf(s)) return x;
+    at_ += s.size();
+    if (Expr x = node_with_attributes(s, from)) return x;
+    if (Expr x = node_of_operands(s, from)) return x;
+    at_ = from;
+    fail("an expression");
+  }
+
+  Expr defined_name(size_t from) {
+    auto it = names_.find(small());
+    if (it == names_.end()) {
+      at_ = from;
+      fail("a defined name");
+    }
+    return it->second;
+  }
+
+  // Words that are expressions by themselves; an empty Expr, and nothing consumed, if `s` is another one.
+  Expr leaf(std::string_view s) {
     if (s == "true" || s == "false") {
       at_ += s.size();
       return constant(s == "true", DType::Bool);
@@ -263,7 +274,11 @@ class Parser {
       take(":");
       return local(v, dtype());
     }
-    at_ += s.size();
+    return {};
+  }
+
+  // Nodes with attributes in brackets: `kind[attributes](operands)`, whose kind `s` has been consumed.
+  Expr node_with_attributes(std::string_view s, size_t from) {
     if (s == "size") {
       take("[");
       SymInt n = symbolic_size();
@@ -286,70 +301,59 @@ class Parser {
       take("[");
       DType d = dtype();
       take("]");
-      take("(");
-      auto x = exactly(1);
-      return made(from, [&] { return compute_type(d) == d ? cast(x[0], d) : round_to(x[0], d); });
+      return node(from, 1, [&](auto& x) { return compute_type(d) == d ? cast(x[0], d) : round_to(x[0], d); });
     }
     if (s == "part") {
       take("[");
       int k = small();
       take("]");
-      take("(");
-      auto x = exactly(1);
-      return made(from, [&] { return part(x[0], k); });
+      return node(from, 1, [&](auto& x) { return part(x[0], k); });
     }
-    if (s == "reduce" || s == "scan") {
-      take("[");
-      Monoid m = monoid();
-      int axis = 0;
-      if (s == "scan") {
-        take(",");
-        axis = small();
-      }
-      take("]");
-      take("(");
-      std::vector<BoundVar> vars;
-      do {
-        int v = variable('i');
-        take("<");
-        vars.push_back({v, expression()});
-      } while (accept(","));
-      take(";");
-      auto x = operands();
-      return made(from, [&] { return s == "scan" ? scan(m, axis, vars[0], x) : reduce(m, vars, x); });
+    if (s == "reduce" || s == "scan") return fold(s == "scan", from);
+    return {};
+  }
+
+  Expr fold(bool scans, size_t from) {
+    take("[");
+    Monoid m = monoid();
+    int axis = 0;
+    if (scans) {
+      take(",");
+      axis = small();
     }
-    if (s == "select") {
-      take("(");
-      auto x = exactly(3);
-      return made(from, [&] { return select(x[0], x[1], x[2]); });
-    }
-    if (s == "random") {
-      take("(");
-      auto x = exactly(2);
-      return made(from, [&] { return random(x[0], x[1]); });
-    }
-    if (s == "check") {
-      take("(");
-      auto x = exactly(2);
-      return made(from, [&] { return check(x[0], x[1]); });
-    }
-    if (s == "within") {
-      take("(");
-      auto x = exactly(2);
-      return made(from, [&] { return within(x[0], x[1]); });
-    }
-    if (s == "divisor") {
-      take("(");
-      auto x = exactly(1);
-      return made(from, [&] { return divisor(x[0]); });
-    }
-    if (auto f = function_named(s)) {
-      take("(");
-      auto x = operands();
-      return made(from, [&] { return call(*f, x); });
-    }
-    at_ = from;
-    fail("an expression");
+    take("]");
+    take("(");
+    std::vector<BoundVar> vars;
+    do {
+      int v = variable('i');
+      take("<");
+      vars.push_back({v, expression()});
+    } while (accept(","));
+    take(";");
+    auto x = operands();
+    return made(from, [&] { return scans ? scan(m, axis, vars[0], x) : reduce(m, vars, x); });
+  }
+
+  // Nodes of operands alone: `kind(operands)`, whose kind `s` has been consumed.
+  Expr node_of_operands(std::string_view s, size_t from) {
+    if (s == "select") return node(from, 3, [](auto& x) { return select(x[0], x[1], x[2]); });
+    if (s == "random") return node(from, 2, [](auto& x) { return random(x[0], x[1]); });
+    if (s == "check") return node(from, 2, [](auto& x) { return check(x[0], x[1]); });
+    if (s == "within") return node(from, 2, [](auto& x) { return within(x[0], x[1]); });
+    if (s == "divisor") return node(from, 1, [](auto& x) { return divisor(x[0]); });
+    auto f = function_named(s);
+    if (!f) return {};
+    take("(");
+    auto x = operands();
+    return made(from, [&] { return call(*f, x); });
+  }
+
+  // A node of `n` operands, which f(operands) builds.
+  template <class F>
+  Expr node(size_t from, size_t n, F&& f) {
+    take("(");
+    auto x = exactly(n);
+    return made(from, [&] { return f(x); });
   }
 
   std::vector<Expr> exactly(size_t n) {
@@ -442,29 +446,17 @@ class Parser {
     s.var = variable('i');
     take("<");
     s.extent = expression();
-    if (peek_word("vector")) {
-      word("vector");
-      s.loop = LoopKind::vector;
-    } else if (peek_word("unrolled")) {
-      word("unrolled");
-      s.loop = LoopKind::unrolled;
-    } else if (peek_word("threads")) {
-      word("threads");
-      s.loop = LoopKind::threads;
-    }
+    if (accept_word("vector")) s.loop = LoopKind::vector;
+    else if (accept_word("unrolled")) s.loop = LoopKind::unrolled;
+    else if (accept_word("threads")) s.loop = LoopKind::threads;
     take("{");
     s.body = block();
   }
   void array(Statement& s) {
     s.kind = Statement::Kind::array;
     s.var = variable('v');
-    if (peek_word("shared")) {
-      word("shared");
-      s.space = Space::shared;
-    } else if (peek_word("scratch")) {
-      word("scratch");
-      s.space = Space::scratch;
-    }
+    if (accept_word("shared")) s.space = Space::shared;
+    else if (accept_word("scratch")) s.space = Space::scratch;
     s.dtype = dtype();
     s.extent = expression();
   }
@@ -503,17 +495,11 @@ class Parser {
       s.var = variable('v');
       s.monoid = monoid();
       s.dtype = dtype();
-      if (peek_word("at")) {
-        word("at");
-        s.position = dtype();
-      }
+      if (accept_word("at")) s.position = dtype();
     } else if (w == "accumulate") {
       s.kind = Kind::accumulate;
       s.var = variable('v');
-      if (peek_word("rising")) {
-        word("rising");
-        s.rising = true;
-      }
+      s.rising = accept_word("rising");
       s.monoid = monoid();
       take("(");
       s.values = operands();

@@ -208,79 +208,59 @@ std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& in
   return s;
 }
 
+namespace {
+
+// The text of a node before its operands: all of it where it has none.
+std::string head(const Node& x) {
+  switch (x.kind) {
+    case Kind::constant: return print_number(x.value, x.dtype);
+    case Kind::index: return var(x.slot);
+    case Kind::position: return "position";
+    case Kind::size: return "size[" + print_size(x.size) + "]";
+    case Kind::param: return "p" + std::to_string(x.slot);
+    case Kind::local: return "v" + std::to_string(x.slot) + ":" + facula::name(x.dtype);
+    case Kind::load: {
+      const char* component = x.part == 1 ? ".re" : x.part == 2 ? ".im" : "";
+      return "load[" + std::to_string(x.slot) + ":" + facula::name(x.memory) + component + "]";
+    }
+    case Kind::cast: return std::string("cast[") + facula::name(x.memory) + "]";
+    case Kind::call: return loop::name(x.fn);
+    case Kind::select: return "select";
+    case Kind::reduce: return std::string("reduce[") + loop::name(x.monoid) + "]";
+    case Kind::scan: return std::string("scan[") + loop::name(x.monoid) + ", " + std::to_string(x.slot) + "]";
+    case Kind::part: return "part[" + std::to_string(x.slot) + "]";
+    case Kind::random: return "random";
+    case Kind::check: return x.slot ? "within" : "check";
+    case Kind::divisor: return "divisor";
+  }
+  return {};
+}
+
+bool has_operands(Kind k) {
+  return k != Kind::constant && k != Kind::index && k != Kind::position && k != Kind::size &&
+         k != Kind::param && k != Kind::local;
+}
+
+}  // namespace
+
 void ExprPrinter::write(Expr x, std::string& to) {
   if (const int* id = names_.find(x.get())) {
     to += "%" + std::to_string(*id);
     return;
   }
-  auto list = [&](const char* open) {
-    to += open;
-    for (size_t k = 0; k < x->args.size(); ++k) {
-      if (k) to += ", ";
-      write(x->args[k], to);
-    }
-    to += ")";
-  };
-  auto binders = [&] {
-    to += "](";
-    for (size_t k = 0; k < x->bound.size(); ++k) {
-      to += (k ? ", " : "") + var(x->bound[k].var) + " < ";
-      write(x->bound[k].extent, to);
-    }
-    list("; ");
-  };
-  switch (x->kind) {
-    case Kind::constant: to += print_number(x->value, x->dtype); break;
-    case Kind::index: to += var(x->slot); break;
-    case Kind::position: to += "position"; break;
-    case Kind::size: to += "size[" + print_size(x->size) + "]"; break;
-    case Kind::param: to += "p" + std::to_string(x->slot); break;
-    case Kind::local: to += "v" + std::to_string(x->slot) + ":" + facula::name(x->dtype); break;
-    case Kind::load:
-      to += "load[" + std::to_string(x->slot) + ":" + facula::name(x->memory) +
-            (x->part == 1   ? ".re"
-             : x->part == 2 ? ".im"
-                            : "") +
-            "]";
-      list("(");
-      break;
-    case Kind::cast:
-      to += std::string("cast[") + facula::name(x->memory) + "]";
-      list("(");
-      break;
-    case Kind::call:
-      to += loop::name(x->fn);
-      list("(");
-      break;
-    case Kind::select:
-      to += "select";
-      list("(");
-      break;
-    case Kind::reduce:
-      to += std::string("reduce[") + loop::name(x->monoid);
-      binders();
-      break;
-    case Kind::scan:
-      to += std::string("scan[") + loop::name(x->monoid) + ", " + std::to_string(x->slot);
-      binders();
-      break;
-    case Kind::part:
-      to += "part[" + std::to_string(x->slot) + "]";
-      list("(");
-      break;
-    case Kind::random:
-      to += "random";
-      list("(");
-      break;
-    case Kind::check:
-      to += x->slot ? "within" : "check";
-      list("(");
-      break;
-    case Kind::divisor:
-      to += "divisor";
-      list("(");
-      break;
+  to += head(*x);
+  if (!has_operands(x->kind)) return;
+  to += "(";
+  for (size_t k = 0; k < x->bound.size(); ++k) {
+    to += (k ? ", " : "") + var(x->bound[k].var) + " < ";
+    write(x->bound[k].extent, to);
   }
+  if (x->kind == Kind::reduce || x->kind == Kind::scan) to += "; ";
+  for (size_t k = 0; k < x->args.size(); ++k) {
+    if (k) to += ", ";
+    write(x->args[k], to);
+  }
+  to += ")";
 }
 
 std::string print(Expr x) {

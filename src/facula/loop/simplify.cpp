@@ -148,14 +148,35 @@ Expr unary(Fn f, Expr x) {
   return {};
 }
 
+// Of integers and bools: smaller, larger, and logic bit by bit.
+Expr integer_lattice(Fn f, Expr x, Expr y) {
+  bool is_bool = x.dtype() == DType::Bool;
+  if (f == Fn::bit_xor) {
+    if (same(x, y)) return constant(int64_t(0), x.dtype());
+    if (is_int(y, 0)) return x;
+    return is_bool && is_int(y, 1) ? bit_not(x) : Expr();
+  }
+  if (same(x, y)) return x;
+  if (f == Fn::bit_and && is_int(y, is_bool ? 1 : -1)) return x;
+  if (f == Fn::bit_and && is_int(y, 0)) return y;
+  if (f == Fn::bit_or && is_int(y, 0)) return x;
+  if (f == Fn::bit_or && is_bool && is_int(y, 1)) return y;
+  return {};
+}
+
+Expr integer_comparison(Fn f, Expr x, Expr y) {
+  if (same(x, y)) return constant(f == Fn::eq || f == Fn::le || f == Fn::ge, DType::Bool);
+  if (x.dtype() == DType::Bool && (f == Fn::eq || f == Fn::ne) && is_constant(y))
+    return is_int(y, f == Fn::eq) ? x : bit_not(x);
+  return {};
+}
+
 Expr integer_binary(Fn f, const std::vector<Expr>& args) {
   Expr x = args[0], y = args[1];
   DType d = x.dtype();
   bool is_bool = d == DType::Bool;
   switch (f) {
-    case Fn::add:
-      if (is_bool) return x | y;
-      return integer_sum(f, args);
+    case Fn::add: return is_bool ? x | y : integer_sum(f, args);
     case Fn::sub: return integer_sum(f, args);
     case Fn::mul:
       if (is_bool) return x & y;
@@ -182,17 +203,7 @@ Expr integer_binary(Fn f, const std::vector<Expr>& args) {
     case Fn::fmin:
     case Fn::bit_and:
     case Fn::bit_or:
-      if (same(x, y)) return x;
-      if (f == Fn::bit_and && (is_int(y, is_bool ? 1 : -1))) return x;
-      if (f == Fn::bit_and && is_int(y, 0)) return y;
-      if (f == Fn::bit_or && is_int(y, 0)) return x;
-      if (f == Fn::bit_or && is_bool && is_int(y, 1)) return y;
-      break;
-    case Fn::bit_xor:
-      if (same(x, y)) return constant(int64_t(0), d);
-      if (is_int(y, 0)) return x;
-      if (is_bool && is_int(y, 1)) return bit_not(x);
-      break;
+    case Fn::bit_xor: return integer_lattice(f, x, y);
     case Fn::shl:
     case Fn::shr:
       if (is_int(y, 0)) return x;
@@ -202,13 +213,7 @@ Expr integer_binary(Fn f, const std::vector<Expr>& args) {
     case Fn::ge:
     case Fn::ne:
     case Fn::lt:
-    case Fn::gt: {
-      bool holds = f == Fn::eq || f == Fn::le || f == Fn::ge;
-      if (same(x, y)) return constant(holds, DType::Bool);
-      if (is_bool && (f == Fn::eq || f == Fn::ne) && is_constant(y))
-        return is_int(y, f == Fn::eq) ? x : bit_not(x);
-      break;
-    }
+    case Fn::gt: return integer_comparison(f, x, y);
     default: break;
   }
   return {};

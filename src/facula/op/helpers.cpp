@@ -67,14 +67,14 @@ SymInt reduced_count(SymSpan sizes, IntSpan dims) {
   return n;
 }
 
-loop::Expr Box::position() const {
+loop::Expr Domain::position() const {
   loop::Expr p = integer(0);
   for (size_t k = 0; k < vars.size(); ++k) p = k == 0 ? at[0] : p * vars[k].extent + at[k];
   return p;
 }
 
-Box box(const LoopCall& c, SymSpan extents) {
-  Box b;
+Domain domain(const LoopCall& c, SymSpan extents) {
+  Domain b;
   for (SymInt n : extents) {
     int v = c.fresh();
     b.vars.push_back({v, loop::size(n)});
@@ -89,7 +89,7 @@ Axes::Axes(const LoopCall& c, std::string_view dim, std::string_view keepdim, st
       sizes_(c.sizes(of)) {
   Dims extents;
   for (int64_t d : dims_) extents.push_back(sizes_[size_t(d)]);
-  box_ = op::box(c, extents);
+  domain_ = op::domain(c, extents);
 }
 
 SymInt Axes::count() const {
@@ -100,10 +100,10 @@ SymInt Axes::count() const {
 
 Index Axes::join(const Index& i) const {
   Index j;
-  size_t from_result = 0, from_box = 0;
+  size_t from_result = 0, from_domain = 0;
   for (size_t d = 0; d < sizes_.size(); ++d) {
-    if (from_box < dims_.size() && dims_[from_box] == int64_t(d)) {
-      j.push_back(box_.at[from_box++]);
+    if (from_domain < dims_.size() && dims_[from_domain] == int64_t(d)) {
+      j.push_back(domain_.at[from_domain++]);
       from_result += keepdim_;
     } else {
       j.push_back(i[from_result++]);

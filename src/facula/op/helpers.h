@@ -42,22 +42,22 @@ std::function<Dims(const Call&)> reduced(std::string dim = "dim", std::string ke
 Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim);
 SymInt reduced_count(SymSpan sizes, IntSpan dims);  // how many elements of theirs fold into one
 
-// A box of fresh variables to reduce over.
-struct Box {
+// A reduction domain: its bound variables, and the index that they form.
+struct Domain {
   std::vector<loop::BoundVar> vars;
   Index at;                     // the variables
-  loop::Expr position() const;  // row-major position within the box, Int64
+  loop::Expr position() const;  // row-major position within the domain, Int64
 };
-Box box(const LoopCall& c, SymSpan extents);
+Domain domain(const LoopCall& c, SymSpan extents);
 
-// Fold of f(Index within the box) -> Expr or std::vector<Expr> (the monoid's inputs).
+// Fold of f(Index within the domain) -> Expr or std::vector<Expr> (the monoid's inputs).
 template <class F>
-loop::Expr reduce(loop::Monoid m, const Box& b, F&& f) {
+loop::Expr reduce(loop::Monoid m, const Domain& b, F&& f) {
   return loop::reduce(m, b.vars, typed::expressions(f(b.at)));
 }
 template <class F>
 loop::Expr reduce(const LoopCall& c, loop::Monoid m, std::initializer_list<SymInt> extents, F&& f) {
-  return reduce(m, box(c, SymSpan(extents.begin(), extents.size())), std::forward<F>(f));
+  return reduce(m, domain(c, SymSpan(extents.begin(), extents.size())), std::forward<F>(f));
 }
 
 // The dimensions of an operand that a call reduces, and the way from an index of the result to one of the
@@ -66,23 +66,23 @@ class Axes {
  public:
   Axes(const LoopCall& c, std::string_view dim = "dim", std::string_view keepdim = "keepdim",
        std::string_view of = "self");
-  const Box& box() const { return box_; }
+  const Domain& domain() const { return domain_; }
   IntSpan dims() const { return dims_; }
   SymInt count() const;  // elements that one result reduces
-  loop::Expr position() const { return box_.position(); }
-  // The operand's index of the element at `box().at` for the result at `i`.
+  loop::Expr position() const { return domain_.position(); }
+  // The operand's index of the element at `domain().at` for the result at `i`.
   Index join(const Index& i) const;
   // Fold of f(Index in the operand).
   template <class F>
   loop::Expr reduce(loop::Monoid m, const Index& i, F&& f) const {
-    return loop::reduce(m, box_.vars, typed::expressions(f(join(i))));
+    return loop::reduce(m, domain_.vars, typed::expressions(f(join(i))));
   }
 
  private:
   Ints dims_;
   bool keepdim_ = false;
   Dims sizes_;
-  Box box_;
+  Domain domain_;
 };
 
 // Fold over the dimensions `dim` of `of`: the body of most reductions.

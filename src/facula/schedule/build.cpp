@@ -6,6 +6,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "facula/schedule/moments.h"
+#include "facula/schedule/nest_spec.h"
+
 namespace facula::schedule {
 
 using loop::Expr;

@@ -1,19 +1,15 @@
-// Rows, sweeps and stores as statements: see build.h.
+// Rows, sweeps and stores as statements: see nest_spec.h.
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "facula/base/bounded.h"
-#include "facula/base/fork.h"
 #include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
-#include "facula/schedule/build.h"
+#include "facula/schedule/analysis.h"
+#include "facula/schedule/invariants.h"
+#include "facula/schedule/nest_spec.h"
 
 namespace facula::schedule {
 
@@ -26,7 +22,6 @@ using loop::Statement;
 
 namespace {
 
-constexpr int kFirstLocal = 1 << 12;
 constexpr int64_t kWindow = 16;
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -37,9 +32,9 @@ Statement statement(Statement::Kind k) {
 }
 bool is_fold(Expr e) { return e->kind == Kind::reduce || e->kind == Kind::scan; }
 
-class Writer {
+class Writer : Invariants {
  public:
-  Writer(const NestSpec& spec, const std::vector<BufferInfo>& buffers) : spec_(spec), buffers_(buffers) {
+  Writer(const NestSpec& spec, const std::vector<BufferInfo>& buffers) : Invariants(buffers), spec_(spec) {
     for (auto& m : spec.merges) {
       next_local_ = std::max(next_local_, m.var + 8);
       for (int k = 0; k < loop::components(m.monoid); ++k) volatile_.insert(m.var + k);
@@ -560,338 +555,21 @@ class Writer {
     block.push_back(std::move(loop));
   }
 
-  // ---- invariants
-  Expr let(Block& block, Expr e, bool shared = true, bool always = false) {
-    bool known = e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local ||
-                 e->kind == Kind::index;
-    if (known && !always) return e;
-    Statement s = statement(Statement::Kind::let);
-    s.var = next_local_++;
-    s.values = {e};
-    Expr l = loop::local(s.var, e.dtype());
-    block.push_back(std::move(s));
-    if (shared) lets_.push_back({e.get(), l});
-    return l;
-  }
-
-  // Facts of an expression for one hoist.
-  struct Facts {
-    bool varies = false, guarded = false, pure = true;
-  };
-  class Survey {
-   public:
-    Survey(const std::set<int>& scope, const std::set<int>& volatile_locals,
-           const std::vector<BufferInfo>& buffers)
-        : scope_(scope), locals_(volatile_locals), buffers_(buffers) {}
-    Facts of(Expr e) {
-      if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
-      Facts f;
-      if (e->kind == Kind::index) f.varies = !scope_.count(e->slot);
-      if (e->kind == Kind::local) f.varies = locals_.count(e->slot);
-      if (is_fold(e)) f.pure = false;
-      if (e->kind == Kind::load) {
-        f.guarded = true;
-        if (e->slot < 0 || buffers_[size_t(e->slot)].written) f.pure = false;
-      }
-      if (e->kind == Kind::check || e->kind == Kind::divisor) f.guarded = true;
-      for (auto& a : e->args) {
-        Facts x = of(a);
-        f.varies |= x.varies;
-        f.guarded |= x.guarded;
-        f.pure &= x.pure;
-      }
-      for (auto& b : e->bound) f.varies |= of(b.extent).varies;
-      return known_[e.get()] = f;
-    }
-
-   private:
-    const std::set<int>& scope_;
-    const std::set<int>& locals_;
-    const std::vector<BufferInfo>& buffers_;
-    std::unordered_map<const loop::Node*, Facts> known_;
-  };
-
-  // An input that shares memory with some output counts as written: a store may be to it under another
-  // number.
-  bool reads_written(Expr e) {
-    bool shared = false;
-    loop::visit(e, [&](Expr x) {
-      shared |= x->kind == Kind::load && x->slot >= 0 && !buffers_[size_t(x->slot)].unique;
-    });
-    return shared || !Survey(scope_, volatile_, buffers_).of(e).pure;
-  }
-
-  // Whatever in `roots` depends only on loops around `block` is computed there.
-  void hoist(Block& block, const std::vector<Expr*>& roots) {
-    Survey survey(scope_, volatile_, buffers_);
-    Memo plain, careful;
-    for (auto* r : roots) *r = hoisted(block, *r, survey, false, plain, careful);
-  }
-  using Memo = loop::NodeMap<Expr>;
-
-  Expr hoisted(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
-    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local ||
-        e->kind == Kind::index)
-      return e;
-    Memo& memo = guarded ? careful : plain;
-    if (const Expr* known = memo.find(e.get())) return *known;
-    for (size_t k = lets_.size(); k-- > 0;)
-      if (lets_[k].first == e.get()) return lets_[k].second;
-    Facts f = survey.of(e);
-    Expr r;
-    if (!f.varies && f.pure && !(guarded && f.guarded)) r = let(block, e);
-    else if (e->kind == Kind::select) {
-      Expr c = hoisted(block, e->args[0], survey, guarded, plain, careful);
-      r = loop::select(c, hoisted(block, e->args[1], survey, true, plain, careful),
-                       hoisted(block, e->args[2], survey, true, plain, careful));
-    } else if (e->kind == Kind::call && e.dtype() == DType::Int64 &&
-               (e->fn == loop::Fn::add || e->fn == loop::Fn::sub)) {
-      r = sum(block, e, survey, guarded, plain, careful);
-    } else {
-      r = loop::map_operands(e, [&](Expr x) { return hoisted(block, x, survey, guarded, plain, careful); });
-    }
-    return memo[e.get()] = r;
-  }
-
-  // A sum of integers: the terms that do not change become one.
-  Expr sum(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
-    loop::Linear all, fixed, rest;
-    if (!loop::linear(e, all)) return e;
-    for (auto& t : all.terms) {
-      Facts f = survey.of(t.x);
-      (f.varies || !f.pure || (guarded && f.guarded) ? rest : fixed).terms.push_back(t);
-    }
-    for (auto& t : rest.terms) t.x = same(t.x, e) ? e : hoisted(block, t.x, survey, guarded, plain, careful);
-    if (fixed.terms.empty()) rest.constant = all.constant;
-    else {
-      fixed.constant = all.constant;
-      Expr base = loop::from_linear(fixed, DType::Int64);
-      Expr known;
-      for (size_t k = lets_.size(); k-- > 0 && !known.get();)
-        if (lets_[k].first == base.get()) known = lets_[k].second;
-      rest.terms.push_back({known ? known : let(block, base), 1});
-    }
-    return loop::from_linear(rest, DType::Int64);
-  }
-
   int next_var() { return next_var_++; }
 
   const NestSpec& spec_;
-  const std::vector<BufferInfo>& buffers_;
   std::vector<Merge> merges_;
   std::vector<FlatStore>* stores_ = nullptr;           // of the row, while its own reductions are resolved
   std::unordered_map<const loop::Node*, Expr> found_;  // positions of extrema
   std::set<int> kept_;                                 // buffers that hold a value for later
-  std::set<int> scope_, volatile_;
-  std::vector<std::pair<const loop::Node*, Expr>> lets_;
-  int next_local_ = kFirstLocal;
   int next_var_ = 1 << 20;
   bool in_lanes_ = false;
 };
 
-// Every expression of a block, in order.
-void each_expr(Block& block, const std::function<void(Expr&)>& f) {
-  for (auto& s : block) {
-    if (s.extent) f(s.extent);
-    for (auto& v : s.values) f(v);
-    if (s.offset) f(s.offset);
-    each_expr(s.body, f);
-  }
-}
-
-// Numbers in order of appearance.
-struct Renumber {
-  std::map<int, int> map;
-  int next = 0;
-  int of(int k, int count = 1) {
-    auto it = map.find(k);
-    if (it != map.end()) return it->second;
-    for (int i = 0; i < count; ++i) map[k + i] = next++;
-    return map[k];
-  }
-};
-
-std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
-  static TableMutex mutex;
-  static Bounded<std::string, std::shared_ptr<const loop::Nest>> known(4096);
-  std::string text = loop::identity(n);
-  n.identity.text = text;
-  std::lock_guard lock(mutex);
-  if (auto* found = known.find(text)) return *found;
-  return known.put(std::move(text), std::make_shared<const loop::Nest>(std::move(n)));
-}
-
-// Sums of x - mean and of its square over what r folds: the mean as it is rounded is off by up to half a unit,
-// and the sum of the deviations from it, which would be 0, says by how much. Numbers near the largest are added up
-// scaled down by a power of two. The largest number serves as the mean where the sum is infinite all the same. Products
-// are added as fma does it: half the instructions of the sweeps.
-struct Deviations {
-  Expr total, mean, sum, squares, count;
-};
-Deviations deviations(Expr r) {
-  Expr x = in_two_sweeps(r->args[0]), n = integer(1);
-  for (auto& b : r->bound) n = n * b.extent;
-  n = loop::cast(n, x.dtype());
-  double largest =
-      x.dtype() == DType::Float64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
-  constexpr double kScale = 0x1p-32;
-  auto sum = [&](Expr a, Expr b) {
-    return loop::reduce(Monoid::sum, r->bound, {loop::fma(a, b, loop::constant(0.0, x.dtype()))});
-  };
-  Expr total = sum(x, loop::constant(kScale, x.dtype()));
-  Expr mean = loop::select(loop::isinf(total), loop::copysign(loop::constant(largest, x.dtype()), total),
-                           total / n * (1 / kScale));
-  Expr d = x - mean;
-  return {total, mean, loop::reduce(Monoid::sum, r->bound, {d}), sum(d, d), n};
-}
-// The sum of squares about the true mean (Chan, Golub, LeVeque, 1983); an overflowing one stays infinite, and there is
-// none beside an infinity, from which nothing lies on the other side of the largest number.
-Expr about_mean(const Deviations& d) {
-  Expr n = loop::cast(d.count, d.squares.dtype()), less = d.sum * d.sum / loop::max(n, 1.0);
-  Expr infinite = loop::eq(d.squares, std::numeric_limits<double>::infinity());
-  Expr around = loop::select(infinite, d.squares, d.squares - less);
-  Expr sign = loop::copysign(loop::constant(1.0, d.sum.dtype()), d.total);
-  Expr endless = loop::isinf(d.total) & loop::bit_not(d.sum * sign <= 0.0);
-  return loop::select(endless, loop::constant(std::nan(""), around.dtype()), around);
-}
-
 }  // namespace
 
-std::vector<Expr> wide_moments(Expr r) {
-  Deviations d = deviations(r);
-  auto wide = [](Expr x) { return loop::cast(x, DType::Float64); };
-  Deviations w = {wide(d.total), wide(d.mean), wide(d.sum), wide(d.squares), wide(d.count)};
-  return {w.mean + w.sum / loop::max(w.count, 1.0), about_mean(w), w.count};
-}
-
-Expr in_two_sweeps(Expr e) {
-  if (!e->has_reduce) return e;
-  std::unordered_map<const loop::Node*, std::vector<Expr>> made;
-  auto parts_of = [&](Expr r) -> const std::vector<Expr>& {
-    auto& parts = made[r.get()];
-    if (!parts.empty()) return parts;
-    std::vector<Expr> p;
-    if (r->monoid == Monoid::welford) {
-      Deviations d = deviations(r);
-      p = {d.mean + d.sum / loop::max(d.count, 1.0), about_mean(d), d.count};
-    } else {
-      Expr x = in_two_sweeps(r->args[0]), m = loop::reduce(Monoid::max, r->bound, {x});
-      Expr s = loop::select(loop::eq(x, m), Scalar(1.0), loop::exp(x - m));
-      p = {m, loop::reduce(Monoid::sum, r->bound, {s})};
-    }
-    return made[r.get()] = p;
-  };
-  auto is_pair = [](Expr x) {
-    return x->kind == Kind::reduce && (x->monoid == Monoid::welford || x->monoid == Monoid::logsumexp);
-  };
-  return loop::rewrite(e, [&](Expr x) -> Expr {
-    if (!x->has_reduce) return x;
-    if (x->kind == Kind::part && is_pair(x->args[0])) return parts_of(x->args[0])[size_t(x->slot)];
-    return is_pair(x) ? parts_of(x)[0] : Expr();
-  });
-}
-
-namespace {
-
-// Variables, locals, parameters and buffers by new numbers, in the order in which they are met.
-class Renamer {
- public:
-  explicit Renamer(Finished& finished) : finished_(finished) {
-    for (size_t k = 0; k < finished.buffers.size(); ++k) buffers_[finished.buffers[k]] = int(k);
-  }
-
-  int variable(int v) { return vars_.of(v); }
-  int parameters() const { return numbers_.next; }
-  Expr operator()(Expr x) {
-    if (const Expr* known = done_.find(x.get())) return *known;
-    Expr r;
-    switch (x->kind) {
-      case Kind::index: r = loop::index(vars_.of(x->slot)); break;
-      case Kind::local: r = loop::local(locals_.of(x->slot), x.dtype()); break;
-      case Kind::param: {
-        bool fresh = !numbers_.map.count(x->slot);
-        r = loop::param(numbers_.of(x->slot));
-        if (fresh) finished_.numbers.push_back(x->slot);
-        break;
-      }
-      case Kind::load: {
-        int slot = memory(x->slot);
-        r = loop::load(slot, x->memory, {(*this)(x->args[0])}, x->part);
-        break;
-      }
-      default: r = loop::map_operands(x, [&](Expr y) { return (*this)(y); });
-    }
-    return done_[x.get()] = r;
-  }
-  void block(Block& block) {
-    for (auto& s : block) {
-      if (s.extent) s.extent = (*this)(s.extent);
-      if (s.kind == Statement::Kind::loop) s.var = vars_.of(s.var);
-      for (auto& v : s.values) v = (*this)(v);
-      if (s.kind == Statement::Kind::let || s.kind == Statement::Kind::assign ||
-          s.kind == Statement::Kind::array)
-        s.var = locals_.of(s.var);
-      if (s.kind == Statement::Kind::accumulator || s.kind == Statement::Kind::accumulate)
-        s.var = locals_.of(s.var, loop::components(s.monoid));
-      if (s.offset) s.offset = (*this)(s.offset);
-      if (s.kind == Statement::Kind::store) s.buffer = memory(s.buffer);
-      this->block(s.body);
-    }
-  }
-
- private:
-  int memory(int slot) { return slot < 0 ? -1 - locals_.of(-1 - slot) : buffers_.at(slot); }
-
-  Finished& finished_;
-  std::map<int, int> buffers_;
-  Renumber vars_, locals_, numbers_;
-  loop::NodeMap<Expr> done_;
-};
-
-// The buffers that a nest reads or writes, in order.
-std::set<int> used_buffers(const NestSpec& spec, loop::Nest& n) {
-  std::set<int> used;
-  each_expr(n.body, [&](Expr& e) {
-    loop::visit(e, [&](Expr x) {
-      if (x->kind == Kind::load && x->slot >= 0) used.insert(x->slot);
-    });
-  });
-  for (auto& s : spec.stores) used.insert(s.buffer);
-  return used;
-}
-
-}  // namespace
-
-Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
-  loop::Nest n;
-  n.name = spec.name;
-  constexpr int kTask = (1 << 20) - 1;
-  std::vector<BufferInfo> info = buffers;
-  for (auto& b : info) b.written = false;
-  for (auto& s : spec.stores) info[size_t(s.buffer)].written = true;
-  Writer writer(spec, info);
-  n.body = writer.write(kTask);
-  n.tasks = spec.tasks;
-  n.cost = spec.cost;
-
-  Finished finished;
-  for (int b : used_buffers(spec, n)) {
-    finished.buffers.push_back(b);
-    loop::Buffer buffer;
-    buffer.dtype = info[size_t(b)].dtype;
-    buffer.written = info[size_t(b)].written;
-    buffer.unique = info[size_t(b)].unique;
-    buffer.name = "b" + std::to_string(n.buffers.size());
-    n.buffers.push_back(buffer);
-  }
-  Renamer renamed(finished);
-  n.task_var = renamed.variable(kTask);
-  n.tasks = renamed(n.tasks);
-  n.cost = renamed(n.cost);
-  renamed.block(n.body);
-  n.params = renamed.parameters();
-  finished.nest = shared_nest(std::move(n));
-  return finished;
+Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var) {
+  return Writer(spec, buffers).write(task_var);
 }
 
 }  // namespace facula::schedule

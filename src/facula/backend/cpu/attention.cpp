@@ -148,6 +148,53 @@ Results in_full(const Call& c, Out out) {
   return results;
 }
 
+// All rows anew, as PyTorch's plain kernel does where a number overflowed.
+Results backward_in_full(const Call& c, const Tensor& lse, Out out) {
+  Tensor unknown = Tensor::empty(lse.int_sizes(), lse.dtype());
+  std::memset(unknown.data_ptr(), 0xff,
+              size_t(unknown.numel().concrete()) * size_t(itemsize(lse.dtype())));  // NaN
+  std::vector<op::Value> args(c.args().begin(), c.args().end());
+  for (const char* kept : {"lse", "delta"}) args[size_t(c.op().schema.index_of(kept))] = op::Value(unknown);
+  return in_full(op::Call(c.op(), args), out);
+}
+
+// The gradient of keys or values while it is summed, [chunks, batch, heads, keys, width]: chunks of the queries add to
+// gradients of their own. One chunk that needs no padding adds to the result itself.
+struct ChunkedGradient {
+  Tensor result, sums;
+  int64_t chunks;
+
+  ChunkedGradient(Problem& p, const Tensor& result, int64_t width, int64_t chunks, int base)
+      : result(result), chunks(chunks) {
+    bool direct =
+        chunks == 1 && result.dtype() == p.dtype && result.is_contiguous() && result.int_sizes()[3] == width;
+    Dims sizes{SymInt(chunks), result.size(0), result.size(1), result.size(2),
+               direct ? result.size(3) : SymInt(width)};
+    sums = direct ? result.alias(sizes, contiguous_strides(sizes), result.offset())
+                  : Tensor::empty(sizes, p.dtype);
+    auto s = sums.int_strides();
+    for (auto [d, at] : {std::pair(0, 0), {1, 1}, {2, 3}, {3, 2}}) p.params[size_t(base + d)] = s[size_t(at)];
+  }
+  // Sums the chunks, in order.
+  void finish() const {
+    if (sums.impl()->storage == result.impl()->storage) return;
+    Tensor sum = chunk(0);
+    static const op::Operator& add = op::get("add");
+    for (int64_t k = 1; k < chunks; ++k) {
+      Tensor part = chunk(k);
+      op::Value args[] = {sum, part, Scalar(int64_t(1))};
+      op::call(add, args, op::Form::in_place);
+    }
+    copy(result, sum.alias(result.sizes(), sum.strides(), sum.offset()));
+  }
+
+ private:
+  Tensor chunk(int64_t k) const {
+    return sums.alias(sums.sizes().last(4), sums.strides().last(4),
+                      sums.offset() + SymInt(k * sums.int_strides()[0]));
+  }
+};
+
 }  // namespace
 
 Results attention(const Call& c, Out out) {
@@ -181,19 +228,11 @@ Results attention_backward(const Call& c, Out out) {
   Problem p(c);
   Tensor grad = p.as_computed(c.tensor("grad")), lse = dense(c.tensor("lse"), p.dtype),
          delta = dense(c.tensor("delta"), p.dtype);
-  if (beyond(lse, p.mask.defined() || p.keys == 0) ||
-      beyond(delta)) {  // all rows anew, as PyTorch's plain kernel
-    Tensor unknown = Tensor::empty(lse.int_sizes(), lse.dtype());
-    std::memset(unknown.data_ptr(), 0xff,
-                size_t(unknown.numel().concrete()) * size_t(itemsize(lse.dtype())));  // NaN
-    std::vector<op::Value> args(c.args().begin(), c.args().end());
-    for (const char* kept : {"lse", "delta"}) args[size_t(c.op().schema.index_of(kept))] = op::Value(unknown);
-    return in_full(op::Call(c.op(), args), out);
-  }
+  if (beyond(lse, p.mask.defined() || p.keys == 0) || beyond(delta)) return backward_in_full(c, lse, out);
   int64_t n = p.variant.queries, lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
   int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes),
           blocks = p.params[P::blocks];
-  // Few heads: pieces of the queries add to gradients of their own, which are summed in order.
+  // Few heads: chunks of the queries are tasks of their own.
   int64_t pairs = p.batch * p.key_heads,
           chunks =
               pairs == 0 || blocks == 0 ? 1 : std::clamp<int64_t>(8 / pairs, 1, std::min<int64_t>(4, blocks));
@@ -202,23 +241,7 @@ Results attention_backward(const Call& c, Out out) {
   p.params[P::chunks] = chunks, p.params[P::padded_width] = padded,
   p.params[P::padded_value_width] = padded_value;
   Destination dq(out[0], p.dtype);
-  auto room = [&](const Tensor& final, int64_t width, int base) {
-    bool direct =
-        chunks == 1 && final.dtype() == p.dtype && final.is_contiguous() && final.int_sizes()[3] == width;
-    Tensor t =
-        direct
-            ? final.alias(Dims{SymInt(int64_t(1)), final.size(0), final.size(1), final.size(2),
-                               final.size(3)},
-                          contiguous_strides(Dims{SymInt(int64_t(1)), final.size(0), final.size(1),
-                                                  final.size(2), final.size(3)}),
-                          final.offset())
-            : Tensor::empty(Dims{SymInt(chunks), final.size(0), final.size(1), final.size(2), SymInt(width)},
-                            p.dtype);
-    auto s = t.int_strides();
-    for (auto [d, at] : {std::pair(0, 0), {1, 1}, {2, 3}, {3, 2}}) p.params[size_t(base + d)] = s[size_t(at)];
-    return t;
-  };
-  Tensor dk = room(out[1], padded, P::dk), dv = room(out[2], padded_value, P::dv);
+  ChunkedGradient dk(p, out[1], padded, chunks, P::dk), dv(p, out[2], padded_value, chunks, P::dv);
   if (p.batch * p.heads * p.rows == 0) {
     for (auto& t : out) copy(t, Tensor::scalar(Scalar(int64_t(0)), t.dtype()));
     return Results{out[0], out[1], out[2]};
@@ -230,8 +253,8 @@ Results attention_backward(const Call& c, Out out) {
   buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
   buffers[B::numbers] = &p.numbers, buffers[B::grad] = p.data(grad), buffers[B::lse] = p.data(lse),
   buffers[B::delta] = p.data(delta);
-  buffers[B::dq] = p.data(dq.tensor()), buffers[B::dk] = buffers[B::dk_in] = p.data(dk),
-  buffers[B::dv] = buffers[B::dv_in] = p.data(dv);
+  buffers[B::dq] = p.data(dq.tensor()), buffers[B::dk] = buffers[B::dk_in] = p.data(dk.sums),
+  buffers[B::dv] = buffers[B::dv_in] = p.data(dv.sums);
   p.run(true, pairs * chunks, buffers,
         {{B::qt, n * p.width},
          {B::gt, n * p.value_width},
@@ -244,20 +267,8 @@ Results attention_backward(const Call& c, Out out) {
          {B::delta_row, n}},
         {{B::dqt_in, B::dqt}});
   dq.finish();
-  auto finish = [&](const Tensor& t, const Tensor& final) {
-    if (t.impl()->storage == final.impl()->storage) return;
-    Tensor sum = t.alias(t.sizes().last(4), t.strides().last(4), t.offset());
-    auto s = t.int_strides();
-    static const op::Operator& add = op::get("add");
-    for (int64_t k = 1; k < chunks; ++k) {
-      Tensor part = t.alias(t.sizes().last(4), t.strides().last(4), t.offset() + SymInt(k * s[0]));
-      op::Value args[] = {sum, part, Scalar(int64_t(1))};
-      op::call(add, args, op::Form::in_place);
-    }
-    copy(final, sum.alias(final.sizes(), sum.strides(), sum.offset()));
-  };
-  finish(dk, out[1]);
-  finish(dv, out[2]);
+  dk.finish();
+  dv.finish();
   return Results{out[0], out[1], out[2]};
 }
 

@@ -147,6 +147,156 @@ struct Tile : Builder {
   }
 };
 
+// Forward: a task is a block of queries of one head. Softmax by running maxima and sums over the tiles of keys.
+struct ForwardTask : Tile {
+  using B = AttentionForward;
+  using Tile::Tile;
+
+  void softmax(Expr all) {
+    int row = fresh();
+    vector(all, [&](Expr i) {
+      Expr top = variable(read(B::maximum, i));
+      loop_over(LoopKind::serial, row, n, [&](Expr j) {
+        Expr s = let(read(B::scores, at(j, i)));
+        set(top, select(s > top, s, select(eq(s, s), top, s)));  // NaN wins
+      });
+      Expr shift = let(select(eq(top, minus_infinity()), real(0), top));
+      Expr factor = let(exp(read(B::maximum, i) - shift));
+      Expr sum = variable(read(B::total, i) * factor);
+      loop_over(LoopKind::serial, row, n, [&](Expr j) {
+        Expr p = let(exp(read(B::scores, at(j, i)) - shift));
+        set(sum, sum + p);
+        store(B::scores, at(j, i), variant.dropout ? p * kept(j, i) : p);
+      });
+      store(B::maximum, i, top);
+      store(B::total, i, sum);
+      store(B::factor, i, factor);
+    });
+  }
+  // Values weighted by the tile's probabilities, added to the sums of the tiles before.
+  void add_values(Expr all) {
+    product(
+        param(P::value_width), all, vectors, n,
+        [&](Expr d, Expr j) { return read(B::v, v0 + (j0 + j) * stride(P::v, 2) + d * stride(P::v, 3)); },
+        [&](Expr j, Expr i) { return read(B::scores, at(j, i)); },
+        [&](Expr d, Expr i) { return read(B::sum_in, at(d, i)) * read(B::factor, i); },
+        [&](Expr d, Expr i, Expr y) { store(B::sum, at(d, i), y); });
+  }
+  void write_results(Expr pair, Expr all) {
+    vector(count, [&](Expr i) {
+      store(B::lse, pair * param(P::rows) + first + i, read(B::maximum, i) + log(read(B::total, i)));
+    });
+    vector(all, [&](Expr i) {
+      Expr sum = let(read(B::total, i));
+      store(B::factor, i, select(eq(sum, real(0)), real(0), real(1) / sum));  // all masked: zeros
+    });
+    Expr out0 = let(batch * stride(P::out, 0) + head * stride(P::out, 1));
+    each(count, [&](Expr i) {
+      vector(param(P::value_width), [&](Expr d) {
+        store(B::out, out0 + (first + i) * stride(P::out, 2) + d,
+              read(B::sum, at(d, i)) * read(B::factor, i));
+      });
+    });
+  }
+};
+
+// Backward: a task is a chunk of the blocks of queries of all heads that share keys. It recomputes the
+// probabilities tile by tile and adds to the gradients of keys and values.
+struct BackwardTask : Tile {
+  using B = AttentionBackward;
+  using Tile::Tile;
+  Expr factor, all, dk0, dv0;  // the scores' scale; how many queries a block has
+  Expr row0, g0;               // of the current head: its first row; its part of the output's gradient
+
+  void clear(int buffer, Expr origin, int base, Expr padded) {
+    each(param(P::keys), [&](Expr j) {
+      vector(padded, [&](Expr c) { store(buffer, origin + j * stride(base, 3) + c, real(0)); });
+    });
+  }
+  // Rows of x as they are, padded, times `by` where it is given; zero beyond the last.
+  void copy_rows(int buffer, int given, Expr origin, int strides, Expr width, Expr padded, Expr by) {
+    each(all, [&](Expr i) {
+      vector(width, [&](Expr c) {
+        Expr x = read(given, origin + row_of(i) * stride(strides, 2) + c * stride(strides, 3));
+        store(buffer, i * padded + c, select(i < count, by ? x * by : x, real(0)));
+      });
+    });
+  }
+  // Queries and the output's gradient in both orders, and the numbers that each query has.
+  void load_block() {
+    row0 = let((batch * param(P::heads) + head) * param(P::rows));
+    g0 = let(batch * stride(P::grad, 0) + head * stride(P::grad, 1));
+    transpose_rows(B::qt, B::q, q0, P::q, param(P::width), factor);
+    transpose_rows(B::gt, B::grad, g0, P::grad, param(P::value_width), Expr());
+    copy_rows(B::qr, B::q, q0, P::q, param(P::width), param(P::padded_width), factor);
+    copy_rows(B::gr, B::grad, g0, P::grad, param(P::value_width), param(P::padded_value_width), Expr());
+    fill(B::dqt, param(P::width), 0);
+    vector(all, [&](Expr i) {
+      Expr lse = let(read(B::lse, row0 + row_of(i)));
+      Expr infinity = real(std::numeric_limits<double>::infinity());
+      store(B::lse_row, i,
+            select((i < count) & ne(lse, minus_infinity()), lse, infinity));  // no probabilities
+      store(B::delta_row, i, select(i < count, read(B::delta, row0 + row_of(i)), real(0)));
+    });
+  }
+  // Probabilities, and the gradient of the scores.
+  void probabilities() {
+    scores(B::k, B::qt, [&](Expr j, Expr i, Expr s) {
+      store(B::p, at(j, i), exp(masked(s, j, i) - read(B::lse_row, i)));
+    });
+    hide_future(B::p, real(0));
+    product(
+        n, all, vectors, param(P::value_width),
+        [&](Expr j, Expr d) { return read(B::v, v0 + (j0 + j) * stride(P::v, 2) + d * stride(P::v, 3)); },
+        [&](Expr d, Expr i) { return read(B::gt, at(d, i)); }, [&](Expr, Expr) { return real(0); },
+        [&](Expr j, Expr i, Expr y) {
+          store(B::ds, at(j, i), variant.dropout ? y : read(B::p, at(j, i)) * (y - read(B::delta_row, i)));
+        });
+    if (!variant.dropout) return;
+    each(n, [&](Expr j) {
+      vector(all, [&](Expr i) {
+        Expr p = let(read(B::p, at(j, i))), noise = let(kept(j, i));
+        store(B::ds, at(j, i), p * (noise * read(B::ds, at(j, i)) - read(B::delta_row, i)));
+        store(B::p, at(j, i), p * noise);
+      });
+    });
+  }
+  // The gradients of values and keys: rows of tiles with rows of the output's gradient and of queries.
+  void add_gradient(int buffer, int buffer_in, Expr origin, int base, int tile, int with, Expr padded,
+                    int vectors) {
+    auto place = [&](Expr j, Expr c) { return origin + (j0 + j) * stride(base, 3) + c; };
+    product(
+        n, padded, vectors, all, [&](Expr j, Expr i) { return read(tile, at(j, i)); },
+        [&](Expr i, Expr c) { return read(with, i * padded + c); },
+        [&](Expr j, Expr c) { return read(buffer_in, place(j, c)); },
+        [&](Expr j, Expr c, Expr y) { store(buffer, place(j, c), y); });
+  }
+  void add_gradient_of_queries() {
+    product(
+        param(P::width), all, vectors, n,
+        [&](Expr e, Expr j) { return read(B::k, k0 + (j0 + j) * stride(P::k, 2) + e * stride(P::k, 3)); },
+        [&](Expr j, Expr i) { return read(B::ds, at(j, i)); },
+        [&](Expr e, Expr i) { return read(B::dqt_in, at(e, i)); },
+        [&](Expr e, Expr i, Expr y) { store(B::dqt, at(e, i), y); });
+  }
+  void block_of_queries() {
+    load_block();
+    each_tile([&] {
+      probabilities();
+      add_gradient(B::dv, B::dv_in, dv0, P::dv, B::p, B::gr, param(P::padded_value_width),
+                   variant.value_vectors);
+      add_gradient(B::dk, B::dk_in, dk0, P::dk, B::ds, B::qr, param(P::padded_width), variant.key_vectors);
+      add_gradient_of_queries();
+    });
+    Expr dq0 = let(batch * stride(P::dq, 0) + head * stride(P::dq, 1));
+    each(count, [&](Expr i) {
+      vector(param(P::width), [&](Expr e) {
+        store(B::dq, dq0 + (first + i) * stride(P::dq, 2) + e, read(B::dqt, at(e, i)) * factor);
+      });
+    });
+  }
+};
+
 Nest nest_of(const char* name, const AttentionVariant& v, int buffers, Tile& t, int task) {
   Nest n;
   n.name = name;
@@ -165,7 +315,7 @@ Nest nest_of(const char* name, const AttentionVariant& v, int buffers, Tile& t, 
 
 loop::Nest attention_forward_nest(const AttentionVariant& v) {
   using B = AttentionForward;
-  Tile t(v);
+  ForwardTask t(v);
   t.mask_buffer = B::mask, t.state_buffer = B::state, t.numbers_buffer = B::numbers;
   int task_var = t.fresh();
   Expr task = index(task_var);
@@ -185,48 +335,10 @@ loop::Nest attention_forward_nest(const AttentionVariant& v) {
   t.each_tile([&] {
     t.scores(B::k, B::qt, [&](Expr j, Expr i, Expr s) { t.store(B::scores, t.at(j, i), t.masked(s, j, i)); });
     t.hide_future(B::scores, t.minus_infinity());
-    int row = t.fresh();
-    t.vector(queries, [&](Expr i) {
-      Expr top = t.variable(t.read(B::maximum, i));
-      t.loop_over(LoopKind::serial, row, t.n, [&](Expr j) {
-        Expr s = t.let(t.read(B::scores, t.at(j, i)));
-        t.set(top, select(s > top, s, select(eq(s, s), top, s)));  // NaN wins
-      });
-      Expr shift = t.let(select(eq(top, t.minus_infinity()), t.real(0), top));
-      Expr factor = t.let(exp(t.read(B::maximum, i) - shift));
-      Expr sum = t.variable(t.read(B::total, i) * factor);
-      t.loop_over(LoopKind::serial, row, t.n, [&](Expr j) {
-        Expr p = t.let(exp(t.read(B::scores, t.at(j, i)) - shift));
-        t.set(sum, sum + p);
-        t.store(B::scores, t.at(j, i), v.dropout ? p * t.kept(j, i) : p);
-      });
-      t.store(B::maximum, i, top);
-      t.store(B::total, i, sum);
-      t.store(B::factor, i, factor);
-    });
-    t.product(
-        param(P::value_width), queries, t.vectors, t.n,
-        [&](Expr d, Expr j) {
-          return t.read(B::v, t.v0 + (t.j0 + j) * stride(P::v, 2) + d * stride(P::v, 3));
-        },
-        [&](Expr j, Expr i) { return t.read(B::scores, t.at(j, i)); },
-        [&](Expr d, Expr i) { return t.read(B::sum_in, t.at(d, i)) * t.read(B::factor, i); },
-        [&](Expr d, Expr i, Expr y) { t.store(B::sum, t.at(d, i), y); });
+    t.softmax(queries);
+    t.add_values(queries);
   });
-  t.vector(t.count, [&](Expr i) {
-    t.store(B::lse, pair * param(P::rows) + t.first + i, t.read(B::maximum, i) + log(t.read(B::total, i)));
-  });
-  t.vector(queries, [&](Expr i) {
-    Expr sum = t.let(t.read(B::total, i));
-    t.store(B::factor, i, select(eq(sum, t.real(0)), t.real(0), t.real(1) / sum));  // all masked: zeros
-  });
-  Expr out0 = t.let(t.batch * stride(P::out, 0) + t.head * stride(P::out, 1));
-  t.each(t.count, [&](Expr i) {
-    t.vector(param(P::value_width), [&](Expr d) {
-      t.store(B::out, out0 + (t.first + i) * stride(P::out, 2) + d,
-              t.read(B::sum, t.at(d, i)) * t.read(B::factor, i));
-    });
-  });
+  t.write_results(pair, queries);
 
   Nest n = nest_of("attention", v, B::count, t, task_var);
   for (int k : {B::out, B::lse, B::qt, B::scores, B::sum, B::maximum, B::total, B::factor})
@@ -237,7 +349,7 @@ loop::Nest attention_forward_nest(const AttentionVariant& v) {
 
 loop::Nest attention_backward_nest(const AttentionVariant& v) {
   using B = AttentionBackward;
-  Tile t(v);
+  BackwardTask t(v);
   t.mask_buffer = B::mask, t.state_buffer = B::state, t.numbers_buffer = B::numbers;
   int task_var = t.fresh();
   Expr task = index(task_var);
@@ -245,97 +357,21 @@ loop::Nest attention_backward_nest(const AttentionVariant& v) {
   Expr key_heads = t.let(floordiv(param(P::heads), param(P::group)));
   t.batch = t.let(floordiv(pair, key_heads));
   t.key_head = t.let(pair - t.batch * key_heads);
-  Expr scale = t.let(t.scale()), queries = number(v.queries);
+  t.factor = t.let(t.scale()), t.all = number(v.queries);
   Expr from = t.let(floordiv(chunk * param(P::blocks), param(P::chunks)));
   Expr to = t.let(floordiv((chunk + Scalar(int64_t(1))) * param(P::blocks), param(P::chunks)));
   auto into = [&](int base) {
     return t.let(chunk * stride(base, 0) + t.batch * stride(base, 1) + t.key_head * stride(base, 2));
   };
-  Expr dk0 = into(P::dk), dv0 = into(P::dv);
-  auto clear = [&](int buffer, Expr origin, int base, Expr padded) {
-    t.each(param(P::keys), [&](Expr j) {
-      t.vector(padded, [&](Expr c) { t.store(buffer, origin + j * stride(base, 3) + c, t.real(0)); });
-    });
-  };
-  clear(B::dk, dk0, P::dk, param(P::padded_width));
-  clear(B::dv, dv0, P::dv, param(P::padded_value_width));
-
+  t.dk0 = into(P::dk);
+  t.dv0 = into(P::dv);
+  t.clear(B::dk, t.dk0, P::dk, param(P::padded_width));
+  t.clear(B::dv, t.dv0, P::dv, param(P::padded_value_width));
   t.each(param(P::group), [&](Expr member) {
     t.head = t.let(t.key_head * param(P::group) + member);
     t.each(to - from, [&](Expr turn) {
       t.set_queries(t.let(t.block_of(from + turn)));
-      Expr row0 = t.let((t.batch * param(P::heads) + t.head) * param(P::rows));
-      Expr g0 = t.let(t.batch * stride(P::grad, 0) + t.head * stride(P::grad, 1));
-      t.transpose_rows(B::qt, B::q, t.q0, P::q, param(P::width), scale);
-      t.transpose_rows(B::gt, B::grad, g0, P::grad, param(P::value_width), Expr());
-      auto rows = [&](int buffer, int given, Expr origin, int strides, Expr width, Expr padded, Expr factor) {
-        t.each(queries, [&](Expr i) {
-          t.vector(width, [&](Expr c) {
-            Expr x = t.read(given, origin + t.row_of(i) * stride(strides, 2) + c * stride(strides, 3));
-            t.store(buffer, i * padded + c, select(i < t.count, factor ? x * factor : x, t.real(0)));
-          });
-        });
-      };
-      rows(B::qr, B::q, t.q0, P::q, param(P::width), param(P::padded_width), scale);
-      rows(B::gr, B::grad, g0, P::grad, param(P::value_width), param(P::padded_value_width), Expr());
-      t.fill(B::dqt, param(P::width), 0);
-      t.vector(queries, [&](Expr i) {
-        Expr lse = t.let(t.read(B::lse, row0 + t.row_of(i)));
-        Expr infinity = t.real(std::numeric_limits<double>::infinity());
-        t.store(B::lse_row, i,
-                select((i < t.count) & ne(lse, t.minus_infinity()), lse, infinity));  // no probabilities
-        t.store(B::delta_row, i, select(i < t.count, t.read(B::delta, row0 + t.row_of(i)), t.real(0)));
-      });
-      t.each_tile([&] {
-        t.scores(B::k, B::qt, [&](Expr j, Expr i, Expr s) {
-          t.store(B::p, t.at(j, i), exp(t.masked(s, j, i) - t.read(B::lse_row, i)));
-        });
-        t.hide_future(B::p, t.real(0));
-        t.product(
-            t.n, queries, t.vectors, param(P::value_width),
-            [&](Expr j, Expr d) {
-              return t.read(B::v, t.v0 + (t.j0 + j) * stride(P::v, 2) + d * stride(P::v, 3));
-            },
-            [&](Expr d, Expr i) { return t.read(B::gt, t.at(d, i)); }, [&](Expr, Expr) { return t.real(0); },
-            [&](Expr j, Expr i, Expr y) {
-              t.store(B::ds, t.at(j, i),
-                      v.dropout ? y : t.read(B::p, t.at(j, i)) * (y - t.read(B::delta_row, i)));
-            });
-        if (v.dropout)
-          t.each(t.n, [&](Expr j) {
-            t.vector(queries, [&](Expr i) {
-              Expr p = t.let(t.read(B::p, t.at(j, i))), kept = t.let(t.kept(j, i));
-              t.store(B::ds, t.at(j, i), p * (kept * t.read(B::ds, t.at(j, i)) - t.read(B::delta_row, i)));
-              t.store(B::p, t.at(j, i), p * kept);
-            });
-          });
-        // The gradients of values and keys: rows of tiles with rows of the output's gradient and of queries.
-        auto add = [&](int buffer, int buffer_in, Expr origin, int base, int tile, int with, Expr padded,
-                       int vectors) {
-          auto place = [&](Expr j, Expr c) { return origin + (t.j0 + j) * stride(base, 3) + c; };
-          t.product(
-              t.n, padded, vectors, queries, [&](Expr j, Expr i) { return t.read(tile, t.at(j, i)); },
-              [&](Expr i, Expr c) { return t.read(with, i * padded + c); },
-              [&](Expr j, Expr c) { return t.read(buffer_in, place(j, c)); },
-              [&](Expr j, Expr c, Expr y) { t.store(buffer, place(j, c), y); });
-        };
-        add(B::dv, B::dv_in, dv0, P::dv, B::p, B::gr, param(P::padded_value_width), v.value_vectors);
-        add(B::dk, B::dk_in, dk0, P::dk, B::ds, B::qr, param(P::padded_width), v.key_vectors);
-        t.product(
-            param(P::width), queries, t.vectors, t.n,
-            [&](Expr e, Expr j) {
-              return t.read(B::k, t.k0 + (t.j0 + j) * stride(P::k, 2) + e * stride(P::k, 3));
-            },
-            [&](Expr j, Expr i) { return t.read(B::ds, t.at(j, i)); },
-            [&](Expr e, Expr i) { return t.read(B::dqt_in, t.at(e, i)); },
-            [&](Expr e, Expr i, Expr y) { t.store(B::dqt, t.at(e, i), y); });
-      });
-      Expr dq0 = t.let(t.batch * stride(P::dq, 0) + t.head * stride(P::dq, 1));
-      t.each(t.count, [&](Expr i) {
-        t.vector(param(P::width), [&](Expr e) {
-          t.store(B::dq, dq0 + (t.first + i) * stride(P::dq, 2) + e, t.read(B::dqt, t.at(e, i)) * scale);
-        });
-      });
+      t.block_of_queries();
     });
   });
 

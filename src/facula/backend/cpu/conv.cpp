@@ -1,6 +1,7 @@
 // Convolutions. oneDNN computes float32 and bfloat16 in the layout it likes best; what users see is reordered
 // on the way in and out. Other dtypes unfold their windows into a matrix and multiply.
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <mutex>
 
@@ -161,96 +162,121 @@ struct Plan {
   } sides[3];
 };
 
-// `packed`: the layout of the weight; of its gradient, not 0: whatever oneDNN likes best. `last_input`, `last_output`: they
-// are channels_last.
+// The primitives that oneDNN has for a convolution in one dtype, in the layouts that it likes best.
+struct Primitives {
+  using Forward = dnnl::convolution_forward::primitive_desc;
+  using InputGradient = dnnl::convolution_backward_data::primitive_desc;
+  using WeightGradient = dnnl::convolution_backward_weights::primitive_desc;
+  using tag = dnnl::memory::format_tag;
+  static constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
+
+  dims in, kernel, out, strides, dilation, before, after;
+  dnnl::memory::data_type type;
+  bool channels_last;
+  desc bias;  // empty where there is none
+  dnnl::primitive_attr attributes = onednn_attributes();
+
+  Primitives(const Shape& s, DType dtype, bool has_bias, bool channels_last)
+      : in{s.n, s.c, s.h, s.w},
+        kernel(s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw}
+                             : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw}),
+        out{s.n, s.o, s.oh, s.ow},
+        strides{s.stride[0], s.stride[1]},
+        dilation{s.dilation[0] - 1, s.dilation[1] - 1},
+        before{s.padding[0], s.padding[1]},
+        after{s.padding_after(0), s.padding_after(1)},
+        type(onednn_type(dtype)),
+        channels_last(channels_last),
+        bias(has_bias ? plain({s.o}, type) : desc()) {}
+
+  desc any(const dims& sizes) const { return desc(sizes, type, tag::any); }
+  // A plain source with a channels_last destination would select a reference kernel: both lie alike.
+  desc image(const dims& sizes) const { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); }
+
+  Forward forward(const desc& weight) const {
+    return Forward(onednn_engine(), dnnl::prop_kind::forward_training, kAlgorithm, image(in), weight, bias,
+                   image(out), strides, dilation, before, after, attributes, true);
+  }
+  InputGradient input_gradient(const Forward& hint) const {
+    return InputGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), image(out), strides, dilation,
+                         before, after, hint, attributes, true);
+  }
+  WeightGradient weight_gradient(const Forward& hint, const desc& bias) const {
+    return WeightGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), bias, image(out), strides,
+                          dilation, before, after, hint, attributes, true);
+  }
+  // The forward pass with the weight in the form of its gradient, if oneDNN has it; else `best`.
+  Forward forward_as_gradient(const Forward& best, DType dtype) const {
+    WeightGradient gradient = weight_gradient(best, desc());
+    if (!gradient || !packed_number(gradient.diff_weights_desc(), itemsize(dtype))) return best;
+    Forward same = forward(gradient.diff_weights_desc());
+    return same && !is_reference("convolution forward", same.impl_info_str()) ? same : best;
+  }
+};
+
+using Sides = std::array<desc, 3>;  // input, weight, output
+
+// Binds the primitive of a pass, unless it is a reference kernel.
+template <class Primitive>
+void bind_primitive(Plan& plan, Pass pass, const typename Primitive::primitive_desc& pd, const Sides& sides) {
+  constexpr const char* kNames[] = {"convolution forward", "convolution backward data",
+                                    "convolution backward weights"};
+  constexpr int kArguments[][3] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                                   {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+                                   {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+  plan.refused = is_reference(kNames[int(pass)], pd.impl_info_str());
+  if (plan.refused) return;
+  plan.conv = Bound::of<Primitive>(pd);
+  for (size_t k = 0; k < 3; ++k) plan.conv.add(kArguments[int(pass)][k], sides[k]);
+}
+
+// The layouts that the primitive of `pass` reads and writes, once it is bound in `plan`.
+Sides bind_pass(Plan& plan, const Primitives& all, Pass pass, const Primitives::Forward& forward) {
+  Sides sides;
+  if (pass == Pass::forward) {
+    sides = {forward.src_desc(), forward.weights_desc(), forward.dst_desc()};
+    bind_primitive<dnnl::convolution_forward>(plan, pass, forward, sides);
+  } else if (pass == Pass::input) {
+    auto pd = all.input_gradient(forward);
+    plan.refused = !pd;
+    if (plan.refused) return sides;
+    sides = {pd.diff_src_desc(), pd.weights_desc(), pd.diff_dst_desc()};
+    bind_primitive<dnnl::convolution_backward_data>(plan, pass, pd, sides);
+  } else {
+    auto pd = all.weight_gradient(forward, all.bias);
+    plan.refused = !pd;
+    if (plan.refused) return sides;
+    sides = {pd.src_desc(), pd.diff_weights_desc(), pd.diff_dst_desc()};
+    bind_primitive<dnnl::convolution_backward_weights>(plan, pass, pd, sides);
+  }
+  return sides;
+}
+
+// `packed`: the number of the weight's layout; for its gradient, not 0 allows the layout that oneDNN likes best.
+// `last_input`, `last_output`: are they channels_last?
 Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output,
                int packed) {
-  auto type = onednn_type(dtype);
-  dims in{s.n, s.c, s.h, s.w}, out{s.n, s.o, s.oh, s.ow};
-  dims ker =
-      s.groups == 1 ? dims{s.o, s.c, s.kh, s.kw} : dims{s.groups, s.o / s.groups, s.c / s.groups, s.kh, s.kw};
-  dims strides{s.stride[0], s.stride[1]}, dilation{s.dilation[0] - 1, s.dilation[1] - 1},
-      before{s.padding[0], s.padding[1]}, after{s.padding_after(0), s.padding_after(1)};
+  Primitives all(s, dtype, bias, last_input || last_output);
   auto user = [&](const dims& sizes, bool last) {
-    if (!last) return plain(sizes, type);
-    return desc(sizes, type, dnnl::memory::format_tag::nhwc);
+    return last ? desc(sizes, all.type, dnnl::memory::format_tag::nhwc) : plain(sizes, all.type);
   };
-  desc users[3] = {user(in, last_input),
-                   packed && pass != Pass::weight ? packed_layout(packed).desc : plain(ker, type),
-                   user(out, last_output)};
-  desc bias_desc = plain({s.o}, type);
-  using tag = dnnl::memory::format_tag;
-  // A plain source with a channels_last destination would select a reference kernel: both lie alike.
-  bool channels_last = last_input || last_output;
-  auto any = [&](const dims& sizes) { return desc(sizes, type, tag::any); };
-  auto image = [&](const dims& sizes) { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); };
-  auto algorithm = dnnl::algorithm::convolution_direct;
-  auto attributes = onednn_attributes();
-  auto& engine = onednn_engine();
+  Sides users{user(all.in, last_input),
+              packed && pass != Pass::weight ? packed_layout(packed).desc : plain(all.kernel, all.type),
+              user(all.out, last_output)};
   Plan plan;
-  desc chosen[3];
-  auto forward = [&](const desc& weight) {
-    return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm,
-                                                     image(in), weight, bias ? bias_desc : desc(), image(out),
-                                                     strides, dilation, before, after, attributes, true);
-  };
-  auto fwd = forward(any(ker));
-  plan.refused = !fwd;
+  auto forward = all.forward(all.any(all.kernel));
+  plan.refused = !forward;
   if (plan.refused) return plan;
-  if (pass == Pass::forward && s.groups == 1 && channels_last) {
-    // In the form of the weight's gradient, also where the weight is plain: the same kernel, hence the same
-    // bits.
-    dnnl::convolution_backward_weights::primitive_desc gradient(engine, algorithm, image(in), any(ker),
-                                                                desc(), image(out), strides, dilation, before,
-                                                                after, fwd, attributes, true);
-    if (gradient && packed_number(gradient.diff_weights_desc(), itemsize(dtype)))
-      if (auto same = forward(gradient.diff_weights_desc());
-          same && !is_reference("convolution forward", same.impl_info_str()))
-        fwd = same;
-  }
-  auto note = [&](const auto& pd, const desc& i, const desc& k, const desc& o) {
-    const char* names[] = {"convolution forward", "convolution backward data",
-                           "convolution backward weights"};
-    plan.refused = is_reference(names[int(pass)], pd.impl_info_str());
-    chosen[0] = i;
-    chosen[1] = k;
-    chosen[2] = o;
-  };
-  if (pass == Pass::forward) {
-    note(fwd, fwd.src_desc(), fwd.weights_desc(), fwd.dst_desc());
-    if (plan.refused) return plan;
-    plan.conv = Bound::of<dnnl::convolution_forward>(fwd);
-    plan.conv.add(DNNL_ARG_SRC, chosen[0]);
-    plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
-    plan.conv.add(DNNL_ARG_DST, chosen[2]);
-  } else if (pass == Pass::input) {
-    dnnl::convolution_backward_data::primitive_desc pd(engine, algorithm, image(in), any(ker), image(out),
-                                                       strides, dilation, before, after, fwd, attributes,
-                                                       true);
-    plan.refused = !pd;
-    if (!plan.refused) note(pd, pd.diff_src_desc(), pd.weights_desc(), pd.diff_dst_desc());
-    if (plan.refused) return plan;
-    plan.conv = Bound::of<dnnl::convolution_backward_data>(pd);
-    plan.conv.add(DNNL_ARG_DIFF_SRC, chosen[0]);
-    plan.conv.add(DNNL_ARG_WEIGHTS, chosen[1]);
-    plan.conv.add(DNNL_ARG_DIFF_DST, chosen[2]);
-  } else {
-    dnnl::convolution_backward_weights::primitive_desc pd(engine, algorithm, image(in), any(ker),
-                                                          bias ? bias_desc : desc(), image(out), strides,
-                                                          dilation, before, after, fwd, attributes, true);
-    plan.refused = !pd;
-    if (!plan.refused) note(pd, pd.src_desc(), pd.diff_weights_desc(), pd.diff_dst_desc());
-    if (plan.refused) return plan;
-    plan.conv = Bound::of<dnnl::convolution_backward_weights>(pd);
-    plan.conv.add(DNNL_ARG_SRC, chosen[0]);
-    plan.conv.add(DNNL_ARG_DIFF_WEIGHTS, chosen[1]);
-    plan.conv.add(DNNL_ARG_DIFF_DST, chosen[2]);
-  }
-  if (bias) plan.conv.add(pass == Pass::forward ? DNNL_ARG_BIAS : DNNL_ARG_DIFF_BIAS, bias_desc);
-  int result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
+  // A plain weight is read in that form too: the same kernel, hence the same bits.
+  if (pass == Pass::forward && s.groups == 1 && all.channels_last)
+    forward = all.forward_as_gradient(forward, dtype);
+  Sides chosen = bind_pass(plan, all, pass, forward);
+  if (plan.refused) return plan;
+  if (bias) plan.conv.add(pass == Pass::forward ? DNNL_ARG_BIAS : DNNL_ARG_DIFF_BIAS, all.bias);
+  size_t result = pass == Pass::forward ? 2 : pass == Pass::input ? 0 : 1;
   if (pass == Pass::weight && packed && (plan.packed = packed_number(chosen[1], itemsize(dtype))))
     users[1] = chosen[1];
-  for (int k = 0; k < 3; ++k) {
+  for (size_t k = 0; k < 3; ++k) {
     auto& side = plan.sides[k];
     side.reordered = users[k] != chosen[k];
     if (!side.reordered) continue;

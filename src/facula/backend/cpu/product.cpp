@@ -449,53 +449,36 @@ void matrix_vector(const Problem& p, const Tensor& a, const Tensor& b, const Ten
   op::call(sweep, args, op::Form::out, std::span<const Tensor>(&to, 1));
 }
 
-}  // namespace
+// By way of float32, rounded once.
+void in_float32(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& bias, const Scalar& alpha,
+                const Scalar& beta) {
+  Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
+  if (!is(beta, 0)) copy(wide, out);
+  auto widened = [](const Tensor& t) { return t.defined() ? dense(t, DType::Float32) : t; };
+  product(widened(a), widened(b), wide, widened(bias), alpha, beta);
+  copy(out, wide);
+}
 
-void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given,
-             const Scalar& alpha, const Scalar& beta) {
-  if (out.numel() == SymInt(int64_t(0))) return;
-  Tensor a = a_given, b = b_given, bias = bias_given;
+// The strides of an operand's matrices; it is copied if no library reads them as they lie.
+void take_strides(Tensor& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
+  auto look = [&] {
+    auto s = t.int_strides();
+    rs = s[s.size() - 2];
+    cs = s[s.size() - 1];
+  };
+  look();
+  if (!readable(rows, cols, rs, cs)) {
+    t = dense(t);
+    look();
+  }
+  settle(rows, cols, rs, cs);
+}
+
+void set_operands(Problem& p, Tensor& a, Tensor& b, const Tensor& out, Tensor& bias) {
+  take_strides(a, p.m, p.k, p.a_rs, p.a_cs);
+  take_strides(b, p.k, p.n, p.b_rs, p.b_cs);
   auto sizes = out.int_sizes();
   size_t batch = sizes.size() - 2;
-  Problem p{out.dtype(),
-            sizes[batch],
-            sizes[batch + 1],
-            a.int_sizes().back(),
-            0,
-            0,
-            0,
-            0,
-            {},
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            alpha,
-            beta};
-  if (p.k == 0) return scale(out, beta, bias);
-  bool alone = out.numel() == SymInt(p.m * p.n);
-  if (p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1))) {  // by way of float32, rounded once
-    Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
-    if (!is(beta, 0)) copy(wide, out);
-    auto widened = [](const Tensor& t) { return t.defined() ? dense(t, DType::Float32) : t; };
-    product(widened(a), widened(b), wide, widened(bias), alpha, beta);
-    return copy(out, wide);
-  }
-  auto take = [&](Tensor& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
-    auto look = [&] {
-      auto s = t.int_strides();
-      rs = s[s.size() - 2];
-      cs = s[s.size() - 1];
-    };
-    look();
-    if (!readable(rows, cols, rs, cs)) {
-      t = dense(t);
-      look();
-    }
-    settle(rows, cols, rs, cs);
-  };
-  take(a, p.m, p.k, p.a_rs, p.a_cs);
-  take(b, p.k, p.n, p.b_rs, p.b_cs);
   SmallVector<Batch, 6> dims;
   int64_t step = p.m * p.n;
   for (size_t d = batch; d-- > 0;) {
@@ -510,15 +493,36 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
     bias = dense(bias);
     p.bias = bias.data_ptr();
   }
-  int64_t rows = p.m;
   merge_batch(p, dims);
+}
+
+// Puts bias and what `beta` leaves of the result into the result, onto which the product is added.
+void add_bias_first(Problem& p, const Tensor& out, const Tensor& bias) {
+  scale(out, p.beta, bias);
+  p.bias = nullptr;
+  p.beta = Scalar(1.0);
+}
+
+}  // namespace
+
+void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given,
+             const Scalar& alpha, const Scalar& beta) {
+  if (out.numel() == SymInt(int64_t(0))) return;
+  Tensor a = a_given, b = b_given, bias = bias_given;
+  auto sizes = out.int_sizes();
+  Problem p{};
+  p.dtype = out.dtype();
+  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a.int_sizes().back();
+  p.alpha = alpha, p.beta = beta;
+  if (p.k == 0) return scale(out, beta, bias);
+  bool alone = out.numel() == SymInt(p.m * p.n);
+  if (p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1)))
+    return in_float32(a, b, out, bias, alpha, beta);
+  int64_t rows = p.m;
+  set_operands(p, a, b, out, bias);
   if (out.dim() > 2 && is_differentiable(p.dtype) && p.dtype != DType::Float16 && fits_apart(p, rows) &&
       (p.dtype != DType::Float32 || fits_tiny(p))) {
-    if (p.bias && p.dtype != DType::Float32) {
-      scale(out, beta, bias);
-      p.bias = nullptr;
-      p.beta = Scalar(1.0);
-    }
+    if (p.bias && p.dtype != DType::Float32) add_bias_first(p, out, bias);
     return apart(p);
   }
   if (is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) return matrix_vector(p, a, b, out, bias);
@@ -533,18 +537,9 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
       Tensor left = dense(a_given), right = dense(b_given);
       if (!left.is_same(a) || !right.is_same(b)) return product(left, right, out, bias, alpha, beta);
     }
-    if (p.dtype == DType::BFloat16) {
-      Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
-      if (!is(beta, 0)) copy(wide, out);
-      product(dense(a, DType::Float32), dense(b, DType::Float32), wide,
-              bias.defined() ? dense(bias, DType::Float32) : bias, alpha, beta);
-      return copy(out, wide);
-    }
+    if (p.dtype == DType::BFloat16) return in_float32(a, b, out, bias, alpha, beta);
   }
-  if (p.bias) {  // the rest adds onto what is there
-    scale(out, beta, bias);
-    p.beta = Scalar(1.0);
-  }
+  if (p.bias) add_bias_first(p, out, bias);
   if (fits_tiny_complex(p))
     return p.dtype == DType::Complex64 ? tiny_complex<float>(p) : tiny_complex<double>(p);
   if (is_differentiable(p.dtype)) return by_blas(p);

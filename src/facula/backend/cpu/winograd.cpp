@@ -239,91 +239,111 @@ struct ConvVariant {
   auto operator<=>(const ConvVariant&) const = default;
 };
 
-Nest conv_nest(const ConvVariant& v) {
-  using P = ConvParam;
+struct ConvTask : Tiles {
   using B = ConvBuffer;
-  Tiles t(v.dtype);
-  int task_var = t.fresh();
-  int64_t lanes = t.lanes(), width = v.vectors * lanes;
-  Expr part = t.let(floordiv(index(task_var), param(P::groups)));
-  t.first = t.let((index(task_var) - part * param(P::groups)) * param(P::group));
-  t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
-  Expr results = t.let(param(P::strips) * Scalar(width));
-  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c),
-              t.zero, param(P::c), [&](auto& d) { return t.of_image(d); });
-  t.each(number(kPlaces), [&](Expr place) {
-    t.each(param(P::strips), [&](Expr strip) {
-      Expr weight = t.let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) *
+  explicit ConvTask(const ConvVariant& v) : Tiles(v.dtype), v(v), width(v.vectors * lanes()) {}
+  ConvVariant v;
+  int64_t width;       // results of a strip
+  Expr part, results;  // the task's strips of results, and how many results they are
+
+  // product[place, tile, result] = sum over channels of image[place, tile, channel] * weight[place, channel, result].
+  void multiply() {
+    each(number(kPlaces), [&](Expr place) {
+      each(param(P::strips), [&](Expr strip) {
+        Expr weight = let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) *
                           param(P::c) * Scalar(width));
-      t.each(ceil_div(t.count, v.rows), [&](Expr block) {
-        std::vector<Expr> left, to;  // the last rows repeat: they are computed and stored twice, alike
-        for (int r = 0; r < v.rows; ++r) {
-          Expr row = t.let(place * param(P::group) +
-                           min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), t.count - t.one));
-          left.push_back(t.let(row * param(P::c)));
-          to.push_back(t.let(row * results + strip * Scalar(width)));
-        }
-        t.vector(number(lanes), [&](Expr lane) {
-          // Sums of few channels are added up, which halves the error of one long sum.
-          std::vector<Expr> totals;
-          for (int k = 0; k < v.rows * v.vectors; ++k) totals.push_back(t.variable(t.real(0)));
-          t.each(ceil_div(param(P::c), kChannels), [&](Expr part) {
-            std::vector<Expr> sums;
-            for (int k = 0; k < v.rows * v.vectors; ++k) sums.push_back(t.variable(t.real(0)));
-            Expr from = t.let(part * Scalar(kChannels));
-            t.each(min(param(P::c) - from, number(kChannels)), [&](Expr j) {
-              Expr k = from + j;
-              std::vector<Expr> right;
+        each(ceil_div(count, v.rows), [&](Expr block) {
+          std::vector<Expr> left, to;  // the last rows repeat: they are computed and stored twice, alike
+          for (int r = 0; r < v.rows; ++r) {
+            Expr row = let(place * param(P::group) +
+                           min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), count - one));
+            left.push_back(let(row * param(P::c)));
+            to.push_back(let(row * results + strip * Scalar(width)));
+          }
+          vector(number(lanes()), [&](Expr lane) {
+            auto totals = sums_over_channels(left, weight, lane);
+            for (int r = 0; r < v.rows; ++r)
               for (int c = 0; c < v.vectors; ++c)
-                right.push_back(
-                    t.let(t.read(B::weight, weight + k * Scalar(width) + Scalar(c * lanes) + lane)));
-              for (int r = 0; r < v.rows; ++r) {
-                Expr x = t.let(t.read(B::image, left[size_t(r)] + k));
-                for (int c = 0; c < v.vectors; ++c) {
-                  Expr sum = sums[size_t(r * v.vectors + c)];
-                  t.set(sum, call(Fn::fma, {x, right[size_t(c)], sum}));
-                }
-              }
-            });
-            for (size_t k = 0; k < totals.size(); ++k) t.set(totals[k], totals[k] + sums[k]);
-          });
-          for (int r = 0; r < v.rows; ++r)
-            for (int c = 0; c < v.vectors; ++c)
-              t.store(B::product, to[size_t(r)] + Scalar(c * lanes) + lane,
+                store(B::product, to[size_t(r)] + Scalar(int64_t(c * lanes())) + lane,
                       totals[size_t(r * v.vectors + c)]);
+          });
         });
       });
     });
-  });
-  t.each_tile([&](Expr k) {
-    // Places beyond the border fall on the last row or column, which are written after them.
-    Expr row[kOut], column[kOut];
-    for (int i = 0; i < kOut; ++i) {
-      Expr y = min(t.y0 + Scalar(int64_t(i)), param(P::oh) - t.one);
-      row[i] = t.let((t.n * param(P::oh) + y) * param(P::ow) * param(P::o) + part * results);
-      column[i] = t.let(min(t.x0 + Scalar(int64_t(i)), param(P::ow) - t.one) * param(P::o));
-    }
-    t.vector(results, [&](Expr lane) {
-      std::array<Expr, kOut> columns[kTile];
-      for (size_t j = 0; j < kTile; ++j) {
-        Transforms::Tile m;
-        for (size_t i = 0; i < kTile; ++i)
-          m[i] = t.let(t.read(B::product, (number_of(i * kTile + j) * param(P::group) + k) * results + lane));
-        columns[j] = t.result(m);
-      }
-      Expr bias = v.bias ? t.let(t.read(B::bias, part * results + lane, v.dtype)) : Expr();
-      Expr nothing = t.variable(t.real(0));  // NaN, where a result is not finite
-      for (size_t i = kOut; i-- > 0;) {
-        auto line = t.result(
-            {columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
-        for (size_t j = kOut; j-- > 0;) {
-          t.set(nothing, call(Fn::fma, {line[j], t.real(0), nothing}));
-          t.store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
+  }
+  // Sums of few channels are added up, which halves the error of one long sum.
+  std::vector<Expr> sums_over_channels(const std::vector<Expr>& left, Expr weight, Expr lane) {
+    std::vector<Expr> totals;
+    for (int k = 0; k < v.rows * v.vectors; ++k) totals.push_back(variable(real(0)));
+    each(ceil_div(param(P::c), kChannels), [&](Expr piece) {
+      std::vector<Expr> sums;
+      for (int k = 0; k < v.rows * v.vectors; ++k) sums.push_back(variable(real(0)));
+      Expr from = let(piece * Scalar(kChannels));
+      each(min(param(P::c) - from, number(kChannels)), [&](Expr j) {
+        Expr k = from + j;
+        std::vector<Expr> right;
+        for (int c = 0; c < v.vectors; ++c)
+          right.push_back(
+              let(read(B::weight, weight + k * Scalar(width) + Scalar(int64_t(c * lanes())) + lane)));
+        for (int r = 0; r < v.rows; ++r) {
+          Expr x = let(read(B::image, left[size_t(r)] + k));
+          for (int c = 0; c < v.vectors; ++c) {
+            Expr sum = sums[size_t(r * v.vectors + c)];
+            set(sum, call(Fn::fma, {x, right[size_t(c)], sum}));
+          }
         }
-      }
-      t.store(B::nothing, k * results + lane, nothing);
+      });
+      for (size_t k = 0; k < totals.size(); ++k) set(totals[k], totals[k] + sums[k]);
     });
-  });
+    return totals;
+  }
+  // Products transformed back, with the bias, to the images of results.
+  void write_results() {
+    each_tile([&](Expr k) {
+      // Places beyond the border fall on the last row or column, which are written after them.
+      Expr row[kOut], column[kOut];
+      for (int i = 0; i < kOut; ++i) {
+        Expr y = min(y0 + Scalar(int64_t(i)), param(P::oh) - one);
+        row[i] = let((n * param(P::oh) + y) * param(P::ow) * param(P::o) + part * results);
+        column[i] = let(min(x0 + Scalar(int64_t(i)), param(P::ow) - one) * param(P::o));
+      }
+      vector(results, [&](Expr lane) {
+        std::array<Expr, kOut> columns[kTile];
+        for (size_t j = 0; j < kTile; ++j) {
+          Transforms::Tile m;
+          for (size_t i = 0; i < kTile; ++i)
+            m[i] = let(read(B::product, (number_of(i * kTile + j) * param(P::group) + k) * results + lane));
+          columns[j] = result(m);
+        }
+        Expr bias = v.bias ? let(read(B::bias, part * results + lane, v.dtype)) : Expr();
+        Expr nothing = variable(real(0));  // NaN, where a result is not finite
+        for (size_t i = kOut; i-- > 0;) {
+          auto line = result(
+              {columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
+          for (size_t j = kOut; j-- > 0;) {
+            set(nothing, call(Fn::fma, {line[j], real(0), nothing}));
+            store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
+          }
+        }
+        store(B::nothing, k * results + lane, nothing);
+      });
+    });
+  }
+};
+
+Nest conv_nest(const ConvVariant& v) {
+  using P = ConvParam;
+  using B = ConvBuffer;
+  ConvTask t(v);
+  int task_var = t.fresh();
+  t.part = t.let(floordiv(index(task_var), param(P::groups)));
+  t.first = t.let((index(task_var) - t.part * param(P::groups)) * param(P::group));
+  t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
+  t.results = t.let(param(P::strips) * Scalar(t.width));
+  t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c),
+              t.zero, param(P::c), [&](auto& d) { return t.of_image(d); });
+  t.multiply();
+  t.write_results();
   Nest nest;
   nest.name = "winograd";
   for (int k = 0; k < B::count; ++k) {
@@ -333,7 +353,7 @@ Nest conv_nest(const ConvVariant& v) {
   nest.params = P::count;
   nest.task_var = task_var;
   nest.tasks = param(P::tasks);
-  nest.cost = param(P::group) * param(P::c) * param(P::strips) * Scalar(kPlaces * width);
+  nest.cost = param(P::group) * param(P::c) * param(P::strips) * Scalar(kPlaces * t.width);
   nest.body = std::move(t.block);
   return nest;
 }
@@ -349,63 +369,78 @@ struct SumVariant {
   auto operator<=>(const SumVariant&) const = default;
 };
 
-Nest sum_nest(const SumVariant& v) {
-  using P = ConvParam;
+struct SumTask : Tiles {
   using B = SumBuffer;
-  constexpr int kRows = 4;
-  const int vectors = v.vectors;
-  Tiles t(v.dtype);
-  int task_var = t.fresh();
-  int64_t lanes = t.lanes(), width = vectors * lanes;
-  Expr results = t.let(param(P::strips) * Scalar(width)), channels = param(P::channels);
-  Expr part = t.let(floordiv(index(task_var), param(P::chunks)));
-  Expr chunk = t.let(index(task_var) - part * param(P::chunks)),
-       parts = t.let(floordiv(param(P::o), results));
-  Expr c0 = t.let(floordiv(part, parts) * channels), o0 = t.let(remainder(part, parts) * results);
-  auto begin = [&](Expr k) { return t.let(floordiv(k * param(P::groups), param(P::chunks))); };
-  Expr from = begin(chunk), to = begin(chunk + t.one);
-  t.each(to - from, [&](Expr turn) {
-    t.first = t.let((from + turn) * param(P::group));
-    t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
-    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left),
-                param(P::c), c0, channels, [&](auto& d) { return t.of_image(d); });
-    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), o0,
-                results, [&](auto& g) { return t.of_gradient(g); });
-    t.each(number(kPlaces), [&](Expr place) {
-      Expr row0 = t.let(place * param(P::group)),
-           sums0 = t.let((chunk * Scalar(int64_t(kPlaces)) + place) * param(P::c) + c0);
-      t.each(param(P::strips), [&](Expr strip) {
-        t.each(floordiv(channels, Scalar(int64_t(kRows))), [&](Expr block) {
-          Expr c = t.let(block * Scalar(int64_t(kRows)));
-          t.vector(number(lanes), [&](Expr lane) {
+  static constexpr int kRows = 4;
+  explicit SumTask(const SumVariant& v) : Tiles(v.dtype), vectors(v.vectors), width(v.vectors * lanes()) {}
+  int vectors;
+  int64_t width;                          // results of a strip
+  Expr results, channels, chunk, c0, o0;  // the task's results and channels, from o0 and c0
+
+  // sums[chunk, place, channel, result] += sum over the group's tiles of image * gradient.
+  void add_products(Expr turn) {
+    each(number(kPlaces), [&](Expr place) {
+      Expr row0 = let(place * param(P::group)),
+           sums0 = let((chunk * Scalar(int64_t(kPlaces)) + place) * param(P::c) + c0);
+      each(param(P::strips), [&](Expr strip) {
+        each(floordiv(channels, Scalar(int64_t(kRows))), [&](Expr block) {
+          Expr c = let(block * Scalar(int64_t(kRows)));
+          vector(number(lanes()), [&](Expr lane) {
             auto at = [&](int r, int k) {
               return (sums0 + c + Scalar(int64_t(r))) * param(P::o) + o0 + strip * Scalar(width) +
-                     Scalar(k * lanes) + lane;
+                     Scalar(int64_t(k * lanes())) + lane;
             };
-            std::vector<Expr> sums;  // of a group's tiles, then added to those of the groups before
-            for (int k = 0; k < kRows * vectors; ++k) sums.push_back(t.variable(t.real(0)));
-            t.each(t.count, [&](Expr tile) {
-              std::vector<Expr> right;
-              Expr g0 = (row0 + tile) * results + strip * Scalar(width) + lane;
-              for (int k = 0; k < vectors; ++k)
-                right.push_back(t.let(t.read(B::gradient, g0 + Scalar(k * lanes))));
-              for (int r = 0; r < kRows; ++r) {
-                Expr x = t.let(t.read(B::image, (row0 + tile) * channels + c + Scalar(int64_t(r))));
-                for (int k = 0; k < vectors; ++k) {
-                  Expr sum = sums[size_t(r * vectors + k)];
-                  t.set(sum, call(Fn::fma, {x, right[size_t(k)], sum}));
-                }
-              }
-            });
+            auto sums = sums_over_tiles(row0, c, strip, lane);
             for (int r = 0; r < kRows; ++r)
               for (int k = 0; k < vectors; ++k) {
-                Expr before = t.let(select(eq(turn, t.zero), t.real(0), t.read(B::sums_in, at(r, k))));
-                t.store(B::sums, at(r, k), before + sums[size_t(r * vectors + k)]);
+                Expr before = let(select(eq(turn, zero), real(0), read(B::sums_in, at(r, k))));
+                store(B::sums, at(r, k), before + sums[size_t(r * vectors + k)]);
               }
           });
         });
       });
     });
+  }
+  std::vector<Expr> sums_over_tiles(Expr row0, Expr c, Expr strip, Expr lane) {
+    std::vector<Expr> sums;
+    for (int k = 0; k < kRows * vectors; ++k) sums.push_back(variable(real(0)));
+    each(count, [&](Expr tile) {
+      std::vector<Expr> right;
+      Expr g0 = (row0 + tile) * results + strip * Scalar(width) + lane;
+      for (int k = 0; k < vectors; ++k)
+        right.push_back(let(read(B::gradient, g0 + Scalar(int64_t(k * lanes())))));
+      for (int r = 0; r < kRows; ++r) {
+        Expr x = let(read(B::image, (row0 + tile) * channels + c + Scalar(int64_t(r))));
+        for (int k = 0; k < vectors; ++k) {
+          Expr sum = sums[size_t(r * vectors + k)];
+          set(sum, call(Fn::fma, {x, right[size_t(k)], sum}));
+        }
+      }
+    });
+    return sums;
+  }
+};
+
+Nest sum_nest(const SumVariant& v) {
+  using P = ConvParam;
+  using B = SumBuffer;
+  SumTask t(v);
+  int task_var = t.fresh();
+  t.results = t.let(param(P::strips) * Scalar(t.width)), t.channels = param(P::channels);
+  Expr part = t.let(floordiv(index(task_var), param(P::chunks)));
+  t.chunk = t.let(index(task_var) - part * param(P::chunks));
+  Expr parts = t.let(floordiv(param(P::o), t.results));
+  t.c0 = t.let(floordiv(part, parts) * t.channels), t.o0 = t.let(remainder(part, parts) * t.results);
+  auto begin = [&](Expr k) { return t.let(floordiv(k * param(P::groups), param(P::chunks))); };
+  Expr from = begin(t.chunk), to = begin(t.chunk + t.one);
+  t.each(to - from, [&](Expr turn) {
+    t.first = t.let((from + turn) * param(P::group));
+    t.count = t.let(min(param(P::tiles) - t.first, param(P::group)));
+    t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left),
+                param(P::c), t.c0, t.channels, [&](auto& d) { return t.of_image(d); });
+    t.transform(B::gradient, B::grad, kOut, param(P::oh), param(P::ow), t.zero, t.zero, param(P::o), t.o0,
+                t.results, [&](auto& g) { return t.of_gradient(g); });
+    t.add_products(turn);
   });
   Nest nest;
   nest.name = "winograd_sums";
@@ -415,7 +450,7 @@ Nest sum_nest(const SumVariant& v) {
   nest.params = P::count;
   nest.task_var = task_var;
   nest.tasks = param(P::tasks);
-  nest.cost = param(P::group) * channels * param(P::strips) * Scalar(kPlaces * width);
+  nest.cost = param(P::group) * t.channels * param(P::strips) * Scalar(kPlaces * t.width);
   nest.body = std::move(t.block);
   return nest;
 }

@@ -1,0 +1,15 @@
+// Which nodes may join which clusters.
+#pragma once
+#include <optional>
+
+#include "facula/schedule/fusion/state.h"
+
+namespace facula::schedule::fusion {
+
+constexpr size_t kMaxBuffers = 32;  // of a kernel
+
+// The values of a node in the coordinates of cluster `at`, if it may join it: its dimensions run along the cluster's
+// axes, all reductions share rows and domain, nothing costly is computed again, and no cycle arises.
+std::optional<Placement> placement(State& f, const graph::Node& n, const Body& b, int at);
+
+}  // namespace facula::schedule::fusion

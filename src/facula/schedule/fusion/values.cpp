@@ -1,0 +1,69 @@
+#include "facula/schedule/fusion/values.h"
+
+#include "facula/op/operator.h"
+
+namespace facula::schedule::fusion {
+
+using graph::Value;
+using loop::Expr;
+
+namespace {
+
+op::Geometry geometry(const Value* v) {
+  auto& n = *v->producer;
+  op::Call c(*n.op, n.args.values());
+  auto views = n.op->as<op::View>()->rule(c, op::Geometry(n.op->name(), n.args.tensors().at(0)));
+  return views[size_t(v->result)];
+}
+
+}  // namespace
+
+Values::Values(const graph::Graph& g) : g_(g) {
+  auto require = [&](Value* v) {
+    while (v && required_.insert(v->id).second && is_view(v)) v = base_of(v);
+  };
+  for (auto* o : g_.outputs)
+    if (o) require(o);
+  for (auto& [i, v] : g_.mutated) require(v);
+  for (auto& n : g_.nodes) {
+    auto values = graph::operands(*n);
+    for (auto* v : values)
+      if (v) ++uses_[v->id];
+    if (n->op->backed() || n->op->calls())
+      for (auto* v : values)
+        if (v) require(v);
+    if (n->op->is<op::View>() && !n->results.empty() && !composes(n->results[0])) require(values.at(0));
+  }
+}
+
+int Values::uses(int id) const {
+  auto it = uses_.find(id);
+  return it == uses_.end() ? 0 : it->second;
+}
+
+bool Values::is_view(const Value* v) { return v->producer && v->producer->op->is<op::View>(); }
+Value* Values::base_of(const Value* v) { return graph::value_of(v->producer->args.tensors().at(0)); }
+
+Value* Values::root(Value* v) {
+  while (is_view(v) && composes(v)) v = base_of(v);
+  return v;
+}
+
+bool Values::composes(const Value* v) {
+  auto [it, fresh] = composes_.try_emplace(v->id, true);
+  if (fresh) {
+    op::Geometry view = geometry(v);
+    it->second = view.has_base_index();
+  }
+  return it->second;
+}
+
+std::vector<Expr> Values::root_index(Value* u, std::vector<Expr> at) {
+  while (is_view(u) && composes(u)) {
+    at = geometry(u).base_index(std::move(at));
+    u = base_of(u);
+  }
+  return at;
+}
+
+}  // namespace facula::schedule::fusion

@@ -1,0 +1,62 @@
+// One nest, from rows, domains and stores over flat offsets.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "facula/loop/nest.h"
+
+namespace facula::schedule {
+
+struct Loop {
+  int var;
+  loop::Expr extent;
+};
+struct FlatStore {
+  int buffer, part = 0;
+  loop::Expr value, offset;
+  std::vector<Loop> sweep;  // loops beyond the rows, outermost first
+};
+// Components of partial results, combined in order along `loop`: locals `var`... hold the result.
+struct Merge {
+  loop::Monoid monoid;
+  DType dtype;
+  int var;
+  Loop loop;
+  std::vector<loop::Expr> parts;
+};
+struct NestSpec {
+  std::string name;
+  std::vector<Loop> rows;    // outermost first
+  bool row_vector = false;   // the last row loop runs in lanes
+  bool chunked = false;      // and a task is a piece of it
+  std::vector<int> vectors;  // loops of sweeps that run in lanes
+  std::vector<Merge> merges;
+  std::vector<FlatStore> stores;
+  std::vector<Loop> serial;  // between the rows: run in order, around the lanes (scatter)
+  // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What
+  // lies along that loop in memory (`staged`: loads) is turned in a local array first.
+  bool tiled = false;
+  std::vector<loop::Expr> staged;
+  int64_t tile = 0;
+  loop::Expr row_chunks;
+  loop::Expr tasks, task_rows, chunk, chunks, cost;  // rows in a task; lanes in a piece; pieces in a row
+};
+struct BufferInfo {
+  DType dtype;
+  bool unique;
+  bool written;
+};
+
+// The statements of a task, whose number is variable `task_var`: rows, sweeps and stores, with whatever does not change
+// in a loop computed before it.
+loop::Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var);
+
+struct Finished {
+  std::shared_ptr<const loop::Nest> nest;
+  std::vector<int> buffers, numbers;  // its own ones by the numbers that they had
+};
+// Buffers, parameters, variables and locals are numbered in order of appearance; equal nests are shared.
+Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers);
+
+}  // namespace facula::schedule
