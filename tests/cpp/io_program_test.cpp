@@ -152,11 +152,11 @@ TEST_F(ProgramFile, WithAHostileGraphIsRefusedAtOnce) {
       {"graph(%0: float32[1152921504606846976, 8])\n  return %0\n",
        "line 1, character 41, a tensor of too many elements: graph(%0: float32[1152921504606846976, 8])"},
       {"graph(%0: float32[144115188075855872])\n  %1: float32[1] = unbind(%0, dim=0)\n  return %1\n",
-       "line 2, character 19, cannot make 144115188075855872 tensors:   %1: float32[1] = unbind(%0, dim=0)"},
+       "line 2, character 25, cannot make 144115188075855872 tensors:   %1: float32[1] = unbind(%0, dim=0)"},
       {"graph(%0: float32[2])\n  %1: float32[2] = _standard_gamma(%0, generator=None)\n  return %1\n",
        "line 2, character 19, no graph has calls of this operator:   %1: float32[2] = _standard_gamma(%0, generator=None)"},
       {"graph(%0: float32[2])\n  %1: float32[3] = select_backward(%0, input_sizes=[], dim=5, index=0)\n",
-       "line 2, character 34, there is no dimension 5 of 0:   %1: float32[3] = select_backward(%0, input_sizes=[], dim=5, index=0)"},
+       "line 2, character 34, dim 5 is not among the dimensions of []:   %1: float32[3] = select_backward(%0, input_sizes=[], dim=5, index=0)"},
       {"graph(%0: float32[2])\n  %1: int64[3, 1] = nonzero(%0)\n  return %1\n",
        "line 2, character 20, no graph has calls of this operator:   %1: int64[3, 1] = nonzero(%0)"},
       {"graph(%0: float32[s0*s0*s0*s0])\n  size s0 = 2147483648\n  return %0\n",
@@ -171,10 +171,10 @@ TEST_F(ProgramFile, WithAHostileGraphIsRefusedAtOnce) {
   for (int k = 0; k < 5000; ++k) sum += "s" + std::to_string(k) + " + ";
   sum += "1])\n";
   for (int k = 0; k < 5000; ++k) sum += "  size s" + std::to_string(k) + " = 3\n";
-  EXPECT_EQ(
-      refusal_of([&](auto& v) { v["graph"] = sum + "  return %0\n"; }).substr(0, 126),
+  std::string begin =
       "load: FILE is damaged: line 1, character 7105, a size follows from others by more than 2048 operations, "
-      "sizes and numbers");
+      "sizes and numbers";
+  EXPECT_EQ(refusal_of([&](auto& v) { v["graph"] = sum + "  return %0\n"; }).substr(0, begin.size()), begin);
 }
 
 TEST_F(ProgramFile, CalledAsItWasNotTracedSaysWhatItAssumed) {

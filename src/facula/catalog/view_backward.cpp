@@ -10,7 +10,16 @@ using namespace facula::op;
 
 namespace {
 
-Dims input_sizes(const Call& c) { return Dims(c.ints("input_sizes")); }
+Dims input_sizes(const Call& c) {
+  Dims sizes(c.ints("input_sizes"));
+  for (auto& p : c.op().schema.parameters) {  // not negative: they were wrapped when the view was made
+    if (!p.name.starts_with("dim")) continue;
+    int64_t dim = c.integer(p.name).guard_int();
+    index_check(dim >= 0 && dim < int64_t(sizes.size()), c.name())
+        << p.name << " " << dim << " is not among the dimensions of " << to_string(sizes);
+  }
+  return sizes;
+}
 Expr number(SymInt s) { return size(s); }
 Expr zero_of(const LoopCall& c) { return constant(Scalar(int64_t(0)), compute_type(c.dtype("grad"))); }
 
