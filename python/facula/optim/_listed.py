@@ -120,7 +120,8 @@ class ListOptimizer(GroupOptimizer):
                 continue
             if isinstance(x, Tensor) and _C.is_tracing():
                 raise NotImplementedError(
-                    f"{type(self).__name__}: a step of some of the parameters whose steps are counted together is traced\n"
+                    f"{type(self).__name__}: a step of some of the parameters whose steps are counted "
+                    "together is traced\n"
                     "  hint: give parameters that get no gradient in each step an optimizer of their own"
                 )
             if isinstance(cell, Tensor):  # the others go on without these

@@ -49,6 +49,27 @@ class OfOneResult final : public op::Vjp {
 
 }  // namespace
 
+// contiguous() gives its operand: as the function knows it (`given`: what the call saw, and that).
+static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor>> given) {
+  for (auto& [seen, known] : given)
+    if (result.is_same(seen)) {
+      result = known;
+      return true;
+    }
+  return false;
+}
+
+// t_(): another view of the same memory.
+void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& given) {
+  bool from_outside = captures_ && given.tag == op::Tag::tensor && !given.tensor->traced;
+  supported_check(!from_outside || lies_as(target, view), o.name())
+      << "in place changes the sizes or strides of a tensor from outside of the function"
+      << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
+  target.impl()->sizes = view.impl()->sizes;
+  target.impl()->strides = view.impl()->strides;
+  target.impl()->traced = view.impl()->traced;
+}
+
 Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
                      std::span<const Tensor> out) {
   runtime_check(!captures_ || !o.effects.reads_data, o.name())
@@ -66,14 +87,6 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     else t = handle(current(constant(t)));
     if (o.is<op::Procedure>()) given.emplace_back(t, std::move(known));
   });
-  auto handed_back = [&](Tensor& result) {  // contiguous(): the tensor itself
-    for (auto& [seen, known] : given)
-      if (result.is_same(seen)) {
-        result = known;
-        return true;
-      }
-    return false;
-  };
   auto values = owned.values();
   bool recorded =
       !captures_ || depth_ || autograd::grad_enabled();  // results of inner calls go on to the outer one
@@ -92,7 +105,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   Results results = calls ? inlined(o, values) : record(o, values);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
-      if (!results[k].defined() || handed_back(results[k])) continue;
+      if (!results[k].defined() || handed_back(results[k], given)) continue;
       if (!recorded) results[k] = without_history(results[k]);
       require(results[k], k);
     }
@@ -100,16 +113,8 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   }
   for (size_t k = 0; k < (form == Form::in_place ? 1 : out.size()); ++k) {
     Tensor target = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(values[0].tensor)) : out[k];
-    if (form == Form::in_place && o.is<op::View>()) {  // t_(): another view of the same memory
-      auto *to = target.impl(), *from = results[0].impl();
-      bool from_outside = captures_ && args[0].tag == op::Tag::tensor &&
-                          !Tensor(Ref<TensorImpl>::share(args[0].tensor)).is_traced();
-      supported_check(!from_outside || lies_as(target, results[0]), o.name())
-          << "in place changes the sizes or strides of a tensor from outside of the function"
-          << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
-      to->sizes = from->sizes;
-      to->strides = from->strides;
-      to->traced = from->traced;
+    if (form == Form::in_place && o.is<op::View>()) {
+      show_as(o, target, results[0], args[0]);
       require(target, 0);
       return Results(target);
     }
@@ -386,11 +391,14 @@ Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
   std::vector<Value*> made;
-  for (auto& m : infer(o, values))
+  for (auto& m : infer(o, values)) {
+    runtime_check(!op::CallLimit::lives() || is_countable(m.sizes), o.name())
+        << "gives a tensor of shape " << to_string(SymSpan(m.sizes)) << ", which has too many elements";
     made.push_back(
         graph_->add_value(m.sizes,
                           m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes),
                           m.dtype, m.device));
+  }
   graph_->add_node(o, values, made);
   Results results;
   for (auto* v : made) results.push_back(handle(v));

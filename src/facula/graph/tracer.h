@@ -125,6 +125,7 @@ class Tracer final : public op::Mode {
   Value* seen_through(Value* v, Value* base, Value* now);
   // `target` is current. Nodes from `before` on were made by the call whose result is written.
   void write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded);
+  void show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& given);
   bool resized(const Operator& o, const Tensor& target, const Tensor& value);
   // The base of a view with `value` where the view lies.
   Tensor put_back(const Operator& by, const Node& view, int result, const Tensor& value);

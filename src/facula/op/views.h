@@ -13,6 +13,7 @@ class CallLimit {
   explicit CallLimit(int64_t most);
   ~CallLimit();
   static int64_t now();
+  static bool lives();  // on this thread
 
  private:
   int64_t outer_;

@@ -7,6 +7,8 @@ Exact ones compute with small multiples of 1/16, which no order of rounding chan
 every dtype. The others compute elementary functions, and are compared to a tolerance.
 """
 
+# ruff: noqa: E501, E731, F401 (what is imported is for the source that is drawn)
+
 import argparse
 import collections
 import dataclasses
@@ -20,9 +22,12 @@ import time
 import traceback
 
 from facula.program import load, trace
+from facula.utils.checkpoint import checkpoint
 
 import facula
+from facula import nn, optim
 from facula.autograd import Function
+from facula.nn import functional as F
 
 # ---- functions with a gradient of their own, which shows who gave it
 
@@ -640,10 +645,6 @@ def expands(a, b):
 # ---- programs against eager
 
 
-class Difference(Exception):
-    pass
-
-
 def cells(names):
     """Tensors that are there before a call, by name: arguments, parameters, buffers."""
     found = {k: v for k, v in names.items() if k[0] in "xcb" and k[1:].isdigit()}
@@ -665,7 +666,7 @@ def refresh(source, names, run, other_sizes=False):
     fresh = source.environment(run, other_sizes, function=False)
     for name in source.inputs:
         names[name] = fresh[name]
-    for name, t in cells(names).items():
+    for t in cells(names).values():
         if not t.is_leaf and not t._is_view():
             t.detach_()
         if not source.step:
