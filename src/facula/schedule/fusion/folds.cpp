@@ -25,7 +25,7 @@ bool contains(Expr e, Kind k) {
 bool is_of_folds(Expr e) {
   if (!e->has_reduce) return false;
   Expr rest = loop::rewrite(e, [](Expr x) {
-    return is_fold(x) ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
+    return is_fold(x) || x->kind == Kind::part ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
   });
   bool loads = false;
   loop::Seen seen;

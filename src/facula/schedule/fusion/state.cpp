@@ -133,6 +133,10 @@ void State::add_call(const Node& n) {
       if (int at = need(v); at >= 0) needs.push_back(at);
   int at = add_unit(&n);
   for (int u : needs) order.need(at, u);
+  auto& effects = n.op->effects;
+  if (!effects.draws && !effects.ordered) return;
+  if (last_ordered >= 0) order.need(at, last_ordered);
+  last_ordered = at;
 }
 
 int State::add_cluster(const Node& n, const Body& b) {

@@ -31,8 +31,9 @@ struct State {
   Bodies body_of;
   Canonical canonical;
   std::deque<Unit> units;
-  Order order;                                     // of the units
-  std::vector<int> unit;                           // by value: what makes it; -1: given
+  Order order;            // of the units
+  int last_ordered = -1;  // the last unit so far that takes from a sequence, as a generator's
+  std::vector<int> unit;  // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_values;  // that exist only inside of their readers
 
   bool in_cluster(int id) const { return unit[size_t(id)] >= 0 && units[size_t(unit[size_t(id)])].cluster; }
