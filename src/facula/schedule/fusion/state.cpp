@@ -135,8 +135,8 @@ void State::add_call(const Node& n) {
   for (int u : needs) order.need(at, u);
   auto& effects = n.op->effects;
   if (!effects.draws && !effects.ordered) return;
-  if (last_ordered_ >= 0) order.need(at, last_ordered_);
-  last_ordered_ = at;
+  if (last_ordered >= 0) order.need(at, last_ordered);
+  last_ordered = at;
 }
 
 int State::add_cluster(const Node& n, const Body& b) {

@@ -31,8 +31,9 @@ struct State {
   Bodies body_of;
   Canonical canonical;
   std::deque<Unit> units;
-  Order order;                                     // of the units
-  std::vector<int> unit;                           // by value: what makes it; -1: given
+  Order order;            // of the units
+  int last_ordered = -1;  // the last unit so far that takes from a sequence, as a generator's
+  std::vector<int> unit;  // by value: what makes it; -1: given
   std::unordered_map<int, Member> virtual_values;  // that exist only inside of their readers
 
   bool in_cluster(int id) const { return unit[size_t(id)] >= 0 && units[size_t(unit[size_t(id)])].cluster; }
@@ -60,8 +61,6 @@ struct State {
  private:
   loop::Expr member_at(const Member& m, const std::vector<loop::Expr>& at, const Dims& space, DType d);
   void add_scatter(const graph::Node& n, const Body& b, int at);
-
-  int last_ordered_ = -1;  // the last unit so far that takes from a sequence, as a generator's
 };
 
 }  // namespace facula::schedule::fusion
