@@ -200,12 +200,14 @@ void check_has_data(const Tensor& t, const char* what) {
   type_check(t.device().type == DeviceType::cpu || std::string_view(what) != "numpy", what)
       << "can't convert " << t.device()
       << " device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.";
-  if (!t.is_traced() && std::string_view(what) != "bool" && std::string_view(what) != "item") note_read(t);
-  supported_check(!t.is_traced(), what)
-      << "looks at the elements of a tensor, which a traced function has not yet"
-      << hint("compute what depends on elements outside of the function, or with where()");
-  if (!autograd::batch_level(t)) return;
   std::string_view w = what;
+  if (!autograd::batch_level(t)) {
+    if (!t.is_traced() && w != "bool" && w != "item") note_read(t);
+    supported_check(!t.is_traced(), what)
+        << "looks at the elements of a tensor, which a traced function has not yet"
+        << hint("compute what depends on elements outside of the function, or with where()");
+    return;
+  }
   runtime_check(w != "bool", "vmap")
       << "It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that yet, please file "
          "an issue at https://github.com/pytorch/pytorch/issues ."
