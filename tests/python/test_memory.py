@@ -38,6 +38,64 @@ def test_a_chain_without_gradients_holds_two_tensors_at_its_peak():
     assert facula.max_memory_allocated() - before <= 4 * MIB + 65536
 
 
+def written_by_what_follows_from_it(w):
+    x = w * 1
+    y = x * x
+    x.mul_(y)
+
+
+def written_by_itself(w):
+    x = w * 1
+    x.mul_(x)
+
+
+def without_history_at_first(w):
+    x = facula.zeros(MIB)
+    x.add_(w * x)
+
+
+def through_views(w):
+    rows = facula.zeros(3, MIB)
+    rows[0] = w
+    for i in range(1, 3):
+        rows[i] = rows[i - 1] * w
+
+
+def by_a_composite(w):
+    x = w * 1
+    y = facula.nn.functional.layer_norm(x, (MIB,))
+    x.mul_(y)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        written_by_what_follows_from_it,
+        written_by_itself,
+        without_history_at_first,
+        through_views,
+        by_a_composite,
+    ],
+)
+def test_what_backward_saved_and_was_overwritten_holds_no_graph(call):
+    w = facula.ones(MIB, requires_grad=True)
+    before = facula.memory_allocated()
+    for _ in range(3):
+        call(w)
+    assert facula.memory_allocated() - before <= 65536
+
+
+def test_an_overwritten_saved_tensor_is_still_told_by_backward():
+    w = facula.ones(3, requires_grad=True)
+    x = w * 1
+    y = x * x
+    x.mul_(y)
+    with pytest.raises(
+        RuntimeError, match="has been modified by an inplace operation: .*, saved by MulBackward0"
+    ):
+        y.sum().backward()
+
+
 def test_statistics_agree_with_each_other():
     facula.ones(MIB)
     stats = facula.memory_stats()

@@ -24,6 +24,9 @@ class FunctionNode : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override;
   std::string name() const override { return name_; }
   void release_saved() override;
+  void each_saved(const std::function<void(Saved&)>& f) override {
+    for (auto& s : saved_) f(s);
+  }
 
   std::function<std::vector<Tensor>(std::vector<Tensor> grads)> backward;
 

@@ -74,8 +74,17 @@ Saved::Saved(const Tensor& t, bool is_output_of_node, int result)
       << "Inference tensors cannot be saved for backward. To work around you can make a clone to get a normal tensor and use it in autograd.";
   tensor_ = is_output_of_node ? t.detached() : t;
   version_ = t.version();
+  if (!is_output_of_node) {
+    t.impl()->saved = true;
+    if (Meta* m = meta_of(t); m && m->base.defined()) m->base.impl()->saved = true;
+  }
   if (auto* hook = saved_hook()) [[unlikely]]
     pack(*hook);
+}
+
+Tensor Saved::drop_history_if_overwritten() {
+  if (!tensor_.defined() || tensor_.version() == version_) return {};
+  return std::exchange(tensor_, tensor_.detached());
 }
 
 void Saved::pack(const PackHook& hook) {

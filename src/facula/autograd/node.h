@@ -52,10 +52,12 @@ class Saved {
   // For a value that the call which saves it has just overwritten: reading it raises.
   static Saved overwritten(const Tensor& t) {
     Saved s;
-    s.tensor_ = t;
+    s.tensor_ = t.detached();
     s.version_ = t.version() - 1;
     return s;
   }
+  // Lets go of the history of a tensor that was written since, reading which raises anyway: gives the tensor that had it.
+  Tensor drop_history_if_overwritten();
   bool defined() const { return bool(tensor_) || packed_; }
   void release() {
     tensor_ = {};
@@ -102,6 +104,7 @@ class Node : public RefCounted {
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) = 0;
   virtual std::string name() const = 0;  // as grad_fn prints: "MulBackward0"
   virtual void release_saved() {}
+  virtual void each_saved(const std::function<void(Saved&)>&) {}
   // What was saved of the forward call's argument or result `name` ("result" alone for the only one), or
   // undefined.
   virtual Tensor saved_named(std::string_view) { return {}; }

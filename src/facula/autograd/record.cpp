@@ -106,6 +106,11 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     }
   }
 
+  void each_saved(const std::function<void(Saved&)>& f) override {
+    std::lock_guard lock(lock_of(this));
+    for (auto& s : saved_) f(s);
+  }
+
   Tensor saved_named(std::string_view name) override {
     auto [slot, result] = slot_named(name);
     if (result >= 0)

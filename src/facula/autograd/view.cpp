@@ -1,5 +1,7 @@
 // Views on the tape. A view remembers its base; an in-place write through it changes the history of the base,
 // and all other views find their new history when they are next asked for it.
+#include <unordered_set>
+
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 
@@ -69,6 +71,7 @@ class CopySlices final : public Node {
   }
   std::string name() const override { return "CopySlices"; }
   void release_saved() override { writer_->release_saved(); }
+  void each_saved(const std::function<void(Saved&)>& f) override { writer_->each_saved(f); }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     Tensor memory = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
@@ -152,16 +155,40 @@ Ref<Node> node_of(const Tensor& t) {
   return m->node;
 }
 
+namespace {
+
+// What the nodes below `last` keep of tensors that were written since. Such a tensor may be the one that has `last` as
+// its history: it and the node would hold each other for ever.
+void drop_overwritten(Node* last) {
+  std::vector<Node*> todo = {last};
+  std::unordered_set<Node*> seen = {last};
+  std::vector<Tensor> dropped;  // not while a node is locked
+  while (!todo.empty()) {
+    Node* node = todo.back();
+    todo.pop_back();
+    node->each_saved([&](Saved& s) {
+      if (Tensor t = s.drop_history_if_overwritten(); t.defined()) dropped.push_back(std::move(t));
+    });
+    for (auto& e : node->edges())
+      if (e && seen.insert(e.node.get()).second) todo.push_back(e.node.get());
+  }
+}
+
+}  // namespace
+
 void rebase_history(const Tensor& target, const Ref<Node>& node) {
   Meta* m = meta_of(target);
   if (!m || !m->base.defined()) {
     set_history(target, node, 0);
+    if (target.impl()->saved) drop_overwritten(node.get());
     return;
   }
   Tensor base = m->base;
-  set_history(base, make_ref<CopySlices>(base, target, node), 0);
+  auto slices = make_ref<CopySlices>(base, target, node);
+  set_history(base, slices, 0);
   m->seen = target.version() - 1;
   node_of(target);
+  if (base.impl()->saved) drop_overwritten(slices.get());
 }
 
 void check_in_place(const char* op, const Tensor& target, bool recording) {

@@ -115,6 +115,11 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     return all;
   }
 
+  void each_saved(const std::function<void(autograd::Saved&)>& f) override {
+    for (auto* kept : {&inputs_, &saved_})
+      for (auto& v : *kept) f(v.tensor);
+  }
+
   void release_saved() override {
     inputs_.clear();
     saved_.clear();
