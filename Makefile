@@ -10,7 +10,7 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges zoo bench wheel test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges zoo bench docs wheel test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -19,6 +19,7 @@ help:
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
 	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\")"
+	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
 	@echo "make sanitize-threads   build with the thread sanitizer, run the C++ tests of storage, autograd and kernel cache"
@@ -117,6 +118,14 @@ zoo: build
 	@setup/peer.sh
 	@setup/zoo.sh
 	$(TEST_RUN) $(RUN) tests/zoo/run.py --report docs/zoo.md $(ARGS)
+
+# The reference is written from the catalog and the built registry; a link or a docstring that cannot be read is an error.
+docs: build
+	@setup/docs.sh
+	@rm -rf $(BUILD)/pages && mkdir -p $(BUILD)/pages
+	@$(RUN) docs/site/reference.py $(BUILD)/pages
+	@PYTHONPATH=.docs:$(BUILD)/python $(PYTHON_ENV) -m sphinx -q -W --keep-going -j $(JOBS) -c docs/site $(BUILD)/pages $(BUILD)/site
+	@echo "$(BUILD)/site/index.html"
 
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py

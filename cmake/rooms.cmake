@@ -13,7 +13,7 @@ add_custom_command(
   OUTPUT ${generated_files}
   COMMAND ${Python_EXECUTABLE} ${generate} --catalog ${FACULA_SOURCES}/catalog --out ${FACULA_GENERATED}
   DEPENDS ${generate} ${catalog_sources}
-  COMMENT "Generating ops.h, stubs and reference pages from the catalog" VERBATIM)
+  COMMENT "Generating ops.h and stubs from the catalog" VERBATIM)
 add_custom_target(facula_generated DEPENDS ${generated_files})
 
 # The version of generated code is what it is made by: the generator's sources, those of the loop IR that it expands, and

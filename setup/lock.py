@@ -1,5 +1,5 @@
-"""Writes requirements.lock, peer.lock and zoo.lock: the packages of requirements.txt and peer.txt, all that
-these need, those of zoo.txt alone, and the SHA-256 of each file, for each Python below on x86-64 Linux. After
+"""Writes requirements.lock, peer.lock, docs.lock and zoo.lock: the packages of the .txt of that name, all that
+these need (of zoo.txt those alone), and the SHA-256 of each file, for each Python below on x86-64 Linux. After
 a change:
 
     .venv/bin/python setup/lock.py
@@ -55,4 +55,5 @@ def lock(name: str, *options: str, pythons: tuple[str, ...] = PYTHONS) -> None:
 if __name__ == "__main__":
     lock("requirements")
     lock("peer")
+    lock("docs")
     lock("zoo", "--no-deps", pythons=("3.11",))  # tokenizers 0.13 has no wheel for later ones

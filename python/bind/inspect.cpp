@@ -53,10 +53,11 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
     for (auto& d : o.differences)
       checked(PyList_Append(differences.get(),
                             checked(Py_BuildValue("(ss)", d.where.c_str(), d.why.c_str())).get()));
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "samples", samples.get(), "differences",
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:s,s:O,s:O,s:s}", "samples", samples.get(), "differences",
                          differences.get(), "dtypes", dtypes.get(), "differentiable",
-                         o.differentiable ? Py_True : Py_False, "non_differentiable", fixed.get(), "random",
-                         o.effects.draws ? Py_True : Py_False, "undifferenced", o.undifferenced.c_str());
+                         o.differentiable ? Py_True : Py_False, "gradient", o.vjp ? "rule" : "derived",
+                         "non_differentiable", fixed.get(), "random", o.effects.draws ? Py_True : Py_False,
+                         "undifferenced", o.undifferenced.c_str());
   });
 }
 

@@ -1,4 +1,4 @@
-"""The generator of C++ functions, stubs and reference pages, on a catalog of its own."""
+"""The generator of C++ functions and stubs, on a catalog of its own."""
 
 import ast
 import importlib.util
@@ -115,13 +115,6 @@ def test_stubs_are_python_and_stand_where_users_look(out):
     assert "def view(self, *size: int) -> Tensor:" in stubs["methods"]
     assert "step_" not in stubs["ops"] + stubs["methods"]
     assert stubs["ops"].count("def max(") == 2 and stubs["ops"].count("@overload") >= 2
-
-
-def test_pages_name_places_and_forms(out):
-    page = (out / "docs" / "reference" / "sample.md").read_text()
-    assert "- found at: `facula.linalg.solve`" in page
-    assert "- also called: `plus`" in page
-    assert "step_" not in page
 
 
 def test_writes_only_what_changed(tmp_path, out):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what follows from the operators' definitions: C++ functions, type stubs and reference pages.
+"""Writes what follows from the operators' definitions: C++ functions and type stubs.
 
 Reads every `define("schema")` in the catalog with the calls chained to it, and writes, only where something
 changed:
@@ -9,7 +9,6 @@ changed:
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
   OUT/facula/schemas.h           what was read, which a test holds against the running registry
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
-  DOCS/FAMILY.md                 reference pages
 
 A helper function may call `define` with a schema made of its arguments and literals,
 `define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
@@ -968,99 +967,6 @@ def stubs(operators: list[Operator]) -> dict[str, str]:
     return texts
 
 
-# ---- reference pages
-
-SAMPLE_TENSOR = re.compile(
-    r"(?P<name>\w+)(?P<below><\d+>)?(?P<mark>[?!]?)(?P<sizes>\[[^\]]*\])(?:\((?P<low>[^,]*),\s*(?P<high>[^)]*)\))?$"
-)
-SAMPLE_LIST = re.compile(r"(?P<name>\w+)\{(?P<items>.*)\}$")
-
-
-def py_value(op: Operator, text: str) -> str | None:
-    """A tensor of a sample as Python; None for what only tests can make."""
-    m = SAMPLE_TENSOR.match(text)
-    if not m:
-        return None
-    if m["below"]:
-        return f"facula.randint({m['below'][1:-1]}, {m['sizes']})"
-    if m["mark"] == "?":
-        return f"facula.rand({m['sizes']}) < 0.5"
-    if m["low"] is not None:
-        return f"facula.empty({m['sizes']}).uniform_({m['low']}, {m['high']})"
-    if re.search(r"\b(integral|bits)\b", op.dtypes) and "floating" not in op.dtypes:
-        return f"facula.randint(8, {m['sizes']})"
-    if op.dtypes.endswith("complex") and "|" not in op.dtypes:
-        return f"facula.randn({m['sizes']}, dtype=facula.complex64)"
-    return f"facula.randn({m['sizes']})"
-
-
-def py_example(op: Operator) -> str | None:
-    """A call on the operator's first sample."""
-    place = next(((s, n) for s, n in py_places(op) if s != "methods"), None)
-    if not place or op.name.startswith("_") or not op.sample or any(p.written for p in op.parameters):
-        return None
-    arguments, by_name = [], False
-    for k, part in enumerate(split_top(op.sample)):
-        part = part.strip()
-        name, equals, literal = part.partition("=")
-        many = SAMPLE_LIST.match(part)
-        if equals and re.fullmatch(r"\w+", name):
-            value = re.sub(r"\b(inf|nan)\b", r"facula.\1", literal)
-            parameter = next((p for p in op.parameters if p.name == name), None)
-            if parameter is not None and parameter.type == "dtype":
-                value = "facula." + literal
-        elif many:
-            name = many["name"]
-            values = [py_value(op, "x" + item.strip()) for item in split_top(many["items"])]
-            value = None if None in values else "[" + ", ".join(values) + "]"
-        else:
-            value, name = py_value(op, part), (re.match(r"\w*", part) or [""])[0]
-        if value is None:
-            return None
-        by_name = (
-            by_name
-            or k >= len(op.parameters)
-            or op.parameters[k].name != name
-            or op.parameters[k].type != "Tensor"
-        )
-        arguments.append(f"{name}={value}" if by_name else value)
-    modules = {"ops": "facula", "nn_functional": "facula.nn.functional"}
-    return f"{modules.get(place[0], 'facula.' + place[0])}.{place[1]}({', '.join(arguments)})"
-
-
-def page(family: str, operators: list[Operator]) -> str:
-    lines = [f"# {family}", "", f"<!-- {BANNER} -->", ""]
-    modules = {
-        "ops": "facula.",
-        "methods": "Tensor.",
-        "nn_functional": "facula.nn.functional.",
-        "fft": "facula.fft.",
-        "linalg": "facula.linalg.",
-        "special": "facula.special.",
-    }
-    for op in sorted(operators, key=lambda o: o.name):
-        lines += [f"## {op.full_name}", "", "```", op.schema, "```", ""]
-        if op.doc:
-            lines += [op.doc, ""]
-        places = [modules[s] + n for s, n in py_places(op)]
-        rows = [
-            ("found at", ", ".join(f"`{p}`" for p in places) or "C++ only"),
-            ("kind", op.kind.replace("_", "-")),
-        ]
-        if op.dtypes:
-            rows.append(("dtypes", op.dtypes.replace("|", "and")))
-        if op.aliases:
-            rows.append(("also called", ", ".join(f"`{a}`" for a in op.aliases)))
-        forms = [f for f, there in (("in place", op.in_place_form), ("`out=`", op.out_form)) if there]
-        if forms:
-            rows.append(("further forms", ", ".join(forms)))
-        example = py_example(op)
-        if example:
-            rows.append(("example", f"`{example}`"))
-        lines += [f"- {k}: {v}" for k, v in rows] + [""]
-    return "\n".join(lines)
-
-
 def write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
@@ -1077,12 +983,6 @@ def main(arguments: list[str] | None = None) -> int:
         "--catalog", type=Path, required=True, metavar="DIR", help="folder of the catalog's .cpp files"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder to write to")
-    parser.add_argument(
-        "--docs",
-        type=Path,
-        metavar="DOCS",
-        help="folder of the reference pages (default: OUT/docs/reference)",
-    )
     given = parser.parse_args(arguments)
     try:
         families, operators = read_catalog(given.catalog)
@@ -1094,10 +994,6 @@ def main(arguments: list[str] | None = None) -> int:
             out / "schemas.h": schemas_h(operators),
         }
         texts.update({out / "_C" / f"{name}.pyi": text for name, text in stubs(operators).items()})
-        docs = given.docs or given.out / "docs" / "reference"
-        for family in families:
-            of_family = [op for op in operators if op.family == family and "hidden" not in op.namespaces]
-            texts[docs / f"{family}.md"] = page(family, of_family)
     except Mistake as mistake:
         print(f"generate.py: {mistake}", file=sys.stderr)
         return 1
