@@ -44,10 +44,10 @@ inline std::string complaint_of(const std::string& command, const Workplace& w) 
 }
 
 inline std::string cuda_text(const std::vector<const loop::Nest*>& nests) {
-  std::string text = codegen::cuda_prelude();
+  std::string code;
   for (size_t k = 0; k < nests.size(); ++k)
-    text += codegen::cuda_function(*nests[k], "kernel_" + std::to_string(k)) + "\n";
-  return text;
+    code += codegen::cuda_function(*nests[k], "kernel_" + std::to_string(k)) + "\n";
+  return codegen::cuda_prelude(code) + code;
 }
 
 inline bool has_nvcc() {

@@ -36,6 +36,7 @@ constexpr char kBefore[] = R"c(#include <math.h>
 #pragma STDC FP_CONTRACT OFF
 
 #define FACULA_FUNCTION static inline
+#define FACULA_TABLE static const
 #define FACULA_STATUS struct facula_status*
 
 /* The first failure: 1 an index out of [-size, size), 2 a division by zero. */
@@ -52,25 +53,9 @@ static inline void facula_fail(struct facula_status* s, int64_t failed, int64_t 
 
 )c";
 constexpr char kAfter[] = R"c(
-static inline double facula_ndtr(double x) {
-  return (double)(0.5L * erfcl(-(long double)x / sqrtl(2.0L)));
-}
-/* By Halley's method from Winitzki's approximation; erfc keeps the digits of 1 - |x|. */
-static inline double facula_erfinv(double x) {
-  const long double pi = 3.141592653589793238462643383279502884L;
-  long double a = fabs(x), y, l, half;
-  if (a == 0) return x;
-  if (!(a < 1)) return a == 1 ? copysign(facula_inf_f64, x) : facula_nan_f64;
-  l = logl((1 - a) * (1 + a));
-  half = 2 / (pi * 0.147L) + l / 2;
-  y = sqrtl(sqrtl(half * half - l / 0.147L) - half);
-  for (int k = 0; k < 4; ++k) {
-    long double e = a < 0.5L ? erfl(y) - a : (1 - a) - erfcl(y);
-    e *= expl(y * y) / 2 * sqrtl(pi);
-    y -= e / (1 + y * e);
-  }
-  return (double)copysignl(y, (long double)x);
-}
+static inline double facula_far_sin(double x) { return (double)sinl((long double)x); }
+static inline double facula_far_cos(double x) { return (double)cosl((long double)x); }
+static inline double facula_far_tan(double x) { return (double)tanl((long double)x); }
 
 /* ---- special functions (loop/mapped.h), to be linked */
 )c";
@@ -81,9 +66,9 @@ std::string c99_function(const loop::Nest& n, const std::string& name) {
   return C99Printer(n).function(name);
 }
 
-const std::string& c99_prelude() {
-  static const std::string& text = *new std::string(kBefore + c_prelude() + kAfter + c_special_functions(""));
-  return text;
+std::string c99_prelude(const std::string& code) {
+  loop::Nest none;
+  return kBefore + c_prelude() + kAfter + c_special_functions("") + C99Printer(none).functions(code);
 }
 
 }  // namespace facula::codegen

@@ -2,8 +2,8 @@
 // computes. The text needs <math.h> and <stdint.h>, no other header, no allocation, no thread. It decides nothing: loops that
 // a target may run in lanes are plain loops, whose sums are added in order, as the interpreter adds them.
 //
-// Elementary functions are libm's in double, rounded once to float32 (loop/number.cpp, of which each line here is the
-// counterpart); where the same libm is linked the results are the interpreter's to the bit. Sums of products are fma().
+// Elementary functions are the expansions of loop/elementary.h, as C functions; a library's (`is_library`) are libm's in
+// double, rounded once to float32. Sums of products are fma().
 #pragma once
 #include <string>
 
@@ -13,8 +13,8 @@ namespace facula::codegen {
 
 // The signature of every printed function is KernelFn's (kernel.h): what does not fit an index is noted in `status`.
 std::string c99_function(const loop::Nest& n, const std::string& name);
-// What the functions of a file need, once before them. A function of loop/mapped.h that a nest calls is `double
+// What `code`, the functions of a file, needs before it, once. A function of loop/mapped.h that a nest calls is `double
 // facula_bessel_j0(double)` and its like, declared here, to be linked.
-const std::string& c99_prelude();
+std::string c99_prelude(const std::string& code);
 
 }  // namespace facula::codegen

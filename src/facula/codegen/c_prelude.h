@@ -1,6 +1,6 @@
 // What nests printed as C call (c_printer.h), as text that is C99 and CUDA C; each function is the counterpart of one of
-// loop/number.cpp. FACULA_FUNCTION and FACULA_STATUS, a function's storage and the type of who hears of a failure, have
-// to be defined, and facula_fail(status, failed, index, size).
+// loop/number.cpp. FACULA_FUNCTION, FACULA_TABLE and FACULA_STATUS, the storage of a function and of a table and the type
+// of who hears of a failure, have to be defined, and facula_fail(status, failed, index, size).
 #pragma once
 
 namespace facula::codegen {
@@ -39,11 +39,30 @@ FACULA_FUNCTION int64_t facula_random(int64_t seed, int64_t counter) {
   return c[(uint64_t)counter % 4];
 }
 
-/* ---- numbers of 16 bits */
 union facula_bits32 {
   uint32_t u;
+  int32_t i;
   float f;
 };
+union facula_bits64 {
+  int64_t i;
+  double f;
+};
+#define FACULA_BITS(T, s, I, i_, U)                                                                           \
+  FACULA_FUNCTION I facula_bits_##s(T f) {                                                                    \
+    union U x;                                                                                                \
+    x.f = f;                                                                                                  \
+    return x.i;                                                                                               \
+  }                                                                                                           \
+  FACULA_FUNCTION T facula_from_bits_##i_(I i) {                                                              \
+    union U x;                                                                                                \
+    x.i = i;                                                                                                  \
+    return x.f;                                                                                               \
+  }
+FACULA_BITS(float, f32, int32_t, i32, facula_bits32)
+FACULA_BITS(double, f64, int64_t, i64, facula_bits64)
+
+/* ---- numbers of 16 bits */
 FACULA_FUNCTION float facula_from_bfloat16(uint16_t h) {
   union facula_bits32 x;
   x.u = (uint32_t)h << 16;
@@ -159,9 +178,6 @@ FACULA_FUNCTION int64_t facula_gcd(int64_t x, int64_t y, int bits) {
   }
 FACULA_REAL(float, f32)
 FACULA_REAL(double, f64)
-
-FACULA_FUNCTION double facula_rsqrt(double x) { return 1 / sqrt(x); }
-FACULA_FUNCTION double facula_sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 )c";
 
 }  // namespace facula::codegen

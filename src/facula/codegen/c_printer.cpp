@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "facula/codegen/c_prelude.h"
+#include "facula/loop/elementary.h"
 #include "facula/loop/monoid.h"
 
 namespace facula::codegen {
@@ -62,28 +63,20 @@ const char* infix(Fn f) {
     default: return nullptr;
   }
 }
+bool is_unlikely(Expr e) { return e->kind == Kind::call && e->fn == Fn::unlikely; }
 bool compares(Fn f) { return f >= Fn::eq && f <= Fn::ge; }
-bool is_mapped(Fn f) {
-  switch (f) {
-#define FACULA_FN(n, ...) case Fn::n:
-    FACULA_MAPPED_UNARY(FACULA_FN)
-    FACULA_MAPPED_BINARY(FACULA_FN)
-#undef FACULA_FN
-    return true;
-    default: return false;
-  }
+std::string elementary_name(Fn f, DType d) {
+  return "facula_" + std::string(loop::name(f)) + (is_float32(d) ? "_f32" : "_f64");
 }
 
 // The function of libm in double whose result is rounded to the dtype, or null.
 const char* libm(Fn f) {
-  static constexpr Fn same_name[] = {
-      Fn::exp,   Fn::exp2,  Fn::expm1, Fn::log,  Fn::log2,     Fn::log10, Fn::log1p, Fn::sin,
-      Fn::cos,   Fn::tan,   Fn::asin,  Fn::acos, Fn::atan,     Fn::sinh,  Fn::cosh,  Fn::tanh,
-      Fn::asinh, Fn::acosh, Fn::atanh, Fn::erf,  Fn::erfc,     Fn::pow,   Fn::atan2, Fn::sqrt,
-      Fn::floor, Fn::ceil,  Fn::trunc, Fn::fmod, Fn::copysign,
-  };
+  static constexpr Fn same_name[] = {Fn::log1p, Fn::asin,  Fn::acos,  Fn::sinh,  Fn::cosh,
+                                     Fn::asinh, Fn::acosh, Fn::atanh, Fn::atan2, Fn::sqrt,
+                                     Fn::floor, Fn::ceil,  Fn::trunc, Fn::fmod,  Fn::copysign};
   if (f == Fn::round) return "nearbyint";
   if (f == Fn::abs) return "fabs";
+  if (f == Fn::any_pow) return "pow";
   return std::count(std::begin(same_name), std::end(same_name), f) ? loop::name(f) : nullptr;
 }
 
@@ -117,8 +110,9 @@ std::string listed(const std::vector<std::string>& x) {
 std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
   std::string rounds = is_float32(d) ? "(float)" : "", of = is_float32(d) ? "_f32" : "_f64";
   if (const char* sign = infix(f)) return x[0] + " " + sign + " " + x[1];
+  if (f == Fn::bits || loop::expansion(f, d).get()) return elementary_name(f, d) + listed(x);
   if (const char* name = libm(f)) return rounds + name + listed(x);
-  if (is_mapped(f)) return rounds + "facula_" + loop::name(f) + listed(x);
+  if (loop::is_library(f, d)) return rounds + "facula_" + loop::name(f) + listed(x);
   switch (f) {
     case Fn::neg: return "-(" + x[0] + ")";
     case Fn::real:
@@ -126,10 +120,6 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
     case Fn::imag: return "0";
     case Fn::isnan: return x[0] + " != " + x[0];
     case Fn::reciprocal: return "1 / " + x[0];
-    case Fn::rsqrt:
-    case Fn::erfinv:
-    case Fn::ndtr:
-    case Fn::sigmoid: return rounds + "facula_" + loop::name(f) + listed(x);
     case Fn::fma: return (is_float32(d) ? "fmaf" : "fma") + listed(x);
     case Fn::sign:
     case Fn::relu:
@@ -223,8 +213,57 @@ std::string CPrinter::function(const std::string& name) {
   return std::move(out_);
 }
 
+std::string CPrinter::elementary(Fn f, DType d) {
+  std::string type = type_of(d), parameters;
+  for (int k = 0; k < loop::arity(f); ++k)
+    parameters += (k ? ", " : "") + type + " " + local(loop::kArguments + k);
+  Expr body = loop::expansion(f, d);
+  out_ = "FACULA_FUNCTION " + std::string(type_of(body.dtype())) + " " + elementary_name(f, d) + "(" +
+         parameters + ")";
+  out_ += " {\n";
+  depth_ = 1;
+  temporaries_ = 0;
+  line("return " + bare(values_of({body})[0]) + ";");
+  close();
+  return std::move(out_);
+}
+
+std::string CPrinter::functions(const std::string& code) {
+  constexpr Fn all[] = {
+#define FACULA_FN(n, ...) Fn::n,
+      FACULA_SCALAR_FUNCTIONS(FACULA_FN) FACULA_STEPS(FACULA_FN)
+#undef FACULA_FN
+  };
+  std::set<std::string> done;
+  std::vector<std::string> texts{code};
+  for (size_t at = 0; at < texts.size(); ++at)
+    for (Fn f : all)
+      for (DType d : {DType::Float32, DType::Float64}) {
+        std::string name = elementary_name(f, d);
+        if (done.count(name) || texts[at].find(name + "(") == std::string::npos) continue;
+        if (!loop::expansion(f, d).get()) continue;
+        done.insert(name);
+        texts.push_back(elementary(f, d));
+      }
+  std::string tables, declared, defined;
+  for (int64_t k : rows_) {
+    auto& row = loop::table_row(k);
+    tables += "FACULA_TABLE " + std::string(type_of(row.dtype)) + " facula_table_" + std::to_string(k) + "[" +
+              std::to_string(row.count) + "] = {";
+    for (size_t i = 0; i < row.count; ++i)
+      tables += (i ? ", " : "") + number(loop::entry_of(row, int64_t(i)), row.dtype);
+    tables += "};\n";
+  }
+  for (size_t k = 1; k < texts.size(); ++k) {
+    declared += texts[k].substr(0, texts[k].find(" {")) + ";\n";
+    defined += texts[k] + "\n";
+  }
+  return tables + declared + defined;
+}
+
 std::string CPrinter::local(int v) {
   if (v == kFormer) return "former";
+  if (v >= loop::kArguments) return std::string(1, "xyz"[v - loop::kArguments]);
   return v == kNew ? "now" : "v" + std::to_string(v);
 }
 
@@ -379,7 +418,8 @@ std::string CPrinter::value(Expr e) {
   }
   if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
   std::string name;
-  if (e->kind == Kind::select && !(is_total(e->args[1]) && is_total(e->args[2]))) {
+  if (e->kind == Kind::select &&
+      (is_unlikely(e->args[0]) || !is_total(e->args[1]) || !is_total(e->args[2]))) {
     name = branch(e);
   } else {
     std::string text = computed(e);
@@ -505,9 +545,23 @@ std::string CPrinter::cast(Expr e) {
   return type + x;
 }
 
+std::string CPrinter::entry(Expr e) {
+  int64_t row = e->args[0]->value.to_int();
+  auto& r = loop::table_row(row);
+  rows_.insert(row);
+  std::string at = value(e->args[1]);
+  if (r.count <= 32) at += " & " + std::to_string(r.count - 1);
+  return "facula_table_" + std::to_string(row) + "[" + bare(at) + "]";
+}
+
 std::string CPrinter::call(Expr e) {
+  e = loop::fused_product(e);
   Fn f = e->fn;
   DType d = e->args[0].dtype();
+  if (f == Fn::entry) return entry(e);
+  if (f == Fn::unlikely) return value(e->args[0]);
+  if (f == Fn::from_bits)
+    return "facula_from_bits_i" + std::to_string(itemsize(d) * 8) + "(" + value(e->args[0]) + ")";
   std::vector<std::string> x;
   for (auto& a : e->args) x.push_back(says_twice(f, d) ? named(a) : value(a));
   if (is_place(e) && (f == Fn::add || f == Fn::sub || f == Fn::mul))

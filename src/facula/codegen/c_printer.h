@@ -15,12 +15,14 @@ namespace facula::codegen {
 
 class CPrinter {
  public:
-  explicit CPrinter(const loop::Nest& n) : n_(n) {}
+  explicit CPrinter(const loop::Nest& n) : n_(n) {}  // which lives as long
   virtual ~CPrinter() = default;
   CPrinter(const CPrinter&) = delete;
 
   // The function with its name and, in a comment, the nest's.
   std::string function(const std::string& name);
+  // The elementary functions (loop/elementary.h) that `code` calls and what those call, before it.
+  std::string functions(const std::string& code);
 
  protected:
   using Expr = loop::Expr;
@@ -70,6 +72,7 @@ class CPrinter {
   std::string fresh() { return "t" + std::to_string(++temporaries_); }
   const char* type(Expr e) { return is_place(e) ? index_type() : type_of(e.dtype()); }
 
+  std::string elementary(loop::Fn f, DType d);
   void statement(const Statement& s);
   void accumulate(const Statement& s);
   void store(const Statement& s);
@@ -87,6 +90,9 @@ class CPrinter {
   std::string cast(Expr e);
   std::string call(Expr e);
 
+  std::string entry(Expr e);
+
+  std::set<int64_t> rows_;  // of tables, that were named
   std::string out_;
   int depth_ = 0, temporaries_ = 0;
   std::set<int> declared_;  // locals in scope

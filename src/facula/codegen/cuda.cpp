@@ -84,14 +84,13 @@ std::string cuda_function(const loop::Nest& n, const std::string& name) {
   return CudaPrinter(n).function(name);
 }
 
-const std::string& cuda_prelude() {
-  static const std::string& text = *new std::string(
-      std::string(kCudaBefore) + c_prelude() + kCudaAfter + c_special_functions("extern __device__ ") +
-      "\nFACULA_FUNCTION int64_t facula_scratch_bytes(int64_t count, int64_t size) {\n"
-      "  return ((count > 0 ? count : 0) * size + " +
-      std::to_string(kAlignment - 1) + ") / " + std::to_string(kAlignment) + " * " +
-      std::to_string(kAlignment) + ";\n}\n\n");
-  return text;
+std::string cuda_prelude(const std::string& code) {
+  loop::Nest none;
+  std::string a = std::to_string(kAlignment), last = std::to_string(kAlignment - 1);
+  return std::string(kCudaBefore) + c_prelude() + kCudaAfter + c_special_functions("extern __device__ ") +
+         "\nFACULA_FUNCTION int64_t facula_scratch_bytes(int64_t count, int64_t size) {\n"
+         "  return ((count > 0 ? count : 0) * size + " +
+         last + ") / " + a + " * " + a + ";\n}\n\n" + CudaPrinter(none).functions(code);
 }
 
 int64_t cuda_scratch_bytes(const loop::Nest& n, const int64_t* params) {

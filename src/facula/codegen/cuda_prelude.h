@@ -7,6 +7,7 @@ inline constexpr char kCudaBefore[] = R"c(#include <math.h>
 #include <stdint.h>
 
 #define FACULA_FUNCTION static __device__ __forceinline__
+#define FACULA_TABLE static __device__ const
 #define FACULA_STATUS facula_report
 
 /* Buffers and parameters, of which there may be none. */
@@ -57,8 +58,9 @@ static __device__ __noinline__ void facula_fail(const facula_report& r, int64_t 
 inline constexpr char kCudaAfter[] = R"c(
 FACULA_INTEGER(int32_t, uint32_t, i32)
 
-FACULA_FUNCTION double facula_ndtr(double x) { return normcdf(x); }
-FACULA_FUNCTION double facula_erfinv(double x) { return erfinv(x); }
+FACULA_FUNCTION double facula_far_sin(double x) { return sin(x); }
+FACULA_FUNCTION double facula_far_cos(double x) { return cos(x); }
+FACULA_FUNCTION double facula_far_tan(double x) { return tan(x); }
 
 /* ---- *at := change(*at), at once. Numbers of 8 and 16 bits are changed within the word that holds them. */
 template <class T, class F>

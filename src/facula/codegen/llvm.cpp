@@ -25,6 +25,7 @@
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/llvm_math.h"
+#include "facula/loop/elementary.h"
 #include "facula/loop/monoid.h"
 #include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
@@ -394,13 +395,7 @@ class Emitter {
         return math_->cast(x, e->args[0].dtype(), e->dtype);
       }
       case Kind::call: {
-        if (e->fn == loop::Fn::mul && is_floating(e.dtype()))
-          for (size_t k : {0, 1}) {
-            Expr f = e->args[k], x = e->args[1 - k];
-            if (f->kind == Kind::call && (f->fn == loop::Fn::ndtr || f->fn == loop::Fn::sigmoid) &&
-                same(f->args[0], x))
-              return math_->times_own(f->fn, emit(x));
-          }
+        if (Expr product = loop::fused_product(e); !same(product, e)) return emit(product);
         if (V v = cycle(e)) return v;
         std::vector<V> a;
         for (auto& x : e->args) a.push_back(emit(x));

@@ -10,9 +10,10 @@
 #include "facula/loop/expr.h"
 #include "facula/loop/mapped.h"
 
-// Of huge angles only.
-#define FACULA_LIBM_MAPS(_) _(sin) _(cos) _(tan)
-#define FACULA_BINARY_MAPS(_) _(pow) _(atan2)
+// (libm's name, name)
+#define FACULA_LIBM_MAPS(_) _(sin, far_sin) _(cos, far_cos) _(tan, far_tan)
+// (Sleef's name, name)
+#define FACULA_BINARY_MAPS(_) _(pow, any_pow) _(atan2, atan2)
 
 #define FACULA_AVX2 __attribute__((target("avx2,fma")))
 #define FACULA_AVX512 __attribute__((target("avx512f")))
@@ -24,7 +25,7 @@ extern "C" {
   FACULA_AVX512 __m512d Sleef_##name##d8_u10avx512f(__m512d);
 FACULA_UNARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
-#define FACULA_MAP(name)                                          \
+#define FACULA_MAP(name, ...)                                     \
   FACULA_AVX2 __m256d Sleef_##name##d4_u10avx2(__m256d, __m256d); \
   FACULA_AVX512 __m512d Sleef_##name##d8_u10avx512f(__m512d, __m512d);
 FACULA_BINARY_MAPS(FACULA_MAP)
@@ -87,7 +88,7 @@ inline void with_libm(double* x, int64_t n, double far, Vector&& vector, Libm&& 
 FACULA_UNARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
-#define FACULA_MAP(name)                                                                                                  \
+#define FACULA_MAP(name, named)                                                                                           \
   FACULA_AVX2 void name##_avx2(double* x, const double* y, int64_t n) {                                                   \
     auto f = [](double* a, const double* b) FACULA_AVX2 {                                                                 \
       _mm256_storeu_pd(a, Sleef_##name##d4_u10avx2(_mm256_loadu_pd(a), _mm256_loadu_pd(b)));                              \
@@ -100,15 +101,15 @@ FACULA_UNARY_MAPS(FACULA_MAP)
     };                                                                                                                    \
     pieces<8>(x, y, n, f);                                                                                                \
   }                                                                                                                       \
-  void map_##name(double* x, const double* y, int64_t n) {                                                                \
+  void map_##named(double* x, const double* y, int64_t n) {                                                               \
     static const auto vector = vector_lanes() == 16 ? name##_avx512 : name##_avx2;                                        \
     vector(x, y, n);                                                                                                      \
   }
 FACULA_BINARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
-#define FACULA_MAP(name)                                                                          \
-  void map_##name(double* x, const double*, int64_t n) {                                          \
+#define FACULA_MAP(name, named)                                                                   \
+  void map_##named(double* x, const double*, int64_t n) {                                         \
     for (int64_t i = 0; i < n; ++i) x[i] = double(std::name(static_cast<long double>(x[i])));     \
   }
 FACULA_LIBM_MAPS(FACULA_MAP)
@@ -140,8 +141,11 @@ const void* map_named(std::string_view symbol) {
   };
   static const Entry table[] = {
 #define FACULA_MAP(name, ...) {"facula_map_" #name, map_##name},
-      FACULA_UNARY_MAPS(FACULA_MAP) FACULA_LIBM_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP)
-          FACULA_MAP(fmod) FACULA_MAPPED_UNARY(FACULA_MAP) FACULA_MAPPED_BINARY(FACULA_MAP)
+      FACULA_UNARY_MAPS(FACULA_MAP) FACULA_MAP(fmod) FACULA_MAPPED_UNARY(FACULA_MAP)
+          FACULA_MAPPED_BINARY(FACULA_MAP)
+#undef FACULA_MAP
+#define FACULA_MAP(name, named) {"facula_map_" #named, map_##named},
+              FACULA_LIBM_MAPS(FACULA_MAP) FACULA_BINARY_MAPS(FACULA_MAP)
 #undef FACULA_MAP
   };
   for (auto& e : table)

@@ -95,7 +95,7 @@ std::string name_of(size_t k) { return "facula_kernel_" + std::to_string(k); }
 std::string c99_source(std::span<const loop::Nest* const> nests) {
   std::string code;
   for (size_t k = 0; k < nests.size(); ++k) code += c99_function(*nests[k], name_of(k)) + "\n";
-  return c99_prelude() + special_functions(code, "") + code;
+  return c99_prelude(code) + special_functions(code, "") + code;
 }
 std::string cuda_source(std::span<const loop::Nest* const> nests) {
   auto& header = settings().cuda_emulation;
@@ -109,8 +109,8 @@ std::string cuda_source(std::span<const loop::Nest* const> nests) {
     entries += "FACULA_EMULATED(" + name_of(k) + ", cuda_" + std::to_string(k) + ", " +
                std::to_string(n.threads) + ")\n";
   }
-  return "#include \"" + header + "\"\n" + cuda_prelude() + special_functions(code, "extern \"C\" ") + code +
-         entries;
+  return "#include \"" + header + "\"\n" + cuda_prelude(code) + special_functions(code, "extern \"C\" ") +
+         code + entries;
 }
 
 }  // namespace

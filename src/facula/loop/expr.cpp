@@ -25,7 +25,7 @@ struct FnInfo {
 };
 constexpr FnInfo kFn[] = {
 #define FACULA_FN(n, a, r, u) {#n, a, #r[0], u},
-    FACULA_SCALAR_FUNCTIONS(FACULA_FN)
+    FACULA_SCALAR_FUNCTIONS(FACULA_FN) FACULA_STEPS(FACULA_FN)
 #undef FACULA_FN
 };
 struct MonoidInfo {
@@ -188,6 +188,22 @@ bool allowed(Fn f, DType d) {
     case Fn::gcd:
     case Fn::shl:
     case Fn::shr: return is_integral(d);
+    case Fn::unlikely: return d == DType::Bool;
+    case Fn::from_bits:
+    case Fn::entry: return d == DType::Int32 || d == DType::Int64;
+    case Fn::bits:
+    case Fn::scale:
+    case Fn::scaled_sum:
+    case Fn::mantissa:
+    case Fn::exponent:
+    case Fn::is_subnormal:
+    case Fn::log_special:
+    case Fn::times_ndtr:
+    case Fn::times_sigmoid:
+    case Fn::any_pow: return is_floating(d);
+    case Fn::far_sin:
+    case Fn::far_cos:
+    case Fn::far_tan: return d == DType::Float64;
 #define FACULA_FN(n, a, r, u) case Fn::n:
       FACULA_MAPPED_UNARY(FACULA_FN)
       FACULA_MAPPED_BINARY(FACULA_FN)
@@ -333,8 +349,13 @@ DType call_type(Fn f, std::span<const Expr> args) {
     internal_check(a.dtype() == d) << name(f) << ": operands of " << d << " and " << a.dtype()
                                    << "; cast one";
   internal_check(allowed(f, d)) << name(f) << " is not defined for " << d;
-  char r = kFn[int(f)].result;
-  return r == 'B' ? DType::Bool : r == 'R' ? real_of(d) : d;
+  switch (kFn[int(f)].result) {
+    case 'B': return DType::Bool;
+    case 'R': return real_of(d);
+    case 'I': return itemsize(d) == 4 ? DType::Int32 : DType::Int64;
+    case 'F': return itemsize(d) == 4 ? DType::Float32 : DType::Float64;
+    default: return d;
+  }
 }
 
 Expr constant(const Scalar& v, DType d) {

@@ -69,9 +69,28 @@ namespace facula::loop {
   _(bit_and, 2, T, 0) _(bit_or, 2, T, 0) _(bit_xor, 2, T, 0) _(shl, 2, T, 0) _(shr, 2, T, 0)                  \
   _(fma, 3, T, 0) _(gcd, 2, T, 0) FACULA_MAPPED_UNARY(_) FACULA_MAPPED_BINARY(_)
 
+// What the functions above are made of beneath every target (elementary.h); not for bodies and nests. I: the integer
+// type of the operand's width, F: the floating one.
+//   unlikely (c)            c, which seldom is true: targets jump over what a select takes where it is
+//   bits (x), from_bits (i) the same bits as an integer, as a floating number
+//   entry (row, i)          entry i of a constant row of the tables, by i's low bits if the row has 16 or 32
+//   scale (x, k)            x 2^floor(k), rounded once; |k| < 2^12, for float32 2^9
+//   scaled_sum (h, l, k)    (h + l) 2^floor(k), rounded once
+//   mantissa, exponent (x)  m and k of x = m 2^k > 0 with m in [sqrt(1/2), sqrt(2)) in float32, [3/4, 3/2) in float64
+//   is_subnormal (x)        0 < |x| < the smallest normal number
+//   log_special (r, x)      r where x is positive and finite, else what log(x) is
+//   times_ndtr, times_sigmoid (x)   x ndtr(x), x sigmoid(x), rounded once
+//   any_pow (x, y)          pow of exponents that are not among the few which are products and roots
+//   far_sin, far_cos, far_tan (x)   of huge angles, in float64
+#define FACULA_STEPS(_)                                                                                       \
+  _(unlikely, 1, T, 0) _(bits, 1, I, 0) _(from_bits, 1, F, 0) _(entry, 2, F, 0)                               \
+  _(scale, 2, T, 0.5) _(scaled_sum, 3, T, 0.5) _(mantissa, 1, T, 0.5) _(exponent, 1, T, 0.5)                  \
+  _(is_subnormal, 1, B, 0.5) _(log_special, 2, T, 0.5) _(times_ndtr, 1, T, 1.5) _(times_sigmoid, 1, T, 1.5)   \
+  _(any_pow, 2, T, 1.5) _(far_sin, 1, T, 0.5) _(far_cos, 1, T, 0.5) _(far_tan, 1, T, 0.5)
+
 enum class Fn : uint8_t {
 #define FACULA_FN(n, a, r, u) n,
-  FACULA_SCALAR_FUNCTIONS(FACULA_FN)
+  FACULA_SCALAR_FUNCTIONS(FACULA_FN) FACULA_STEPS(FACULA_FN)
 #undef FACULA_FN
 };
 const char* name(Fn f);

@@ -1,10 +1,13 @@
 #include "facula/loop/number.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <utility>
 
+#include "facula/loop/elementary.h"
 #include "facula/loop/mapped.h"
 
 namespace facula::loop {
@@ -171,7 +174,11 @@ double on_reals(Fn f, DType d, double x, double y, double z) {
     case Fn::truncdiv: return std::trunc(rounded(x / y, d));
     case Fn::remainder: return fmod_floor(x, y);
     case Fn::fmod: return std::fmod(x, y);
-    case Fn::pow: return std::pow(x, y);
+    case Fn::pow:
+    case Fn::any_pow: return std::pow(x, y);
+    case Fn::far_sin: return double(std::sin(static_cast<long double>(x)));
+    case Fn::far_cos: return double(std::cos(static_cast<long double>(x)));
+    case Fn::far_tan: return double(std::tan(static_cast<long double>(x)));
     case Fn::atan2: return std::atan2(x, y);
     case Fn::max: return std::isnan(x) ? x : std::isnan(y) ? y : x > y ? x : y;
     case Fn::min: return std::isnan(x) ? x : std::isnan(y) ? y : x < y ? x : y;
@@ -254,6 +261,21 @@ Complex on_complex(Fn f, DType d, Complex x, Complex y, Complex z) {
   return 0;
 }
 
+// Those of FACULA_STEPS that are not made of others.
+std::optional<Number> primitive_step(Fn f, DType d, const Number& x, const Number& y) {
+  bool wide = itemsize(d) == 8;
+  switch (f) {
+    case Fn::unlikely: return x;
+    case Fn::bits:
+      return Number::integer(wide ? std::bit_cast<int64_t>(x.z.real())
+                                  : int64_t(std::bit_cast<int32_t>(float(x.z.real()))));
+    case Fn::from_bits:
+      return Number::real(wide ? std::bit_cast<double>(x.i) : double(std::bit_cast<float>(int32_t(x.i))));
+    case Fn::entry: return Number::real(entry_of(table_row(x.i), y.i));
+    default: return std::nullopt;
+  }
+}
+
 int64_t saturated(double v, DType d) {
   int bits = width(d);
   double low = d == DType::UInt8 ? 0.0 : -std::ldexp(1.0, bits - 1),
@@ -313,6 +335,7 @@ Scalar scalar_of(const Number& v, DType d) {
 
 Number evaluate(Fn f, DType d, std::span<const Number> x, bool exact) {
   Number none, y = x.size() > 1 ? x[1] : none, z = x.size() > 2 ? x[2] : none;
+  if (auto v = primitive_step(f, d, x[0], y)) return *v;
   auto result = [&] {
 #define FACULA_RESULT(n, a, r, u) if (f == Fn::n) return #r[0];
     FACULA_SCALAR_FUNCTIONS(FACULA_RESULT)

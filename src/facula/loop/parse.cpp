@@ -17,6 +17,7 @@ std::optional<Fn> function_named(std::string_view s) {
     auto* t = new std::unordered_map<std::string_view, Fn>;
 #define FACULA_FN(n, a, r, u) t->emplace(#n, Fn::n);
     FACULA_SCALAR_FUNCTIONS(FACULA_FN)
+    FACULA_STEPS(FACULA_FN)
 #undef FACULA_FN
     return t;
   }();

@@ -1,7 +1,7 @@
-// Made by llvm_tables.py.
+// Made by elementary_tables.py.
 #pragma once
 
-namespace facula::codegen {
+namespace facula::loop {
 
 // By row: the centres, then the coefficients of each power.
 constexpr float kTail32[7][32] = {
@@ -673,4 +673,4 @@ constexpr double kErf64[11] = {
      0x1.565bcd0e67c48p-8, -0x1.c02db3fe68079p-11, 0x1.f9a3262515a09p-14, -0x1.f4d21ec1ca5c6p-17,
      0x1.b9db595eb2980p-20, -0x1.5e20c2903b666p-23, 0x1.cff1c54258bb6p-27};
 
-}  // namespace facula::codegen
+}  // namespace facula::loop

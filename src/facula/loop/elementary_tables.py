@@ -1,6 +1,6 @@
-"""Writes llvm_tables.h: polynomials on intervals. Needs mpmath.
+"""Writes elementary_tables.h: polynomials on intervals. Needs mpmath.
 
-    python llvm_tables.py > llvm_tables.h
+    python elementary_tables.py > elementary_tables.h
 
 A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a
 float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2), and kTanh;
@@ -193,8 +193,8 @@ def by_nearest(count, scale):
     return [(max(0, k - half) / scale, (k + half) / scale) for k in range(count)]
 
 
-print("// Made by llvm_tables.py.\n#pragma once\n")
-print("namespace facula::codegen {\n")
+print("// Made by elementary_tables.py.\n#pragma once\n")
+print("namespace facula::loop {\n")
 table("kTail32", tail, by_exponent(4, 8), 5, single, 9, 30)
 print()
 table("kTail64", tail, by_exponent(6, 16), 9, double, 26, 100)
@@ -288,4 +288,4 @@ for name, count, nearest in (("kErf32", 5, single), ("kErf64", 11, double)):
     )
     show(name, [value], nearest)
 
-print("\n}  // namespace facula::codegen")
+print("\n}  // namespace facula::loop")

@@ -1,0 +1,718 @@
+#include "facula/loop/elementary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+#include "facula/loop/elementary_tables.h"
+#include "facula/loop/seen.h"
+#include "facula/loop/simplify.h"
+
+namespace facula::loop {
+namespace {
+
+using E = Expr;
+constexpr double kInf = std::numeric_limits<double>::infinity(),
+                 kNan = std::numeric_limits<double>::quiet_NaN();
+
+#define FACULA_STEP_1(n) [[maybe_unused]] E n(E x) { return call(Fn::n, {x}); }
+#define FACULA_STEP_2(n) [[maybe_unused]] E n(E x, E y) { return call(Fn::n, {x, y}); }
+#define FACULA_STEP_3(n) [[maybe_unused]] E n(E x, E y, E z) { return call(Fn::n, {x, y, z}); }
+#define FACULA_FN(n, arity, r, u) FACULA_STEP_##arity(n)
+FACULA_STEPS(FACULA_FN)
+#undef FACULA_FN
+#undef FACULA_STEP_1
+#undef FACULA_STEP_2
+#undef FACULA_STEP_3
+
+bool is_wide(E x) { return itemsize(x.dtype()) == 8; }
+// What one writes for numbers of float32 and of float64.
+template <class T>
+T pick(E x, T single, T wide) {
+  return is_wide(x) ? wide : single;
+}
+E real(double v, E like) { return constant(v, like.dtype()); }
+E whole(int64_t v, E like) { return constant(v, pick(like, DType::Int32, DType::Int64)); }
+E sign_bit(E like) { return whole(pick<int64_t>(like, INT32_MIN, INT64_MIN), like); }
+E widen(E x) { return cast(x, DType::Float64); }
+E narrow(E x) { return cast(x, DType::Float32); }
+E fma(E a, const Scalar& b, E c) { return fma(a, constant(b, a.dtype()), c); }
+E fma(E a, const Scalar& b, const Scalar& c) {
+  return fma(a, constant(b, a.dtype()), constant(c, a.dtype()));
+}
+E unless(E hard, E easy, E slow) { return select(unlikely(hard), slow, easy); }
+E bounded(E x, double low, double high) {  // NaN stays
+  x = select(x > high, high, x);
+  return select(x < low, low, x);
+}
+// Added to a number, it rounds that to a multiple of 1/16, which is found in the sum's last bits; likewise to whole
+// numbers.
+double sixteenths(E x) { return pick(x, 786432.0, 422212465065984.0); }
+double wholes(E x) { return pick(x, 12582912.0, 6755399441055744.0); }
+
+template <class C>
+E poly(E x, const C& c) {  // c[0] + c[1] x + ...
+  auto p = std::end(c);
+  E r = real(*--p, x);
+  while (p != std::begin(c)) r = fma(r, x, real(*--p, x));
+  return r;
+}
+E poly(E x, std::initializer_list<double> c) { return poly<std::initializer_list<double>>(x, c); }
+
+// ---- tables
+
+#define FACULA_TABLES(_)                                                                                       \
+  _(kTail32) _(kTail64) _(kNormal32) _(kSigmoid32) _(kTanh32) _(kInverseErf32) _(kInverseErf64)                \
+  _(kInverseErfFar32) _(kInverseErfFar64) _(kPower32) _(kPower64) _(kLogarithm64) _(kSine64) _(kCosine64)      \
+  _(kArc64)
+
+const std::vector<TableRow>& table_rows() {
+  static const auto& all = *[] {
+    auto* rows = new std::vector<TableRow>;
+    auto add = [&](auto& table) {
+      for (auto& row : table)
+        rows->push_back({sizeof *row == 4 ? DType::Float32 : DType::Float64, std::size(row), row});
+    };
+#define FACULA_TABLE(t) add(t);
+    FACULA_TABLES(FACULA_TABLE)
+#undef FACULA_TABLE
+    return rows;
+  }();
+  return all;
+}
+template <class T, size_t rows, size_t entries>
+E entry(const T (&table)[rows][entries], size_t k, E index) {
+  auto& all = table_rows();
+  auto it = std::find_if(all.begin(), all.end(), [&](auto& row) { return row.values == table[k]; });
+  return entry(constant(int64_t(it - all.begin()), index.dtype()), index);
+}
+
+// constant + slope * t of the polynomial of an interval, t the distance to its centre.
+struct Piece {
+  E constant, slope, t;
+};
+template <class T, size_t rows, size_t entries>
+Piece piece(const T (&table)[rows][entries], E x, E index) {
+  E t = x - entry(table, 0, index), slope = entry(table, rows - 1, index);
+  for (size_t k = rows - 2; k > 1; --k) slope = fma(slope, t, entry(table, k, index));
+  return {entry(table, 1, index), slope, t};
+}
+
+// ---- high + low, to more digits than one has. Knuth, Dekker: what a sum or a product loses in rounding is a number.
+
+struct Sum {
+  E high, low;
+};
+Sum fast_sum(E a, E b) {  // |a| >= |b| or a = 0
+  E s = a + b;
+  return {s, b - (s - a)};
+}
+Sum exact_sum(E a, E b) {
+  E s = a + b, c = s - a;
+  return {s, (a - (s - c)) + (b - c)};
+}
+Sum exact_product(E a, E b) {
+  E p = a * b;
+  return {p, fma(a, b, -p)};
+}
+Sum product(Sum a, Sum b) {
+  Sum p = exact_product(a.high, b.high);
+  return {p.high, fma(a.high, b.low, fma(a.low, b.high, p.low))};
+}
+Sum quotient(Sum a, Sum b) {
+  E inverse = real(1, b.high) / b.high, q = a.high * inverse, back = -q;
+  E left = fma(back, b.high, a.high) + fma(back, b.low, a.low);
+  return {q, left * inverse};
+}
+E rounded(Sum s) { return s.high + s.low; }
+
+// ---- steps
+
+// Two factors, each a normal number, so that a denormal result rounds once all the same.
+E expand_scale(E x, E k) {
+  E magic = real(sixteenths(x), x), n = bits(k + magic) - bits(magic);
+  E half = shr(n, 5), rest = shr(n, 4) - half;
+  auto power = [&](E p) { return from_bits(shl(p + pick<int64_t>(x, 127, 1023), pick<int64_t>(x, 23, 52))); };
+  return (x * power(half)) * power(rest);
+}
+
+// A denormal result has fewer digits: there the sum is rounded, 2^64 higher, by adding a number with that last place.
+E expand_scaled_sum(Sum s, E k) {
+  E x = s.high, v = scale(rounded(s), k), up = k + 64.0;
+  E last = real(std::ldexp(1.0, pick(x, -149 + 64 + 23, -1074 + 64 + 52)), x);
+  Sum t = fast_sum(last, scale(s.high, up));
+  E r = (t.high + (t.low + scale(s.low, up))) - last;
+  return unless(is_subnormal(v), v, r * std::ldexp(1.0, -64));
+}
+E expand_is_subnormal(E v) {
+  E a = abs(v);
+  return (a < pick(v, 1.17549435e-38, 2.2250738585072014e-308)) & (a > 0.0);
+}
+
+struct Lifted {
+  E denormal, bits;  // of x 2^lift if x is denormal, less those of the least mantissa
+  int64_t root;
+  int digits, lift;
+};
+Lifted lifted(E x) {
+  int lift = pick(x, 25, 54);
+  E denormal = x < pick(x, 1.17549435e-38, 2.2250738585072014e-308);
+  E y = select(denormal, x * std::ldexp(1.0, lift), x);
+  int64_t root = pick<int64_t>(x, 0x3f3504f3, 0x3fe8000000000000);  // sqrt(1/2), 3/4
+  // As a difference: the root, which is added again, takes one register.
+  E rest = raw_call(Fn::sub, {bits(y), whole(root, x)});
+  return {denormal, rest, root, pick(x, 23, 52), lift};
+}
+E expand_mantissa(E x) {
+  Lifted l = lifted(x);
+  return from_bits((l.bits & ((int64_t(1) << l.digits) - 1)) + l.root);
+}
+E expand_exponent(E x) {
+  Lifted l = lifted(x);
+  E magic = real(wholes(x), x);  // without a conversion: AVX2 has none from 64-bit integers
+  E k = from_bits(shr(l.bits, l.digits) + bits(magic)) - magic;
+  return select(l.denormal, k - double(l.lift), k);
+}
+E expand_log_special(E r, E x) {
+  r = select(eq(x, kInf), x, r);
+  r = select(eq(x, 0.0), -kInf, r);
+  return select(x >= 0.0, r, select(isnan(x), x, kNan));
+}
+
+// ---- exponentials
+
+// 2^floor(k) (point + point r + rest): point is 2^(j/16), |r| <= ln2/32.
+struct Power {
+  E point, r, rest, k;
+};
+// exp(r + low) 2^k, k by steps of 1/16, which `index` ends with: a power of two and an entry of a table. r is at most
+// ln2/32, and what rounding loses in the polynomial is far below the result's last place.
+Power power(E r, E low, E k, E index) {
+  bool d = is_wide(r);
+  E point = d ? entry(kPower64, 0, index) : entry(kPower32, 0, index);
+  E beyond = d ? entry(kPower64, 1, index) : entry(kPower32, 1, index);
+  E z = r * r, c = d ? poly(r, kExp64) : poly(r, kExp32);
+  if (!low.get()) return {point, fma(z, c, r), beyond, k};
+  return {point, r, fma(point, fma(z, c, low), fma(beyond, r, beyond)), k};
+}
+
+Power exp_power(E x, E more = {}, bool exact = true) {  // exp(x + more)
+  double magic = sixteenths(x);
+  E t = fma(x, 1.4426950408889634, magic), k = t - magic;
+  E high = fma(k, pick(x, -0.693359375, -0.6931471787393093), x);  // exact
+  double rest = pick(x, 2.1219444170128554e-4, -1.8206359985041462e-09);
+  E r = fma(k, rest, high), low = exact ? fma(k, rest, high - r) : E();
+  if (more) {
+    Sum moved = fast_sum(r, more);
+    r = moved.high;
+    low = low ? low + moved.low : moved.low;
+  }
+  return power(r, low, k, bits(t));
+}
+Power exp2_power(E x) {
+  double magic = sixteenths(x);
+  E t = x + magic, k = t - magic, rest = x - k, ln2 = real(0.6931471805599453, x);
+  if (!is_wide(x)) return power(rest * ln2, {}, k, bits(t));
+  Sum r = exact_product(rest, ln2);
+  return power(r.high, fma(rest, 2.3190468138462996e-17, r.low), k, bits(t));
+}
+
+Sum sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }  // without 2^k
+E rounded(const Power& p) { return scaled_sum(p.point, fma(p.point, p.r, p.rest), p.k); }
+
+E bounded_for_exp(E x) { return bounded(x, pick(x, -104.5, -746.0), pick(x, 89.0, 710.0)); }
+E expand_exp(E x) { return rounded(exp_power(bounded_for_exp(x), {}, is_wide(x))); }
+E expand_exp2(E x) { return rounded(exp2_power(bounded(x, pick(x, -155, -1080), pick(x, 129, 1025)))); }
+E exp_short(E x) {  // 0.8 ULP, for float32 results by way of float64
+  Power p = exp_power(bounded_for_exp(x), {}, false);
+  return scale(p.point + fma(p.point, p.r, p.rest), p.k);
+}
+
+Sum half_expm1(E x) {  // float64: (exp(x) - 1) / 2
+  Power p = exp_power(x);
+  E k = p.k - 1.0;
+  Sum step = exact_product(p.point, p.r), from = exact_sum(scale(p.point, k), real(-0.5, x));
+  Sum s = fast_sum(from.high, scale(step.high, k));
+  E low = scale(step.low + p.rest, k);
+  return fast_sum(s.high, s.low + (from.low + low));
+}
+E wide_expm1(E x) {
+  E half = half_expm1(bounded(x, -746, 709.9)).high;
+  return select(abs(x) < 1e-20, x, half + half);
+}
+
+// (exp(2a) - 1) / (exp(2a) + 1); of float32 a polynomial of the interval where a + 1 is, whose linear
+// terms are added exactly.
+E expand_tanh(E x) {
+  bool d = is_wide(x);
+  E a = abs(x), most = real(d ? 20 : 9.02, x), r;
+  a = select(a > most, most, a);
+  if (d) {
+    Sum top = half_expm1(a + a), bottom = exact_sum(top.high, real(1, x));
+    r = rounded(quotient(top, {bottom.high, bottom.low + top.low}));
+    r = select(a < 1e-20, a, r);
+  } else {
+    E index = shr(bits(a + 1.0), 21) - int64_t(127 * 4);
+    auto row = [&](size_t k) { return entry(kTanh32, k, index); };
+    E t = a - row(0), value = row(1), slope = row(2), rest = row(std::size(kTanh32) - 1);
+    for (size_t k = std::size(kTanh32) - 2; k > 2; --k) rest = fma(rest, t, row(k));
+    E s = fma(slope, t, value), lost = fma(slope, t, value - s);
+    r = s + fma(t * t, rest, lost);
+  }
+  return copysign(r, x);
+}
+
+// ---- logarithms
+
+E log_index(E m) { return bits(m + sixteenths(m)); }  // of the table's entry
+
+// m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 +
+// f^3 (...), where only the first two terms' rounding would be seen. float64, x > 0 and not infinite.
+Sum log_sum(E x) {
+  E m = mantissa(x), k = exponent(x), index = log_index(m);
+  Sum p = exact_product(m, entry(kLogarithm64, 0, index));
+  Sum f = fast_sum(p.high - 1.0, p.low);
+  Sum square = exact_product(f.high * -0.5, f.high);
+  E point = fma(k, 0.6931471787393093, entry(kLogarithm64, 1, index));  // exact
+  Sum s = fast_sum(point, f.high), t = fast_sum(s.high, square.high);
+  E low = fma(k, 1.8206359985041462e-09, entry(kLogarithm64, 2, index));
+  low = low + fma(-f.low, f.high, f.low);
+  low = low + (square.low + (s.low + t.low));
+  E cube = (square.high * -2.0) * f.high;
+  return fast_sum(t.high, fma(cube, poly(f.high, kLog64), low));
+}
+
+E log_short(E x) {  // 0.8 ULP
+  E m = mantissa(x), k = exponent(x), r;
+  if (is_wide(x)) {
+    E index = log_index(m), f = fma(m, entry(kLogarithm64, 0, index), real(-1, x));
+    E point = fma(k, 0.6931471787393093, entry(kLogarithm64, 1, index));  // exact
+    E low = fma(k, 1.8206359985041462e-09, entry(kLogarithm64, 2, index));
+    low = fma(f * f, fma(f, poly(f, kLog64), real(-0.5, x)), low);
+    Sum s = fast_sum(point, f);
+    r = s.high + (s.low + low);
+  } else {
+    E f = m - 1.0, z = f * f;
+    E p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
+                   -0.114798367, 0.0697168112});
+    E low = fma(f * z, p, k * -2.1219444170128554e-4);
+    r = fma(k, 0.693359375, f + fma(z, -0.5, low));
+  }
+  return log_special(r, x);
+}
+E expand_log(E x) { return is_wide(x) ? log_special(rounded(log_sum(x)), x) : log_short(x); }
+E wide_log_to(E x, double factor, double rest) {  // log(x) (factor + rest)
+  return log_special(rounded(product(log_sum(x), {real(factor, x), real(rest, x)})), x);
+}
+
+// ---- the normal distribution, the error function, sigmoid
+
+// exp(-a^2 / 2) g(a) with g from a table of polynomials (elementary_tables.py), so that neither factor cancels. The
+// square is exact: what its rounding loses goes into the exponential's reduced argument. ndtr(-a) or erfc(a), a >= 0,
+// without 2^floor(k).
+Sum normal_tail_sum(E a, bool of_erfc, E& k) {
+  bool d = is_wide(a);
+  E most = real(d ? (of_erfc ? 28 : 40) : (of_erfc ? 10.6 : 14.99), a);
+  a = select(a < most, a, most);
+  Sum square = exact_product(a, a);
+  double half = of_erfc ? 1 : 0.5;
+  Power p = exp_power(square.high * -half, square.low * -half);
+  // g's argument: a, or a sqrt 2 as the sum of two products.
+  constexpr double kRoot = 1.4142135623730951, kRootRest = -9.667293313452913e-17;
+  double high = of_erfc ? (d ? kRoot : double(float(kRoot))) : 1,
+         rest = of_erfc ? (d ? kRootRest : kRoot - double(float(kRoot))) : 0;
+  E u = fma(a, high, 1.0);
+  E index = shr(bits(u), d ? 48 : 20) - int64_t(d ? 1023 * 16 : 127 * 8);
+  auto row = [&](size_t j) { return d ? entry(kTail64, j, index) : entry(kTail32, j, index); };
+  E x = of_erfc ? fma(a, rest, fma(a, high, -row(0))) : a - row(0);
+  size_t degree = (d ? std::size(kTail64) : std::size(kTail32)) - 2;
+  E s = row(degree + 1);
+  for (size_t j = degree; j >= 2; --j) s = fma(s, x, row(j));
+  s = s * x;
+  E g0 = row(1), g = s + g0;
+  // (point + q) (g0 + s), the largest term last.
+  k = of_erfc ? p.k + 1.0 : p.k;
+  E q = fma(p.point, p.r, p.rest);
+  Sum first = exact_product(p.point, g0);
+  return fast_sum(first.high, fma(p.point, s, fma(q, g, first.low)));
+}
+Sum normal_tail(E a, bool of_erfc) {
+  E k;
+  Sum s = normal_tail_sum(a, of_erfc, k);
+  return {scale(s.high, k), scale(s.low, k)};
+}
+
+// 1 - f where x is not negative, else f. |f| <= 1/2, so that what the difference loses is known exactly.
+Sum complement(E x, Sum f) {
+  E one = real(1, x), negative = x < 0.0, high = one - f.high, low = ((one - high) - f.high) - f.low;
+  return {select(negative, f.high, high), select(negative, f.low, low)};
+}
+Sum ndtr_sum(E x) {
+  Sum r = complement(x, normal_tail(abs(x), false));
+  return {select(isnan(x), x, r.high), r.low};
+}
+
+// exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by
+// what the exponential and the sum lost in rounding.
+Sum sigmoid_sum(E x) {
+  E one = real(1, x), a = abs(x), most = real(pick(x, 104.5, 746.0), x);
+  a = select(a > most, most, a);
+  Power power = exp_power(-a);
+  Sum p = sum(power);
+  E e = scale(p.high, power.k), lost = scale(p.low, power.k);
+  E total = e + one, low = (e - (total - one)) + lost, inverse = one / total;
+  E positive = x >= 0.0, top = select(positive, one, e), q = top * inverse;
+  E left = fma(-q, total, top) + select(positive, 0.0, lost);
+  return {q, fma(-q, low, left) * inverse};
+}
+
+// x (high + low) with high >= 0, rounding once; infinite and NaN as x * high is, with x's sign if 0.
+E times(E x, Sum f) {
+  E product = x * f.high, lost = fma(x, f.high, -product), r = product + fma(x, f.low, lost);
+  r = select(abs(product) < kInf, r, product);
+  return from_bits(bits(r) | (bits(x) & sign_bit(x)));
+}
+
+// In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer way.
+E expand_reflected(E x, bool of_sigmoid, bool times_x) {
+  Sum s = of_sigmoid ? sigmoid_sum(x) : ndtr_sum(x);
+  E exact = times_x ? times(x, s) : rounded(s);
+  if (is_wide(x)) return exact;
+  double per_unit = of_sigmoid ? 3 : 7;
+  E a = abs(x), index = bits(fma(a, per_unit, wholes(x))), r;
+  Piece p = of_sigmoid ? piece(kSigmoid32, a, index) : piece(kNormal32, a, index);
+  if (times_x) {
+    r = times(x, complement(x, {p.constant, p.slope * p.t}));
+  } else {
+    r = fma(p.slope, p.t, p.constant);
+    r = select(x < 0.0, r, 1.0 - r);
+  }
+  return unless(bit_not(a < 31.4 / per_unit), r, exact);
+}
+
+// Odd polynomial near zero; beyond, 1 - erfc(|x|).
+E expand_erf(E x) {
+  E a = abs(x), z = x * x, small = is_wide(x) ? poly(z, kErf64) : poly(z, kErf32);
+  E large = rounded(complement(a, normal_tail(a, true)));
+  E r = copysign(select(a < 0.45, fma(small, a, a), large), x);
+  return select(isnan(x), x, r);
+}
+E expand_erfc(E x) {
+  E k;
+  Sum tail = normal_tail_sum(abs(x), true, k);
+  Sum rest = fast_sum(real(2, x), -scale(tail.high, k));
+  E r = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), rest.high + (rest.low - scale(tail.low, k)));
+  return select(isnan(x), x, r);
+}
+
+// By the root of -log(1 - a^2), for a near 1.
+Sum far_erfinv(E a) {
+  bool d = is_wide(a);
+  E one = real(1, a), rest = one - a;
+  Sum above = fast_sum(one, a), left = exact_product(rest, above.high), w;
+  if (d) {
+    w = log_sum(left.high);
+  } else {
+    E l = log_short(widen(left.high));
+    w.high = narrow(l);
+    w.low = narrow(l - widen(w.high));
+  }
+  left.low = fma(rest, above.low, left.low);
+  w.low = w.low + left.low / left.high;
+  w = {-w.high, -w.low};
+  E r = sqrt(w.high);
+  E lost = (fma(-r, r, w.high) + w.low) / (r + r);
+  E nearest = bits(fma(r, 4.0, wholes(a)));
+  Piece q = d ? piece(kInverseErfFar64, r, nearest) : piece(kInverseErfFar32, r, nearest);
+  return {q.constant, q.slope * q.t + lost};  // the slope is nearly 1
+}
+
+// |x| times a polynomial of the interval where 1 - |x| is; nearer to 1 by the longer way.
+E expand_erfinv(E x) {
+  bool d = is_wide(x);
+  E a = abs(x);
+  // 1 itself belongs to what is below it.
+  E index = shr(bits(1.0 - a) - int64_t(1), d ? 51 : 21);
+  Piece p = d ? piece(kInverseErf64, a, index) : piece(kInverseErf32, a, index);
+  Sum s{p.constant, p.slope * p.t};
+  // Of the others products may be subnormal, or their low parts. One comparison finds both, and NaN: unsigned, by the
+  // numbers moved down to the smallest.
+  E least = bits(real(0x1p-100, x)), most = bits(real(1 - 1.0 / 256, x)), smallest = sign_bit(x);
+  E hard = bits(a) - least + smallest >= most - least + smallest;
+  E high = a * 0x1p64;
+  Sum product = exact_product(high, s.high);
+  product = fast_sum(product.high, fma(high, s.low, product.low));
+  E up = scaled_sum(product.high, product.low, real(-64, x));
+  E beyond = select(eq(a, 1.0), real(kInf, x), real(kNan, x));
+  E far = select(a < 0x1p-100, up, select(a < 1.0, rounded(far_erfinv(a)), beyond));
+  return copysign(unless(hard, fma(a, s.high, a * s.low), far), x);
+}
+
+// ---- angles
+
+// float64 for float32 results, |x| < 2^30: x - n pi/2 in two steps, exact enough while n < 2^30.
+E sin_cos_short(E x, int64_t shift) {
+  double magic = wholes(x);
+  E t = fma(x, 0.63661977236758134, magic), k = t - magic, quadrant = bits(t) + shift;
+  E r = fma(k, -6.123233995736766e-17, fma(k, -1.5707963267948966, x)), z = r * r;
+  E s = r * poly(z, {1, -0.16666666666666666, 0.0083333333333333315, -0.00019841269841264941,
+                     2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10,
+                     -7.5863895546954418e-13});
+  E c = fma(z * z,
+            poly(z, {0.041666666666666664, -0.0013888888888888887, 2.4801587301584578e-05,
+                     -2.7557319221349705e-07, 2.0876755772676989e-09, -1.1470457978267159e-11,
+                     4.7457008479358709e-14}),
+            fma(z, -0.5, 1.0));
+  E odd = ne(quadrant & int64_t(1), int64_t(0)), sign = shl(quadrant & int64_t(2), 62);
+  return from_bits(bits(select(odd, c, s)) ^ sign);
+}
+
+// x - n pi/2, n < 2^40. The first product cancels exactly; pi/2 is known to 160 bits.
+struct Angle {
+  Sum rest;
+  E quadrant;
+};
+Angle reduce_pi(E x) {
+  double magic = wholes(x);
+  E t = fma(x, 0.63661977236758134, magic), k = t - magic;
+  E first = fma(k, -1.5707963267948966, x);
+  Sum second = exact_product(k, real(-6.123233995736766e-17, x)), r = exact_sum(first, second.high);
+  E low = fma(k, 1.4973849048591698e-33, r.low + second.low);
+  return {fast_sum(r.high, low), bits(t)};
+}
+
+// sin of the angle, or of that many quarters more: the nearest j/16 is c, d the distance. sin(c + d) =
+// sin c + cos c d + sin c (cos d - 1) + cos c (sin d - d), and cos(c + d) likewise with -sin c for cos c.
+Sum sin_cos(const Angle& angle, int64_t shift) {
+  E r = angle.rest.high, quadrant = angle.quadrant + shift;
+  E odd = ne(quadrant & int64_t(1), int64_t(0)), sign = bits(r) & sign_bit(r);
+  auto flipped = [&](E v, E by) { return from_bits(bits(v) ^ by); };
+  double magic = sixteenths(r);
+  E a = abs(r), t = a + magic, index = bits(t);
+  Sum d = fast_sum(a - (t - magic), flipped(angle.rest.low, sign));
+  E s = entry(kSine64, 0, index), sl = entry(kSine64, 1, index);
+  E c = entry(kCosine64, 0, index), cl = entry(kCosine64, 1, index);
+  E f = select(odd, c, s), fl = select(odd, cl, sl);
+  E g = select(odd, -s, c), gl = select(odd, -sl, cl);
+  E z = d.high * d.high, cube = z * d.high;
+  Sum step = exact_product(g, d.high), top = fast_sum(f, step.high);
+  E curved = fma(g, fma(cube, poly(z, kSin64), d.low), fma(gl, d.high, fl));
+  E low = fma(f, z * poly(z, kCos64), curved + (step.low + top.low));
+  sign = shl(quadrant & int64_t(2), 62) ^ select(odd, int64_t(0), sign);
+  return {flipped(top.high, sign), flipped(low, sign)};
+}
+
+E expand_angle(Fn f, E x) {
+  E w = widen(x), far = f == Fn::sin ? far_sin(w) : f == Fn::cos ? far_cos(w) : far_tan(w), r;
+  if (!is_wide(x)) {
+    r = f == Fn::tan ? sin_cos_short(w, 0) / sin_cos_short(w, 1) : sin_cos_short(w, f == Fn::cos);
+    return unless(bit_not(abs(x) < 1073741824.0), narrow(r), narrow(far));
+  }
+  Angle a = reduce_pi(x);
+  if (f == Fn::tan) {
+    Sum top = sin_cos(a, 0), bottom = sin_cos(a, 1);
+    r = rounded(quotient(fast_sum(top.high, top.low), fast_sum(bottom.high, bottom.low)));
+  } else {
+    r = rounded(sin_cos(a, f == Fn::cos));
+  }
+  if (f != Fn::cos) r = select(eq(x, 0.0), x, r);  // -0
+  return unless(bit_not(abs(x) < 1099511627776.0), r, far);
+}
+
+// float64. t = |x| or 1 / |x|, the nearest j/16 is c: atan t = atan c + atan((t - c) / (1 + c t)).
+E wide_atan(E x) {
+  E a = bounded(abs(x), 0, 1e18), one = real(1, x), big = a > one;
+  E longer = select(big, a, one), shorter = select(big, one, a);
+  double magic = sixteenths(x);
+  E t = bounded(shorter / longer, 0, 0.9375) + magic, c = t - magic, index = bits(t);
+  Sum top = exact_product(c, longer), across = exact_product(c, shorter),
+      bottom = fast_sum(longer, across.high);
+  Sum q = quotient({shorter - top.high, -top.low}, {bottom.high, bottom.low + across.low});
+  E z = q.high * q.high;
+  E low = fma(z * q.high, poly(z, kAtan64), q.low + entry(kArc64, 1, index));
+  Sum s = fast_sum(entry(kArc64, 0, index), q.high);
+  low = low + s.low;
+  Sum rest = fast_sum(real(1.5707963267948966, x), -s.high);
+  E beyond = rest.low + (6.123233995736766e-17 - low);
+  return copysign(select(big, rest.high, s.high) + select(big, beyond, low), x);
+}
+E atan_short(E x) {  // float64, to 1e-12: for float32 results
+  E a = abs(x), big = a > 1.0, t = select(big, 1.0 / a, a), z = t * t;
+  E p = t * poly(z, {0.99999999999971001, -0.3333333332025471, 0.1999999901342103, -0.14285684661254053,
+                     0.11110640790649381, -0.090863606607273315, 0.076631773577540779, -0.065362288118493733,
+                     0.054582394542429476, -0.042324616793255394, 0.028410612112699588, -0.01523249190907656,
+                     0.0059363765964521222, -0.0014666686334116588, 0.00017046040466188239});
+  return copysign(select(big, 1.5707963267948966 - p, p), x);
+}
+E single_atan2(E y, E x) {
+  E wy = widen(y), wx = widen(x), ay = abs(wy), ax = abs(wx), q = atan_short(ay / ax);
+  q = select(wx < 0.0, 3.141592653589793 - q, q);
+  auto proper = [](E v) { return (v > 0.0) & (v < kInf); };
+  return unless(bit_not(proper(ay) & proper(ax)), narrow(copysign(q, wy)), narrow(atan2(wy, wx)));
+}
+
+// ---- powers
+
+// Small exponents, which most programs have, are products, quotients and roots; each lane goes by its own.
+E expand_pow(E x, E y) {
+  E square = x * x, one = real(1, x), positive = x > 0.0, r = any_pow(x, y);
+  auto is = [&](double exponent) { return eq(y, exponent); };
+  auto otherwise = [&](E easy, E value) { r = unless(bit_not(easy), value, r); };
+  otherwise(is(-0.5) & positive, one / sqrt(x));
+  otherwise(is(0.5) & positive, sqrt(x));
+  otherwise(is(-1), one / x);
+  otherwise(is(3), square * x);
+  otherwise(is(1), x);
+  otherwise(is(2), square);
+  return r;
+}
+E single_pow(E x, E y) {
+  E a = abs(x), p = narrow(exp_short(widen(y) * log_short(widen(a))));
+  // A negative base has whole exponents only; its odd powers are negative.
+  auto is_whole = [](E e) { return eq(trunc(e), e); };
+  E odd = bit_not(is_whole(y * 0.5)), signed_power = select(is_whole(y), select(odd, -p, p), kNan);
+  p = select(x < 0.0, signed_power, p);
+  // Easy: a finite base other than zero and a finite exponent; the rest has many special cases.
+  E easy = (a > 0.0) & (a < kInf) & (abs(y) < kInf);
+  return unless(bit_not(easy), p, narrow(any_pow(widen(x), widen(y))));
+}
+
+// ---- functions of float32 by way of float64
+
+E by_wide(Fn f, E x) {
+  E w = widen(x), a = abs(w), z = w * w;
+  auto series = [&](double limit, E exact, E near) {  // of odd functions that cancel near zero
+    return select(abs(w) < limit, near, exact);
+  };
+  switch (f) {
+    case Fn::expm1: return series(1e-5, exp_short(w) - 1.0, w * poly(w, {1, 0.5}));
+    case Fn::log2: return log_short(w) * 1.4426950408889634;
+    case Fn::log10: return log_short(w) * 0.4342944819032518;
+    case Fn::log1p: return series(1e-4, log_short(w + 1.0), w * poly(w, {1, -0.5, 1.0 / 3, -0.25}));
+    case Fn::asin: return atan_short(w / sqrt(1.0 - z));
+    case Fn::acos: return 2.0 * atan_short(sqrt((1.0 - w) / (1.0 + w)));
+    case Fn::atan: return atan_short(w);
+    case Fn::sinh: {
+      E e = exp_short(a), big = copysign(0.5 * (e - 1.0 / e), w);
+      return series(0.1, big, w * poly(z, {1, 1.0 / 6, 1.0 / 120, 1.0 / 5040}));
+    }
+    case Fn::cosh: {
+      E e = exp_short(a);
+      return 0.5 * (e + 1.0 / e);
+    }
+    case Fn::asinh:
+      return series(1e-3, copysign(log_short(a + sqrt(z + 1.0)), w), w * poly(z, {1, -1.0 / 6, 3.0 / 40}));
+    case Fn::acosh: return log_short(w + sqrt(z - 1.0));
+    case Fn::atanh:
+      return series(1e-3, 0.5 * log_short((1.0 + w) / (1.0 - w)), w * poly(z, {1, 1.0 / 3, 0.2}));
+    default: return {};
+  }
+}
+
+// ---- by name
+
+E made(Fn f, E x, E y, E z) {
+  bool d = is_wide(x);
+  switch (f) {
+    case Fn::rsqrt: return real(1, x) / sqrt(x);
+    case Fn::exp: return expand_exp(x);
+    case Fn::exp2: return expand_exp2(x);
+    case Fn::log: return expand_log(x);
+    case Fn::tanh: return expand_tanh(x);
+    case Fn::sigmoid: return expand_reflected(x, true, false);
+    case Fn::times_sigmoid: return expand_reflected(x, true, true);
+    case Fn::ndtr: return expand_reflected(x, false, false);
+    case Fn::times_ndtr: return expand_reflected(x, false, true);
+    case Fn::erf: return expand_erf(x);
+    case Fn::erfc: return expand_erfc(x);
+    case Fn::erfinv: return expand_erfinv(x);
+    case Fn::sin:
+    case Fn::cos:
+    case Fn::tan: return expand_angle(f, x);
+    case Fn::pow: return expand_pow(x, y);
+    case Fn::any_pow: return d ? E() : single_pow(x, y);
+    case Fn::atan2: return d ? E() : single_atan2(x, y);
+    case Fn::scale: return expand_scale(x, y);
+    case Fn::scaled_sum: return expand_scaled_sum({x, y}, z);
+    case Fn::mantissa: return expand_mantissa(x);
+    case Fn::exponent: return expand_exponent(x);
+    case Fn::is_subnormal: return expand_is_subnormal(x);
+    case Fn::log_special: return expand_log_special(x, y);
+    default: break;
+  }
+  if (d) {
+    if (f == Fn::expm1) return wide_expm1(x);
+    if (f == Fn::log2) return wide_log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
+    if (f == Fn::log10) return wide_log_to(x, 0.4342944819032518, 1.098319650216765e-17);
+    return f == Fn::atan ? wide_atan(x) : E();
+  }
+  E r = by_wide(f, x);
+  if (!r.get()) return {};
+  return f == Fn::acosh ? select(x < 1.0, kNan, narrow(r)) : narrow(r);
+}
+
+constexpr Fn kAll[] = {
+#define FACULA_FN(n, a, r, u) Fn::n,
+    FACULA_SCALAR_FUNCTIONS(FACULA_FN) FACULA_STEPS(FACULA_FN)
+#undef FACULA_FN
+};
+struct Expansions {
+  E of[std::size(kAll)][2];
+};
+
+}  // namespace
+
+Expr argument(int k, DType d) { return local(kArguments + k, d); }
+
+// All at once, so that their nodes are numbered alike in every process: targets may compute them in that order.
+Expr expansion(Fn f, DType d) {
+  static const auto& all = *[] {
+    auto* made_ones = new Expansions;
+    for (Fn g : kAll)
+      for (DType e : {DType::Float32, DType::Float64})
+        if (ulp(g) > 0)
+          made_ones->of[size_t(g)][e == DType::Float64] =
+              made(g, argument(0, e), argument(1, e), argument(2, e));
+    return made_ones;
+  }();
+  return is_floating(d) ? all.of[size_t(f)][d == DType::Float64] : E();
+}
+
+bool is_library(Fn f, DType d) { return is_floating(d) && ulp(f) > 0 && !expansion(f, d).get(); }
+
+Expr fused_product(Expr e) {
+  if (e->kind != Kind::call || e->fn != Fn::mul || !is_floating(e.dtype())) return e;
+  for (size_t k : {0, 1}) {
+    E f = e->args[k], x = e->args[1 - k];
+    for (auto [of, product] :
+         {std::pair(Fn::ndtr, Fn::times_ndtr), std::pair(Fn::sigmoid, Fn::times_sigmoid)})
+      if (is_call(f, of) && same(f->args[0], x)) return call(product, {x});
+  }
+  return e;
+}
+
+Expr expanded(Expr x) {
+  return rewrite(x, [](E e) -> E {
+    E c = fused_product(e);
+    if (c->kind != Kind::call) return {};
+    E body = expansion(c->fn, c->args[0].dtype());
+    if (!body.get()) return {};
+    std::vector<E> args;
+    for (auto& a : c->args) args.push_back(expanded(a));
+    return rewrite(expanded(body),
+                   [&](E v) { return v->kind == Kind::local ? args[size_t(v->slot - kArguments)] : E(); });
+  });
+}
+
+const TableRow& table_row(int64_t row) { return table_rows().at(size_t(row)); }
+
+double entry_of(const TableRow& row, int64_t index) {
+  auto last = uint64_t(row.count) - 1;
+  size_t at = row.count <= 32 ? uint64_t(index) & last : std::min(uint64_t(index), last);
+  return row.dtype == DType::Float32 ? double(static_cast<const float*>(row.values)[at])
+                                     : static_cast<const double*>(row.values)[at];
+}
+
+}  // namespace facula::loop
