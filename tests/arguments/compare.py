@@ -2,6 +2,7 @@
 
 import collections
 import math
+import re
 
 NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 ROOM = {"float16": 2e-2, "bfloat16": 6e-2, "float32": 2e-3, "complex64": 2e-3}  # of the largest number
@@ -45,17 +46,25 @@ def other(ours, theirs):
     return None if type(ours) is type(theirs) else f"{ours!r:.30} for {theirs!r:.30}"
 
 
+# What code that catches the peer's error catches as well; an IndexError may stand for a RuntimeError.
+CAUGHT = {("NotImplementedError", "RuntimeError"), ("LinAlgError", "RuntimeError"), ("IndexError", "RuntimeError")}
+ABSENT = re.compile(r"module 'torch.*has no attribute|'(Tensor|type)' object has no attribute|type object 'Tensor'")
+
+
 def kind(got):
+    if got.get("error") == "AttributeError" and ABSENT.search(got["text"]):
+        return "absent"
     return next((k for k in ("unmade", "crash", "error", "unread") if k in got), "answer")
 
 
 def difference(ours, theirs, random):
     """The class of difference, and what is told of it; None where there is none."""
     a, b = kind(ours), kind(theirs)
-    if b in ("crash", "unmade", "unread") or a in ("unmade", "crash"):
+    if b in ("crash", "unmade", "unread", "absent") or a in ("unmade", "crash"):
         return None
     if a == "error" and b == "error":
-        if ours["error"] == theirs["error"]:
+        both = ours["error"], theirs["error"].lstrip("_")
+        if both[0] == both[1] or both in CAUGHT:
             return None
         return f"{ours['error']} for {theirs['error']}", f"{ours['text'][:140]!r} for {theirs['text'][:140]!r}"
     if a == "error":
@@ -85,7 +94,7 @@ def differences(drawn, ours, theirs, lines=6):
         if d:
             counts[d[0]] += 1
             found[d[0], tree.path.removeprefix("Tensor.").rsplit(".", 1)[-1]].append((tree, d[1]))
-    both = sum(kind(a) != "unmade" and kind(b) not in ("unmade", "crash") for a, b in zip(ours, theirs))
+    both = sum(kind(a) != "unmade" and kind(b) not in ("unmade", "crash", "absent") for a, b in zip(ours, theirs))
     yield f"{both} calls answered by both: " + ", ".join(f"{n} {k}" for k, n in counts.most_common())
     for (what, name), some in sorted(found.items(), key=lambda x: (x[0][0], -len(x[1]))):
         tree, detail = min(some, key=lambda x: len(str(x[0])))

@@ -84,7 +84,7 @@ def answer(lib, text, values=True):
         try:
             result = eval(code, names)
         except Exception as e:  # noqa: BLE001
-            if made(e):
+            if made(e) or isinstance(e, NameError):
                 return {"unmade": f"{type(e).__name__}: {e}"[:200]}
             return {**error(e), "seconds": time.perf_counter() - started}
         try:
