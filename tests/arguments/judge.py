@@ -6,6 +6,7 @@ import time
 import warnings
 
 import numpy as np
+from compare import other
 from operands import maker
 
 READ = 2000  # elements of a result that are read
@@ -21,12 +22,12 @@ INTERNAL = re.compile(
 LINE = 4 << 20  # bytes that a call may take beside eight times what it reads and gives
 
 
-def environment(lib, leaves):
+def environment(lib, leaves, alike=False):
     def put(x, index, value):
         x[index] = value
         return x
 
-    return {"F": lib, "np": np, "nan": math.nan, "inf": math.inf, "t": maker(lib, leaves), "put": put}
+    return {"F": lib, "np": np, "nan": math.nan, "inf": math.inf, "t": maker(lib, leaves, alike), "put": put}
 
 
 def tensors(lib, x):
@@ -97,6 +98,18 @@ def answer(lib, text, values=True):
     return out
 
 
+def deviation(lib, text, got):
+    """How the call with its operands contiguous and without out= (`text`) gives something else; None if it does not."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        lib.manual_seed(0)
+        try:
+            again = told(lib, eval(text, environment(lib, [], True)), True)
+        except Exception as e:  # noqa: BLE001
+            return f"{type(e).__name__}: {e}"
+    return other(got["results"], again)
+
+
 def made(e):
     """Was it an operand that could not be made, not the call?"""
     tb = e.__traceback__
@@ -125,7 +138,7 @@ def clear(lib, said, names, every):
     if kind not in TYPES:
         return "type " + kind
     found = INTERNAL.search(text)
-    if found and not any(f"'{n}'" in text for n in names):  # what Python says of `x < 'a'`
+    if found and not any(f"'{n}'" in text or f" {n}: '" in text for n in names):  # what Python says of `x < 'a'`
         return "text " + found[0][:20].split("0x")[0]
     words = set(re.findall(r"\w+", text))
     near = {w for n in names for w in (n, n.rstrip("_"), n + "_", n.split("_", 1)[-1])}
@@ -140,6 +153,8 @@ def judged(lib, got, names, every):
     for key in ("unmade", "crash"):
         if key in got:
             return key, got[key]
+    if got.get("alike"):
+        return "otherwise laid out", got["alike"]
     said = got if "error" in got else got.get("unread") or (got["gradient"] if isinstance(got.get("gradient"), dict) and "error" in got["gradient"] else None)
     if said is None:
         return "answer", ""
@@ -147,6 +162,6 @@ def judged(lib, got, names, every):
     wrong = clear(lib, said, names, every)
     if where == "reading: ":
         wrong = wrong or "not readable"
-    if wrong:
+    if wrong and not (where == "gradient: " and not wrong.startswith("t")):  # a backward has no operator's name
         return where + "unclear (" + wrong + ")", f"{said['error']}: {said['text'].splitlines()[0] if said['text'] else ''}"
     return where + "error", said["error"]

@@ -84,8 +84,14 @@ def laid_out(lib, x, layout):
     return x
 
 
-def maker(lib, leaves):
-    """`t` for a library; `leaves` gets the tensors that take part in a gradient."""
+def plain(x):
+    """The same numbers, contiguous and alone in their memory."""
+    x = x.detach().resolve_conj().resolve_neg()
+    return x if x.numel() > HELD else x.contiguous().clone()
+
+
+def maker(lib, leaves, alike=False):
+    """`t` for a library; `leaves` gets the tensors that take part in a gradient. `alike`: every tensor contiguous."""
 
     def t(shape, dtype="float32", layout="", content="", seed=0, grad=False, low=-2, high=2):
         n = 1
@@ -96,6 +102,8 @@ def maker(lib, leaves):
             x = lib.empty(shape, dtype=x.dtype, device="meta") if layout == "meta" else x.expand(shape)
         else:
             x = laid_out(lib, stored(lib, shape, dtype, content, seed, low, high), layout)
+        if alike and layout not in ("meta", "sparse_coo", "sparse_csr"):
+            x = plain(x)
         if grad and (x.is_floating_point() or x.is_complex()) and x.is_leaf:
             x.requires_grad_(True)
         if x.requires_grad:

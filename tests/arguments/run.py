@@ -11,6 +11,7 @@ names the operator; everything else that a call may do, a crash, no end, memory 
 import argparse
 import collections
 import json
+import math
 import os
 import random
 import re
@@ -29,7 +30,7 @@ import trees  # noqa: E402
 from processes import run as run_processes  # noqa: E402
 
 PIECE = 250  # calls of one process
-GOOD = ("answer", "error", "gradient: error", "unmade")
+GOOD = ("answer", "error", "gradient: error", "reading: error", "unmade", "long")
 
 
 def peak(reset=False):
@@ -70,19 +71,25 @@ class Runner:
     def judge(self, tree, target, got):
         import facula
 
+        first = tree.arguments[0][1] if tree.arguments else None
+        if tree.path.startswith("Tensor.") and not isinstance(first, trees.T) and got.get("error") == "AttributeError":
+            return "error", "AttributeError"  # a method, called with what is no tensor
         names = target.names | {tree.path.split(".")[-1].rstrip("_")}
         return judge.judged(facula, got, names, self.every)
 
-    def answers(self, texts):
+    def answers(self, drawn):
         """What each of the calls gives, in processes of their own."""
+        texts = [(str(tree), trees.alike(tree, target)) for tree, target in drawn]
         pieces = [texts[k : k + PIECE] for k in range(0, len(texts), PIECE)]
 
         def work(name, done):
             lib = limited(self.a.memory << 20)
-            for text in pieces[int(name)][done:]:
+            for text, alike in pieces[int(name)][done:]:
                 before = peak(reset=True)
                 got = judge.answer(lib, text)
                 got["memory"] = peak() - before
+                if alike and "results" in got:
+                    got["alike"] = judge.deviation(lib, str(alike), got)
                 yield got
 
         found = {}
@@ -101,7 +108,7 @@ class Runner:
             candidates = list(trees.simpler(tree))
             for at in range(0, len(candidates), 16):
                 some = candidates[at : at + 16]
-                got = self.answers([str(x) for x in some])
+                got = self.answers([(x, target) for x in some])
                 same = [x for x, g in zip(some, got) if self.key(x, *self.judge(x, target, g)) == key]
                 if same:
                     tree = same[0]
@@ -111,8 +118,12 @@ class Runner:
         return tree
 
 
-def excessive(got, limit):
-    return got.get("memory", 0) > limit
+def elements(tree, got):
+    """How many the operands and results of a call have."""
+    results = json.dumps(got.get("results"))
+    return sum(math.prod(x.shape) for x in trees.tensors_of(tree)) + sum(
+        math.prod(json.loads(s)) for s in re.findall(r'"shape": (\[[^]]*\])', results)
+    )
 
 
 def ask_peer(texts, a):
@@ -144,11 +155,11 @@ def main():
     started = time.time()
     runner = Runner(a)
     if a.call:
-        print(json.dumps(runner.answers([a.call])[0], indent=1))
+        print(json.dumps(runner.answers([(a.call, trees.Target("", [], random=True))])[0], indent=1))
         return 0
     drawn = [runner.draw(k) for k in range(a.first, a.first + a.count)]
     texts = [str(tree) for tree, _ in drawn]
-    got = runner.answers(texts)
+    got = runner.answers(drawn)
     if a.keep:
         with open(a.keep, "w") as f:
             for text, (tree, _), g in zip(texts, drawn, got):
@@ -156,9 +167,11 @@ def main():
     counts, faults = collections.Counter(), collections.defaultdict(list)
     for (tree, target), g in zip(drawn, got):
         kind, detail = runner.judge(tree, target, g)
-        if kind in GOOD and g.get("memory", 0) > 512 << 20:
+        if kind in GOOD and g.get("memory", 0) > (512 << 20) + 64 * elements(tree, g):
             kind, detail = "memory", f"{g['memory'] >> 20} MiB"
-        if kind in GOOD and g.get("seconds", 0) > a.limit / 3:
+        if kind in ("crash", "slow") and "took" in detail and elements(tree, g) > 1 << 28:
+            kind = "long"  # so many elements take their time
+        if kind in GOOD and g.get("seconds", 0) > a.limit / 3 and elements(tree, g) < 1 << 28:
             kind, detail = "slow", f"{g['seconds']:.0f} s"
         counts[kind] += 1
         if kind not in GOOD:

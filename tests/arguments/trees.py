@@ -49,7 +49,7 @@ class Target:
     parameters: list  # of generate.Parameter
     samples: list = field(default_factory=list)
     out: bool = False
-    in_place: bool = False
+    writes: bool = False
     random: bool = False
     names: frozenset = frozenset()  # by which an error may call it
     strings: tuple = ()  # what its samples and defaults give for strings
@@ -112,6 +112,12 @@ def operator_targets(lib):
         texts += [p.default for p in schema.parameters if p.default]
         strings = tuple(sorted({x for x in texts if x[:1] in "'\""}))
         names = frozenset((o["name"], *o["aliases"]))
+        writes = any(p.written for p in schema.parameters)
+
+        def target(path, out, writes, schema=schema, told=told, names=names, strings=strings):
+            unfixed = told["random"] or "empty" in path or "resize" in path  # memory that nobody wrote
+            return Target(path, schema.parameters, told["samples"], out, writes, unfixed, names, strings)
+
         for name in sorted(names):
             short = name.split("_", 1)[-1]
             for space in SPACES:
@@ -120,15 +126,15 @@ def operator_targets(lib):
                     continue
                 path = f"{space}.{short if prefixed else name}".lstrip(".")
                 if callable(resolve(lib, path)):
-                    yield Target(path, schema.parameters, told["samples"], o["out"], False, told["random"], names, strings)
+                    yield target(path, o["out"], writes)
                 if space == "" and o["in_place"] and callable(resolve(lib, path + "_")):
-                    yield Target(path + "_", schema.parameters, told["samples"], False, True, told["random"], names, strings)
+                    yield target(path + "_", False, True)
             first = schema.parameters[0] if schema.parameters else None
             if first is None or first.name != "self":
                 continue
             for path, in_place in ((f"Tensor.{name}", False), (f"Tensor.{name}_", True)):
                 if callable(resolve(lib, path)) and (o["in_place"] or not in_place):
-                    yield Target(path, schema.parameters, told["samples"], False, in_place, told["random"], names, strings)
+                    yield target(path, False, in_place or writes)
 
 
 def function_targets(lib, known):
@@ -498,6 +504,33 @@ class Draw:
         if what == "wrong":
             return self.pick(WRONG)
         return Listed([like, copy.copy(like)], True) if what == "list" else like
+
+
+def tensors_of(x):
+    if isinstance(x, Tree):  # not text, as --call gives it
+        return [y for _, a in x.arguments for y in tensors_of(a)]
+    if isinstance(x, Listed):
+        return [y for a in x.items for y in tensors_of(a)]
+    return [x] if isinstance(x, T) else []
+
+
+ALIKE = set(LAYOUTS) - {"meta", "sparse_coo", "sparse_csr", "parameter", "view"}
+
+
+def alike(tree, target):
+    """The same call as far as values go, if there is one to compare with: without out=, for operands elsewhere."""
+    if target.random:
+        return None
+    tensors = tensors_of(tree)
+    repeated = any(x.layout in ("expanded", "overlapping") or math.prod(x.shape) > 1 << 16 for x in tensors)
+    if (target.writes and repeated) or any(x.layout == "meta" for x in tensors):
+        return None
+    out = [x for n, x in tree.arguments if n == "out"]
+    if out and out[0] != "a":
+        return None
+    if not out and not any(x.layout in ALIKE for x in tensors):
+        return None
+    return Tree(tree.path, [(n, x) for n, x in tree.arguments if n != "out"], tree.number)
 
 
 def draw(rng, target, number):

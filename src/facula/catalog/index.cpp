@@ -45,8 +45,8 @@ void check_scatter(const Call& c) {
   runtime_check(std::max(1, src.dim()) == std::max(1, index.dim()), c.name())
       << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes())
       << " and " << to_string(src.sizes());
-  for (int j = 0; j < index.dim() && j < src.dim(); ++j)
-    runtime_check(!(index.size(j) > src.size(j)), c.name())
+  for (int j = 0; j < index.dim(); ++j)
+    runtime_check(!(index.size(j) > (src.dim() ? src.size(j) : SymInt(int64_t(1)))), c.name())
         << "size does not match at dimension " << j << ": expected index " << to_string(index.sizes())
         << " to be no larger than src " << to_string(src.sizes());
 }
@@ -277,6 +277,8 @@ Tensor source_gradient(const Vjp& v) {
   if (index.numel() == SymInt(int64_t(0))) return full(v.call().sizes("src"), 0, v.call().dtype("src"));
   Tensor g = gather(v.grad(), v.call().dim("dim"), index);
   auto sizes = v.call().sizes("src");
+  if (sizes.empty()) return reshape(g, sizes);
+  if (g.dim() == 0) g = unsqueeze(g, 0);
   Dims pad;
   bool larger = false;
   for (int k = g.dim() - 1; k >= 0; --k) {
