@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "parse.h"
 #include "tensor.h"
 
 namespace facula::bind {
@@ -252,32 +253,56 @@ bool is_ours(PyObject* trace) {
   PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(last->tb_frame)));
   PyRef globals(PyFrame_GetGlobals(last->tb_frame));
   PyObject* module = globals ? PyDict_GetItemString(globals.get(), "__name__") : nullptr;
-  return module && PyUnicode_Check(module) && text_of(module).starts_with("facula.");
+  if (!module || !PyUnicode_Check(module)) return false;
+  std::string_view name = text_of(module);
+  return name == "facula" || name.starts_with("facula.");
 }
 
-// The errors of functions written in Python name the function, as those of operators do.
+// Does the text have this word?
+bool has_word(std::string_view text, std::string_view word) {
+  auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    size_t end = at + word.size();
+    if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) return true;
+  }
+  return false;
+}
+// "mean: ..." and "mean(): ...", as operators and the parser say it.
+bool names_operator(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size() && (isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_')) ++at;
+  return at && (text.substr(at).starts_with(":") || text.substr(at).starts_with("()"));
+}
+
+// The errors of functions written in Python name the function, as those of operators do, and say what was given where
+// its types are wrong.
 void name_function(PyObject* function, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   if (!PyFunction_Check(function)) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
+  PyRef error[] = {PyRef(type), PyRef(value), PyRef(trace)};
+  auto restore = [&] { PyErr_Restore(error[0].detach(), error[1].detach(), error[2].detach()); };
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   auto matches = [&](PyObject* kind) { return PyErr_GivenExceptionMatches(type, kind) != 0; };
   bool by_type = matches(PyExc_AttributeError) || matches(PyExc_TypeError);
   bool known = by_type || matches(PyExc_RuntimeError) || matches(PyExc_ValueError) ||
                matches(PyExc_IndexError) || matches(PyExc_AssertionError);
-  PyRef text(known && is_ours(trace) ? PyObject_Str(value) : nullptr);
-  bool named = !text || PyUnicode_Contains(text.get(), f->func_name) != 0;
+  PyRef shown(known && is_ours(trace) ? PyObject_Str(value) : nullptr);
+  const char* text = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
+  std::string name(text_of(f->func_name));
   PyErr_Clear();
-  if (!named && by_type && blame_argument(f, args, n, kwnames)) {
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
+  if (!text) return restore();
+  if (by_type && !names_operator(text) && blame_argument(f, args, n, kwnames)) return;
+  PyErr_Clear();
+  if (has_word(text, name)) return restore();
+  if (by_type && !names_operator(text)) {
+    PyErr_Format(PyExc_TypeError, "%s() received an invalid combination of arguments - got %s: %s", name.c_str(),
+                 given_text(args, n, kwnames).c_str(), text);
     return;
   }
-  PyErr_Clear();
-  PyErr_Restore(type, value, trace);
-  if (!named) prefix_python_error(std::string(text_of(f->func_name)) + ": ");
+  restore();
+  prefix_python_error(name + ": ");
 }
 
 PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyObject* kwnames) {

@@ -600,6 +600,8 @@ std::string failure_text(const char* name, const Overload& o, const Frame& f, bo
   }
 }
 
+}  // namespace
+
 std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   std::string text = "(";
   for (Py_ssize_t i = 0; i < n; ++i) text += std::string(i ? ", " : "") + Py_TYPE(args[i])->tp_name;
@@ -608,8 +610,6 @@ std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
             Py_TYPE(args[n + k])->tp_name;
   return text + ")";
 }
-
-}  // namespace
 
 std::string argument_text(const Overload& o, const Frame& f, bool method) {
   if (f.at >= int(o.params.size())) return "arguments";

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
@@ -156,8 +158,11 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   if (e.form == Form::in_place)
     return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
   bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
-  if (grad)
-    for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
+  for (size_t i = 0; grad && i < r.size(); ++i) {
+    runtime_check(is_differentiable(r[i].dtype()), e.name)
+        << "only Tensors of floating point and complex dtype can require gradients, not " << r[i].dtype();
+    autograd::set_requires_grad(r[i], true);
+  }
   return wrap_results(o, r, f.sub);
 }
 
@@ -351,9 +356,11 @@ Results call_freely(const Operator& o, std::span<const Value> args, Form form, s
     // Users called this operator, perhaps in place, and not what is inside of it (another operator, the
     // allocator) and found the fault. PyTorch's texts have linalg.inv for linalg_inv.
     std::string called = o.schema.name + (form == Form::in_place && !o.schema.name.ends_with('_') ? "_" : "");
+    // An operator that is a part of one speaks for it.
     std::string said = e.op();
     std::replace(said.begin(), said.end(), '.', '_');
     if (e.kind() == ErrorKind::internal || said == called) throw;
+    if (called.starts_with('_') && !op::find(e.op())) throw;
     throw e.from(called);
   }
 }
@@ -387,7 +394,13 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
         if (!parse_named(e, o, self, args, n, kwnames, pass, f)) continue;
         if (f.override_ && !overrides_disabled())
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
-        return run(e, o, self, f);
+        try {
+          return run(e, o, self, f);
+        } catch (const std::bad_alloc&) {  // outside of the allocator of tensors, which says how much
+          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
+        } catch (const std::length_error&) {
+          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
+        }
       }
     raise_mismatch(e.name.c_str(), e.overloads, self, args, n, kwnames, e.out && !self);
     return nullptr;

@@ -66,7 +66,11 @@ class Runner:
     def draw(self, number):
         rng = random.Random(zlib.crc32(f"{self.a.seed}/{number}".encode()))
         target = self.targets[rng.randrange(len(self.targets))]
-        return trees.draw(rng, target, number), target
+        tree = trees.draw(rng, target, number)
+        for x in trees.tensors_of(tree) if self.a.layout else ():
+            if x.layout or rng.random() < 0.3:
+                x.layout = self.a.layout
+        return tree, target
 
     def judge(self, tree, target, got):
         import facula
@@ -147,6 +151,7 @@ def main():
     p.add_argument("--limit", type=float, default=30, help="seconds for one call")
     p.add_argument("--memory", type=int, default=4096, help="MiB of addresses that a process may have")
     p.add_argument("--peer", action="store_true", help="compare kinds of answers with PyTorch's")
+    p.add_argument("--layout", default="", help="every tensor that is laid out somehow lies so")
     p.add_argument("--call", help="one call, as text")
     p.add_argument("--keep", help="a file to write calls and answers into, a JSON each line")
     p.add_argument("--as-drawn", action="store_true", help="do not make calls smaller")

@@ -8,6 +8,7 @@ yields trees with less in them, for minimising.
 import copy
 import inspect
 import math
+import re
 import sys
 import types
 from dataclasses import dataclass, field
@@ -115,7 +116,7 @@ def operator_targets(lib):
         writes = any(p.written for p in schema.parameters)
 
         def target(path, out, writes, schema=schema, told=told, names=names, strings=strings):
-            unfixed = told["random"] or "empty" in path or "resize" in path  # memory that nobody wrote
+            unfixed = told["random"] or re.search("empty|resize|strided", path)  # memory that nobody wrote, or as it lies
             return Target(path, schema.parameters, told["samples"], out, writes, unfixed, names, strings)
 
         for name in sorted(names):
@@ -156,7 +157,7 @@ def function_targets(lib, known):
                 continue
             parameters = signature(f)
             if parameters:
-                yield Target(path, parameters, names=frozenset((name,)))
+                yield Target(path, parameters, names=frozenset((name, getattr(f, "__name__", name))))
 
 
 def operator_forms(lib):
