@@ -10,7 +10,7 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads fuzz conformance edges zoo bench docs wheel test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo bench docs wheel test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
+	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
 	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\")"
 	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
@@ -73,10 +74,16 @@ sanitize: build-sanitized
 	    ctest --test-dir $(SANITIZED) --parallel $(JOBS) --output-on-failure $(ARGS)
 
 # Python itself is not instrumented: the sanitizers' libraries go first, and what it keeps until its end is no leak.
+SANITIZED_RUN = ulimit -s 65536; $(SANITIZER_OPTIONS)=0$(LIMITS) $(SANITIZER_TRACE) PYTHONPATH=$(SANITIZED)/python \
+    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)"
 sanitize-python: build-sanitized
-	@ulimit -s 65536; $(SANITIZER_OPTIONS)=0 $(SANITIZER_TRACE) PYTHONPATH=$(SANITIZED)/python \
-	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	    $(PYTHON_ENV) -m pytest -q -s -p no:cacheprovider -p no:faulthandler $(or $(ARGS),tests/python)
+	@$(SANITIZED_RUN) $(PYTHON_ENV) -m pytest -q -s -p no:cacheprovider -p no:faulthandler $(or $(ARGS),tests/python)
+
+# The calls of `make arguments`; a call that the sanitizers end is found as a crash, their reports lie in the build folder.
+sanitize-arguments: LIMITS = :max_allocation_size_mb=2048:hard_rss_limit_mb=4096:log_path=$(abspath $(SANITIZED))/address
+sanitize-arguments: build-sanitized
+	@$(SANITIZED_RUN) $(PYTHON_ENV) tests/arguments/run.py --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --limit 120 $(ARGS)
+
 
 # OpenMP's own waiting is not instrumented, hence one thread of it for the libraries; ours are the standard library's there.
 THREADED = $(BUILD)-threads
@@ -113,6 +120,11 @@ conformance: build
 edges: build
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report docs/edges.md $(ARGS)
+
+SEED ?= 0
+COUNT ?= 10000
+arguments: build
+	$(TEST_RUN) $(RUN) tests/arguments/run.py --seed $(SEED) --count $(COUNT) --jobs $(JOBS) $(ARGS)
 
 zoo: build
 	@setup/peer.sh

@@ -446,6 +446,7 @@ struct Arguments {
   [[gnu::always_inline]] bool begins_sizes(bool self, PyObject* const* args, Py_ssize_t n) const {
     Py_ssize_t first = self ? 0 : o.varargs;
     int64_t ignored;
+    f.at = std::max(o.varargs, 0);
     return o.varargs >= 0 && n > 0 && n > first && !PyTuple_Check(args[first]) &&
            !PyList_Check(args[first]) && to_int(args[first], ignored, PyExc_TypeError);
   }
@@ -561,14 +562,15 @@ std::string name_text(const Param& p, bool method) {
   return p.is_self && !method ? "input" : std::string(text_of(p.name));
 }
 
+std::string position_text(const Overload& o, const Frame& f, bool method) {
+  if (f.at >= int(o.params.size()) || o.params[size_t(f.at)].keyword_only) return "";
+  if (method && f.at == o.self_at) return "";
+  return " (position " + std::to_string(f.at + 1 - (method && f.at > o.self_at ? 1 : 0)) + ")";
+}
+
 std::string failure_text(const char* name, const Overload& o, const Frame& f, bool method, Py_ssize_t n) {
   const Param* p = f.at < int(o.params.size()) ? &o.params[size_t(f.at)] : nullptr;
-  std::string position;
-  if (p && !p->keyword_only) {
-    int number = f.at + 1 - (method && f.at > o.self_at ? 1 : 0);
-    if (!(method && f.at == o.self_at)) position = " (position " + std::to_string(number) + ")";
-  }
-  std::string call = std::string(name) + "()";
+  std::string position = position_text(o, f, method), call = std::string(name) + "()";
   switch (f.failure) {
     case Frame::Failure::wrong_type:
       return call + ": argument '" + name_text(*p, method) + "'" + position + " must be " + type_text(*p) +
@@ -598,6 +600,8 @@ std::string failure_text(const char* name, const Overload& o, const Frame& f, bo
   }
 }
 
+}  // namespace
+
 std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   std::string text = "(";
   for (Py_ssize_t i = 0; i < n; ++i) text += std::string(i ? ", " : "") + Py_TYPE(args[i])->tp_name;
@@ -607,7 +611,10 @@ std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return text + ")";
 }
 
-}  // namespace
+std::string argument_text(const Overload& o, const Frame& f, bool method) {
+  if (f.at >= int(o.params.size())) return "arguments";
+  return "argument '" + name_text(o.params[size_t(f.at)], method) + "'" + position_text(o, f, method);
+}
 
 std::string signature_of(const Overload& o, bool method, bool out) {
   std::string text = "(";

@@ -111,6 +111,10 @@ bool parse_ints(PyObject* o, Frame& f, op::Value& v);
 
 // "(Tensor input, Tensor other, *, Number alpha=1) -> Tensor", as Python users know it.
 std::string signature_of(const Overload& o, bool method, bool out);
+// "(Tensor, dim=int)": the types of what was given.
+std::string given_text(PyObject* const* args, Py_ssize_t n, PyObject* kwnames);
+// "argument 'dim' (position 2)": the parameter that the frame's last parse was at.
+std::string argument_text(const Overload& o, const Frame& f, bool method);
 // Raises the TypeError for a call that fits no overload.
 void raise_mismatch(const char* name, std::span<const Overload> overloads, PyObject* self,
                     PyObject* const* args, Py_ssize_t n, PyObject* kwnames, bool out_ok);

@@ -121,6 +121,21 @@ void set_python_error() noexcept {
   }
 }
 
+void prefix_python_error(const std::string& prefix) noexcept {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyRef args(value ? PyObject_GetAttrString(value, "args") : nullptr);
+  if (args && PyTuple_Check(args.get()) && PyTuple_GET_SIZE(args.get()) == 1 &&
+      PyUnicode_Check(PyTuple_GET_ITEM(args.get(), 0))) {
+    PyRef more(PyUnicode_FromFormat("%s%U", prefix.c_str(), PyTuple_GET_ITEM(args.get(), 0)));
+    PyRef tuple(more ? PyTuple_Pack(1, more.get()) : nullptr);
+    if (tuple) PyObject_SetAttrString(value, "args", tuple.get());
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, trace);
+}
+
 PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObject* meta) {
   PyRef bases(base ? PyTuple_Pack(1, base) : nullptr);
   PyRef type;

@@ -61,6 +61,8 @@ const char* package_name();
 
 // Sets the Python exception for the C++ exception being handled. Call it in a catch block.
 void set_python_error() noexcept;
+// Puts `prefix` before the text of the exception that is set, if it has one text.
+void prefix_python_error(const std::string& prefix) noexcept;
 ErrorType error_type(PyObject* exception);  // of a class of Python, or the nearest above it
 
 // Runs f; C++ exceptions become Python's.

@@ -353,8 +353,8 @@ PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kw
       return converted(self, d, {}, false, {});
     PyErr_Clear();
     return PyErr_Format(PyExc_TypeError,
-                        "type(): dtype must be a dtype or a name as '%s.FloatTensor', not %R", package_name(),
-                        v[0]);
+                        "type(): dtype must be a dtype or a name as '%s.FloatTensor', not %s", package_name(),
+                        Py_TYPE(v[0])->tp_name);
   });
 }
 

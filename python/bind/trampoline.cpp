@@ -1,7 +1,10 @@
 #include "trampoline.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
@@ -155,8 +158,11 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   if (e.form == Form::in_place)
     return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
   bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
-  if (grad)
-    for (size_t i = 0; i < r.size(); ++i) autograd::set_requires_grad(r[i], true);
+  for (size_t i = 0; grad && i < r.size(); ++i) {
+    runtime_check(is_differentiable(r[i].dtype()), e.name)
+        << "only Tensors of floating point and complex dtype can require gradients, not " << r[i].dtype();
+    autograd::set_requires_grad(r[i], true);
+  }
   return wrap_results(o, r, f.sub);
 }
 
@@ -211,7 +217,8 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
   std::string name = form == Form::in_place ? base + "_" : base;
   Entry& e = entry_of(name, form);
   e.overloads.push_back(make_overload(o));
-  const Overload& overload = e.overloads.back();
+  Overload& overload = e.overloads.back();
+  if (form == Form::in_place) overload.params[size_t(overload.self_at)].number = false;  // nothing to write into
   e.out |= form == Form::functional && o.forms.out;
   e.two_passes = number_may_be_ambiguous(e);
   uint32_t bits = o.namespaces;
@@ -346,12 +353,33 @@ Results call_freely(const Operator& o, std::span<const Value> args, Form form, s
     WithoutGil free;
     return op::call(o, args, form, out);
   } catch (const Error& e) {
-    // Users called this operator, perhaps in place, and not the one inside that found the fault.
+    // Users called this operator, perhaps in place, and not what is inside of it (another operator, the
+    // allocator) and found the fault. PyTorch's texts have linalg.inv for linalg_inv.
     std::string called = o.schema.name + (form == Form::in_place && !o.schema.name.ends_with('_') ? "_" : "");
-    if (e.kind() == ErrorKind::internal || e.op() == called || !op::find(e.op())) throw;
+    // An operator that is a part of one speaks for it.
+    std::string said = e.op();
+    std::replace(said.begin(), said.end(), '.', '_');
+    if (e.kind() == ErrorKind::internal || said == called) throw;
+    if (called.starts_with('_') && !op::find(e.op())) throw;
     throw e.from(called);
   }
 }
+
+namespace {
+// Does what `parse` does; what it throws (a number beyond 64 bits, an unknown device) names the call and the
+// argument.
+bool parse_named(const Entry& e, const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                 PyObject* kwnames, bool numbers, Frame& f) {
+  try {
+    return parse(o, self, args, n, kwnames, numbers, e.out && !self && o.op->forms.out, f);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.type(), e.name + "()", argument_text(o, f, self) + ": " + error.message());
+  } catch (const PythonError&) {
+    prefix_python_error(e.name + "(): " + argument_text(o, f, self) + ": ");
+    throw;
+  }
+}
+}  // namespace
 
 PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n,
                    PyObject* kwnames) noexcept {
@@ -363,10 +391,16 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
     Frame f;
     for (int pass = e.two_passes ? 0 : 1; pass < 2; ++pass)
       for (auto& o : e.overloads) {
-        if (!parse(o, self, args, n, kwnames, pass, e.out && !self && o.op->forms.out, f)) continue;
+        if (!parse_named(e, o, self, args, n, kwnames, pass, f)) continue;
         if (f.override_ && !overrides_disabled())
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
-        return run(e, o, self, f);
+        try {
+          return run(e, o, self, f);
+        } catch (const std::bad_alloc&) {  // outside of the allocator of tensors, which says how much
+          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
+        } catch (const std::length_error&) {
+          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
+        }
       }
     raise_mismatch(e.name.c_str(), e.overloads, self, args, n, kwnames, e.out && !self);
     return nullptr;

@@ -227,10 +227,10 @@ def _mapped(name: str, count: int) -> Callable:
 
     def f(self: Tensor, *given: Any) -> Tensor:
         _own_values(self, name)
-        *others, function = given
-        if len(given) != count + 1 or not callable(function):
+        if len(given) != count + 1 or not callable(given[-1]):
             wanted = "a function" if not count else f"{count} tensor{'s' * (count > 1)} and a function"
             raise TypeError(f"{name}() expects {wanted}")
+        *others, function = given
         columns = [self.detach(), *(t.detach().expand(self.shape) for t in others)]
         rows = zip(*(t.reshape(-1).tolist() for t in columns))
         values = [function(*row) for row in rows]
@@ -266,6 +266,8 @@ def set_(
         memory = source._elements
         memory = memory.view(self.dtype) if isinstance(source, UntypedStorage) else memory
     else:
+        if not isinstance(source, _C.Tensor):
+            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
         memory = source.detach()
     if memory.dtype != self.dtype:
         raise RuntimeError(f"set_: could not set a tensor of {memory.dtype} to a tensor of {self.dtype}")
@@ -369,7 +371,7 @@ def resize(self: Tensor, *sizes: Any) -> Tensor:
     wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if math.prod(wanted) != self.numel():
         raise RuntimeError(
-            f"requested resize to {list(wanted)}, but the given tensor has shape {list(self.shape)}: "
+            f"resize: requested resize to {list(wanted)}, but the given tensor has shape {list(self.shape)}: "
             "resize can "
             "only change the shape of a given tensor, while preserving the number of elements"
         )

@@ -221,7 +221,8 @@ class PointwiseDeriver : Deriver {
  private:
   std::vector<Expr> body() {
     auto& o = c_.op();
-    DType computing = compute_type(op::computing_dtype(o, c_.args()));
+    DType promoted = op::computing_dtype(o, c_.args()), computing = compute_type(promoted);
+    op::check_accepted(o, promoted);  // in place this comes before the call itself
     std::vector<Expr> x;
     for (auto& operand : operands_) {
       if (operand.value.is_none()) {

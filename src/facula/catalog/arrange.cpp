@@ -314,6 +314,7 @@ FACULA_FAMILY(arrange) {
             << "expects a 1D vector, but got shape " << to_string(self.sizes());
         runtime_check(r >= 0, "combinations") << "expects a non-negative number, but got " << r;
         if (r == 0) return empty(Sizes{int64_t(0)}, self.dtype());
+        if (!again && SymInt(r) > self.size(0)) return empty(Sizes{int64_t(0), r}, self.dtype());
         Tensor at = choices(self.size(0).guard_int(), r, again);
         return view(index_select(self, 0, reshape(at, Sizes{at.numel()})), at.sizes());
       })

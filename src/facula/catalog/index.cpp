@@ -45,8 +45,8 @@ void check_scatter(const Call& c) {
   runtime_check(std::max(1, src.dim()) == std::max(1, index.dim()), c.name())
       << "index tensor must have the same number of dimensions as src: " << to_string(index.sizes())
       << " and " << to_string(src.sizes());
-  for (int j = 0; j < index.dim() && j < src.dim(); ++j)
-    runtime_check(!(index.size(j) > src.size(j)), c.name())
+  for (int j = 0; j < index.dim(); ++j)
+    runtime_check(!(index.size(j) > (src.dim() ? src.size(j) : SymInt(int64_t(1)))), c.name())
         << "size does not match at dimension " << j << ": expected index " << to_string(index.sizes())
         << " to be no larger than src " << to_string(src.sizes());
 }
@@ -235,6 +235,14 @@ Grads gradients_of_extremum(const Vjp& v, int k, const Tensor& index) {
   return grads(mul(of_self, share), Tensor(), mul(of_src, gather(share, k, index)));
 }
 
+// What scatter_along writes: src where the index is. Beside an index of no elements it may have any shape.
+std::function<Expr(const Index&)> source_at(const LoopCall& c) {
+  return [&c](const Index& i) {
+    bool fits = std::max(1, c.rank("src")) == std::max(1, int(i.size()));
+    return fits ? c.load("src", i) : zero_of(compute_type(c.dtype("src")));
+  };
+}
+
 // self with `value` written to the slices along `dim` that the vector `index` names; `domain` is what is
 // written.
 // `from_end`: a negative index counts from the end.
@@ -277,6 +285,8 @@ Tensor source_gradient(const Vjp& v) {
   if (index.numel() == SymInt(int64_t(0))) return full(v.call().sizes("src"), 0, v.call().dtype("src"));
   Tensor g = gather(v.grad(), v.call().dim("dim"), index);
   auto sizes = v.call().sizes("src");
+  if (sizes.empty()) return reshape(g, sizes);
+  if (g.dim() == 0) g = unsqueeze(g, 0);
   Dims pad;
   bool larger = false;
   for (int k = g.dim() - 1; k >= 0; --k) {
@@ -360,7 +370,7 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) {
-        return scatter_along(c, Scatter::Combine::sum, [&](const Index& i) { return c.load("src", i); });
+        return scatter_along(c, Scatter::Combine::sum, source_at(c));
       })
       // A gather; derived, it takes 1.2 to 1.9 times as long.
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
@@ -377,7 +387,7 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) {
-        return scatter_along(c, Scatter::Combine::assign, [&](const Index& i) { return c.load("src", i); });
+        return scatter_along(c, Scatter::Combine::assign, source_at(c));
       })
       // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
@@ -416,7 +426,7 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) {
-        return scatter_along(c, combination(c), [&](const Index& i) { return c.load("src", i); });
+        return scatter_along(c, combination(c), source_at(c));
       })
       // Of other reductions than the sum nothing is derived.
       .vjp([](const Vjp& v) {
@@ -463,7 +473,7 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) {
-        return scatter_along(c, monoid_of(c), [&](const Index& i) { return c.load("src", i); });
+        return scatter_along(c, monoid_of(c), source_at(c));
       })
       // Of other reductions than the sum nothing is derived.
       .vjp([](const Vjp& v) {

@@ -765,6 +765,8 @@ FACULA_FAMILY(reduce) {
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) {
+        runtime_check(!dtype || !is_complex(*dtype) || is_complex(self.dtype()), "norm")
+            << "dtype should be real for real inputs, but got " << *dtype;
         Tensor x = dtype ? to_dtype(self, *dtype) : self;
         runtime_check(is_differentiable(x.dtype()), "norm")
             << "expected a floating point or complex tensor, got " << x.dtype() << hint("x.float().norm()");

@@ -466,6 +466,13 @@ FACULA_FAMILY(resample) {
         runtime_check(grid[0] == input[0], "grid_sampler")
             << "expected grid and input to have same batch size, but got input with sizes "
             << to_string(input) << " and grid with sizes " << to_string(grid);
+        auto among = [&](const char* mode) {
+          int64_t given = c.integer(mode).guard_int();
+          value_check(given >= 0 && given <= 2, "grid_sampler")
+              << "expected " << mode << " to be 0, 1 or 2, got " << given;
+        };
+        among("interpolation_mode");
+        among("padding_mode");
         bool filled = true;
         for (size_t k = 2; k < input.size(); ++k) filled &= input[k] > kZero;
         runtime_check(filled, "grid_sampler")

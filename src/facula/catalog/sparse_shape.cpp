@@ -95,9 +95,10 @@ Results permute(const Call& c, Form) {
     for (SymInt k : c.ints("dims")) order.push_back(wrap_dim(c.name(), k.concrete(), rank));
     Ints sorted(order);
     std::sort(sorted.begin(), sorted.end());
-    for (size_t k = 0; k < sorted.size(); ++k)
-      runtime_check(int64_t(k) == sorted[k] && int(sorted.size()) == rank, c.name())
-          << "expected every dimension of shape " << to_string(c.sizes("self")) << " once";
+    bool each = int(sorted.size()) == rank;
+    for (size_t k = 0; each && k < sorted.size(); ++k) each = int64_t(k) == sorted[k];
+    runtime_check(each, c.name()) << "expected every dimension of shape " << to_string(c.sizes("self"))
+                                  << " once, got " << to_string(c.ints("dims"));
     return permuted(c, order);
   }
   for (int k = 0; k < rank; ++k) order.push_back(k);

@@ -507,7 +507,7 @@ FACULA_FAMILY(special) {
         Tensor self = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
         Tensor steps = arange(Scalar(0.5 - 0.5 * double(p)), Scalar(0.5), Scalar(0.5), self.dtype());
         return add(sum(lgamma(add(unsqueeze(self, -1), steps)), -1),
-                   double(p * (p - 1)) * 0.25 * std::log(kPi));
+                   double(p) * double(p - 1) * 0.25 * std::log(kPi));
       })
       .samples({"self[3, 4](2, 9), p=1", "self[5](2, 9), p=3", "self[](3, 9), p=5", "self[2, 0], p=2"});
 }

@@ -39,7 +39,8 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
     }
   }
   DType computing = compute_dtype(o, args);
-  op::check_accepted(o, o.strict ? operands.at(0).dtype() : computing);
+  if (o.strict) op::check_accepted(o, operands.at(0).dtype());
+  op::check_accepted(o, computing);  // of a strict one too: a complex number beside real tensors
   Dims shape = broadcast_sizes(o.name(), sizes);
   Dims strides;
   bool plain = true;

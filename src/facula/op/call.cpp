@@ -149,6 +149,9 @@ loop::Expr LoopCall::load(ParameterName arg, Index at, int item) const {
                   : v.tag == Tag::tensor ? v.tensor
                                          : nullptr;
   internal_check(t) << op().schema.full_name() << ": " << arg.text() << " is no tensor and cannot be loaded";
+  // A tensor without dimensions is one of a single element, for which an index may be there or not.
+  if (t->sizes.empty() && at.size() == 1) at.clear();
+  else if (t->sizes.size() == 1 && at.empty()) at.push_back(loop::constant(Scalar(int64_t(0)), DType::Int64));
   internal_check(at.size() == t->sizes.size())
       << op().schema.full_name() << ": " << arg.text() << " has " << t->sizes.size()
       << " dimensions, loaded at " << at.size() << " indices";

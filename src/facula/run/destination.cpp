@@ -22,6 +22,11 @@ bool takes_exact_out(const Operator& o, std::span<const Value> args) {
 }
 
 void check_conversion(const Operator& o, DType from, DType to, std::span<const Value> args, bool out) {
+  if (int k = out ? -1 : o.schema.index_of("dtype"); k >= 0 && args[size_t(k)].tag == Tag::dtype) {
+    runtime_check(args[size_t(k)].dtype == to, o.name())
+        << "Bad in-place call: input tensor dtype " << to << " and output tensor dtype "
+        << args[size_t(k)].dtype << " should match";
+  }
   if (from == to) return;
   runtime_check(!out || !takes_exact_out(o, args), o.name())
       << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
@@ -46,6 +51,9 @@ bool check_destination(const Operator& o, size_t k, const op::Meta& m, const Ten
                                                o.name(), " without the underscore");
   } else if (!same_size) {
     auto* t = out.impl();
+    runtime_check(!op::any_tensor(args, [&](const TensorImpl* x) { return x == t; }), o.name())
+        << "output with shape " << to_string(out.sizes()) << " doesn't match the broadcast shape "
+        << to_string(SymSpan(m.sizes)) << hint("out= is an operand too, which cannot grow while it is read");
     Dims strides;
     if (o.forms.resized) strides = o.forms.resized(op::Call(o, args), k, out, m.sizes);
     if (strides.empty()) strides = contiguous_strides(m.sizes);

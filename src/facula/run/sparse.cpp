@@ -116,6 +116,7 @@ Results call_sparse(const Operator& o, std::span<const Value> args, Form form, s
   supported_check(!mode || !mode->records(), o.name())
       << "cannot be traced with tensors of a sparse layout"
       << hint("call it outside of the function, or with to_dense()");
+  if (!op::any_tensor(args, sparse)) refuse(o, args, out);  // out= alone
   bool recording = autograd::needs_record(args);
   Tensor self = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(args[0].tensor)) : Tensor();
   if (self.defined()) autograd::check_in_place(o.name(), self, recording);

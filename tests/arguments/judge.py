@@ -1,0 +1,174 @@
+"""What becomes of a call, with either library: an answer, an error, and of which kind."""
+
+import math
+import re
+import time
+import warnings
+
+import numpy as np
+from compare import other
+from operands import maker
+
+READ = 2000  # elements of a result that are read
+# What a program may expect of a wrong call. MemoryError is Python's own.
+TYPES = ("RuntimeError IndexError TypeError ValueError NotImplementedError LinAlgError OverflowError "
+         "OutOfMemoryError AssertionError BufferError MemoryError").split()  # fmt: skip
+# Texts that speak of how we are made.
+INTERNAL = re.compile(
+    r"internal|std::|basic_string|vector::|map::|bad_alloc|bad_\w+_access|out_of_range|Assertion|0x[0-9a-f]{6}"
+    r"|_C\.|\.cpp|\.h:\d|object has no attribute|'NoneType' object|not subscriptable|not iterable"
+    r"|unsupported operand type|not supported between|to unpack|local variable|cannot be interpreted"
+)
+LINE = 4 << 20  # bytes that a call may take beside eight times what it reads and gives
+
+
+def environment(lib, leaves, alike=False):
+    def put(x, index, value):
+        x[index] = value
+        return x
+
+    return {"F": lib, "np": np, "nan": math.nan, "inf": math.inf, "t": maker(lib, leaves, alike), "put": put}
+
+
+def tensors(lib, x):
+    if isinstance(x, lib.Tensor):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            yield from tensors(lib, y)
+    elif isinstance(x, dict):
+        yield from tensors(lib, list(x.values()))
+
+
+def plain(v):
+    if isinstance(v, complex):
+        return ["c", plain(v.real), plain(v.imag)]
+    if isinstance(v, float) and not math.isfinite(v):
+        return repr(v)
+    return v if isinstance(v, (bool, int, float, str)) or v is None else type(v).__name__
+
+
+def told(lib, x, values):
+    """A result as JSON, everything in it read."""
+    if isinstance(x, lib.Tensor):
+        out = {"T": str(x.dtype).split(".")[-1], "shape": list(x.shape), "layout": str(x.layout).split(".")[-1]}
+        if x.device.type == "cpu" and x.numel() <= READ:
+            x = x.detach()
+            if out["layout"] != "strided":
+                x = x.to_dense()
+            read = x.resolve_conj().resolve_neg().reshape(-1).tolist()
+            if values and len(read) <= 64:
+                out["values"] = [plain(v) for v in read]
+        return out
+    if isinstance(x, (list, tuple)):
+        return [told(lib, y, values) for y in list(x)[:50]]
+    return plain(x)
+
+
+def error(e):
+    return {"error": type(e).__name__, "text": str(e)[:600]}
+
+
+def answer(lib, text, values=True):
+    """What a call gives: {"results": ...} or {"error": type, "text": ...}; "gradient" of leaves where there are some."""
+    leaves = []
+    names = environment(lib, leaves)
+    lib.manual_seed(0)
+    started = time.perf_counter()
+    out = {}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            code = compile(text, "call", "eval")
+        except SyntaxError as e:
+            return {"unmade": str(e)}
+        try:
+            result = eval(code, names)
+        except Exception as e:  # noqa: BLE001
+            if made(e) or isinstance(e, NameError):
+                return {"unmade": f"{type(e).__name__}: {e}"[:200]}
+            return {**error(e), "seconds": time.perf_counter() - started}
+        try:
+            out["results"] = told(lib, result, values)
+        except Exception as e:  # noqa: BLE001
+            return {"unread": error(e), "seconds": time.perf_counter() - started}
+        if leaves:
+            out["gradient"] = gradient(lib, result, leaves, values)
+    out["seconds"] = time.perf_counter() - started
+    return out
+
+
+def deviation(lib, text, got):
+    """How the call with its operands contiguous and without out= (`text`) gives something else; None if it does not."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        lib.manual_seed(0)
+        try:
+            again = told(lib, eval(text, environment(lib, [], True)), True)
+        except Exception as e:  # noqa: BLE001
+            return f"{type(e).__name__}: {e}"
+    here = other(got["results"], again)
+    return None if here and here.startswith("dtype") else here  # that of out=
+
+
+def made(e):
+    """Was it an operand that could not be made, not the call?"""
+    tb = e.__traceback__
+    while tb.tb_next:
+        if tb.tb_next.tb_frame.f_code.co_filename.endswith("operands.py"):
+            return True
+        tb = tb.tb_next
+    return False
+
+
+def gradient(lib, result, leaves, values):
+    outs = [x for x in tensors(lib, result) if x.requires_grad and x.device.type == "cpu" and x.numel() <= READ]
+    leaves = [x for x in leaves if x.numel() <= READ and x.device.type == "cpu"]
+    if not outs or not leaves:
+        return None
+    try:
+        seeds = [lib.ones_like(x.detach()) for x in outs]
+        return told(lib, list(lib.autograd.grad(outs, leaves, seeds, allow_unused=True)), values)
+    except Exception as e:  # noqa: BLE001
+        return error(e)
+
+
+# What Python says itself of `x < 'a'`, and PyTorch of devices.
+PYTHONS = re.compile(r"not supported between|unsupported operand type|bad operand type|not compiled with \w+ enabled")
+
+
+def clear(lib, said, names, every):
+    """None for a clear error, or what is wrong with it. `names`: by which it may call the operator."""
+    kind, text = said["error"], said["text"]
+    if (kind == "TypeError" and " - got (" in text) or PYTHONS.search(text):
+        return None
+    if kind not in TYPES:
+        return "type " + kind
+    found = INTERNAL.search(text)
+    if found:
+        return "text " + found[0][:20].split("0x")[0]
+    words = set(re.findall(r"\w+", text))
+    near = {w for n in names for w in (n, n.rstrip("_"), n + "_", n.split("_", 1)[-1])}
+    if words & near:
+        return None
+    head = re.match(r"(\w+)(?:\(\))?:", text)
+    return "another's name" if head and head[1].rstrip("_") in every else "no name"
+
+
+def judged(lib, got, names, every):
+    """(class, detail) of an answer; the class is `answer` or `error` where all is well."""
+    for key in ("unmade", "crash"):
+        if key in got:
+            return key, got[key]
+    if got.get("alike"):
+        return "otherwise laid out", got["alike"]
+    said = got if "error" in got else got.get("unread") or (got["gradient"] if isinstance(got.get("gradient"), dict) and "error" in got["gradient"] else None)
+    if said is None:
+        return "answer", ""
+    where = "" if "error" in got else "reading: " if "unread" in got else "gradient: "
+    wrong = clear(lib, said, names, every)
+    if where == "reading: ":
+        wrong = wrong or "not readable"
+    if wrong and not (where == "gradient: " and not wrong.startswith("t")):  # a backward has no operator's name
+        return where + "unclear (" + wrong + ")", f"{said['error']}: {said['text'].splitlines()[0] if said['text'] else ''}"
+    return where + "error", said["error"]

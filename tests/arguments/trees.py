@@ -1,0 +1,576 @@
+"""Argument trees: calls of everything that Python reaches, drawn from what the registry and the signatures say.
+
+`reach()` finds what can be called and how its parameters are typed; `draw(rng, target)` makes a call of it,
+right or slightly wrong; `str(tree)` is text that `judge.py` evaluates with either library; `simpler(tree)`
+yields trees with less in them, for minimising.
+"""
+
+import copy
+import inspect
+import math
+import re
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from operands import CONTENTS, DTYPES, LAYOUTS
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "src" / "facula" / "op"))
+from generate import PY_KEYWORDS, parse_schema  # noqa: E402
+
+HIDDEN = 128  # of an operator's namespaces
+SPACES = ("nn.functional", "linalg", "fft", "special", "")
+NAMESPACES = {"fft": 8, "linalg": 16, "special": 32}
+SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 16, 33]
+FAR = [2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1]
+INTEGERS = [0, 1, -1, 2, 3, -2, 4, 5, -5, 7, 31, 64, 100, -100, *FAR, *(-n for n in FAR), -(2**63)]
+BEYOND = [2**63, -(2**63) - 1, 2**70]
+FLOATS = "0.0 -0.0 0.5 1.0 -1.0 2.5 nan inf -inf 1e300 -1e300 1e-320 0.1 1e10".split()
+STRINGS = "'a' '' 'mean' 'none' 'sum' 'cpu' 'float32' 'reflect' 'ij' '\\x00'".split()
+WRONG = (
+    "None 'a' b'a' () [] {} set() object() 1j 1.5 True -1 2**63 nan F.float32 F.strided F F.Tensor slice(None) "
+    "range(3) [1,'a'] [None] [[1,2],[3]] (1,2,3) [1.5] ... np.array([1.5,2.0]) np.float32(1.5) np.int64(3) "
+    "t((2,3)) [t((2,))] F.Size([2]) F.device('cpu') F.Generator() lambda:0 int F.channels_last"
+).split()
+DTYPE_TEXTS = [*("F." + d for d in DTYPES), "'float32'", "int", "float", "bool", "complex", "str", "None"]
+DEVICES = "'cpu' 'meta' 'cuda' 'cuda:0' 'nowhere' F.device('meta') 'cpu:1' 0 None ''".split()
+FORMATS = "F.contiguous_format F.channels_last F.preserve_format F.strided None 'channels_last'".split()
+
+
+# ---- what can be called
+
+
+@dataclass
+class Target:
+    """One way to call something: a dotted path below the library, `Tensor.` for methods."""
+
+    path: str
+    parameters: list  # of generate.Parameter
+    samples: list = field(default_factory=list)
+    out: bool = False
+    writes: bool = False
+    random: bool = False
+    names: frozenset = frozenset()  # by which an error may call it
+    strings: tuple = ()  # what its samples and defaults give for strings
+
+
+def parameter(name, kind, default=None, keyword_only=False):
+    """A schema's parameter for one of a Python signature."""
+    text = f"x({kind} {name}{'=' + default if default else ''}) -> Tensor"
+    p = parse_schema(text, "x").parameters[0]
+    p.keyword_only = keyword_only
+    return p
+
+
+ANNOTATIONS = {
+    "Tensor": "Tensor", "Tensor | None": "Tensor?", "int": "int", "int | None": "int?", "float": "float",
+    "float | None": "float?", "bool": "bool", "bool | None": "bool?", "str": "str", "str | None": "str?",
+    "Sequence[int]": "int[]", "list[Tensor]": "Tensor[]", "Sequence[Tensor]": "Tensor[]", "dtype": "dtype",
+    "dtype | None": "dtype?", "tuple[int, int]": "int[2]", "Generator | None": "Generator?",
+}  # fmt: skip
+
+
+def signature(f):
+    """The parameters of a Python function that has one for a tensor; None of others."""
+    try:
+        found = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    out = []
+    for p in found:
+        kind = ANNOTATIONS.get(str(p.annotation).strip("'"), "Any")
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            if kind.startswith("Tensor"):
+                out.append(parameter(p.name, "Tensor[]"))
+            continue
+        default = None if p.default is p.empty else repr(p.default)
+        made = parameter(p.name, "Tensor" if kind == "Any" else kind)
+        made.type = "Any" if kind == "Any" else made.type
+        made.default = default
+        made.keyword_only = p.kind == p.KEYWORD_ONLY
+        out.append(made)
+    return out if any(p.type == "Tensor" for p in out) else None
+
+
+def resolve(lib, path):
+    for part in path.split("."):
+        lib = getattr(lib, part, None)
+    return lib
+
+
+def operator_targets(lib):
+    from facula import _C
+
+    for o in _C.operators():
+        if o["namespaces"] & HIDDEN or o["name"].startswith("_"):
+            continue
+        full = o["name"] + ("." + o["overload"] if o["overload"] else "")
+        told = _C.inspect_operator(full)
+        schema = parse_schema(o["schema"], full)
+        texts = [a["literal"] for s in told["samples"] for a in s.values() if a["kind"] == "literal"]
+        texts += [p.default for p in schema.parameters if p.default]
+        strings = tuple(sorted({x for x in texts if x[:1] in "'\""}))
+        names = frozenset((o["name"], *o["aliases"]))
+        writes = any(p.written for p in schema.parameters)
+
+        def target(path, out, writes, schema=schema, told=told, names=names, strings=strings):
+            unfixed = told["random"] or re.search("empty|resize|strided", path)  # memory that nobody wrote, or as it lies
+            return Target(path, schema.parameters, told["samples"], out, writes, unfixed, names, strings)
+
+        for name in sorted(names):
+            short = name.split("_", 1)[-1]
+            for space in SPACES:
+                prefixed = name.startswith(space + "_")
+                if not prefixed and not o["namespaces"] & NAMESPACES.get(space, 0) and space not in ("", "nn.functional"):
+                    continue
+                path = f"{space}.{short if prefixed else name}".lstrip(".")
+                if callable(resolve(lib, path)):
+                    yield target(path, o["out"], writes)
+                if space == "" and o["in_place"] and callable(resolve(lib, path + "_")):
+                    yield target(path + "_", False, True)
+            first = schema.parameters[0] if schema.parameters else None
+            if first is None or first.name != "self":
+                continue
+            for path, in_place in ((f"Tensor.{name}", False), (f"Tensor.{name}_", True)):
+                if callable(resolve(lib, path)) and (o["in_place"] or not in_place):
+                    yield target(path, False, in_place or writes)
+
+
+def function_targets(lib, known):
+    """Functions and methods that are no operators of the registry, as their signatures tell them."""
+    for space in (*SPACES, "Tensor"):
+        module = resolve(lib, space) if space else lib
+        for name in sorted(vars(module) if space != "Tensor" else dir(module)):
+            path = f"{space}.{name}".lstrip(".")
+            if name.startswith("_") or path in known:
+                continue
+            f = getattr(module, name)
+            if isinstance(f, (type, types.ModuleType)) or not callable(f):
+                continue
+            if space == "Tensor" and isinstance(f, types.MethodDescriptorType):
+                more = [parameter(n, "Tensor", "None") for n in ("a", "b")]
+                for p in more:
+                    p.type = "Any"
+                yield Target(path, [parameter("self", "Tensor"), *more], names=frozenset((name,)))
+                continue
+            parameters = signature(f)
+            if parameters:
+                yield Target(path, parameters, names=frozenset((name, getattr(f, "__name__", name))))
+
+
+def operator_forms(lib):
+    """`x + y`, `x[i]` and the like: the special methods of Tensor that take operands."""
+    from generate import OPERATORS, UNARY_OPERATORS
+
+    for sign, name in OPERATORS:
+        yield Target(f"{sign}", [parameter("self", "Tensor"), parameter("other", "Tensor|Scalar")], names=frozenset((name,)))
+    for sign, name in UNARY_OPERATORS:
+        yield Target(f"{sign}.", [parameter("self", "Tensor")], names=frozenset((name,)))
+
+
+def reach(lib):
+    operators = list(operator_targets(lib))
+    known = {o.path for o in operators}
+    forms = list(operator_forms(lib))
+    index = [
+        Target("[]", [parameter("self", "Tensor"), parameter("index", "Tensor")], names=frozenset(("index",))),
+        Target("[]=", [parameter("self", "Tensor"), parameter("index", "Tensor"), parameter("value", "Tensor|Scalar")], names=frozenset(("index", "index_put", "copy", "setitem"))),
+    ]  # fmt: skip
+    return operators + list(function_targets(lib, known)) + forms + index
+
+
+# ---- trees
+
+
+@dataclass
+class T:
+    """A tensor of operands.maker."""
+
+    shape: tuple
+    dtype: str = "float32"
+    layout: str = ""
+    content: str = ""
+    seed: int = 0
+    grad: bool = False
+    low: float = -2
+    high: float = 2
+    name: str = ""  # another argument is this one too
+
+    def __str__(self):
+        given = [str(self.shape), repr(self.dtype)]
+        for f, usual in (("layout", ""), ("content", ""), ("seed", 0), ("grad", False), ("low", -2), ("high", 2)):
+            if getattr(self, f) != usual:
+                given.append(f"{f}={getattr(self, f)!r}")
+        text = f"t({', '.join(given)})"
+        return f"({self.name} := {text})" if self.name else text
+
+
+@dataclass
+class Listed:
+    items: list
+    round: bool = False
+
+    def __str__(self):
+        inside = ", ".join(map(str, self.items))
+        if self.round:
+            return f"({inside}{',' if len(self.items) == 1 else ''})"
+        return f"[{inside}]"
+
+
+@dataclass
+class Tree:
+    path: str
+    arguments: list  # (name or None, node); a node is T, Listed or text
+    number: int = 0
+
+    def __str__(self):
+        nodes = [x for _, x in self.arguments]
+        if self.path == "[]":
+            return f"{nodes[0]}[{nodes[1]}]"
+        if self.path == "[]=":
+            return f"put({', '.join(map(str, nodes))})"
+        if not self.path[0].isalpha():
+            return f"{self.path[:-1]} {nodes[0]}" if self.path.endswith(".") else f"{nodes[0]} {self.path} {nodes[1]}"
+        texts = [str(x) if n is None else f"{n}={x}" for n, x in self.arguments]
+        if self.path.startswith("Tensor.") and self.arguments and self.arguments[0][0] is None:
+            if isinstance(nodes[0], T):
+                return f"{texts[0]}.{self.path[7:]}({', '.join(texts[1:])})"
+        return f"F.{self.path}({', '.join(texts)})"
+
+
+# ---- drawing
+
+
+class Draw:
+    """One tree, by numbers of `rng` (random.Random)."""
+
+    def __init__(self, rng, target):
+        self.rng, self.target = rng, target
+        self.seed = 0
+
+    def chance(self, p):
+        return self.rng.random() < p
+
+    def pick(self, items):
+        return items[self.rng.randrange(len(items))]
+
+    # ---- values
+
+    def shape(self):
+        rank = self.pick([0, 1, 1, 2, 2, 2, 3, 3, 4, 5])
+        shape = [self.pick(SIZES if self.chance(0.3) else [1, 2, 3, 4]) for _ in range(rank)]
+        if shape and self.chance(0.03):
+            shape[self.rng.randrange(rank)] = self.pick(FAR[:4])
+        while math.prod(shape) > 1 << 14 and max(shape) <= 33:
+            shape[shape.index(max(shape))] = 2
+        return tuple(shape)
+
+    def tensor(self, shape=None, dtype=None):
+        self.seed += 1
+        x = T(self.shape() if shape is None else shape, dtype or self.pick(DTYPES if self.chance(0.5) else ["float32"]))
+        x.seed = self.seed
+        if self.chance(0.15):
+            x.layout = self.pick(LAYOUTS)
+        if self.chance(0.1):
+            x.content = self.pick(CONTENTS)
+        x.grad = self.chance(0.1)
+        return x
+
+    def number(self):
+        return self.pick([str(self.pick(INTEGERS)), self.pick(FLOATS), str(self.pick([0, 1, 2, -1, 3])), self.pick(["True", "1j", "complex(0, inf)"])])
+
+    def integer(self):
+        if self.chance(0.03):
+            return str(self.pick(BEYOND))
+        return str(self.pick(INTEGERS) if self.chance(0.35) else self.rng.randint(-4, 5))
+
+    def one(self, p):
+        """A value of a parameter's type, without its list."""
+        kind = p.type
+        if kind == "Tensor":
+            return self.number() if p.number and self.chance(0.4) else self.tensor()
+        if kind in ("Scalar",):
+            return self.number()
+        if kind in ("int", "SymInt"):
+            return self.integer()
+        if kind == "float":
+            return self.pick(FLOATS) if self.chance(0.7) else self.number()
+        if kind == "bool":
+            return self.pick(["True", "False"])
+        if kind == "str":
+            own = self.target.strings
+            return self.pick(own) if own and self.chance(0.7) else self.pick(STRINGS)
+        if kind == "dtype":
+            return self.pick(DTYPE_TEXTS)
+        if kind == "Device":
+            return self.pick(DEVICES)
+        if kind == "MemoryFormat":
+            return self.pick(FORMATS)
+        if kind == "Generator":
+            return self.pick(["F.Generator()", "None", "F.default_generator"])
+        return self.anything()
+
+    def anything(self):
+        return self.pick([self.pick(WRONG), self.integer(), self.number(), self.tensor(), self.pick(STRINGS), self.integers()])
+
+    def integers(self):
+        return Listed([self.integer() for _ in range(self.rng.randrange(4))], self.chance(0.5))
+
+    def value(self, p):
+        if not p.list:
+            return self.one(p)
+        if p.list_size and p.type != "Tensor" and self.chance(0.3):
+            return self.one(p)
+        n = p.list_size if p.list_size and self.chance(0.7) else self.rng.randrange(5)
+        items = [self.one(p) for _ in range(n)]
+        if p.optional_items:
+            items = ["None" if self.chance(0.2) else x for x in items]
+        if p.type == "Tensor" and items and self.chance(0.5):  # mostly alike
+            items = [copy.copy(items[0]) for _ in items]
+        return Listed(items, self.chance(0.5))
+
+    def index(self, depth=0):
+        kinds = ["int", "slice", "none", "dots", "tensor", "mask", "list", "bool", "wrong"]
+        kind = self.pick(kinds if depth else [*kinds, "tuple", "tuple", "tuple", "tuple"])
+        if kind == "tuple":
+            return Listed([self.index(1) for _ in range(self.rng.randrange(5))], True)
+        if kind == "slice":
+            return f"slice({', '.join(self.pick(['None', self.integer()]) for _ in range(3))})"
+        if kind == "tensor":
+            return T(self.shape(), self.pick(["int64", "int32", "uint8", "int8", "float32"]), self.layout(), self.content(), self.rng.randrange(9), False, -2, 3)
+        if kind == "mask":
+            return T(self.shape(), "bool", self.layout())
+        if kind == "list":
+            return Listed([self.integer() for _ in range(self.rng.randrange(4))])
+        return {"int": self.integer(), "none": "None", "dots": "...", "bool": self.pick(["True", "False"])}.get(kind) or self.pick(WRONG)
+
+    def layout(self):
+        return self.pick(LAYOUTS) if self.chance(0.15) else ""
+
+    def content(self):
+        return self.pick(CONTENTS) if self.chance(0.2) else ""
+
+    # ---- calls
+
+    def sampled(self):
+        """The arguments of one of the operator's samples, by name."""
+        sample = self.pick(self.target.samples)
+        dtype = "float32" if self.chance(0.5) else self.pick(DTYPES)
+        grad = self.chance(0.3)
+        out = {}
+        for name, a in sample.items():
+            if a["kind"] == "literal":
+                text = a["literal"]
+                known = text in DTYPES or text.endswith("_format") or text == "channels_last"
+                out[name] = "F." + text if known else text
+                continue
+            own = "int64" if a["index"] else "bool" if a["boolean"] else dtype
+            made = []
+            for k, sizes in enumerate(a["sizes"]):
+                self.seed += 1
+                made.append(T(tuple(sizes), own, "", "", self.seed, grad and own == dtype, a["low"], a["high"]))
+            out[name] = made[0] if a["kind"] == "tensor" else Listed(made)
+        return out
+
+    def typed(self):
+        """Arguments of the right types and no more."""
+        return {
+            p.name: self.value(p)
+            for p in self.target.parameters
+            if p.default is None or self.chance(0.3)
+        }
+
+    def changed(self, x, p):
+        """Something like the argument, slightly wrong."""
+        if self.chance(0.12):
+            return self.pick(WRONG)
+        if isinstance(x, Listed) and x.items:
+            return self.changed_list(x, p)
+        if not isinstance(x, T):
+            return self.value(p) if p else self.anything()
+        x = copy.copy(x)
+        what = self.pick("shape shape dtype layout layout content content grad new".split())
+        if what == "shape":
+            x.shape = self.changed_shape(list(x.shape))
+        elif what == "dtype":
+            x.dtype = self.pick(DTYPES)
+        elif what == "layout":
+            x.layout = self.pick(LAYOUTS)
+        elif what == "content":
+            x.content = self.pick(CONTENTS)
+        elif what == "grad":
+            x.grad = not x.grad
+        else:
+            x = self.tensor()
+        return x
+
+    def changed_shape(self, shape):
+        what = self.pick("set set insert remove permute all".split())
+        k = self.rng.randrange(len(shape) + 1)
+        size = self.pick(FAR[:4]) if self.chance(0.1) else self.pick([0, 0, 1, 1, 2, 3, 5])
+        if what == "insert" or not shape:
+            shape.insert(k, size)
+        elif what == "remove":
+            del shape[k % len(shape)]
+        elif what == "permute":
+            self.rng.shuffle(shape)
+        elif what == "all":
+            shape = [0] * len(shape) if self.chance(0.5) else [1] * len(shape)
+        else:
+            shape[k % len(shape)] = size
+        return tuple(shape)
+
+    def changed_list(self, x, p):
+        items, k = list(x.items), self.rng.randrange(len(x.items))
+        what = self.pick(["item", "item", "item", "drop", "double", "empty"])
+        if what == "item":
+            items[k] = self.changed(items[k], None) if isinstance(items[k], T) or not p else self.one(p)
+        elif what == "drop":
+            del items[k]
+        elif what == "double":
+            items.insert(k, items[k])
+        else:
+            items = []
+        return Listed(items, x.round)
+
+    def tree(self, number):
+        target = self.target
+        if not target.path[0].isalpha():
+            nodes = [self.anything() if self.chance(0.1) else self.value(p) for p in target.parameters]
+            if target.path.startswith("[]"):
+                nodes[0:2] = self.tensor(), self.index()
+            return Tree(target.path, [(None, x) for x in nodes], number)
+        given = self.sampled() if target.samples and self.chance(0.8) else self.typed()
+        by_name = {p.name: p for p in target.parameters}
+        for _ in range(self.pick([0, 1, 1, 1, 2, 2, 3])):
+            name = self.pick(list(by_name)) if by_name else None
+            if name is None:
+                continue
+            if name in given:
+                given[name] = self.changed(given[name], by_name[name])
+            elif self.chance(0.6):
+                given[name] = self.value(by_name[name])
+        if self.chance(0.06):
+            self.alias(given)
+        if given and self.chance(0.03):
+            del given[self.pick(list(given))]
+        return Tree(target.path, self.placed(given), number)
+
+    def alias(self, given):
+        """One tensor twice."""
+        tensors = [n for n, x in given.items() if isinstance(x, T)]
+        if len(tensors) > 1:
+            given[tensors[0]].name = "a"
+            given[tensors[1]] = "a"
+
+    def placed(self, given):
+        """Arguments as they are written: positional as far as that goes or as far as chance has it, then by name."""
+        out, positional = [], True
+        method = self.target.path.startswith("Tensor.")
+        stop = self.rng.randrange(1, 9) if self.chance(0.3) else 99
+        for k, p in enumerate(self.target.parameters):
+            if p.name not in given:
+                positional = False
+                continue
+            if p.keyword_only or k >= stop:
+                positional = False
+            if k == 0 and method:
+                out.append((None, given[p.name]))
+                continue
+            name = "input" if p.name == "self" and not positional else p.name
+            if not positional and name in PY_KEYWORDS:
+                continue
+            out.append((None if positional else name, given[p.name]))
+        if self.target.out and self.chance(0.25):
+            out.append(("out", self.out(given)))
+        if self.chance(0.01):
+            out.append(("nonsense", "1"))
+        if self.chance(0.01):
+            out.insert(0, (None, self.anything()))
+        return out
+
+    def out(self, given):
+        tensors = [x for x in given.values() if isinstance(x, T)]
+        what = self.pick("empty like other wrong alias list grad".split())
+        if what == "empty" or not tensors:
+            return T((0,), self.pick(DTYPES))
+        if what == "alias":
+            tensors[0].name = "a"
+            return "a"
+        like = T(tensors[0].shape, tensors[0].dtype, self.layout(), "", 0, what == "grad")
+        if what == "other":
+            return self.tensor()
+        if what == "wrong":
+            return self.pick(WRONG)
+        return Listed([like, copy.copy(like)], True) if what == "list" else like
+
+
+def tensors_of(x):
+    if isinstance(x, Tree):  # not text, as --call gives it
+        return [y for _, a in x.arguments for y in tensors_of(a)]
+    if isinstance(x, Listed):
+        return [y for a in x.items for y in tensors_of(a)]
+    return [x] if isinstance(x, T) else []
+
+
+ALIKE = set(LAYOUTS) - {"meta", "sparse_coo", "sparse_csr", "parameter", "view"}
+
+
+def alike(tree, target):
+    """The same call as far as values go, if there is one to compare with: without out=, for operands elsewhere."""
+    if target.random:
+        return None
+    tensors = tensors_of(tree)
+    repeated = any(x.layout in ("expanded", "overlapping") or math.prod(x.shape) > 1 << 16 for x in tensors)
+    if (target.writes and repeated) or any(x.layout == "meta" for x in tensors):
+        return None
+    out = [x for n, x in tree.arguments if n == "out"]
+    if out and out[0] != "a":
+        return None
+    if not out and not any(x.layout in ALIKE for x in tensors):
+        return None
+    return Tree(tree.path, [(n, x) for n, x in tree.arguments if n != "out"], tree.number)
+
+
+def draw(rng, target, number):
+    return Draw(rng, target).tree(number)
+
+
+# ---- minimising
+
+
+def simpler_nodes(x):
+    if isinstance(x, Listed):
+        for k in range(len(x.items)):
+            yield Listed(x.items[:k] + x.items[k + 1 :], x.round)
+        for k, item in enumerate(x.items):
+            for y in simpler_nodes(item):
+                yield Listed([*x.items[:k], y, *x.items[k + 1 :]], x.round)
+    if not isinstance(x, T):
+        return
+    for name, usual in (("grad", False), ("layout", ""), ("content", ""), ("dtype", "float32"), ("seed", 0), ("low", -2), ("high", 2)):
+        if getattr(x, name) != usual:
+            y = copy.copy(x)
+            setattr(y, name, usual)
+            yield y
+    for k, s in enumerate(x.shape):
+        for smaller in dict.fromkeys((None, 1, 2, s // 2)):
+            if smaller is None or smaller < s:
+                y = copy.copy(x)
+                y.shape = x.shape[:k] + (() if smaller is None else (smaller,)) + x.shape[k + 1 :]
+                yield y
+
+
+def simpler(tree):
+    """Trees with one thing less, the largest cuts first."""
+    args = tree.arguments
+    named = "".join(str(x) for _, x in args)
+    for k in range(len(args) - 1, 0, -1):
+        yield Tree(tree.path, args[:k] + args[k + 1 :], tree.number)
+    for k, (name, x) in enumerate(args):
+        if isinstance(x, T) and x.name and named.count(x.name) > 1:
+            continue
+        for y in simpler_nodes(x):
+            yield Tree(tree.path, [*args[:k], (name, y), *args[k + 1 :]], tree.number)
