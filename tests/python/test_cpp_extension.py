@@ -4,12 +4,11 @@ import copy
 import gc
 import inspect
 import io
+import os
 import pickle
 import subprocess
 import sys
 import textwrap
-import weakref
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 import facula
 from facula.utils import cpp_extension
 
-torch = facula
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(facula._C.__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not (BUILD / "CMakeCache.txt").exists(), reason="needs the build folder")
@@ -287,6 +285,7 @@ TORCH_LIBRARY_IMPL(torchy, CPU, m) {
 TORCH_LIBRARY_IMPL(torchy, Autograd, m) { m.impl("cube", cube_autograd); }
 TORCH_LIBRARY_IMPL(torchy, Meta, m) {
   m.impl("cube", [](const Tensor& x, double) { return torch::empty_like(x); });
+  m.impl("add_one_", [](const Tensor& x) { return x; });
 }
 TORCH_LIBRARY_FRAGMENT(torchy, m) { m.def("extra(Tensor x) -> Tensor", [](const Tensor& x) { return -x; }); }
 
@@ -341,7 +340,7 @@ def test_a_kernel_for_autograd_is_recorded_and_traced(torchy):
     traced = facula.program.trace(lambda x: op(x, 2.0).sum(), x)
     traced(x).backward()
     facula.testing.assert_close(x.grad, 6 * x.detach() ** 2)
-    with pytest.raises(RuntimeError, match="not implemented for 'int64'"):
+    with facula.no_grad(), pytest.raises(RuntimeError, match="\"cube\" not implemented for 'int64'"):
         op(facula.ones(2, dtype=facula.int64), 1.0)
 
 
@@ -419,8 +418,7 @@ def test_objects_are_held_by_python_and_by_cpp_at_once(torchy):
     holder = Holder()
     assert holder.held is None
     holder.hold(stack)
-    reference = weakref.ref(copied) if hasattr(copied, "__weakref__") else None
-    del stack, copied, reference
+    del stack, copied
     gc.collect()
     assert holder.held.items == ["y"] and Stack.alive() == before + 1
     del holder
@@ -432,33 +430,29 @@ def test_objects_are_held_by_python_and_by_cpp_at_once(torchy):
 
 FAULTY = """
 #include <facula/extension.h>
+#include <cstdlib>
 using namespace facula;
-#if CASE == 1
-FACULA_LIBRARY(faulty, m) {
+static bool fault(int which) { return std::getenv("FAULT") && std::atoi(std::getenv("FAULT")) == which; }
+struct A : CustomClassHolder {};
+FACULA_LIBRARY_FRAGMENT(faulty, m) {
   m.def("good(Tensor x) -> Tensor", [](const Tensor& x) { return x; });
   m.define("fine(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x; });
-  m.def("bad(Tensor x -> Tensor");
-}
-#elif CASE == 2
-FACULA_LIBRARY(faulty, m) { m.def("good(Tensor x) -> Tensor", [](const Tensor& x) { return x; }); }
-FACULA_LIBRARY_FRAGMENT(mine, m) { m.define("silu2(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x; }); }
-#elif CASE == 3
-static void body(extend::Library&) {}
-static const extend::Registration other({extend::BlockKind::whole, "faulty", "", body, {"9.9", 0}, "other.cpp"});
-#elif CASE == 4
-FACULA_LIBRARY(faulty, m) { m.def("good(Tensor x, int k) -> Tensor", [](const Tensor& x, double) { return x; }); }
-#elif CASE == 5
-FACULA_LIBRARY_IMPL(faulty, CPU, m) { m.impl("nowhere", [](const Tensor& x) { return x; }); }
-#elif CASE == 6
-FACULA_LIBRARY(faulty, m) { m.def("number(Tensor x) -> int"); }
-#elif CASE == 7
-struct A : CustomClassHolder {};
-FACULA_LIBRARY(faulty, m) {
-  m.def("good(Tensor x) -> Tensor", [](const Tensor& x) { return x; });
+  if (fault(1)) m.def("bad(Tensor x -> Tensor");
+  if (fault(4)) m.def("unfit(Tensor x, int k) -> Tensor", [](const Tensor& x, double) { return x; });
+  if (fault(6)) m.def("number(Tensor x) -> int");
   m.class_<A>("A").def(init<>());
-  m.class_<A>("B").def(init<>());
+  if (fault(7)) m.class_<A>("B").def(init<>());
 }
-#endif
+FACULA_LIBRARY_FRAGMENT(mine, m) {
+  if (fault(2)) m.define("silu2(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x; });
+}
+FACULA_LIBRARY_IMPL(faulty, CPU, m) {
+  if (fault(5)) m.impl("nowhere", [](const Tensor& x) { return x; });
+}
+static void body(extend::Library&) {}
+static const extend::Build kOther{"9.9", 0};
+static const extend::Registration other({extend::BlockKind::fragment, "faulty", "", body,
+                                         fault(3) ? kOther : extend::kBuild, "other.cpp"});
 """
 FAULTS = {
     1: (ValueError, r"in the schema at character \d+.*bad\(Tensor x"),
@@ -473,28 +467,27 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def faulty(folder, mine):
+    """A library that is faulty in the way that the environment says; without that nothing is wrong with it."""
     source = folder / "faulty.cpp"
     source.write_text(FAULTY)
-
-    def build(case):
-        flags = ["-O0", f"-DCASE={case}"]
-        try:
+    try:
+        os.environ["FAULT"] = "1"
+        with pytest.raises(FAULTS[1][0], match=FAULTS[1][1]):
             cpp_extension.load(
-                "faulty", str(source), flags, is_python_module=False, build_directory=str(folder / f"faulty{case}")
+                "faulty", str(source), ["-O0"], is_python_module=False, build_directory=str(folder / "faulty")
             )
-        except Exception as e:
-            return e
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(FAULTS, pool.map(build, FAULTS)))
+    finally:
+        del os.environ["FAULT"]
+    (library,) = (folder / "faulty").rglob("*.so")
+    return library
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_faulty_library_is_refused_as_a_whole_each_time(faulty, folder, case):
+def test_a_faulty_library_is_refused_as_a_whole_each_time(faulty, folder, case, monkeypatch):
+    monkeypatch.setenv("FAULT", str(case))
+    library = folder / f"faulty{case}.so"
+    library.write_bytes(faulty.read_bytes())
     error, text = FAULTS[case]
-    with pytest.raises(error, match=text):
-        raise faulty[case]
-    (library,) = (folder / f"faulty{case}").rglob("*.so")
     for _ in range(2):
         with pytest.raises(error, match=text):
             facula.ops.load_library(library)
@@ -502,6 +495,17 @@ def test_a_faulty_library_is_refused_as_a_whole_each_time(faulty, folder, case):
         with pytest.raises(RuntimeError, match="does not exist"):
             facula.classes.faulty.A()
     assert facula.allclose(facula.ops.mine.silu2(facula.ones(1)), facula.sigmoid(facula.tensor([2.0])))
+
+
+def test_a_library_whose_fault_is_mended_is_loaded_by_trying_again(faulty, folder, monkeypatch):
+    library = folder / "mended.so"
+    library.write_bytes(faulty.read_bytes())
+    monkeypatch.setenv("FAULT", "7")
+    with pytest.raises(RuntimeError):
+        facula.ops.load_library(library)
+    monkeypatch.delenv("FAULT")
+    facula.ops.load_library(library)
+    assert facula.ops.faulty.good(facula.ones(1)).item() == 1.0 and facula.classes.faulty.A()
 
 
 def test_what_is_no_library_is_refused(folder, mine):
@@ -567,7 +571,7 @@ def test_source_text_is_compiled_into_a_module_or_operators(folder):
 
 
 def test_requests_for_other_devices_and_missing_things_are_clear(monkeypatch, tmp_path):
-    with pytest.raises(NotImplementedError, match="CUDAExtension.*CppExtension"):
+    with pytest.raises(NotImplementedError, match="(?s)CUDAExtension.*CppExtension"):
         cpp_extension.CUDAExtension("x", ["x.cu"])
     with pytest.raises(NotImplementedError, match="load_inline"):
         cpp_extension.load_inline("x", "", cuda_sources="x")
@@ -591,7 +595,6 @@ def test_requests_for_other_devices_and_missing_things_are_clear(monkeypatch, tm
 
 
 def test_a_setup_script_builds_a_module(folder):
-    pytest.importorskip("pybind11")
     pytest.importorskip("setuptools")
     place = folder / "setup"
     place.mkdir()
@@ -604,17 +607,19 @@ def test_a_setup_script_builds_a_module(folder):
         """)
     )
     (place / "built.cpp").write_text("""
-        #include <torch/extension.h>
-        PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-          m.def("half", [](const torch::Tensor& x) { return x / 2; });
-        }
+        #include <torch/python.h>
+        #include <facula/ops.h>
+        static PyObject* half(PyObject*, PyObject* x) { return facula::python::wrap(facula::python::tensor_of(x) / 2); }
+        static PyMethodDef methods[] = {{"half", half, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
+        static PyModuleDef module = {PyModuleDef_HEAD_INIT, "built", nullptr, -1, methods};
+        PyMODINIT_FUNC PyInit_built() { return PyModule_Create(&module); }
     """)
-    done = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=place, capture_output=True, text=True
-    )
+    there = {"cwd": place, "env": os.environ | {"PYTHONPATH": str(BUILD / "python")}, "text": True}
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    done = subprocess.run(command, capture_output=True, **there)
     assert done.returncode == 0, done.stdout + done.stderr
     code = "import facula, built; print(built.half(facula.ones(1)).item())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, **there)
     assert done.stdout == "0.5\n", done.stderr
 
 

@@ -42,14 +42,15 @@ void NativeFunctions::set_kernel(const std::string& key, op::CompositeBody kerne
 bool NativeFunctions::is_composite() const {
   if (auto* to = successor_.load()) return to->is_composite();
   // What records is made of operators and of custom functions, within which gradients are off.
-  if (autograd_) return autograd::grad_enabled();
-  return composite_ && !explicit_ && !cpu_ && !gradient_;
+  bool computes = cpu_ || explicit_;
+  if (autograd_) return autograd::grad_enabled() || (!computes && !composite_);
+  return composite_ && !computes && !gradient_;
 }
 
 op::Results NativeFunctions::run(const op::Call& c) {
   if (auto* to = successor_.load()) return to->run(c);
   const op::CompositeBody* kernel = autograd::grad_enabled() ? autograd_.load() : nullptr;
-  for (auto* next : {&cpu_, &explicit_, &composite_})
+  for (auto* next : {&cpu_, &explicit_, &composite_, &autograd_})
     if (!kernel) kernel = *next;
   supported_check(kernel, c.name()) << "Could not run '" << c.op().schema.full_name()
                                     << "' with arguments from the 'CPU' backend: it has no kernel for it"
