@@ -1,7 +1,7 @@
-# Installs facula.h, what a device implements, and what they reach, so that what is internal stays so. Set before: FACULA_SOURCES, FACULA_GENERATED,
+# Installs facula.h, extension.h and PyTorch's names for it, what a device implements, and what they reach, so that what is internal stays so. Set before: FACULA_SOURCES, FACULA_GENERATED,
 # FACULA_INCLUDE_TO.
 cmake_policy(VERSION 3.25)  # an install script starts without
-set(open facula/facula.h facula/backend/backend.h)
+set(open facula/facula.h facula/extension.h facula/backend/backend.h torch/extension.h torch/script.h torch/all.h)
 set(found)
 while(open)
   list(POP_FRONT open header)
@@ -13,7 +13,7 @@ while(open)
   if(NOT EXISTS ${root}/${header})
     set(root ${FACULA_GENERATED})
   endif()
-  file(STRINGS ${root}/${header} includes REGEX "^#include \"facula/")
+  file(STRINGS ${root}/${header} includes REGEX "^#include \"(facula|torch)/")
   list(TRANSFORM includes REPLACE "^#include \"([^\"]+)\".*" "\\1")
   list(APPEND open ${includes})
   cmake_path(GET header PARENT_PATH folder)

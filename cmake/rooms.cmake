@@ -5,10 +5,13 @@ file(STRINGS ${FACULA_SOURCES}/rooms.txt FACULA_ROOMS REGEX "^[a-z_]+$")
 
 # ops.h and its kin, from the definitions in catalog/. Files that stay the same keep their time.
 set(FACULA_GENERATED ${PROJECT_BINARY_DIR}/generated)
+file(CONFIGURE OUTPUT ${FACULA_GENERATED}/facula/version.h CONTENT
+     "// The version of this build.\n#pragma once\n#define FACULA_VERSION \"${PROJECT_VERSION}\"\n")
 file(GLOB catalog_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/catalog/*.cpp)
 set(generate ${FACULA_SOURCES}/op/generate.py)
 set(generated_files ${FACULA_GENERATED}/facula/ops.h ${FACULA_GENERATED}/facula/ops.cpp
-                    ${FACULA_GENERATED}/facula/families.h ${FACULA_GENERATED}/facula/schemas.h)
+                    ${FACULA_GENERATED}/facula/families.h ${FACULA_GENERATED}/facula/schemas.h
+                    ${FACULA_GENERATED}/torch/tensor.h)
 add_custom_command(
   OUTPUT ${generated_files}
   COMMAND ${Python_EXECUTABLE} ${generate} --catalog ${FACULA_SOURCES}/catalog --out ${FACULA_GENERATED}

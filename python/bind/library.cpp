@@ -1,5 +1,7 @@
 // Operators by their full names, as facula.ops has them, and those that users define (facula/library.py).
 #include "facula/autograd/autograd.h"
+#include "extend.h"
+#include "facula/extend/native.h"
 #include "facula/graph/trace.h"
 #include "facula/op/batched.h"
 #include "facula/op/operands.h"
@@ -52,6 +54,7 @@ PyRef wrap_argument(const op::Parameter& p, const Value& v, F tensor) {
     case Tag::string: return checked(unicode(v.string()));
     case Tag::dtype: return checked(wrap(v.dtype));
     case Tag::device: return checked(wrap(v.device));
+    case Tag::object: return checked(wrap_object(Ref<CustomClassHolder>::share(v.object)));
     default: return checked(wrap(v.format));
   }
 }
@@ -111,29 +114,7 @@ class PythonFunctions final : public op::ForeignFunctions {
   Results record(const op::Call& c) override { return called("record", c); }
 
   std::vector<op::Meta> infer(const op::Call& c) override {
-    op::Args args(c.args(), c.op().schema);
-    std::vector<graph::InputSpec> specs;
-    args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined()) specs.push_back(graph::spec_of(t));
-    });
-    auto* known = sym::Shapes::current();
-    auto shapes = known ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), known)
-                        : std::make_shared<sym::Shapes>();
-    autograd::GradMode off(false);
-    auto fake = [&](std::span<const Tensor> given) {
-      size_t k = 0;
-      args.each_tensor([&](size_t, Tensor& t) {
-        if (t.defined()) t = given[k++];
-      });
-      return called("fake", op::Call(c.op(), args.values())).to_vector();
-    };
-    graph::Graph g = graph::trace(shapes, specs, fake, c.name());
-    std::vector<op::Meta> metas;
-    for (auto* v : g.outputs) {
-      auto& t = v->tensor;
-      metas.push_back({Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())});
-    }
-    return metas;
+    return graph::infer_by_calls(c, [this](const op::Call& given) { return called("fake", given); });
   }
 
   op::Grads gradient(const op::Vjp& v) override {
@@ -187,6 +168,15 @@ class PythonFunctions final : public op::ForeignFunctions {
     return flag.get() == Py_True;
   }
 
+  void set_kernel(const std::string& key, op::CompositeBody kernel) override {
+    WithGil gil;
+    try {
+      PyRef done = checked(PyObject_CallMethod(functions_.get(), "set_native_kernel", "sN", key.c_str(),
+                                               wrap_kernel(*operator_, std::move(kernel))));
+    } catch (const PythonError&) { throw_carried(); }
+  }
+  void belongs_to(const op::Operator& o) { operator_ = &o; }
+
  private:
   Results called(const char* method, const op::Call& c) const {
     WithGil gil;
@@ -199,6 +189,7 @@ class PythonFunctions final : public op::ForeignFunctions {
     } catch (const PythonError&) { throw_carried(); }
   }
   AnyThreadRef functions_;
+  const op::Operator* operator_ = nullptr;
 };
 
 // ---- facula._C.Operators: overloads that one name calls
@@ -302,8 +293,15 @@ const char* type_name(Type t) {
     case Type::DType: return "ScalarType";
     case Type::Device: return "Device";
     case Type::Format: return "MemoryFormat";
+    case Type::Object: return "__torch__.torch.classes.";
     default: return "Generator";
   }
+}
+
+// Null unless a library defined the operator as a function in C++.
+extend::NativeFunctions* native_functions(const op::Operator& o) {
+  auto* foreign = o.as<op::Foreign>();
+  return foreign ? dynamic_cast<extend::NativeFunctions*>(foreign->functions.get()) : nullptr;
 }
 
 // operator_facts(full name) -> dict
@@ -313,7 +311,7 @@ PyObject* operator_facts(PyObject*, PyObject* full_name) {
     auto flag = [](bool b) { return b ? Py_True : Py_False; };
     PyRef parameters = checked(PyList_New(0)), returns = checked(PyList_New(0));
     for (auto& p : o.schema.parameters) {
-      std::string type = type_name(p.type);
+      std::string type = type_name(p.type) + p.class_name;
       if (p.list) type += (p.optional_items ? "?[]" : "[]");
       if (p.optional) type += "?";
       PyRef fallback = PyRef::share(Py_None);
@@ -331,11 +329,19 @@ PyObject* operator_facts(PyObject*, PyObject* full_name) {
                                               (std::string(type_name(r.type)) + (r.list ? "[]" : "")).c_str(),
                                               flag(r.alias), flag(r.written)))
                             .get()));
-    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O}", "name", o.schema.name.c_str(), "overload",
+    PyRef keys = PyRef::share(Py_None);  // of the kernels in C++
+    bool has_gradient = false;
+    if (auto* native = native_functions(o)) {
+      keys = checked(PyList_New(0));
+      for (auto& [key, kernel] : native->kernels()) checked(PyList_Append(keys.get(), checked(unicode(key)).get()));
+      has_gradient = native->has_gradient();
+    }
+    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "name", o.schema.name.c_str(), "overload",
                          o.schema.overload.c_str(), "schema", o.schema.text.c_str(), "parameters",
                          parameters.get(), "returns", returns.get(), "out", flag(o.forms.out), "in_place",
                          flag(o.forms.in_place), "view", flag(o.is<op::View>()), "composite",
-                         flag(o.calls() && !o.vjp));
+                         flag((o.calls() && !o.vjp) || (o.is<op::Foreign>() && o.as<op::Foreign>()->functions->is_composite())), "native",
+                         keys.get(), "foreign", flag(o.is<op::Foreign>()), "gradient", flag(has_gradient));
   });
 }
 
@@ -368,7 +374,26 @@ PyObject* define_operator(PyObject*, PyObject* args) {
         return f->batched(b);
       });
     });
+    made->belongs_to(op::get(parsed.full_name()));
     return unicode(parsed.full_name());
+  });
+}
+
+// adopt_operator(full name, functions): from now on these functions are asked. Its kernels in C++ become theirs.
+PyObject* adopt_operator(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    const char* name;
+    PyObject* functions;
+    if (!PyArg_ParseTuple(args, "sO:adopt_operator", &name, &functions)) return nullptr;
+    auto& o = known_operator(name);
+    auto* native = native_functions(o);
+    runtime_check(native && !native->successor(), "adopt_operator") << o.name() << " has its functions from Python";
+    auto made = std::make_shared<PythonFunctions>(functions);
+    made->belongs_to(o);
+    for (auto& [key, kernel] : native->kernels()) made->set_kernel(key, kernel);
+    native->set_batch([f = made.get()](const op::Batched& b) { return f->batched(b); });
+    native->hand_over(std::move(made));
+    Py_RETURN_NONE;
   });
 }
 
@@ -419,6 +444,7 @@ PyMethodDef functions[] = {
     {"operator_facts", operator_facts, METH_O, "What the schema of an operator says, by its full name."},
     {"operator_overloads", operator_overloads, METH_O, "Full names of the operators of a name."},
     {"define_operator", define_operator, METH_VARARGS, "define_operator(schema, functions) -> full name"},
+    {"adopt_operator", adopt_operator, METH_VARARGS, "adopt_operator(full_name, functions)"},
     {"retire_operator", retire_operator, METH_O, "Forgets the name of a user's operator."},
     {"same_storage", same_storage, METH_VARARGS, "Do two tensors lie in the same memory?"},
     {"infer_operator", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(infer_operator)),

@@ -6,6 +6,7 @@
 #include "facula/autograd/batch.h"
 #include "facula/autograd/forward.h"
 #include "facula/run/entry.h"
+#include "extend.h"
 #include "generator.h"
 #include "override.h"
 #include "tensor.h"
@@ -43,7 +44,7 @@ Overload make_overload(const op::Operator& op) {
   }
   o.factory = has_dtype && has_device;
   // Sums are accumulated in the dtype of out=; a norm or a softmax is computed in its input's.
-  bool of_input = op.calls() && parameters[0].type == Type::Tensor;
+  bool of_input = op.calls() && !parameters.empty() && parameters[0].type == Type::Tensor;
   for (size_t i = 0; i < parameters.size(); ++i) {
     auto& p = parameters[i];
     Param q;
@@ -56,6 +57,7 @@ Overload make_overload(const op::Operator& op) {
     q.is_self = p.name == "self";
     q.has_default = p.has_default;
     q.list_size = p.list_size;
+    q.class_name = p.class_name;
     if (p.has_default) q.fallback = p.fallback[0];
     if (q.is_self) {
       q.also[0] = names::input;
@@ -360,6 +362,12 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
       v = Value(g);
       return true;
     }
+    case Type::Object: {
+      CustomClassHolder* object = object_argument(o, p.class_name);
+      if (!object) return false;
+      v = Value(object);
+      return true;
+    }
   }
   return false;
 }
@@ -554,6 +562,7 @@ std::string type_text(const Param& p) {
     case Type::DType: return package_name() + std::string(".dtype");
     case Type::Device: return package_name() + std::string(".device");
     case Type::Format: return package_name() + std::string(".memory_format");
+    case Type::Object: return "classes." + std::string(p.class_name);
     default: return package_name() + std::string(".Generator");
   }
 }

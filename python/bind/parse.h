@@ -22,6 +22,7 @@ struct Param {
   bool operand = false;  // a number that is an operand: in a traced function a tensor may stand for it
   bool has_default;
   int list_size;
+  std::string_view class_name;  // of an Object
   op::Value fallback;
 };
 

@@ -188,5 +188,6 @@ void add_inspect(PyObject* module);      // inspect.cpp
 void add_program(PyObject* module);      // program.cpp
 void add_vmap(PyObject* module);         // vmap.cpp
 void add_library(PyObject* module);      // library.cpp
+void add_extend(PyObject* module);       // extend.cpp
 
 }  // namespace facula::bind

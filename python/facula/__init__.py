@@ -72,6 +72,8 @@ if (
     from .overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
     from .storage import *
     from ._ops import ops as ops
+    from ._classes import ScriptObject as ScriptObject
+    from ._classes import classes as classes
     from .amp import GradScaler as GradScaler
     from .amp import autocast as autocast
     from .amp import clear_autocast_cache as clear_autocast_cache
@@ -217,6 +219,7 @@ _ELSEWHERE = {
         "_streams": "Event Stream",
         "serialization": "save load",
         "_ops": "ops",
+        "_classes": "ScriptObject classes",
         "storage": """
             BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage
             DoubleStorage FloatStorage HalfStorage IntStorage LongStorage ShortStorage TypedStorage

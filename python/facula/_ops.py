@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -227,14 +228,24 @@ class _Ops(ModuleType):
         return namespace
 
     def load_library(self, path: str) -> None:
-        """Loads a shared library, whose operators are then there."""
-        import ctypes
-
-        ctypes.CDLL(str(path))
-        self.loaded_libraries.add(str(path))
+        """Loads a shared library, whose operators and classes (:data:`facula.classes`) are then there: all, or none
+        if it raises. OSError: no such file, or none that the system loads; RuntimeError: compiled against another
+        Facula, or a faulty registration.
+        """
+        path = os.path.abspath(path) if os.path.exists(path) else os.fspath(path)
+        _announce(_C.load_library(path))
+        self.loaded_libraries.add(path)
 
 
 ops = _Ops()
+
+
+def _announce(operators: list[str]) -> None:
+    """Operators that came with a library: their names may have been asked for before."""
+    for full in operators:
+        namespace, _, name = full.partition("::")
+        if name:
+            forget(namespace, name.partition(".")[0])
 
 
 def forget(namespace: str, name: str) -> None:

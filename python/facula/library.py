@@ -139,6 +139,10 @@ class _Functions:
         finally:
             _contexts.pop()
 
+    def set_native_kernel(self, key: str, kernel: Callable) -> None:
+        """A library gave a kernel in C++."""
+        self.kernels[key] = kernel
+
     # ---- gradients
 
     def record(self, *args: Any, **kwargs: Any) -> Any:
@@ -562,10 +566,28 @@ def _functions_of(what: str, op: Any) -> _Functions:
     full = _full_name(op)
     if full in _defined:
         return _defined[full]
+    if "::" in full and _C.operator_overloads(full.partition(".")[0]) and _is_native(full):
+        return _adopt(full)
     known = full.partition("::")[2] if full.startswith("aten::") else full
     if _C.operator_overloads(known.partition(".")[0]):
         raise NotImplementedError(f"{what}: {full} is built in, and cannot be given another implementation")
     raise RuntimeError(f"{what}: operator {full} does not exist; define it first")
+
+
+def _is_native(full: str) -> bool:
+    return _C.operator_facts(full)["native"] is not None
+
+
+def _adopt(full: str) -> _Functions:
+    """An operator that a library defined in C++ gets more from Python: its functions are asked for here."""
+    namespace, name = _split(full)
+    functions = _Functions(full)
+    facts = _C.operator_facts(full)
+    functions.schema = FunctionSchema(facts, namespace, facts["overload"] or "default")
+    _C.adopt_operator(full, functions)
+    _defined[full] = functions
+    forget(namespace, name.partition(".")[0])
+    return functions
 
 
 class Library:
@@ -578,22 +600,13 @@ class Library:
     tensor([2., 2.])
     """
 
-    _whole: typing.ClassVar[set[str]] = set()  # namespaces with a DEF
-
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
         if kind not in ("IMPL", "DEF", "FRAGMENT"):
             raise ValueError(f"Unsupported kind: {kind}")
-        if ns in ("prim", "aten") and kind == "DEF" or (kind == "DEF" and ns in self._whole):
-            raise RuntimeError(
-                f"Only a single library of kind DEF can be used to register the namespace {ns}; please put "
-                "all of your definitions in it. If you were trying to specify implementations, consider "
-                "using IMPL (which can be duplicated). If you really intended to define operators for a "
-                "single namespace in a distributed way, you can use FRAGMENT to explicitly indicate this."
-            )
+        if kind == "DEF":
+            _C.claim_namespace(ns)
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
         self._defined: list[str] = []
-        if kind == "DEF":
-            self._whole.add(ns)
 
     def __repr__(self) -> str:
         return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
@@ -657,7 +670,7 @@ class Library:
             _retire(full)
         self._defined = []
         if self.kind == "DEF":
-            self._whole.discard(self.ns)
+            _C.release_namespace(self.ns)
 
 
 def fallthrough_kernel() -> None:
@@ -967,18 +980,23 @@ def _test_schema(op: OpOverload, args: tuple, kwargs: dict, **_: Any) -> None:
 
 
 def _test_autograd_registration(op: OpOverload, args: tuple, kwargs: dict, **_: Any) -> None:
-    functions = op._functions
-    if functions is None or functions.composite or not any(t.requires_grad for t in _leaves((args, kwargs))):
+    functions, facts = op._functions, _C.operator_facts(op._operators[0])
+    native = functions is None and facts["native"] is not None
+    if not any(t.requires_grad for t in _leaves((args, kwargs))) or not (native or functions is not None):
+        return
+    if functions is not None:
+        own = any(key.startswith("Autograd") for key in functions.kernels)
+        registered = functions.opdef is not None or functions.backward is not None or own
+    else:
+        registered = facts["gradient"]
+    if registered or op._can_decompose():
         return
     with _C.GradMode(True):
         results = _leaves(op(*_copied(args), **_copied(kwargs)))
-    own = any(key.startswith("Autograd") for key in functions.kernels)
-    registered = functions.opdef is not None or functions.backward is not None or own
-    if any(r.requires_grad for r in results) and not registered:
+    if any(r.requires_grad for r in results):
         raise RuntimeError(
-            f"{functions.dotted} gives tensors that require gradients, but no autograd formula was "
-            "registered; "
-            "use register_autograd, and don't record gradients in the kernel itself"
+            f"{op} gives tensors that require gradients, but no autograd formula was registered; use "
+            "register_autograd, and don't record gradients in the kernel itself"
         )
 
 
@@ -987,8 +1005,8 @@ def _test_faketensor(op: OpOverload, args: tuple, kwargs: dict, **_: Any) -> Non
     args, kwargs = _copied((args, kwargs))
     with _C.GradMode(False):
         results = _leaves(op(*_copied(args), **_copied(kwargs)))
-        if op._functions is None:
-            return  # results of built-in operators follow from the rules that their calls check
+        if not _C.operator_facts(op._operators[0])["foreign"]:
+            return  # results of other operators follow from the rules that their calls check
         _unknown_sizes = []
         try:
             fake = _C.infer_operator(op._operators[0], *args, **kwargs)

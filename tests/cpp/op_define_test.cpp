@@ -322,7 +322,7 @@ TEST(Define, FaultsNameTheOperatorAndLeaveNoTrace) {
   check("cannot be a further name", [] {
     define("probe_bad(Tensor self) -> Tensor").also("absent", "x").pointwise([](Expr x) { return x; });
   });
-  check("is defined twice", [] {
+  check("with the same name and overload name multiple times", [] {
     define("probe_heard2(Tensor self) -> Tensor").pointwise([](Expr x) { return x; });
     define("probe_heard2(Tensor self) -> Tensor").pointwise([](Expr x) { return x; });
   });

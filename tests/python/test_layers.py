@@ -10,7 +10,7 @@ ROOMS = [
     line for line in (SOURCES / "rooms.txt").read_text().split("\n") if line and not line.startswith("#")
 ]
 # What the generator writes, and the room it belongs to.
-GENERATED = {"ops.h": "run", "families.h": "catalog", "schemas.h": "catalog"}
+GENERATED = {"version.h": "base", "ops.h": "run", "families.h": "catalog", "schemas.h": "catalog"}
 # LLVM is a library of its own, and other libraries are called through the backend.
 CONFINED = {
     "llvm/": "codegen",

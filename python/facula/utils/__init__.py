@@ -5,7 +5,7 @@ from typing import Any as _Any
 from .. import _C
 
 _SUBMODULES = frozenset(
-    """_pytree backend_registration benchmark checkpoint collect_env data deterministic dlpack hooks
+    """_pytree backend_registration benchmark checkpoint collect_env cpp_extension data deterministic dlpack hooks
     model_zoo tensorboard weak""".split()
 )
 
@@ -51,6 +51,10 @@ def __getattr__(name: str) -> object:
         from . import backend_registration
 
         return getattr(backend_registration, name)
+    if name == "cmake_prefix_path":
+        from .cpp_extension import _installed_prefix
+
+        return str(_installed_prefix())
     if name in _SUBMODULES:
         import importlib
 

@@ -652,6 +652,7 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
       case Tag::device: key.push_back(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
       case Tag::format: key.push_back(uint64_t(v.format)); break;
       case Tag::generator: break;
+      case Tag::object: break;  // the rule of its operator runs anew each time
     }
   }
   append(key, wanted);

@@ -69,4 +69,11 @@ Ref<T> make_ref(A&&... a) {
   return Ref<T>::adopt(new T(std::forward<A>(a)...));
 }
 
+// An object of a user's C++ class (extend/class.h): the base that they derive from.
+struct CustomClassHolder : RefCounted {
+  CustomClassHolder() = default;
+  CustomClassHolder(const CustomClassHolder&) {}  // the count is of the object, not of its value
+  CustomClassHolder& operator=(const CustomClassHolder&) { return *this; }
+};
+
 }  // namespace facula

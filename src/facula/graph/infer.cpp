@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "facula/autograd/autograd.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/tensor/promotion.h"
@@ -75,6 +76,33 @@ static bool suggests_channels_last(const Tensor& t) {
   for (size_t d = sizes.size(); --d >= 2;)
     if (!fits(d)) return false;
   return fits(0);
+}
+
+std::vector<op::Meta> infer_by_calls(const op::Call& c,
+                                     const std::function<op::Results(const op::Call&)>& f) {
+  op::Args args(c.args(), c.op().schema);
+  std::vector<InputSpec> specs;
+  args.each_tensor([&](size_t, Tensor& t) {
+    if (t.defined()) specs.push_back(spec_of(t));
+  });
+  auto* known = sym::Shapes::current();
+  auto shapes = known ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), known)
+                      : std::make_shared<sym::Shapes>();
+  autograd::GradMode off(false);
+  auto calls = [&](std::span<const Tensor> given) {
+    size_t k = 0;
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (t.defined()) t = given[k++];
+    });
+    return f(op::Call(c.op(), args.values())).to_vector();
+  };
+  Graph g = trace(shapes, specs, calls, c.name());
+  std::vector<op::Meta> metas;
+  for (auto* v : g.outputs) {
+    auto& t = v->tensor;
+    metas.push_back({Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())});
+  }
+  return metas;
 }
 
 std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> args) {

@@ -44,6 +44,7 @@ void append_attributes(Words& key, std::span<const op::Value> args) {
       case Tag::dtype: key.push_back(uint64_t(v.dtype)); break;
       case Tag::device: key.push_back(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
       case Tag::format: key.push_back(uint64_t(v.format)); break;
+      case Tag::object: key.push_back(reinterpret_cast<uint64_t>(v.object)); break;
       case Tag::generator: key.push_back(reinterpret_cast<uint64_t>(v.generator)); break;
     }
   }

@@ -79,6 +79,8 @@ void write_back(const Graph& g, std::span<const Tensor> given, std::span<const T
 // where shape, dtype and stride rules are applied; eager, tracing and export share it. Raises the user's
 // errors.
 std::vector<op::Meta> infer(const op::Operator& op, std::span<const op::Value> args);
+// The same of a call that `f` makes of operators, on tensors without data; sizes that are known stay.
+std::vector<op::Meta> infer_by_calls(const op::Call& c, const std::function<op::Results(const op::Call&)>& f);
 // The dtype that a pointwise (or promoting) operator computes in.
 DType compute_dtype(const op::Operator& op, std::span<const op::Value> args);
 

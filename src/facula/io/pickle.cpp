@@ -561,6 +561,9 @@ void Writer::write(const Value& v, int depth) {
     case Kind::string: text(v.string()); break;
     case Kind::dtype: global("torch", facula::name(v.dtype())); break;
     case Kind::tensor: tensor(v.tensor()); break;
+    case Kind::object:
+      supported_check(false, "save") << "an object of a C++ class is in no file; save what it holds";
+      break;
     case Kind::tuple:
       out_ += '(';
       for (auto& x : v.list()) write(x, depth + 1);

@@ -120,10 +120,14 @@ void write(const std::string& path, const run::Traced& program, const std::strin
   for (bool r : c.required) required.push_back(r);
   for (auto& k : program.checks()) checks.push_back(Tuple{{int64_t(k.type), k.text}});
   for (auto& n : c.graph.nodes)
-    for (auto& v : n->args.values())
+    for (auto& v : n->args.values()) {
+      supported_check(v.tag != op::Tag::object, "save")
+          << "the program calls " << n->op->name() << " on an object of a C++ class, which a file cannot hold"
+          << hint("trace a function that does without it, or save what the object holds beside");
       supported_check(v.tag != op::Tag::generator, "save")
           << "the program draws from a generator of its own, which a file cannot hold"
           << hint("let it draw from the default generator");
+    }
   save(path, Dict{{kFormat, kVersion},
                   {"name", program.name()},
                   {"graph", graph::print(c.graph)},

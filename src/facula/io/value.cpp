@@ -15,7 +15,7 @@ Value::Value(Dict v) : data_(std::make_shared<Dict>(std::move(v))) {}
 
 const char* name(Value::Kind k) {
   static const char* const names[] = {"None",  "bool",   "int",  "float", "complex", "str",
-                                      "dtype", "Tensor", "list", "tuple", "dict"};
+                                      "dtype", "Tensor", "list", "tuple", "dict", "object"};
   return names[int(k)];
 }
 
@@ -67,6 +67,10 @@ Dict& Value::dict() const {
   if (auto* v = std::get_if<std::shared_ptr<Dict>>(&data_)) return **v;
   is_no("a dict");
 }
+const Ref<CustomClassHolder>& Value::object() const {
+  if (auto* v = std::get_if<Ref<CustomClassHolder>>(&data_)) return *v;
+  is_no("an object");
+}
 
 Value& Value::operator[](const Value& key) const {
   if (is_dict()) return const_cast<Value&>(std::as_const(dict()).at(key));
@@ -113,6 +117,7 @@ bool operator==(const Value& a, const Value& b) {
     case Kind::string: return a.string() == b.string();
     case Kind::dtype: return a.dtype() == b.dtype();
     case Kind::tensor: return same_elements(a.tensor(), b.tensor());
+    case Kind::object: return a.object() == b.object();
     case Kind::list:
     case Kind::tuple: return a.identity() == b.identity() || a.list() == b.list();
     case Kind::dict: {
@@ -232,6 +237,7 @@ void write(std::string& out, const Value& v, size_t limit) {
       return;
     case Kind::string: write_quoted(out, v.string(), limit); return;
     case Kind::dtype: (out += "facula.") += facula::name(v.dtype()); return;
+    case Kind::object: out += "<object>"; return;
     case Kind::tensor:
       if (v.tensor().defined()) ((out += "Tensor(") += shapes_of({&v.tensor(), 1})) += ')';
       else out += "Tensor()";

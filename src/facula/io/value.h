@@ -1,5 +1,5 @@
 // Value: what a checkpoint holds: None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict,
-// nested.
+// nested. Methods of users' classes (extend/class.h) take and give them too, and objects beside.
 //
 //   io::Value state = io::Dict{{"epoch", 3}, {"model", model.state_dict()}, {"history", io::List{0.5, 0.25}}};
 //   int64_t epoch = state["epoch"].integer();
@@ -40,7 +40,8 @@ class Value {
     tensor,
     list,
     tuple,
-    dict
+    dict,
+    object
   };
 
   Value() = default;
@@ -61,6 +62,7 @@ class Value {
   Value(List v);
   Value(Tuple v);
   Value(Dict v);
+  Value(Ref<CustomClassHolder> v) : data_(std::move(v)) {}  // in no file
 
   Kind kind() const { return Kind(data_.index()); }
   bool is_none() const { return kind() == Kind::none; }
@@ -76,6 +78,7 @@ class Value {
   const Tensor& tensor() const;
   List& list() const;  // the items of a list or a tuple
   Dict& dict() const;
+  const Ref<CustomClassHolder>& object() const;
 
   // Of a dict, by key; of a list or tuple, by index (from the end if negative).
   Value& operator[](const Value& key) const;
@@ -90,7 +93,7 @@ class Value {
   [[noreturn]] void is_no(const char* wanted) const;
   std::variant<std::monostate, bool, int64_t, double, std::complex<double>,
                std::shared_ptr<const std::string>, DType, Tensor, std::shared_ptr<List>,
-               std::shared_ptr<Tuple>, std::shared_ptr<Dict>>
+               std::shared_ptr<Tuple>, std::shared_ptr<Dict>, Ref<CustomClassHolder>>
       data_;
 };
 

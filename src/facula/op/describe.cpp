@@ -73,6 +73,7 @@ void print_attribute(std::ostream& s, const Value& v) {
     case Tag::device: s << v.device; break;
     case Tag::format: s << name(v.format); break;
     case Tag::generator: s << "generator"; break;
+    case Tag::object: s << "object"; break;
     case Tag::scalars: {
       s << '[';
       for (size_t i = 0; i < v.list.count; ++i) s << (i ? ", " : "") << v.scalars()[i];

@@ -6,6 +6,7 @@ changed:
 
   OUT/facula/ops.h, ops.cpp      a C++ function for every operator: name, name_ (in place) and name_out forms,
                                  and the arithmetic operators of Tensor
+  OUT/torch/tensor.h             the same under PyTorch's names: torch::Tensor with methods, and functions on it
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
   OUT/facula/schemas.h           what was read, which a test holds against the running registry
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
@@ -726,6 +727,104 @@ def ops_h(operators: list[Operator]) -> str:
     return "\n".join(lines + ["", "}  // namespace facula", ""])
 
 
+def torch_argument(p: Parameter) -> str:
+    return f"torch::detail::plain({cpp_name(p.name)})" if p.list and p.type == "Tensor" else cpp_name(p.name)
+
+
+def torch_result(op: Operator) -> str:
+    return "auto" if len(op.results) > 1 else cpp_result(op)
+
+
+def torch_call(op: Operator, called: str, given: list[str]) -> str:
+    call = f"facula::{called}({', '.join(given)})"
+    return f"return torch::detail::as_torch<Tensor>({call});" if op.results else f"{call};"
+
+
+def torch_options(op: Operator) -> tuple[list[Parameter], list[str]] | None:
+    """Of what makes tensors: its parameters without those that TensorOptions say, and what it is called with."""
+    names = {p.name for p in op.parameters}
+    if not {"dtype", "device"} <= names:
+        return None
+    said = {"dtype": "options.dtype_", "device": "options.device_", "requires_grad": "options.requires_grad_"}
+    left = [p for p in op.parameters if p.name not in said and not (p.keyword_only and p.default is not None)]
+    if [p.name for p in op.parameters[: len(left)]] != [p.name for p in left]:
+        return None
+    given = [torch_argument(p) for p in left]
+    for p in op.parameters[len(left) :]:
+        if p.name not in said and p.default is None:
+            return None
+        given.append(said.get(p.name) or str(cpp_default(p)))
+    return left, given
+
+
+def torch_h(operators: list[Operator]) -> str:
+    """Facula's functions on torch::Tensor, in place and not, as functions and as methods."""
+    methods, functions, used = [], [], set()
+
+    def add(to: list[str], key: tuple, text: str) -> None:
+        if key not in used:
+            used.add(key)
+            to.append(text)
+
+    for op in operators:
+        for name, extra, form in cpp_forms(op):
+            called, in_place = cpp_name(name), form == "in_place"
+            given = (["out"] if extra else []) + [torch_argument(p) for p in op.parameters]
+            result = torch_result(op)
+            signature = extra + cpp_parameters(op, True, in_place)
+            call = torch_call(op, called, given)
+            key = extra + cpp_parameters(op, False, in_place)
+            add(functions, (called, key), f"inline {result} {called}({signature}) {{ {call} }}")
+            first = op.parameters[0] if op.parameters else None
+            on_tensor = bool(first and first.type == "Tensor" and not first.list and not first.optional)
+            if not on_tensor or extra or not {"method", "property"} & set(op.namespaces):
+                continue
+            rest = Operator("", op.name, op.overload, op.parameters[1:], op.results, kind=op.kind)
+            takes = {p.name: op.takes_number(p) for p in op.parameters}
+            rest.takes_number = lambda p, takes=takes: takes[p.name]  # type: ignore[method-assign]
+            call = torch_call(op, called, ["*this", *given[1:]])
+            if in_place:  # gives the tensor itself, as a reference
+                result, call = "Tensor&", f"{call.removeprefix('return ')} return const_cast<Tensor&>(*this);"
+            text = f"  {result} {called}({cpp_parameters(rest, True)}) const {{ {call} }}"
+            add(methods, ("method", called, cpp_parameters(rest, False)), text)
+        options = torch_options(op)
+        if options:
+            left, given = options
+            made = Operator("", op.name, op.overload, left, op.results, kind=op.kind)
+            before = cpp_parameters(made, False)
+            text = ", ".join(part for part in (before, "const TensorOptions& options") if part)
+            call = torch_call(op, cpp_name(op.name), given)
+            add(functions, (op.name, text), f"inline Tensor {cpp_name(op.name)}({text}) {{ {call} }}")
+    lines = [
+        "// torch::Tensor, a facula::Tensor with the operators as methods, and the functions of facula/ops.h on it.",
+        f"// {BANNER}",
+        "#pragma once",
+        '#include "torch/base.h"',
+        "",
+        "namespace torch {",
+        "",
+        "class Tensor : public TensorBase {",
+        " public:",
+        "  using TensorBase::TensorBase;",
+        "",
+        *methods,
+        "};",
+        "",
+        *functions,
+        "",
+    ]
+    arithmetic = ops_h(operators)
+    for sign, _ in OPERATORS:
+        both = ("const Tensor& a, const Tensor& b", "const Tensor& a, const Operand& b", "const Operand& a, const Tensor& b")
+        for text in both:
+            if f"operator{sign}({text})" not in arithmetic:
+                continue
+            lines.append(f"inline Tensor operator{sign}({text}) {{ return facula::operator{sign}(a, b); }}")
+    for sign, _ in UNARY_OPERATORS:
+        lines.append(f"inline Tensor operator{sign}(const Tensor& a) {{ return facula::operator{sign}(a); }}")
+    return "\n".join(lines + ["", "}  // namespace torch", ""])
+
+
 def ops_cpp(operators: list[Operator]) -> str:
     lines = [
         f"// {BANNER}",
@@ -990,6 +1089,7 @@ def main(arguments: list[str] | None = None) -> int:
         texts = {
             out / "ops.h": ops_h(operators),
             out / "ops.cpp": ops_cpp(operators),
+            given.out / "torch" / "tensor.h": torch_h(operators),
             out / "families.h": families_h(families),
             out / "schemas.h": schemas_h(operators),
         }

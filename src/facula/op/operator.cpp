@@ -14,6 +14,10 @@ const std::vector<Sample>& Operator::samples() const {
           << schema.full_name() << ": a sample names `" << arg << "`, which is no parameter";
   return recipes.list();
 }
+void ForeignFunctions::set_kernel(const std::string& key, CompositeBody) {
+  runtime_check(false, "impl") << "this operator takes no kernel for " << key;
+}
+
 bool Operator::carries_gradient(size_t result) const {
   return differentiable && std::ranges::find(non_differentiable, int(result)) == non_differentiable.end();
 }
@@ -218,7 +222,7 @@ void check_operand_count(const Schema& schema, size_t given) {
     if (p.list && p.is_operand()) return;
     operands += p.is_operand();
   }
-  internal_check(operands == given) << schema.full_name() << ": the schema has " << operands
+  runtime_check(operands == given, "define") << schema.full_name() << ": the schema has " << operands
                                     << " operands (tensors and run-time Scalars), but the body takes "
                                     << given;
 }
@@ -292,24 +296,24 @@ Composite check_composite(const Schema& schema, std::span<const BodyParameter> p
       takes_call = true;
       continue;
     }
-    internal_check(k < schema.parameters.size())
+    runtime_check(k < schema.parameters.size(), "define")
         << schema.full_name() << ": the body takes more parameters than the schema's "
         << schema.parameters.size();
     const Parameter& p = schema.parameters[k];
-    internal_check(b.fits(p)) << schema.full_name() << ": the C++ type of the body's parameter for `"
+    runtime_check(b.fits(p), "define") << schema.full_name() << ": the C++ type of the body's parameter for `"
                               << p.name << "` does not fit the schema " << schema.text;
     if (p.is_number_operand() && b.by_value) made.baked_numbers |= uint64_t(1) << k;
     if (p.type == Type::Float && !p.list && !b.by_value) made.operand_floats |= uint64_t(1) << k;
     ++k;
   }
-  internal_check(k == schema.parameters.size() || takes_call)
+  runtime_check(k == schema.parameters.size() || takes_call, "define")
       << schema.full_name() << ": the body takes " << k << " of the schema's " << schema.parameters.size()
       << " parameters";
   // What a body reads from the Call it reads as a number.
   for (; k < schema.parameters.size(); ++k)
     if (schema.parameters[k].is_number_operand()) made.baked_numbers |= uint64_t(1) << k;
   bool list = schema.returns.size() == 1 && schema.returns[0].list;
-  internal_check(results < 0 || (!list && size_t(results) == schema.returns.size()))
+  runtime_check(results < 0 || (!list && size_t(results) == schema.returns.size()), "define")
       << schema.full_name() << ": the body gives " << results << " results, the schema " << schema.text;
   return made;
 }

@@ -136,6 +136,8 @@ class ForeignFunctions {
   virtual Grads gradient(const Vjp& v) = 0;   // while a trace is recorded
   // Is it made of operators, so that the tape and traces see those in place of it?
   virtual bool is_composite() const = 0;
+  // Sets what runs for a dispatch key (extend/library.h); raises where kernels cannot be given.
+  virtual void set_kernel(const std::string& key, CompositeBody kernel);
 };
 struct Foreign {
   std::shared_ptr<ForeignFunctions> functions;

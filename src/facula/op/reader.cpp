@@ -144,6 +144,7 @@ Args Reader::attribute(const Parameter& p) {
   }
   switch (p.type) {
     case Type::Tensor:
+    case Type::Object:
     case Type::Generator: break;
     case Type::Int: return kept(Value(integer()));
     case Type::Scalar:

@@ -99,18 +99,18 @@ void check_definition(const Operator& op) {
   auto& s = op.schema;
   std::string n = s.full_name();
   if (op.is<View>()) {
-    internal_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias)
+    runtime_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias, "define")
         << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
   }
   if (auto* body = op.calls()) {
-    internal_check(*body) << n << " has no body: end the definition with one of the eight kinds";
+    runtime_check(*body, "define") << n << " has no body: end the definition with one of the eight kinds";
   }
   if (auto* backed = op.backed()) {
-    internal_check(backed->shape) << n << " needs a shape rule: .shape(...) or .shapes(...)";
-    internal_check(backed->reference || backed->composed_reference || op.effects.draws)
+    runtime_check(backed->shape, "define") << n << " needs a shape rule: .shape(...) or .shapes(...)";
+    runtime_check(backed->reference || backed->composed_reference || op.effects.draws, "define")
         << n << " needs its slow definition: .reference(...)";
   }
-  internal_check(!op.is<Procedure>() || !op.vjp)
+  runtime_check(!op.is<Procedure>() || !op.vjp, "define")
       << n << ": the calls of a procedure are recorded one by one; it has no .vjp(...) of its own";
 }
 
@@ -118,14 +118,18 @@ void check(const Operator& op) {
   check_definition(op);
   auto& s = op.schema;
   std::string n = s.full_name();
-  internal_check(op.result_type != ResultType::custom || op.dtype_rule) << n << " needs .result(rule)";
+  runtime_check(op.result_type != ResultType::custom || op.dtype_rule, "define") << n << " needs .result(rule)";
+  for (auto& p : s.parameters)  // what is traced once, or derived, would keep what it saw of an object
+    runtime_check(p.type != Type::Object || op.is<Foreign>(), "define")
+        << n << ": only functions take objects of classes, and this definition is of another kind"
+        << hint("let the library def() the schema and give it a C++ function");
   for (int r : op.non_differentiable)
-    internal_check(r >= 0 && size_t(r) < s.returns.size()) << n << ": non_differentiable names result " << r;
+    runtime_check(r >= 0 && size_t(r) < s.returns.size(), "define") << n << ": non_differentiable names result " << r;
   for (auto& a : op.parameter_aliases)
-    internal_check(s.index_of(a.parameter) >= 0 && s.index_of(a.also) < 0)
+    runtime_check(s.index_of(a.parameter) >= 0 && s.index_of(a.also) < 0, "define")
         << n << ": `" << a.also << "` cannot be a further name of `" << a.parameter << '`';
   for (auto& d : op.differences)
-    internal_check(!d.where.empty() && !d.why.empty()) << n << ": a difference needs a place and a reason";
+    runtime_check(!d.where.empty() && !d.why.empty(), "define") << n << ": a difference needs a place and a reason";
 }
 
 }  // namespace
@@ -134,6 +138,7 @@ Definer define(std::string_view schema) {
   finish_definitions();
   auto draft = std::make_unique<Draft>();
   draft->op.schema = parse_schema(schema);
+  if (!draft->op.schema.library().empty()) draft->op.namespaces = hidden;  // users find it in ops
   registry().pending = std::move(draft);
   return Definer(registry().pending.get());
 }
@@ -153,7 +158,9 @@ void finish_definitions() {
   {
     std::unique_lock guard(r.lock);
     std::string name = op->schema.full_name();
-    internal_check(!r.by_name.count(name)) << name << " is defined twice";
+    runtime_check(!r.by_name.count(name), "define")
+        << "Tried to register an operator (" << op->schema.text
+        << ") with the same name and overload name multiple times";
     r.by_name[name] = done.release();
     r.all.push_back(op);
     r.by_base[op->schema.name].push_back(op);
@@ -187,6 +194,7 @@ void retire(const Operator& o) {
   std::unique_lock guard(r.lock);
   std::erase_if(r.by_name, [&](auto& known) { return known.second == &o || known.second->parent == &o; });
   std::erase(r.by_base[o.schema.name], &o);
+  for (auto& alias : o.aliases) std::erase(r.by_base[alias], &o);
   std::erase(r.all, &o);
   r.unlisted.emplace_back(&o);
 }

@@ -27,6 +27,8 @@ constexpr TypeName kTypes[] = {
     {"Generator", Type::Generator, false},
 };
 
+constexpr TypeName kObject{"__torch__", Type::Object, false};
+
 constexpr int kLongest = 64;  // n of T[n]: no tensor has more dimensions
 
 class Parser final : Reader {
@@ -82,9 +84,17 @@ class Parser final : Reader {
     __builtin_unreachable();
   }
 
-  const TypeName& type() {
+  // `class_name`: of a user's class.
+  const TypeName& type(std::string* class_name = nullptr) {
     size_t from = at_;
     std::string name = word("a type");
+    if (class_name && name == kObject.name) {
+      while (accept('.')) name += '.' + word("a part of a class's name");
+      constexpr std::string_view before = "__torch__.torch.classes.";
+      if (!name.starts_with(before)) fail("expected __torch__.torch.classes.NAMESPACE.NAME");
+      *class_name = name.substr(before.size());
+      return kObject;
+    }
     for (auto& t : kTypes)
       if (t.name == name) return t;
     at_ = from;
@@ -101,7 +111,7 @@ class Parser final : Reader {
 
   Parameter parameter(bool keyword_only) {
     Parameter p;
-    auto& t = type();
+    auto& t = type(&p.class_name);
     p.type = t.type;
     p.symbolic = t.symbolic;
     p.keyword_only = keyword_only;
@@ -117,6 +127,7 @@ class Parser final : Reader {
     alias(p);
     bool marked = accept('?');
     if (accept('[')) {
+      if (p.type == Type::Object) fail("a list of objects, which operators do not take");
       p.list = true;
       p.optional_items = marked;
       skip();
@@ -180,6 +191,11 @@ bool Schema::mutates() const {
   for (auto& p : parameters)
     if (p.written) return true;
   return false;
+}
+
+std::string_view Schema::library() const {
+  size_t end = name.find("::");
+  return std::string_view(name).substr(0, end == std::string::npos ? 0 : end);
 }
 
 Schema parse_schema(std::string_view text) { return Parser(text).parse(); }

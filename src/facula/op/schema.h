@@ -1,7 +1,7 @@
 // The schema string of an operator, parsed. It is the operator's identity.
 //   [namespace::]name[.overload](Type[(alias)] arg[=default], ..., *, keyword-only...) -> Type | (Type name, ...)
 // Types: Tensor Scalar int SymInt float bool str dtype (or ScalarType) Device MemoryFormat Generator, each with ? for
-// optional; T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a)
+// optional; __torch__.torch.classes.NAMESPACE.NAME, a user's class (extend/class.h), alike; T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a)
 // shares, (a!) writes. Tensor|Scalar: Python users may give a number beside a tensor; Scalar|Tensor: also
 // where all operands are numbers.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace facula::op {
 
-enum class Type : uint8_t { Tensor, Scalar, Int, Float, Bool, String, DType, Device, Format, Generator };
+enum class Type : uint8_t { Tensor, Scalar, Int, Float, Bool, String, DType, Device, Format, Generator, Object };
 
 struct Parameter {
   std::string name;
@@ -29,6 +29,7 @@ struct Parameter {
   bool written = false;       // (a!)
   bool number = false;        // Tensor|Scalar, Scalar|Tensor
   bool number_alone = false;  // Scalar|Tensor
+  std::string class_name;     // of an Object: namespace.Name
   bool has_default = false;
   Args fallback;             // the default's value, one
   std::string default_text;  // as written
@@ -78,6 +79,7 @@ struct Schema {
     return -1;
   }
   bool mutates() const;
+  std::string_view library() const;  // the namespace of a user's operator; empty: of the catalog
 };
 
 Schema parse_schema(std::string_view text);  // ValueError with the position of the mistake

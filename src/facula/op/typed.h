@@ -7,6 +7,7 @@
 //   int, SymInt       int64_t, int, SymInt             int[]    SymSpan, Sizes, Dims, Ints, std::vector<int64_t>
 //   float             double (baked), or Tensor (an operand)
 //   bool              bool                             float[]  std::vector<double>, std::vector<Scalar>
+//   a user's class    Ref<T>
 //   str               std::string_view, std::string    dtype, Device, MemoryFormat, Generator   the type; Generator*
 // each as std::optional<...> where the schema has `?`. A `const Call&` anywhere gets the call and stands for
 // no parameter of the schema; a body that takes nothing else may leave the others out.
@@ -161,6 +162,18 @@ FACULA_READ(MemoryFormat, is(p, Type::Format), if (v.tag != Tag::format) wrong_v
             return v.format;)
 FACULA_READ(Generator*, is(p, Type::Generator), return v.is_none() ? nullptr : v.generator;)
 #undef FACULA_READ
+// An object of a user's class, which the caller holds.
+template <std::derived_from<CustomClassHolder> T>
+struct Read<Ref<T>> {
+  static bool fits(const Parameter& p) { return p.type == Type::Object && !p.list; }
+  static Ref<T> get(const Call& c, size_t k) {
+    const Value& v = c.at(k);
+    if (v.is_none()) return {};
+    auto* object = v.tag == Tag::object ? dynamic_cast<T*>(v.object) : nullptr;
+    if (!object) wrong_value(c, k, ("an object of " + c.op().schema.parameters[k].class_name).c_str());
+    return Ref<T>::share(object);
+  }
+};
 template <class T>
 struct Read<std::optional<T>> {
   static bool fits(const Parameter& p) { return p.optional && Read<T>::fits(p); }
@@ -220,6 +233,7 @@ class TensorArgument {
   TensorArgument(const Call& c, size_t k)
       : TensorArgument(c.at(k).tag == Tag::tensor ? Tensor() : read_tensor(c, k), c.at(k)) {}
   operator const Tensor&() const { return tensor_; }
+  operator Tensor&() { return const_cast<Tensor&>(*tensor_); }  // of functions that write
 
  private:
   TensorArgument(Tensor made, const Value& v)

@@ -90,7 +90,8 @@ void Args::take(const Value& v, bool tensor_slot) {
       mine.list = {kept.data(), kept.size()};
       break;
     }
-    case Tag::generator: generators_.push_back(Ref<Generator>::share(v.generator)); break;
+    case Tag::generator: objects_.push_back(Ref<Generator>::share(v.generator)); break;
+    case Tag::object: objects_.push_back(Ref<CustomClassHolder>::share(v.object)); break;
     default: break;
   }
 }

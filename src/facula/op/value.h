@@ -15,6 +15,7 @@
 namespace facula::op {
 
 struct Schema;
+
 enum class Tag : uint8_t {
   none,
   tensor,
@@ -27,7 +28,8 @@ enum class Tag : uint8_t {
   dtype,
   device,
   format,
-  generator
+  generator,
+  object
 };
 
 struct Value {
@@ -39,6 +41,7 @@ struct Value {
     Device device;
     MemoryFormat format;
     Generator* generator;
+    CustomClassHolder* object;
     struct {
       const void* data;
       size_t count;
@@ -69,6 +72,7 @@ struct Value {
   }
   Value(MemoryFormat f) : tag(Tag::format), word(0) { format = f; }
   Value(Generator* g) : tag(g ? Tag::generator : Tag::none), generator(g) {}
+  Value(CustomClassHolder* o) : tag(o ? Tag::object : Tag::none), object(o) {}
 
   bool is_none() const { return tag == Tag::none; }
   SymInt integer() const;  // of integer or an integral scalar
@@ -161,7 +165,7 @@ class Args {
     return *lists_;
   }
   std::unique_ptr<Lists> lists_;
-  std::vector<Ref<Generator>> generators_;
+  std::vector<Ref<RefCounted>> objects_;  // generators and users' objects
 };
 
 // The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a

@@ -156,6 +156,7 @@ class Identity {
       case Tag::dtype: w.word(uint64_t(v.dtype)); break;
       case Tag::device: w.word(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
       case Tag::format: w.word(uint64_t(v.format)); break;
+      case Tag::object:
       case Tag::generator: complete = false; break;
     }
   }
