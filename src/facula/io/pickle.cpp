@@ -584,6 +584,7 @@ void Writer::write(const Value& v, int depth) {
       }
       out_ += 'u';
       break;
+    case Kind::object: type_check(false, "save") << io::to_string(v, 100) << " can't be written to a file";
   }
   if (id) open_.pop_back();
 }

@@ -15,7 +15,7 @@ Value::Value(Dict v) : data_(std::make_shared<Dict>(std::move(v))) {}
 
 const char* name(Value::Kind k) {
   static const char* const names[] = {"None",  "bool",   "int",  "float", "complex", "str",
-                                      "dtype", "Tensor", "list", "tuple", "dict"};
+                                      "dtype", "Tensor", "list", "tuple", "dict",  "object"};
   return names[int(k)];
 }
 
@@ -84,6 +84,7 @@ size_t Value::size() const {
 const void* Value::identity() const {
   if (kind() == Kind::list) return std::get<std::shared_ptr<List>>(data_).get();
   if (kind() == Kind::tuple) return std::get<std::shared_ptr<Tuple>>(data_).get();
+  if (kind() == Kind::object) return std::get<std::shared_ptr<Object>>(data_).get();
   return is_dict() ? std::get<std::shared_ptr<Dict>>(data_).get() : nullptr;
 }
 
@@ -124,6 +125,7 @@ bool operator==(const Value& a, const Value& b) {
       }
       return true;
     }
+    case Kind::object: return a.identity() == b.identity();
     default: return true;
   }
 }
@@ -203,8 +205,11 @@ void write_real(std::string& out, double d) {
   if (std::isnan(d)) out += "nan";
   else if (std::isinf(d)) out += d < 0 ? "-inf" : "inf";
   else {
-    char text[32];
-    std::string_view s(text, size_t(std::to_chars(text, text + sizeof text, d).ptr - text));
+    // As Python: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
+    char text[40];
+    bool plain = d == 0 || (std::abs(d) >= 1e-4 && std::abs(d) < 1e16);
+    auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+    std::string_view s(text, size_t(std::to_chars(text, text + sizeof text, d, format).ptr - text));
     out += s;
     if (s.find_first_of(".e") == s.npos) out += ".0";
   }
@@ -257,7 +262,9 @@ void write(std::string& out, const Value& v, size_t limit) {
         write(out, value, limit);
       }
       out += '}';
+      return;
     }
+    case Kind::object: out += v.object<Object>()->to_string();
   }
 }
 }  // namespace
