@@ -119,9 +119,7 @@ int main(int count, char** words) {
       answers.push_back(answer_to(c));
     } catch (const Error& e) {
       answers.push_back(io::Dict{{"error", int64_t(e.type())}, {"message", e.what()}});
-    } catch (const std::exception& e) {
-      answers.push_back(io::Dict{{"error", -1}, {"message", e.what()}});
-    }
+    } catch (const std::exception& e) { answers.push_back(io::Dict{{"error", -1}, {"message", e.what()}}); }
   }
   io::save(words[2], answers);
   return 0;

@@ -112,7 +112,13 @@ def of_docstring(name):
             exec(compile(example.source, name, "single"), names)
     for (args, kwargs), inputs, named in found:
         for training in (True, False):
-            yield {"args": args, "kwargs": kwargs, "inputs": inputs, "named_inputs": named, "training": training}
+            yield {
+                "args": args,
+                "kwargs": kwargs,
+                "inputs": inputs,
+                "named_inputs": named,
+                "training": training,
+            }
 
 
 def run_python(case):
@@ -233,7 +239,13 @@ def test_modules_of_both_languages_refuse_the_same(recorded, tmp_path):
         if "error" not in ours:  # a warning
             continue
         compared += 1
-        if "error" not in theirs or ERRORS[theirs["error"]] is not ours["error"] or theirs["message"] != ours["message"]:
-            wrong[case["class"]] = f"{shown(case)}: {ours['error']} {ours['message']} | {theirs.get('message')}"
+        if (
+            "error" not in theirs
+            or ERRORS[theirs["error"]] is not ours["error"]
+            or theirs["message"] != ours["message"]
+        ):
+            wrong[case["class"]] = (
+                f"{shown(case)}: {ours['error']} {ours['message']} | {theirs.get('message')}"
+            )
     print(f"\n{compared} refusals", end=" ")
     assert not wrong, "\n".join(w[:600] for w in wrong.values())

@@ -96,7 +96,7 @@ class Value {
   Value& operator[](const Value& key) const;
   bool contains(const Value& key) const;  // is it a key of this dict?
   size_t size() const;                    // of a string or container
-  const void* identity() const;           // of a container or object: equal for handles on the same one; else null
+  const void* identity() const;  // of a container or object: equal for handles on the same one; else null
 
   // Numbers by value, containers item by item, tensors by dtype, sizes and elements.
   friend bool operator==(const Value& a, const Value& b);

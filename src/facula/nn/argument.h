@@ -34,7 +34,8 @@ class Argument : public io::Value {
   Argument(F f) : Argument(function_of([f](std::span<const Tensor> x) { return Tensor(f(x[0])); }, 1)) {}
   template <class F>
     requires(std::invocable<F, const Tensor&, const Tensor&> && !std::derived_from<F, Module>)
-  Argument(F f) : Argument(function_of([f](std::span<const Tensor> x) { return Tensor(f(x[0], x[1])); }, 2)) {}
+  Argument(F f)
+      : Argument(function_of([f](std::span<const Tensor> x) { return Tensor(f(x[0], x[1])); }, 2)) {}
   bool is_given() const { return given_; }
 
  private:

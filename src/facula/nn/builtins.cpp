@@ -49,7 +49,8 @@ Value nested(const Tensor& t, int d, List at) {
 constexpr Known tensor_methods[] = {
     {"dim", [](const Value& t, Arguments&) -> Value { return int64_t(t.tensor().dim()); }},
     {"numel", [](const Value& t, Arguments&) -> Value { return t.tensor().numel().guard_int(); }},
-    {"is_floating_point", [](const Value& t, Arguments&) -> Value { return is_floating(t.tensor().dtype()); }},
+    {"is_floating_point",
+     [](const Value& t, Arguments&) -> Value { return is_floating(t.tensor().dtype()); }},
     {"detach", [](const Value& t, Arguments&) -> Value { return autograd::detach(t.tensor()); }},
     {"long", [](const Value& t, Arguments&) { return as_dtype(t, DType::Int64); }},
     {"tolist", [](const Value& t, Arguments&) { return nested(t.tensor(), 0, {}); }},
@@ -374,7 +375,8 @@ Module copied(const Module& m) {
   s.attributes = copied(Value(from.attributes)).dict();
   autograd::GradMode off(false);
   auto fresh = [](const Tensor& t) { return t.defined() ? clone(t.detached()) : Tensor(); };
-  for (auto& [name, t] : from.parameters) to.register_parameter(name, fresh(t), !t.defined() || t.requires_grad());
+  for (auto& [name, t] : from.parameters)
+    to.register_parameter(name, fresh(t), !t.defined() || t.requires_grad());
   for (auto& [name, b] : from.buffers) to.register_buffer(name, fresh(b.tensor), b.persistent);
   for (auto& [name, child] : from.modules) to.register_module(name, copied(child));
   return to;
@@ -392,7 +394,9 @@ Value renamed(Arguments& a) {
   try {
     return call(f, std::move(a));
   } catch (const Error& e) {
-    throw e.from(name.string());
+    if (!e.op().empty()) throw e.from(name.string());
+    size_t at = e.message().find(':');
+    raise(e.type(), name.string() + (at == std::string::npos ? ": " + e.message() : e.message().substr(at)));
   }
 }
 // require(valid, (type of the error), text): as facula.program.require.
@@ -428,13 +432,13 @@ Value run_all(Arguments& a) {
 }
 }  // namespace
 const Class module_class{"Module", nullptr, {{"__init__", Class::Kind::method, no_members}}};
-const Class module_list_class{
-    "ModuleList",
-    &module_class,
-    {{"__init__", Class::Kind::method, fill_list}, {"append", Class::Kind::method, add_all}}};
-const Class sequential_class{
-    "Sequential",
-    &module_class,
-    {{"__init__", Class::Kind::method, add_all}, {"forward", Class::Kind::method, run_all}}};
+const Class module_list_class{"ModuleList",
+                              &module_class,
+                              {{"__init__", Class::Kind::method, fill_list},
+                               {"append", Class::Kind::method, add_all}}};
+const Class sequential_class{"Sequential",
+                             &module_class,
+                             {{"__init__", Class::Kind::method, add_all},
+                              {"forward", Class::Kind::method, run_all}}};
 
 }  // namespace facula::nn

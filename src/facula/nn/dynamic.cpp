@@ -72,9 +72,7 @@ Value called(Arguments&) {
   return f ? Value(f->name_) : Value("");
 }
 
-void raise(ErrorType type, const std::string& message) {
-  throw Error(ErrorKind::user, type, "", message);
-}
+void raise(ErrorType type, const std::string& message) { throw Error(ErrorKind::user, type, "", message); }
 Value unsupported(const char* what) {
   supported_check(false, "nn") << what << " is there in Python alone";
   __builtin_unreachable();
@@ -132,7 +130,8 @@ std::tuple<Tensor, Tensor> two_tensors(const Value& v) {
 Argument::Argument(const Module& m) : Argument(Value(std::make_shared<ModuleObject>(m))) {}
 Value Argument::function_of(std::function<Tensor(std::span<const Tensor>)> f, size_t arity) {
   return function("<function of C++>", [f = std::move(f), arity](Arguments& a) -> Value {
-    type_check(a.items.size() == arity, "") << "a function of " << arity << " tensors gets " << a.items.size();
+    type_check(a.items.size() == arity, "")
+        << "a function of " << arity << " tensors gets " << a.items.size();
     std::vector<Tensor> x;
     for (auto& v : a.items) x.push_back(v.tensor());
     return f(x);
@@ -241,7 +240,8 @@ List items_of(const Value& v) {
   } else if (v.kind() == Kind::string) {
     for (char c : v.string()) all.push_back(std::string(1, c));
   } else if (v.is_tensor()) {
-    for (int64_t k = 0, n = v.tensor().size(0).guard_int(); k < n; ++k) all.push_back(select(v.tensor(), 0, k));
+    for (int64_t k = 0, n = v.tensor().size(0).guard_int(); k < n; ++k)
+      all.push_back(select(v.tensor(), 0, k));
   } else if (auto* o = v.object<ModuleObject>()) {
     for (auto& child : o->module.children()) all.push_back(std::make_shared<ModuleObject>(child));
   } else {
@@ -307,7 +307,8 @@ Value tensor_item(const Tensor& of, const List& indices) {
         return v.is_none() ? std::optional<SymInt>() : std::optional<SymInt>(v.integer());
       };
       if (!s->start.is_none() || !s->stop.is_none() || !s->step.is_none())
-        t = FACULA_OPERATOR("slice")({t, d, s->start, s->stop, s->step.is_none() ? Value(1) : s->step}).tensor();
+        t = FACULA_OPERATOR("slice")({t, d, s->start, s->stop, s->step.is_none() ? Value(1) : s->step})
+                .tensor();
       ++d;
     } else {
       t = select(t, d, i.integer());
@@ -316,9 +317,7 @@ Value tensor_item(const Tensor& of, const List& indices) {
   if (!lookup) return t;
   return FACULA_OPERATOR("index")({t, looked_up});
 }
-List indices_of(const Value& index) {
-  return index.kind() == Kind::tuple ? index.list() : List{index};
-}
+List indices_of(const Value& index) { return index.kind() == Kind::tuple ? index.list() : List{index}; }
 }  // namespace
 
 Value item(const Value& of, const Value& index) {
@@ -457,20 +456,17 @@ Value Two::add() const {
     for (auto& v : b.list()) all.push_back(v);
     return same_kind(a, std::move(all));
   }
-  return numeric(
-      *this, [](int64_t x, int64_t y) { return x + y; }, [](double x, double y) { return x + y; });
+  return numeric(*this, [](int64_t x, int64_t y) { return x + y; }, [](double x, double y) { return x + y; });
 }
 Value Two::sub() const {
   if (of_tensors(*this)) return FACULA_OPERATOR("sub")({a, b});
-  return numeric(
-      *this, [](int64_t x, int64_t y) { return x - y; }, [](double x, double y) { return x - y; });
+  return numeric(*this, [](int64_t x, int64_t y) { return x - y; }, [](double x, double y) { return x - y; });
 }
 Value Two::mul() const {
   if (of_tensors(*this)) return FACULA_OPERATOR("mul")({a, b});
   if (is_sequence(a)) return repeated(a, b.integer());
   if (is_sequence(b)) return repeated(b, a.integer());
-  return numeric(
-      *this, [](int64_t x, int64_t y) { return x * y; }, [](double x, double y) { return x * y; });
+  return numeric(*this, [](int64_t x, int64_t y) { return x * y; }, [](double x, double y) { return x * y; });
 }
 Value Two::div() const {
   if (of_tensors(*this)) return FACULA_OPERATOR("div")({a, b});
@@ -515,7 +511,9 @@ Value negative(const Value& v) {
   if (v.is_tensor()) return neg(v.tensor());
   return is_integral(v) ? Value(-v.integer()) : Value(-v.number());
 }
-Value inverted(const Value& v) { return v.is_tensor() ? Value(bitwise_not(v.tensor())) : Value(~v.integer()); }
+Value inverted(const Value& v) {
+  return v.is_tensor() ? Value(bitwise_not(v.tensor())) : Value(~v.integer());
+}
 
 // ---- text
 

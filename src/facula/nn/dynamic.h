@@ -37,7 +37,7 @@ struct Arguments {
     named.emplace_back(std::move(n), std::move(v));
     return std::move(*this);
   }
-  Arguments&& spread(const io::Value& sequence) &&;   // *sequence
+  Arguments&& spread(const io::Value& sequence) &&;    // *sequence
   Arguments&& spread_named(const io::Value& dict) &&;  // **dict
 };
 using Body = io::Value (*)(Arguments&);

@@ -244,7 +244,9 @@ class Translation:
             self.wanted.append(thing)
         other = self.known[name][0]
         if (other.unit.name, other.name) != (thing.unit.name, thing.name):
-            raise Mistake(f"{thing.unit.name}.{thing.name} and {other.unit.name}.{other.name} become one name")
+            raise Mistake(
+                f"{thing.unit.name}.{thing.name} and {other.unit.name}.{other.name} become one name"
+            )
         return name
 
     def run(self) -> None:
@@ -443,7 +445,11 @@ class Code:
 
     def on_FunctionDef(self, s: ast.FunctionDef) -> list[str]:
         body = self.body(s, s.name)
-        return [f"v_{s.name} = function({quoted(s.name)}, [=](Arguments& a_) mutable -> Value {{", body, "});"]
+        return [
+            f"v_{s.name} = function({quoted(s.name)}, [=](Arguments& a_) mutable -> Value {{",
+            body,
+            "});",
+        ]
 
     def on_Assign(self, s: ast.Assign) -> list[str]:
         if len(s.targets) > 1:
@@ -682,9 +688,7 @@ class Code:
     def of_BoolOp(self, e: ast.BoolOp) -> str:
         """The first operand that decides, as a value."""
         stop = "!" if isinstance(e.op, ast.And) else ""
-        tests = "".join(
-            f" if (r_ = {self.value(v)}; {stop}truth(r_)) return r_;" for v in e.values[:-1]
-        )
+        tests = "".join(f" if (r_ = {self.value(v)}; {stop}truth(r_)) return r_;" for v in e.values[:-1])
         return f"[&]() -> Value {{ Value r_;{tests} return {self.value(e.values[-1])}; }}()"
 
     def of_Compare(self, e: ast.Compare) -> str:
@@ -859,10 +863,6 @@ class Setting:
     type: str
     default: str | None  # None: there is none
 
-    @property
-    def safe(self) -> str:
-        return self.name + "_" if self.name in ("full", "this", "double", "default") and False else self.name
-
 
 def setting_type(annotation: str) -> str:
     if annotation in PLAIN:
@@ -975,17 +975,29 @@ class Typed:
     def optional(self) -> list[Setting]:
         return [s for s in self.settings if s.default is not None]
 
+    @property
+    def by_position(self) -> list[Setting]:
+        """The settings that may be given by position. After the required ones those of one plain type: braces
+        for others could be options as well."""
+        found = []
+        for s in self.optional:
+            if s.type == "Argument":
+                break
+            found.append(Setting(s.name, "const char*" if s.type == "std::string" else s.type, s.default))
+        return self.required + found
+
     def header(self) -> str:
         lines = [*self.doc, f"class {self.name} : public Module {{", " public:"]
         if self.optional:
             lines += ["  struct Options {", "    ByName by_name = {};"]
             lines += [f"    {s.type} {s.name} = {s.default};" for s in self.optional]
             lines.append("  };")
-        ordered = self.required + self.optional
-        lines.append(f"  explicit {self.name}({parameter_list(ordered)});")
+        lines.append(f"  explicit {self.name}({parameter_list(self.by_position)});")
         if self.optional:
             first = parameter_list(self.required)
-            lines.append(f"  {'explicit ' if not first else ''}{self.name}({first}{', ' if first else ''}Options options);")
+            lines.append(
+                f"  {'explicit ' if not first else ''}{self.name}({first}{', ' if first else ''}Options options);"
+            )
         lines.append(f"  {self.result} operator()({parameter_list(self.inputs)}) const;")
         if self.tensors:
             lines.append("  Tensor " + ", ".join(self.tensors) + ";")
@@ -1001,9 +1013,9 @@ class Typed:
             return parameter_list(bare)
 
         name = self.name
-        ordered = self.required + self.optional
-        lines = [f"{name}::{name}({plain(ordered)})"]
-        lines.append(f"    : {name}(construct({self.symbol}, Given(){given(ordered)})) {{}}")
+        first = self.by_position
+        lines = [f"{name}::{name}({plain(first)})"]
+        lines.append(f"    : {name}(construct({self.symbol}, Given(){given(first)})) {{}}")
         if self.optional:
             first = plain(self.required)
             lines.append(f"{name}::{name}({first}{', ' if first else ''}Options options)")
@@ -1026,15 +1038,17 @@ def exported(package: Package) -> list[str]:
 
 
 def operator_names(catalog: Path) -> set[str]:
-    spec = importlib.util.spec_from_file_location("op_generate", Path(__file__).parents[1] / "op" / "generate.py")
+    spec = importlib.util.spec_from_file_location(
+        "op_generate", Path(__file__).parents[1] / "op" / "generate.py"
+    )
     reader = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = reader
     spec.loader.exec_module(reader)
     return {name for op in reader.read_catalog(catalog)[1] for name in (op.name, *op.aliases)}
 
 
-HEADER = f"""// The modules of facula.nn. Arguments have PyTorch's names, order and defaults; those after the sizes may be
-// given by name: nn::Conv2d(1, 32, 3, {{.padding = 1}}). {BANNER}
+HEADER = f"""// The modules of facula.nn, with PyTorch's names, order and defaults of arguments. Options may be given by
+// name: nn::Conv2d(1, 32, 3, {{.padding = 1}}). {BANNER}
 #pragma once
 #include <optional>
 #include <string>
@@ -1078,31 +1092,38 @@ def generate(package: Package, out: Path, shards: int) -> None:
         form = {"function": "Value {}(Arguments& a_);", "variable": "const Value& {}();"}
         declared.append(form.get(kind, "extern const Class {};").format(name))
     opening = (
-        f"// {BANNER}\n#include <array>\n\n#include \"facula/nn/translated.h\"\n\nnamespace facula::nn {{\n\n"
+        f'// {BANNER}\n#include <array>\n\n#include "facula/nn/translated.h"\n\nnamespace facula::nn {{\n\n'
     )
     folder = out / "facula" / "nn"
     write(
         folder / "translated.h",
-        f"// {BANNER}\n#pragma once\n#include \"facula/autograd/autograd.h\"\n#include \"facula/nn/dynamic.h\"\n\n"
-        "namespace facula::nn {\nusing io::List;\nusing io::Value;\n" + "\n".join(declared)
+        f'// {BANNER}\n#pragma once\n#include "facula/autograd/autograd.h"\n#include "facula/nn/dynamic.h"\n\n'
+        "namespace facula::nn {\nusing io::List;\nusing io::Value;\n"
+        + "\n".join(declared)
         + "\n}  // namespace facula::nn\n",
     )
     for k in range(shards):
         text = "\n".join(to.text[k::shards])
         write(folder / f"translated_{k}.cpp", opening + text + "}  // namespace facula::nn\n")
-    write(folder / "modules.h", HEADER + "\n\n".join(t.header() for t in typed) + "\n\n}  // namespace facula::nn\n")
+    write(
+        folder / "modules.h",
+        HEADER + "\n\n".join(t.header() for t in typed) + "\n\n}  // namespace facula::nn\n",
+    )
     table = ",\n".join(f"    {{{quoted(t.name)}, &{t.symbol}}}" for t in typed)
     write(
         folder / "modules.cpp",
-        f"// {BANNER}\n#include \"facula/nn/modules.h\"\n\n#include \"facula/nn/translated.h\"\n\n"
-        "namespace facula::nn {\n\n" + "\n".join(t.source() for t in typed)
+        f'// {BANNER}\n#include "facula/nn/modules.h"\n\n#include "facula/nn/translated.h"\n\n'
+        "namespace facula::nn {\n\n"
+        + "\n".join(t.source() for t in typed)
         + f"\nstd::span<const NamedClass> classes() {{\n  static constexpr NamedClass all[] = {{\n{table}}};\n"
         "  return all;\n}\n}  // namespace facula::nn\n",
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--package", type=Path, required=True, metavar="DIR", help="folder of the package")
     parser.add_argument("--catalog", type=Path, required=True, metavar="DIR", help="folder of the catalog")
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder to write to")

@@ -199,6 +199,16 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
 
 const std::string& Module::kind() const { return state_->kind; }
 void Module::describe(std::string options) { state_->options = std::move(options); }
+namespace {
+std::string indented(std::string text) {
+  for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 3) text.insert(at + 1, "  ");
+  return text;
+}
+struct Line {
+  std::string name, last, text;  // first and last name of equal neighbours
+  size_t count;
+};
+}  // namespace
 std::string Module::to_string() const {
   std::string options = state_->options;
   if (state_->type && state_->type->find("extra_repr")) {
@@ -206,12 +216,21 @@ std::string Module::to_string() const {
     options = method(self, "extra_repr", Arguments()).string();
   }
   if (state_->modules.empty()) return kind() + "(" + options + ")";
-  std::string s = kind() + "(\n";
-  if (!options.empty()) s += "  " + options + "\n";
+  std::vector<Line> lines;
   for (auto& [name, m] : state_->modules) {
     std::string text = m.to_string();
-    for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 3) text.insert(at + 1, "  ");
-    s += "  (" + name + "): " + text + "\n";
+    if (kind() == "ModuleList" && !lines.empty() && lines.back().text == text) {
+      lines.back().last = name;
+      ++lines.back().count;
+    } else {
+      lines.push_back({name, name, std::move(text), 1});
+    }
+  }
+  std::string s = kind() + "(\n";
+  if (!options.empty()) s += "  " + options + "\n";
+  for (auto& l : lines) {
+    s += "  (" + l.name + (l.count > 1 ? "-" + l.last + "): " + std::to_string(l.count) + " x " : "): ");
+    s += indented(std::move(l.text)) + "\n";
   }
   return s + ")";
 }

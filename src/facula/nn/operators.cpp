@@ -6,7 +6,6 @@
 #include "facula/nn/dynamic.h"
 #include "facula/op/registry.h"
 
-
 namespace facula::nn {
 
 using io::List;
@@ -23,7 +22,9 @@ struct Prepared {
 };
 
 bool is_integer(const Value& v) { return v.kind() == Kind::integer || v.kind() == Kind::boolean; }
-bool is_number(const Value& v) { return is_integer(v) || v.kind() == Kind::real || v.kind() == Kind::complex; }
+bool is_number(const Value& v) {
+  return is_integer(v) || v.kind() == Kind::real || v.kind() == Kind::complex;
+}
 bool is_sequence(const Value& v) { return v.kind() == Kind::list || v.kind() == Kind::tuple; }
 
 Scalar scalar_of(const Value& v) {
@@ -89,8 +90,7 @@ bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
     case op::Type::Bool: return is_integer(v) && give(op::Value(v.integer() != 0));
     case op::Type::String: return v.kind() == Kind::string && give(op::Value(std::string_view(v.string())));
     case op::Type::DType: return v.kind() == Kind::dtype && give(op::Value(v.dtype()));
-    case op::Type::Device:
-      return v.kind() == Kind::string && give(op::Value(parse_device(v.string())));
+    case op::Type::Device: return v.kind() == Kind::string && give(op::Value(parse_device(v.string())));
     case op::Type::Format:
       return v.kind() == Kind::string &&
              give(op::Value(v.string() == "channels_last" ? MemoryFormat::channels_last
@@ -172,9 +172,14 @@ Value Overloads::operator()(Arguments&& a) const {
     Prepared call;
     if (!prepare(o->schema, a, call)) continue;
     std::span<const op::Value> values(call.values.data(), call.values.size());
-    op::Results results = out.defined() ? op::call(*o, values, op::Form::out, {&out, 1})
-                                        : op::call(*o, values, form_);
-    return value_of(o->schema, results);
+    try {
+      op::Results results =
+          out.defined() ? op::call(*o, values, op::Form::out, {&out, 1}) : op::call(*o, values, form_);
+      return value_of(o->schema, results);
+    } catch (const Error& e) {  // of an operator that it calls
+      if (e.kind() == ErrorKind::internal) throw;
+      throw e.from(name_);
+    }
   }
   std::string given;
   for (auto& v : a.items) given += (given.empty() ? "" : ", ") + io::to_string(v, 60);

@@ -10,8 +10,8 @@ struct Module::State {
     bool persistent;
   };
   std::string kind, options;
-  const Class* type = nullptr;  // of a translated class; null: a class of C++
-  io::Dict attributes;          // of a translated class
+  const Class* type = nullptr;                   // of a translated class; null: a class of C++
+  io::Dict attributes;                           // of a translated class
   std::function<io::Value(Arguments&)> forward;  // of a class of C++ that translated code may call
   Named<Tensor> parameters;
   Named<Buffer> buffers;
