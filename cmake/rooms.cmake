@@ -17,7 +17,22 @@ add_custom_command(
   COMMAND ${Python_EXECUTABLE} ${generate} --catalog ${FACULA_SOURCES}/catalog --out ${FACULA_GENERATED}
   DEPENDS ${generate} ${catalog_sources}
   COMMENT "Generating ops.h and stubs from the catalog" VERBATIM)
-add_custom_target(facula_generated DEPENDS ${generated_files})
+
+# C++ modules, from the Python ones.
+file(GLOB module_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/facula/nn/*.py ${PROJECT_SOURCE_DIR}/python/facula/nn/modules/*.py)
+set(generate_modules ${FACULA_SOURCES}/nn/generate.py)
+set(generated_nn ${FACULA_GENERATED}/facula/nn)
+set(FACULA_GENERATED_MODULES ${generated_nn}/modules.cpp)
+foreach(shard RANGE 3)
+  list(APPEND FACULA_GENERATED_MODULES ${generated_nn}/translated_${shard}.cpp)
+endforeach()
+add_custom_command(
+  OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h ${generated_nn}/translated.h
+  COMMAND ${Python_EXECUTABLE} ${generate_modules} --package ${PROJECT_SOURCE_DIR}/python/facula --catalog ${FACULA_SOURCES}/catalog
+          --out ${FACULA_GENERATED} --shards 4
+  DEPENDS ${generate_modules} ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_functions.py ${catalog_sources}
+  COMMENT "Generating C++ modules from the Python ones" VERBATIM)
+add_custom_target(facula_generated DEPENDS ${generated_files} ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h)
 
 # The version of generated code is what it is made by: the generator's sources, those of the loop IR that it expands, and
 # LLVM. So a kernel is found as long as nothing of that changed, wherever and whenever it was built.
@@ -45,6 +60,8 @@ function(facula_room room)
     list(FILTER sources EXCLUDE REGEX "/vqsort\\.cpp$")
   elseif(room STREQUAL "catalog")
     list(APPEND sources ${FACULA_GENERATED}/facula/ops.cpp)
+  elseif(room STREQUAL "nn")
+    list(APPEND sources ${FACULA_GENERATED_MODULES})
   endif()
   if(NOT sources)
     return()

@@ -48,4 +48,11 @@ foreach(room IN LISTS FACULA_ROOMS)
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${parts};GTEST_SHARD_INDEX=${shard};FACULA_GENERATED=${FACULA_GENERATED};FACULA_SOURCE=${PROJECT_SOURCE_DIR}")
   endforeach()
 endforeach()
+
+# Modules of C++, which tests/python/test_cpp_modules.py compares with those of Python.
+add_executable(run_modules ${PROJECT_SOURCE_DIR}/tests/cpp/run_modules.cpp)
+target_include_directories(run_modules PRIVATE ${PROJECT_SOURCE_DIR}/src ${FACULA_GENERATED})
+target_link_libraries(run_modules PRIVATE facula)
+add_dependencies(run_modules facula_generated facula_llvm)
+set_target_properties(run_modules PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${FACULA_TEST_DIR})
 include(fuzz)

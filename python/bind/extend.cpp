@@ -87,7 +87,7 @@ PyRef object_of_value(const io::Value& v) {
     case Kind::string: return checked(unicode(v.string()));
     case Kind::dtype: return checked(wrap(v.dtype()));
     case Kind::tensor: return checked(wrap(v.tensor()));
-    case Kind::object: return checked(wrap_object(v.object()));
+    case Kind::object: return checked(wrap_object(v.custom_object()));
     case Kind::dict: {
       PyRef dict = checked(PyDict_New());
       for (auto& [key, x] : v.dict())

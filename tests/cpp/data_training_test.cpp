@@ -130,7 +130,7 @@ TEST(Layers, BatchNormUsesRunningStatisticsWhenEvaluating) {
   n.eval();
   Tensor y = n(zeros({2, 3})), expected = (zeros({2, 3}) - n.running_mean) * rsqrt(n.running_var + 1e-5);
   EXPECT_LT(max(abs(y - expected)).item().to_double(), 1e-6);
-  EXPECT_EQ(message([&] { n(zeros({3})); }), "BatchNorm1d: expected 2D or 3D input (got 1D input)");
+  EXPECT_EQ(message([&] { n(zeros({3})); }), "expected 2D or 3D input (got 1D input)");
 }
 TEST(Layers, DropoutIsOffWhenEvaluating) {
   nn::Dropout d(0.5);

@@ -185,9 +185,10 @@ template <std::derived_from<CustomClassHolder> T>
 struct Boxed<Ref<T>> {
   static std::string type() { return "__torch__.torch.classes." + class_name(typeid(T)); }
   static bool fits(const io::Value& v) {
-    return v.kind() == io::Value::Kind::object && dynamic_cast<T*>(v.object().get());
+    auto* o = v.object<io::CustomObject>();
+    return o && dynamic_cast<T*>(o->object.get());
   }
-  static Ref<T> get(const io::Value& v) { return Ref<T>::share(dynamic_cast<T*>(v.object().get())); }
+  static Ref<T> get(const io::Value& v) { return Ref<T>::share(dynamic_cast<T*>(v.custom_object().get())); }
   static io::Value put(Ref<T> o) { return o ? io::Value(Ref<CustomClassHolder>(std::move(o))) : io::Value(); }
 };
 

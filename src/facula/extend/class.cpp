@@ -155,7 +155,7 @@ std::string Method::schema() const {
 
 static std::string found_type(const io::Value& v) {
   if (v.kind() != io::Value::Kind::object) return v.is_none() ? "NoneType" : name(v.kind());
-  auto* c = class_of(*v.object());
+  auto* c = class_of(*v.custom_object());
   return c ? "__torch__.torch.classes." + c->full_name() : "object";
 }
 

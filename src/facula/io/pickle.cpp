@@ -561,9 +561,6 @@ void Writer::write(const Value& v, int depth) {
     case Kind::string: text(v.string()); break;
     case Kind::dtype: global("torch", facula::name(v.dtype())); break;
     case Kind::tensor: tensor(v.tensor()); break;
-    case Kind::object:
-      supported_check(false, "save") << "an object of a C++ class is in no file; save what it holds";
-      break;
     case Kind::tuple:
       out_ += '(';
       for (auto& x : v.list()) write(x, depth + 1);
@@ -587,6 +584,7 @@ void Writer::write(const Value& v, int depth) {
       }
       out_ += 'u';
       break;
+    case Kind::object: type_check(false, "save") << io::to_string(v, 100) << " can't be written to a file";
   }
   if (id) open_.pop_back();
 }

@@ -11,6 +11,7 @@ namespace facula::io {
 Value::Value(std::string v) : data_(std::make_shared<const std::string>(std::move(v))) {}
 Value::Value(List v) : data_(std::make_shared<List>(std::move(v))) {}
 Value::Value(Tuple v) : data_(std::make_shared<Tuple>(std::move(v))) {}
+Value::Value(Ref<CustomClassHolder> v) : Value(std::make_shared<CustomObject>(std::move(v))) {}
 Value::Value(Dict v) : data_(std::make_shared<Dict>(std::move(v))) {}
 
 const char* name(Value::Kind k) {
@@ -67,9 +68,9 @@ Dict& Value::dict() const {
   if (auto* v = std::get_if<std::shared_ptr<Dict>>(&data_)) return **v;
   is_no("a dict");
 }
-const Ref<CustomClassHolder>& Value::object() const {
-  if (auto* v = std::get_if<Ref<CustomClassHolder>>(&data_)) return *v;
-  is_no("an object");
+const Ref<CustomClassHolder>& Value::custom_object() const {
+  if (auto* o = object<CustomObject>()) return o->object;
+  is_no("an object of a C++ class");
 }
 
 Value& Value::operator[](const Value& key) const {
@@ -86,8 +87,10 @@ size_t Value::size() const {
   return kind() == Kind::string ? string().size() : list().size();
 }
 const void* Value::identity() const {
+  if (auto* o = object<CustomObject>()) return o->object.get();
   if (kind() == Kind::list) return std::get<std::shared_ptr<List>>(data_).get();
   if (kind() == Kind::tuple) return std::get<std::shared_ptr<Tuple>>(data_).get();
+  if (kind() == Kind::object) return std::get<std::shared_ptr<Object>>(data_).get();
   return is_dict() ? std::get<std::shared_ptr<Dict>>(data_).get() : nullptr;
 }
 
@@ -117,7 +120,6 @@ bool operator==(const Value& a, const Value& b) {
     case Kind::string: return a.string() == b.string();
     case Kind::dtype: return a.dtype() == b.dtype();
     case Kind::tensor: return same_elements(a.tensor(), b.tensor());
-    case Kind::object: return a.object() == b.object();
     case Kind::list:
     case Kind::tuple: return a.identity() == b.identity() || a.list() == b.list();
     case Kind::dict: {
@@ -129,6 +131,7 @@ bool operator==(const Value& a, const Value& b) {
       }
       return true;
     }
+    case Kind::object: return a.identity() == b.identity();
     default: return true;
   }
 }
@@ -208,8 +211,11 @@ void write_real(std::string& out, double d) {
   if (std::isnan(d)) out += "nan";
   else if (std::isinf(d)) out += d < 0 ? "-inf" : "inf";
   else {
-    char text[32];
-    std::string_view s(text, size_t(std::to_chars(text, text + sizeof text, d).ptr - text));
+    // As Python: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
+    char text[40];
+    bool plain = d == 0 || (std::abs(d) >= 1e-4 && std::abs(d) < 1e16);
+    auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+    std::string_view s(text, size_t(std::to_chars(text, text + sizeof text, d, format).ptr - text));
     out += s;
     if (s.find_first_of(".e") == s.npos) out += ".0";
   }
@@ -237,7 +243,6 @@ void write(std::string& out, const Value& v, size_t limit) {
       return;
     case Kind::string: write_quoted(out, v.string(), limit); return;
     case Kind::dtype: (out += "facula.") += facula::name(v.dtype()); return;
-    case Kind::object: out += "<object>"; return;
     case Kind::tensor:
       if (v.tensor().defined()) ((out += "Tensor(") += shapes_of({&v.tensor(), 1})) += ')';
       else out += "Tensor()";
@@ -263,7 +268,9 @@ void write(std::string& out, const Value& v, size_t limit) {
         write(out, value, limit);
       }
       out += '}';
+      return;
     }
+    case Kind::object: out += v.object<Object>()->to_string();
   }
 }
 }  // namespace

@@ -6,9 +6,11 @@
 //   const Tensor& w = state["model"]["fc.weight"].tensor();
 //
 // Containers are shared, as in Python: a copy of a Value is another handle on the same list or dict. Reading
-// a value as what it is not raises TypeError, a missing key IndexError.
+// a value as what it is not raises TypeError, a missing key IndexError. An `Object` (a function, a module) is a
+// value of running programs alone: writing it to a file raises TypeError.
 #pragma once
 #include <complex>
+#include <concepts>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -26,6 +28,17 @@ class Value;
 class Dict;
 using List = std::vector<Value>;
 struct Tuple;
+
+struct Object {
+  virtual ~Object() = default;
+  virtual std::string to_string() const = 0;
+};
+// An object of a user's class (extend/class.h).
+struct CustomObject final : Object {
+  explicit CustomObject(Ref<CustomClassHolder> o) : object(std::move(o)) {}
+  std::string to_string() const override { return "<object>"; }
+  Ref<CustomClassHolder> object;
+};
 
 class Value {
  public:
@@ -62,7 +75,9 @@ class Value {
   Value(List v);
   Value(Tuple v);
   Value(Dict v);
-  Value(Ref<CustomClassHolder> v) : data_(std::move(v)) {}  // in no file
+  Value(Ref<CustomClassHolder> v);  // a CustomObject
+  template <std::derived_from<Object> O>
+  Value(std::shared_ptr<O> v) : data_(std::shared_ptr<Object>(std::move(v))) {}
 
   Kind kind() const { return Kind(data_.index()); }
   bool is_none() const { return kind() == Kind::none; }
@@ -78,13 +93,18 @@ class Value {
   const Tensor& tensor() const;
   List& list() const;  // the items of a list or a tuple
   Dict& dict() const;
-  const Ref<CustomClassHolder>& object() const;
+  template <std::derived_from<Object> O>
+  O* object() const {  // null if it is none of this type
+    auto* o = std::get_if<std::shared_ptr<Object>>(&data_);
+    return o ? dynamic_cast<O*>(o->get()) : nullptr;
+  }
+  const Ref<CustomClassHolder>& custom_object() const;
 
   // Of a dict, by key; of a list or tuple, by index (from the end if negative).
   Value& operator[](const Value& key) const;
   bool contains(const Value& key) const;  // is it a key of this dict?
   size_t size() const;                    // of a string or container
-  const void* identity() const;           // of a container: equal for handles on the same one; else null
+  const void* identity() const;  // of a container or object: equal for handles on the same one; else null
 
   // Numbers by value, containers item by item, tensors by dtype, sizes and elements.
   friend bool operator==(const Value& a, const Value& b);
@@ -93,7 +113,7 @@ class Value {
   [[noreturn]] void is_no(const char* wanted) const;
   std::variant<std::monostate, bool, int64_t, double, std::complex<double>,
                std::shared_ptr<const std::string>, DType, Tensor, std::shared_ptr<List>,
-               std::shared_ptr<Tuple>, std::shared_ptr<Dict>, Ref<CustomClassHolder>>
+               std::shared_ptr<Tuple>, std::shared_ptr<Dict>, std::shared_ptr<Object>>
       data_;
 };
 

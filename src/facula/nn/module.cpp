@@ -3,31 +3,22 @@
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/nn/state.h"
 #include "facula/ops.h"
 
 namespace facula::nn {
 
-struct Module::State {
-  struct Buffer {
-    Tensor tensor;
-    bool persistent;
-  };
-  std::string kind, options;
-  Named<Tensor> parameters;
-  Named<Buffer> buffers;
-  Named<Module> modules;
-  bool training = true;
+using io::Value;
 
-  void check_name(const std::string& name) const {
-    value_check(!name.empty() && name.find('.') == name.npos, "Module")
-        << "'" << name << "' can't name a member of a " << kind << ": names are not empty and have no dot";
-    bool taken = false;
-    for (auto& [n, x] : parameters) taken = taken || n == name;
-    for (auto& [n, x] : buffers) taken = taken || n == name;
-    for (auto& [n, x] : modules) taken = taken || n == name;
-    value_check(!taken, "Module") << "a " << kind << " has a member '" << name << "' already";
-  }
-};
+void Module::State::check_name(const std::string& name) const {
+  value_check(!name.empty() && name.find('.') == name.npos, "Module")
+      << "'" << name << "' can't name a member of a " << kind << ": names are not empty and have no dot";
+  bool taken = false;
+  for (auto& [n, x] : parameters) taken = taken || n == name;
+  for (auto& [n, x] : buffers) taken = taken || n == name;
+  for (auto& [n, x] : modules) taken = taken || n == name;
+  value_check(!taken, "Module") << "a " << kind << " has a member '" << name << "' already";
+}
 
 Module::Module(std::string kind) : state_(std::make_shared<State>()) { state_->kind = std::move(kind); }
 
@@ -104,6 +95,9 @@ Tensor Module::parameter(const std::string& name) const {
     if (n == name) return t;
   index_check(false, "Module") << kind() << " has no parameter '" << name << "'";
   return {};
+}
+void Module::called_by_modules(std::function<Tensor(const Tensor&)> f) {
+  state_->forward = [f = std::move(f)](Arguments& a) -> Value { return f(a.items.at(0).tensor()); };
 }
 size_t Module::child_count() const { return state_->modules.size(); }
 
@@ -205,13 +199,38 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
 
 const std::string& Module::kind() const { return state_->kind; }
 void Module::describe(std::string options) { state_->options = std::move(options); }
+namespace {
+std::string indented(std::string text) {
+  for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 3) text.insert(at + 1, "  ");
+  return text;
+}
+struct Line {
+  std::string name, last, text;  // first and last name of equal neighbours
+  size_t count;
+};
+}  // namespace
 std::string Module::to_string() const {
-  if (state_->modules.empty()) return kind() + "(" + state_->options + ")";
-  std::string s = kind() + "(\n";
+  std::string options = state_->options;
+  if (state_->type && state_->type->find("extra_repr")) {
+    Value self = std::make_shared<ModuleObject>(*this);
+    options = method(self, "extra_repr", Arguments()).string();
+  }
+  if (state_->modules.empty()) return kind() + "(" + options + ")";
+  std::vector<Line> lines;
   for (auto& [name, m] : state_->modules) {
     std::string text = m.to_string();
-    for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 3) text.insert(at + 1, "  ");
-    s += "  (" + name + "): " + text + "\n";
+    if (kind() == "ModuleList" && !lines.empty() && lines.back().text == text) {
+      lines.back().last = name;
+      ++lines.back().count;
+    } else {
+      lines.push_back({name, name, std::move(text), 1});
+    }
+  }
+  std::string s = kind() + "(\n";
+  if (!options.empty()) s += "  " + options + "\n";
+  for (auto& l : lines) {
+    s += "  (" + l.name + (l.count > 1 ? "-" + l.last + "): " + std::to_string(l.count) + " x " : "): ");
+    s += indented(std::move(l.text)) + "\n";
   }
   return s + ")";
 }

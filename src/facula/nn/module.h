@@ -72,8 +72,11 @@ class Module {
   void add(const std::string& name, const Module& m);
   void describe(std::string options);  // what to_string() shows in parentheses
   size_t child_count() const;
+  // What it does where a module that was given it calls it, as a norm in a TransformerEncoder.
+  void called_by_modules(std::function<Tensor(const Tensor&)> f);
 
  private:
+  friend struct Dynamic;  // dynamic.h
   struct State;
   template <class F>
   void walk(const std::string& prefix, F&& f) const;

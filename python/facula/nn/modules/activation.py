@@ -71,7 +71,11 @@ class Hardswish(_InPlace):
 
 
 class Hardsigmoid(_InPlace):
-    """min(max(input + 3, 0), 6) / 6."""
+    """min(max(input + 3, 0), 6) / 6.
+
+    >>> nn.Hardsigmoid()(facula.tensor([-4.0, 0.0, 4.0]))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input, self.inplace)
@@ -157,7 +161,11 @@ class CELU(ELU):
 
 
 class RReLU(TensorModule):
-    """LeakyReLU with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al., 2015."""
+    """LeakyReLU with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al., 2015.
+
+    >>> nn.RReLU(0.1, 0.3)(facula.randn(4, 5)).shape
+    facula.Size([4, 5])
+    """
 
     __constants__ = ["lower", "upper", "inplace"]
 

@@ -137,7 +137,11 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm whose statistics are those of all processes: of one, of its own batch ``[N, C, *]``."""
+    """Batch norm whose statistics are those of all processes: of one, of its own batch ``[N, C, *]``.
+
+    >>> nn.SyncBatchNorm(4)(facula.randn(5, 4, 3)).shape
+    facula.Size([5, 4, 3])
+    """
 
     def __init__(
         self,

@@ -10,7 +10,11 @@ Tensor = _C.Tensor
 
 
 class ChannelShuffle(TensorModule):
-    """Channels in groups, dealt out one of each group in turn.  Zhang et al., 2018."""
+    """Channels in groups, dealt out one of each group in turn.  Zhang et al., 2018.
+
+    >>> nn.ChannelShuffle(2)(facula.arange(4.0).view(1, 4, 1, 1)).flatten()
+    tensor([0., 2., 1., 3.])
+    """
 
     __constants__ = ["groups"]
 

@@ -10,7 +10,11 @@ Tensor = _C.Tensor
 
 
 class PairwiseDistance(TensorModule):
-    """p-norm of ``x1 - x2`` along the last dimension."""
+    """p-norm of ``x1 - x2`` along the last dimension.
+
+    >>> nn.PairwiseDistance()(facula.tensor([[3.0, 4.0]]), facula.tensor([[0.0, 0.0]]))
+    tensor([5.0000])
+    """
 
     __constants__ = ["norm", "eps", "keepdim"]
 
@@ -23,7 +27,11 @@ class PairwiseDistance(TensorModule):
 
 
 class CosineSimilarity(TensorModule):
-    """Cosine of the angle between vectors along ``dim``."""
+    """Cosine of the angle between vectors along ``dim``.
+
+    >>> nn.CosineSimilarity()(facula.tensor([[1.0, 0.0]]), facula.tensor([[1.0, 1.0]]))
+    tensor([0.7071])
+    """
 
     __constants__ = ["dim", "eps"]
 

@@ -36,35 +36,55 @@ class Dropout(_DropoutNd):
 
 
 class Dropout1d(_DropoutNd):
-    """In training, zeroes channels of ``[N, C, L]`` or ``[C, L]``.  Tompson et al., 2015."""
+    """In training, zeroes channels of ``[N, C, L]`` or ``[C, L]``.  Tompson et al., 2015.
+
+    >>> nn.Dropout1d(0.2)(facula.randn(20, 16, 4)).shape
+    facula.Size([20, 16, 4])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
 class Dropout2d(_DropoutNd):
-    """In training, zeroes channels of ``[N, C, H, W]``.  Tompson et al., 2015."""
+    """In training, zeroes channels of ``[N, C, H, W]``.  Tompson et al., 2015.
+
+    >>> nn.Dropout2d(0.2)(facula.randn(20, 16, 4, 3)).shape
+    facula.Size([20, 16, 4, 3])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
 class Dropout3d(_DropoutNd):
-    """In training, zeroes channels of ``[N, C, D, H, W]``.  Tompson et al., 2015."""
+    """In training, zeroes channels of ``[N, C, D, H, W]``.  Tompson et al., 2015.
+
+    >>> nn.Dropout3d(0.2)(facula.randn(5, 16, 4, 3, 2)).shape
+    facula.Size([5, 16, 4, 3, 2])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
-    """Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017."""
+    """Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017.
+
+    >>> nn.AlphaDropout(0.2)(facula.randn(20, 16)).shape
+    facula.Size([20, 16])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_DropoutNd):
-    """AlphaDropout of whole channels."""
+    """AlphaDropout of whole channels.
+
+    >>> nn.FeatureAlphaDropout(0.2)(facula.randn(20, 16, 4)).shape
+    facula.Size([20, 16, 4])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.feature_alpha_dropout(input, self.p, self.training)

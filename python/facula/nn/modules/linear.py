@@ -17,7 +17,11 @@ _empty = _C.functions.empty
 
 
 class Identity(TensorModule):
-    """Gives back its input; takes and ignores any arguments."""
+    """Gives back its input; takes and ignores any arguments.
+
+    >>> nn.Identity(54, unused=0.1)(facula.tensor([1.0]))
+    tensor([1.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

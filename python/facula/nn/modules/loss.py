@@ -171,7 +171,11 @@ class NLLLoss(_WeightedLoss):
 
 
 class NLLLoss2d(NLLLoss):
-    """NLLLoss under its older name for images."""
+    """NLLLoss under its older name for images.
+
+    >>> nn.NLLLoss2d()(facula.zeros(2, 3, 4, 4), facula.ones(2, 4, 4, dtype=facula.int64)) == 0
+    tensor(True)
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         import warnings
@@ -329,7 +333,11 @@ class MarginRankingLoss(_MarginLoss):
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, distance to the positive - distance to the negative + margin).  Balntas et al., 2016."""
+    """max(0, distance to the positive - distance to the negative + margin).  Balntas et al., 2016.
+
+    >>> nn.TripletMarginLoss()(facula.randn(4, 8), facula.randn(4, 8), facula.randn(4, 8)).shape
+    facula.Size([])
+    """
 
     __constants__ = ["margin", "p", "eps", "swap", "reduction"]
 
@@ -355,7 +363,12 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance of the caller's."""
+    """TripletMarginLoss with a distance of the caller's.
+
+    >>> loss = nn.TripletMarginWithDistanceLoss(margin=0.5)
+    >>> loss(facula.randn(4, 8), facula.randn(4, 8), facula.randn(4, 8)).shape
+    facula.Size([])
+    """
 
     __constants__ = ["margin", "swap", "reduction"]
 

@@ -26,7 +26,7 @@ class _Scaled(TensorModule):
     def reset_parameters(self) -> None:
         if self.weight is not None:
             init.ones_(self.weight)
-        if self._parameters.get("bias") is not None:
+        if getattr(self, "bias", None) is not None:
             init.zeros_(self.bias)
 
 
@@ -162,7 +162,11 @@ class LocalResponseNorm(TensorModule):
 
 
 class CrossMapLRN2d(LocalResponseNorm):
-    """LocalResponseNorm of images ``[N, C, H, W]`` under its older name."""
+    """LocalResponseNorm of images ``[N, C, H, W]`` under its older name.
+
+    >>> nn.CrossMapLRN2d(2)(facula.randn(2, 4, 3, 3)).shape
+    facula.Size([2, 4, 3, 3])
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__(size, alpha, beta, k)

@@ -30,7 +30,11 @@ class PixelShuffle(TensorModule):
 
 
 class PixelUnshuffle(TensorModule):
-    """``[*, C, H r, W r]`` to ``[*, C r^2, H, W]``: the inverse of PixelShuffle."""
+    """``[*, C, H r, W r]`` to ``[*, C r^2, H, W]``: the inverse of PixelShuffle.
+
+    >>> nn.PixelUnshuffle(2)(facula.randn(1, 1, 4, 4)).shape
+    facula.Size([1, 4, 2, 2])
+    """
 
     __constants__ = ["downscale_factor"]
 

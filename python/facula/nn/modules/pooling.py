@@ -291,19 +291,34 @@ class _MaxUnpool(TensorModule):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """The inverse of :class:`MaxPool1d` with indices: 0 but for the largest elements."""
+    """The inverse of :class:`MaxPool1d` with indices: 0 but for the largest elements.
+
+    >>> y, at = nn.MaxPool1d(2, return_indices=True)(facula.randn(1, 2, 6))
+    >>> nn.MaxUnpool1d(2)(y, at).shape
+    facula.Size([1, 2, 6])
+    """
 
     _unpool, _rank = staticmethod(F.max_unpool1d), 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """The inverse of :class:`MaxPool2d` with indices: 0 but for the largest elements."""
+    """The inverse of :class:`MaxPool2d` with indices: 0 but for the largest elements.
+
+    >>> y, at = nn.MaxPool2d(2, return_indices=True)(facula.randn(1, 2, 6, 4))
+    >>> nn.MaxUnpool2d(2)(y, at).shape
+    facula.Size([1, 2, 6, 4])
+    """
 
     _unpool, _rank = staticmethod(F.max_unpool2d), 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """The inverse of :class:`MaxPool3d` with indices: 0 but for the largest elements."""
+    """The inverse of :class:`MaxPool3d` with indices: 0 but for the largest elements.
+
+    >>> y, at = nn.MaxPool3d(2, return_indices=True)(facula.randn(1, 2, 6, 4, 2))
+    >>> nn.MaxUnpool3d(2)(y, at).shape
+    facula.Size([1, 2, 6, 4, 2])
+    """
 
     _unpool, _rank = staticmethod(F.max_unpool3d), 3
 

@@ -30,7 +30,7 @@ def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
         return given
     if given not in ("relu", "gelu"):
         raise RuntimeError(f"activation should be relu/gelu, not {given}")
-    return getattr(F, given)
+    return F.relu if given == "relu" else F.gelu
 
 
 class _Layer(Module):
@@ -89,7 +89,8 @@ class TransformerEncoderLayer(_Layer):
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
         # Of PyTorch's own kernels: which activation they know.
-        self.activation_relu_or_gelu = {F.relu: 1, F.gelu: 2}.get(self.activation, 0)
+        known = (F.relu, F.gelu)
+        self.activation_relu_or_gelu = known.index(self.activation) + 1 if self.activation in known else 0
 
     def forward(
         self,

@@ -58,14 +58,22 @@ class Upsample(TensorModule):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsample of ``[N, C, H, W]`` in mode 'nearest'."""
+    """Upsample of ``[N, C, H, W]`` in mode 'nearest'.
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(facula.randn(1, 1, 2, 2)).shape
+    facula.Size([1, 1, 4, 4])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsample of ``[N, C, H, W]`` in mode 'bilinear' with ``align_corners``."""
+    """Upsample of ``[N, C, H, W]`` in mode 'bilinear' with ``align_corners``.
+
+    >>> nn.UpsamplingBilinear2d(scale_factor=2)(facula.randn(1, 1, 2, 2)).shape
+    facula.Size([1, 1, 4, 4])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import repeat
 from typing import Any
 
 
 def _ntuple(n: int, name: str = "parse") -> Any:
     def parse(x: Any) -> tuple:
-        return tuple(x) if isinstance(x, Iterable) else tuple(repeat(x, n))
+        return tuple(x) if isinstance(x, Iterable) else (x,) * n
 
     parse.__name__ = name
     return parse

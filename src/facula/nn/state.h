@@ -1,0 +1,31 @@
+// What a module holds. For the sources of this room.
+#pragma once
+#include "facula/nn/dynamic.h"
+
+namespace facula::nn {
+
+struct Module::State {
+  struct Buffer {
+    Tensor tensor;
+    bool persistent;
+  };
+  std::string kind, options;
+  const Class* type = nullptr;                   // of a translated class; null: a class of C++
+  io::Dict attributes;                           // of a translated class
+  std::function<io::Value(Arguments&)> forward;  // of a class of C++ that translated code may call
+  Named<Tensor> parameters;
+  Named<Buffer> buffers;
+  Named<Module> modules;
+  bool training = true;
+
+  void check_name(const std::string& name) const;
+};
+
+template <class T>
+T* find_named(Named<T>& named, std::string_view name) {
+  for (auto& [n, x] : named)
+    if (n == name) return &x;
+  return nullptr;
+}
+
+}  // namespace facula::nn

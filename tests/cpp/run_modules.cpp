@@ -1,0 +1,126 @@
+// Runs modules of C++ for tests/python/test_cpp_modules.py: run_modules CASES ANSWERS. A case is a dict of a class, its
+// arguments and inputs, and a seed; an answer what Python computes of it: states, outputs, gradients, or an error.
+#include <iostream>
+
+#include "facula/facula.h"
+#include "facula/nn/dynamic.h"
+
+namespace facula {
+namespace {
+
+using io::Dict;
+using io::List;
+using io::Value;
+
+const nn::Class& class_named(const std::string& name) {
+  for (auto& c : nn::classes())
+    if (c.name == name) return *c.type;
+  type_check(false, "run_modules") << "there is no class " << name;
+  __builtin_unreachable();
+}
+
+// Arguments as they are, and modules for the dicts that describe them.
+Value made(const Value& v);
+nn::Arguments arguments_of(const Value& items, const Value& named) {
+  nn::Arguments a;
+  for (auto& x : items.list()) a.items.push_back(made(x));
+  for (auto& [k, x] : named.dict()) a.named.emplace_back(k.string(), made(x));
+  return a;
+}
+Value made(const Value& v) {
+  if (!v.is_dict() || !v.contains("class")) return v;
+  return nn::instance(class_named(v["class"].string()), arguments_of(v["args"], v["kwargs"]));
+}
+
+// Tensors of floats as leaves of a dtype; they are added to `leaves` if they want gradients.
+Value prepared(const Value& v, DType dtype, std::vector<Tensor>& leaves) {
+  if (v.is_tensor()) {
+    Tensor t = clone(v.tensor().detached());
+    if (!is_floating(t.dtype())) return t;
+    t = clone(to(t, dtype).detached());
+    if (v.tensor().requires_grad()) leaves.push_back(requires_grad_(t));
+    return t;
+  }
+  if (v.kind() != Value::Kind::list && v.kind() != Value::Kind::tuple) return v;
+  List all;
+  for (auto& x : v.list()) all.push_back(prepared(x, dtype, leaves));
+  return v.kind() == Value::Kind::list ? Value(std::move(all)) : Value(io::Tuple{std::move(all)});
+}
+void collect(const Value& v, std::vector<Tensor>& tensors) {
+  if (v.is_tensor()) tensors.push_back(v.tensor());
+  else if (v.kind() == Value::Kind::list || v.kind() == Value::Kind::tuple)
+    for (auto& x : v.list()) collect(x, tensors);
+}
+Dict copied(const Dict& state) {
+  Dict copy;
+  for (auto& [k, v] : state) copy.set(k, clone(v.tensor()));
+  return copy;
+}
+Value grad_value(const Tensor& t) {
+  Tensor g = grad_of(t);
+  return g.defined() ? Value(g.detached()) : Value();
+}
+
+// A loss that weighs every element of every output, with its gradients.
+void differentiate(const std::vector<Tensor>& outputs, DType dtype) {
+  Tensor loss;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const Tensor& y = outputs[k];
+    if (!y.requires_grad()) continue;
+    int64_t n = y.numel().concrete();
+    Tensor weights = reshape(cos(arange(1.0, double(n + 1), 1, dtype) + int64_t(k)), Sizes(y.sizes()));
+    Tensor part = sum(y * weights);
+    loss = loss.defined() ? loss + part : part;
+  }
+  if (loss.defined()) backward(loss);
+}
+
+Dict answer_to(const Value& c) {
+  manual_seed(uint64_t(c["seed"].integer()));
+  nn::Module m = nn::construct(class_named(c["class"].string()), arguments_of(c["args"], c["kwargs"]));
+  Dict answer{{"text", m.to_string()}, {"made", copied(m.state_dict())}};
+  DType dtype = c["dtype"].dtype();
+  m.train(c["training"].boolean());
+  m.to(dtype);
+  if (c.contains("state")) m.load_state_dict(c["state"]);
+  std::vector<Tensor> leaves, outputs;
+  nn::Arguments inputs;
+  for (auto& x : c["inputs"].list()) inputs.items.push_back(prepared(x, dtype, leaves));
+  for (auto& [k, x] : c["named_inputs"].dict())
+    inputs.named.emplace_back(k.string(), prepared(x, dtype, leaves));
+  manual_seed(uint64_t(c["seed"].integer()));
+  collect(nn::forward(m, std::move(inputs)), outputs);
+  differentiate(outputs, dtype);
+  List values, of_inputs;
+  for (auto& y : outputs) values.push_back(y.detached());
+  for (auto& x : leaves) of_inputs.push_back(grad_value(x));
+  Dict gradients;
+  for (auto& [name, p] : m.named_parameters()) gradients.set(name, grad_value(p));
+  answer.set("outputs", values);
+  answer.set("input gradients", of_inputs);
+  answer.set("gradients", gradients);
+  answer.set("after", copied(m.state_dict()));
+  return answer;
+}
+
+}  // namespace
+}  // namespace facula
+
+int main(int count, char** words) {
+  using namespace facula;
+  if (count == 2 && std::string(words[1]) == "--classes") {
+    for (auto& c : nn::classes()) std::cout << c.name << '\n';
+    return 0;
+  }
+  io::List answers;
+  io::Value cases = io::load(words[1]);
+  for (auto& c : cases.list()) {
+    try {
+      answers.push_back(answer_to(c));
+    } catch (const Error& e) {
+      answers.push_back(io::Dict{{"error", int64_t(e.type())}, {"message", e.what()}});
+    } catch (const std::exception& e) { answers.push_back(io::Dict{{"error", -1}, {"message", e.what()}}); }
+  }
+  io::save(words[2], answers);
+  return 0;
+}
