@@ -8,6 +8,7 @@
 #include "facula/tensor/promotion.h"
 #include "facula/tensor/sparse.h"
 #include "override.h"
+#include "run_time_size.h"
 #include "tensor.h"
 #include "trampoline.h"
 
@@ -35,9 +36,25 @@ Tensor select(const Tensor& t, int dim, int64_t i) {
   return run_operator(select_op(), {t, dim, i})[0];
 }
 
+SymInt whole(PyObject* o) {
+  PyRef i = checked(PyNumber_Index(o));
+  int64_t n = PyLong_AsLongLong(i.get());
+  if (n == -1 && PyErr_Occurred()) throw PythonError();
+  return n;
+}
+
 Tensor slice(const Tensor& t, int dim, PyObject* s, bool& changed) {
   auto* py = reinterpret_cast<PySliceObject*>(s);
   if (py->start == Py_None && py->stop == Py_None && py->step == Py_None) return t;
+  if (is_run_time_size(py->start) || is_run_time_size(py->stop)) {
+    auto bound = [](PyObject* o) {
+      return o == Py_None ? op::Value() : op::Value(is_run_time_size(o) ? run_time_size_of(o) : whole(o));
+    };
+    changed = true;
+    op::Value step = bound(py->step);
+    return run_operator(slice_op(), {t, dim, bound(py->start), bound(py->stop),
+                                     step.is_none() ? op::Value(int64_t(1)) : step})[0];
+  }
   Py_ssize_t start, stop, step;
   if (PySlice_Unpack(s, &start, &stop, &step) < 0) throw PythonError();
   value_check(step > 0, "slice") << "step must be greater than zero";

@@ -9,6 +9,7 @@
 #include "extend.h"
 #include "generator.h"
 #include "override.h"
+#include "run_time_size.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -124,6 +125,14 @@ int64_t long_of(PyObject* o, PyObject* error) {
   return i;
 }
 
+// A number of a traced function that is known only when its program runs.
+bool to_run_time_size(PyObject* o, Value& v) {
+  if (!is_run_time_size(o)) [[likely]]
+    return false;
+  v = Value(run_time_size_of(o));
+  return true;
+}
+
 // A whole number that is no bool: int, NumPy's integers, 0-d integer tensors. `error`: raised if it is too
 // large.
 bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
@@ -140,12 +149,24 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
     return true;
   }
   if (!PyIndex_Check(o) || PyUnicode_Check(o)) return false;
+  if (is_run_time_size(o)) i = run_time_size_of(o).guard_int();  // raises
   PyRef whole(PyNumber_Index(o));
   if (!whole) {
     PyErr_Clear();
     return false;
   }
   i = long_of(whole.get(), error);
+  return true;
+}
+
+bool to_size(PyObject* o, SymInt& s, PyObject* error = PyExc_ValueError) {
+  if (is_run_time_size(o)) [[unlikely]] {
+    s = run_time_size_of(o);
+    return true;
+  }
+  int64_t i;
+  if (!to_int(o, i, error)) return false;
+  s = i;
   return true;
 }
 
@@ -193,6 +214,10 @@ bool to_tensor(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
   }
   if (p.number && numbers) {
     Scalar s;
+    if (to_run_time_size(o, v)) {
+      f.number_first |= p.is_self;
+      return true;
+    }
     if (to_scalar(o, s)) {
       f.number_first |= p.is_self;
       v = Value(s);
@@ -235,8 +260,8 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
 
 bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   if (!PyTuple_Check(o) && !PyList_Check(o)) {
-    int64_t i;
-    if (!p.list_size || !to_int(o, i)) {  // one number stands for a list of a known length only
+    SymInt i;
+    if (!p.list_size || !to_size(o, i)) {  // one number stands for a list of a known length only
       if (is_tensor(o) && impl_of(o)->sizes.size() == 1 && is_integral(impl_of(o)->dtype)) {
         PyRef items = checked(PyObject_CallMethod(o, "tolist", nullptr));
         PyObject* held = items.get();
@@ -253,8 +278,8 @@ bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
   auto* list = f.room<SymInt>(size_t(n));
   for (Py_ssize_t k = 0; k < n; ++k) {
-    int64_t i;
-    if (!to_int(PySequence_Fast_GET_ITEM(o, k), i, PyExc_TypeError)) {
+    SymInt i;
+    if (!to_size(PySequence_Fast_GET_ITEM(o, k), i, PyExc_TypeError)) {
       f.failure = Frame::Failure::wrong_item;
       f.item = k;
       f.culprit = PySequence_Fast_GET_ITEM(o, k);
@@ -309,6 +334,8 @@ bool to_number(const Param& p, PyObject* o, Value& v) {
     }
     if (!t->sizes.empty() || is_differentiated(*t)) return false;
     s = tensor_of(o).item();
+  } else if (is_run_time_size(o)) {
+    s = Scalar(run_time_size_of(o).guard_int());  // raises: numbers are part of a program
   } else if (!to_scalar(o, s)) {
     return false;
   }
@@ -335,9 +362,9 @@ bool convert(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
     case Type::Tensor: return p.list ? to_tensors(p, o, v, f) : to_tensor(p, o, numbers, v, f);
     case Type::Int: {
       if (p.list) return to_ints(p, o, v, f);
-      int64_t i;
-      if (!to_int(o, i)) return false;
-      v = Value(SymInt(i));
+      SymInt i;
+      if (!to_size(o, i)) return false;
+      v = Value(i);
       return true;
     }
     case Type::Float: {
@@ -453,18 +480,18 @@ struct Arguments {
   // Sizes one by one, as in view(2, 3), stand for a list of them.
   [[gnu::always_inline]] bool begins_sizes(bool self, PyObject* const* args, Py_ssize_t n) const {
     Py_ssize_t first = self ? 0 : o.varargs;
-    int64_t ignored;
+    SymInt ignored;
     f.at = std::max(o.varargs, 0);
     return o.varargs >= 0 && n > 0 && n > first && !PyTuple_Check(args[first]) &&
-           !PyList_Check(args[first]) && to_int(args[first], ignored, PyExc_TypeError);
+           !PyList_Check(args[first]) && to_size(args[first], ignored, PyExc_TypeError);
   }
   [[gnu::always_inline]] bool put_sizes(bool self, PyObject* const* args, Py_ssize_t n) {
     Py_ssize_t first = self ? 0 : o.varargs;
     if (first && !put(0, args[0])) return false;
     auto* list = f.room<SymInt>(size_t(n - first));
     for (Py_ssize_t k = first; k < n; ++k) {
-      int64_t i;
-      if (!to_int(args[k], i, PyExc_TypeError)) {
+      SymInt i;
+      if (!to_size(args[k], i, PyExc_TypeError)) {
         f.failure = Frame::Failure::wrong_item;
         f.at = o.varargs;
         f.item = k - first;

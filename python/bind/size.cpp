@@ -1,12 +1,17 @@
 // facula.Size: the tuple subclass that `shape` and `size()` give. Slices, sums and products of Sizes are
 // Sizes.
+#include "run_time_size.h"
 #include "types.h"
 
 namespace facula::bind {
 
 PyTypeObject* SizeType;
 
-PyObject* wrap_int(SymInt i) { return PyLong_FromLongLong(i.guard_int()); }
+PyObject* wrap_int(SymInt i) {
+  if (sym::is_run_time(i)) [[unlikely]]
+    return wrap_run_time_size(i);
+  return PyLong_FromLongLong(i.guard_int());
+}
 
 static void fill(PyObject* tuple, SymSpan ints) {
   for (size_t i = 0; i < ints.size(); ++i) {
@@ -45,7 +50,7 @@ PyObject* size_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!t) return nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t); ++i) {
     PyObject* item = PyTuple_GET_ITEM(t, i);
-    if (PyLong_Check(item)) continue;
+    if (PyLong_Check(item) || is_run_time_size(item)) continue;
     PyObject* whole = PyIndex_Check(item) ? PyNumber_Index(item) : nullptr;
     if (!whole) {
       PyErr_Format(PyExc_TypeError, "Size() takes an iterable of 'int' (item %zd is '%s')", i,
@@ -64,9 +69,10 @@ PyObject* size_repr(PyObject* o) {
   return list ? PyUnicode_FromFormat("%s.Size(%R)", package_name(), list.get()) : nullptr;
 }
 PyObject* size_numel(PyObject* o, PyObject*) {
-  int64_t n = 1;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); ++i) n *= PyLong_AsLongLong(PyTuple_GET_ITEM(o, i));
-  return PyErr_Occurred() ? nullptr : PyLong_FromLongLong(n);
+  PyRef n(PyLong_FromLong(1));
+  for (Py_ssize_t i = 0; n && i < PyTuple_GET_SIZE(o); ++i)
+    n = PyRef(PyNumber_Multiply(n.get(), PyTuple_GET_ITEM(o, i)));
+  return n.detach();
 }
 PyObject* size_subscript(PyObject* o, PyObject* key) {
   PyObject* r = PyTuple_Type.tp_as_mapping->mp_subscript(o, key);

@@ -4,6 +4,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
 #include "override.h"
+#include "run_time_size.h"
 #include "trampoline.h"
 #include "types.h"
 
@@ -200,13 +201,15 @@ Py_ssize_t tensor_len(PyObject* o) {
     PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor");
     return -1;
   }
-  return Py_ssize_t(t->sizes[0].guard_int());
+  Py_ssize_t n = -1;
+  guarded_int([&] { n = Py_ssize_t(t->sizes[0].guard_int()); });
+  return n;
 }
 
 // Is `o` an operand of an arithmetic operator? Everything else gets its chance to handle the operation.
 bool is_operand(PyObject* o) {
   if (is_plain(Py_TYPE(o)) || PyFloat_Check(o) || PyLong_Check(o)) return true;
-  if (is_tensor(o) || PyComplex_Check(o) || has_array_interface(o))
+  if (is_tensor(o) || PyComplex_Check(o) || is_run_time_size(o) || has_array_interface(o))
     return true;  // NumPy's arrays and scalars
   return has_torch_function(o);
 }

@@ -133,7 +133,7 @@ def repeat_interleave(
         counts = input
         if counts.dim() != 1 or counts.dtype not in (_C.int64, _C.int32):
             raise RuntimeError("repeat_interleave only accept 1D vector as repeat, of int32 or int64")
-        return _places(counts)
+        return _C.ops._repeated_positions(counts.long())
     if dim is None:
         input, dim = input.reshape(-1), 0
     n = input.shape[dim]
@@ -157,19 +157,10 @@ def repeat_interleave(
                 f"{counts.shape[0]} "
                 f"and input.size({dim}) = {n}"
             )
-        at = _places(counts)
+        at = _C.ops._repeated_positions(counts.long())
     return _f.index_select(input, dim, at)
 
 
-def _places(counts: Tensor) -> Tensor:
-    """k repeated counts[k] times, for all k."""
-    if bool((counts < 0).any()):
-        raise RuntimeError("repeats can not be negative")
-    ends = counts.long().cumsum(0)
-    total = int(ends[-1]) if len(ends) else 0
-    # A place is the number of ends at or before it.
-    marks = _f.zeros([total + 1], dtype=_C.int64).scatter_add(0, ends, _f.ones_like(ends))
-    return marks.cumsum(0)[:total]
 
 
 # ---- unique elements
@@ -183,8 +174,8 @@ def _runs(first: Tensor, inverse: bool, counts: bool, order: Tensor | None, shap
     lengths = None
     if counts:
         starts = first.nonzero().reshape(-1)
-        ends = _f.cat([starts[1:], _C.tensor([first.shape[0]])]) if len(starts) else starts
-        lengths = ends - starts
+        end = _f.ones_like(first, dtype=_C.int64).sum(0, keepdim=True)
+        lengths = _f.cat([starts, end])[1:] - starts
     if not inverse:
         return None, lengths
     if order is not None:  # back to where the elements came from
@@ -194,13 +185,11 @@ def _runs(first: Tensor, inverse: bool, counts: bool, order: Tensor | None, shap
 
 def _begins(rows: Tensor) -> Tensor:
     """Where a row differs from the one before it."""
-    n = rows.shape[0]
-    if n == 0:
-        return _f.zeros([0], dtype=_C.bool)
-    changed = rows[1:] != rows[:-1]
+    at = _f.ones([rows.shape[0]], dtype=_C.int64).cumsum(0) - 1
+    changed = rows != rows.index_select(0, (at - 1).clamp_min(0))
     if changed.dim() > 1:
         changed = changed.flatten(1).any(1)
-    return _f.cat([_f.ones([1], dtype=_C.bool), changed])
+    return changed | (at == 0)
 
 
 def _answer(values: Tensor, inverse: Any, counts: Any) -> Any:

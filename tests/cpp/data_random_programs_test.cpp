@@ -351,7 +351,7 @@ class Draft {
                                          "eq",  "gt",  "logical_and", "copysign"};
     static const char* const written[] = {"add", "mul", "sub", "copy", "maximum", "minimum"};
     static const char* const alone[] = {"neg", "abs", "zero", "relu", "square", "sign", "logical_not"};
-    switch (below(f.step ? 17 : 15)) {
+    switch (below(f.step ? 18 : 16)) {
       case 0: return call(f.exact ? unary[below(11)] : smooth[below(10)], Form::functional, {a}, {}, "");
       case 1:
       case 2: return call(binary[below(f.exact ? 9 : 5)], Form::functional, {a, like}, {}, "");
@@ -372,6 +372,7 @@ class Draft {
         return;
       }
       case 14: return looked(a, t);
+      case 15: return picked(a, into);
       default: return train();
     }
   }
@@ -486,6 +487,56 @@ class Draft {
         attempt(std::move(c));
       }
     }
+  }
+  // Elements that a mask picks: how many, is known only when the program runs.
+  void picked(int a, int b) {
+    using Make = std::vector<Tensor> (*)(const Tensor&, const Tensor&);
+    static const std::pair<const char*, Make> all[] = {
+        {"masked_select(%a, %a > 0)", [](auto& x, auto&) { return std::vector<Tensor>{masked_select(x, gt(x, 0))}; }},
+        {"masked_select(%a, %b > 0)", [](auto& x, auto& y) { return std::vector<Tensor>{masked_select(x, gt(y, 0))}; }},
+        {"nonzero(%a)", [](auto& x, auto&) { return std::vector<Tensor>{nonzero(x)}; }},
+        {"argwhere(%a < 0)", [](auto& x, auto&) { return std::vector<Tensor>{argwhere(lt(x, 0))}; }},
+        {"masked_scatter(%a, %b > 0, %a * 2)",
+         [](auto& x, auto& y) { return std::vector<Tensor>{masked_scatter(x, gt(y, 0), to_dtype(mul(x, 2), x.dtype()))}; }},
+        {"sum(masked_select(%a, %a > 0))",
+         [](auto& x, auto&) { return std::vector<Tensor>{sum(masked_select(x, gt(x, 0)))}; }},
+        {"index(%a, [%a > 0]) * index(%a, [%a > 0])",
+         [](auto& x, auto&) {
+           Tensor p = index(x, std::vector<Tensor>{gt(x, 0)}), q = index(x, std::vector<Tensor>{gt(x, 0)});
+           return std::vector<Tensor>{mul(p, q)};
+         }},
+        {"rows of %a whose sum is above 0, flattened",
+         [](auto& x, auto&) {
+           return std::vector<Tensor>{flatten(index(x, std::vector<Tensor>{gt(sum(flatten(x, 1), {int64_t(1)}), 0)}))};
+         }},
+        {"index_put_(%a, [%a > 0], index(%a, [%a > 0]) - 1)",
+         [](auto& x, auto&) {
+           std::vector<Tensor> at{gt(x, 0)};
+           index_put_(x, at, to_dtype(sub(index(x, at), 1), x.dtype()));
+           return std::vector<Tensor>{};
+         }},
+        {"index_put_(%a, [%b > 0], 2)",
+         [](auto& x, auto& y) {
+           index_put_(x, std::vector<Tensor>{expand(gt(y, 0), x.sizes())}, full(Dims{}, 2, x.dtype()));
+           return std::vector<Tensor>{};
+         }},
+        {"dropout(masked_select(%a, %a != 0), 0.5)",
+         [](auto& x, auto&) { return std::vector<Tensor>{dropout(masked_select(x, ne(x, 0)), 0.5, true)}; }},
+        {"masked_scatter_(%a, %a > 0, flip(%a))",
+         [](auto& x, auto&) {
+           masked_scatter_(x, gt(x, 0), flip(x, {int64_t(0)}));
+           return std::vector<Tensor>{};
+         }},
+    };
+    auto& [text, make] = all[below(std::size(all))];
+    std::string shown = text;
+    bool writes = shown.find("_(%a") != std::string::npos;
+    if (writes && partly_shared(at_.at(a), {b})) return;
+    for (size_t at = 0; (at = shown.find('%', at)) != std::string::npos; ++at)
+      shown.replace(at + 1, 1, std::to_string(shown[at + 1] == 'a' ? a : b));
+    Call c{shown, writes ? -1 : next_, {a, b}, chance(0.15) ? Around::no_grad : Around::nothing,
+           [make = make](const std::vector<Tensor>& x) { return make(x[0], x[1]); }};
+    attempt(std::move(c));
   }
   // Gradients inside of the function.
   void looked(int a, const Tensor& t) {
@@ -630,7 +681,8 @@ bool refused(const std::string& text) {
                       "sizes or strides of", "looks at", "whose memory it also reads", "shares its memory",
                       "steps are counted together", "zero_grad()", "its sizes vary",
                       "on a tensor from outside", "written behind the call", "does not require grad",
-                      "which a trace cannot record", "is no leaf", "computed outside of the traced function"})
+                      "which a trace cannot record", "is no leaf", "computed outside of the traced function",
+                      "known only when the program has run"})
     if (text.find(known) != text.npos) return true;
   return false;
 }

@@ -445,10 +445,8 @@ def test_sizes_are_fixed_or_dynamic():
 
 def test_what_a_program_cannot_hold_is_refused_by_name():
     x = facula.ones(3, requires_grad=True)
-    with pytest.raises(RuntimeError, match="item|nonzero"):
+    with pytest.raises(RuntimeError, match="item"):
         trace(lambda x: x * x.sum().item(), x)
-    with pytest.raises(RuntimeError, match="nonzero"):
-        trace(lambda x: x.nonzero(), x)
     with pytest.raises(RuntimeError):
         trace(lambda x: x if x.sum() > 0 else -x, x)
     leaked = []

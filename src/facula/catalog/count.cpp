@@ -261,8 +261,15 @@ FACULA_FAMILY(count) {
         runtime_check(self.dim() == 1, "bincount") << wrong();
         supported_check(is_integral(self.dtype()) && self.dtype() != DType::Bool, "bincount") << wrong();
         if (none) return zeros(Sizes{minlength}, DType::Int64);
-        int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
-        runtime_check(low >= 0, "bincount") << "only supports 1-d non-negative integral inputs, got " << low;
+        SymInt count;
+        if (self.is_traced()) {  // a kernel says which of them is negative
+          count = _repeated_positions(view(add(to_dtype(amax(self), DType::Int64), 1), Sizes{int64_t(1)})).size(0);
+        } else {
+          int64_t low = amin(self).item().to_int();
+          runtime_check(low >= 0, "bincount")
+              << "only supports 1-d non-negative integral inputs, got " << low;
+          count = amax(self).item().to_int() + 1;
+        }
         runtime_check(!weights || (weights->dim() == 1 && weights->size(0) == self.size(0)), "bincount")
             << "weights should be 1-d and have the same length as input: " << to_string(self.sizes())
             << " and " << to_string(weights ? weights->sizes() : self.sizes());
@@ -271,7 +278,7 @@ FACULA_FAMILY(count) {
                                                        : DType::Float64;
         return contiguous(binned(to_dtype(self, DType::Int64),
                                  weights ? std::optional(detach(*weights)) : std::nullopt,
-                                 max(minlength, SymInt(high) + SymInt(int64_t(1))), t));
+                                 max(minlength, count), t));
       })
       .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
   define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")

@@ -4,6 +4,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/parse.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -602,13 +603,17 @@ FACULA_FAMILY(index) {
         Dims sizes = broadcast_sizes("masked_scatter", shapes);
         Tensor m = reshape(expand(mask, sizes), Sizes{int64_t(-1)}),
                from = reshape(source, Sizes{source.numel()});
+        Tensor at = clamp_min(sub(cumsum(m, 0), 1), 0);
+        if (!catalog::shows_elements(m)) {  // a kernel says what does not fit
+          if (SymInt::surely_equal(from.numel(), int64_t(0))) from = zeros(Sizes{int64_t(1)}, from.dtype());
+          return where(view(m, sizes), view(index_select(from, 0, at), sizes), self);
+        }
         if (m.numel() == SymInt(int64_t(0))) return expand(self, sizes);
         int64_t wanted = sum(m).item().to_int();
         runtime_check(SymInt(wanted) <= from.numel(), "masked_scatter")
             << "number of elements of source, " << from.numel()
             << ", is smaller than the number of ones in mask, " << wanted;
         if (wanted == 0) return clone(expand(self, sizes));
-        Tensor at = clamp_min(sub(cumsum(m, 0), 1), 0);
         return where(view(m, sizes), view(index_select(from, 0, at), sizes), self);
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
@@ -809,6 +814,29 @@ FACULA_FAMILY(index) {
                                : stack(columns, 1);
       })
       .samples({"self[3, 4]", "self[]", "self[0, 3]", "self[33, 65]"});
+  define("_repeated_positions(Tensor counts) -> Tensor")
+      .doc("Of a vector of int64: k, counts[k] times, for all k in order.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .result(ResultType::int64)
+      .shape([](const Call& c) {
+        Tensor counts = c.tensor("counts");
+        runtime_check(counts.dim() == 1 && counts.dtype() == DType::Int64, "repeat_interleave")
+            << "expects a vector of int64 as repeats, got " << counts.dtype() << " of shape "
+            << to_string(counts.sizes());
+        return Dims{SymInt(sym::kMostSize)};
+      })
+      .data_dependent("repeated_positions")
+      .reference([](const Tensor& counts) {
+        runtime_check(!any(lt(counts, 0)).item().to_bool(), "repeat_interleave") << "repeats can not be negative";
+        Tensor ends = cumsum(counts, 0);  // a place is the number of ends at or before it
+        SymInt last = counts.numel() - SymInt(int64_t(1));
+        int64_t total = last < SymInt(int64_t(0)) ? 0 : select(ends, 0, last).item().to_int();
+        Tensor marks = index_add(zeros(Sizes{total + 1}, DType::Int64), 0, ends, ones_like(ends));
+        return narrow(cumsum(marks, 0), 0, int64_t(0), total);
+      })
+      .samples({"counts<4>[5]", "counts<4>[0]"});
   define("where.positions(Tensor condition) -> Tensor[]")
       .doc("The positions where condition is true, a vector for each dimension.")
       .bind(function)
@@ -898,8 +926,13 @@ FACULA_FAMILY(index) {
             << "is only applicable to index tensors of dtype int64, got " << self.dtype();
         runtime_check(!(classes < SymInt(int64_t(-1))), "one_hot")
             << "class values must be smaller than num_classes, which is " << classes;
-        bool told = !catalog::has_elements(self) && !(classes < SymInt(int64_t(0)));
-        if (self.numel() > SymInt(int64_t(0)) && !told) {
+        bool told = !(classes < SymInt(int64_t(0)));
+        if (told && self.is_traced()) {  // a kernel says which class does not fit
+          Dims sizes(self.sizes());
+          sizes.push_back(classes);
+          return scatter(zeros(sizes, DType::Int64), -1, unsqueeze(self, -1), 1);
+        }
+        if ((catalog::has_elements(self) || !told) && self.numel() > SymInt(int64_t(0))) {
           int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
           runtime_check(low >= 0, "one_hot") << "class values must be non-negative, got " << low;
           if (classes < SymInt(int64_t(0))) classes = high + 1;

@@ -5,6 +5,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/views.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 
 using namespace facula;
 using namespace facula::op;
@@ -18,14 +19,17 @@ constexpr DTypeSet kParts =
 // Start and length of a slice along a dimension of `n` elements, Python's rules.
 std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, SymInt end, SymInt step) {
   value_check(step > SymInt(int64_t(0)), name) << "slice step must be positive, but got " << step;
+  bool later = sym::is_run_time(n) || sym::is_run_time(start) || sym::is_run_time(end);  // known only then
   auto clip = [&](SymInt i) {
     if (i < SymInt(int64_t(0))) i += n;
+    if (later) return max(min(i, n), SymInt(int64_t(0)));
     if (i < SymInt(int64_t(0))) return SymInt(int64_t(0));
     return i > n ? n : i;
   };
   start = clip(start);
   end = clip(end);
-  if (end < start) end = start;
+  if (later) end = max(start, end);
+  else if (end < start) end = start;
   return {start, (end - start + step - SymInt(int64_t(1))) / step};
 }
 

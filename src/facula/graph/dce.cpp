@@ -1,11 +1,19 @@
 #include <unordered_set>
 
 #include "facula/graph/passes.h"
+#include "facula/op/call.h"
+#include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::graph {
 
 void remove_dead(Graph& g) {
   std::unordered_set<const Value*> live;
+  bool run_time = false;  // are there sizes that calls give?
+  for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k)
+    run_time |= sym::is_run_time(g.shapes->symbol(k));
+  std::unordered_set<size_t> sizes;  // symbols that are read
+  auto read = [&](SymInt s) { sym::each_symbol(s, [&](size_t k) { sizes.insert(k); }); };
   for (auto* o : g.outputs)
     if (o) live.insert(o);
   for (auto& [i, v] : g.mutated) live.insert(v);
@@ -14,12 +22,22 @@ void remove_dead(Graph& g) {
     auto& effects = (*it)->op->effects;  // a generator's sequence goes on, whoever reads its numbers
     bool used = (*it)->op->schema.mutates() || effects.draws || effects.ordered;
     for (auto* r : (*it)->results) used |= live.count(r) > 0;
+    if (run_time && (*it)->op->is<op::DataDependent>()) {
+      SymInt given = (*it)->results[0]->tensor.sizes()[0];
+      used |= given.is_symbol() && sizes.count(size_t(given.node()->value)) > 0;
+    }
     if (!used) {
       for (auto* r : (*it)->results) r->producer = nullptr;
       continue;
     }
     for (auto* v : operands(**it))
       if (v) live.insert(v);
+    if (run_time) {
+      op::Args args = (*it)->args.clone();
+      args.each_size([&](SymInt& s) { read(s); });
+      for (auto* r : (*it)->results)
+        for (auto s : r->tensor.sizes()) read(s);
+    }
     kept.push_back(std::move(*it));
   }
   g.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));

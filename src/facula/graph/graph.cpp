@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "facula/op/call.h"
+#include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"
 
 namespace facula::graph {
@@ -129,6 +130,24 @@ void verify(const Graph& g) {
     internal_check(known.count(v)) << "graph: input " << i << " is replaced by a value never made";
 }
 
+// Results of a graph that has sizes which are known only when it runs: are they what its rules took them for, when
+// they knew ranges only? A call that gives such a size says what it is by now.
+static void check_sizes(const Node& n, const op::Results& results, std::vector<SymInt>& symbols) {
+  for (size_t i = 0; i < n.results.size(); ++i) {
+    if (!results[i].defined()) continue;
+    auto expected = n.results[i]->tensor.sizes(), found = results[i].sizes();
+    if (n.op->is<op::DataDependent>() && expected[0].is_symbol())
+      symbols[size_t(expected[0].node()->value)] = found[0];
+    bool same = expected.size() == found.size();
+    for (size_t d = 0; same && d < found.size(); ++d)
+      same = found[d] == sym::substitute(expected[d], symbols);
+    runtime_check(same, n.op->name())
+        << "gives a tensor of shape " << to_string(found) << " where the program was traced for "
+        << to_string(expected) << ", which held of more elements than there are now"
+        << hint("keep shapes the same for any number of elements, 0 and 1 too");
+  }
+}
+
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
                               std::span<const std::pair<const Value*, Tensor>> known, bool written) {
   internal_check(inputs.size() == g.inputs.size())
@@ -136,6 +155,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
   std::unordered_map<const Value*, Tensor> at;
   std::vector<SymInt> symbols;  // of this graph, as numbers or in symbols of who calls
   for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k) symbols.push_back(g.shapes->symbol(k));
+  bool run_time = std::any_of(symbols.begin(), symbols.end(), sym::is_run_time);
   for (size_t i = 0; i < inputs.size(); ++i) {
     at[g.inputs[i]] = inputs[i];
     auto sizes = g.inputs[i]->tensor.sizes();
@@ -158,6 +178,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
     });
     args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
     auto results = op::call(*n->op, args.values());
+    if (run_time) check_sizes(*n, results, symbols);
     for (size_t i = 0; i < n->results.size(); ++i) at[n->results[i]] = results[i];
   }
   std::vector<Tensor> out;

@@ -3,6 +3,7 @@
 //   text form (print/parse_graph):
 //   graph(%0: float32[s0, 8], %1: float32[8, 3] strides [1, 8])
 //     size s0 = 5                        a symbol, with the value it had, and perhaps its range
+//     size u1 from 0 to 40               one that is known when the call whose result has it has run
 //     requires s0 < 9                    what the graph relies on
 //     %2: float64[] number = constant 0.5
 //     mul_backward#1 = gradient of mul(float32[5, 8], 0.5) wanted [True] given [float32]

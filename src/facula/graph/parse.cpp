@@ -4,6 +4,7 @@
 #include <limits>
 #include <sstream>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/formula.h"
@@ -15,6 +16,7 @@
 #include "facula/op/registry.h"
 #include "facula/op/views.h"
 #include "facula/sym/parse.h"
+#include "facula/sym/run_time.h"
 
 namespace facula::graph {
 
@@ -126,8 +128,15 @@ class Parser final : op::Reader {
     for (size_t at = text_.find(begin); at != text_.npos; at = text_.find(begin, at + 1)) {
       at_ = at + begin.size();
       std::string name = word("a symbol");
-      if (!is_symbol(name)) fail("a symbol is s and a number");
+      if (!is_symbol(name)) fail("a symbol is s or u, and a number");
       if (symbol(name)) fail("the symbol is there already");
+      if (sym::is_run_time_name(name)) {
+        if (!accept_word("from")) fail("expected from");
+        plain(0, 0);
+        if (!accept_word("to")) fail("expected to");
+        symbols_.emplace(name, sym::run_time_size(*shapes_, plain(1, sym::kMostSize), name));
+        continue;
+      }
       expect('=');
       int64_t hint = plain(0, sym::kMostSize), low = sym::kLeastSize, high = sym::kMostSize;
       if (accept_word("from")) {
@@ -146,7 +155,7 @@ class Parser final : op::Reader {
     return it == symbols_.end() ? nullptr : &it->second;
   }
   static bool is_symbol(std::string_view name) {
-    return name.size() > 1 && name[0] == 's' && name.find_first_not_of("0123456789", 1) == name.npos;
+    return name.size() > 1 && (name[0] == 's' || name[0] == 'u') && name.find_first_not_of("0123456789", 1) == name.npos;
   }
 
   int id() {
@@ -201,6 +210,8 @@ class Parser final : op::Reader {
       ids_.push_back(id());
       expect(':');
       auto t = type();
+      if (std::any_of(t.sizes.begin(), t.sizes.end(), sym::is_run_time))
+        fail("an input has a size that a call gives");
       specs.push_back({t.dtype, t.sizes, t.strides, t.number});
       if (accept(',')) continue;
       expect(')');
@@ -276,7 +287,7 @@ class Parser final : op::Reader {
     auto* foreign = o.as<op::Foreign>();
     bool calls = o.is<op::Procedure>() || (o.is<op::Composite>() && !o.vjp) ||
                  (foreign && foreign->functions->is_composite());
-    return !calls && !o.effects.reads_data && !o.schema.mutates();
+    return !calls && (!o.effects.reads_data || o.is<op::DataDependent>()) && !o.schema.mutates();
   }
 
   // name#1 = ...: an operator that the calls behind it know by this name
@@ -441,6 +452,10 @@ class Parser final : op::Reader {
     if (auto* f = function_of(o)) check_function(*f, args);
     At there(place_);
     op::CallLimit limit(std::max(int64_t(declared.size()), kMostInside + ++calls_));
+    bool cuts = o.is<op::DataDependent>() && !declared[0].second.sizes.empty();
+    GivenSize size(cuts ? &declared[0].second.sizes[0] : nullptr);
+    if (cuts && size.now()->is_symbolic() && !given_.insert(size.now()->identity()).second)
+      fail("another call gives this size already");
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
       fail("the operator has " + std::to_string(results.size()) + " results");
@@ -583,6 +598,7 @@ class Parser final : op::Reader {
   Place place_;
   std::vector<int> ids_;  // of the inputs
   std::unordered_map<int, Tensor> values_;
+  std::unordered_set<uint64_t> given_;  // sizes that calls give
   std::unordered_map<std::string, const op::Operator*> derived_;
 };
 

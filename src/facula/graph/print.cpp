@@ -9,6 +9,7 @@
 #include "facula/op/call.h"
 #include "facula/op/describe.h"
 #include "facula/sym/parse.h"
+#include "facula/sym/run_time.h"
 
 namespace facula::graph {
 
@@ -89,8 +90,10 @@ class Printer {
     for (int k = 0; k < shapes.symbol_count(); ++k) {
       auto* symbol = shapes.symbol(k).node();
       if (!named.count(symbol->name)) continue;
-      s << "  size " << symbol->name << " = " << symbol->hint;
-      if (symbol->low != sym::kLeastSize || symbol->high != sym::kMostSize)
+      s << "  size " << symbol->name;
+      bool run_time = sym::is_run_time(shapes.symbol(k));
+      if (!run_time) s << " = " << symbol->hint;
+      if (run_time || symbol->low != sym::kLeastSize || symbol->high != sym::kMostSize)
         s << " from " << symbol->low << " to " << symbol->high;
       s << '\n';
     }

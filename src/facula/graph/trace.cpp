@@ -11,7 +11,7 @@
 namespace facula::graph {
 
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
-  InputSpec spec{t.dtype(), {}, {}, t.impl()->wrapped_number};
+  Dims sizes;
   for (auto s : t.sizes()) {
     int64_t n = s.hint();
     SymInt size = n;
@@ -21,8 +21,13 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
         if (shapes.symbol(k).hint() == n) size = shapes.symbol(k);
       if (!size.is_symbolic()) size = shapes.fresh("s" + std::to_string(shapes.symbol_count()), n);
     }
-    spec.sizes.push_back(size);
+    sizes.push_back(size);
   }
+  return spec_with(t, std::move(sizes));
+}
+
+InputSpec spec_with(const Tensor& t, Dims sizes) {
+  InputSpec spec{t.dtype(), std::move(sizes), {}, t.impl()->wrapped_number};
   if (t.is_contiguous()) return spec;
   if (!t.is_non_overlapping_and_dense()) {
     spec.strides = Dims(t.strides());

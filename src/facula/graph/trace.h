@@ -19,6 +19,8 @@ InputSpec spec_of(const Tensor& t);  // as it is, symbols and all
 // The spec of an eager tensor with every size >= 2 a fresh symbol of `shapes`, 0 and 1 pinned, and strides
 // expressed through sizes where the tensor is dense in some order of its dimensions.
 InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes);
+// The same with these sizes, which are symbols or the tensor's.
+InputSpec spec_with(const Tensor& t, Dims sizes);
 
 // Traces f on fresh inputs. Pointers stay valid as long as the graph lives.
 using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
@@ -67,6 +69,18 @@ struct Capture {
 };
 Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
                 const char* name);
+
+// What a trace takes the first size of a data-dependent call's results for, while one lives: that of a graph that is made
+// again of its text. Else the trace of a user's function makes a new symbol for each.
+class GivenSize {
+ public:
+  explicit GivenSize(const SymInt* size);
+  ~GivenSize();
+  static const SymInt* now();
+
+ private:
+  const SymInt* outer_;
+};
 
 std::string elements_of(const Tensor& t);  // bytes in the order of indices
 

@@ -1,14 +1,18 @@
 #include "facula/graph/tracer.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/formula.h"
+#include "facula/graph/key.h"
 #include "facula/graph/passes.h"
 #include "facula/op/foreign.h"
 #include "facula/op/registry.h"
 #include "facula/op/views.h"
+#include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 #include "facula/tensor/observe.h"
 
 namespace facula::graph {
@@ -70,11 +74,20 @@ void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view
   target.impl()->traced = view.impl()->traced;
 }
 
-Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
-                     std::span<const Tensor> out) {
-  runtime_check(!captures_ || !o.effects.reads_data, o.name())
+[[noreturn]] static void refuse_read(const Operator& o) {
+  runtime_check(false, o.name())
       << "looks at the elements of a tensor, which a traced function has not yet"
       << hint("compute what depends on elements outside of the function, or with where()");
+  __builtin_unreachable();
+}
+
+Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
+                     std::span<const Tensor> out) {
+  std::optional<sym::Comparing> comparing;
+  if (captures_) comparing.emplace(o.name(), sym::Comparing::raises);
+  // A procedure may look at no more than the sizes of what it calls, which a graph can hold.
+  bool by_sizes = (o.is<op::Procedure>() || o.is<op::DataDependent>()) && !in_backward();
+  if (captures_ && o.effects.reads_data && !by_sizes) refuse_read(o);
   op::Args owned(args, o.schema);
   bool history = false;                          // for who asks whether a gradient is required
   std::vector<std::pair<Tensor, Tensor>> given;  // as the call sees an operand, and as the function knows it
@@ -213,7 +226,12 @@ Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
     op::Mode::With on(this);
     return foreign->functions->run(op::Call(o, values));
   }
-  return (*o.calls())(op::Call(o, values));
+  try {
+    return (*o.calls())(op::Call(o, values));
+  } catch (const Error& e) {  // it does not look at sizes alone
+    if (captures_ && o.effects.reads_data && e.op() == "data_ptr") refuse_read(o);
+    throw;
+  }
 }
 
 Results Tracer::writing(const Operator& o, std::span<const op::Value> values, size_t before, bool recorded) {
@@ -240,6 +258,7 @@ std::optional<Results> Tracer::one_node(const Operator& o, std::span<const op::V
       if (t.defined()) t = given[k++];
     });
     KeepRules off(KeepRules::none);
+    sym::Comparing comparing(o.name(), sym::Comparing::assumes);  // its body is called again when sizes are known
     return op::call(o, args.values()).to_vector();
   };
   Graph calls = traced(graph_->shapes, specs, call, nullptr);
@@ -390,8 +409,11 @@ Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
   runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
+  bool cuts = o.is<op::DataDependent>() && (captures_ || GivenSize::now());
+  if (cuts && captures_)
+    if (Node* same = equal_call(o, values)) return results_of(*same);
   std::vector<Value*> made;
-  for (auto& m : infer(o, values)) {
+  for (auto& m : metas_of(o, values, cuts)) {
     runtime_check(!op::CallLimit::lives() || is_countable(m.sizes), o.name())
         << "gives a tensor of shape " << to_string(SymSpan(m.sizes)) << ", which has too many elements";
     made.push_back(
@@ -399,10 +421,119 @@ Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
                           m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes),
                           m.dtype, m.device));
   }
-  graph_->add_node(o, values, made);
+  Node* n = graph_->add_node(o, values, made);
+  if (cuts) cuts_.push_back(n);
+  return results_of(*n);
+}
+
+Results Tracer::results_of(const Node& n) {
   Results results;
-  for (auto* v : made) results.push_back(handle(v));
+  for (auto* v : n.results) results.push_back(handle(v));
   return results;
 }
+
+// What rules say of results whose operands have sizes that are known only when the program runs is said again of the
+// sizes that they have then (interpret).
+std::vector<op::Meta> Tracer::metas_of(const Operator& o, std::span<const op::Value> values, bool cuts) {
+  sym::Comparing comparing(o.name(), sym::Comparing::assumes);
+  auto metas = infer(o, values);
+  if (captures_ && sym::Comparing::assumed()) check_few(o, values, metas);
+  if (!cuts) return metas;
+  SymInt most = metas[0].sizes[0];
+  int64_t high = most.is_symbolic() ? most.node()->high : most.concrete();
+  auto* given = GivenSize::now();
+  bool fits = given && sym::is_run_time(*given) && given->is_symbol() && given->node()->low == 0 &&
+              given->node()->high == high;
+  SymInt size = fits ? *given : sym::run_time_size(*graph_->shapes, high);
+  for (auto& m : metas) {
+    m.sizes[0] = size;
+    m.strides = contiguous_strides(m.sizes);
+  }
+  return metas;
+}
+
+// The shapes that rules gave when they took a size for a large one: do they hold for 0 and 1 too? What such a size makes
+// them raise, the program raises when it has it.
+void Tracer::check_few(const Operator& o, std::span<const op::Value> values,
+                       const std::vector<op::Meta>& metas) const {
+  op::Args given(values, o.schema);
+  std::set<size_t> symbols;
+  auto look = [&](SymInt s) {
+    if (sym::is_run_time(s)) sym::each_symbol(s, [&](size_t k) { symbols.insert(k); });
+  };
+  given.each_tensor([&](size_t, Tensor& t) {
+    if (t.defined()) std::ranges::for_each(t.sizes(), look);
+  });
+  given.each_size(look);
+  for (size_t k : symbols)
+    for (int64_t few = 0; few < 2; ++few) {
+      auto size = graph_->shapes->symbol(int(k));
+      if (!sym::is_run_time(size) || size.node()->high < few) continue;
+      std::vector<SymInt> known;
+      for (int i = 0; i < graph_->shapes->symbol_count(); ++i) known.push_back(graph_->shapes->symbol(i));
+      known[k] = few;
+      auto now = [&](SymSpan all) {
+        Dims of(all);
+        for (auto& s : of) s = sym::substitute(s, known);
+        return of;
+      };
+      op::Args args = given.clone();
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (!t.defined()) return;
+        bool number = t.impl()->wrapped_number;
+        t = Tensor(make_ref<TensorImpl>(Storage(), now(t.sizes()), now(t.strides()), SymInt(), t.dtype(),
+                                        t.device()));
+        t.impl()->wrapped_number = number;
+      });
+      args.each_size([&](SymInt& s) { s = sym::substitute(s, known); });
+      std::vector<op::Meta> found;
+      try {
+        found = infer(o, args.values());
+      } catch (const Error& e) {
+        if (e.kind() == ErrorKind::internal) throw;
+        continue;
+      }
+      for (size_t r = 0; r < metas.size(); ++r) {
+        Dims expected = now(metas[r].sizes);
+        runtime_check(std::ranges::equal(found[r].sizes, expected, SymInt::surely_equal), o.name())
+            << "gives a tensor of shape " << to_string(SymSpan(found[r].sizes)) << " if the size " << size
+            << " is " << few << ", and of shape " << to_string(SymSpan(metas[r].sizes)) << " else, and "
+            << size << ", from 0 to " << size.node()->high
+            << ", is known only when the program has run what picks the elements"
+            << hint("say which shape it is, as by squeeze(dim), unsqueeze(dim) or expand(sizes)");
+      }
+    }
+}
+
+// A call whose result has a size of its own, of equal operands, so that sizes that are equal are known to be.
+Node* Tracer::equal_call(const Operator& o, std::span<const op::Value> values) {
+  op::Args args(values, o.schema);
+  for (auto* n : cuts_)
+    if (n->op == &o && equal_arguments(args, n->args, 0)) return n;
+  return nullptr;
+}
+
+bool Tracer::equal_arguments(const op::Args& a, const op::Args& b, int depth) {
+  Words left, right;
+  append_attributes(left, a.values());
+  append_attributes(right, b.values());
+  auto &x = a.tensors(), &y = b.tensors();
+  bool equal = left == right && x.size() == y.size();
+  for (size_t k = 0; equal && k < x.size(); ++k) equal = equal_values(value_of(x[k]), value_of(y[k]), depth);
+  return equal;
+}
+
+bool Tracer::equal_values(const Value* a, const Value* b, int depth) {
+  constexpr int kDeepest = 12;  // calls; what is made by longer ways is not looked at
+  if (a == b) return true;
+  if (!a || !b || !a->producer || !b->producer || a->result != b->result || depth == kDeepest) return false;
+  auto &m = *a->producer, &n = *b->producer;
+  return m.op == n.op && m.op->effects.repeatable() && equal_arguments(m.args, n.args, depth + 1);
+}
+
+static thread_local const SymInt* given_size = nullptr;
+GivenSize::GivenSize(const SymInt* size) : outer_(std::exchange(given_size, size)) {}
+GivenSize::~GivenSize() { given_size = outer_; }
+const SymInt* GivenSize::now() { return given_size; }
 
 }  // namespace facula::graph

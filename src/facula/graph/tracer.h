@@ -105,6 +105,13 @@ class Tracer final : public op::Mode {
 
   // ---- calls
   Results record(const Operator& o, std::span<const op::Value> values);
+  static Results results_of(const Node& n);
+  std::vector<op::Meta> metas_of(const Operator& o, std::span<const op::Value> values, bool cuts);
+  void check_few(const Operator& o, std::span<const op::Value> values,
+                 const std::vector<op::Meta>& metas) const;
+  Node* equal_call(const Operator& o, std::span<const op::Value> values);
+  static bool equal_arguments(const op::Args& a, const op::Args& b, int depth);
+  static bool equal_values(const Value* a, const Value* b, int depth);
   Results inlined(const Operator& o, std::span<const op::Value> values);
   // A user's function that writes to arguments: one call that gives what they become, and the writes.
   Results writing(const Operator& o, std::span<const op::Value> values, size_t before, bool recorded);
@@ -147,6 +154,7 @@ class Tracer final : public op::Mode {
   std::unordered_map<Value*, Value*>
       aliases_;  // results of custom functions, and the value whose memory they share
   std::vector<std::pair<const Node*, Value*>> watched_;
+  std::vector<Node*> cuts_;  // calls whose results have a size that is known only when they have run
   std::unordered_map<const TensorImpl*, Value*> constants_;
   std::unordered_set<const Value*> unwritable_;  // memory that is a view's in eager, and is not here
   std::unordered_set<const Value*> tracked_;  // values whose memory began with them, and has a history by now

@@ -1,10 +1,24 @@
 // Composites that need a gradient: the joint forward and backward graph, partitioned by what is worth saving,
 // as two programs and one node of the tape.
 #pragma once
-#include "facula/graph/graph.h"
+#include "facula/graph/trace.h"
 #include "facula/run/key.h"
 
 namespace facula::run {
+
+// The body of a composite that is a graph of which some sizes vary from call to call: those that are symbols there. A
+// trace takes these for symbols, if they are not 0 or 1, and all others as they are.
+class GraphBody {
+ public:
+  using Run = std::function<op::Results(const op::Call&)>;
+  GraphBody(const graph::Graph* g, Run run) : graph_(g), run_(std::move(run)) {}
+  op::Results operator()(const op::Call& c) const { return run_(c); }
+  std::vector<graph::InputSpec> specs(std::span<const op::Value> operands, sym::Shapes& shapes) const;
+
+ private:
+  const graph::Graph* graph_;
+  Run run_;
+};
 
 // What a trace of a call depends on besides sizes and strides: attributes, dtypes, ranks, dtypes of
 // destinations.

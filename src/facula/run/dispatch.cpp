@@ -24,6 +24,7 @@
 #include "facula/run/lazy.h"
 #include "facula/run/profiled.h"
 #include "facula/run/sparse.h"
+#include "facula/sym/substitute.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::run {
@@ -56,6 +57,48 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
   return key;
 }
 
+std::vector<graph::InputSpec> GraphBody::specs(std::span<const Value> operands, sym::Shapes& shapes) const {
+  internal_check(operands.size() == graph_->inputs.size()) << "other operands than the graph has";
+  std::vector<SymInt> symbols;  // of the graph, as the trace knows them
+  std::vector<bool> shown(size_t(graph_->shapes->symbol_count()));  // by operands
+  for (int k = 0; k < graph_->shapes->symbol_count(); ++k) symbols.push_back(graph_->shapes->symbol(k));
+  std::unordered_map<uint64_t, SymInt> known;
+  auto symbol = [&](SymInt e, int64_t n) {
+    auto it = known.find(e.identity());
+    if (it != known.end() && it->second.hint() == n) return it->second;
+    SymInt s = n < 2 ? SymInt(n) : shapes.fresh("s" + std::to_string(shapes.symbol_count()), n);
+    return known[e.identity()] = s;
+  };
+  auto each_size = [&](auto&& f) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      auto sizes = graph_->inputs[i]->tensor.sizes();
+      for (size_t d = 0; d < sizes.size(); ++d) f(sizes[d], operands[i].tensor->sizes[d].hint());
+    }
+  };
+  each_size([&](SymInt e, int64_t n) {
+    if (!e.is_symbol()) return;
+    symbols[size_t(e.node()->value)] = symbol(e, n);
+    shown[size_t(e.node()->value)] = true;
+  });
+  auto of_trace = [&](SymInt e, int64_t n) {
+    if (!e.is_symbolic()) return SymInt(n);
+    if (e.is_symbol()) return symbols[size_t(e.node()->value)];
+    bool known = true;
+    sym::each_symbol(e, [&](size_t k) { known &= shown[k]; });
+    return known ? sym::substitute(e, symbols) : symbol(e, n);
+  };
+  std::vector<graph::InputSpec> all;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    Tensor t(Ref<TensorImpl>::share(operands[i].tensor));
+    auto expected = graph_->inputs[i]->tensor.sizes();
+    Dims sizes;
+    for (size_t d = 0; d < expected.size(); ++d)
+      sizes.push_back(of_trace(expected[d], t.sizes()[d].hint()));
+    all.push_back(graph::spec_with(t, std::move(sizes)));
+  }
+  return all;
+}
+
 graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   Key key;
   Operands operands;
@@ -64,7 +107,9 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
   std::vector<graph::InputSpec> specs;
   auto* composite = o.as<op::Composite>();
   bool exact = composite && composite->exact_sizes;
-  for (auto& v : operands.values) {
+  auto* of_graph = composite ? composite->body.target<GraphBody>() : nullptr;
+  if (of_graph) specs = of_graph->specs(operands.values, *shapes);
+  else for (auto& v : operands.values) {
     Tensor t(v.tag == Tag::tensor ? Ref<TensorImpl>::share(v.tensor) : Ref<TensorImpl>());
     if (t.defined()) specs.push_back(exact ? graph::spec_of(t) : graph::symbolic_spec(t, *shapes));
     else specs.push_back({op::operand_dtype(v), {}, {}, true});

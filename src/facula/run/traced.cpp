@@ -1,6 +1,7 @@
 #include "facula/run/traced.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
@@ -8,7 +9,10 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/autocast.h"
+#include "facula/run/composite.h"
 #include "facula/sym/parse.h"
+#include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::run {
 
@@ -16,9 +20,8 @@ using op::Value;
 
 namespace {
 
-// The calls of a program as a composite.
-op::Operator* operator_of(const std::string& name, bool exact_sizes,
-                          std::function<op::Results(const op::Call&)> body) {
+// The calls of a graph as a composite.
+op::Operator* operator_of(const std::string& name, op::CompositeBody body, bool exact_sizes) {
   op::Composite calls{std::move(body)};
   calls.exact_sizes = exact_sizes;
   return &op::nameless(name + "(Tensor[] inputs) -> Tensor[]", std::move(calls));
@@ -32,32 +35,57 @@ op::Results to_results(std::vector<Tensor> tensors) {
 
 }  // namespace
 
-Traced::Traced(graph::Capture capture, std::string name)
-    : name_(std::move(name)), capture_(std::move(capture)) {
-  bool exact = std::none_of(graph().inputs.begin(), graph().inputs.end(),
+// As a function of its inputs, and what it writes as results behind the others.
+static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool cut) {
+  bool exact = std::none_of(g.inputs.begin(), g.inputs.end(),
                             [](auto* v) { return any_symbolic(v->tensor.sizes()); });
-  functional_ = operator_of(name_, exact, [this](const op::Call& c) {
+  auto run = [&g](const op::Call& c) {
     graph::KeepRules keep;
-    return to_results(graph::interpret(graph(), c.tensors("inputs"), {}, true));
-  });
-  in_place_ = operator_of(name_, exact, [this](const op::Call& c) {
+    return to_results(graph::interpret(g, c.tensors("inputs"), {}, true));
+  };
+  return operator_of(name, cut ? op::CompositeBody(GraphBody(&g, run)) : op::CompositeBody(run), exact);
+}
+
+static op::Operator* in_place_of(const std::string& name, const graph::Graph& g, bool cut) {
+  bool exact = std::none_of(g.inputs.begin(), g.inputs.end(),
+                            [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+  auto run = [&g](const op::Call& c) {
     auto inputs = c.tensors("inputs");
-    auto outputs = graph::interpret(graph(), inputs, {}, true);
-    std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(graph().mutated.size()), outputs.end());
-    outputs.resize(graph().outputs.size());
-    if (op::Mode::current()) graph::write_back(graph(), inputs, written, outputs);
+    auto outputs = graph::interpret(g, inputs, {}, true);
+    std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(g.mutated.size()), outputs.end());
+    outputs.resize(g.outputs.size());
+    if (op::Mode::current()) graph::write_back(g, inputs, written, outputs);
     else
       for (size_t k = 0; k < written.size(); ++k)
-        autograd::invoke("copy", {inputs[size_t(graph().mutated[k].first)], written[k]}, op::Form::in_place);
+        autograd::invoke("copy", {inputs[size_t(g.mutated[k].first)], written[k]}, op::Form::in_place);
     return to_results(std::move(outputs));
-  });
-  in_place_->effects.writes = true;
+  };
+  auto* o = operator_of(name, cut ? op::CompositeBody(GraphBody(&g, run)) : op::CompositeBody(run), exact);
+  o->effects.writes = true;
+  return o;
+}
+
+Traced::Traced(graph::Capture capture, std::string name)
+    : name_(std::move(name)), capture_(std::move(capture)) {
+  if (graph::has_run_time_sizes(graph())) {
+    for (auto& s : graph::segments(graph())) pieces_.push_back({std::move(s), nullptr});
+    for (size_t k = 0; k + 1 < pieces_.size(); ++k)
+      pieces_[k].calls = functional_of(name_, pieces_[k].segment.graph, true);
+    whole_ = functional_of(name_, graph(), false);
+  }
+  auto& last = pieces_.empty() ? graph() : pieces_.back().segment.graph;
+  functional_ = functional_of(name_, last, !pieces_.empty());
+  in_place_ = in_place_of(name_, last, !pieces_.empty());
   writes_.resize(graph().inputs.size());
   for (auto& [w, v] : graph().mutated) writes_[size_t(w)] = true;
 }
 
 Traced::~Traced() {
-  for (auto* o : {functional_, in_place_}) {
+  std::vector<op::Operator*> all{functional_, in_place_};
+  if (whole_) all.push_back(whole_);
+  for (auto& p : pieces_)
+    if (p.calls) all.push_back(p.calls);
+  for (auto* o : all) {
     o->cache.reset();
     o->definition = op::Composite{};
   }
@@ -218,10 +246,81 @@ void Traced::check_results(std::vector<Tensor>& results) const {
   results.resize(first);
 }
 
+std::vector<Tensor> Traced::run(const Items& all, bool in_place) const {
+  auto* mode = op::Mode::current();
+  if (!pieces_.empty() && !(mode && mode->records())) return run_pieces(all, in_place);
+  Value args[] = {std::span<TensorImpl* const>(all)};
+  return op::call(*(whole_ ? whole_ : in_place ? in_place_ : functional_), args).to_vector();
+}
+
+namespace {
+
+// The values of a graph that is run piece by piece.
+class Values {
+ public:
+  explicit Values(const graph::Graph& g) : at_(g.values().size()), symbols_(size_t(g.shapes->symbol_count())) {}
+  void set(const graph::Value& v, Tensor t) {
+    auto sizes = v.tensor.sizes();
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d].is_symbol()) symbols_[size_t(sizes[d].node()->value)] = t.sizes()[d];
+    at_[size_t(v.id)] = std::move(t);
+  }
+  Tensor& operator[](const graph::Value* v) { return at_[size_t(v->id)]; }
+  // A call that gives a size.
+  void call(const graph::Node& n) {
+    op::Args args = n.args.clone();
+    args.each_tensor([&](size_t, Tensor& t) {
+      if (!t.defined()) return;
+      auto* v = graph::value_of(t);
+      t = v->constant.defined() ? v->constant : (*this)[v];
+    });
+    args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols_); });
+    auto results = op::call(*n.op, args.values());
+    for (size_t k = 0; k < n.results.size(); ++k) set(*n.results[k], results[k]);
+  }
+
+ private:
+  std::vector<Tensor> at_;  // by number
+  std::vector<SymInt> symbols_;
+};
+
+}  // namespace
+
+std::vector<Tensor> Traced::run_pieces(const Items& all, bool in_place) const {
+  Values at(graph());
+  for (size_t i = 0; i < all.size(); ++i)
+    at.set(*graph().inputs[i], Tensor(Ref<TensorImpl>::share(all[i])));
+  for (auto& p : pieces_) {
+    auto& s = p.segment;
+    bool last = &p == &pieces_.back();
+    std::vector<Tensor> inputs;
+    for (auto* v : s.inputs) inputs.push_back(at[v]);
+    if (last && in_place) separate(inputs);
+    Value args[] = {std::span<const Tensor>(inputs)};
+    auto& o = *(!last ? p.calls : in_place ? in_place_ : functional_);
+    auto results = op::call(o, args).to_vector();
+    if (last) return results;
+    for (size_t k = 0; k < s.outputs.size(); ++k) at.set(*s.outputs[k], results[k]);
+    for (auto* n : s.calls) at.call(*n);
+    for (auto* v : s.dead) at[v] = {};
+  }
+  return {};
+}
+
+// What an earlier piece left for the last one may share memory with what that writes.
+void Traced::separate(std::vector<Tensor>& inputs) const {
+  auto& s = pieces_.back().segment;
+  for (auto& [w, v] : s.graph.mutated)
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      auto& written = inputs[size_t(w)];
+      if (s.inputs[k]->producer && inputs[k].impl()->storage == written.impl()->storage)
+        inputs[k] = autograd::invoke("clone", {inputs[k]});
+    }
+}
+
 std::vector<Tensor> Traced::in_place(const Items& all) const {
   autograd::GradMode off(false);
-  Value args[] = {std::span<TensorImpl* const>(all)};
-  auto results = op::call(*in_place_, args).to_vector();
+  auto results = run(all, true);
   for (auto& [w, v] : graph().mutated) Tensor(Ref<TensorImpl>::share(all[size_t(w)])).bump_version();
   return results;
 }
@@ -234,8 +333,7 @@ std::vector<Tensor> Traced::with_history(Items all) const {
     copies.push_back(autograd::invoke("clone", {originals.back()}));
     all[size_t(w)] = copies.back().impl();
   }
-  Value args[] = {std::span<TensorImpl* const>(all)};
-  auto results = op::call(*functional_, args).to_vector();
+  auto results = run(all, false);
   size_t outputs = results.size() - originals.size();
   for (size_t k = 0; k < originals.size(); ++k) {
     auto& original = originals[k];
@@ -248,8 +346,54 @@ std::vector<Tensor> Traced::with_history(Items all) const {
   return results;
 }
 
+// A piece with the sizes that it was traced with; one that is known only when the program runs is the largest that it can
+// be.
+static graph::Graph as_traced(const graph::Graph& g) {
+  std::vector<SymInt> values;
+  for (int k = 0; k < g.shapes->symbol_count(); ++k) {
+    auto s = g.shapes->symbol(k);
+    values.push_back(sym::is_run_time(s) ? std::min(s.node()->high, s.hint()) : s.hint());
+  }
+  std::vector<graph::InputSpec> specs;
+  for (auto* v : g.inputs) {
+    specs.push_back(graph::spec_of(v->tensor));
+    for (auto* all : {&specs.back().sizes, &specs.back().strides})
+      for (auto& s : *all) s = sym::substitute(s, values);
+  }
+  auto calls = [&](std::span<const Tensor> given) { return graph::interpret(g, given, {}, true); };
+  return graph::trace(std::make_shared<sym::Shapes>(*g.shapes), specs, calls, "report");
+}
+
 Report Traced::report() const {
-  return run::report(graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes)), name_);
+  if (pieces_.empty())
+    return run::report(graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes)), name_);
+  Report all;
+  int next = int(graph().values().size());  // values inside of a piece have numbers beyond those of the text
+  for (auto& p : pieces_) {
+    auto& s = p.segment;
+    graph::Graph g = as_traced(s.graph);
+    std::unordered_map<int, int> numbers;  // of the piece's values in the text
+    for (size_t k = 0; k < s.inputs.size(); ++k) numbers[g.inputs[k]->id] = s.inputs[k]->id;
+    for (size_t k = 0; k < s.outputs.size(); ++k)
+      if (g.outputs[k]) numbers.try_emplace(g.outputs[k]->id, s.outputs[k]->id);
+    auto one = run::report(std::move(g), name_);
+    all.arena = std::max(all.arena, one.arena);
+    all.taken = std::max(all.taken, one.taken);
+    for (auto& step : one.steps) {
+      for (auto* list : {&step.reads, &step.writes})
+        for (int& v : *list)
+          if (v >= 0) v = next == (v = numbers.try_emplace(v, next).first->second) ? next++ : v;
+      all.steps.push_back(std::move(step));
+    }
+    for (auto* n : s.calls) {
+      auto& step = all.steps.emplace_back();
+      step.kind = "library";
+      step.calls = n->op->schema.full_name();
+      for (auto* v : graph::operands(*n)) step.reads.push_back(v ? v->id : -1);
+      for (auto* v : n->results) step.writes.push_back(v->id);
+    }
+  }
+  return all;
 }
 
 namespace {

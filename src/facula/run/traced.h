@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "facula/graph/segments.h"
 #include "facula/graph/trace.h"
 #include "facula/run/report.h"
 
@@ -39,6 +40,16 @@ class Traced {
 
  private:
   using Items = SmallVector<TensorImpl*, 16>;  // the given tensors, then the captured ones
+  // What runs up to calls whose results have a size that is known only when they have run (graph/segments.h). Plans are
+  // made for the sizes that there are then.
+  struct Piece {
+    graph::Segment segment;
+    op::Operator* calls;  // never freed, as those below
+  };
+  // Results of the graph's calls, and behind them, unless in place, what is written.
+  std::vector<Tensor> run(const Items& all, bool in_place) const;
+  std::vector<Tensor> run_pieces(const Items& all, bool in_place) const;
+  void separate(std::vector<Tensor>& inputs) const;
   // The two ways to write: in place, or, where history is kept or another trace looks on, as results.
   std::vector<Tensor> in_place(const Items& all) const;
   std::vector<Tensor> with_history(Items all) const;
@@ -55,6 +66,9 @@ class Traced {
   std::vector<bool> writes_;  // by input
   op::Operator *functional_,
       *in_place_;  // never freed, only emptied: caches and tapes know operators by address
+  // Of a graph with such calls; `functional_` and `in_place_` then are the last piece's, and it has no calls of its own.
+  std::vector<Piece> pieces_;
+  op::Operator* whole_ = nullptr;  // all of it, for other traces
 };
 
 // Runs f once on tensors without data like `inputs`. Sizes are those of `inputs`, or, `dynamic`, any that agree in what

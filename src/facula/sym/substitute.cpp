@@ -18,4 +18,14 @@ SymInt substitute(SymInt e, SymSpan values) {
   }
 }
 
+void each_symbol(SymInt e, const std::function<void(size_t)>& f) {
+  if (!e.is_symbolic()) return;
+  auto look = [&](const Node* n, auto& self) -> void {
+    if (n->kind == Kind::symbol) f(size_t(n->value));
+    if (n->a) self(n->a, self);
+    if (n->b) self(n->b, self);
+  };
+  look(e.node(), look);
+}
+
 }  // namespace facula::sym

@@ -10,6 +10,7 @@
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
 #include "facula/sym/parse.h"
+#include "facula/sym/run_time.h"
 
 namespace facula {
 namespace sym {
@@ -83,9 +84,11 @@ thread_local size_t expressions_left = SIZE_MAX;
 
 // What every node is made as.
 struct Counted : Node {
-  int parts = 1;  // symbols, numbers and operations in it
+  int parts = 1;          // symbols, numbers and operations in it
+  bool run_time = false;  // of a size that is known only when a call has run
 };
 int parts_of(const Node* n) { return static_cast<const Counted*>(n)->parts; }
+bool has_run_time(const Node* n) { return static_cast<const Counted*>(n)->run_time; }
 
 void check_parts(size_t parts) {
   value_check(parts <= size_t(kMostParts), "size")
@@ -107,6 +110,7 @@ const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b
     made->hint = apply(k, a->hint, b->hint);
     made->low = r.low;
     made->high = r.high;
+    made->run_time = has_run_time(a) || has_run_time(b);
   }
   --expressions_left;
   return known->emplace(identity, made.release()).first->second;
@@ -235,11 +239,62 @@ bool divide(const Polynomial& p, const Polynomial& d, Polynomial& quotient) {
 
 thread_local Shapes* current_shapes = nullptr;
 
+thread_local const char* comparing_op = nullptr;
+thread_local Comparing::Answer comparing_answer = Comparing::raises;
+thread_local bool comparing_assumed = false;
+
+// Before a comparison is answered by hints, or a size is taken for its hint: true if that may be relied on.
+bool check_known(const char* what, SymInt a, const SymInt* b) {
+  bool run_time = is_run_time(a) || (b && is_run_time(*b));
+  if (!run_time) [[likely]]
+    return true;
+  if (b && comparing_answer == Comparing::assumes) {
+    comparing_assumed = true;
+    return false;
+  }
+  SymInt e = is_run_time(a) ? a : *b;
+  runtime_check(false, comparing_op ? comparing_op : "size")
+      << what << ' ' << to_string(a) << (b ? " and " + to_string(*b) : "") << ", and " << to_string(e)
+      << ", from " << e.node()->low << " to " << e.node()->high
+      << ", is known only when the program has run what picks the elements"
+      << hint("let no branch and no other size depend on it: keep all elements, as with where(mask, x, 0), or ",
+              "do that part outside of the traced function");
+  __builtin_unreachable();
+}
+
 }  // namespace
+
+// Larger than sizes are in examples, and no multiple of them.
+SymInt run_time_size(Shapes& shapes, int64_t high, std::string name) {
+  if (high <= 0) return SymInt(int64_t(0));
+  static constexpr int64_t kPrimes[] = {99991, 99989, 99971, 99961, 99929, 99923, 99907, 99901,
+                                        99881, 99877, 99871, 99859, 99839, 99833, 99829, 99823};
+  int before = 0;
+  for (int k = 0; k < shapes.symbol_count(); ++k) before += is_run_time(shapes.symbol(k));
+  int64_t hint = kPrimes[size_t(before) % std::size(kPrimes)] + 100'000 * (before / int(std::size(kPrimes)));
+  if (name.empty()) name = "u" + std::to_string(before);
+  return shapes.fresh(std::move(name), hint, 0, high);
+}
+bool is_run_time(SymInt e) { return e.is_symbolic() && has_run_time(e.node()); }
+bool is_run_time_name(std::string_view name) { return name.starts_with('u'); }
+
+Comparing::Comparing(const char* op, Answer answer)
+    : outer_op_(comparing_op), outer_answer_(comparing_answer), outer_assumed_(comparing_assumed) {
+  if (!comparing_op) comparing_op = op;
+  comparing_answer = answer;
+  comparing_assumed = false;
+}
+Comparing::~Comparing() {
+  comparing_op = outer_op_;
+  comparing_answer = outer_answer_;
+  comparing_assumed = outer_assumed_;
+}
+bool Comparing::assumed() { return comparing_assumed; }
 
 SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) {
   auto* n = new Counted{
       {Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)}};
+  n->run_time = is_run_time_name(n->name);
   // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
   static TableMutex mutex;
   static auto* kept = new std::vector<const Node*>;
@@ -383,8 +438,8 @@ bool SymInt::equal(SymInt a, SymInt b) {
   SymInt d = a - b;
   if (!d.is_symbolic()) return d.bits_ == 0;
   if (d.node()->low > 0 || d.node()->high < 0) return false;
-  bool answer = d.hint() == 0;
-  if (auto* shapes = Shapes::current())
+  bool known = check_known("compares the sizes", a, &b), answer = d.hint() == 0;
+  if (auto* shapes = Shapes::current(); known && shapes)
     shapes->guard({answer ? Guard::Relation::eq : Guard::Relation::ne, a, b});
   return answer;
 }
@@ -394,13 +449,14 @@ bool SymInt::less(SymInt a, SymInt b) {
   if (!d.is_symbolic()) return d.bits_ < 0;
   if (d.node()->high < 0) return true;
   if (d.node()->low >= 0) return false;
-  bool answer = d.hint() < 0;
-  if (auto* shapes = Shapes::current())
+  bool known = check_known("compares the sizes", a, &b), answer = d.hint() < 0;
+  if (auto* shapes = Shapes::current(); known && shapes)
     shapes->guard({answer ? Guard::Relation::lt : Guard::Relation::ge, a, b});
   return answer;
 }
 
 int64_t SymInt::guard_slow() const {
+  check_known("needs the number of", *this, nullptr);
   if (auto* shapes = Shapes::current()) shapes->guard({Guard::Relation::eq, *this, SymInt(node()->hint)});
   return node()->hint;
 }

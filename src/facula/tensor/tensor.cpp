@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "facula/sym/run_time.h"
 #include "facula/tensor/block.h"
 #include "facula/tensor/observe.h"
 
@@ -127,14 +128,22 @@ static size_t own_dim(const char* op, int d, int rank) {  // wrap_dim takes a 0-
 SymInt Tensor::size(int d) const { return impl_->sizes[own_dim("size", d, dim())]; }
 SymInt Tensor::stride(int d) const { return impl_->strides[own_dim("stride", d, dim())]; }
 
+// Of a size that is known only when a program has run: is it so whatever it will be? Where it is not, the general way to
+// lay out memory serves.
+static bool lies_as(SymInt a, SymInt b) {
+  if (a.is_symbolic() || b.is_symbolic()) [[unlikely]]
+    if (sym::is_run_time(a) || sym::is_run_time(b)) return SymInt::surely_equal(a, b);
+  return a == b;
+}
+
 bool Tensor::is_contiguous(MemoryFormat f) const {
   auto &n = impl_->sizes, &s = impl_->strides;
   int rank = dim();
   SymInt expected = int64_t(1);
   auto fits = [&](size_t d) {
-    if (n[d] == SymInt(int64_t(1))) return true;
-    if (s[d] != expected) return false;
-    expected *= n[d];
+    if (lies_as(n[d], int64_t(1))) return true;
+    if (!lies_as(s[d], expected)) return false;
+    expected *= n[d].is_symbolic() ? max(n[d], SymInt(int64_t(1))) : n[d];
     return true;
   };
   if (f == MemoryFormat::channels_last) {
@@ -145,7 +154,7 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
   }
   for (int d = rank - 1; d >= 0; --d)
     if (!fits(size_t(d)))
-      return std::ranges::find(n, SymInt(int64_t(0))) != n.end();  // nothing is in any order
+      return std::ranges::any_of(n, [](SymInt x) { return lies_as(x, int64_t(0)); });  // nothing is in any order
   return true;
 }
 
@@ -484,8 +493,10 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   for (auto& s : sizes)
     for (size_t k = 0; k < s.size(); ++k) {
       auto& to = out[rank - s.size() + k];
-      if (s[k] == SymInt(int64_t(1))) continue;
-      if (to == SymInt(int64_t(1))) to = s[k];
+      if (SymInt::surely_equal(to, s[k])) continue;
+      if (SymInt::surely_equal(to, int64_t(1))) to = s[k];
+      else if (s[k] == SymInt(int64_t(1))) continue;
+      else if (to == SymInt(int64_t(1))) to = s[k];
       else if (to != s[k]) {
         std::ostringstream all;
         for (size_t j = 0; j < sizes.size(); ++j)

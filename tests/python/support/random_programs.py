@@ -315,13 +315,26 @@ LOOKS = [
     "F.one_hot({a}.long() % 3, 3)",
     "{a}.to_sparse().to_dense()",
     "facula.bernoulli({a} * 0)",
-    "{a}.nonzero()",
-    "{a}[{a} > 0]",
-    "facula.masked_select({a}, {a} > 0)",
-    "{a}.unique()",
     "{a}.sum().item()",
     "float({a}.sum())",
+    "{a}[{a} > 0] if len({a}[{a} > 0]) > 1 else {a}",
 ]
+# Results of a size that is known only when the program runs.
+PICKS = [
+    "{a}[{a} > 0]", "{a}[{b} > 0]", "{a}[{b}.isnan().logical_not()]", "{a}[{a}.flatten(1).sum(1) > 0]", "{a}[..., i0[{a}.flatten()[:3] > 0]]",
+    "facula.masked_select({a}, {b} > 0)", "{a}.nonzero()", "facula.argwhere({a} > 1)", "{a}.nonzero(as_tuple=True)", "facula.where({a} > 0)",
+    "{a}.unique()", "{a}.unique(return_inverse=True, return_counts=True)", "facula.unique_consecutive({a}, return_counts=True)",
+    "{a}.repeat_interleave({a}.flatten()[:1].long() % 3, {d})", "{a}.repeat_interleave({a}.flatten(1)[:, 0].long() % 3, 0)",
+    "facula.repeat_interleave({a}.flatten().long() % 3)", "facula.bincount({a}.flatten().long() % 4)", "{a}.masked_scatter({a} > 0, {b})",
+    "{a}[{a} > 0].sum()", "{a}[{a} > 0].unsqueeze(1) * {a}[{a} > 0]", "{a}[{a} < 0][{a}[{a} < 0] < -1]", "facula.zeros_like({a}[{a} > 0])",
+    "facula.cat([{a}[{a} > 0], {a}[{a} < 0]])", "{a}[{a} > 0][:2]", "{a}[{a} > 0][1:]", "{a}[{a} > 0] * {a}[{a} > 0].size(0)",
+    "F.dropout({a}[{a} > 0], 0.5)", "facula.rand({a}[{a} > 0].shape).floor()", "facula.zeros(4).index_add(0, {a}[{a} > 0].long() % 4, ({a}[{a} > 0] * 2).float())",
+]  # fmt: skip
+PICKED = [
+    "{a}[{a} > 0] = {s}", "{a}[{a} > 0] *= 2", "{a}[{a} > 1] = {a}[{a} > 1] - 1", "{a}[{b} > 0] = {a}[{b} > 0] * 2",
+    "{a}.masked_scatter_({a} > 0, {a} * 2)", "{a}.masked_scatter_({b} > 0, {a})", "{a}[{a} > 0].add_(1)", "{a}.mT[{a}.mT > 0] += 1",
+    "{a}[{i}][{a}[{i}] > 0] = {s}", "{a}[{a}.nonzero(as_tuple=True)] = 2", "{a}.index_put_(({a} > 0,), {a}[{a} > 0] * 0 + 1, accumulate=True)",
+]  # fmt: skip
 
 # What a program refuses by name, where eager goes on (docs/programs.md).
 REFUSALS = [
@@ -330,18 +343,19 @@ REFUSALS = [
     "is called while another function is traced", "let the traced function begin with", "with out= changes the size",
     "on a tensor from outside of it", "the sizes or strides of", "its sizes vary; trace without dynamic=True", "which a file cannot hold",
     "and they are others now", "One of the differentiated Tensors does not require grad", "whose steps are counted together",
-    "fills the gradient of a tensor", "which a trace cannot record",
+    "fills the gradient of a tensor", "which a trace cannot record", "known only when the program has run",
 ]  # fmt: skip
 KINDS = {
     "pointwise": 14, "pairs": 14, "smooth": 14, "reductions": 7, "views": 20, "writes": 16, "sets": 8, "outs": 4, "moves": 7, "products": 4,
     "draws": 4, "casts": 3, "functions": 4, "checkpoints": 2, "shaped": 3, "gradients": 2, "no_grad": 4, "autocast": 3, "looks": 0.4,
+    "picks": 3, "picked": 2,
 }  # fmt: skip
 TEMPLATES = dict(
     pointwise=POINTWISE, pairs=PAIRS, smooth=SMOOTH, reductions=REDUCTIONS, views=VIEWS, writes=WRITES, sets=SETS, outs=OUTS,
     moves=MOVES, products=PRODUCTS, draws=DRAWS, casts=CASTS, functions=FUNCTIONS, checkpoints=CHECKPOINTS, shaped=SHAPED,
-    gradients=GRADIENTS, looks=LOOKS,
+    gradients=GRADIENTS, looks=LOOKS, picks=PICKS, picked=PICKED,
 )  # fmt: skip
-IMPURE = {"writes", "sets", "outs", "draws", "functions", "no_grad", "autocast", "shaped", "step"}
+IMPURE = {"writes", "sets", "picked", "outs", "draws", "functions", "no_grad", "autocast", "shaped", "step"}
 STEPPED = [
     "({a} * {b}).sum().backward()\nopt.step()", "{a}.sum().backward()\nopt.step()", "opt.zero_grad()\n({a} * c0).sum().backward()\nopt.step()",
     "({a} * c0).sum().backward(retain_graph=True)", "with facula.no_grad():\n    c0.sub_(c0.grad, alpha=0.5)", "{v} = c0.grad * 2",
@@ -472,7 +486,7 @@ class Draft:
         if a is None and "{a}" in template:
             return None
         t = names[a or "c0"]
-        into = kind in ("writes", "sets") or "index_put" in template
+        into = kind in ("writes", "sets", "picked") or "index_put" in template
         if kind == "gradients":
             b = self.pick(lambda u: u.requires_grad)
         elif into:
@@ -488,7 +502,7 @@ class Draft:
         )
         if ("{b}" in template and b is None) or ("{c}" in template and c is None):
             return None
-        target = {"writes": t, "sets": t, "outs": names[c] if c else None}.get(kind)
+        target = {"writes": t, "sets": t, "picked": t, "outs": names[c] if c else None}.get(kind)
         if target is not None and any(partly_shared(target, names[x]) for x in (a, b) if x):
             return None
         return template.format(
@@ -514,7 +528,7 @@ class Draft:
         text = self.fields(r.choice(STEPPED if kind == "step" else TEMPLATES[kind]), kind)
         if text is None:
             return False
-        if kind not in ("writes", "sets", "outs", "step"):
+        if kind not in ("writes", "sets", "picked", "outs", "step"):
             text = f"v{next(self.count)} = {text}"
         return self.attempt(text, kind, lines)
 
@@ -784,7 +798,8 @@ def one_call(source, comparison, eager, traced, program, run, other_sizes=False)
         refresh(source, names, run, other_sizes)
     try:
         theirs, expected = call(source, eager, eager["f"])
-    except RuntimeError as e:  # a buffer has become a view, or has a history that was gone through
+    except (RuntimeError, IndexError, ValueError) as e:
+        # A buffer has become a view, or has a history that was gone through; or there are fewer elements than a call needs.
         if run or "modified inplace" in str(e) or "a second time" in str(e):
             return False
         raise

@@ -26,6 +26,7 @@ class CpuBackend final : public Backend {
         {"attention_backward", cpu::attention_backward},
         {"cat", cpu::cat},
         {"nonzero", cpu::nonzero},
+        {"repeated_positions", cpu::repeated_positions},
         {"rng_take", cpu::rng_take},
         {"randperm", cpu::randperm},
         {"max_pool2d_backward", cpu::max_pool2d_backward},

@@ -26,6 +26,7 @@ Results attention_backward(const Call& c, Out out);
 // move.cpp
 Results cat(const Call& c, Out out);
 Results nonzero(const Call& c, Out out);
+Results repeated_positions(const Call& c, Out out);
 Results rng_take(const Call& c, Out out);
 Results randperm(const Call& c, Out out);
 Results max_pool2d_backward(const Call& c, Out out);

@@ -158,6 +158,21 @@ Results nonzero(const Call& c, Out) {
   return Results(dispatch(self.dtype(), [&](auto x) { return positions<decltype(x)>(self); }));
 }
 
+Results repeated_positions(const Call& c, Out) {
+  Tensor counts = dense(c.tensor("counts"));
+  auto* n = static_cast<const int64_t*>(counts.data_ptr());
+  int64_t size = counts.numel().concrete(), total = 0;
+  for (int64_t k = 0; k < size; ++k) {
+    runtime_check(n[k] >= 0, "repeat_interleave") << "repeats can not be negative";
+    value_check(!__builtin_add_overflow(total, n[k], &total) && total < int64_t(1) << 58, "repeat_interleave")
+        << "the repeats are more than a tensor has elements";
+  }
+  Tensor out = Tensor::empty(IntSpan(Ints{total}), DType::Int64);
+  auto* to = static_cast<int64_t*>(out.data_ptr());
+  for (int64_t k = 0; k < size; ++k) to = std::fill_n(to, n[k], k);
+  return Results(out);
+}
+
 Results rng_take(const Call& c, Out out) {
   auto& v = c["generator"];
   Generator& g = v.is_none() ? default_generator() : *v.generator;

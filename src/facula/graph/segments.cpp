@@ -1,0 +1,223 @@
+#include "facula/graph/segments.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "facula/op/call.h"
+#include "facula/sym/substitute.h"
+
+namespace facula::graph {
+
+namespace {
+
+bool is_cut(const Node& n) { return n.op->is<op::DataDependent>(); }
+
+bool stays_in_order(const Node& n) {
+  return n.op->effects.draws || n.op->effects.ordered || n.op->schema.mutates();
+}
+
+// Costs nothing to make again where it is read.
+bool is_free(const Node& n) {
+  auto read = operands(n);
+  bool no_operands = std::none_of(read.begin(), read.end(), [](auto* v) { return v; });
+  return n.op->is<op::View>() || (no_operands && n.op->effects.repeatable() && !n.op->calls());
+}
+
+// The symbols that a node's attributes and the sizes of its results are made of.
+std::set<int> symbols_of(const Node& n) {
+  std::set<int> all;
+  auto add = [&](SymInt s) { sym::each_symbol(s, [&](size_t k) { all.insert(int(k)); }); };
+  op::Args args = n.args.clone();
+  args.each_size([&](SymInt& s) { add(s); });
+  for (auto* r : n.results)
+    for (auto s : r->tensor.sizes()) add(s);
+  return all;
+}
+
+class Splitter {
+ public:
+  explicit Splitter(const Graph& g) : g_(g) {}
+
+  std::vector<Segment> run() {
+    find_depths();
+    find_places();
+    std::vector<Segment> all(size_t(last_) + 1);
+    for (int k = 0; k <= last_; ++k) build(all[size_t(k)], k);
+    for (auto& n : g_.nodes)
+      if (is_cut(*n)) all[size_t(depth_of_call(*n))].calls.push_back(n.get());
+    find_dead(all);
+    return all;
+  }
+
+ private:
+  using Segments = std::set<int>;
+
+  bool comes_from_outside(const Value* v) const { return !v->producer; }
+  int depth(const Value* v) const {
+    auto it = depths_.find(v);
+    return it == depths_.end() ? 0 : it->second;
+  }
+  int depth_of_call(const Node& n) const { return depth(n.results[0]) - 1; }
+
+  // How many calls that give sizes must have run before a value is there, and which value shows a symbol as a size.
+  void find_depths() {
+    for (auto* v : g_.inputs) shows(v);
+    int last_draw = 0;
+    for (auto& n : g_.nodes) {
+      int d = stays_in_order(*n) ? last_draw : 0;
+      for (auto* v : operands(*n))
+        if (v) d = std::max(d, depth(v));
+      auto& used = used_[n.get()] = symbols_of(*n);
+      if (is_cut(*n))
+        for (auto* r : n->results) {
+          depths_[r] = d + 1;
+          shows(r);
+        }
+      for (int s : used) {
+        auto shown = shown_by_.find(s);
+        value_check(shown != shown_by_.end(), n->op->name())
+            << "has the size " << g_.shapes->symbol(s) << ", which nothing before it gives";
+        if (!is_cut(*n)) d = std::max(d, depth(shown->second));
+      }
+      if (!is_cut(*n))
+        for (auto* r : n->results) depths_[r] = d;
+      if (stays_in_order(*n)) last_draw = d;
+      last_ = std::max(last_, is_cut(*n) ? d + 1 : d);
+    }
+  }
+  void shows(const Value* v) {
+    for (auto s : v->tensor.sizes())
+      if (s.is_symbol()) shown_by_.try_emplace(int(s.node()->value), v);
+  }
+
+  // From the last node to the first: the earliest segment that reads a node's results is where it belongs.
+  void find_places() {
+    for (auto* v : g_.outputs) need(v, last_);
+    for (auto& [i, v] : g_.mutated) {
+      need(v, last_);
+      need(g_.inputs[size_t(i)], last_);
+    }
+    int next_draw = last_;
+    for (size_t k = g_.nodes.size(); k-- > 0;) {
+      auto& n = *g_.nodes[k];
+      Segments in;
+      if (is_cut(n)) {
+        in = {depth_of_call(n)};
+      } else {
+        for (auto* r : n.results) in.insert(needed_[r].begin(), needed_[r].end());
+        if (stays_in_order(n)) in = {next_draw = std::min(next_draw, in.empty() ? last_ : *in.begin())};
+        else if (in.empty()) continue;
+        else if (!is_free(n)) in = {*in.begin()};
+        places_[&n] = in;
+        for (int s : in)
+          for (int symbol : used_[&n]) needed_symbols_[s].insert(symbol);
+      }
+      for (auto* v : operands(n))
+        for (int s : in) {
+          need(v, s);
+          if (v && is_cut(n)) given_[v].insert(s);
+        }
+    }
+    for (auto& [s, symbols] : needed_symbols_)
+      for (int symbol : symbols) need(shown_by_.at(symbol), s);
+  }
+  void need(const Value* v, int segment) {
+    if (v) needed_[v].insert(segment);
+  }
+  bool is_made_in(const Value* v, int segment) const {
+    if (!v->producer) return false;
+    auto it = places_.find(v->producer);
+    return it != places_.end() && it->second.count(segment) > 0;
+  }
+
+  Value* copy(Graph& to, const Value& v) {
+    auto& t = v.tensor;
+    auto* made = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
+    made->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
+    return made;
+  }
+
+  void build(Segment& s, int k) {
+    s.graph.shapes = g_.shapes;
+    std::unordered_map<const Value*, Value*> at;
+    for (auto& owned : g_.values()) {  // in the order of the graph's text
+      auto* v = owned.get();
+      auto it = needed_.find(v);
+      if (it == needed_.end() || !it->second.count(k)) continue;
+      if (v->constant.defined()) {
+        at[v] = s.graph.add_constant(v->constant);
+      } else if (!is_made_in(v, k)) {
+        s.graph.inputs.push_back(at[v] = copy(s.graph, *v));
+        s.inputs.push_back(v);
+      }
+    }
+    for (auto& n : g_.nodes) {
+      auto it = places_.find(n.get());
+      if (it == places_.end() || !it->second.count(k)) continue;
+      op::Args args = n->args.clone();
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = at.at(value_of(t))->tensor;
+      });
+      std::vector<Value*> results;
+      for (auto* r : n->results) results.push_back(at[r] = copy(s.graph, *r));
+      At place(n->place);
+      s.graph.add_node(*n->op, args.values(), results);
+    }
+    auto gives = [&](const Value* v) {
+      s.outputs.push_back(v);
+      s.graph.outputs.push_back(v ? at.at(v) : nullptr);
+    };
+    if (k == last_) {
+      for (auto* v : g_.outputs) gives(v);
+      s.graph.results = g_.results;
+      for (auto& [i, v] : g_.mutated) {
+        auto* input = g_.inputs[size_t(i)];
+        auto number = std::find(s.inputs.begin(), s.inputs.end(), input) - s.inputs.begin();
+        s.graph.mutated.push_back({int(number), at.at(v)});
+      }
+      return;
+    }
+    for (auto& n : g_.nodes)
+      for (auto* r : n->results)
+        if (is_made_in(r, k) && leaves(r, k)) gives(r);
+  }
+  // Is it read where it is not made? By a call behind its segment, or in a later one.
+  bool leaves(const Value* v, int k) const {
+    if (auto it = given_.find(v); it != given_.end() && it->second.count(k)) return true;
+    auto it = needed_.find(v);
+    return it != needed_.end() && std::any_of(it->second.begin(), it->second.end(),
+                                              [&](int s) { return s > k && !is_made_in(v, s); });
+  }
+
+  void find_dead(std::vector<Segment>& all) {
+    std::set<const Value*> read;
+    for (size_t k = all.size(); k-- > 0;) {
+      auto look = [&](const Value* v) {
+        if (v && v->producer && read.insert(v).second) all[k].dead.push_back(v);
+      };
+      for (auto* n : all[k].calls)
+        for (auto* v : operands(*n)) look(v);
+      for (auto* v : all[k].inputs) look(v);
+    }
+  }
+
+  const Graph& g_;
+  int last_ = 0;
+  std::unordered_map<const Value*, int> depths_;
+  std::unordered_map<const Node*, std::set<int>> used_;
+  std::unordered_map<int, const Value*> shown_by_;  // by symbol
+  std::unordered_map<const Value*, Segments> needed_, given_;  // given_: to calls behind a segment
+  std::unordered_map<const Node*, Segments> places_;
+  std::unordered_map<int, std::set<int>> needed_symbols_;  // by segment
+};
+
+}  // namespace
+
+bool has_run_time_sizes(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return is_cut(*n); });
+}
+
+std::vector<Segment> segments(const Graph& g) { return Splitter(g).run(); }
+
+}  // namespace facula::graph

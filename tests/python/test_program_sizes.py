@@ -1,0 +1,333 @@
+"""Programs with sizes that are known only when they run: what masks pick, unique elements, repeats."""
+
+import pytest
+from facula.program import load, trace
+from test_program import check, same
+
+import facula
+from facula import nn, optim
+from facula.nn import functional as F
+
+facula.manual_seed(0)
+
+NONE, ONE, SOME, ALL = (facula.full((5, 4), -1.0) for _ in range(4))
+ONE[1, 2] = 2.0
+SOME.copy_(facula.randn(5, 4))
+ALL.fill_(3.0)
+
+PICKS = {
+    "index": lambda x: x[x > 0] * 2,
+    "masked_select": lambda x: x.masked_select(x > 0).exp(),
+    "of rows": lambda x: x[x.amax(1) > 0].sum(0),
+    "of columns": lambda x: x[:, x[0] > 0] + 1,
+    "and a number": lambda x: x[x.amax(1) > 0, 1],
+    "of bytes": lambda x: x[(x > 0).to(facula.uint8)].sin(),
+    "again": lambda x: (y := x[x > 0])[y > 1] * 3,
+    "equal masks": lambda x: x[x > 0] * (x * 2)[x > 0] + x[x > 0],
+    "nonzero": lambda x: (x > 0).nonzero(),
+    "nonzero as a tuple": lambda x: (x > 0).nonzero(as_tuple=True),
+    "argwhere": lambda x: facula.argwhere(x > 1),
+    "where": lambda x: facula.where(x > 0)[1] * 2,
+    "mean": lambda x: x[x > 0].mean(),
+    "sum": lambda x: x[x > 0].sum(),
+    "softmax": lambda x: x[x.amax(1) > 0].softmax(-1),
+    "log_softmax over it": lambda x: x[x > 0].log_softmax(0),
+    "norm": lambda x: x[x > 0].norm(),
+    "sort": lambda x: x[x > 0].sort()[0],
+    "cumsum": lambda x: x[x > 0].cumsum(0),
+    "cat": lambda x: facula.cat([x[x > 0], x[x < 0]]),
+    "stack": lambda x: facula.stack([x[x > 0], x[x > 0] * 2]),
+    "outer": lambda x: x[x > 0].unsqueeze(1) * x[x < 0],
+    "matmul": lambda x: x[x.amax(1) > 0] @ x.t(),
+    "matmul of it": lambda x: x[x.amax(1) > 0].t() @ x[x.amax(1) > 0],
+    "reshape": lambda x: x[x.amax(1) > 0].reshape(-1) * 2,
+    "flatten": lambda x: x[x.amax(1) > 0].t().flatten(),
+    "slice": lambda x: x[x > 0][:2] * 2,
+    "rest": lambda x: x[x > 0][1:] * 2,
+    "all but the last": lambda x: x[x > 0][:-1] * 2,
+    "every second": lambda x: x[x > 0][::2] * 2,
+    "layer_norm": lambda x: F.layer_norm(x[x.amax(1) > 0], (4,)),
+    "zeros_like": lambda x: facula.zeros_like(x[x > 0]) + 1,
+    "zeros of its size": lambda x: facula.zeros(x[x > 0].shape) + facula.ones(x[x > 0].size(0)),
+    "by its number": lambda x: x[x > 0].sum() * x[x > 0].numel(),
+    "view of its size": lambda x: (y := x[x.amax(1) > 0]).view(y.shape[0], 2, 2).sum(1),
+    "slice by its size": lambda x: x.flatten()[: x[x > 0].size(0)] * 2,
+    "one_hot": lambda x: F.one_hot(x[x > 1].long() % 3, 3),
+    "index_add": lambda x: facula.zeros(5, 4).index_add(0, (x.amax(1) > 0).nonzero()[:, 0], x[x.amax(1) > 0]),
+    "unique": lambda x: x.round().unique(),
+    "unique with places": lambda x: x.round().unique(return_inverse=True, return_counts=True),
+    "unique rows": lambda x: x.sign().unique(dim=0),
+    "unique of what was picked": lambda x: x[x > 0].round().unique(return_counts=True),
+    "unique_consecutive": lambda x: x.sign().unique_consecutive(return_inverse=True, return_counts=True),
+    "repeat_interleave": lambda x: x.repeat_interleave(x[:, 2].clamp(0, 3).long(), 0),
+    "repeat_interleave of all": lambda x: x.repeat_interleave(x.flatten().clamp(0, 3).long()),
+    "places of repeats": lambda x: facula.repeat_interleave(x[0].clamp(0, 3).long()),
+    "bincount": lambda x: x.clamp(0, 7).long().flatten().bincount(),
+    "masked_scatter": lambda x: x.masked_scatter(x > 0, x.flip(0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pick", PICKS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_program_picks_what_its_function_picks(pick, grad):
+    """Of none, one, some and all, by one program, whatever it was traced with."""
+    f = PICKS[pick]
+    for example in (SOME, NONE):
+        program = trace(f, example.clone())
+        for x in (SOME, NONE, ONE, ALL, SOME):
+            ours, theirs = (x.clone().requires_grad_(grad) for _ in range(2))
+            a, b = program(ours), f(theirs)
+            same(a, b, 1e-6)
+            firsts = [t[0] if isinstance(t, tuple) else t for t in (a, b)]
+            if firsts[1].requires_grad:
+                for t in firsts:
+                    (t * t).sum().backward()
+                same(ours.grad, theirs.grad, 1e-5)
+
+
+WRITES = {
+    "a number": lambda x: x.__setitem__(x > 0, 7.0),
+    "what is there": lambda x: x.__setitem__(x > 0, x[x > 0] * 2),
+    "in place": lambda x: x.__setitem__(x > 0, x[x > 0].add_(1)),
+    "rows": lambda x: x.__setitem__(x.amax(1) > 0, facula.arange(4.0)),
+    "through a view": lambda x: x[1:].__setitem__(x[1:] > 0, 0.0),
+    "index_put_": lambda x: x.index_put_((x > 0,), x[x > 0], accumulate=True),
+    "masked_scatter_": lambda x: x.masked_scatter_(x > 0, x.flip(0)),
+    "masked_fill_": lambda x: x.masked_fill_(x > 0, 1.0),
+    "at places": lambda x: x.index_fill_(0, (x.amax(1) > 0).nonzero()[:, 0], 2.0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_program_writes_what_its_function_writes(write, captured):
+    buffer = facula.zeros(5, 4)
+
+    def f(x):
+        t = buffer if captured else x
+        if captured:
+            buffer.add_(x)
+        WRITES[write](t)
+        return t * 2, t.sum()
+
+    program = trace(f, SOME.clone())
+    for x in (SOME, NONE, ONE, ALL):
+        found = []
+        for call in (program, f):
+            buffer.zero_()
+            y = x.clone()
+            found.append([call(y), y, buffer.clone()])
+        same(found[0], found[1], 1e-6)
+
+
+def test_gradients_reach_what_is_written_by_a_mask():
+    def f(x, w):
+        y = x * 1
+        y[x > 0] = (w * 2)[x > 0]
+        return y * y
+
+    for x in (SOME, NONE, ONE):
+        check(f, x.clone().requires_grad_(), facula.randn(5, 4, requires_grad=True))
+
+
+@pytest.mark.parametrize("make", [lambda p: optim.SGD(p, lr=0.1), lambda p: optim.Adam(p, lr=0.01)])
+def test_a_step_trains_on_what_a_mask_picks(make):
+    """forward, backward and step; what depends on the run-time size is saved, added up and written."""
+
+    def world():
+        facula.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        return model, make(model.parameters())
+
+    def step_of(model, optimizer):
+        def step(x, labels):
+            optimizer.zero_grad()
+            logits = model(x)
+            kept = labels >= 0
+            loss = F.cross_entropy(logits[kept], labels[kept])
+            sure = logits.softmax(-1).amax(-1) > 0.4
+            loss = loss + logits[sure].square().sum() * 0.01
+            loss.backward()
+            optimizer.step()
+            return loss, kept.sum()
+
+        return step
+
+    (ours, a), (theirs, b) = world(), world()
+    program = None
+    for k in range(6):
+        x = facula.randn(6, 4)
+        labels = facula.randint(-1, 3, (6,))
+        labels[0] = 1
+        if k == 2:
+            labels[1:] = -1
+        program = program or trace(step_of(ours, a), x, labels)
+        same(program(x, labels), step_of(theirs, b)(x, labels), 1e-5)
+    for p, q in zip(ours.parameters(), theirs.parameters()):
+        same(p.detach(), q.detach(), 1e-4)
+        same(p.grad, q.grad, 1e-4)
+
+
+def test_gradients_inside_of_a_function_pass_through_a_mask():
+    w = facula.randn(5, 4, requires_grad=True)
+
+    def f(x):
+        picked = (w * x)[x > 0]
+        (g,) = facula.autograd.grad((picked * picked).sum(), w, create_graph=True)
+        return g * 2, picked.sum()
+
+    program = trace(f, SOME)
+    for x in (SOME, NONE, ONE, ALL):
+        same(program(x), f(x), 1e-5)
+
+
+def test_draws_keep_their_order_around_a_mask():
+    def f(x):
+        a = facula.rand(3)
+        picked = x[x > 0]
+        b = facula.rand(picked.shape) + picked
+        c = facula.rand(2)
+        d = x[facula.rand(5, 4) > 0.5]
+        return a, F.dropout(b, 0.5), c, d, F.dropout(x, 0.5)
+
+    program = trace(f, SOME)
+    for x in (SOME, NONE, ONE, ALL):
+        found = []
+        for call in (program, f):
+            facula.manual_seed(7)
+            found.append([*call(x), facula.get_rng_state()])
+        same(found[0], found[1], 1e-6)
+
+
+def test_modes_hold_on_both_sides_of_a_mask():
+    def f(x):
+        with facula.autocast("cpu", facula.bfloat16):
+            y = x @ x.t()
+            y = y[y > 0].sum()
+        with facula.no_grad():
+            z = x[x > 1].sum()
+        return y.float() + z * x[x > 0].sum()
+
+    check(f, SOME.clone().requires_grad_(), tolerance=2e-2)
+
+
+def test_other_sizes_neither_trace_nor_plan_anew_where_they_were_seen():
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return x[x > 0] * 2
+
+    program = trace(f, facula.zeros(100))
+    x = facula.zeros(100)
+    for count in (0, 1, 2, 50, 99, 100, 50, 2):
+        x.zero_()[:count] = 1
+        assert program(x).shape == (count,)
+    assert len(calls) == 1
+
+
+def test_the_text_is_read_again_and_a_file_keeps_it(tmp_path):
+    def f(x, labels):
+        y = x[labels > 0]
+        y = y * y[:, :1]
+        x[x > 0] = 0
+        return y, (y.sum(1) > 0).nonzero(), x * 1
+
+    labels = facula.tensor([1, 0, 1, 0, 1])
+    program = trace(f, SOME.clone(), labels)
+    text = str(program)
+    assert "size u0 from 0 to 5" in text and "int64[u0, 1] = nonzero(" in text
+    program.save(tmp_path / "program.pt")
+    loaded = load(tmp_path / "program.pt")
+    assert str(loaded) == text and loaded.steps() == program.steps()
+    for labels in (labels, labels * 0, labels * 0 + 1):
+        ours, theirs = SOME.clone(), SOME.clone()
+        same(loaded(ours, labels), f(theirs, labels), 1e-6)
+        same(ours, theirs)
+
+
+def test_steps_show_the_call_that_gives_a_size():
+    program = trace(lambda x: x[x > 0] * 2, SOME)
+    assert [s for s in program.steps() if s.startswith(("kernel", "library"))][:2] == [
+        "kernel gt: %0 -> %1",
+        "library nonzero: %1 -> %2",
+    ]
+    assert "nonzero" in str(program.memory()) and "nonzero" in program.html()
+
+
+def test_sizes_of_arguments_may_vary_too():
+    program = trace(lambda x: x[x > 0] * x.sum(), facula.randn(6), dynamic=True)
+    for n in (6, 2, 11, 40):
+        x = facula.randn(n)
+        same(program(x), x[x > 0] * x.sum(), 1e-6)
+
+
+def test_a_program_inside_of_a_traced_function():
+    inner = trace(lambda x: x[x > 0] * 2, SOME)
+    program = trace(lambda x: inner(x + 1).sum(), SOME)
+    for x in (SOME, NONE, ALL):
+        same(program(x), ((x + 1)[x + 1 > 0] * 2).sum(), 1e-6)
+
+
+def test_a_checkpoint_holds_a_mask():
+    from facula.utils.checkpoint import checkpoint
+
+    check(lambda x: checkpoint(lambda t: t[t > 0].exp(), x, use_reentrant=False), SOME.clone().requires_grad_())
+
+
+# ---- what is refused, and how
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x if len(x[x > 0]) else -x, lambda x: x * int(x[x > 0].size(0)), lambda x: x[x > 0].numel() > 3,
+        lambda x: [x for _ in range(x[x > 0].shape[0])], lambda x: float(x[x > 0].shape[0]) * x, lambda x: x[x > 0].sum() / 2 ** x[x > 0].size(0),
+        lambda x: x if x[x > 0].shape == (3,) else -x,
+    ],
+)  # fmt: skip
+def test_python_cannot_look_at_such_a_size(look):
+    with pytest.raises((RuntimeError, TypeError), match="known only when the program has run|unsupported operand"):
+        trace(look, SOME)
+
+
+def test_comparisons_that_a_range_does_not_decide_name_operator_and_size():
+    with pytest.raises(RuntimeError, match=r"add: shapes \[u0\] and \[u1\] do not broadcast"):
+        trace(lambda x: x[x > 0] + x[x < 0], SOME)
+    with pytest.raises(RuntimeError, match=r"squeeze: .* if the size u0 is 1, .*known only when the program has run"):
+        trace(lambda x: x[x > 0].squeeze(), SOME)
+    with pytest.raises(RuntimeError, match=r"view: .*u0.*|reshape: .*u0"):
+        trace(lambda x: x[x > 0].reshape(3, -1), SOME)
+
+
+def test_a_range_decides_what_it_can():
+    def f(x):
+        n = x[x > 0].size(0)
+        assert n >= 0 and n <= 20 and not n > 20 and n == n and n * 2 == n + n
+        return x * (2 if n < 21 else 3)
+
+    same(trace(f, SOME)(SOME), SOME * 2)
+
+
+def test_errors_that_a_size_causes_come_when_it_is_known():
+    program = trace(lambda x: x[x > 0].max(), SOME)
+    same(program(SOME), SOME.max())
+    with pytest.raises(RuntimeError, match="max"):
+        program(NONE)
+    first = trace(lambda x: x[x > 0][0] * 1, SOME)
+    same(first(ONE), facula.tensor(2.0))
+    with pytest.raises(IndexError, match="out of bounds"):
+        first(NONE)
+    short = trace(lambda x, y: x.masked_scatter(x > 0, y), SOME, facula.ones(2))
+    same(short(ONE, facula.ones(2)), ONE.masked_scatter(ONE > 0, facula.ones(2)))
+    with pytest.raises((RuntimeError, IndexError)):
+        short(ALL, facula.ones(2))
+    repeats = trace(lambda x, n: x.repeat_interleave(n, 0), SOME, facula.ones(5, dtype=facula.int64))
+    with pytest.raises(RuntimeError, match="repeats can not be negative"):
+        repeats(SOME, facula.tensor([1, 1, -1, 1, 1]))
+
+
+def test_elements_are_still_not_there_to_look_at():
+    for look in ("item", "tolist", "__bool__"):
+        with pytest.raises((RuntimeError, NotImplementedError), match="looks at the elements of a tensor"):
+            trace(lambda x: getattr(x.sum(), look)(), SOME)  # noqa: B023
