@@ -612,7 +612,7 @@ class Draft:
             ):  # several results
                 several = self.names.pop(name)
                 line = line.replace(
-                    f"{name} =", ", ".join(f"{name}{k:02}" for k in range(len(several))) + " ="
+                    f"{name} =", "".join(f"{name}{k:02}, " for k in range(len(several))) + "="
                 )
                 for k, t in enumerate(several):
                     self.names[f"{name}{k:02}"] = t
