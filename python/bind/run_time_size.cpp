@@ -24,7 +24,9 @@ bool to_size(PyObject* o, SymInt& s) {
   if (!PyLong_Check(o)) return false;
   int overflow;
   int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
-  s = overflow > 0 ? std::numeric_limits<int64_t>::max() : overflow < 0 ? std::numeric_limits<int64_t>::min() : i;
+  s = overflow > 0   ? std::numeric_limits<int64_t>::max()
+      : overflow < 0 ? std::numeric_limits<int64_t>::min()
+                     : i;
   return true;
 }
 

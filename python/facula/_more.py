@@ -161,8 +161,6 @@ def repeat_interleave(
     return _f.index_select(input, dim, at)
 
 
-
-
 # ---- unique elements
 
 

@@ -225,8 +225,8 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
     history. Options of optimizers are numbers, which are fixed, but a learning rate that is a tensor is read
     at each call. States are made when ``f`` is traced, if they are not there.
 
-    What masks pick (``x[mask]``, ``nonzero``, ``unique``) has a size that the program knows when it runs; Python
-    cannot decide by it.
+    What masks pick (``x[mask]``, ``nonzero``, ``unique``) has a size that the program knows when it runs;
+    Python cannot decide by it.
 
     Raises RuntimeError or NotImplementedError for what a graph cannot hold: calls that look at elements
     (``item()``, ``if tensor:``), branches on such sizes, hooks.

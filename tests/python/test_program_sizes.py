@@ -240,9 +240,9 @@ def test_the_text_is_read_again_and_a_file_keeps_it(tmp_path):
     program.save(tmp_path / "program.pt")
     loaded = load(tmp_path / "program.pt")
     assert str(loaded) == text and loaded.steps() == program.steps()
-    for labels in (labels, labels * 0, labels * 0 + 1):
+    for kept in (labels, labels * 0, labels * 0 + 1):
         ours, theirs = SOME.clone(), SOME.clone()
-        same(loaded(ours, labels), f(theirs, labels), 1e-6)
+        same(loaded(ours, kept), f(theirs, kept), 1e-6)
         same(ours, theirs)
 
 
@@ -272,7 +272,9 @@ def test_a_program_inside_of_a_traced_function():
 def test_a_checkpoint_holds_a_mask():
     from facula.utils.checkpoint import checkpoint
 
-    check(lambda x: checkpoint(lambda t: t[t > 0].exp(), x, use_reentrant=False), SOME.clone().requires_grad_())
+    check(
+        lambda x: checkpoint(lambda t: t[t > 0].exp(), x, use_reentrant=False), SOME.clone().requires_grad_()
+    )
 
 
 # ---- what is refused, and how
@@ -281,20 +283,28 @@ def test_a_checkpoint_holds_a_mask():
 @pytest.mark.parametrize(
     "look",
     [
-        lambda x: x if len(x[x > 0]) else -x, lambda x: x * int(x[x > 0].size(0)), lambda x: x[x > 0].numel() > 3,
-        lambda x: [x for _ in range(x[x > 0].shape[0])], lambda x: float(x[x > 0].shape[0]) * x, lambda x: x[x > 0].sum() / 2 ** x[x > 0].size(0),
+        lambda x: x if len(x[x > 0]) else -x,
+        lambda x: x * int(x[x > 0].size(0)),
+        lambda x: x[x > 0].numel() > 3,
+        lambda x: [x for _ in range(x[x > 0].shape[0])],
+        lambda x: float(x[x > 0].shape[0]) * x,
+        lambda x: x[x > 0].sum() / 2 ** x[x > 0].size(0),
         lambda x: x if x[x > 0].shape == (3,) else -x,
     ],
-)  # fmt: skip
+)
 def test_python_cannot_look_at_such_a_size(look):
-    with pytest.raises((RuntimeError, TypeError), match="known only when the program has run|unsupported operand"):
+    with pytest.raises(
+        (RuntimeError, TypeError), match="known only when the program has run|unsupported operand"
+    ):
         trace(look, SOME)
 
 
 def test_comparisons_that_a_range_does_not_decide_name_operator_and_size():
     with pytest.raises(RuntimeError, match=r"add: shapes \[u0\] and \[u1\] do not broadcast"):
         trace(lambda x: x[x > 0] + x[x < 0], SOME)
-    with pytest.raises(RuntimeError, match=r"squeeze: .* if the size u0 is 1, .*known only when the program has run"):
+    with pytest.raises(
+        RuntimeError, match=r"squeeze: .* if the size u0 is 1, .*known only when the program has run"
+    ):
         trace(lambda x: x[x > 0].squeeze(), SOME)
     with pytest.raises(RuntimeError, match=r"view: .*u0.*|reshape: .*u0"):
         trace(lambda x: x[x > 0].reshape(3, -1), SOME)

@@ -263,7 +263,8 @@ FACULA_FAMILY(count) {
         if (none) return zeros(Sizes{minlength}, DType::Int64);
         SymInt count;
         if (self.is_traced()) {  // a kernel says which of them is negative
-          count = _repeated_positions(view(add(to_dtype(amax(self), DType::Int64), 1), Sizes{int64_t(1)})).size(0);
+          count = _repeated_positions(view(add(to_dtype(amax(self), DType::Int64), 1), Sizes{int64_t(1)}))
+                      .size(0);
         } else {
           int64_t low = amin(self).item().to_int();
           runtime_check(low >= 0, "bincount")

@@ -841,7 +841,8 @@ FACULA_FAMILY(index) {
       })
       .data_dependent("repeated_positions")
       .reference([](const Tensor& counts) {
-        runtime_check(!any(lt(counts, 0)).item().to_bool(), "repeat_interleave") << "repeats can not be negative";
+        runtime_check(!any(lt(counts, 0)).item().to_bool(), "repeat_interleave")
+            << "repeats can not be negative";
         Tensor ends = cumsum(counts, 0);  // a place is the number of ends at or before it
         SymInt last = counts.numel() - SymInt(int64_t(1));
         int64_t total = last < SymInt(int64_t(0)) ? 0 : select(ends, 0, last).item().to_int();

@@ -155,7 +155,8 @@ class Parser final : op::Reader {
     return it == symbols_.end() ? nullptr : &it->second;
   }
   static bool is_symbol(std::string_view name) {
-    return name.size() > 1 && (name[0] == 's' || name[0] == 'u') && name.find_first_not_of("0123456789", 1) == name.npos;
+    return name.size() > 1 && (name[0] == 's' || name[0] == 'u') &&
+           name.find_first_not_of("0123456789", 1) == name.npos;
   }
 
   int id() {

@@ -206,7 +206,7 @@ class Splitter {
   int last_ = 0;
   std::unordered_map<const Value*, int> depths_;
   std::unordered_map<const Node*, std::set<int>> used_;
-  std::unordered_map<int, const Value*> shown_by_;  // by symbol
+  std::unordered_map<int, const Value*> shown_by_;             // by symbol
   std::unordered_map<const Value*, Segments> needed_, given_;  // given_: to calls behind a segment
   std::unordered_map<const Node*, Segments> places_;
   std::unordered_map<int, std::set<int>> needed_symbols_;  // by segment

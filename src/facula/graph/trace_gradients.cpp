@@ -2,6 +2,7 @@
 
 #include "facula/autograd/accumulate.h"
 #include "facula/graph/passes.h"
+#include "facula/sym/run_time.h"
 
 namespace facula::graph {
 
@@ -115,7 +116,11 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
   }
   auto outdated = tracer_.outdated();
   Tracer::Frozen then(&tracer_);  // what the calls read
-  propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
+  {
+    // Formulas for many elements serve few; the shapes that they lead to are checked when sizes are known.
+    sym::Comparing comparing(op, sym::Comparing::assumes);
+    propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
+  }
   for (auto* n : outdated)
     for (auto* v : n->results)
       if (grads[size_t(v->id)].defined()) Tracer::check_outdated(*n);

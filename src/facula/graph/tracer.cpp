@@ -258,7 +258,8 @@ std::optional<Results> Tracer::one_node(const Operator& o, std::span<const op::V
       if (t.defined()) t = given[k++];
     });
     KeepRules off(KeepRules::none);
-    sym::Comparing comparing(o.name(), sym::Comparing::assumes);  // its body is called again when sizes are known
+    sym::Comparing comparing(o.name(),
+                             sym::Comparing::assumes);  // its body is called again when sizes are known
     return op::call(o, args.values()).to_vector();
   };
   Graph calls = traced(graph_->shapes, specs, call, nullptr);

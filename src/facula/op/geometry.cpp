@@ -353,7 +353,8 @@ Geometry& Geometry::diagonal(int dim1, int dim2, SymInt offset) & {
 }
 
 bool Geometry::can_view(SymSpan sizes) const {
-  sym::Comparing comparing(op_, sym::Comparing::assumes);  // few elements lie as many do, or can be seen in more ways
+  sym::Comparing comparing(
+      op_, sym::Comparing::assumes);  // few elements lie as many do, or can be seen in more ways
   return view_strides(sizes_, strides_, sizes).has_value();
 }
 
@@ -445,7 +446,11 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
     SymInt inner = strides[d - 1], extent = sizes[--d];
     while (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == extent * inner)) extent *= sizes[--d];
     SymInt filled = 1;
-    while (v > 0 && (filled < extent || to[v - 1] == 1)) {
+    auto fills = [&] {  // whatever their size
+      return extent.is_symbolic() && !SymInt::surely_equal(filled, extent) &&
+             SymInt::surely_equal(filled * to[v - 1], extent);
+    };
+    while (v > 0 && (fills() || filled < extent || to[v - 1] == 1)) {
       out[--v] = filled * inner;
       filled *= to[v];
     }

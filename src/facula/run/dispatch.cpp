@@ -59,7 +59,7 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
 
 std::vector<graph::InputSpec> GraphBody::specs(std::span<const Value> operands, sym::Shapes& shapes) const {
   internal_check(operands.size() == graph_->inputs.size()) << "other operands than the graph has";
-  std::vector<SymInt> symbols;  // of the graph, as the trace knows them
+  std::vector<SymInt> symbols;                                      // of the graph, as the trace knows them
   std::vector<bool> shown(size_t(graph_->shapes->symbol_count()));  // by operands
   for (int k = 0; k < graph_->shapes->symbol_count(); ++k) symbols.push_back(graph_->shapes->symbol(k));
   std::unordered_map<uint64_t, SymInt> known;
@@ -92,8 +92,7 @@ std::vector<graph::InputSpec> GraphBody::specs(std::span<const Value> operands, 
     Tensor t(Ref<TensorImpl>::share(operands[i].tensor));
     auto expected = graph_->inputs[i]->tensor.sizes();
     Dims sizes;
-    for (size_t d = 0; d < expected.size(); ++d)
-      sizes.push_back(of_trace(expected[d], t.sizes()[d].hint()));
+    for (size_t d = 0; d < expected.size(); ++d) sizes.push_back(of_trace(expected[d], t.sizes()[d].hint()));
     all.push_back(graph::spec_with(t, std::move(sizes)));
   }
   return all;
@@ -109,11 +108,12 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
   bool exact = composite && composite->exact_sizes;
   auto* of_graph = composite ? composite->body.target<GraphBody>() : nullptr;
   if (of_graph) specs = of_graph->specs(operands.values, *shapes);
-  else for (auto& v : operands.values) {
-    Tensor t(v.tag == Tag::tensor ? Ref<TensorImpl>::share(v.tensor) : Ref<TensorImpl>());
-    if (t.defined()) specs.push_back(exact ? graph::spec_of(t) : graph::symbolic_spec(t, *shapes));
-    else specs.push_back({op::operand_dtype(v), {}, {}, true});
-  }
+  else
+    for (auto& v : operands.values) {
+      Tensor t(v.tag == Tag::tensor ? Ref<TensorImpl>::share(v.tensor) : Ref<TensorImpl>());
+      if (t.defined()) specs.push_back(exact ? graph::spec_of(t) : graph::symbolic_spec(t, *shapes));
+      else specs.push_back({op::operand_dtype(v), {}, {}, true});
+    }
   try {
     return graph::trace(
         shapes, specs,

@@ -217,6 +217,7 @@ class Planner {
       auto& step = steps_[writer->second];
       auto position = size_t(std::find(step.outputs.begin(), step.outputs.end(), v) - step.outputs.begin());
       bool safe = last_read_[size_t(input->id)] <= int(writer->second);
+      if (step.group.scatter) safe &= step.group.scatter->base < 0;  // what it changes lies elsewhere
       for (size_t b = 0; b < step.inputs.size(); ++b)
         if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b), position);
         else safe &= memory_of(step.inputs[b]) != input;

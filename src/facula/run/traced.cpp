@@ -37,8 +37,8 @@ op::Results to_results(std::vector<Tensor> tensors) {
 
 // As a function of its inputs, and what it writes as results behind the others.
 static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool cut) {
-  bool exact = std::none_of(g.inputs.begin(), g.inputs.end(),
-                            [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+  bool exact =
+      std::none_of(g.inputs.begin(), g.inputs.end(), [](auto* v) { return any_symbolic(v->tensor.sizes()); });
   auto run = [&g](const op::Call& c) {
     graph::KeepRules keep;
     return to_results(graph::interpret(g, c.tensors("inputs"), {}, true));
@@ -47,8 +47,8 @@ static op::Operator* functional_of(const std::string& name, const graph::Graph& 
 }
 
 static op::Operator* in_place_of(const std::string& name, const graph::Graph& g, bool cut) {
-  bool exact = std::none_of(g.inputs.begin(), g.inputs.end(),
-                            [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+  bool exact =
+      std::none_of(g.inputs.begin(), g.inputs.end(), [](auto* v) { return any_symbolic(v->tensor.sizes()); });
   auto run = [&g](const op::Call& c) {
     auto inputs = c.tensors("inputs");
     auto outputs = graph::interpret(g, inputs, {}, true);
@@ -258,7 +258,8 @@ namespace {
 // The values of a graph that is run piece by piece.
 class Values {
  public:
-  explicit Values(const graph::Graph& g) : at_(g.values().size()), symbols_(size_t(g.shapes->symbol_count())) {}
+  explicit Values(const graph::Graph& g)
+      : at_(g.values().size()), symbols_(size_t(g.shapes->symbol_count())) {}
   void set(const graph::Value& v, Tensor t) {
     auto sizes = v.tensor.sizes();
     for (size_t d = 0; d < sizes.size(); ++d)
@@ -288,8 +289,7 @@ class Values {
 
 std::vector<Tensor> Traced::run_pieces(const Items& all, bool in_place) const {
   Values at(graph());
-  for (size_t i = 0; i < all.size(); ++i)
-    at.set(*graph().inputs[i], Tensor(Ref<TensorImpl>::share(all[i])));
+  for (size_t i = 0; i < all.size(); ++i) at.set(*graph().inputs[i], Tensor(Ref<TensorImpl>::share(all[i])));
   for (auto& p : pieces_) {
     auto& s = p.segment;
     bool last = &p == &pieces_.back();

@@ -257,8 +257,9 @@ bool check_known(const char* what, SymInt a, const SymInt* b) {
       << what << ' ' << to_string(a) << (b ? " and " + to_string(*b) : "") << ", and " << to_string(e)
       << ", from " << e.node()->low << " to " << e.node()->high
       << ", is known only when the program has run what picks the elements"
-      << hint("let no branch and no other size depend on it: keep all elements, as with where(mask, x, 0), or ",
-              "do that part outside of the traced function");
+      << hint(
+             "let no branch and no other size depend on it: keep all elements, as with where(mask, x, 0), or ",
+             "do that part outside of the traced function");
   __builtin_unreachable();
 }
 
@@ -280,8 +281,8 @@ bool is_run_time_name(std::string_view name) { return name.starts_with('u'); }
 
 Comparing::Comparing(const char* op, Answer answer)
     : outer_op_(comparing_op), outer_answer_(comparing_answer), outer_assumed_(comparing_assumed) {
+  if (!comparing_op || answer == assumes) comparing_answer = answer;  // else as who called
   if (!comparing_op) comparing_op = op;
-  comparing_answer = answer;
   comparing_assumed = false;
 }
 Comparing::~Comparing() {
@@ -462,6 +463,7 @@ int64_t SymInt::guard_slow() const {
 }
 
 void SymInt::fail() const {
+  check_known("needs the number of", *this, nullptr);
   internal_check(false) << "the size " << to_string(*this) << " is symbolic where a number is needed";
   __builtin_unreachable();
 }

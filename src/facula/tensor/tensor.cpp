@@ -154,7 +154,8 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
   }
   for (int d = rank - 1; d >= 0; --d)
     if (!fits(size_t(d)))
-      return std::ranges::any_of(n, [](SymInt x) { return lies_as(x, int64_t(0)); });  // nothing is in any order
+      return std::ranges::any_of(n,
+                                 [](SymInt x) { return lies_as(x, int64_t(0)); });  // nothing is in any order
   return true;
 }
 
@@ -493,8 +494,10 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   for (auto& s : sizes)
     for (size_t k = 0; k < s.size(); ++k) {
       auto& to = out[rank - s.size() + k];
-      if (SymInt::surely_equal(to, s[k])) continue;
-      if (SymInt::surely_equal(to, int64_t(1))) to = s[k];
+      // Of sizes that are known only when a program has run, equal ones and numbers need no comparison.
+      bool later = sym::is_run_time(s[k]) || sym::is_run_time(to);
+      if (later && SymInt::surely_equal(to, s[k])) continue;
+      if (later && SymInt::surely_equal(to, int64_t(1))) to = s[k];
       else if (s[k] == SymInt(int64_t(1))) continue;
       else if (to == SymInt(int64_t(1))) to = s[k];
       else if (to != s[k]) {

@@ -16,6 +16,7 @@ import itertools
 import math
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -344,6 +345,7 @@ REFUSALS = [
     "on a tensor from outside of it", "the sizes or strides of", "its sizes vary; trace without dynamic=True", "which a file cannot hold",
     "and they are others now", "One of the differentiated Tensors does not require grad", "whose steps are counted together",
     "fills the gradient of a tensor", "which a trace cannot record", "known only when the program has run",
+    "cannot be traced with tensors of a sparse layout",
 ]  # fmt: skip
 KINDS = {
     "pointwise": 14, "pairs": 14, "smooth": 14, "reductions": 7, "views": 20, "writes": 16, "sets": 8, "outs": 4, "moves": 7, "products": 4,
@@ -610,7 +612,7 @@ class Draft:
             ):  # several results
                 several = self.names.pop(name)
                 line = line.replace(
-                    f"{name} =", ", ".join(f"{name}{k:02}" for k in range(len(several))) + " ="
+                    f"{name} =", "".join(f"{name}{k:02}, " for k in range(len(several))) + "="
                 )
                 for k, t in enumerate(several):
                     self.names[f"{name}{k:02}"] = t
@@ -822,6 +824,8 @@ def refresh_generator(source, names, run):
 
 
 def refused(e):
+    if re.search(r"\bu\d+\b", str(e)):  # a size that is known only when the program runs
+        return "known only when the program has run"
     return next((text for text in REFUSALS if text in str(e)), None)
 
 
@@ -833,7 +837,7 @@ def check(source, folder=None):
     state = facula.get_rng_state()
     try:
         program = trace(traced["f"], *(traced[x] for x in source.inputs), dynamic=source.dynamic)
-    except (NotImplementedError, RuntimeError) as e:
+    except (NotImplementedError, RuntimeError, ValueError, IndexError) as e:
         if refused(e):
             return refused(e)
         raise
