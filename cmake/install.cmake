@@ -1,8 +1,8 @@
 # What is installed. In a wheel everything lies in the folder of the package, beside the .py files: the libraries, the
 # module, stubs, the shipped kernels, and include/ and lib/cmake/ for C++. Elsewhere the folder is PREFIX/lib/facula, and
 # include/ and lib/cmake/ lie in PREFIX.
-# oneDNN comes as a package of its own, which puts it into lib/ of the environment. OpenBLAS, Highway and Sleef are
-# taken in: the packages of the first are not meant to be required by others, and the others are Debian's.
+# oneDNN comes as a package of its own, which puts it into lib/ of the environment. OpenBLAS and Highway are
+# taken in: the packages of the first are not meant to be required by others, and the other is Debian's.
 if(SKBUILD)
   set(package facula)
   set(root ${package}/)
@@ -17,9 +17,6 @@ endif()
 set_target_properties(facula_sort facula_openblas_loaded PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS facula facula_llvm facula_sort facula_openblas_loaded facula_omp_wait LIBRARY DESTINATION ${package})
 install(FILES ${FACULA_TAKEN_IN} DESTINATION ${package})
-get_filename_component(sleef ${FACULA_SLEEF} REALPATH)
-string(REGEX REPLACE "^.*/([^/]*\\.so\\.[0-9]+)[^/]*$" "\\1" sleef_name ${sleef})  # what programs ask for
-install(FILES ${sleef} DESTINATION ${package} RENAME ${sleef_name})
 if(TARGET hwy::hwy)
   install(IMPORTED_RUNTIME_ARTIFACTS hwy::hwy hwy::hwy_contrib LIBRARY DESTINATION ${package})
 endif()

@@ -55,12 +55,6 @@ find_package(hwy CONFIG REQUIRED)
 add_library(facula_highway INTERFACE)
 target_link_libraries(facula_highway INTERFACE hwy::hwy_contrib hwy::hwy)
 
-# Sleef: rare float64 functions of generated kernels.
-find_library(FACULA_SLEEF sleef)
-if(NOT FACULA_SLEEF)
-  message(FATAL_ERROR "Sleef was not found. `make setup` installs it (Debian: libsleef-dev); or give -DFACULA_SLEEF=FILE.")
-endif()
-
 # minizip and zlib: checkpoints and compressed data sets.
 find_package(ZLIB REQUIRED)
 find_path(FACULA_MINIZIP_INCLUDE minizip/zip.h)

@@ -76,7 +76,7 @@ kernel(const facula_arguments<2, 2> args, int64_t begin, int64_t end, facula_sta
     float v1 = 0x0p+0f;
     float v11 = 0x0p+0f;
     for (int32_t i1 = threadIdx.x; i1 < (int32_t)args.params[0]; i1 += 128) {
-      float v2 = (float)exp((b0[i1 + v0]));
+      float v2 = facula_exp_f32((b0[i1 + v0]));
       b1[i1 + v0] = v2;
       v11 = v11 + v2;
     }

@@ -193,34 +193,6 @@ FACULA_FUNCTION int64_t facula_gcd(int64_t x, int64_t y, int bits) {
   }
   return y;
 }
-
-/* ---- real numbers. max and min give a NaN, fmax and fmin the other operand. */
-#define FACULA_REAL(T, s)                                                                              \
-  FACULA_FUNCTION T facula_sign_##s(T x) { return x != x ? 0 : (T)((x > 0) - (x < 0)); }                  \
-  FACULA_FUNCTION T facula_relu_##s(T x) { return x < 0 ? 0 : x; }                                        \
-  FACULA_FUNCTION uint8_t facula_isinf_##s(T x) { return x == (T)INFINITY || x == -(T)INFINITY; }         \
-  FACULA_FUNCTION T facula_max_##s(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }          \
-  FACULA_FUNCTION T facula_min_##s(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }          \
-  FACULA_FUNCTION T facula_fmax_##s(T x, T y) { return y != y ? x : x > y ? x : y; }                      \
-  FACULA_FUNCTION T facula_fmin_##s(T x, T y) { return y != y ? x : x < y ? x : y; }                      \
-  FACULA_FUNCTION T facula_truncdiv_##s(T x, T y) { return (T)trunc((double)(x / y)); }                   \
-  FACULA_FUNCTION T facula_remainder_##s(T x, T y) {                                                      \
-    T m = (T)fmod((double)x, (double)y);                                                                \
-    return m != 0 && (m < 0) != (y < 0) ? m + y : m;                                                    \
-  }                                                                                                     \
-  /* by the remainder: the quotient itself may round up to a whole number */                            \
-  FACULA_FUNCTION T facula_floordiv_##s(T x, T y) {                                                       \
-    T m, q, whole;                                                                                      \
-    if (y == 0) return x / y;                                                                           \
-    m = (T)fmod((double)x, (double)y);                                                                  \
-    q = (x - m) / y;                                                                                    \
-    if (m != 0 && (m < 0) != (y < 0)) q = q - 1;                                                        \
-    if (q == 0) return (T)copysign(0.0, (double)(x / y));                                               \
-    whole = (T)floor((double)q);                                                                        \
-    return q - whole > (T)0.5 ? whole + 1 : whole;                                                      \
-  }
-FACULA_REAL(float, f32)
-FACULA_REAL(double, f64)
 )c";
 
 }  // namespace facula::codegen

@@ -70,15 +70,19 @@ std::string elementary_name(Fn f, DType d) {
   return "facula_" + std::string(loop::name(f)) + (is_float32(d) ? "_f32" : "_f64");
 }
 
-// The function of libm in double whose result is rounded to the dtype, or null.
+// The function of libm in double whose result is the dtype's exactly, or rounded to it; or null.
 const char* libm(Fn f) {
-  static constexpr Fn same_name[] = {Fn::log1p, Fn::asin,  Fn::acos,  Fn::sinh,  Fn::cosh,
-                                     Fn::asinh, Fn::acosh, Fn::atanh, Fn::atan2, Fn::sqrt,
-                                     Fn::floor, Fn::ceil,  Fn::trunc, Fn::fmod,  Fn::copysign};
-  if (f == Fn::round) return "nearbyint";
-  if (f == Fn::abs) return "fabs";
-  if (f == Fn::any_pow) return "pow";
-  return std::count(std::begin(same_name), std::end(same_name), f) ? loop::name(f) : nullptr;
+  switch (f) {
+    case Fn::round: return "nearbyint";
+    case Fn::abs: return "fabs";
+    case Fn::sqrt:
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::trunc:
+    case Fn::fmod:
+    case Fn::copysign: return loop::name(f);
+    default: return nullptr;
+  }
 }
 
 const char* type_name(DType d) {
@@ -125,16 +129,6 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
     case Fn::isnan: return x[0] + " != " + x[0];
     case Fn::reciprocal: return "1 / " + x[0];
     case Fn::fma: return (is_float32(d) ? "fmaf" : "fma") + listed(x);
-    case Fn::sign:
-    case Fn::relu:
-    case Fn::isinf:
-    case Fn::floordiv:
-    case Fn::truncdiv:
-    case Fn::remainder:
-    case Fn::max:
-    case Fn::min:
-    case Fn::fmax:
-    case Fn::fmin: return "facula_" + std::string(loop::name(f)) + of + listed(x);
     default: break;
   }
   internal_check(false) << "C: " << loop::name(f) << " of " << d;

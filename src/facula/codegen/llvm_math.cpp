@@ -313,21 +313,6 @@ V ScalarMath::loaded(int64_t number, std::span<const T> row, V index) {
 
 // ---- exact functions
 
-V ScalarMath::max(V a, V b) {
-  V m = select(b_.CreateFCmpOGT(a, b), a, b);
-  return select(b_.CreateFCmpUNO(a, a), a, m);
-}
-V ScalarMath::min(V a, V b) {
-  V m = select(b_.CreateFCmpOLT(a, b), a, b);
-  return select(b_.CreateFCmpUNO(a, a), a, m);
-}
-
-V ScalarMath::opposite_signs(V m, V y) {
-  V zero = real(0, m);
-  return b_.CreateAnd(b_.CreateFCmpONE(m, zero),
-                      b_.CreateXor(b_.CreateFCmpOLT(m, zero), b_.CreateFCmpOLT(y, zero)));
-}
-
 // Exact: the truncated quotient is right or one too large in magnitude, and the remainder is representable.
 V ScalarMath::fmod(V x, V y) {
   bool d = is_double(x);
@@ -342,48 +327,20 @@ V ScalarMath::fmod(V x, V y) {
   return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
 }
 
-// |x| / |y| truncated is right or one too large, which the exact remainder tells; the sign comes last.
-V ScalarMath::floordiv(V x, V y) {
-  V a = fabs(x), m = fabs(y), one = real(1, x), zero = real(0, x), q = b_.CreateFDiv(a, m);
-  V k = b_.CreateUnaryIntrinsic(Intrinsic::trunc, q), r = fma(b_.CreateFNeg(k), m, a);
-  V over = b_.CreateFCmpOLT(r, zero);
-  k = select(over, b_.CreateFSub(k, one), k);
-  V sign = b_.CreateAnd(b_.CreateXor(int_bits(x), int_bits(y)), sign_bit(x));
-  V down = b_.CreateAnd(b_.CreateICmpNE(sign, whole(0, x)),
-                        b_.CreateFCmpONE(r, select(over, b_.CreateFNeg(m), zero)));
-  k = select(down, b_.CreateFAdd(k, one), k);
-  V easy = b_.CreateAnd(b_.CreateFCmpOLT(q, real(is_double(x) ? 4503599627370496.0 : 4194304.0, x)),
-                        b_.CreateFCmpOLT(m, real(kInf, x)));
-  return unless(b_.CreateNot(easy), float_bits(b_.CreateOr(int_bits(k), sign)), [&] {
-    V rest = map("facula_map_fmod", x, y), quotient = b_.CreateFDiv(x, y);
-    V p = b_.CreateFDiv(b_.CreateFSub(x, rest), y);
-    p = select(opposite_signs(rest, y), b_.CreateFSub(p, one), p);
-    V f = b_.CreateUnaryIntrinsic(Intrinsic::floor, p);
-    f = select(b_.CreateFCmpOGT(b_.CreateFSub(p, f), real(0.5, x)), b_.CreateFAdd(f, one), f);
-    f = select(b_.CreateFCmpOEQ(p, zero), copysign(zero, quotient), f);
-    return select(b_.CreateFCmpOEQ(y, zero), quotient, f);
-  });
-}
-
 V ScalarMath::floating(Fn f, V x) {
-  V one = real(1, x), zero = real(0, x);
   switch (f) {
     case Fn::neg: return b_.CreateFNeg(x);
     case Fn::abs: return fabs(x);
-    case Fn::sign:
-      return select(b_.CreateFCmpOGT(x, zero), one, select(b_.CreateFCmpOLT(x, zero), real(-1, x), zero));
     case Fn::floor: return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
     case Fn::ceil: return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
     case Fn::trunc: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
     case Fn::round: return b_.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
     case Fn::sqrt: return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
-    case Fn::reciprocal: return b_.CreateFDiv(one, x);
-    case Fn::relu: return select(b_.CreateFCmpOLT(x, zero), zero, x);
+    case Fn::reciprocal: return b_.CreateFDiv(real(1, x), x);
     case Fn::isnan: return b_.CreateFCmpUNO(x, x);
-    case Fn::isinf: return b_.CreateFCmpOEQ(fabs(x), real(kInf, x));
     case Fn::real:
     case Fn::conj: return x;
-    case Fn::imag: return zero;
+    case Fn::imag: return real(0, x);
     default: break;
   }
   internal_check(false) << "no floating form of " << loop::name(f);
@@ -396,17 +353,7 @@ V ScalarMath::floating(Fn f, V x, V y) {
     case Fn::sub: return b_.CreateFSub(x, y);
     case Fn::mul: return b_.CreateFMul(x, y);
     case Fn::div: return b_.CreateFDiv(x, y);
-    case Fn::truncdiv: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, b_.CreateFDiv(x, y));
     case Fn::fmod: return fmod(x, y);
-    case Fn::remainder: {
-      V m = fmod(x, y);
-      return select(opposite_signs(m, y), b_.CreateFAdd(m, y), m);
-    }
-    case Fn::floordiv: return floordiv(x, y);
-    case Fn::max: return max(x, y);
-    case Fn::min: return min(x, y);
-    case Fn::fmax: return select(b_.CreateFCmpUNO(y, y), x, select(b_.CreateFCmpOGT(x, y), x, y));
-    case Fn::fmin: return select(b_.CreateFCmpUNO(y, y), x, select(b_.CreateFCmpOLT(x, y), x, y));
     case Fn::copysign: return copysign(x, y);
     case Fn::eq: return b_.CreateFCmpOEQ(x, y);
     case Fn::ne: return b_.CreateFCmpUNE(x, y);

@@ -64,9 +64,7 @@ class ScalarMath {
   V integral(loop::Fn f, DType d, std::span<llvm::Value* const> a);
   V int_divide(loop::Fn f, bool is_signed, V x, V y);
   V int_pow(V x, V y, bool is_signed), int_gcd(V x, V y, bool is_signed);
-  V fmod(V x, V y), floordiv(V x, V y);
-  V opposite_signs(V m, V y);  // m != 0, and m < 0 differs from y < 0
-  V max(V a, V b), min(V a, V b);
+  V fmod(V x, V y);
 
   llvm::IRBuilder<>& b_;
   llvm::Function& f_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "facula/loop/elementary_tables.h"
@@ -127,6 +128,10 @@ Sum quotient(Sum a, Sum b) {
   return {q, left * inverse};
 }
 E rounded(Sum s) { return s.high + s.low; }
+Sum root(Sum a) {  // a >= 0
+  E r = sqrt(a.high), twice = select(r > 0.0, r + r, 1.0);
+  return {r, (fma(-r, r, a.high) + a.low) / twice};
+}
 
 // ---- steps
 
@@ -230,16 +235,15 @@ E exp_short(E x) {  // 0.8 ULP, for float32 results by way of float64
   return scale(p.point + fma(p.point, p.r, p.rest), p.k);
 }
 
-Sum half_expm1(E x) {  // float64: (exp(x) - 1) / 2
-  Power p = exp_power(x);
+Sum half_expm1(const Power& p) {  // float64: (exp(x) - 1) / 2
   E k = p.k - 1.0;
-  Sum step = exact_product(p.point, p.r), from = exact_sum(scale(p.point, k), real(-0.5, x));
+  Sum step = exact_product(p.point, p.r), from = exact_sum(scale(p.point, k), real(-0.5, k));
   Sum s = fast_sum(from.high, scale(step.high, k));
   E low = scale(step.low + p.rest, k);
   return fast_sum(s.high, s.low + (from.low + low));
 }
 E wide_expm1(E x) {
-  E half = half_expm1(bounded(x, -746, 709.9)).high;
+  E half = half_expm1(exp_power(bounded(x, -746, 709.9))).high;
   return select(abs(x) < 1e-20, x, half + half);
 }
 
@@ -250,7 +254,7 @@ E expand_tanh(E x) {
   E a = abs(x), most = real(d ? 20 : 9.02, x), r;
   a = select(a > most, most, a);
   if (d) {
-    Sum top = half_expm1(a + a), bottom = exact_sum(top.high, real(1, x));
+    Sum top = half_expm1(exp_power(a + a)), bottom = exact_sum(top.high, real(1, x));
     r = rounded(quotient(top, {bottom.high, bottom.low + top.low}));
     r = select(a < 1e-20, a, r);
   } else {
@@ -264,13 +268,31 @@ E expand_tanh(E x) {
   return copysign(r, x);
 }
 
+// float64: h + h / (1 + 2h) with h = (exp(|x|) - 1) / 2, and e + 1 / 4e with e = exp(|x|) / 2; e alone far out, where it
+// overflows last of all.
+E wide_hyperbolic(Fn f, E x) {
+  E a = abs(x);
+  Power p = exp_power(select(a > 712.0, 712.0, a));
+  E k = p.k - 1.0, far = scaled_sum(p.point, fma(p.point, p.r, p.rest), k);
+  if (f == Fn::cosh) {
+    Sum e = sum(p);
+    e = {scale(e.high, k), scale(e.low, k)};
+    Sum back = quotient({real(0.25, x), real(0, x)}, e), both = fast_sum(e.high, back.high);
+    return select(a > 40.0, far, both.high + (both.low + (e.low + back.low)));
+  }
+  Sum h = half_expm1(p), e = exact_sum(real(1, x), h.high + h.high);
+  Sum back = quotient(h, {e.high, e.low + (h.low + h.low)}), both = fast_sum(h.high, back.high);
+  E near = select(a < 1e-20, a, both.high + (both.low + (h.low + back.low)));
+  return copysign(select(a > 40.0, far, near), x);
+}
+
 // ---- logarithms
 
 E log_index(E m) { return bits(m + sixteenths(m)); }  // of the table's entry
 
 // m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 +
 // f^3 (...), where only the first two terms' rounding would be seen. float64, x > 0 and not infinite.
-Sum log_sum(E x) {
+Sum log_sum(E x, bool of_power = false) {
   E m = mantissa(x), k = exponent(x), index = log_index(m);
   Sum p = exact_product(m, entry(kLogarithm64, 0, index));
   Sum f = fast_sum(p.high - 1.0, p.low);
@@ -278,10 +300,17 @@ Sum log_sum(E x) {
   E point = fma(k, 0.6931471787393093, entry(kLogarithm64, 1, index));  // exact
   Sum s = fast_sum(point, f.high), t = fast_sum(s.high, square.high);
   E low = fma(k, 1.8206359985041462e-09, entry(kLogarithm64, 2, index));
-  low = low + fma(-f.low, f.high, f.low);
+  E slope = of_power ? fma(f.high, f.high, -f.high) : -f.high;  // 1 / (1 + f) - 1
+  low = low + fma(f.low, slope, f.low);
   low = low + (square.low + (s.low + t.low));
   E cube = (square.high * -2.0) * f.high;
-  return fast_sum(t.high, fma(cube, poly(f.high, kLog64), low));
+  if (!of_power) return fast_sum(t.high, fma(cube, poly(f.high, kLog64), low));
+  // A power multiplies the error by up to 745: the cubic term as a sum, too.
+  Sum third = product(product({square.high * -2.0, square.low * -2.0}, {f.high, real(0, x)}),
+                      {real(1.0 / 3, x), real(0x1.5555555555555p-56, x)});
+  E rest = poly(f.high, std::span(kLog64).subspan(1));
+  t = fast_sum(t.high, third.high);
+  return fast_sum(t.high, fma(cube * f.high, rest, low + (third.low + t.low)));
 }
 
 E log_short(E x) {  // 0.8 ULP
@@ -305,6 +334,41 @@ E log_short(E x) {  // 0.8 ULP
 E expand_log(E x) { return is_wide(x) ? log_special(rounded(log_sum(x)), x) : log_short(x); }
 E wide_log_to(E x, double factor, double rest) {  // log(x) (factor + rest)
   return log_special(rounded(product(log_sum(x), {real(factor, x), real(rest, x)})), x);
+}
+
+// float64: log of high + low, and of that times 2 where `twice`.
+E wide_log(Sum u, E twice = {}) {
+  Sum l = log_sum(u.high);
+  E low = l.low + u.low / u.high;
+  if (twice.get()) {
+    Sum s = fast_sum(l.high, select(twice, 0.6931471805599453, real(0, l.high)));
+    l.high = s.high;
+    low = low + (s.low + select(twice, 2.3190468138462996e-17, real(0, l.high)));
+  }
+  return log_special(l.high + low, u.high);
+}
+E wide_log1p(E x) { return select(eq(x, 0.0), x, wide_log(exact_sum(real(1, x), x))); }
+E wide_atanh(E x) {
+  E a = abs(x), one = real(1, x), z = x * x;
+  E far = 0.5 * wide_log(quotient(exact_sum(one, a), exact_sum(one, -a)));
+  return copysign(select(a < 1e-5, fma(a * z, fma(z, 0.2, 1.0 / 3), a), far), x);
+}
+// log(x + sqrt(x^2 + 1)), log(x + sqrt((x - 1) (x + 1))); far out log(2x).
+E wide_arc_hyperbolic(Fn f, E x) {
+  E a = abs(x), one = real(1, x), far = a > 1e17;
+  Sum square = exact_product(a, a);
+  if (f == Fn::asinh) {
+    Sum s = exact_sum(square.high, one);
+    square = {s.high, s.low + square.low};
+  } else {
+    square = product(exact_sum(a, one), exact_sum(a, -one));
+  }
+  Sum r = root(square), u = exact_sum(a, r.high);
+  u = {select(far, a, u.high), select(far, 0.0, u.low + r.low)};
+  E l = wide_log(u, far);
+  if (f == Fn::acosh) return select(x < 1.0, kNan, l);
+  E z = a * a;
+  return copysign(select(a < 1e-5, fma(a * z, fma(z, 3.0 / 40, -1.0 / 6), a), l), x);
 }
 
 // ---- the normal distribution, the error function, sigmoid
@@ -507,7 +571,8 @@ Sum sin_cos(const Angle& angle, int64_t shift) {
 E expand_angle(Fn f, E x) {
   E w = widen(x), far = f == Fn::sin ? far_sin(w) : f == Fn::cos ? far_cos(w) : far_tan(w), r;
   if (!is_wide(x)) {
-    r = f == Fn::tan ? sin_cos_short(w, 0) / sin_cos_short(w, 1) : sin_cos_short(w, f == Fn::cos);
+    r = sin_cos_short(w, f != Fn::sin);
+    if (f == Fn::tan) r = sin_cos_short(w, 0) / r;
     return unless(bit_not(abs(x) < 1073741824.0), narrow(r), narrow(far));
   }
   Angle a = reduce_pi(x);
@@ -521,22 +586,42 @@ E expand_angle(Fn f, E x) {
   return unless(bit_not(abs(x) < 1099511627776.0), r, far);
 }
 
-// float64. t = |x| or 1 / |x|, the nearest j/16 is c: atan t = atan c + atan((t - c) / (1 + c t)).
-E wide_atan(E x) {
-  E a = bounded(abs(x), 0, 1e18), one = real(1, x), big = a > one;
-  E longer = select(big, a, one), shorter = select(big, one, a);
-  double magic = sixteenths(x);
-  E t = bounded(shorter / longer, 0, 0.9375) + magic, c = t - magic, index = bits(t);
-  Sum top = exact_product(c, longer), across = exact_product(c, shorter),
-      bottom = fast_sum(longer, across.high);
-  Sum q = quotient({shorter - top.high, -top.low}, {bottom.high, bottom.low + across.low});
+// float64: the angle of a point with y, x >= 0, of which one is not 0. t = y / x or x / y, the nearest j/16 is c: atan t =
+// atan c + atan((t - c) / (1 + c t)). The lows of y and x may be missing.
+Sum angle_of(Sum y, Sum x) {
+  E steep = y.high > x.high;
+  Sum longer{select(steep, y.high, x.high), {}}, shorter{select(steep, x.high, y.high), {}};
+  double magic = sixteenths(x.high);
+  E t = bounded(shorter.high / longer.high, 0, 0.9375) + magic, c = t - magic, index = bits(t);
+  Sum top = exact_product(c, longer.high), across = exact_product(c, shorter.high);
+  Sum bottom = fast_sum(longer.high, across.high);
+  E left = -top.low, right = bottom.low + across.low;
+  if (y.low.get()) {
+    longer.low = select(steep, y.low, x.low), shorter.low = select(steep, x.low, y.low);
+    left = left + fma(-c, longer.low, shorter.low);
+    right = right + fma(c, shorter.low, longer.low);
+  }
+  Sum q = quotient({shorter.high - top.high, left}, {bottom.high, right});
   E z = q.high * q.high;
   E low = fma(z * q.high, poly(z, kAtan64), q.low + entry(kArc64, 1, index));
   Sum s = fast_sum(entry(kArc64, 0, index), q.high);
   low = low + s.low;
-  Sum rest = fast_sum(real(1.5707963267948966, x), -s.high);
+  Sum rest = fast_sum(real(1.5707963267948966, t), -s.high);
   E beyond = rest.low + (6.123233995736766e-17 - low);
-  return copysign(select(big, rest.high, s.high) + select(big, beyond, low), x);
+  return {select(steep, rest.high, s.high), select(steep, beyond, low)};
+}
+E wide_atan(E x) { return copysign(rounded(angle_of({bounded(abs(x), 0, 1e18), {}}, {real(1, x), {}})), x); }
+Sum beyond_half(Sum angle) {  // pi less the angle
+  Sum s = fast_sum(real(3.141592653589793, angle.high), -angle.high);
+  return {s.high, s.low + (1.2246467991473532e-16 - angle.low)};
+}
+// Of the point (sqrt((1 - x) (1 + x)), x), whose length is 1.
+E wide_arc(Fn f, E x) {
+  E a = abs(x), one = real(1, x);
+  Sum across = root(product(exact_sum(one, -a), exact_sum(one, a))), along{a, real(0, x)};
+  if (f == Fn::asin) return copysign(rounded(angle_of(along, across)), x);
+  Sum angle = angle_of(across, along);
+  return select(x < 0.0, rounded(beyond_half(angle)), rounded(angle));
 }
 E atan_short(E x) {  // float64, to 1e-12: for float32 results
   E a = abs(x), big = a > 1.0, t = select(big, 1.0 / a, a), z = t * t;
@@ -546,11 +631,24 @@ E atan_short(E x) {  // float64, to 1e-12: for float32 results
                      0.0059363765964521222, -0.0014666686334116588, 0.00017046040466188239});
   return copysign(select(big, 1.5707963267948966 - p, p), x);
 }
-E single_atan2(E y, E x) {
-  E wy = widen(y), wx = widen(x), ay = abs(wy), ax = abs(wx), q = atan_short(ay / ax);
-  q = select(wx < 0.0, 3.141592653589793 - q, q);
-  auto proper = [](E v) { return (v > 0.0) & (v < kInf); };
-  return unless(bit_not(proper(ay) & proper(ax)), narrow(copysign(q, wy)), narrow(atan2(wy, wx)));
+// Of the coordinates' sizes; with the signs, -0 among them, after. Two infinite ones are as two ones, two zeros as 0 and 1.
+E expand_atan2(E y, E x) {
+  E ay = abs(y), ax = abs(x), left = bits(x) < whole(0, x), alike = select(eq(ay, 0.0), 0.0, real(1, x));
+  if (!is_wide(x)) {
+    E wy = widen(ay), wx = widen(ax), q = atan_short(select(eq(ay, ax), widen(alike), wy / wx));
+    return copysign(narrow(select(left, 3.141592653589793 - q, q)), y);
+  }
+  // Of middling size, so that products are normal numbers; a quotient that is small is the angle.
+  E longer = select(ay > ax, ay, ax),
+    by = select(longer > 0x1p500, 0x1p-600, select(longer < 0x1p-400, 0x1p600, real(1, x)));
+  E py = select(eq(ay, ax), alike, select(eq(ax, kInf), 0.0, ay * by));
+  E px = select(eq(ay, ax), 1.0, select(eq(ay, kInf), 0.0, ax * by));
+  py = select(eq(ay, kInf) & (ax < kInf), 1.0, py);
+  px = select(eq(ax, kInf), 1.0, px);
+  Sum angle = angle_of({py, {}}, {px, {}});
+  E small = ay / ax, near = select(small < 1e-9, small, rounded(angle));
+  E r = select(left, rounded(beyond_half(angle)), near);
+  return select(isnan(ax + ay), kNan, copysign(r, y));
 }
 
 // ---- powers
@@ -568,15 +666,64 @@ E expand_pow(E x, E y) {
   otherwise(is(2), square);
   return r;
 }
-E single_pow(E x, E y) {
-  E a = abs(x), p = narrow(exp_short(widen(y) * log_short(widen(a))));
+// exp(y log a), the exponent as a sum of two.
+E wide_power_of(E a, E y) {
+  Sum l = log_sum(a, true);
+  E p = y * l.high, within = bounded_for_exp(p);
+  E low = select(eq(within, p), fma(y, l.low, fma(y, l.high, -p)), 0.0);
+  return rounded(exp_power(within, low));
+}
+E expand_any_pow(E x, E y) {
+  E a = abs(x), p = is_wide(x) ? wide_power_of(a, y) : narrow(exp_short(widen(y) * log_short(widen(a))));
   // A negative base has whole exponents only; its odd powers are negative.
   auto is_whole = [](E e) { return eq(trunc(e), e); };
   E odd = bit_not(is_whole(y * 0.5)), signed_power = select(is_whole(y), select(odd, -p, p), kNan);
   p = select(x < 0.0, signed_power, p);
-  // Easy: a finite base other than zero and a finite exponent; the rest has many special cases.
+  // Easy: a finite base other than zero and a finite exponent. The rest is IEEE 754's special cases, -0 among them.
   E easy = (a > 0.0) & (a < kInf) & (abs(y) < kInf);
-  return unless(bit_not(easy), p, narrow(any_pow(widen(x), widen(y))));
+  E grows = eq(a > 1.0, y > 0.0), size = select(eq(a, 1.0), 1.0, select(grows, kInf, real(0, x)));
+  size = select(is_whole(y) & odd & (bits(x) < whole(0, x)), -size, size);
+  E special = select(isnan(x) | isnan(y), kNan, size);
+  return unless(bit_not(easy), p, select(eq(y, 0.0) | eq(x, 1.0), 1.0, special));
+}
+
+// ---- exact functions. max and min give a NaN, fmax and fmin the other operand.
+
+E opposite_signs(E m, E y) { return ne(m, 0.0) & ((m < 0.0) ^ (y < 0.0)); }
+
+// |x| / |y| truncated is right or one too large, which the exact remainder tells; the sign comes last.
+E expand_floordiv(E x, E y) {
+  E a = abs(x), m = abs(y), q = a / m, k = trunc(q), r = fma(-k, m, a), over = r < 0.0;
+  k = select(over, k - 1.0, k);
+  E sign = (bits(x) ^ bits(y)) & sign_bit(x);
+  E down = ne(sign, int64_t(0)) & ne(r, select(over, -m, 0.0));
+  k = select(down, k + 1.0, k);
+  E easy = (q < pick(x, 0x1p22, 0x1p52)) & (m < kInf);
+  // By the remainder: the quotient itself may round up to a whole number.
+  E rest = fmod(x, y), quotient = x / y, p = (x - rest) / y;
+  p = select(opposite_signs(rest, y), p - 1.0, p);
+  E f = floor(p);
+  f = select(p - f > 0.5, f + 1.0, f);
+  f = select(eq(p, 0.0), copysign(real(0, x), quotient), f);
+  return unless(bit_not(easy), from_bits(bits(k) | sign), select(eq(y, 0.0), quotient, f));
+}
+E expand_exact(Fn f, E x, E y) {
+  switch (f) {
+    case Fn::sign: return select(x > 0.0, 1.0, select(x < 0.0, -1.0, real(0, x)));
+    case Fn::relu: return select(x < 0.0, 0.0, x);
+    case Fn::isinf: return eq(abs(x), kInf);
+    case Fn::max: return select(isnan(x), x, select(x > y, x, y));
+    case Fn::min: return select(isnan(x), x, select(x < y, x, y));
+    case Fn::fmax: return select(isnan(y), x, select(x > y, x, y));
+    case Fn::fmin: return select(isnan(y), x, select(x < y, x, y));
+    case Fn::truncdiv: return trunc(x / y);
+    case Fn::floordiv: return expand_floordiv(x, y);
+    case Fn::remainder: {
+      E m = fmod(x, y);
+      return select(opposite_signs(m, y), m + y, m);
+    }
+    default: return {};
+  }
 }
 
 // ---- functions of float32 by way of float64
@@ -611,6 +758,24 @@ E by_wide(Fn f, E x) {
   }
 }
 
+E wide(Fn f, E x) {
+  switch (f) {
+    case Fn::expm1: return wide_expm1(x);
+    case Fn::log2: return wide_log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
+    case Fn::log10: return wide_log_to(x, 0.4342944819032518, 1.098319650216765e-17);
+    case Fn::log1p: return wide_log1p(x);
+    case Fn::asin:
+    case Fn::acos: return wide_arc(f, x);
+    case Fn::atan: return wide_atan(x);
+    case Fn::sinh:
+    case Fn::cosh: return wide_hyperbolic(f, x);
+    case Fn::asinh:
+    case Fn::acosh: return wide_arc_hyperbolic(f, x);
+    case Fn::atanh: return wide_atanh(x);
+    default: return {};
+  }
+}
+
 // ---- by name
 
 E made(Fn f, E x, E y, E z) {
@@ -632,8 +797,8 @@ E made(Fn f, E x, E y, E z) {
     case Fn::cos:
     case Fn::tan: return expand_angle(f, x);
     case Fn::pow: return expand_pow(x, y);
-    case Fn::any_pow: return d ? E() : single_pow(x, y);
-    case Fn::atan2: return d ? E() : single_atan2(x, y);
+    case Fn::any_pow: return expand_any_pow(x, y);
+    case Fn::atan2: return expand_atan2(x, y);
     case Fn::scale: return expand_scale(x, y);
     case Fn::scaled_sum: return expand_scaled_sum({x, y}, z);
     case Fn::mantissa: return expand_mantissa(x);
@@ -642,12 +807,8 @@ E made(Fn f, E x, E y, E z) {
     case Fn::log_special: return expand_log_special(x, y);
     default: break;
   }
-  if (d) {
-    if (f == Fn::expm1) return wide_expm1(x);
-    if (f == Fn::log2) return wide_log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
-    if (f == Fn::log10) return wide_log_to(x, 0.4342944819032518, 1.098319650216765e-17);
-    return f == Fn::atan ? wide_atan(x) : E();
-  }
+  if (ulp(f) == 0) return expand_exact(f, x, y);
+  if (d) return wide(f, x);
   E r = by_wide(f, x);
   if (!r.get()) return {};
   return f == Fn::acosh ? select(x < 1.0, kNan, narrow(r)) : narrow(r);
@@ -672,9 +833,8 @@ Expr expansion(Fn f, DType d) {
     auto* made_ones = new Expansions;
     for (Fn g : kAll)
       for (DType e : {DType::Float32, DType::Float64})
-        if (ulp(g) > 0)
-          made_ones->of[size_t(g)][e == DType::Float64] =
-              made(g, argument(0, e), argument(1, e), argument(2, e));
+        made_ones->of[size_t(g)][e == DType::Float64] =
+            made(g, argument(0, e), argument(1, e), argument(2, e));
     return made_ones;
   }();
   return is_floating(d) ? all.of[size_t(f)][d == DType::Float64] : E();

@@ -15,8 +15,8 @@ namespace facula::loop {
 Expr expansion(Fn f, DType d);
 constexpr int kArguments = 1 << 20;
 Expr argument(int k, DType d);
-// Is f of dtype d neither exact nor expanded? Targets take it from libm, Sleef, CUDA's library: it may differ in the
-// last places from one to another.
+// Is f of dtype d neither exact nor expanded? Targets take it from a library: it may differ in the last places from one
+// to another.
 bool is_library(Fn f, DType d);
 // What targets compute for e: times_ndtr and times_sigmoid of x for the products x ndtr(x) and x sigmoid(x), else e.
 Expr fused_product(Expr e);
