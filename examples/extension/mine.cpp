@@ -66,7 +66,8 @@ FACULA_LIBRARY(mine, m) {
       .def_readonly("decay", &Average::decay)
       .def_pickle(
           [](const Ref<Average>& self) {
-            return std::tuple(self->decay, self->count, self->value.defined() ? std::optional(self->value) : nullopt);
+            return std::tuple(self->decay, self->count,
+                              self->value.defined() ? std::optional(self->value) : nullopt);
           },
           [](std::tuple<double, int64_t, std::optional<Tensor>> state) {
             auto made = make_ref<Average>(std::get<0>(state));

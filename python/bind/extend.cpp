@@ -3,8 +3,8 @@
 #include <unordered_map>
 
 #include "facula/extend/library.h"
-#include "facula/extend/python_api.h"
 #include "facula/extend/native.h"
+#include "facula/extend/python_api.h"
 #include "facula/extend/transaction.h"
 #include "facula/op/registry.h"
 #include "tensor.h"
@@ -70,9 +70,11 @@ io::Value value_of(PyObject* o) {
   if (to_scalar(o, s)) return number_of(s);
   DType d;
   if (to_dtype(o, d)) return d;
-  type_check(false, "") << "C++ classes take no " << Py_TYPE(o)->tp_name
-                        << hint("None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict and objects "
-                                "of such classes are taken");
+  type_check(false, "")
+      << "C++ classes take no " << Py_TYPE(o)->tp_name
+      << hint(
+             "None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict and objects "
+             "of such classes are taken");
   __builtin_unreachable();
 }
 
@@ -111,9 +113,10 @@ PyRef object_of_value(const io::Value& v) {
 
 const Class& known_class(const char* ns, const char* name) {
   auto* c = extend::find_class(ns, name);
-  runtime_check(c, "") << "Tried to instantiate class '" << ns << "." << name
-                       << "', but it does not exist! Ensure that it is registered via class_, in a library that "
-                          "load_library was given.";
+  runtime_check(c, "")
+      << "Tried to instantiate class '" << ns << "." << name
+      << "', but it does not exist! Ensure that it is registered via class_, in a library that "
+         "load_library was given.";
   return *c;
 }
 const Class& class_of_object(PyObject* o) {
@@ -126,9 +129,10 @@ PyObject* facts_of(const Method& m) {
   PyRef parameters = checked(PyList_New(0));
   for (auto& p : m.parameters) {
     PyRef fallback = p.fallback ? object_of_value(*p.fallback) : PyRef::share(Py_None);
-    checked(PyList_Append(parameters.get(), checked(Py_BuildValue("(ssOO)", p.name.c_str(), p.type().c_str(),
-                                                                  p.fallback ? Py_True : Py_False, fallback.get()))
-                                                .get()));
+    checked(PyList_Append(parameters.get(),
+                          checked(Py_BuildValue("(ssOO)", p.name.c_str(), p.type().c_str(),
+                                                p.fallback ? Py_True : Py_False, fallback.get()))
+                              .get()));
   }
   return Py_BuildValue("(ssNOs)", m.name.c_str(), m.doc.c_str(), text_ref(m.schema()), parameters.get(),
                        m.result().c_str());
@@ -148,8 +152,8 @@ PyObject* class_facts(PyObject*, PyObject* args) {
     PyRef properties = checked(PyList_New(0));
     for (auto& p : c.properties)
       checked(PyList_Append(properties.get(),
-                            checked(Py_BuildValue("(sssO)", p.name.c_str(), p.doc.c_str(), p.getter.result().c_str(),
-                                                  p.setter ? Py_True : Py_False))
+                            checked(Py_BuildValue("(sssO)", p.name.c_str(), p.doc.c_str(),
+                                                  p.getter.result().c_str(), p.setter ? Py_True : Py_False))
                                 .get()));
     PyRef make = PyRef::share(Py_None);
     if (c.make) make = checked(facts_of(*c.make));
@@ -164,7 +168,8 @@ PyObject* class_names(PyObject*, PyObject*) {
   return guarded([&]() -> PyObject* {
     PyRef list = checked(PyList_New(0));
     for (auto* c : extend::classes())
-      checked(PyList_Append(list.get(), checked(Py_BuildValue("(ss)", c->ns.c_str(), c->name.c_str())).get()));
+      checked(
+          PyList_Append(list.get(), checked(Py_BuildValue("(ss)", c->ns.c_str(), c->name.c_str())).get()));
     return list.detach();
   });
 }
@@ -207,7 +212,8 @@ PyObject* object_call(PyObject* self, PyObject* args) {
   return guarded([&]() -> PyObject* {
     const char* name;
     PyObject *positional, *named;
-    if (!PyArg_ParseTuple(args, "sO!O!:_call", &name, &PyTuple_Type, &positional, &PyDict_Type, &named)) return nullptr;
+    if (!PyArg_ParseTuple(args, "sO!O!:_call", &name, &PyTuple_Type, &positional, &PyDict_Type, &named))
+      return nullptr;
     auto* m = find_method(class_of_object(self).methods, name);
     runtime_check(m, name) << "the class has no method of this name";
     return object_of_value(call_method(*m, self, positional, named)).detach();
@@ -236,9 +242,10 @@ PyObject* object_set(PyObject* self, PyObject* args) {
 PyObject* object_state(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     auto& c = class_of_object(self);
-    runtime_check(c.get_state, "pickle") << "Tried to serialize object __torch__.torch.classes." << c.full_name()
-                                         << " which does not have a __getstate__ method defined!"
-                                         << hint("give its class_ a def_pickle(get, set)");
+    runtime_check(c.get_state, "pickle")
+        << "Tried to serialize object __torch__.torch.classes." << c.full_name()
+        << " which does not have a __getstate__ method defined!"
+        << hint("give its class_ a def_pickle(get, set)");
     PyRef none = checked(PyTuple_New(0));
     return object_of_value(call_method(*c.get_state, self, none.get(), nullptr)).detach();
   });
@@ -250,8 +257,8 @@ PyObject* class_static(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     const char *ns, *name, *method;
     PyObject *positional, *named;
-    if (!PyArg_ParseTuple(args, "sssO!O!:class_static", &ns, &name, &method, &PyTuple_Type, &positional, &PyDict_Type,
-                          &named))
+    if (!PyArg_ParseTuple(args, "sssO!O!:class_static", &ns, &name, &method, &PyTuple_Type, &positional,
+                          &PyDict_Type, &named))
       return nullptr;
     auto* m = find_method(known_class(ns, name).static_methods, method);
     runtime_check(m, method) << "the class has no static method of this name";
@@ -301,10 +308,11 @@ PyType_Slot object_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(object_dea
                               {Py_tp_richcompare, reinterpret_cast<void*>(object_compare)},
                               {Py_tp_hash, reinterpret_cast<void*>(object_hash)},
                               {Py_tp_methods, object_methods},
-                              {Py_tp_doc, const_cast<char*>("An object of a C++ class that a library registered.")},
+                              {Py_tp_doc,
+                               const_cast<char*>("An object of a C++ class that a library registered.")},
                               {0, nullptr}};
-PyType_Spec object_spec = {"facula._C.ScriptObject", sizeof(ObjectObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-                           object_slots};
+PyType_Spec object_spec = {"facula._C.ScriptObject", sizeof(ObjectObject), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, object_slots};
 
 // ---- operators
 
@@ -371,13 +379,15 @@ PyMethodDef kernel_def = {"kernel", reinterpret_cast<PyCFunction>(reinterpret_ca
 
 PyMethodDef functions[] = {
     {"load_library", load_library, METH_O, "Loads a shared library; gives the names of its operators."},
-    {"claim_namespace", claim_namespace, METH_O, "Notes that a namespace has its one library of definitions."},
+    {"claim_namespace", claim_namespace, METH_O,
+     "Notes that a namespace has its one library of definitions."},
     {"release_namespace", release_namespace, METH_O, "Lets another library define the namespace."},
     {"class_names", class_names, METH_NOARGS, "[(namespace, name)] of the C++ classes that were registered."},
     {"class_facts", class_facts, METH_VARARGS, "class_facts(namespace, name): what a C++ class has."},
     {"class_static", class_static, METH_VARARGS, "class_static(namespace, name, method, args, kwargs)"},
     {"class_restore", class_restore, METH_VARARGS, "class_restore(namespace, name, state) -> object"},
-    {"set_class_factory", set_class_factory, METH_O, "Sets what gives the Python class of (namespace, name)."},
+    {"set_class_factory", set_class_factory, METH_O,
+     "Sets what gives the Python class of (namespace, name)."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
@@ -392,7 +402,8 @@ PyObject* wrap_kernel(const op::Operator& o, op::CompositeBody kernel) {
 
 PyObject* wrap_object(Ref<CustomClassHolder> o) {
   auto* c = extend::class_of(*o);
-  runtime_check(c, "") << "an object of a C++ class that was not registered with class_: " << typeid(*o).name();
+  runtime_check(c, "") << "an object of a C++ class that was not registered with class_: "
+                       << typeid(*o).name();
   if (!python_class) checked(PyImport_ImportModule("facula._classes"));
   PyRef type = checked(PyObject_CallFunction(python_class, "ss", c->ns.c_str(), c->name.c_str()));
   auto* t = reinterpret_cast<PyTypeObject*>(type.get());
@@ -416,7 +427,9 @@ static const extend::PythonApi api = {
     [](PyObject* o, Device* d) { return to_device(o, *d); },
     [](Device d) { return wrap(d); },
     [](PyObject* o) { return is_object(o) ? object_of(o) : nullptr; },
-    [](CustomClassHolder* o) { return guarded([&] { return wrap_object(Ref<CustomClassHolder>::share(o)); }); },
+    [](CustomClassHolder* o) {
+      return guarded([&] { return wrap_object(Ref<CustomClassHolder>::share(o)); });
+    },
     [] { set_python_error(); },
 };
 

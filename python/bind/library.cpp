@@ -1,6 +1,6 @@
 // Operators by their full names, as facula.ops has them, and those that users define (facula/library.py).
-#include "facula/autograd/autograd.h"
 #include "extend.h"
+#include "facula/autograd/autograd.h"
 #include "facula/extend/native.h"
 #include "facula/graph/trace.h"
 #include "facula/op/batched.h"
@@ -333,15 +333,18 @@ PyObject* operator_facts(PyObject*, PyObject* full_name) {
     bool has_gradient = false;
     if (auto* native = native_functions(o)) {
       keys = checked(PyList_New(0));
-      for (auto& [key, kernel] : native->kernels()) checked(PyList_Append(keys.get(), checked(unicode(key)).get()));
+      for (auto& [key, kernel] : native->kernels())
+        checked(PyList_Append(keys.get(), checked(unicode(key)).get()));
       has_gradient = native->has_gradient();
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "name", o.schema.name.c_str(), "overload",
-                         o.schema.overload.c_str(), "schema", o.schema.text.c_str(), "parameters",
+    return Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:O}", "name", o.schema.name.c_str(),
+                         "overload", o.schema.overload.c_str(), "schema", o.schema.text.c_str(), "parameters",
                          parameters.get(), "returns", returns.get(), "out", flag(o.forms.out), "in_place",
                          flag(o.forms.in_place), "view", flag(o.is<op::View>()), "composite",
-                         flag((o.calls() && !o.vjp) || (o.is<op::Foreign>() && o.as<op::Foreign>()->functions->is_composite())), "native",
-                         keys.get(), "foreign", flag(o.is<op::Foreign>()), "gradient", flag(has_gradient));
+                         flag((o.calls() && !o.vjp) ||
+                              (o.is<op::Foreign>() && o.as<op::Foreign>()->functions->is_composite())),
+                         "native", keys.get(), "foreign", flag(o.is<op::Foreign>()), "gradient",
+                         flag(has_gradient));
   });
 }
 
@@ -387,7 +390,8 @@ PyObject* adopt_operator(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "sO:adopt_operator", &name, &functions)) return nullptr;
     auto& o = known_operator(name);
     auto* native = native_functions(o);
-    runtime_check(native && !native->successor(), "adopt_operator") << o.name() << " has its functions from Python";
+    runtime_check(native && !native->successor(), "adopt_operator")
+        << o.name() << " has its functions from Python";
     auto made = std::make_shared<PythonFunctions>(functions);
     made->belongs_to(o);
     for (auto& [key, kernel] : native->kernels()) made->set_kernel(key, kernel);

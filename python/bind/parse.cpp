@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "extend.h"
 #include "facula/autograd/batch.h"
 #include "facula/autograd/forward.h"
 #include "facula/run/entry.h"
-#include "extend.h"
 #include "generator.h"
 #include "override.h"
 #include "run_time_size.h"

@@ -1,4 +1,5 @@
-"""``facula.classes``: C++ classes that libraries registered (``class_`` of facula/extension.h), by namespace and name.
+"""``facula.classes``: C++ classes that libraries registered (``class_`` of facula/extension.h), by namespace
+and name.
 
 >>> facula.classes.mine.Stack  # doctest: +SKIP
 <class 'facula.classes.mine.Stack'>

@@ -228,9 +228,9 @@ class _Ops(ModuleType):
         return namespace
 
     def load_library(self, path: str) -> None:
-        """Loads a shared library, whose operators and classes (:data:`facula.classes`) are then there: all, or none
-        if it raises. OSError: no such file, or none that the system loads; RuntimeError: compiled against another
-        Facula, or a faulty registration.
+        """Loads a shared library, whose operators and classes (:data:`facula.classes`) are then there: all,
+        or none if it raises. OSError: no such file, or none that the system loads; RuntimeError: compiled
+        against another Facula, or a faulty registration.
         """
         path = os.path.abspath(path) if os.path.exists(path) else os.fspath(path)
         _announce(_C.load_library(path))

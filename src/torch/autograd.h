@@ -20,10 +20,14 @@ class AutogradContext {
   void save_for_backward(const tensor_list& tensors) { node_.save_for_backward(detail::plain(tensors)); }
   tensor_list get_saved_variables() const { return detail::as_torch<Tensor>(node_.saved()); }
   void mark_dirty(const tensor_list& inputs) { node_.mark_dirty(detail::plain(inputs)); }
-  void mark_non_differentiable(const tensor_list& outputs) { node_.mark_non_differentiable(detail::plain(outputs)); }
+  void mark_non_differentiable(const tensor_list& outputs) {
+    node_.mark_non_differentiable(detail::plain(outputs));
+  }
   void set_materialize_grads(bool on) { node_.set_materialize_grads(on); }
   // Of argument k of forward, which is a tensor.
-  bool needs_input_grad(size_t k) const { return k < tensor_of.size() && tensor_of[k] >= 0 && node_.needs_input_grad(size_t(tensor_of[k])); }
+  bool needs_input_grad(size_t k) const {
+    return k < tensor_of.size() && tensor_of[k] >= 0 && node_.needs_input_grad(size_t(tensor_of[k]));
+  }
   std::map<std::string, facula::io::Value> saved_data;
   std::vector<int> tensor_of;  // by argument: the number of the tensor, -1: none
 
@@ -37,7 +41,8 @@ template <class F>
 struct Function {
   template <class... A>
   static auto apply(A&&... arguments) {
-    using Result = decltype(F::forward(static_cast<AutogradContext*>(nullptr), std::forward<A>(arguments)...));
+    using Result =
+        decltype(F::forward(static_cast<AutogradContext*>(nullptr), std::forward<A>(arguments)...));
     std::vector<facula::Tensor> inputs;
     std::vector<int> tensor_of;
     (collect(inputs, tensor_of, arguments), ...);

@@ -13,9 +13,11 @@
 namespace torch {
 
 using ScalarType = facula::DType;
+using facula::backward;
 using facula::Device;
 using facula::DType;
 using facula::Generator;
+using facula::manual_seed;
 using facula::MaybeTensor;
 using facula::MemoryFormat;
 using facula::Operand;
@@ -23,19 +25,18 @@ using facula::parse_device;
 using facula::Scalar;
 using facula::Sizes;
 using facula::SymInt;
-using facula::backward;
-using facula::manual_seed;
 using IntArrayRef = facula::IntSpan;
 using facula::nullopt;
 template <class T>
 using optional = std::optional<T>;
 
-constexpr ScalarType kBool = ScalarType::Bool, kUInt8 = ScalarType::UInt8, kByte = kUInt8, kInt8 = ScalarType::Int8,
-                     kChar = kInt8, kInt16 = ScalarType::Int16, kShort = kInt16, kInt32 = ScalarType::Int32,
-                     kInt = kInt32, kInt64 = ScalarType::Int64, kLong = kInt64, kHalf = ScalarType::Float16,
-                     kFloat16 = kHalf, kBFloat16 = ScalarType::BFloat16, kFloat32 = ScalarType::Float32,
-                     kFloat = kFloat32, kFloat64 = ScalarType::Float64, kDouble = kFloat64,
-                     kComplexFloat = ScalarType::Complex64, kComplexDouble = ScalarType::Complex128;
+constexpr ScalarType kBool = ScalarType::Bool, kUInt8 = ScalarType::UInt8, kByte = kUInt8,
+                     kInt8 = ScalarType::Int8, kChar = kInt8, kInt16 = ScalarType::Int16, kShort = kInt16,
+                     kInt32 = ScalarType::Int32, kInt = kInt32, kInt64 = ScalarType::Int64, kLong = kInt64,
+                     kHalf = ScalarType::Float16, kFloat16 = kHalf, kBFloat16 = ScalarType::BFloat16,
+                     kFloat32 = ScalarType::Float32, kFloat = kFloat32, kFloat64 = ScalarType::Float64,
+                     kDouble = kFloat64, kComplexFloat = ScalarType::Complex64,
+                     kComplexDouble = ScalarType::Complex128;
 inline constexpr Device kCPU{};
 
 // What a new tensor is like; what is not said is the default.
@@ -69,7 +70,8 @@ namespace detail {
 template <class T, size_t N>
 class Accessor {
  public:
-  Accessor(T* data, const int64_t* sizes, const int64_t* strides) : data_(data), sizes_(sizes), strides_(strides) {}
+  Accessor(T* data, const int64_t* sizes, const int64_t* strides)
+      : data_(data), sizes_(sizes), strides_(strides) {}
   decltype(auto) operator[](int64_t i) const {
     if constexpr (N == 1) return (data_[i * strides_[0]]);
     else return Accessor<T, N - 1>(data_ + i * strides_[0], sizes_ + 1, strides_ + 1);
@@ -137,8 +139,8 @@ class TensorBase : public facula::Tensor {
   template <class T>
   T* data_ptr() const {
     type_check(facula::dtype_of<std::remove_const_t<T>>() == scalar_type(), "data_ptr")
-        << "expected scalar type " << facula::name(facula::dtype_of<std::remove_const_t<T>>()) << " but found "
-        << facula::name(scalar_type());
+        << "expected scalar type " << facula::name(facula::dtype_of<std::remove_const_t<T>>())
+        << " but found " << facula::name(scalar_type());
     return static_cast<T*>(facula::Tensor::data_ptr());
   }
   void* data_ptr() const { return facula::Tensor::data_ptr(); }
@@ -165,7 +167,8 @@ class TensorBase : public facula::Tensor {
   }
   Scalar item() const { return facula::Tensor::item(); }
   facula::Tensor grad() const { return facula::grad_of(*this); }
-  void backward(const facula::Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const {
+  void backward(const facula::Tensor& gradient = {}, bool retain_graph = false,
+                bool create_graph = false) const {
     facula::backward(*this, gradient, retain_graph, create_graph);
   }
 };

@@ -17,9 +17,7 @@ inline void register_errors() {
   pybind11::register_local_exception_translator([](std::exception_ptr p) {
     try {
       if (p) std::rethrow_exception(p);
-    } catch (const Error&) {
-      api().set_error();
-    }
+    } catch (const Error&) { api().set_error(); }
   });
 }
 namespace {
@@ -53,13 +51,17 @@ template <>
 struct type_caster<torch::ScalarType> {
   PYBIND11_TYPE_CASTER(torch::ScalarType, const_name("dtype"));
   bool load(handle h, bool) { return facula::python::api().dtype_of(h.ptr(), &value); }
-  static handle cast(torch::ScalarType d, return_value_policy, handle) { return facula::python::api().wrap_dtype(d); }
+  static handle cast(torch::ScalarType d, return_value_policy, handle) {
+    return facula::python::api().wrap_dtype(d);
+  }
 };
 template <>
 struct type_caster<torch::Device> {
   PYBIND11_TYPE_CASTER(torch::Device, const_name("device"));
   bool load(handle h, bool) { return facula::python::api().device_of(h.ptr(), &value); }
-  static handle cast(torch::Device d, return_value_policy, handle) { return facula::python::api().wrap_device(d); }
+  static handle cast(torch::Device d, return_value_policy, handle) {
+    return facula::python::api().wrap_device(d);
+  }
 };
 // Objects of classes that class_ registered.
 template <class T>

@@ -12,7 +12,8 @@
 namespace c10 {
 // Names of dispatch keys.
 struct DispatchKey {
-  static constexpr const char *CPU = "CPU", *Meta = "Meta", *Autograd = "Autograd", *AutogradCPU = "AutogradCPU",
+  static constexpr const char *CPU = "CPU", *Meta = "Meta", *Autograd = "Autograd",
+                              *AutogradCPU = "AutogradCPU",
                               *CompositeImplicitAutograd = "CompositeImplicitAutograd",
                               *CompositeExplicitAutograd = "CompositeExplicitAutograd";
 };

@@ -10,7 +10,8 @@ using TensorList = std::vector<Tensor>;
 template <class T>
   requires std::is_arithmetic_v<T>
 Tensor tensor(std::initializer_list<T> numbers, const TensorOptions& options = {}) {
-  facula::Tensor t = facula::Tensor::empty(facula::IntSpan(facula::Ints{int64_t(numbers.size())}), facula::dtype_of<T>());
+  facula::Tensor t =
+      facula::Tensor::empty(facula::IntSpan(facula::Ints{int64_t(numbers.size())}), facula::dtype_of<T>());
   std::copy(numbers.begin(), numbers.end(), t.data<T>());
   bool real = std::is_floating_point_v<T> && !options.dtype_;
   if (auto d = real ? facula::default_dtype() : options.dtype_.value_or(t.dtype()); d != t.dtype())
@@ -79,12 +80,15 @@ struct Plain<torch::Tensor> {
 };
 template <>
 struct Plain<std::vector<torch::Tensor>> {
-  static std::vector<facula::Tensor> of(const std::vector<torch::Tensor>& l) { return torch::detail::plain(l); }
+  static std::vector<facula::Tensor> of(const std::vector<torch::Tensor>& l) {
+    return torch::detail::plain(l);
+  }
 };
 template <class... T>
 struct Plain<std::tuple<T...>> {
   static auto of(std::tuple<T...> t) {
-    return std::apply([](auto&&... x) { return std::make_tuple(Plain<T>::of(std::move(x))...); }, std::move(t));
+    return std::apply([](auto&&... x) { return std::make_tuple(Plain<T>::of(std::move(x))...); },
+                      std::move(t));
   }
 };
 }  // namespace facula::extend

@@ -12,9 +12,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from facula.utils import cpp_extension
 
 import facula
-from facula.utils import cpp_extension
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(facula._C.__file__).resolve().parents[2]
@@ -35,7 +35,14 @@ def mine(folder):
         assert done.returncode == 0, done.stdout + done.stderr
 
     run("cmake", "--install", BUILD, "--prefix", folder / "prefix")
-    run("cmake", "-S", ROOT / "examples/extension", "-B", folder / "mine", f"-DCMAKE_PREFIX_PATH={folder / 'prefix'}")
+    run(
+        "cmake",
+        "-S",
+        ROOT / "examples/extension",
+        "-B",
+        folder / "mine",
+        f"-DCMAKE_PREFIX_PATH={folder / 'prefix'}",
+    )
     run("cmake", "--build", folder / "mine")
     path = folder / "mine" / "mine.so"
     facula.ops.load_library(path)
@@ -62,7 +69,8 @@ def test_a_definition_of_a_library_is_an_operator_like_those_of_the_catalog(mine
     (eager,) = facula.autograd.grad(op(x).sum(), x)
     assert facula.allclose(x.grad, eager, rtol=1e-14)
     assert facula.library.opcheck(op, (x,)) == dict.fromkeys(
-        ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"], "SUCCESS"
+        ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"],
+        "SUCCESS",
     )
 
 
@@ -124,7 +132,9 @@ def test_an_object_of_a_class_has_its_methods_properties_and_defaults(mine):
     average.update(x=facula.zeros(2))
     assert len(average) == 2 and facula.allclose(average(), facula.full((2,), 0.9))
     assert Average(decay=0.5).decay == 0.5 and Average(0).decay == 0.0  # an int does for a float
-    assert isinstance(average, facula.ScriptObject) and repr(average).startswith("<facula.classes.mine.Average object at")
+    assert isinstance(average, facula.ScriptObject) and repr(average).startswith(
+        "<facula.classes.mine.Average object at"
+    )
     assert str(inspect.signature(Average)) == "(decay: 'float' = 0.9)"
     assert Average.update.__doc__ == "Takes another tensor into the average." and Average.__doc__
     with pytest.raises(AttributeError):
@@ -151,7 +161,9 @@ def test_errors_of_a_class_name_the_method_the_argument_and_both_types(mine, cal
 
 
 def test_an_unknown_class_is_a_clear_error():
-    with pytest.raises(RuntimeError, match="Tried to instantiate class 'nowhere.Thing', but it does not exist"):
+    with pytest.raises(
+        RuntimeError, match="Tried to instantiate class 'nowhere.Thing', but it does not exist"
+    ):
         facula.classes.nowhere.Thing(1)
 
 
@@ -191,8 +203,6 @@ def test_objects_are_arguments_of_operators_and_of_programs(mine):
 # ---- one library and module with PyTorch's names, compiled at run time
 
 SOURCE = """
-#include <torch/extension.h>
-
 using torch::Tensor;
 
 struct Cube : torch::autograd::Function<Cube> {
@@ -201,7 +211,8 @@ struct Cube : torch::autograd::Function<Cube> {
     ctx->saved_data["scale"] = scale;
     return x.pow(3) * scale;
   }
-  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::tensor_list grads) {
+  using tensor_list = torch::autograd::tensor_list;
+  static tensor_list backward(torch::autograd::AutogradContext* ctx, tensor_list grads) {
     Tensor x = ctx->get_saved_variables()[0];
     return {grads[0] * 3 * x * x * ctx->saved_data["scale"].number(), Tensor()};
   }
@@ -229,6 +240,7 @@ struct Stack : torch::CustomClassHolder {
   explicit Stack(std::vector<std::string> i) : items(std::move(i)) { ++alive; }
   Stack(const Stack& o) : CustomClassHolder(o), items(o.items) { ++alive; }
   ~Stack() override { --alive; }
+  std::string size() const { return std::to_string(items.size()); }
   void push(std::string x) { items.push_back(std::move(x)); }
   std::string pop() {
     TORCH_CHECK_VALUE(!items.empty(), "pop from an empty Stack");
@@ -264,7 +276,7 @@ TORCH_LIBRARY(torchy, m) {
       .def("clone", &Stack::clone)
       .def("merge", &Stack::merge)
       .def("top", [](const c10::intrusive_ptr<Stack>& self) { return self->items.back(); })
-      .def("__repr__", [](const c10::intrusive_ptr<Stack>& self) { return "Stack of " + std::to_string(self->items.size()); })
+      .def("__repr__", [](const c10::intrusive_ptr<Stack>& s) { return "Stack of " + s->size(); })
       .def("same", [](const c10::intrusive_ptr<Stack>& self) { return self; })
       .def("echo", [](const c10::intrusive_ptr<Stack>&, Everything x) { return x; })
       .def("any", [](const c10::intrusive_ptr<Stack>&, facula::io::Value x) { return x; })
@@ -297,37 +309,38 @@ Tensor lltm(const Tensor& x, torch::ScalarType as, std::vector<Tensor> more, std
   for (auto& t : more) y = torch::sigmoid(y) + t.sum();
   return (y * scale.value_or(1)).to(as);
 }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("lltm", &lltm, py::arg("x"), py::arg("as"), py::arg("more"), py::arg("scale") = py::none());
-  m.def("name", [] { return std::string("torchy"); });
-  m.def("count", [](const c10::intrusive_ptr<Stack>& s) { return s->items.size(); });
-  m.def("bad", [](const Tensor& x) { return x.matmul(x); });
-}
+std::string name() { return "torchy"; }
+int64_t count(const c10::intrusive_ptr<Stack>& s) { return int64_t(s->items.size()); }
+Tensor bad(const Tensor& x) { return x.matmul(x); }
 """
 
 
 @pytest.fixture(scope="module")
 def torchy(folder):
     pytest.importorskip("pybind11")
-    source = folder / "torchy.cpp"
-    source.write_text(SOURCE)
-    return cpp_extension.load("torchy", str(source), extra_cflags=["-O1"], build_directory=str(folder / "torchy"))
+    return cpp_extension.load_inline(
+        "torchy",
+        [SOURCE],
+        functions={"lltm": "Of tensors.", "name": "", "count": "", "bad": ""},
+        extra_cflags=["-O0"],
+        build_directory=str(folder / "torchy"),
+    )
 
 
 def test_a_module_takes_and_gives_tensors(torchy):
-    assert torchy.name() == "torchy"
+    assert torchy.name() == "torchy" and "Of tensors." in torchy.lltm.__doc__
     x = facula.randn(3, 2)
-    y = torchy.lltm(x, facula.float64, [facula.ones(2)], scale=2)
+    y = torchy.lltm(x, facula.float64, [facula.ones(2)], 2)
     assert y.dtype == facula.float64
     facula.testing.assert_close(y, ((x[:, 0].sigmoid() + 2) * 2).double())
     with pytest.raises(RuntimeError, match="x has 1 dimensions"):
-        torchy.lltm(facula.ones(2), facula.float32, [])
+        torchy.lltm(facula.ones(2), facula.float32, [], None)
     with pytest.raises(TypeError, match="incompatible function arguments"):
-        torchy.lltm(3, facula.float32, [])
+        torchy.lltm(3, facula.float32, [], None)
     with pytest.raises(RuntimeError, match="matmul"):
         torchy.bad(facula.ones(2, 3))
     with pytest.raises(TypeError, match="expected scalar type float32 but found float64|accessor"):
-        torchy.lltm(x.double(), facula.float32, [])
+        torchy.lltm(x.double(), facula.float32, [], None)
     assert torchy.count(facula.classes.torchy.Stack(["a", "b"])) == 2
 
 
@@ -383,7 +396,9 @@ def test_methods_take_and_give_all_kinds_of_values(torchy):
     echoed = stack.echo(given)
     assert echoed[:6] == given[:6] and echoed[6]["k"] is t and echoed[7:] == given[7:]
     for bad in [given[:-1], list(given), (2.5, *given[1:]), (*given[:5], [1, "x"], *given[6:])]:
-        with pytest.raises(RuntimeError, match=r"echo\(\).*Expected a value of type '\(int, float, bool, str, Tensor\?"):
+        with pytest.raises(
+            RuntimeError, match=r"echo\(\).*Expected a value of type '\(int, float, bool, str, Tensor\?"
+        ):
             stack.echo(bad)
     nested = {"a": [1, (2.0, None)], 3: {"x": stack}, 1.5: 2j}
     assert stack.any(nested) == nested
@@ -411,7 +426,9 @@ def test_objects_are_held_by_python_and_by_cpp_at_once(torchy):
         stack.items = [1]
     with pytest.raises(ValueError, match="pop from an empty Stack"):
         Stack([]).pop()
-    with pytest.raises(RuntimeError, match="'__torch__.torch.classes.torchy.Stack' for argument '_1'.*torchy.Holder'"):
+    with pytest.raises(
+        RuntimeError, match="'__torch__.torch.classes.torchy.Stack' for argument '_1'.*torchy.Holder'"
+    ):
         stack.merge(Holder())
     with pytest.raises(RuntimeError, match="__getstate__"):
         pickle.dumps(stack)
@@ -433,10 +450,11 @@ FAULTY = """
 #include <cstdlib>
 using namespace facula;
 static bool fault(int which) { return std::getenv("FAULT") && std::atoi(std::getenv("FAULT")) == which; }
+static loop::Expr same(loop::Expr x) { return x; }
 struct A : CustomClassHolder {};
 FACULA_LIBRARY_FRAGMENT(faulty, m) {
   m.def("good(Tensor x) -> Tensor", [](const Tensor& x) { return x; });
-  m.define("fine(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x; });
+  m.define("fine(Tensor self) -> Tensor").pointwise(same);
   if (fault(1)) m.def("bad(Tensor x -> Tensor");
   if (fault(4)) m.def("unfit(Tensor x, int k) -> Tensor", [](const Tensor& x, double) { return x; });
   if (fault(6)) m.def("number(Tensor x) -> int");
@@ -444,7 +462,7 @@ FACULA_LIBRARY_FRAGMENT(faulty, m) {
   if (fault(7)) m.class_<A>("B").def(init<>());
 }
 FACULA_LIBRARY_FRAGMENT(mine, m) {
-  if (fault(2)) m.define("silu2(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x; });
+  if (fault(2)) m.define("silu2(Tensor self) -> Tensor").pointwise(same);
 }
 FACULA_LIBRARY_IMPL(faulty, CPU, m) {
   if (fault(5)) m.impl("nowhere", [](const Tensor& x) { return x; });
@@ -467,7 +485,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def faulty(folder, mine):
-    """A library that is faulty in the way that the environment says; without that nothing is wrong with it."""
+    """A library that is faulty in the way that the environment says, and without that is not."""
     source = folder / "faulty.cpp"
     source.write_text(FAULTY)
     try:
@@ -545,7 +563,9 @@ def test_what_was_compiled_is_kept_until_something_of_it_changes(folder, monkeyp
 
     def build(namespace):
         flags = ["-O0", f"-DNAMESPACE={namespace}"]
-        cpp_extension.load("kept", str(source), flags, is_python_module=False, build_directory=str(place / "out"))
+        cpp_extension.load(
+            "kept", str(source), flags, is_python_module=False, build_directory=str(place / "out")
+        )
         return getattr(facula.ops, namespace).f(facula.zeros(1)).item(), len(runs)
 
     assert build("kept1") == (1.0, 2)  # compiled and linked
@@ -553,21 +573,11 @@ def test_what_was_compiled_is_kept_until_something_of_it_changes(folder, monkeyp
     (place / "shift.h").write_text("constexpr double kShift = 2;")
     assert not cpp_extension._unchanged(next((place / "out").rglob("kept.json")))
     source.write_text("#error nothing else")
-    with pytest.raises(RuntimeError, match="(?s)Error building extension 'kept'.*nothing else.*The command was"):
+    with pytest.raises(
+        RuntimeError, match="(?s)Error building extension 'kept'.*nothing else.*The command was"
+    ):
         build("kept2")
     assert sorted(p.suffix for p in (place / "out").rglob("*.*")) == [".json", ".so"]  # and nothing half done
-
-
-def test_source_text_is_compiled_into_a_module_or_operators(folder):
-    pytest.importorskip("pybind11")
-    module = cpp_extension.load_inline(
-        "inlined",
-        "torch::Tensor twice(torch::Tensor x) { return x * 2; }",
-        functions=["twice"],
-        extra_cflags=["-O0"],
-        build_directory=str(folder / "inlined"),
-    )
-    assert module.twice(facula.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_requests_for_other_devices_and_missing_things_are_clear(monkeypatch, tmp_path):
@@ -582,7 +592,9 @@ def test_requests_for_other_devices_and_missing_things_are_clear(monkeypatch, tm
     (tmp_path / "x.cpp").write_text("")
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(RuntimeError, match="no C\\+\\+ compiler was found: no-such-compiler"):
-        cpp_extension.load("x", [str(tmp_path / "x.cpp")], is_python_module=False, build_directory=str(tmp_path))
+        cpp_extension.load(
+            "x", [str(tmp_path / "x.cpp")], is_python_module=False, build_directory=str(tmp_path)
+        )
     monkeypatch.setattr(cpp_extension.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="pip install pybind11"):
         cpp_extension.load("x", [str(tmp_path / "x.cpp")])
@@ -602,14 +614,16 @@ def test_a_setup_script_builds_a_module(folder):
         textwrap.dedent("""
             from setuptools import setup
             from facula.utils.cpp_extension import BuildExtension, CppExtension
-            setup(name="built", ext_modules=[CppExtension("built", ["built.cpp"], extra_compile_args=["-O0"])],
+            flags = dict(extra_compile_args=["-O0"])
+            setup(name="built", ext_modules=[CppExtension("built", ["built.cpp"], **flags)],
                   cmdclass={"build_ext": BuildExtension})
         """)
     )
     (place / "built.cpp").write_text("""
         #include <torch/python.h>
         #include <facula/ops.h>
-        static PyObject* half(PyObject*, PyObject* x) { return facula::python::wrap(facula::python::tensor_of(x) / 2); }
+        using namespace facula::python;
+        static PyObject* half(PyObject*, PyObject* x) { return wrap(tensor_of(x) / 2); }
         static PyMethodDef methods[] = {{"half", half, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
         static PyModuleDef module = {PyModuleDef_HEAD_INIT, "built", nullptr, -1, methods};
         PyMODINIT_FUNC PyInit_built() { return PyModule_Create(&module); }
@@ -629,7 +643,9 @@ PROGRAM = """
 #include <facula/extension.h>
 #include <cstdio>
 using namespace facula;
-FACULA_LIBRARY(linked, m) { m.define("twice(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x + x; }); }
+FACULA_LIBRARY(linked, m) {
+  m.define("twice(Tensor self) -> Tensor").pointwise([](loop::Expr x) { return x + x; });
+}
 int main(int, char** arguments) {
   load_library(arguments[1]);
   Tensor x = requires_grad_(full({2}, 3.0));
@@ -637,7 +653,8 @@ int main(int, char** arguments) {
   Tensor y = op::call(op::get("linked::twice"), args)[0] + op::call(op::get("mine::silu2"), args)[0];
   backward(sum(y));
   auto average = extend::find_class("mine", "Average")->make.value()(io::List{0.5});
-  std::printf("%.6f %.6f %s\\n", select(y, 0, 0).item().to_double(), select(grad_of(x), 0, 0).item().to_double(),
+  Tensor grad = grad_of(x);
+  std::printf("%.6f %.6f %s\\n", select(y, 0, 0).item().to_double(), select(grad, 0, 0).item().to_double(),
               extend::class_of(*average.object())->full_name().c_str());
 }
 """

@@ -5,8 +5,8 @@ from typing import Any as _Any
 from .. import _C
 
 _SUBMODULES = frozenset(
-    """_pytree backend_registration benchmark checkpoint collect_env cpp_extension data deterministic dlpack hooks
-    model_zoo tensorboard weak""".split()
+    """_pytree backend_registration benchmark checkpoint collect_env cpp_extension data deterministic dlpack
+    hooks model_zoo tensorboard weak""".split()
 )
 
 

@@ -1,9 +1,10 @@
-"""Compiles users' C++ sources: Python modules (``PYBIND11_MODULE`` of pybind11) and libraries of operators and
-classes (``facula/extension.h``), at run time (:func:`load`, :func:`load_inline`) or in a ``setup.py``
+"""Compiles users' C++ sources: Python modules (``PYBIND11_MODULE`` of pybind11) and libraries of operators
+and classes (``facula/extension.h``), at run time (:func:`load`, :func:`load_inline`) or in a ``setup.py``
 (:func:`CppExtension`, ``BuildExtension``).
 
-What was compiled is kept by the content of its sources and of the headers that they include, the flags, the compiler
-and this build of Facula. Sources are compiled by the compiler itself, ``MAX_JOBS`` of them at once; ninja is not needed.
+What was compiled is kept by the content of its sources and of the headers that they include, the flags, the
+compiler and this build of Facula. Sources are compiled by the compiler itself, ``MAX_JOBS`` of them at once;
+ninja is not needed.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def _only_cpu(what: str, device_type: str) -> None:
 
 def _no_device_sources(what: str) -> NoReturn:
     raise NotImplementedError(
-        f"{what}: sources for devices are not compiled; kernels for GPUs are generated from the definitions of "
-        "operators\n  hint: define the operator in C++ (facula/extension.h, m.define), or use CppExtension"
+        f"{what}: sources for devices are not compiled; kernels for GPUs are generated from the definitions "
+        "of operators\n  hint: define the operator in C++ (facula/extension.h, m.define), or use CppExtension"
     )
 
 
@@ -155,8 +156,8 @@ def _pybind11() -> str:
         if (Path(place) / "include" / "pybind11").is_dir():
             return str(Path(place) / "include")
     raise RuntimeError(
-        "a Python module in C++ needs pybind11, which is not installed\n  hint: pip install pybind11; libraries of "
-        "operators (is_python_module=False) do without it"
+        "a Python module in C++ needs pybind11, which is not installed\n  hint: pip install pybind11; "
+        "libraries of operators (is_python_module=False) do without it"
     )
 
 
@@ -215,15 +216,20 @@ def _run(name: str, command: list[str], verbose: bool) -> None:
 
 
 def _build(
-    name: str, sources: list[str], compile_flags: list[str], link_flags: list[str], folder: Path, verbose: bool
+    name: str,
+    sources: list[str],
+    compile_flags: list[str],
+    link_flags: list[str],
+    folder: Path,
+    verbose: bool,
 ) -> Path:
     """The file that the sources make, compiled anew only if something of it changed."""
     compiler = _command()
     usable, version = get_compiler_abi_compatibility_and_version(shlex.join(compiler))
     if not usable:
         raise RuntimeError(
-            f"Error building extension '{name}': {shlex.join(compiler)} {version} cannot compile Facula's headers, "
-            "which are C++20\n  hint: name g++ 12 or clang++ 16, or a later one, in CXX"
+            f"Error building extension '{name}': {shlex.join(compiler)} {version} cannot compile Facula's "
+            "headers, which are C++20\n  hint: name g++ 12 or clang++ 16, or a later one, in CXX"
         )
     library = os.stat(_LIBRARIES / "libfacula.so")
     about = (compiler, str(version), library.st_mtime_ns, library.st_size, compile_flags, link_flags)
@@ -238,7 +244,9 @@ def _build(
             def compile_one(k: int) -> str:
                 output = str(made / f"{k}.o")
                 dependencies = ["-MMD", "-MF", str(made / f"{k}.d")]
-                _run(name, [*compiler, *dependencies, *compile_flags, "-c", sources[k], "-o", output], verbose)
+                _run(
+                    name, [*compiler, *dependencies, *compile_flags, "-c", sources[k], "-o", output], verbose
+                )
                 return output
 
             jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
@@ -254,7 +262,9 @@ def _build(
 
 
 def _import(name: str, path: Path) -> Any:
-    ops.load_library(str(path))  # operators that the module registers beside; none is half there if they are faulty
+    ops.load_library(
+        str(path)
+    )  # operators that the module registers beside; none is half there if they are faulty
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
     assert spec is not None
@@ -407,9 +417,9 @@ def _build_extension() -> type:
     from setuptools.command.build_ext import build_ext
 
     class BuildExtension(build_ext):
-        """The command ``build_ext`` of a setup.py with :func:`CppExtension`: adds C++20 and the module's name.
-
-        ``use_ninja`` changes nothing; ``no_python_abi_suffix`` leaves Python's version out of the file's name.
+        """The command ``build_ext`` of a setup.py with :func:`CppExtension`: adds C++20 and the module's
+        name. ``use_ninja`` changes nothing; ``no_python_abi_suffix`` leaves Python's version out of the
+        file's name.
         """
 
         @classmethod
@@ -446,8 +456,11 @@ def _build_extension() -> type:
     return BuildExtension
 
 
+BuildExtension: Any  # made when it is asked for: setuptools takes long to import
+
+
 def __getattr__(name: str) -> Any:
-    if name == "BuildExtension":  # setuptools takes long to import
+    if name == "BuildExtension":
         made = globals()[name] = _build_extension()
         return made
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -24,7 +24,8 @@ std::string class_name(const std::type_info& type);
 
 template <class T>
 struct Boxed {
-  static_assert(sizeof(T) < 0, "methods of classes and functions of libraries take no such type (extend/boxed.h)");
+  static_assert(sizeof(T) < 0,
+                "methods of classes and functions of libraries take no such type (extend/boxed.h)");
 };
 
 template <>
@@ -151,7 +152,9 @@ struct Boxed<std::pair<A, B>> {
   using Tuple = Boxed<std::tuple<A, B>>;
   static std::string type() { return Tuple::type(); }
   static bool fits(const io::Value& v) { return Tuple::fits(v); }
-  static std::pair<A, B> get(const io::Value& v) { return std::make_from_tuple<std::pair<A, B>>(Tuple::get(v)); }
+  static std::pair<A, B> get(const io::Value& v) {
+    return std::make_from_tuple<std::pair<A, B>>(Tuple::get(v));
+  }
   static io::Value put(const std::pair<A, B>& p) { return Tuple::put({p.first, p.second}); }
 };
 template <class Map>

@@ -38,8 +38,9 @@ void register_waiting() {
 
 bool is_identifier(std::string_view s) {
   auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; };
-  return !s.empty() && letter(s[0]) &&
-         std::ranges::all_of(s, [&](char c) { return letter(c) || std::isdigit(static_cast<unsigned char>(c)); });
+  return !s.empty() && letter(s[0]) && std::ranges::all_of(s, [&](char c) {
+    return letter(c) || std::isdigit(static_cast<unsigned char>(c));
+  });
 }
 
 void check_class(const Class& c) {
@@ -48,8 +49,10 @@ void check_class(const Class& c) {
       << "the name of a class must be a valid identifier: " << n;
   std::vector<std::string> names;
   auto add = [&](const std::string& name) {
-    runtime_check(is_identifier(name), "class_") << n << ": the name of a method must be a valid identifier: " << name;
-    runtime_check(std::ranges::find(names, name) == names.end(), "class_") << n << " defines " << name << " twice";
+    runtime_check(is_identifier(name), "class_")
+        << n << ": the name of a method must be a valid identifier: " << name;
+    runtime_check(std::ranges::find(names, name) == names.end(), "class_")
+        << n << " defines " << name << " twice";
     names.push_back(name);
   };
   for (auto& m : c.methods) add(m.name);
@@ -60,7 +63,8 @@ void check_class(const Class& c) {
 }  // namespace
 
 Class& declare_class(std::string ns, std::string name, std::string doc, std::type_index type, Build build) {
-  auto made = std::make_unique<Class>(Class{std::move(ns), std::move(name), std::move(doc), type, build, {}, {}, {}, {}, {}, {}});
+  auto made = std::make_unique<Class>(
+      Class{std::move(ns), std::move(name), std::move(doc), type, build, {}, {}, {}, {}, {}, {}});
   Class& c = *made;
   if (auto* t = Transaction::current()) {
     t->classes.push_back(std::move(made));
@@ -80,9 +84,10 @@ void register_classes(const std::vector<std::unique_ptr<Class>>& made) {
     auto is_same = [&](auto& o) { return o->full_name() == c.full_name() || o->type == c.type; };
     bool fresh = !r.by_name.count(c.full_name()) && !r.by_type.count(c.type) &&
                  std::none_of(made.begin(), made.begin() + std::ptrdiff_t(k), is_same);
-    runtime_check(fresh, "class_") << "Custom class with name __torch__.torch.classes." << c.full_name()
-                                   << " is already registered, or its type is under another name. Ensure that "
-                                      "registration with class_ is only called once.";
+    runtime_check(fresh, "class_")
+        << "Custom class with name __torch__.torch.classes." << c.full_name()
+        << " is already registered, or its type is under another name. Ensure that "
+           "registration with class_ is only called once.";
   }
   for (auto& c : made) {
     auto kept = std::make_unique<const Class>(*c);
@@ -139,7 +144,8 @@ void name_parameters(Method& m, std::initializer_list<arg> names, size_t first) 
     p.name = a.name;
     p.fallback = a.fallback;
     runtime_check(!a.fallback || p.fits(*a.fallback), "class_")
-        << m.name << ": the default of `" << a.name << "` is a " << name(a.fallback->kind()) << ", not " << p.type();
+        << m.name << ": the default of `" << a.name << "` is a " << name(a.fallback->kind()) << ", not "
+        << p.type();
   }
 }
 
@@ -173,12 +179,13 @@ io::Value Method::operator()(std::span<const io::Value> positional, const io::Di
           << "is missing a value for argument '" << p.name << "'" << declaration();
       given.push_back(by_name ? *by_name : *p.fallback);
     } else {
-      runtime_check(!by_name, name + "()") << "got two values for argument '" << p.name << "'" << declaration();
+      runtime_check(!by_name, name + "()")
+          << "got two values for argument '" << p.name << "'" << declaration();
     }
     auto& v = given[k];
     runtime_check(p.fits(v), name + "()")
-        << "Expected a value of type '" << p.type() << "' for argument '" << p.name << "' but instead found type '"
-        << found_type(v) << "': " << io::to_string(v, 60) << declaration();
+        << "Expected a value of type '" << p.type() << "' for argument '" << p.name
+        << "' but instead found type '" << found_type(v) << "': " << io::to_string(v, 60) << declaration();
   }
   for (auto& [key, v] : named) {
     bool known = std::ranges::any_of(parameters, [&](auto& p) { return p.name == key.string(); });

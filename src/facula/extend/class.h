@@ -71,7 +71,7 @@ struct Class {
   std::string ns, name, doc;
   std::type_index type;
   Build build;
-  std::optional<Method> make;       // gives an object
+  std::optional<Method> make;  // gives an object
   std::vector<Method> methods, static_methods;
   std::vector<Property> properties;
   std::optional<Method> get_state, set_state;  // object -> state, state -> object
@@ -119,18 +119,21 @@ struct AsMethod : AsMethod<T, decltype(&F::operator())> {};
 template <class T, class R, class... A>
 struct AsMethod<T, R (*)(A...)> {
   template <class F>
-  static Method make(std::string name, std::string doc, F f, std::initializer_list<arg> names, size_t unnamed) {
+  static Method make(std::string name, std::string doc, F f, std::initializer_list<arg> names,
+                     size_t unnamed) {
     return method_of<R, A...>(std::move(name), std::move(doc), std::move(f), names, unnamed);
   }
 };
 template <class T, class C, class R, class... A>
 struct AsMethod<T, R (C::*)(A...)> {
   template <class F>
-  static Method make(std::string name, std::string doc, F f, std::initializer_list<arg> names, size_t unnamed) {
+  static Method make(std::string name, std::string doc, F f, std::initializer_list<arg> names,
+                     size_t unnamed) {
     if constexpr (std::is_member_function_pointer_v<F>) {
       auto call = [f](Ref<T>& self, auto&... x) -> R { return (self.get()->*f)(x...); };
       return method_of<R, Ref<T>, A...>(std::move(name), std::move(doc), call, names, unnamed);
-    } else return AsMethod<T, R (*)(A...)>::make(std::move(name), std::move(doc), std::move(f), names, unnamed);
+    } else
+      return AsMethod<T, R (*)(A...)>::make(std::move(name), std::move(doc), std::move(f), names, unnamed);
   }
 };
 template <class T, class C, class R, class... A>
@@ -161,12 +164,14 @@ extend::InitBy<F> init(F f) {
 
 template <class T>
 class class_ {
-  static_assert(std::is_base_of_v<CustomClassHolder, T>, "a class that Python knows derives from CustomClassHolder");
+  static_assert(std::is_base_of_v<CustomClassHolder, T>,
+                "a class that Python knows derives from CustomClassHolder");
   using Args = std::initializer_list<arg>;
 
  public:
   class_(std::string ns, std::string name, std::string doc = "")
-      : class_info_(extend::declare_class(std::move(ns), std::move(name), std::move(doc), typeid(T), extend::kBuild)) {}
+      : class_info_(extend::declare_class(std::move(ns), std::move(name), std::move(doc), typeid(T),
+                                          extend::kBuild)) {}
 
   template <class... A>
   class_& def(extend::Init<A...>, std::string doc = "", Args names = {}) {
@@ -182,7 +187,8 @@ class class_ {
   // A method of T, or a function of const Ref<T>& and further arguments.
   template <class F>
   class_& def(std::string name, F f, std::string doc = "", Args names = {}) {
-    class_info_.methods.push_back(extend::AsMethod<T, F>::make(std::move(name), std::move(doc), std::move(f), names, 1));
+    class_info_.methods.push_back(
+        extend::AsMethod<T, F>::make(std::move(name), std::move(doc), std::move(f), names, 1));
     return *this;
   }
   template <class F>
@@ -193,7 +199,8 @@ class class_ {
   }
   template <class Get, class Set>
   class_& def_property(std::string name, Get get, Set set, std::string doc = "") {
-    class_info_.properties.push_back({name, std::move(doc), accessor(name, std::move(get)), accessor(name, std::move(set))});
+    class_info_.properties.push_back(
+        {name, std::move(doc), accessor(name, std::move(get)), accessor(name, std::move(set))});
     return *this;
   }
   template <class Get>
@@ -203,8 +210,9 @@ class class_ {
   }
   template <class M>
   class_& def_readwrite(std::string name, M T::* member) {
-    return def_property(std::move(name), [member](const Ref<T>& self) -> M { return self.get()->*member; },
-                        [member](const Ref<T>& self, M x) { self.get()->*member = std::move(x); });
+    return def_property(
+        std::move(name), [member](const Ref<T>& self) -> M { return self.get()->*member; },
+        [member](const Ref<T>& self, M x) { self.get()->*member = std::move(x); });
   }
   template <class M>
   class_& def_readonly(std::string name, M T::* member) {

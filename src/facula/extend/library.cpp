@@ -34,24 +34,28 @@ op::ForeignFunctions& functions_of(const char* what, const std::string& name) {
 }
 NativeFunctions& native_of(const char* what, const std::string& name) {
   auto* native = dynamic_cast<NativeFunctions*>(&functions_of(what, name));
-  supported_check(native, what) << name << " was defined in Python, which also says its gradient and its batches";
+  supported_check(native, what) << name
+                                << " was defined in Python, which also says its gradient and its batches";
   return *native;
 }
 
 void check_function(const op::Schema& s) {
   for (auto& r : s.returns)
     supported_check(r.type == op::Type::Tensor, "def")
-        << s.name << " returns what is no Tensor, and operators of libraries return Tensors and lists of them: "
+        << s.name
+        << " returns what is no Tensor, and operators of libraries return Tensors and lists of them: "
         << s.text << hint("return a tensor of one element, or let it be a static method of a class");
 }
 
 }  // namespace
 
 void check_build(const Build& build, const char* file) {
-  runtime_check(std::string_view(build.version) == kBuild.version && build.layout == kBuild.layout, "load_library")
+  runtime_check(std::string_view(build.version) == kBuild.version && build.layout == kBuild.layout,
+                "load_library")
       << file << " was compiled against Facula " << build.version
-      << (std::string_view(build.version) == kBuild.version ? " with other types" : "") << ", and this is Facula "
-      << kBuild.version << hint("compile it again against the headers of this one");
+      << (std::string_view(build.version) == kBuild.version ? " with other types" : "")
+      << ", and this is Facula " << kBuild.version
+      << hint("compile it again against the headers of this one");
 }
 
 void claim_namespace(const std::string& ns) {
@@ -137,8 +141,8 @@ Transaction*& Transaction::current() {
 }
 
 void Transaction::defined(const std::string& full_name) {
-  runtime_check(!op::find(full_name), "define")
-      << "Tried to register an operator (" << full_name << ") with the same name and overload name multiple times";
+  runtime_check(!op::find(full_name), "define") << "Tried to register an operator (" << full_name
+                                                << ") with the same name and overload name multiple times";
 }
 
 // Definitions first, whatever the order of the sources.
@@ -204,7 +208,8 @@ Registration::Registration(Block block) {
 void load_library(const std::string& path) {
   using extend::Transaction;
   // Of libraries whose blocks failed, so that loading them again tries again.
-  static std::map<void*, std::unique_ptr<Transaction>>& failed = *new std::map<void*, std::unique_ptr<Transaction>>;
+  static std::map<void*, std::unique_ptr<Transaction>>& failed =
+      *new std::map<void*, std::unique_ptr<Transaction>>;
   static std::recursive_mutex& mutex = *new std::recursive_mutex;
   std::lock_guard guard(mutex);
   auto made = std::make_unique<Transaction>();

@@ -60,7 +60,8 @@ std::string schema_text(std::string_view name) {
   std::string result;
   if constexpr (std::is_same_v<R, op::Results>) result = "Tensor";
   else result = Boxed<R>::type();
-  return std::string(name) + "(" + arguments_text<F>(static_cast<typename S::Arguments*>(nullptr)) + ") -> " + result;
+  return std::string(name) + "(" + arguments_text<F>(static_cast<typename S::Arguments*>(nullptr)) + ") -> " +
+         result;
 }
 
 // What a block says. Names may leave out the namespace; the block's is meant.
@@ -77,8 +78,8 @@ class Library {
   template <class F>
   Library& def(std::string_view schema, F f) {
     bool written = schema.find('(') != schema.npos;  // else the schema follows from the C++ types
-    return define_function(written ? std::string(schema) : schema_text<F>(schema), "CompositeImplicitAutograd",
-                           kernel_of(std::move(f)));
+    return define_function(written ? std::string(schema) : schema_text<F>(schema),
+                           "CompositeImplicitAutograd", kernel_of(std::move(f)));
   }
   // What runs for the dispatch key of the block, or of `dispatch`: CPU, CompositeExplicitAutograd (it computes, and a
   // gradient has to be given), CompositeImplicitAutograd (operators that are recorded), Autograd (what records: calls
@@ -140,7 +141,8 @@ using extend::Library;
 // Loads a shared library, whose operators and classes are there then. A library that is loaded already is left as it is.
 // RuntimeError, and nothing of it registered: no such file, another build, a faulty block.
 void load_library(const std::string& path);
-constexpr const char* kCouldNotLoad = "Could not load this library";  // op() of the error where dlopen refuses
+constexpr const char* kCouldNotLoad =
+    "Could not load this library";  // op() of the error where dlopen refuses
 
 // One block a namespace:
 #define FACULA_LIBRARY(ns, m) FACULA_LIBRARY_BLOCK(whole, ns, , m, __LINE__)

@@ -8,8 +8,10 @@
 namespace facula::extend {
 namespace {
 
-constexpr std::string_view kDevices[] = {"CPU", "CUDA", "XPU", "MPS", "HPU", "XLA", "IPU", "MTIA", "Lazy", "PrivateUse1"};
-constexpr std::string_view kOthers[] = {"CompositeImplicitAutograd", "CompositeExplicitAutograd", "Autograd", "Meta"};
+constexpr std::string_view kDevices[] = {"CPU", "CUDA", "XPU",  "MPS",  "HPU",
+                                         "XLA", "IPU",  "MTIA", "Lazy", "PrivateUse1"};
+constexpr std::string_view kOthers[] = {"CompositeImplicitAutograd", "CompositeExplicitAutograd", "Autograd",
+                                        "Meta"};
 
 std::string with_hint(const op::Operator& o, const char* key) {
   return "register one with FACULA_LIBRARY_IMPL(" + std::string(o.schema.library()) + ", " + key + ", m)";
@@ -22,9 +24,11 @@ void check_key(const std::string& key) {
   if (device.starts_with("Autograd")) device.remove_prefix(8);
   bool known = std::ranges::find(kOthers, key) != std::end(kOthers) ||
                std::ranges::find(kDevices, device) != std::end(kDevices);
-  runtime_check(known, "impl") << "could not parse dispatch key: " << key
-                               << hint("CPU, CompositeImplicitAutograd, CompositeExplicitAutograd, Autograd and Meta "
-                                       "are known, and keys of devices");
+  runtime_check(known, "impl")
+      << "could not parse dispatch key: " << key
+      << hint(
+             "CPU, CompositeImplicitAutograd, CompositeExplicitAutograd, Autograd and Meta "
+             "are known, and keys of devices");
 }
 
 void NativeFunctions::set_kernel(const std::string& key, op::CompositeBody kernel) {
@@ -74,18 +78,20 @@ std::vector<op::Meta> NativeFunctions::infer(const op::Call& c) {
   if (auto* to = successor_.load()) return to->infer(c);
   const op::CompositeBody* kernel = fake_ ? fake_.load() : composite_.load();
   if (!kernel && c.op().schema.returns.empty()) return {};
-  supported_check(kernel, c.name()) << "attempted to run this operator on tensors without data, but there was no fake "
-                                       "impl or Meta kernel registered"
-                                    << hint(with_hint(c.op(), "Meta"));
+  supported_check(kernel, c.name())
+      << "attempted to run this operator on tensors without data, but there was no fake "
+         "impl or Meta kernel registered"
+      << hint(with_hint(c.op(), "Meta"));
   return graph::infer_by_calls(c, *kernel);
 }
 
 op::Grads NativeFunctions::gradient(const op::Vjp& v) {
   if (auto* to = successor_.load()) return to->gradient(v);
   auto* rule = gradient_.load();
-  runtime_check(rule, v.call().name()) << "Trying to backward through " << v.call().op().schema.full_name()
-                                       << " but no autograd formula was registered"
-                                       << hint("give it one with register_autograd, or a kernel for Autograd");
+  runtime_check(rule, v.call().name())
+      << "Trying to backward through " << v.call().op().schema.full_name()
+      << " but no autograd formula was registered"
+      << hint("give it one with register_autograd, or a kernel for Autograd");
   return (*rule)(v);
 }
 

@@ -86,8 +86,8 @@ std::vector<op::Meta> infer_by_calls(const op::Call& c,
     if (t.defined()) specs.push_back(spec_of(t));
   });
   auto* known = sym::Shapes::current();
-  auto shapes = known ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), known)
-                      : std::make_shared<sym::Shapes>();
+  auto shapes =
+      known ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), known) : std::make_shared<sym::Shapes>();
   autograd::GradMode off(false);
   auto calls = [&](std::span<const Tensor> given) {
     size_t k = 0;

@@ -16,7 +16,7 @@ Value::Value(Dict v) : data_(std::make_shared<Dict>(std::move(v))) {}
 
 const char* name(Value::Kind k) {
   static const char* const names[] = {"None",  "bool",   "int",  "float", "complex", "str",
-                                      "dtype", "Tensor", "list", "tuple", "dict", "object"};
+                                      "dtype", "Tensor", "list", "tuple", "dict",    "object"};
   return names[int(k)];
 }
 

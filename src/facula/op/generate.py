@@ -6,7 +6,8 @@ changed:
 
   OUT/facula/ops.h, ops.cpp      a C++ function for every operator: name, name_ (in place) and name_out forms,
                                  and the arithmetic operators of Tensor
-  OUT/torch/tensor.h             the same under PyTorch's names: torch::Tensor with methods, and functions on it
+  OUT/torch/tensor.h             the same under PyTorch's names: torch::Tensor with methods, and functions on
+                                 it
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
   OUT/facula/schemas.h           what was read, which a test holds against the running registry
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
@@ -741,7 +742,7 @@ def torch_call(op: Operator, called: str, given: list[str]) -> str:
 
 
 def torch_options(op: Operator) -> tuple[list[Parameter], list[str]] | None:
-    """Of what makes tensors: its parameters without those that TensorOptions say, and what it is called with."""
+    """Of what makes tensors: parameters without those that TensorOptions say, and what it is called with."""
     names = {p.name for p in op.parameters}
     if not {"dtype", "device"} <= names:
         return None
@@ -796,7 +797,8 @@ def torch_h(operators: list[Operator]) -> str:
             call = torch_call(op, cpp_name(op.name), given)
             add(functions, (op.name, text), f"inline Tensor {cpp_name(op.name)}({text}) {{ {call} }}")
     lines = [
-        "// torch::Tensor, a facula::Tensor with the operators as methods, and the functions of facula/ops.h on it.",
+        "// torch::Tensor, a facula::Tensor with the operators as methods, and the functions of "
+        "facula/ops.h on it.",
         f"// {BANNER}",
         "#pragma once",
         '#include "torch/base.h"',
@@ -815,7 +817,11 @@ def torch_h(operators: list[Operator]) -> str:
     ]
     arithmetic = ops_h(operators)
     for sign, _ in OPERATORS:
-        both = ("const Tensor& a, const Tensor& b", "const Tensor& a, const Operand& b", "const Operand& a, const Tensor& b")
+        both = (
+            "const Tensor& a, const Tensor& b",
+            "const Tensor& a, const Operand& b",
+            "const Operand& a, const Tensor& b",
+        )
         for text in both:
             if f"operator{sign}({text})" not in arithmetic:
                 continue

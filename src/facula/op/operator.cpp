@@ -222,9 +222,9 @@ void check_operand_count(const Schema& schema, size_t given) {
     if (p.list && p.is_operand()) return;
     operands += p.is_operand();
   }
-  runtime_check(operands == given, "define") << schema.full_name() << ": the schema has " << operands
-                                    << " operands (tensors and run-time Scalars), but the body takes "
-                                    << given;
+  runtime_check(operands == given, "define")
+      << schema.full_name() << ": the schema has " << operands
+      << " operands (tensors and run-time Scalars), but the body takes " << given;
 }
 
 Index result_index(const LoopCall& c) {
@@ -301,7 +301,7 @@ Composite check_composite(const Schema& schema, std::span<const BodyParameter> p
         << schema.parameters.size();
     const Parameter& p = schema.parameters[k];
     runtime_check(b.fits(p), "define") << schema.full_name() << ": the C++ type of the body's parameter for `"
-                              << p.name << "` does not fit the schema " << schema.text;
+                                       << p.name << "` does not fit the schema " << schema.text;
     if (p.is_number_operand() && b.by_value) made.baked_numbers |= uint64_t(1) << k;
     if (p.type == Type::Float && !p.list && !b.by_value) made.operand_floats |= uint64_t(1) << k;
     ++k;

@@ -99,7 +99,8 @@ void check_definition(const Operator& op) {
   auto& s = op.schema;
   std::string n = s.full_name();
   if (op.is<View>()) {
-    runtime_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias, "define")
+    runtime_check(!s.parameters.empty() && s.parameters[0].alias && !s.returns.empty() && s.returns[0].alias,
+                  "define")
         << n << " is a view: its schema must say so, (Tensor(a) self, ...) -> Tensor(a)";
   }
   if (auto* body = op.calls()) {
@@ -118,18 +119,21 @@ void check(const Operator& op) {
   check_definition(op);
   auto& s = op.schema;
   std::string n = s.full_name();
-  runtime_check(op.result_type != ResultType::custom || op.dtype_rule, "define") << n << " needs .result(rule)";
+  runtime_check(op.result_type != ResultType::custom || op.dtype_rule, "define")
+      << n << " needs .result(rule)";
   for (auto& p : s.parameters)  // what is traced once, or derived, would keep what it saw of an object
     runtime_check(p.type != Type::Object || op.is<Foreign>(), "define")
         << n << ": only functions take objects of classes, and this definition is of another kind"
         << hint("let the library def() the schema and give it a C++ function");
   for (int r : op.non_differentiable)
-    runtime_check(r >= 0 && size_t(r) < s.returns.size(), "define") << n << ": non_differentiable names result " << r;
+    runtime_check(r >= 0 && size_t(r) < s.returns.size(), "define")
+        << n << ": non_differentiable names result " << r;
   for (auto& a : op.parameter_aliases)
     runtime_check(s.index_of(a.parameter) >= 0 && s.index_of(a.also) < 0, "define")
         << n << ": `" << a.also << "` cannot be a further name of `" << a.parameter << '`';
   for (auto& d : op.differences)
-    runtime_check(!d.where.empty() && !d.why.empty(), "define") << n << ": a difference needs a place and a reason";
+    runtime_check(!d.where.empty() && !d.why.empty(), "define")
+        << n << ": a difference needs a place and a reason";
 }
 
 }  // namespace

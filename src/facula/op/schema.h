@@ -14,7 +14,19 @@
 
 namespace facula::op {
 
-enum class Type : uint8_t { Tensor, Scalar, Int, Float, Bool, String, DType, Device, Format, Generator, Object };
+enum class Type : uint8_t {
+  Tensor,
+  Scalar,
+  Int,
+  Float,
+  Bool,
+  String,
+  DType,
+  Device,
+  Format,
+  Generator,
+  Object
+};
 
 struct Parameter {
   std::string name;
