@@ -297,8 +297,8 @@ void name_function(PyObject* function, PyObject* const* args, Py_ssize_t n, PyOb
   PyErr_Clear();
   if (has_word(text, name)) return restore();
   if (by_type && !names_operator(text)) {
-    PyErr_Format(PyExc_TypeError, "%s() received an invalid combination of arguments - got %s: %s", name.c_str(),
-                 given_text(args, n, kwnames).c_str(), text);
+    PyErr_Format(PyExc_TypeError, "%s() received an invalid combination of arguments - got %s: %s",
+                 name.c_str(), given_text(args, n, kwnames).c_str(), text);
     return;
   }
   restore();

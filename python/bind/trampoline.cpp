@@ -71,7 +71,7 @@ bool is_big(const Operator& o, std::span<const Value> args, std::span<const Tens
     } else if (v.tag == Tag::ints && v.list.count) {  // zeros(1000, 1000)
       int64_t n = 1;
       for (auto i : v.ints())
-        if (n < (int64_t(1) << 30)) n *= std::max<int64_t>(i.hint(), 1);
+        if (__builtin_mul_overflow(n, std::max<int64_t>(i.hint(), 1), &n)) return true;
       if (n > int64_t(kFreeBytes) / 4) return true;
     }
   }
@@ -218,7 +218,8 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
   Entry& e = entry_of(name, form);
   e.overloads.push_back(make_overload(o));
   Overload& overload = e.overloads.back();
-  if (form == Form::in_place) overload.params[size_t(overload.self_at)].number = false;  // nothing to write into
+  if (form == Form::in_place)
+    overload.params[size_t(overload.self_at)].number = false;  // nothing to write into
   e.out |= form == Form::functional && o.forms.out;
   e.two_passes = number_may_be_ambiguous(e);
   uint32_t bits = o.namespaces;
@@ -373,7 +374,8 @@ bool parse_named(const Entry& e, const Overload& o, PyObject* self, PyObject* co
   try {
     return parse(o, self, args, n, kwnames, numbers, e.out && !self && o.op->forms.out, f);
   } catch (const Error& error) {
-    throw Error(error.kind(), error.type(), e.name + "()", argument_text(o, f, self) + ": " + error.message());
+    throw Error(error.kind(), error.type(), e.name + "()",
+                argument_text(o, f, self) + ": " + error.message());
   } catch (const PythonError&) {
     prefix_python_error(e.name + "(): " + argument_text(o, f, self) + ": ");
     throw;

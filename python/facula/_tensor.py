@@ -267,7 +267,9 @@ def set_(
         memory = memory.view(self.dtype) if isinstance(source, UntypedStorage) else memory
     else:
         if not isinstance(source, _C.Tensor):
-            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
+            raise TypeError(
+                f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}"
+            )
         memory = source.detach()
     if memory.dtype != self.dtype:
         raise RuntimeError(f"set_: could not set a tensor of {memory.dtype} to a tensor of {self.dtype}")

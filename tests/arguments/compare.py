@@ -47,8 +47,14 @@ def other(ours, theirs):
 
 
 # What code that catches the peer's error catches as well; an IndexError may stand for a RuntimeError.
-CAUGHT = {("NotImplementedError", "RuntimeError"), ("LinAlgError", "RuntimeError"), ("IndexError", "RuntimeError")}
-ABSENT = re.compile(r"module 'torch.*has no attribute|'(Tensor|type)' object has no attribute|type object 'Tensor'")
+CAUGHT = {
+    ("NotImplementedError", "RuntimeError"),
+    ("LinAlgError", "RuntimeError"),
+    ("IndexError", "RuntimeError"),
+}
+ABSENT = re.compile(
+    r"module 'torch.*has no attribute|'(Tensor|type)' object has no attribute|type object 'Tensor'"
+)
 
 
 def kind(got):
@@ -66,7 +72,10 @@ def difference(ours, theirs, random):
         both = ours["error"], theirs["error"].lstrip("_")
         if both[0] == both[1] or both in CAUGHT:
             return None
-        return f"{ours['error']} for {theirs['error']}", f"{ours['text'][:140]!r} for {theirs['text'][:140]!r}"
+        return (
+            f"{ours['error']} for {theirs['error']}",
+            f"{ours['text'][:140]!r} for {theirs['text'][:140]!r}",
+        )
     if a == "error":
         if "not implemented for" in ours["text"]:
             return "not implemented", ours["text"][:160]
@@ -94,7 +103,9 @@ def differences(drawn, ours, theirs, lines=6):
         if d:
             counts[d[0]] += 1
             found[d[0], tree.path.removeprefix("Tensor.").rsplit(".", 1)[-1]].append((tree, d[1]))
-    both = sum(kind(a) != "unmade" and kind(b) not in ("unmade", "crash", "absent") for a, b in zip(ours, theirs))
+    both = sum(
+        kind(a) != "unmade" and kind(b) not in ("unmade", "crash", "absent") for a, b in zip(ours, theirs)
+    )
     yield f"{both} calls answered by both: " + ", ".join(f"{n} {k}" for k, n in counts.most_common())
     for (what, name), some in sorted(found.items(), key=lambda x: (x[0][0], -len(x[1]))):
         tree, detail = min(some, key=lambda x: len(str(x[0])))

@@ -1,11 +1,12 @@
-"""Calls with more elements than 32 bits count, one for each kind of operator of each family, derived from samples.
+"""Calls with more elements than 32 bits count, one for each kind of operator of each family, from samples.
 
     PYTHONPATH=build/python python tests/arguments/huge.py [--only REGEX] [--every]
 
-In a sample all dimensions of one size become 2^31 + 5 and the others 1 (or stay); operands are one element, expanded, of
-8 bits, so that what takes memory is the result. The call must give an answer or a clear error, and far elements of
-its results must be those that the same call gives for 2^16 + 5: operands are the same everywhere, so what
-depends on the position (a running sum) is named and looked at by hand. One call at a time, at most 6 GiB.
+In a sample all dimensions of one size become 2^31 + 5 and the others 1 (or stay); operands are one
+element, expanded, of 8 bits, so that what takes memory is the result. The call must give an answer or a
+clear error, and far elements of its results must be those that the same call gives for 2^16 + 5: operands
+are the same everywhere, so what depends on the position (a running sum) is named and looked at by hand.
+One call at a time, at most 6 GiB.
 """
 
 import argparse
@@ -52,7 +53,9 @@ def attempts(case):
     """(number of sample, size, others, dtype) of calls that may fit."""
     for dtype in [d for d in DTYPES if d in case.dtypes]:
         for number, sample in enumerate(case.samples[:4]):
-            sizes = {s for a in sample.values() if a["kind"] != "literal" for t in a["sizes"] for s in t if s > 1}
+            sizes = {
+                s for a in sample.values() if a["kind"] != "literal" for t in a["sizes"] for s in t if s > 1
+            }
             for size in sorted(sizes, reverse=True):
                 for others in (1, None):
                     yield number, size, others, dtype
@@ -68,8 +71,9 @@ def far(t):
 
 
 def perform(case, attempt, n):
-    import facula as F
     import facula._C as C
+
+    import facula as F
 
     number, size, others, dtype = attempt
     args = scaled(case, case.samples[number], size, others, dtype, n)
@@ -99,12 +103,16 @@ def of_one(case):
         except Exception as e:  # noqa: BLE001
             error = judge.error(e)
             wrong = judge.clear(None, error, {case.base}, set())
-            said.update(outcome=f"unclear ({wrong})" if wrong else "refused", text=error["text"].splitlines()[0][:200])
+            said.update(
+                outcome=f"unclear ({wrong})" if wrong else "refused", text=error["text"].splitlines()[0][:200]
+            )
             if "not enough memory" in error["text"]:
                 why = error["text"].splitlines()[0][:150]
                 continue
             return {**said, "seconds": time.time() - started}
-        same = [sorted({str(v) for v in x}) for x in many["far"]] == [sorted({str(v) for v in x}) for x in few["far"]]
+        same = [sorted({str(v) for v in x}) for x in many["far"]] == [
+            sorted({str(v) for v in x}) for x in few["far"]
+        ]
         return {**said, "outcome": "the same" if same else "other numbers", "seconds": time.time() - started,
                 "text": f"{many['shapes']} {many['far']} for {few['far']}"[:300]}  # fmt: skip
     return {"outcome": "none", "text": why}
@@ -149,12 +157,13 @@ def main():
     failed = False
     for number, answers in run(work, [str(k) for k in range(len(keys))], 1, a.limit):
         for got in answers[-1:]:
-            outcome = "crash" if "crash" in got else got["outcome"]
+            outcome = got.get("outcome") or ("long" if "took" in got["crash"] else "crash")
             counts[outcome] += 1
             failed |= outcome == "crash" or outcome.startswith("unclear")
             name = got.get("name") or groups[keys[int(number)]][len(answers) - 1].name
-            print(f"{outcome}: {keys[int(number)]} {name} {got.get('attempt', '')} {got.get('seconds', 0):.0f} s "
-                  f"{got.get('text', got.get('crash', ''))}", flush=True)  # fmt: skip
+            said = got.get("text", got.get("crash", ""))
+            took = f"{got.get('attempt', '')} {got.get('seconds', 0):.0f} s"
+            print(f"{outcome}: {keys[int(number)]} {name} {took} {said}", flush=True)
     print(f"{len(keys)} kinds and families: " + ", ".join(f"{n} {k}" for k, n in counts.most_common()))
     return failed
 

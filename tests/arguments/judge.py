@@ -51,7 +51,11 @@ def plain(v):
 def told(lib, x, values):
     """A result as JSON, everything in it read."""
     if isinstance(x, lib.Tensor):
-        out = {"T": str(x.dtype).split(".")[-1], "shape": list(x.shape), "layout": str(x.layout).split(".")[-1]}
+        out = {
+            "T": str(x.dtype).split(".")[-1],
+            "shape": list(x.shape),
+            "layout": str(x.layout).split(".")[-1],
+        }
         if x.device.type == "cpu" and x.numel() <= READ:
             x = x.detach()
             if out["layout"] != "strided":
@@ -70,7 +74,7 @@ def error(e):
 
 
 def answer(lib, text, values=True):
-    """What a call gives: {"results": ...} or {"error": type, "text": ...}; "gradient" of leaves where there are some."""
+    """{"results": ...} or {"error": type, "text": ...}; "gradient" where there are leaves."""
     leaves = []
     names = environment(lib, leaves)
     lib.manual_seed(0)
@@ -99,7 +103,7 @@ def answer(lib, text, values=True):
 
 
 def deviation(lib, text, got):
-    """How the call with its operands contiguous and without out= (`text`) gives something else; None if it does not."""
+    """How the call of contiguous operands, without out= (`text`), gives something else; None if not."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         lib.manual_seed(0)
@@ -122,7 +126,9 @@ def made(e):
 
 
 def gradient(lib, result, leaves, values):
-    outs = [x for x in tensors(lib, result) if x.requires_grad and x.device.type == "cpu" and x.numel() <= READ]
+    outs = [
+        x for x in tensors(lib, result) if x.requires_grad and x.device.type == "cpu" and x.numel() <= READ
+    ]
     leaves = [x for x in leaves if x.numel() <= READ and x.device.type == "cpu"]
     if not outs or not leaves:
         return None
@@ -134,7 +140,9 @@ def gradient(lib, result, leaves, values):
 
 
 # What Python says itself of `x < 'a'`, and PyTorch of devices.
-PYTHONS = re.compile(r"not supported between|unsupported operand type|bad operand type|not compiled with \w+ enabled")
+PYTHONS = re.compile(
+    r"not supported between|unsupported operand type|bad operand type|not compiled with \w+ enabled"
+)
 
 
 def clear(lib, said, names, every):
@@ -162,13 +170,23 @@ def judged(lib, got, names, every):
             return key, got[key]
     if got.get("alike"):
         return "otherwise laid out", got["alike"]
-    said = got if "error" in got else got.get("unread") or (got["gradient"] if isinstance(got.get("gradient"), dict) and "error" in got["gradient"] else None)
+    said = (
+        got
+        if "error" in got
+        else got.get("unread")
+        or (got["gradient"] if isinstance(got.get("gradient"), dict) and "error" in got["gradient"] else None)
+    )
     if said is None:
         return "answer", ""
     where = "" if "error" in got else "reading: " if "unread" in got else "gradient: "
     wrong = clear(lib, said, names, every)
     if where == "reading: ":
         wrong = wrong or "not readable"
-    if wrong and not (where == "gradient: " and not wrong.startswith("t")):  # a backward has no operator's name
-        return where + "unclear (" + wrong + ")", f"{said['error']}: {said['text'].splitlines()[0] if said['text'] else ''}"
+    if wrong and not (
+        where == "gradient: " and not wrong.startswith("t")
+    ):  # a backward has no operator's name
+        return (
+            where + "unclear (" + wrong + ")",
+            f"{said['error']}: {said['text'].splitlines()[0] if said['text'] else ''}",
+        )
     return where + "error", said["error"]

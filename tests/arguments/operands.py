@@ -91,7 +91,7 @@ def plain(x):
 
 
 def maker(lib, leaves, alike=False):
-    """`t` for a library; `leaves` gets the tensors that take part in a gradient. `alike`: every tensor contiguous."""
+    """`t` for a library; `leaves` gets the tensors that have a gradient. `alike`: every tensor contiguous."""
 
     def t(shape, dtype="float32", layout="", content="", seed=0, grad=False, low=-2, high=2):
         n = 1

@@ -1,4 +1,4 @@
-"""Answers calls with PyTorch: reads their texts as JSON from standard input, writes the answers. Started by run.py."""
+"""Answers calls with PyTorch, for run.py: reads texts as JSON from standard input, writes answers."""
 
 import argparse
 import json

@@ -4,7 +4,7 @@
     ... --peer        also asks PyTorch (`.peer`), and tells calls whose answers are of another kind
     ... --call "F.add(t((2,), 'int8'), 1)"   one call
 
-What is printed of each kind of fault is one call, made smaller. A clear error is of a type that PyTorch raises and
+Of each kind of fault one call is printed, made smaller. A clear error is of a type that PyTorch raises and
 names the operator; everything else that a call may do, a crash, no end, memory out of proportion, is a fault.
 """
 
@@ -61,7 +61,9 @@ class Runner:
         self.a = a
         targets = trees.reach(facula)
         self.targets = [x for x in targets if re.fullmatch(a.only or ".*", x.path)]
-        self.every = {n for x in targets for n in x.names} | {x.path.split(".")[-1].rstrip("_") for x in targets}
+        self.every = {n for x in targets for n in x.names} | {
+            x.path.split(".")[-1].rstrip("_") for x in targets
+        }
 
     def draw(self, number):
         rng = random.Random(zlib.crc32(f"{self.a.seed}/{number}".encode()))
@@ -76,7 +78,11 @@ class Runner:
         import facula
 
         first = tree.arguments[0][1] if tree.arguments else None
-        if tree.path.startswith("Tensor.") and not isinstance(first, trees.T) and got.get("error") == "AttributeError":
+        if (
+            tree.path.startswith("Tensor.")
+            and not isinstance(first, trees.T)
+            and got.get("error") == "AttributeError"
+        ):
             return "error", "AttributeError"  # a method, called with what is no tensor
         names = target.names | {tree.path.split(".")[-1].rstrip("_")}
         return judge.judged(facula, got, names, self.every)
@@ -104,7 +110,11 @@ class Runner:
     def key(self, tree, kind, detail):
         """Faults that are one."""
         text = re.sub(r"-?\d[\d.e+-]*|\[[^]]*\]|'[^']*'", "#", detail)[:50]
-        return kind, text if kind != "crash" else "", tree.path.removeprefix("Tensor.").split(".")[-1].rstrip("_")
+        return (
+            kind,
+            text if kind != "crash" else "",
+            tree.path.removeprefix("Tensor.").split(".")[-1].rstrip("_"),
+        )
 
     def minimised(self, tree, target, key):
         """A smaller tree with the same fault."""
@@ -196,7 +206,10 @@ def main():
         for line in differences(drawn, got, theirs):
             print(line)
     made = ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
-    print(f"{a.count} calls of {len(runner.targets)} functions, seed {a.seed}, in {time.time() - started:.0f} s: {made}")
+    print(
+        f"{a.count} calls of {len(runner.targets)} functions, seed {a.seed}, "
+        f"in {time.time() - started:.0f} s: {made}"
+    )
     return failed > 0
 
 

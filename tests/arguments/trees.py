@@ -1,4 +1,4 @@
-"""Argument trees: calls of everything that Python reaches, drawn from what the registry and the signatures say.
+"""Argument trees: calls of everything that Python reaches, drawn from what registry and signatures say.
 
 `reach()` finds what can be called and how its parameters are typed; `draw(rng, target)` makes a call of it,
 right or slightly wrong; `str(tree)` is text that `judge.py` evaluates with either library; `simpler(tree)`
@@ -30,7 +30,8 @@ BEYOND = [2**63, -(2**63) - 1, 2**70]
 FLOATS = "0.0 -0.0 0.5 1.0 -1.0 2.5 nan inf -inf 1e300 -1e300 1e-320 0.1 1e10".split()
 STRINGS = "'a' '' 'mean' 'none' 'sum' 'cpu' 'float32' 'reflect' 'ij' '\\x00'".split()
 WRONG = (
-    "None 'a' b'a' () [] {} set() object() 1j 1.5 True -1 2**63 nan F.float32 F.strided F F.Tensor slice(None) "
+    "None 'a' b'a' () [] {} set() object() 1j 1.5 True -1 2**63 nan F.float32 F.strided F F.Tensor "
+    "slice(None) "
     "range(3) [1,'a'] [None] [[1,2],[3]] (1,2,3) [1.5] ... np.array([1.5,2.0]) np.float32(1.5) np.int64(3) "
     "t((2,3)) [t((2,))] F.Size([2]) F.device('cpu') F.Generator() lambda:0 int F.channels_last"
 ).split()
@@ -116,14 +117,20 @@ def operator_targets(lib):
         writes = any(p.written for p in schema.parameters)
 
         def target(path, out, writes, schema=schema, told=told, names=names, strings=strings):
-            unfixed = told["random"] or re.search("empty|resize|strided", path)  # memory that nobody wrote, or as it lies
+            unfixed = told["random"] or re.search(
+                "empty|resize|strided", path
+            )  # memory that nobody wrote, or as it lies
             return Target(path, schema.parameters, told["samples"], out, writes, unfixed, names, strings)
 
         for name in sorted(names):
             short = name.split("_", 1)[-1]
             for space in SPACES:
                 prefixed = name.startswith(space + "_")
-                if not prefixed and not o["namespaces"] & NAMESPACES.get(space, 0) and space not in ("", "nn.functional"):
+                if (
+                    not prefixed
+                    and not o["namespaces"] & NAMESPACES.get(space, 0)
+                    and space not in ("", "nn.functional")
+                ):
                     continue
                 path = f"{space}.{short if prefixed else name}".lstrip(".")
                 if callable(resolve(lib, path)):
@@ -165,7 +172,11 @@ def operator_forms(lib):
     from generate import OPERATORS, UNARY_OPERATORS
 
     for sign, name in OPERATORS:
-        yield Target(f"{sign}", [parameter("self", "Tensor"), parameter("other", "Tensor|Scalar")], names=frozenset((name,)))
+        yield Target(
+            f"{sign}",
+            [parameter("self", "Tensor"), parameter("other", "Tensor|Scalar")],
+            names=frozenset((name,)),
+        )
     for sign, name in UNARY_OPERATORS:
         yield Target(f"{sign}.", [parameter("self", "Tensor")], names=frozenset((name,)))
 
@@ -174,9 +185,13 @@ def reach(lib):
     operators = list(operator_targets(lib))
     known = {o.path for o in operators}
     forms = list(operator_forms(lib))
+    read, value = (
+        [parameter("self", "Tensor"), parameter("index", "Tensor")],
+        parameter("value", "Tensor|Scalar"),
+    )
     index = [
-        Target("[]", [parameter("self", "Tensor"), parameter("index", "Tensor")], names=frozenset(("index",))),
-        Target("[]=", [parameter("self", "Tensor"), parameter("index", "Tensor"), parameter("value", "Tensor|Scalar")], names=frozenset(("index", "index_put", "copy", "setitem"))),
+        Target("[]", read, names=frozenset(("index",))),
+        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem"))),
     ]  # fmt: skip
     return operators + list(function_targets(lib, known)) + forms + index
 
@@ -200,7 +215,14 @@ class T:
 
     def __str__(self):
         given = [str(self.shape), repr(self.dtype)]
-        for f, usual in (("layout", ""), ("content", ""), ("seed", 0), ("grad", False), ("low", -2), ("high", 2)):
+        for f, usual in (
+            ("layout", ""),
+            ("content", ""),
+            ("seed", 0),
+            ("grad", False),
+            ("low", -2),
+            ("high", 2),
+        ):
             if getattr(self, f) != usual:
                 given.append(f"{f}={getattr(self, f)!r}")
         text = f"t({', '.join(given)})"
@@ -232,7 +254,11 @@ class Tree:
         if self.path == "[]=":
             return f"put({', '.join(map(str, nodes))})"
         if not self.path[0].isalpha():
-            return f"{self.path[:-1]} {nodes[0]}" if self.path.endswith(".") else f"{nodes[0]} {self.path} {nodes[1]}"
+            return (
+                f"{self.path[:-1]} {nodes[0]}"
+                if self.path.endswith(".")
+                else f"{nodes[0]} {self.path} {nodes[1]}"
+            )
         texts = [str(x) if n is None else f"{n}={x}" for n, x in self.arguments]
         if self.path.startswith("Tensor.") and self.arguments and self.arguments[0][0] is None:
             if isinstance(nodes[0], T):
@@ -269,7 +295,10 @@ class Draw:
 
     def tensor(self, shape=None, dtype=None):
         self.seed += 1
-        x = T(self.shape() if shape is None else shape, dtype or self.pick(DTYPES if self.chance(0.5) else ["float32"]))
+        x = T(
+            self.shape() if shape is None else shape,
+            dtype or self.pick(DTYPES if self.chance(0.5) else ["float32"]),
+        )
         x.seed = self.seed
         if self.chance(0.15):
             x.layout = self.pick(LAYOUTS)
@@ -279,7 +308,14 @@ class Draw:
         return x
 
     def number(self):
-        return self.pick([str(self.pick(INTEGERS)), self.pick(FLOATS), str(self.pick([0, 1, 2, -1, 3])), self.pick(["True", "1j", "complex(0, inf)"])])
+        return self.pick(
+            [
+                str(self.pick(INTEGERS)),
+                self.pick(FLOATS),
+                str(self.pick([0, 1, 2, -1, 3])),
+                self.pick(["True", "1j", "complex(0, inf)"]),
+            ]
+        )
 
     def integer(self):
         if self.chance(0.03):
@@ -313,7 +349,16 @@ class Draw:
         return self.anything()
 
     def anything(self):
-        return self.pick([self.pick(WRONG), self.integer(), self.number(), self.tensor(), self.pick(STRINGS), self.integers()])
+        return self.pick(
+            [
+                self.pick(WRONG),
+                self.integer(),
+                self.number(),
+                self.tensor(),
+                self.pick(STRINGS),
+                self.integers(),
+            ]
+        )
 
     def integers(self):
         return Listed([self.integer() for _ in range(self.rng.randrange(4))], self.chance(0.5))
@@ -339,12 +384,26 @@ class Draw:
         if kind == "slice":
             return f"slice({', '.join(self.pick(['None', self.integer()]) for _ in range(3))})"
         if kind == "tensor":
-            return T(self.shape(), self.pick(["int64", "int32", "uint8", "int8", "float32"]), self.layout(), self.content(), self.rng.randrange(9), False, -2, 3)
+            return T(
+                self.shape(),
+                self.pick(["int64", "int32", "uint8", "int8", "float32"]),
+                self.layout(),
+                self.content(),
+                self.rng.randrange(9),
+                False,
+                -2,
+                3,
+            )
         if kind == "mask":
             return T(self.shape(), "bool", self.layout())
         if kind == "list":
             return Listed([self.integer() for _ in range(self.rng.randrange(4))])
-        return {"int": self.integer(), "none": "None", "dots": "...", "bool": self.pick(["True", "False"])}.get(kind) or self.pick(WRONG)
+        return {
+            "int": self.integer(),
+            "none": "None",
+            "dots": "...",
+            "bool": self.pick(["True", "False"]),
+        }.get(kind) or self.pick(WRONG)
 
     def layout(self):
         return self.pick(LAYOUTS) if self.chance(0.15) else ""
@@ -368,18 +427,18 @@ class Draw:
                 continue
             own = "int64" if a["index"] else "bool" if a["boolean"] else dtype
             made = []
-            for k, sizes in enumerate(a["sizes"]):
+            for sizes in a["sizes"]:
                 self.seed += 1
-                made.append(T(tuple(sizes), own, "", "", self.seed, grad and own == dtype, a["low"], a["high"]))
+                made.append(
+                    T(tuple(sizes), own, "", "", self.seed, grad and own == dtype, a["low"], a["high"])
+                )
             out[name] = made[0] if a["kind"] == "tensor" else Listed(made)
         return out
 
     def typed(self):
         """Arguments of the right types and no more."""
         return {
-            p.name: self.value(p)
-            for p in self.target.parameters
-            if p.default is None or self.chance(0.3)
+            p.name: self.value(p) for p in self.target.parameters if p.default is None or self.chance(0.3)
         }
 
     def changed(self, x, p):
@@ -466,7 +525,7 @@ class Draw:
             given[tensors[1]] = "a"
 
     def placed(self, given):
-        """Arguments as they are written: positional as far as that goes or as far as chance has it, then by name."""
+        """Arguments as they are written: positional as far as that goes or chance has it, then by name."""
         out, positional = [], True
         method = self.target.path.startswith("Tensor.")
         stop = self.rng.randrange(1, 9) if self.chance(0.3) else 99
@@ -519,7 +578,7 @@ ALIKE = set(LAYOUTS) - {"meta", "sparse_coo", "sparse_csr", "parameter", "view"}
 
 
 def alike(tree, target):
-    """The same call as far as values go, if there is one to compare with: without out=, for operands elsewhere."""
+    """The same call as far as values go, if there is one: without out=, for operands elsewhere."""
     if target.random:
         return None
     tensors = tensors_of(tree)
@@ -550,7 +609,15 @@ def simpler_nodes(x):
                 yield Listed([*x.items[:k], y, *x.items[k + 1 :]], x.round)
     if not isinstance(x, T):
         return
-    for name, usual in (("grad", False), ("layout", ""), ("content", ""), ("dtype", "float32"), ("seed", 0), ("low", -2), ("high", 2)):
+    for name, usual in (
+        ("grad", False),
+        ("layout", ""),
+        ("content", ""),
+        ("dtype", "float32"),
+        ("seed", 0),
+        ("low", -2),
+        ("high", 2),
+    ):
         if getattr(x, name) != usual:
             y = copy.copy(x)
             setattr(y, name, usual)

@@ -343,7 +343,8 @@ Tensor shifted(const Tensor& self, Sizes dim, bool back) {
   if (dim.is_none())
     for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
   else
-    for (auto k : dim) dims.push_back(wrap_dim(back ? "fft.ifftshift" : "fft.fftshift", k.guard_int(), self.dim()));
+    for (auto k : dim)
+      dims.push_back(wrap_dim(back ? "fft.ifftshift" : "fft.fftshift", k.guard_int(), self.dim()));
   for (int64_t k : dims)
     by.push_back(back ? (self.size(int(k)) + SymInt(int64_t(1))) / SymInt(int64_t(2))
                       : self.size(int(k)) / SymInt(int64_t(2)));

@@ -373,9 +373,7 @@ FACULA_FAMILY(index) {
         return Dims(c.sizes("self"));
       })
       .checks()
-      .loop([](const LoopCall& c) {
-        return scatter_along(c, Scatter::Combine::sum, source_at(c));
-      })
+      .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, source_at(c)); })
       // A gather; derived, it takes 1.2 to 1.9 times as long.
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
       .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
@@ -391,9 +389,7 @@ FACULA_FAMILY(index) {
         return Dims(c.sizes("self"));
       })
       .checks()
-      .loop([](const LoopCall& c) {
-        return scatter_along(c, Scatter::Combine::assign, source_at(c));
-      })
+      .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, source_at(c)); })
       // What is overwritten gets no gradient; only sums are transposed.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
@@ -431,9 +427,7 @@ FACULA_FAMILY(index) {
         return Dims(c.sizes("self"));
       })
       .checks()
-      .loop([](const LoopCall& c) {
-        return scatter_along(c, combination(c), source_at(c));
-      })
+      .loop([](const LoopCall& c) { return scatter_along(c, combination(c), source_at(c)); })
       // Of other reductions than the sum nothing is derived.
       .vjp([](const Vjp& v) {
         supported_check(v.call().str("reduce") == "add", "scatter")
@@ -478,9 +472,7 @@ FACULA_FAMILY(index) {
         return Dims(c.sizes("self"));
       })
       .checks()
-      .loop([](const LoopCall& c) {
-        return scatter_along(c, monoid_of(c), source_at(c));
-      })
+      .loop([](const LoopCall& c) { return scatter_along(c, monoid_of(c), source_at(c)); })
       // Of other reductions than the sum nothing is derived.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
