@@ -84,6 +84,7 @@ PyObject* start(PyObject*) {
     add_program(module);
     add_vmap(module);
     add_library(module);
+    add_torch_dispatch(module);
     Py_AtExit(facula::codegen::end_ahead);
     return made.detach();
   });
