@@ -199,8 +199,9 @@ __all__ = [
 _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func functional
-    futures fx hub jit library masked mps multiprocessing nn onnx optim overrides profiler program quasirandom random
-    return_types safetensors serialization signal sparse storage testing torch_version types utils version xpu
+    futures fx hub jit library masked mps multiprocessing nn onnx optim overrides profiler program quasirandom
+    random return_types safetensors serialization signal sparse storage testing torch_version types utils
+    version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
