@@ -41,6 +41,7 @@ if (
     from . import overrides as overrides
     from . import profiler as profiler
     from . import program as program
+    from . import quasirandom as quasirandom
     from . import random as random
     from . import return_types as return_types
     from . import safetensors as safetensors

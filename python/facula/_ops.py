@@ -174,7 +174,10 @@ class OpOverloadPacket:
         words = set(re.split("_", overload))
         out = {"out"} if any(f["out"] for f in facts) and not self._in_place else set()
         known = [{p[0] for p in f["parameters"]} | _TYPES | out for f in facts]
-        return [full for full, names in zip(every, known) if words <= names]
+        found = [full for full, names in zip(every, known) if words <= names]
+        names = _named()
+        of_pytorch = names.get(self._name, []) + (names.get(self._name + ".out", []) if out else [])
+        return found or (every if any(overload == o for o, *_ in of_pytorch) else [])
 
     def __dir__(self) -> list[str]:
         return [*object.__dir__(self), *self.overloads()]
@@ -313,14 +316,10 @@ def _shown(full_name: str, form: str, args: tuple, kwargs: dict) -> OpOverload:
     overload = (own or "default") if namespace else _overload_name(name, own, form == "out", args, kwargs)
     if full_name in packet._overload(overload):
         return getattr(packet, overload)
-    made = vars(packet).get(overload)
-    if made is None or full_name not in made._operators:  # PyTorch has one where this library has several
-        made = packet._others.get((overload, full_name)) or OpOverload(
-            packet, overload, [full_name], form == "in_place"
-        )
-        packet._others[overload, full_name] = made
-        vars(packet).setdefault(overload, made)
-    return made
+    key = overload, full_name  # the operator follows from another: a batch of its calls, say
+    if key not in packet._others:
+        packet._others[key] = OpOverload(packet, overload, [full_name], form == "in_place")
+    return packet._others[key]
 
 
 _C.set_overload_source(_shown)

@@ -110,7 +110,7 @@ X = facula.ones(3, 4)
         (lambda: X[:, 1:3], ["slice.Tensor"]),
         (lambda: X.view(4, 3), ["view.default"]),
         (lambda: X.to(facula.float64), ["_to_copy.default"]),
-        (lambda: X.detach().add_(1), ["detach.default", "add_.Tensor"]),
+        (lambda: facula.ones(2).detach().add_(1), ["ones.default", "detach.default", "add_.Tensor"]),
         (lambda: facula.zeros(2), ["zeros.default"]),
         (lambda: facula.add(X, X, out=facula.ones(3, 4)), ["ones.default", "add.out"]),
         (lambda: X @ X.t(), ["t.default", "mm.default"]),
@@ -288,6 +288,50 @@ def test_a_module_trains_alike_under_a_mode():
 
     for a, b in zip(trained(Passing), trained(contextlib.nullcontext)):
         assert facula.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda: facula.nn.LSTM(3, 4)(facula.ones(5, 2, 3))[0],
+        lambda: facula.nn.MultiheadAttention(8, 2)(*[facula.ones(3, 2, 8)] * 3)[0],
+        lambda: facula.nn.TransformerEncoderLayer(8, 2, dropout=0.0)(facula.randn(3, 2, 8)),
+        lambda: facula.nn.TransformerEncoderLayer(8, 2, dropout=0.5)(facula.randn(3, 2, 8)),
+        lambda: facula.vmap(facula.func.grad(lambda a: F.mse_loss(a, a.detach() * 2)))(facula.randn(2, 3)),
+        lambda: facula.vmap(lambda a: F.layer_norm(a.view(2, 2).sum(0), (2,)))(facula.randn(3, 4)),
+        lambda: facula.func.hessian(lambda a: (a**3).sum())(facula.randn(2)),
+        lambda: facula.func.jvp(lambda a: a.sin().sum(), (facula.ones(2),), (facula.ones(2),))[1],
+    ],
+)
+def test_modules_and_transforms_compute_alike_under_a_mode(f):
+    facula.manual_seed(0)
+    expected = f()
+    facula.manual_seed(0)
+    with Passing():
+        found = f()
+    assert facula.allclose(found, expected, rtol=1e-4, atol=1e-6)
+    facula.manual_seed(0)  # and what was seen leaves nothing behind
+    with Passing():
+        assert facula.allclose(f(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_of_gradients_are_seen_and_right():
+    a = facula.ones(1, 1, 4, 4, requires_grad=True)
+    w = facula.ones(1, 1, 3, 3, requires_grad=True)
+    with Passing() as mode:
+        (g,) = facula.autograd.grad((F.conv2d(a, w) ** 2).sum(), w, create_graph=True)
+        (h,) = facula.autograd.grad(g.sum(), a)
+    plain_a, plain_w = a.detach().requires_grad_(), w.detach().requires_grad_()
+    (g,) = facula.autograd.grad((F.conv2d(plain_a, plain_w) ** 2).sum(), plain_w, create_graph=True)
+    assert facula.allclose(h, facula.autograd.grad(g.sum(), plain_a)[0])
+    assert "aten.convolution.default" in mode.calls
+
+
+def test_the_calls_of_a_program_are_seen():
+    program = facula.program.trace(lambda a: (a * 2).relu().sum(), X)
+    with Passing() as mode:
+        assert program(X).item() == 24
+    assert mode.calls == ["aten.mul.Tensor", "aten.relu.default", "aten.sum.default"]
 
 
 # ---- classes

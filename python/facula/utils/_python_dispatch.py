@@ -218,7 +218,7 @@ class AliasInfo:
 
     alias_set: set[str]
     is_write: bool
-    name: str | None
+    name: str
 
 
 @dataclass
@@ -233,9 +233,9 @@ def get_alias_info(func: OpOverload) -> SchemaInfo:
     """What the schema says of the memory of arguments and results."""
     schema, in_place = func._schema, func._opname.endswith("_")
     args = [AliasInfo({"a"} if a.is_alias else set(), a.is_write, a.name) for a in schema.arguments]
-    outs = [AliasInfo({"a"} if r.is_alias else set(), r.is_write, None) for r in schema.returns]
+    outs = [AliasInfo({"a"} if r.is_alias else set(), r.is_write, "") for r in schema.returns]
     if in_place and args and outs and not args[0].is_write:  # a derived form, which the schema does not name
-        args[0], outs[0] = AliasInfo({"a"}, True, args[0].name), AliasInfo({"a"}, True, None)
+        args[0], outs[0] = AliasInfo({"a"}, True, args[0].name), AliasInfo({"a"}, True, "")
     return SchemaInfo(args, outs)
 
 

@@ -245,7 +245,7 @@ class FlopCounterMode(TorchDispatchMode):
         def add(name: str, level: int) -> None:
             counts = self.flop_counts[name]
             count = sum(counts.values())
-            lines = [[name, count]] + [[f" - {k}", v] for k, v in counts.items()]
+            lines: list[tuple[str, int]] = [(name, count), *((f" - {k}", v) for k, v in counts.items())]
             for text, n in lines:
                 rows.append(
                     [" " * level + text, convert_num_with_suffix(n, suffix), convert_to_percent_str(n, whole)]

@@ -5,6 +5,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/op/operator.h"
+#include "facula/op/origin.h"
 #include "facula/op/registry.h"
 
 namespace facula::run {
@@ -58,7 +59,7 @@ bool seen_whole(const Operator& o, Form form, bool recording, const Parts*& part
   bool written = form != Form::functional || o.schema.mutates();
   if (recording && !o.vjp && (written || o.effects.draws)) return false;
   if (o.effects.draws) return known;
-  if (o.is<op::Composite>()) return true;
+  if (o.is<op::Composite>()) return op::is_found(o);  // a program has no name to be called by
   // What cannot be traced has no gradient as one call.
   bool traceable = !o.has_number_operands() && !o.effects.reads_data;
   return known && (!recording || o.vjp || traceable);
