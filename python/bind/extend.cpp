@@ -201,7 +201,7 @@ int object_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyRef name = checked(PyObject_GetAttrString(self, "_class_name"));
     auto& c = known_class(std::string(text_of(ns.get())).c_str(), std::string(text_of(name.get())).c_str());
     runtime_check(c.make, c.full_name()) << "has no constructor: its class_ has no def(init<...>())";
-    auto made = call_method(*c.make, nullptr, args, kwargs).object();
+    auto made = call_method(*c.make, nullptr, args, kwargs).custom_object();
     auto* old = std::exchange(reinterpret_cast<ObjectObject*>(self)->object, made.detach());
     if (old) old->release();
   });

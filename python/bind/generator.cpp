@@ -154,6 +154,12 @@ Generator* to_generator(PyObject* o) {
   return GeneratorType && PyObject_TypeCheck(o, GeneratorType) ? &generator(o) : nullptr;
 }
 
+PyObject* wrap(Generator* g) {
+  if (g == &default_generator()) return Py_NewRef(default_object);
+  g->retain();
+  return make(GeneratorType, g);
+}
+
 void add_generator(PyObject* module) {
   GeneratorType = add_type(module, &spec);
   Generator& d = default_generator();

@@ -6,4 +6,5 @@
 
 namespace facula::bind {
 Generator* to_generator(PyObject* o);  // null if it is none
+PyObject* wrap(Generator* g);          // the default one keeps its object; others get one that shares
 }  // namespace facula::bind

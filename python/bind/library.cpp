@@ -1,4 +1,5 @@
 // Operators by their full names, as facula.ops has them, and those that users define (facula/library.py).
+#include "call_arguments.h"
 #include "extend.h"
 #include "facula/autograd/autograd.h"
 #include "facula/extend/native.h"
@@ -6,6 +7,7 @@
 #include "facula/op/batched.h"
 #include "facula/op/operands.h"
 #include "facula/op/registry.h"
+#include "generator.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -33,19 +35,10 @@ PyRef wrap_items(const Items& items, F wrap_one) {
   return list;
 }
 
-// An argument as the user's function gets it. `tensor(k)`: item k of a list, or the only one.
-template <class F>
-PyRef wrap_argument(const op::Parameter& p, const Value& v, F tensor) {
-  if (v.is_none()) return PyRef::share(Py_None);
-  if (p.type == Type::Tensor && p.list) {
-    PyRef list = checked(PyList_New(Py_ssize_t(v.tensors().size())));
-    for (size_t k = 0; k < v.tensors().size(); ++k)
-      PyList_SET_ITEM(list.get(), Py_ssize_t(k), checked(wrap(tensor(int(k)))).detach());
-    return list;
-  }
-  if (v.tag == Tag::tensor) return checked(wrap(tensor(0)));
-  supported_check(v.tag != Tag::tensors && v.tag != Tag::generator, p.name)
-      << "is of a type that user's operators do not take yet";
+}  // namespace
+
+PyRef wrap_plain_argument(const op::Parameter& p, const Value& v) {
+  supported_check(v.tag != Tag::tensors, p.name) << "is of a type that user's operators do not take yet";
   if (p.list && v.tag != Tag::scalars) return wrap_items(v.ints(), [](SymInt i) { return wrap_int(i); });
   switch (v.tag) {
     case Tag::scalars: return wrap_items(v.scalars(), [&](const Scalar& s) { return wrap_item(p.type, s); });
@@ -54,29 +47,12 @@ PyRef wrap_argument(const op::Parameter& p, const Value& v, F tensor) {
     case Tag::string: return checked(unicode(v.string()));
     case Tag::dtype: return checked(wrap(v.dtype));
     case Tag::device: return checked(wrap(v.device));
+    case Tag::generator: return checked(wrap(v.generator));
     case Tag::object: return checked(wrap_object(Ref<CustomClassHolder>::share(v.object)));
     default: return checked(wrap(v.format));
   }
 }
 
-// (args, kwargs) of a call; `tensor(parameter, item)` gives its tensors.
-template <class F>
-std::pair<PyRef, PyRef> wrap_call(const op::Call& c, F tensor) {
-  PyRef args = checked(PyList_New(0)), kwargs = checked(PyDict_New());
-  auto& parameters = c.op().schema.parameters;
-  for (size_t k = 0; k < parameters.size(); ++k) {
-    auto& p = parameters[k];
-    PyRef x = wrap_argument(p, c.at(k), [&](int item) { return tensor(p, item); });
-    if (p.keyword_only) checked(PyDict_SetItemString(kwargs.get(), p.name.c_str(), x.get()));
-    else checked(PyList_Append(args.get(), x.get()));
-  }
-  return {checked(PyList_AsTuple(args.get())), std::move(kwargs)};
-}
-Tensor tensor_of_call(const op::Call& c, const op::Parameter& p, int item) {
-  return p.list ? c.tensors(p.name)[size_t(item)] : c.tensor(p.name);
-}
-
-// What a function gave, by the schema.
 Results results_of(const op::Operator& o, PyObject* given) {
   auto& returns = o.schema.returns;
   Results results;
@@ -105,6 +81,8 @@ Results results_of(const op::Operator& o, PyObject* given) {
   for (Py_ssize_t k = 0; k < n; ++k) add(PySequence_Fast_GET_ITEM(given, k));
   return results;
 }
+
+namespace {
 
 // An object of Python's with the methods run, record, fake and gradient, and the flag composite.
 class PythonFunctions final : public op::ForeignFunctions {

@@ -87,6 +87,7 @@ PyObject* start(PyObject*) {
     add_vmap(module);
     add_library(module);
     add_extend(module);
+    add_torch_dispatch(module);
     Py_AtExit(facula::codegen::end_ahead);
     return made.detach();
   });

@@ -144,7 +144,7 @@ inline PyObject* unicode(std::string_view s) {
 
 // Names that are looked up often, interned.
 #define FACULA_NAMES(_) \
-  _(__torch_function__) _(__dict__) _(__call__) _(__getattr__) _(__array_interface__) _(__dlpack__) \
+  _(__torch_function__) _(__torch_dispatch__) _(__dict__) _(__call__) _(__getattr__) _(__array_interface__) _(__dlpack__) \
   _(_parameters) _(_buffers) _(_modules) _(_forward_hooks) _(_forward_pre_hooks) _(_backward_hooks) \
   _(_backward_pre_hooks) _(_call_impl) _(forward) _(backward) _(setup_context) _(self) _(input) _(out) \
   _(requires_grad) _(layout) _(pin_memory) _(memory_format) _(names) _(axis) _(keepdims) _(x) _(a) _(x2) _(split_size_or_sections)
@@ -168,26 +168,27 @@ bool take_arguments(const char* function, const char* const* spec, int required,
                     Py_ssize_t n, PyObject* kwnames, PyObject** values, int keyword_only = 1000);
 
 // Every file's contribution to the module, in the order of calling.
-void add_types(PyObject* module);        // types.cpp: dtype, device, memory_format, layout
-void add_size(PyObject* module);         // size.cpp
-void add_tensor(PyObject* module);       // tensor.cpp and tensor_methods.cpp
-void add_overrides(PyObject* module);    // override.cpp
-void add_generator(PyObject* module);    // generator.cpp
-void add_errors(PyObject* module);       // python.cpp
-void add_autograd(PyObject* module);     // autograd.cpp
-void add_function(PyObject* module);     // function.cpp
-void add_construct(PyObject* module);    // construct.cpp
-void add_numpy(PyObject* module);        // numpy.cpp
-void add_dlpack(PyObject* module);       // dlpack.cpp
-void add_module_base(PyObject* module);  // module.cpp
-void add_machine(PyObject* module);      // machine.cpp
-void add_pickle(PyObject* module);       // pickle.cpp
-void add_operators(PyObject* module);    // trampoline.cpp
-void add_profile(PyObject* module);      // profile.cpp
-void add_inspect(PyObject* module);      // inspect.cpp
-void add_program(PyObject* module);      // program.cpp
-void add_vmap(PyObject* module);         // vmap.cpp
-void add_library(PyObject* module);      // library.cpp
-void add_extend(PyObject* module);       // extend.cpp
+void add_types(PyObject* module);           // types.cpp: dtype, device, memory_format, layout
+void add_size(PyObject* module);            // size.cpp
+void add_tensor(PyObject* module);          // tensor.cpp and tensor_methods.cpp
+void add_overrides(PyObject* module);       // override.cpp
+void add_generator(PyObject* module);       // generator.cpp
+void add_errors(PyObject* module);          // python.cpp
+void add_autograd(PyObject* module);        // autograd.cpp
+void add_function(PyObject* module);        // function.cpp
+void add_construct(PyObject* module);       // construct.cpp
+void add_numpy(PyObject* module);           // numpy.cpp
+void add_dlpack(PyObject* module);          // dlpack.cpp
+void add_module_base(PyObject* module);     // module.cpp
+void add_machine(PyObject* module);         // machine.cpp
+void add_pickle(PyObject* module);          // pickle.cpp
+void add_operators(PyObject* module);       // trampoline.cpp
+void add_profile(PyObject* module);         // profile.cpp
+void add_inspect(PyObject* module);         // inspect.cpp
+void add_program(PyObject* module);         // program.cpp
+void add_vmap(PyObject* module);            // vmap.cpp
+void add_library(PyObject* module);         // library.cpp
+void add_extend(PyObject* module);          // extend.cpp
+void add_torch_dispatch(PyObject* module);  // torch_dispatch.cpp
 
 }  // namespace facula::bind

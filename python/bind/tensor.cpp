@@ -10,6 +10,8 @@
 
 namespace facula::bind {
 
+void note_class(PyTypeObject* type);  // torch_dispatch.cpp: a subclass was made
+
 PyTypeObject *TensorType, *ParameterType;
 
 namespace {
@@ -150,6 +152,7 @@ int meta_init(PyObject* cls, PyObject* args, PyObject* kwargs) {
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
   if (type == TensorType) return 0;
   type->tp_dealloc = subclass_dealloc;
+  note_class(type);
   if (!subclass_helper || override_of(type) != Override::taken) return 0;
   PyRef done(PyObject_CallOneArg(subclass_helper, cls));  // what is no operator knows the override too
   return done ? 0 : -1;

@@ -41,6 +41,7 @@ if (
     from . import overrides as overrides
     from . import profiler as profiler
     from . import program as program
+    from . import quasirandom as quasirandom
     from . import random as random
     from . import return_types as return_types
     from . import safetensors as safetensors
@@ -201,8 +202,9 @@ __all__ = [
 _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func functional
-    futures fx hub jit library masked mps multiprocessing nn onnx optim overrides profiler program random
-    return_types safetensors serialization signal sparse storage testing torch_version types utils version xpu
+    futures fx hub jit library masked mps multiprocessing nn onnx optim overrides profiler program quasirandom
+    random return_types safetensors serialization signal sparse storage testing torch_version types utils
+    version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from types import ModuleType
@@ -135,6 +136,7 @@ class OpOverloadPacket:
         self._qualified_op_name = f"{namespace}::{name}"
         self._by_overload = {(full.partition(".")[2] or "default"): full for full in operators}
         self._op = _C.operator_call(self._called, operators, in_place)
+        self._others: dict[tuple[str, str], OpOverload] = {}
         self.__name__ = name
         self.__module__ = f"{__name__}.{namespace}"
 
@@ -173,7 +175,10 @@ class OpOverloadPacket:
         words = set(re.split("_", overload))
         out = {"out"} if any(f["out"] for f in facts) and not self._in_place else set()
         known = [{p[0] for p in f["parameters"]} | _TYPES | out for f in facts]
-        return [full for full, names in zip(every, known) if words <= names]
+        found = [full for full, names in zip(every, known) if words <= names]
+        names = _named()
+        of_pytorch = names.get(self._name, []) + (names.get(self._name + ".out", []) if out else [])
+        return found or (every if any(overload == o for o, *_ in of_pytorch) else [])
 
     def __dir__(self) -> list[str]:
         return [*object.__dir__(self), *self.overloads()]
@@ -246,6 +251,95 @@ def _announce(operators: list[str]) -> None:
         namespace, _, name = full.partition("::")
         if name:
             forget(namespace, name.partition(".")[0])
+
+
+# ---- the operator of a call, as dispatch modes see it
+
+
+def _kinds(x: Any) -> str:
+    """The kinds of parameters (_overload_names.py) that take an argument."""
+    if x is None:
+        return "TNLSifbsIFdg"
+    if isinstance(x, _C.Tensor):
+        return "TN"
+    if isinstance(x, (list, tuple)):
+        tensors = any(isinstance(t, _C.Tensor) for t in x)
+        return "L" if tensors else "IF" if x and not any(i is None for i in x) else "ILF"
+    if isinstance(x, bool):
+        return "bNSi"
+    if isinstance(x, int):
+        return "iNSf"
+    if isinstance(x, float):
+        return "fNS"
+    if isinstance(x, complex):
+        return "NS"
+    return "s" if isinstance(x, str) else "g" if isinstance(x, _C.Generator) else "d"
+
+
+@functools.cache
+def _named() -> dict[str, list[tuple[str, str, set[str]]]]:
+    from ._overload_names import NAMES
+
+    found: dict[str, list[tuple[str, str, set[str]]]] = {}
+    for line in NAMES.strip().split("\n"):
+        name, overload = line.split()
+        overload, kinds, keywords = (overload + "::").split(":")[:3]
+        found.setdefault(name, []).append((overload, kinds, set(keywords.split(",")) - {""}))
+    return found
+
+
+def _overload_name(name: str, own: str, out: bool, args: tuple, kwargs: dict) -> str:
+    """As PyTorch calls the overload that takes these arguments; ``own``: as it is called here."""
+    usual = "out" if out else "default"
+    known = _named().get(name + ".out" * out)
+    if known is None:
+        return usual if out else own or usual
+    keywords = {
+        k for k in kwargs if k not in ("out", "dtype", "layout", "device", "pin_memory", "memory_format")
+    }
+    fitting = [
+        (len(kinds) != len(args), overload)
+        for overload, kinds, names in known
+        if len(args) <= len(kinds)
+        and all(k in _kinds(x) for k, x in zip(kinds, args))
+        and keywords <= names
+        and ("generator" in keywords or "generator" not in overload)
+    ]
+    if fitting:  # one that takes no more arguments before others
+        return min(fitting, key=lambda found: found[0])[1]
+    return usual if any(o == usual for o, *_ in known) else known[0][0]
+
+
+_derived: dict[str, OpOverload] = {}  # gradients that follow from definitions, by full name
+
+
+def _shown(full_name: str, form: str, args: tuple, kwargs: dict) -> OpOverload:
+    """The overload that stands for a call of an operator: ``form`` is functional, in_place or out."""
+    base, _, own = full_name.partition(".")
+    namespace, _, name = base.rpartition("::")
+    if "=" in own:
+        if full_name not in _derived:
+            packet = OpOverloadPacket("aten", name, [full_name], False)
+            _derived[full_name] = OpOverload(packet, "default", [full_name], False)
+        return _derived[full_name]
+    name += "_" * (form == "in_place")
+    packet = getattr(getattr(ops, namespace or "aten"), name)
+    overload = (own or "default") if namespace else _overload_name(name, own, form == "out", args, kwargs)
+    if full_name in packet._overload(overload):
+        return getattr(packet, overload)
+    key = overload, full_name  # the operator follows from another: a batch of its calls, say
+    if key not in packet._others:
+        packet._others[key] = OpOverload(packet, overload, [full_name], form == "in_place")
+    return packet._others[key]
+
+
+_C.set_overload_source(_shown)
+
+
+def operator_of(schema: FunctionSchema) -> OpOverload:
+    """The overload with this schema."""
+    namespace, _, name = schema.name.partition("::")
+    return _operator(namespace, name, schema.overload_name or "default")
 
 
 def forget(namespace: str, name: str) -> None:

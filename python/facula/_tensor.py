@@ -174,6 +174,39 @@ def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, **_: Any
     return _C.make_subclass(cls, data.detach(), require_grad)
 
 
+@staticmethod
+def _make_wrapper_subclass(
+    cls: type,
+    size: Any,
+    strides: Any = None,
+    storage_offset: int | None = None,
+    memory_format: Any = None,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    dispatch_sizes_strides_policy: Any = None,
+    dispatch_device: bool = False,
+    dispatch_layout: bool = False,
+    **_: Any,
+) -> Tensor:
+    """A tensor of the class, which defines ``__torch_dispatch__``, with sizes and no memory: for tensors that
+    are made of others.
+    """
+    if layout not in (None, _C.strided):
+        raise NotImplementedError(f"_make_wrapper_subclass: wrappers are of layout strided, not {layout}")
+    given = {"dtype": dtype, "device": "meta"}
+    if strides is None:
+        like = _C.functions.empty(size, memory_format=memory_format, **given)
+    else:
+        like = _C.functions.empty_strided(tuple(size), tuple(strides), **given)
+    if storage_offset:
+        like = _C.functions.as_strided(like, like.shape, like.stride(), int(storage_offset))
+    device = _C.device("cpu") if device is None else _C.device(device)
+    return _C.wrapper_subclass(cls, like, device, requires_grad)
+
+
 def is_pinned(self: Tensor, device: Any = None) -> bool:
     """Is the memory pinned for transfers? There is no device to transfer to."""
     return False
@@ -205,6 +238,11 @@ def storage(self: Tensor) -> Any:
     from .storage import TypedStorage
 
     return TypedStorage(self)
+
+
+def polygamma_(self: Tensor, n: int) -> Tensor:
+    """polygamma, in place."""
+    return self.copy_(self.polygamma(n))
 
 
 def __rdiv__(self: Tensor, other: Any) -> Tensor:
@@ -408,10 +446,12 @@ for _g in (
     __array_wrap__,
     __reversed__,
     _make_subclass,
+    _make_wrapper_subclass,
     is_pinned,
     pin_memory,
     is_same_size,
     dim_order,
+    polygamma_,
     untyped_storage,
     storage,
     __rdiv__,

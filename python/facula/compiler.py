@@ -123,3 +123,83 @@ def nested_compile_region(fn: Any = None, **options: Any) -> Any:
 
 def cudagraph_mark_step_begin() -> None:
     """Nothing to mark without CUDA."""
+
+
+_default_backend: list[Any] = ["inductor"]
+
+
+def get_default_backend() -> Any:
+    """What set_default_backend was given; there is one way to run."""
+    return _default_backend[0]
+
+
+def set_default_backend(backend: Any) -> None:
+    """Kept, for programs that ask."""
+    if backend is not None and not isinstance(backend, str) and not callable(backend):
+        raise TypeError("set_default_backend() expects a string, callable, or None")
+    _default_backend[0] = "inductor" if backend is None else backend
+
+
+def save_cache_artifacts() -> tuple[bytes, Any] | None:
+    """None: kernels are kept in files of their own, by what they compute."""
+    return None
+
+
+def load_cache_artifacts(serialized_artifacts: bytes) -> Any:
+    """None: nothing of PyTorch's compiler is of use here."""
+    return None
+
+
+def load_compiled_function(file: Any, **options: Any) -> Any:
+    raise NotImplementedError("load_compiled_function: files of PyTorch's compiler are not read")
+
+
+def set_enable_guard_collectives(enabled: bool) -> bool:
+    """Whether it was set before: no guards are exchanged between processes."""
+    before, _collectives[0] = _collectives[0], bool(enabled)
+    return before
+
+
+_collectives = [False]
+
+
+def skip_all_guards_unsafe(guard_entries: Any) -> list[bool]:
+    """Filters of guards, for ``compile(options={"guard_filter_fn": ...})``: which to keep."""
+    return [False for _ in guard_entries]
+
+
+def _kept(guard_entries: Any, *kinds: str) -> list[bool]:
+    return [getattr(g, "guard_type", None) not in kinds for g in guard_entries]
+
+
+def skip_guard_on_inbuilt_nn_modules_unsafe(guard_entries: Any) -> list[bool]:
+    return [
+        not getattr(g.orig_guard.source, "is_unspecialized_builtin_nn_module", bool)() for g in guard_entries
+    ]
+
+
+def skip_guard_on_all_nn_modules_unsafe(guard_entries: Any) -> list[bool]:
+    return [not getattr(g.orig_guard.source, "is_unspecialized_nn_module", bool)() for g in guard_entries]
+
+
+def keep_tensor_guards_unsafe(guard_entries: Any, keep_parameters: bool = False) -> list[bool]:
+    return [
+        g.guard_type == "TENSOR_MATCH" and (keep_parameters or not _is_parameter(g.value))
+        for g in guard_entries
+    ]
+
+
+def _is_parameter(x: Any) -> bool:
+    from .nn import Parameter
+
+    return isinstance(x, Parameter)
+
+
+def keep_portable_guards_unsafe(guard_entries: Any) -> list[bool]:
+    return _kept(
+        guard_entries, "FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "ID_MATCH", "OBJECT_MATCH"
+    )
+
+
+def skip_guard_on_globals_unsafe(guard_entries: Any) -> list[bool]:
+    return [not g.is_global for g in guard_entries]

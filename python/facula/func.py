@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _C
+from ._rearrange import rearrange
 from ._vmap import _call as _vmap_call
 from ._vmap import vmap
 from .autograd import forward_ad
@@ -26,6 +27,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "rearrange",
     "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",

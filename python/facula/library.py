@@ -29,6 +29,7 @@ from typing import Any
 
 from . import _C
 from ._functions import isclose
+from ._modes import no_grad
 from ._ops import FunctionSchema, OpOverload, OpOverloadPacket, _defined, forget, ops
 
 __all__ = [
@@ -119,6 +120,14 @@ class _Functions:
             _check_memory(self.opdef._name, self.schema, args, kwargs, output)
         return output
 
+    def below(self, *args: Any, **kwargs: Any) -> Any:
+        """The results without history, from who takes calls below the tape if anybody does."""
+        if not _C.takes_calls_below(args):
+            return self.run(*args, **kwargs)
+        from ._ops import operator_of
+
+        return operator_of(self.schema)(*args, **kwargs)
+
     def fake(self, *args: Any, **kwargs: Any) -> Any:
         f = self.fake_function or self.kernels.get("Meta") or self.kernels.get("CompositeImplicitAutograd")
         if f is None and not self.schema.returns:
@@ -148,6 +157,9 @@ class _Functions:
     def record(self, *args: Any, **kwargs: Any) -> Any:
         if self.backward is None and self.opdef is None:
             own = self.kernels.get("AutogradCPU") or self.kernels.get("Autograd")
+            if own is None and _C.takes_calls_below(args):
+                with no_grad():
+                    return self.below(*args, **kwargs)
             return (own or self.run)(*args, **kwargs)  # without a formula, what the kernel records counts
         if self.function is None:
             self.function = _autograd_function(self)
@@ -307,7 +319,7 @@ def _autograd_function(functions: _Functions) -> type:
         @staticmethod
         def forward(ctx: Any, call: tuple, *flat: Any) -> tuple:
             args, kwargs = call
-            output = functions.run(*args, **kwargs)
+            output = functions.below(*args, **kwargs)
             ctx.call = (
                 tuple(len(x) if _is_tensor_list(x) else None for x in args),
                 _by_argument(

@@ -7,7 +7,9 @@ tensor(4)
 """
 
 from . import _C
+from ._masked_tensor import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor
 
 _PREFIX = "_masked_"
-__all__ = sorted(name.removeprefix(_PREFIX) for name in vars(_C.ops) if name.startswith(_PREFIX))
-globals().update({name: getattr(_C.ops, _PREFIX + name) for name in __all__})
+_reductions = sorted(name.removeprefix(_PREFIX) for name in vars(_C.ops) if name.startswith(_PREFIX))
+globals().update({name: getattr(_C.ops, _PREFIX + name) for name in _reductions})
+__all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor", *_reductions]

@@ -27,12 +27,14 @@ __all__ = [
     "get_default_nowrap_functions",
     "get_ignored_functions",
     "get_overridable_functions",
+    "get_testing_overrides",
     "handle_torch_function",
     "has_torch_function",
     "has_torch_function_unary",
     "has_torch_function_variadic",
     "is_tensor_like",
     "is_tensor_method_or_property",
+    "redispatch_function",
     "resolve_name",
     "wrap_torch_function",
 ]
@@ -153,6 +155,20 @@ def get_overridable_functions() -> dict[Any, list[Callable]]:
         owner = "facula.Tensor" if name.startswith("facula.Tensor.") else name.rpartition(".")[0]
         found.setdefault(owners[owner], []).append(f)
     return found
+
+
+def get_testing_overrides() -> dict[Callable, Callable]:
+    """By overridable function one that takes its arguments and gives -1."""
+
+    def dummy(*args: Any, **kwargs: Any) -> int:
+        return -1
+
+    return {f: dummy for functions in get_overridable_functions().values() for f in functions}
+
+
+def redispatch_function(func: Callable, types: Any, args: Any, kwargs: Any) -> Any:
+    """The call as the next modes and classes see it after the one whose ``__torch_function__`` runs."""
+    return func(*args, **(kwargs or {}))
 
 
 def get_default_nowrap_functions() -> set[Callable]:

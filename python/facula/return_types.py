@@ -11,6 +11,14 @@ def _find(name: str) -> Any:
     return _C.result_class(name.removesuffix("_out"))
 
 
+def pytree_register_structseq(cls: Any) -> None:
+    """Trees of tensors take results that have names apart already; a class that is none raises."""
+    from .utils._pytree import is_structseq_class
+
+    if not is_structseq_class(cls):
+        raise TypeError(f"pytree_register_structseq: {cls!r} is no class of results that have names")
+
+
 TYPE_CHECKING = False
 if not TYPE_CHECKING:  # found when they are asked for
 

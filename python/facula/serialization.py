@@ -16,6 +16,8 @@ import os
 import pickle
 import pickletools
 import struct
+import tempfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -39,8 +41,20 @@ from ._tensor import from_elements
 
 __all__ = [
     "LoadEndianness",
+    "SourceChangeWarning",
+    "StorageType",
     "UnpicklingError",
     "WriteError",
+    "check_module_version_greater_or_equal",
+    "default_restore_location",
+    "location_tag",
+    "mkdtemp",
+    "normalize_storage_type",
+    "register_package",
+    "skip_data",
+    "storage_to_tensor_type",
+    "validate_cuda_device",
+    "validate_hpu_device",
     "get_crc32_options",
     "get_default_load_endianness",
     "get_default_mmap_options",
@@ -64,7 +78,8 @@ class LoadEndianness(enum.Enum):
     NATIVE, LITTLE, BIG = 1, 2, 3
 
 
-_settings: dict[str, Any] = {"endianness": None, "mmap": 2, "crc32": True}  # 2: MAP_PRIVATE
+# 2: MAP_PRIVATE
+_settings: dict[str, Any] = {"endianness": None, "mmap": 2, "crc32": True, "skip_data": False}
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
@@ -100,6 +115,133 @@ def get_crc32_options() -> bool:
 def set_crc32_options(compute_crc32: bool) -> None:
     """Kept, for programs that ask; files have their check sums in any case."""
     _settings["crc32"] = bool(compute_crc32)
+
+
+class skip_data:
+    """Within the ``with`` block save() leaves the places of elements empty, to be filled by another writer,
+    and load() gives tensors whose elements were not read.
+    """
+
+    def __init__(self, materialize_fake_tensors: bool = False) -> None:
+        if materialize_fake_tensors:
+            raise NotImplementedError("skip_data(materialize_fake_tensors=True): there are no fake tensors")
+
+    def __enter__(self) -> None:
+        self._before, _settings["skip_data"] = _settings["skip_data"], True
+
+    def __exit__(self, *exc: object) -> None:
+        _settings["skip_data"] = self._before
+
+
+class SourceChangeWarning(Warning):
+    """PyTorch's, of classes whose source changed since they were saved: no file keeps sources any more."""
+
+
+class StorageType:
+    """Stands for a class of storages by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._dtype = _dtype_of(name)
+
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
+
+    def __str__(self) -> str:
+        return f"StorageType(dtype={self.dtype})"
+
+
+def _dtype_of(name: str) -> Any:
+    from . import storage
+
+    return getattr(storage, name)(0).dtype
+
+
+def location_tag(storage: Any) -> str:
+    """Where a storage is, as files say it: ``cpu``."""
+    kind = storage.device.type
+    if kind not in ("cpu", "meta"):
+        raise RuntimeError(f"don't know how to determine data location of {type(storage).__name__}")
+    return str(kind)
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """The storage where a file says that it was: on the CPU, where it is."""
+    if location != "cpu":
+        raise RuntimeError(
+            f"don't know how to restore data location of {type(storage).__name__} (tagged with {location})"
+        )
+    return storage
+
+
+def register_package(priority: int, tagger: Any, deserializer: Any) -> None:
+    """Raises: files are read to the CPU, whatever device a program has added."""
+    raise NotImplementedError(
+        "register_package: files are read to the CPU; x.to(device) moves what was loaded"
+    )
+
+
+def validate_cuda_device(location: str) -> int:
+    """Raises: there is no CUDA to restore to."""
+    raise RuntimeError(
+        "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
+        "you are running "
+        "on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
+        "storages to "
+        "the CPU."
+    )
+
+
+def validate_hpu_device(location: str) -> int:
+    """Raises: there is no HPU to restore to."""
+    raise RuntimeError(
+        "Attempting to deserialize object on a HPU device but torch.hpu.is_available() is False. If you "
+        "are running on "
+        "a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
+        "storages to the "
+        "CPU."
+    )
+
+
+def check_module_version_greater_or_equal(
+    module: Any, req_version_tuple: tuple[int, ...], error_if_malformed: bool = True
+) -> bool:
+    """Has a module at least that version? RuntimeError, or a warning and True, if that cannot be told."""
+    try:
+        parts = module.__version__.split(".")
+        found = tuple(type(r)(p) for r, p in zip(req_version_tuple, parts))
+    except Exception as e:
+        message = (
+            f"'{module.__name__}' module version string is malformed '{module.__version__}' and cannot "
+            f"be compared "
+            f"with tuple {req_version_tuple!s}"
+        )
+        if error_if_malformed:
+            raise RuntimeError(message) from e
+        warnings.warn(message + ", but continuing assuming that requirement is met", stacklevel=2)
+        return True
+    return found >= req_version_tuple
+
+
+@contextmanager
+def mkdtemp() -> Iterator[str]:
+    """A folder for the ``with`` block."""
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+
+
+def normalize_storage_type(storage_type: Any) -> Any:
+    """The class of storages, of this library, that has this class's name."""
+    from . import storage
+
+    return getattr(storage, storage_type.__name__)
+
+
+def storage_to_tensor_type(storage: Any) -> Any:
+    """The old class of tensors that goes with the class of a storage: FloatTensor with FloatStorage."""
+    from . import _legacy
+
+    return getattr(_legacy, type(storage).__name__.replace("Storage", "Tensor"))
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
@@ -165,7 +307,8 @@ def _write(obj: Any, file: Any, name: str) -> None:
         _write_record(archive, f"{name}/data.pkl", pickled.getvalue())
         _write_record(archive, f"{name}/byteorder", b"little")
         for key, storage in enumerate(pickler.storages):
-            _write_record(archive, f"{name}/data/{key}", bytes_of(storage))
+            data = bytes_of(storage)
+            _write_record(archive, f"{name}/data/{key}", bytes(len(data)) if _settings["skip_data"] else data)
         _write_record(archive, f"{name}/version", b"3\n")
 
 
@@ -397,6 +540,8 @@ def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any 
                         f"{numel * dtype.itemsize} are expected"
                     )
                 data: Any = None if mapped is None else _mapped_record(mapped, info, where)
+                if _settings["skip_data"]:
+                    data = bytearray(info.file_size)
                 if data is None:
                     data = _record(archive, info)
             except KeyError:

@@ -14,7 +14,7 @@ from . import _C
 Tensor = _C.Tensor
 _f = _C.functions
 
-__all__ = ["addmm", "check_sparse_tensor_invariants", "mm", "sum"]
+__all__ = ["addmm", "check_sparse_tensor_invariants", "log_softmax", "mm", "softmax", "sum"]
 
 
 def _tensor(data: Any, dtype: Any = None) -> Tensor:
@@ -110,6 +110,55 @@ def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     if input.layout is _C.strided:
         raise RuntimeError("sparse.sum: expected a sparse tensor; facula.sum takes dense ones")
     return _f.sum(input, dtype=dtype) if dim is None else _f.sum(input, dim, dtype=dtype)
+
+
+def _softmax(input: Tensor, dim: int, dtype: Any, log: bool, name: str) -> Tensor:
+    if input.layout is not _C.sparse_coo:
+        raise NotImplementedError(
+            f"sparse.{name}: expected a tensor of layout sparse_coo, got {input.layout}"
+        )
+    s = (input if dtype is None else input.to(dtype)).coalesce()
+    if not -s.dim() <= dim < s.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-s.dim()}, {s.dim() - 1}], but got {dim})"
+        )
+    d = dim % s.dim()
+    indices, values = s.indices(), s.values()
+    if d >= s.sparse_dim():
+        found = (_f.log_softmax if log else _f.softmax)(values, d - s.sparse_dim() + 1)
+    else:
+        found = _softmax_of_groups(indices, values, s.shape, d, log)
+    return sparse_coo_tensor(indices, found, s.shape, is_coalesced=True)
+
+
+def _softmax_of_groups(indices: Tensor, values: Tensor, shape: Any, d: int, log: bool) -> Tensor:
+    """Over elements that share all sparse indices but that of dimension ``d``."""
+    from ._more import unique
+
+    key = _f.zeros((indices.shape[1],), dtype=_C.int64)
+    for k in range(indices.shape[0]):
+        if k != d:
+            key = key * shape[k] + indices[k]
+    groups, group = unique(key, return_inverse=True)
+    low = _f.full((groups.shape[0], *values.shape[1:]), -float("inf"), dtype=values.dtype)
+    top = low.index_reduce(0, group, values.detach(), "amax")
+    shifted = values - top[group]
+    total = _f.zeros_like(low).index_add(0, group, shifted.exp())[group]
+    return shifted - total.log() if log else shifted.exp() / total
+
+
+def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """softmax over ``dim`` of the elements that are there; the others count as minus infinity.
+
+    >>> facula.sparse.softmax(facula.tensor([[1.0, 0.0, 1.0]]).to_sparse(), 1).to_dense()
+    tensor([[0.5000, 0.0000, 0.5000]])
+    """
+    return _softmax(input, dim, dtype, False, "softmax")
+
+
+def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """The logarithms of softmax, of the elements that are there."""
+    return _softmax(input, dim, dtype, True, "log_softmax")
 
 
 class check_sparse_tensor_invariants:

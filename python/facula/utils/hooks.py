@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["RemovableHandle", "unserializable_hook"]
+__all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook"]
 
 
 class RemovableHandle:
@@ -47,3 +47,24 @@ def unserializable_hook(f: Any) -> Any:
     """Marks a hook whose tensor warns when it is saved: the hook does not travel."""
     f.__torch_unserializable__ = True
     return f
+
+
+class BackwardHook:
+    """Calls ``user_hooks(module, grad_inputs, grad_outputs)`` and ``user_pre_hooks(module, grad_outputs)``
+    when gradients come through what passes both of its methods.
+    """
+
+    def __init__(self, module: Any, user_hooks: Any, user_pre_hooks: Any) -> None:
+        from ..nn.modules.module import _BackwardRecord
+
+        self._record = _BackwardRecord(module, list(user_hooks), list(user_pre_hooks))
+
+    def setup_input_hook(self, args: Any) -> Any:
+        """The inputs, to be used in their place."""
+        single = not isinstance(args, tuple)
+        watched = self._record.watch_inputs((args,) if single else args)
+        return watched[0] if single else watched
+
+    def setup_output_hook(self, args: Any) -> Any:
+        """The outputs, to be given in their place."""
+        return self._record.watch_outputs(args)

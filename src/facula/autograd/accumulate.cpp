@@ -23,6 +23,12 @@ bool only_ours(const Tensor& t) {
   return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object;
 }
 
+// Of a class with __torch_dispatch__ that is made of other tensors, and has no memory.
+bool is_wrapper(const Tensor& t) {
+  auto& memory = t.impl()->storage;
+  return memory && memory->bytes() == 0 && t.numel() > SymInt(int64_t(0)) && !is_sparse(t);
+}
+
 // The sum of gradients one of which is sparse; dense in place where it can be.
 Tensor sparse_sum(const Tensor& old, const Tensor& g) {
   if (is_sparse(old)) return is_sparse(g) ? add(old, g) : add(g, old);
@@ -67,6 +73,7 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
     Meta& m = ensure_meta(leaf);
     if (!m.grad.defined()) {
       if (g.is_traced()) m.grad = g;
+      else if (is_wrapper(g)) m.grad = create_graph ? g : invoke("detach", {g});
       else if (create_graph) m.grad = only_ours(g) ? g : invoke("clone", {g});
       else if (sparse) m.grad = only_ours(g) ? g.detached() : invoke("clone", {g.detached()});
       else if (only_ours(g) && has_strides(g, strides))

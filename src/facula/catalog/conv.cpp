@@ -806,4 +806,30 @@ FACULA_FAMILY(conv) {
       })
       .samples({"input[2, 2, 5], weight[2, 3, 3], bias[3], stride=2",
                 "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
+  define(
+      "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, int groups) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .doc("The convolution, or transposed one, of 1, 2 or 3 dimensions that the rank of weight says.")
+      .autocast(Autocast::lower)
+      .no_in_place()
+      .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
+                    SymSpan padding, SymSpan dilation, bool transposed, SymSpan output_padding,
+                    int64_t groups) {
+        int rank = weight.dim() - 2;
+        runtime_check(rank >= 1 && rank <= 3, "convolution")
+            << "weight must have 3 to 5 dimensions, got shape " << to_string(weight.sizes());
+        MaybeTensor b = bias ? MaybeTensor(*bias) : MaybeTensor();
+        if (transposed)
+          return rank == 1
+                     ? conv_transpose1d(input, weight, b, stride, padding, output_padding, groups, dilation)
+                 : rank == 2
+                     ? conv_transpose2d(input, weight, b, stride, padding, output_padding, groups, dilation)
+                     : conv_transpose3d(input, weight, b, stride, padding, output_padding, groups, dilation);
+        return rank == 1   ? conv1d(input, weight, b, stride, padding, dilation, groups)
+               : rank == 2 ? conv2d(input, weight, b, stride, padding, dilation, groups)
+                           : conv3d(input, weight, b, stride, padding, dilation, groups);
+      })
+      .samples(
+          {"input[1, 2, 4, 4], weight[2, 2, 3, 3], bias[2], stride=[1, 1], padding=[1, 1], dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1",
+           "input[2, 2, 5], weight[2, 3, 3], bias=None, stride=[2], padding=[0], dilation=[1], transposed=True, output_padding=[1], groups=1"});
 }

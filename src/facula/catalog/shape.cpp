@@ -418,4 +418,15 @@ FACULA_FAMILY(shape) {
         return to_dtype(self, t);
       })
       .samples({"self[3, 4], dtype=int32", "self[3, 4], dtype=float64, copy=True"});
+  define("_to_copy(Tensor self, *, dtype? dtype=None, MemoryFormat? memory_format=None) -> Tensor")
+      .doc("A copy of self, as `dtype` and in the memory order given.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Tensor& self, std::optional<DType> dtype, std::optional<MemoryFormat> format) {
+        bool converts = dtype && *dtype != self.dtype();
+        Tensor t = converts ? to_dtype(self, *dtype) : self;
+        if (!format && converts) return t;
+        return format ? clone(t, *format) : clone(t);
+      })
+      .samples({"self[3, 4], dtype=int32", "self[3, 4]"});
 }

@@ -12,6 +12,7 @@
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
+#include "facula/run/below.h"
 #include "facula/run/entry.h"
 #include "facula/run/layout.h"
 
@@ -82,7 +83,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     for (int k : compiled_->joint.tangent_of)
       tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
                                                     : autograd::zeros_of(results[size_t(k)]));
-    if (create_graph) return differentiable(tangents);
+    if (create_graph || taken_below(tangents)) return differentiable(tangents);
     if (autograd::any_batched(tangents)) return call_by_call(tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
@@ -170,6 +171,11 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     return graph::interpret(compiled_->backward.graph(), given);
   }
 
+  // Are calls with these gradients taken in place of kernels (below.h)?
+  static bool taken_below(const std::vector<Tensor>& tangents) {
+    return below_in_use.load(std::memory_order_relaxed) && find_below({}, tangents);
+  }
+
   // The joint graph call by call, so that the tape records what the gradient does.
   std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {
     std::vector<Tensor> given;
@@ -196,10 +202,14 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   bool released_ = false;
 };
 
+}  // namespace
+
 bool wants_gradient(const Value& v) {
   return v.tag == Tag::tensor && is_differentiable(v.tensor->dtype) &&
          (v.tensor->requires_grad || Tensor(Ref<TensorImpl>::share(v.tensor)).requires_grad());
 }
+
+namespace {
 
 // `wrt`: the operands that get a gradient.
 std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args,

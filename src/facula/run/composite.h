@@ -28,5 +28,9 @@ graph::Graph trace_call(const op::Operator& o, std::span<const op::Value> args, 
 
 // Runs a fused composite and records it as one node.
 op::Results run_composite(const op::Operator& o, std::span<const op::Value> args);
+bool wants_gradient(const op::Value& operand);
+// composite_again.cpp: records a call of calls that something else has made (below.h) as one node, whose gradient computes what it needs anew
+// from the operands.
+void record_composite(const op::Operator& o, std::span<const op::Value> args, op::Results& results);
 
 }  // namespace facula::run

@@ -16,6 +16,7 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
+#include "facula/run/below.h"
 #include "facula/run/composite.h"
 #include "facula/run/destination.h"
 #include "facula/run/devices.h"
@@ -400,26 +401,29 @@ Results run_items(const Operator& o, std::span<const Value> args) {
   return {};
 }
 
-Results run_view(const Operator& o, std::span<const Value> args, bool recording) {
+Results run_view(const Operator& o, std::span<const Value> args, bool recording, Below* below) {
   Borrowed base(args[0].tensor);
   Results results;
-  auto views = o.as<op::View>()->rule(op::Call(o, args), op::Geometry(o.name(), base, false));
-  for (size_t k = 0; k < views.size(); ++k) {
-    Tensor view = views[k].apply(base);
-    if (o.differentiable) autograd::track_view(view, base, o.schema.returns[0].list, o.name(), int(k));
-    results.push_back(std::move(view));
+  if (below) [[unlikely]] {
+    results = taken(*below, o, args, Form::functional, {});
+  } else {
+    auto views = o.as<op::View>()->rule(op::Call(o, args), op::Geometry(o.name(), base, false));
+    for (auto& v : views) results.push_back(v.apply(base));
   }
+  for (size_t k = 0; o.differentiable && k < results.size(); ++k)
+    if (results[k].impl()->storage == base->impl()->storage)
+      autograd::track_view(results[k], base, o.schema.returns[0].list, o.name(), int(k));
   if (recording && o.differentiable) autograd::record(o, args, Form::functional, results);
   return results;
 }
 
 // x.t_(): the tensor takes the view's place, with its sizes, strides and, on the tape, its history. No
 // element moves.
-Results run_view_in_place(const Operator& o, std::span<const Value> args, bool recording) {
+Results run_view_in_place(const Operator& o, std::span<const Value> args, bool recording, Below* below) {
   Tensor self(Ref<TensorImpl>::share(args[0].tensor));
   if (!self.has_overlap()) autograd::check_in_place(o.name(), self, recording);
   if (is_hidden(self.impl())) self.impl()->storage->restore_plain();
-  Results views = run_view(o, args, recording);
+  Results views = run_view(o, args, recording, below);
   TensorImpl &to = *self.impl(), &from = *views[0].impl();
   to.sizes = from.sizes;
   to.strides = from.strides;
@@ -490,14 +494,14 @@ inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<
   } catch (const std::exception& e) { refused_by_library(c, e.what()); }
 }
 
-Results run_foreign(const Operator& o, std::span<const Value> args, bool recording) {
+Results run_foreign(const Operator& o, std::span<const Value> args, bool recording, Below* below = nullptr) {
   auto& f = *o.as<op::Foreign>()->functions;
   op::Call c(o, args);
   profile::Scope scope(profile::Category::user, o.name());
   if (f.is_composite()) return f.run(c);
   if (recording && !o.effects.writes) return f.record(c);
   autograd::GradMode off(false);
-  Results results = f.run(c);
+  Results results = below ? taken(*below, o, args, Form::functional, {}) : f.run(c);
   if (o.effects.writes) bump_written(o, args);
   return results;
 }
@@ -815,13 +819,19 @@ Results run_kernels(const Operator& o, std::span<const Value> args, Form form, s
 
 // `original`: what a gradient needs of the value that is written over.
 Results compute(Device device, const Operator& o, std::span<const Value> args, Form form,
-                std::span<const Tensor> out, bool recording, const Tensor& original) {
-  Results results = device.type == DeviceType::cpu ? run_kernels(o, args, form, out)
-                                                   : run_elsewhere(device, o, args, form, out, run_kernels);
-  if (form != Form::functional)
-    for (auto& t : out) t.bump_version();
-  if (o.effects.writes) bump_written(o, args);
-  if (recording && o.differentiable) autograd::record(o, args, form, results, original);
+                std::span<const Tensor> out, bool recording, const Tensor& original, Below* below) {
+  Results results = below                            ? taken(*below, o, args, form, out)
+                    : device.type == DeviceType::cpu ? run_kernels(o, args, form, out)
+                                                     : run_elsewhere(device, o, args, form, out, run_kernels);
+  if (!below) {  // what writes in its place has counted
+    if (form != Form::functional)
+      for (auto& t : out) t.bump_version();
+    if (o.effects.writes) bump_written(o, args);
+  }
+  if (recording && o.differentiable) {
+    if (o.calls() && !o.vjp) record_composite(o, args, results);
+    else autograd::record(o, args, form, results, original);
+  }
   if (form == Form::functional && autograd::inference_enabled()) [[unlikely]]
     for (size_t k = 0; k < results.size(); ++k)
       if (results[k].defined()) results[k].impl()->inference = true;
@@ -829,12 +839,19 @@ Results compute(Device device, const Operator& o, std::span<const Value> args, F
 }
 
 Results perform_on(Device device, const Operator& o, std::span<const Value> args, Form form,
-                   std::span<const Tensor> out) {
+                   std::span<const Tensor> out, Below* below) {
   if (o.check) o.check(Call(o, args));
   bool recording = autograd::needs_record(args);
   if (o.is<View>())
-    return form == Form::in_place ? run_view_in_place(o, args, recording) : run_view(o, args, recording);
-  if (o.is<Foreign>()) return run_foreign(o, args, recording);
+    return form == Form::in_place ? run_view_in_place(o, args, recording, below)
+                                  : run_view(o, args, recording, below);
+  if (o.is<Foreign>()) return run_foreign(o, args, recording, below);
+  bool whole = true;
+  if (below) [[unlikely]] {
+    const Parts* parts = nullptr;
+    whole = seen_whole(o, form, recording, parts);
+    if (parts) return (*parts)(Call(o, args));
+  }
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {
@@ -856,22 +873,22 @@ Results perform_on(Device device, const Operator& o, std::span<const Value> args
   if (form != Form::functional && o.is<Pointwise>())
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);
 
-  if (o.calls()) {
+  if (o.calls() && !(below && whole)) {
     bool by_calls = (recording && form != Form::functional && !o.vjp) || device.type != DeviceType::cpu ||
-                    !settings().fuse;
+                    !settings().fuse || !whole;
     if (!o.is<Composite>() || by_calls) return run_calls(o, args, form, out, recording);
     if (recording && !o.vjp) return run_composite(o, args);
   }
-  return compute(device, o, args, form, out, recording, original);
+  return compute(device, o, args, form, out, recording, original, below);
 }
 
 // Where tensors may be on other devices.
 [[gnu::noinline]] Results perform_there(const Operator& o, std::span<const Value> args, Form form,
-                                        std::span<const Tensor> out) {
+                                        std::span<const Tensor> out, Below* below) {
   Device device = device_of(o, args, form, out);
   Gathered there(device, o, args, out);
   DefaultDevice inside(device);
-  return perform_on(device, o, there.args(), form, out);
+  return perform_on(device, o, there.args(), form, out, below);
 }
 
 }  // namespace
@@ -883,9 +900,12 @@ Results perform(const Operator& o, std::span<const Value> args, Form form, std::
     log_call(o, args, form);
   internal_check(args.size() == o.schema.parameters.size())
       << o.schema.full_name() << ": " << args.size() << " arguments";
+  Below* below = nullptr;
+  if (below_in_use.load(std::memory_order_relaxed)) [[unlikely]]
+    below = find_below(args, out);
   if (devices_in_use.load(std::memory_order_relaxed)) [[unlikely]]
-    return perform_there(o, args, form, out);
-  return perform_on(Device{}, o, args, form, out);
+    return perform_there(o, args, form, out, below);
+  return perform_on(Device{}, o, args, form, out, below);
 }
 
 }  // namespace facula::op

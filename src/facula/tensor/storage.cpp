@@ -396,8 +396,9 @@ void StorageImpl::restore_plain() {
   Hidden* old = hidden_.load(std::memory_order_relaxed);
   if (!old) return;
   runtime_check(old->order.itemsize, "data_ptr")
-      << "Cannot access data pointer of Tensor that doesn't have storage: its layout is sparse"
-      << hint("to_dense() gives a tensor with memory");
+      << "Cannot access data pointer of Tensor that doesn't have storage: "
+      << (old->memory->data() ? "its layout is sparse" : "it is a wrapper of other tensors")
+      << hint(old->memory->data() ? "to_dense() gives a tensor with memory" : "ask those that it is made of");
   allocate();
   move_elements(old->order, old->memory->data(), data_, true);
   layout_counts().restored.fetch_add(1, std::memory_order_relaxed);

@@ -13,7 +13,14 @@ from .dataset import (
     random_split,
 )
 from .dataloader import DataLoader
-from .datapipes._decorator import functional_datapipe
+from .datapipes._decorator import (
+    argument_validation,
+    functional_datapipe,
+    guaranteed_datapipes_determinism,
+    non_deterministic,
+    runtime_validation,
+    runtime_validation_disabled,
+)
 from .datapipes.datapipe import DataChunk, DFIterDataPipe, IterDataPipe, MapDataPipe
 from .distributed import DistributedSampler
 from .sampler import (
@@ -27,6 +34,11 @@ from .sampler import (
 from .worker import get_worker_info
 
 __all__ = [
+    "argument_validation",
+    "guaranteed_datapipes_determinism",
+    "non_deterministic",
+    "runtime_validation",
+    "runtime_validation_disabled",
     "DFIterDataPipe",
     "DataChunk",
     "DistributedSampler",

@@ -1,0 +1,193 @@
+"""Small public names: rearrange, sparse softmax, what serialization, data pipes, hooks and overrides offer
+besides."""
+
+import io
+from collections.abc import Iterator
+
+import facula.func
+import facula.serialization as serialization
+import facula.sparse
+import facula.utils.data as data
+import pytest
+from facula.utils.hooks import BackwardHook
+
+import facula
+
+X = facula.arange(24).reshape(2, 3, 4)
+
+
+# ---- rearrange: shapes and errors as recorded from PyTorch 2.13
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lengths", "expected"),
+    [
+        ("a b c -> (a b) c", {}, lambda: X.reshape(6, 4)),
+        ("a b (c d) -> a c d b", {"d": 2}, lambda: X.reshape(2, 3, 2, 2).permute(0, 2, 3, 1)),
+        ("a ... -> ... a", {}, lambda: X.permute(1, 2, 0)),
+        ("... -> (...)", {}, lambda: X.reshape(24)),
+        ("a ... -> (... a)", {}, lambda: X.permute(1, 2, 0).reshape(24)),
+        ("a b c -> a 1 b c", {}, lambda: X.unsqueeze(1)),
+        ("... (c d) -> c d ...", {"c": 2}, lambda: X.reshape(2, 3, 2, 2).permute(2, 3, 0, 1)),
+        ("a (b b2) c -> b2 a c b", {"b2": 3}, lambda: X.permute(1, 0, 2).unsqueeze(-1)),
+    ],
+)
+def test_rearrange_permutes_splits_and_joins(pattern, lengths, expected):
+    assert facula.equal(facula.func.rearrange(X, pattern, **lengths), expected())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lengths", "text"),
+    [
+        ("a b -> b a", {}, r"Number of dimensions in pattern \(2\) must be equal"),
+        ("a b c -> a b", {}, "Identifiers only on one side"),
+        ("a b c", {}, "single '->' separator"),
+        ("a a c -> a c", {}, "duplicate dimension 'a'"),
+        ("a b c -> a b c", {"z": 3}, "Identifiers not found"),
+        ("(a ...) -> a ...", {"a": 2}, "Ellipsis is parenthesis in the left side"),
+        ("a b c -> c (a ...) b", {}, "Ellipsis found in right side"),
+        ("a-b c -> c", {}, "Unknown character '-'"),
+        ("a b c -> a b (c", {}, "Imbalanced parentheses"),
+        ("a b c -> ((a b)) c", {}, "one-level"),
+        ("a b c -> a b 2 c", {}, "unnamed axes of size 1"),
+        ("a b (c d) -> a b c d", {"c": 3}, "does not evenly fit"),
+        ("a b (c d) -> a b c d", {}, "cannot infer the sizes of 2 dimensions"),
+    ],
+)
+def test_rearrange_says_what_is_wrong(pattern, lengths, text):
+    with pytest.raises(ValueError, match=text):
+        facula.func.rearrange(X, pattern, **lengths)
+
+
+# ---- sparse softmax
+
+
+def test_sparse_softmax_is_of_the_elements_that_are_there():
+    v = facula.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    s = facula.sparse_coo_tensor(facula.tensor([[0, 0, 1], [0, 2, 1]]), v, (2, 3))
+    y = facula.sparse.softmax(s, 1)
+    assert facula.allclose(y.values(), facula.tensor([0.2689, 0.7311, 1.0]), atol=1e-4)
+    (y.to_dense() * facula.tensor([[1.0, 0, 0], [0, 1.0, 0]])).sum().backward()
+    assert facula.allclose(v.grad, facula.tensor([0.1966, -0.1966, 0.0]), atol=1e-4)
+    assert facula.sparse.log_softmax(s, 0).values().tolist() == [0.0, 0.0, 0.0]
+    hybrid = facula.sparse_coo_tensor(
+        facula.tensor([[0, 1]]), facula.tensor([[1.0, 2.0], [3.0, 4.0]]), (3, 2)
+    )
+    assert facula.allclose(
+        facula.sparse.softmax(hybrid, 1).values(), facula.tensor([[0.2689, 0.7311]] * 2), atol=1e-4
+    )
+    with pytest.raises(NotImplementedError, match="sparse.softmax: expected a tensor of layout sparse_coo"):
+        facula.sparse.softmax(facula.ones(2), 0)
+
+
+# ---- files
+
+
+def test_skip_data_leaves_elements_out():
+    file = io.BytesIO()
+    with serialization.skip_data():
+        facula.save({"w": facula.ones(3)}, file)
+    file.seek(0)
+    assert facula.load(file)["w"].tolist() == [0.0, 0.0, 0.0]
+    full = io.BytesIO()
+    facula.save({"w": facula.ones(3)}, full)
+    full.seek(0)
+    with serialization.skip_data():
+        assert facula.load(full)["w"].shape == (3,)
+    full.seek(0)
+    assert facula.load(full)["w"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_places_of_storages_are_the_cpu():
+    storage = facula.ones(2).untyped_storage()
+    assert serialization.location_tag(storage) == "cpu"
+    assert serialization.default_restore_location(storage, "cpu") is storage
+    with pytest.raises(RuntimeError, match="don't know how to restore data location"):
+        serialization.default_restore_location(storage, "elsewhere")
+    with pytest.raises(RuntimeError, match="CUDA device"):
+        serialization.validate_cuda_device("cuda:0")
+    with pytest.raises(NotImplementedError, match="register_package"):
+        serialization.register_package(1, None, None)
+
+
+def test_versions_are_compared():
+    class Module:
+        __name__, __version__ = "m", "1.2.3"
+
+    assert serialization.check_module_version_greater_or_equal(Module, (1, 2))
+    assert not serialization.check_module_version_greater_or_equal(Module, (2, 0))
+    Module.__version__ = "x"
+    with pytest.raises(RuntimeError, match="malformed"):
+        serialization.check_module_version_greater_or_equal(Module, (1, 2))
+
+
+# ---- data pipes
+
+
+def test_determinism_can_be_asked_for():
+    @data.non_deterministic
+    class Any(data.IterDataPipe):
+        pass
+
+    @data.non_deterministic(lambda shuffled: shuffled)
+    class Some(data.IterDataPipe):
+        def __init__(self, shuffled):
+            pass
+
+    Any(), Some(True)
+    with data.guaranteed_datapipes_determinism():
+        Some(False)
+        with pytest.raises(TypeError, match="is non-deterministic"):
+            Some(True)
+        with pytest.raises(TypeError, match="is non-deterministic"):
+            Any()
+
+
+def test_arguments_and_elements_of_pipes_are_looked_at():
+    @data.argument_validation
+    def length(pipe: data.IterDataPipe, more: int = 0) -> int:
+        return more
+
+    assert length(data.IterDataPipe()) == 0
+    with pytest.raises(TypeError, match="Expected argument 'pipe' as a IterDataPipe"):
+        length([1])
+
+    class Numbers(data.IterDataPipe):
+        @data.runtime_validation
+        def __iter__(self) -> Iterator[tuple[int, str]]:
+            yield 1, "a"
+            yield 2, 3
+
+    with pytest.raises(RuntimeError, match="Expected an instance as subtype of"):
+        list(Numbers())
+    with data.runtime_validation_disabled():
+        assert list(Numbers()) == [(1, "a"), (2, 3)]
+
+
+# ---- hooks
+
+
+def test_backward_hooks_see_gradients_of_inputs_and_outputs():
+    seen = []
+    hook = BackwardHook("module", [lambda m, gi, go: seen.append((m, gi, go))], [])
+    (x,) = hook.setup_input_hook((facula.ones(2, requires_grad=True),))
+    hook.setup_output_hook((x * 3,))[0].sum().backward()
+    ((module, (gi,), (go,)),) = seen
+    assert module == "module" and gi.tolist() == [3.0, 3.0] and go.tolist() == [1.0, 1.0]
+
+
+def test_overridable_functions_have_stand_ins():
+    found = facula.overrides.get_testing_overrides()
+    assert found[facula.add](1, 2) == -1 and len(found) > 500
+
+
+def test_convolution_is_that_of_its_rank():
+    x, w = facula.randn(1, 2, 5), facula.randn(3, 2, 3)
+    y = facula.convolution(x, w, None, [2], [1], [1], False, [0], 1)
+    assert facula.equal(y, facula.nn.functional.conv1d(x, w, stride=2, padding=1))
+    x, w = facula.randn(1, 2, 4, 4), facula.randn(2, 3, 3, 3)
+    y = facula.convolution(x, w, facula.ones(3), [2, 2], [1, 1], [1, 1], True, [1, 1], 1)
+    expected = facula.nn.functional.conv_transpose2d(
+        x, w, facula.ones(3), stride=2, padding=1, output_padding=1
+    )
+    assert facula.equal(y, expected)
