@@ -16,10 +16,12 @@ static const char* accepted(DTypeSet set) {
 void check_accepted(const Operator& o, DType d) {
   if (o.dtypes.has(d)) return;
   std::string names;
-  if (const char* known = accepted(o.dtypes)) names = known;
+  DTypeSet set{o.dtypes.bits & dtypes::any.bits};  // limited ones are no dtypes to convert to
+  if (const char* known = accepted(set)) names = known;
+  else if (set.bits == dtypes::any.bits) names = "the dtypes that all operators share (x.to(dtype) converts)";
   else
     for (int i = 0; i < kDTypeCount; ++i)
-      if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
+      if (set.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
   supported_check(false, o.name()) << "not implemented for '" << d << "'" << hint("it takes ", names);
 }
 
