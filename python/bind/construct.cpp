@@ -163,6 +163,8 @@ struct Nested {
       PyErr_SetString(PyExc_OverflowError, too_long ? kTooLong : "can't convert negative int to unsigned");
       throw PythonError();
     }
+    type_check(d != DType::UInt64 || s.category() <= Category::integral, function)
+        << "must be an integer for dtype uint64, not " << s;
     runtime_check(!is_integral(d) || !overflows(s, d), function)  // too large for a float: infinite
         << "value " << s << " cannot be converted to type " << name(d) << " without overflow";
     s.store(d, to);

@@ -58,6 +58,7 @@ std::unique_ptr<op::Operator> derive(const op::Operator& from, const std::string
   o->promote = op::Promote::none;
   o->result_type = op::ResultType::custom;
   o->parent = &from;
+  o->dtypes = dtypes::any | from.dtypes;
   return o;
 }
 

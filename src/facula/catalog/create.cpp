@@ -99,6 +99,7 @@ Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<Me
 FACULA_FAMILY(create) {
   define(
       "full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .dtypes(dtypes::stored)
       .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
       .bind(function)
       .no_in_place()

@@ -133,7 +133,7 @@ Definer sum_in_logarithms(const char* schema, const char* doc) {
 Definer question(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return define(schema)
       .doc(doc)
-      .dtypes(d::real)
+      .dtypes(d::real | d::wide_unsigned)
       .result(ResultType::boolean)
       .exact_out()
       .no_in_place()

@@ -200,6 +200,7 @@ FACULA_FAMILY(pointwise) {
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}},
                         {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
+      .dtypes(d::stored)
       .doc("self to the power of exponent in double precision.")
       .result([](const Call& c) {
         bool complex = false;
@@ -676,6 +677,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); })
       .samples({"self[3, 4], value=2", "self[3, 4], value[]"});
   define("zero(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("A tensor like self full of zeros.")
       .overlap(Overlap::uniform)
       .pointwise([](Expr a) { return zero_like(a); })

@@ -281,6 +281,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Mean over `dim` (all dimensions if None).")
       .no_in_place()

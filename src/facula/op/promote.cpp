@@ -33,6 +33,7 @@ DType computing_dtype(const Operator& o, std::span<const Value> args) {
     if (x.parameter >= args.size() || args[x.parameter].is_none()) return;  // a default does not promote
     auto& v = x.value;
     if (v.tag == Tag::tensor && x.item < 0 && !first) first = v.tensor;
+    if (o.promote == Promote::none && first) return;
     if (x.tensor < 0 && o.schema.parameters[x.parameter].keyword_only) return;  // nor does alpha
     if (v.tag == Tag::tensor) p.add(tensor(v.tensor));
     else if (v.tag == Tag::scalar) p.add(v.scalar);

@@ -34,8 +34,12 @@ def calls() -> list[str]:
     """Expressions; ``x`` and ``y`` are [[3, 1, 2], [2, 4, 8]] of the dtype that ``D`` is."""
     out = []
     for d in LIMITED:
+        # What fits no uint32 PyTorch converts one way in vectors and another way in what is left.
+        reals = REALS
+        for beyond in (", -float('inf'), float('nan')", " -4294967297.0,", " -2.0**63,"):
+            reals = reals.replace(beyond, "") if d == "uint32" else reals
         for source in ("float16", "bfloat16", "float32", "float64"):
-            out.append(f"T.tensor({REALS}, dtype=T.{source}).to(T.{d})")
+            out.append(f"T.tensor({reals}, dtype=T.{source}).to(T.{d})")
         out.append(f"T.tensor({INTEGERS}).to(T.{d})")
         out.append(f"T.tensor({WIDE}, dtype=T.uint64).to(T.{d})")
         out.append(f"T.tensor([[True, False]]).to(T.{d})")
@@ -162,7 +166,6 @@ OPERATORS = (
     ".exp()",
     ".sqrt()",
     ".sin()",
-    ".sigmoid()",
     ".relu()",
     ".isnan()",
     ".isinf()",
@@ -209,7 +212,6 @@ OPERATORS = (
     "T.atan2(x, y)",
     ".nansum()",
     ".histc()",
-    ".bincount()",
     ".erf()",
     "T.float_power(x, 2)",
 )
@@ -324,10 +326,12 @@ def digests(T: Any, dtype: str) -> dict[str, str]:
     """What all 256 codes of a float8 are as float32, and the codes of ``sample`` from each dtype."""
     d = getattr(T, dtype)
     codes = T.from_numpy(np.arange(256, dtype=np.uint8)).view(d)
-    out = {"decoded": digest(codes.float().numpy())}
+    decoded = codes.float().numpy()
+    out = {"decoded": digest(decoded)}
     x = T.from_numpy(sample())
     for source in ("float32", "float64", "float16", "bfloat16"):
         given = x.to(getattr(T, source))
-        out[source] = digest(given.to(d).view(T.uint8).numpy())
+        got = given.to(d).view(T.uint8).numpy()
+        out[source] = digest(np.where(np.isnan(decoded[got]), np.uint8(255), got))
         out["to " + source] = digest(codes.to(getattr(T, source)).float().numpy())
     return out
