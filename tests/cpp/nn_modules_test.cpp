@@ -50,7 +50,7 @@ TEST(Padding, TakesOneNumberOrOneForEachSide) {
   Tensor x = reshape(arange(4.0), {1, 2, 2});
   EXPECT_EQ(shape(nn::ZeroPad2d(1)(x)), "[1, 4, 4]");
   EXPECT_EQ(shape(nn::ConstantPad2d({1, 0, 0, 0}, 2.5)(x)), "[1, 2, 3]");
-  EXPECT_EQ(number(select(select(nn::ReflectionPad2d(1)(x)[0], 0, 0), 0, 0)), 3);
+  EXPECT_EQ(number(max(narrow(nn::ReflectionPad2d(1)(x), 1, 0, 1))), 3);
 }
 TEST(Pooling, GivesIndicesIfAsked) {
   Tensor x = randn({1, 2, 6, 6});
@@ -106,7 +106,7 @@ TEST(Sizes, ChangeByScale) {
   EXPECT_EQ(shape(nn::CosineSimilarity()(x, x)), "[1, 3, 3]");
 }
 TEST(Recurrent, GivesOutputsAndStates) {
-  nn::LSTM m(3, 5, 2, {.batch_first = true, .bidirectional = true});
+  nn::LSTM m(3, 5, {.num_layers = 2, .batch_first = true, .bidirectional = true});
   nn::Output r = m(randn({4, 7, 3}));
   EXPECT_EQ(shape(r[0]), "[4, 7, 10]");
   EXPECT_EQ(shape(r[1][1]), "[4, 4, 5]");

@@ -161,8 +161,12 @@ class Typed:
 
     @property
     def by_position(self) -> list[Setting]:
-        """The settings that may be given by position. After the required ones those of one plain type: braces
-        for others could be options as well."""
+        """The settings that may be given by position. After the required ones those of one plain type, as
+        braces for others could be options as well; none after a lone size in braces, which could be a module
+        of its own.
+        """
+        if [s.type for s in self.required] == ["Argument"]:
+            return self.required
         found = []
         for s in self.optional:
             if s.type == "Argument":
