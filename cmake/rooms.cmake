@@ -19,7 +19,8 @@ add_custom_command(
   COMMENT "Generating ops.h and stubs from the catalog" VERBATIM)
 
 # C++ modules, from the Python ones.
-file(GLOB module_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/facula/nn/*.py ${PROJECT_SOURCE_DIR}/python/facula/nn/modules/*.py)
+file(GLOB module_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/facula/nn/*.py ${PROJECT_SOURCE_DIR}/python/facula/nn/modules/*.py
+     ${PROJECT_SOURCE_DIR}/python/facula/optim/*.py)
 set(generate_modules ${FACULA_SOURCES}/nn/generate.py)
 set(generated_nn ${FACULA_GENERATED}/facula/nn)
 set(FACULA_GENERATED_MODULES ${generated_nn}/modules.cpp)
@@ -28,9 +29,10 @@ foreach(shard RANGE 3)
 endforeach()
 add_custom_command(
   OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h ${generated_nn}/translated.h
+         ${FACULA_GENERATED}/facula/optim/optimizers.h ${FACULA_GENERATED}/facula/optim/optimizers.cpp
   COMMAND ${Python_EXECUTABLE} ${generate_modules} --package ${PROJECT_SOURCE_DIR}/python/facula --catalog ${FACULA_SOURCES}/catalog
           --out ${FACULA_GENERATED} --shards 4
-  DEPENDS ${generate_modules} ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_functions.py ${catalog_sources}
+  DEPENDS ${generate_modules} ${FACULA_SOURCES}/nn/translate.py ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_functions.py ${catalog_sources}
   COMMENT "Generating C++ modules from the Python ones" VERBATIM)
 add_custom_target(facula_generated DEPENDS ${generated_files} ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h)
 
@@ -62,6 +64,8 @@ function(facula_room room)
     list(APPEND sources ${FACULA_GENERATED}/facula/ops.cpp)
   elseif(room STREQUAL "nn")
     list(APPEND sources ${FACULA_GENERATED_MODULES})
+  elseif(room STREQUAL "optim")
+    list(APPEND sources ${FACULA_GENERATED}/facula/optim/optimizers.cpp)
   endif()
   if(NOT sources)
     return()

@@ -16,6 +16,7 @@
 #include "facula/nn/layers.h"           // modules
 #include "facula/ops.h"                 // every operator as a function
 #include "facula/optim/lr_scheduler.h"  // optimizers, schedules
+#include "facula/optim/optimizers.h"
 #include "facula/tensor/tensor.h"
 
 namespace facula {

@@ -103,6 +103,27 @@ Dict answer_to(const Value& c) {
   return answer;
 }
 
+// Some steps of an optimizer: the parameters after them and its state, which it may begin with.
+Dict steps_of(const Value& c) {
+  std::vector<Tensor> params;
+  for (auto& p : c["params"].list()) params.push_back(requires_grad_(clone(p.tensor().detached())));
+  std::unique_ptr<optim::Optimizer> optimizer;
+  for (auto& [name, make] : optim::list_optimizers())
+    if (name == c["optimizer"].string()) optimizer = make(params);
+  for (auto& [name, v] : c["options"].dict()) optimizer->param_groups()[0].options.set(name, v);
+  if (c.contains("state")) optimizer->load_state_dict(c["state"]);
+  for (int64_t k = 0; k < c["steps"].integer(); ++k) {
+    optimizer->zero_grad();
+    Tensor loss;
+    for (auto& p : params) loss = loss.defined() ? loss + sum(sin(p) * p) : sum(sin(p) * p);
+    backward(loss);
+    optimizer->step();
+  }
+  List values;
+  for (auto& p : params) values.push_back(p.detached());
+  return {{"params", values}, {"state", optimizer->state_dict()}};
+}
+
 }  // namespace
 }  // namespace facula
 
@@ -112,11 +133,15 @@ int main(int count, char** words) {
     for (auto& c : nn::classes()) std::cout << c.name << '\n';
     return 0;
   }
+  if (count == 2 && std::string(words[1]) == "--optimizers") {
+    for (auto& o : optim::list_optimizers()) std::cout << o.name << '\n';
+    return 0;
+  }
   io::List answers;
   io::Value cases = io::load(words[1]);
   for (auto& c : cases.list()) {
     try {
-      answers.push_back(answer_to(c));
+      answers.push_back(c.contains("optimizer") ? steps_of(c) : answer_to(c));
     } catch (const Error& e) {
       answers.push_back(io::Dict{{"error", int64_t(e.type())}, {"message", e.what()}});
     } catch (const std::exception& e) { answers.push_back(io::Dict{{"error", -1}, {"message", e.what()}}); }

@@ -1,4 +1,5 @@
-"""Modules of C++ against those of Python: the same names, random numbers, states, results and gradients, bit for bit.
+"""Modules and optimizers of C++ against those of Python: the same names, random numbers, states, results and
+gradients, bit for bit.
 
 Cases are those of PyTorch's database of modules and the examples of the modules' docstrings; every class that
 C++ has needs one. tests/cpp/run_modules.cpp runs them in C++.
@@ -31,10 +32,14 @@ pytestmark = [
 ]
 
 
-def classes():
+def listed(option):
     if not PROGRAM.exists():
         return []
-    return subprocess.run([PROGRAM, "--classes"], capture_output=True, text=True, check=True).stdout.split()
+    return subprocess.run([PROGRAM, option], capture_output=True, text=True, check=True).stdout.split()
+
+
+def classes():
+    return listed("--classes")
 
 
 class Untold(Exception):
@@ -249,3 +254,57 @@ def test_modules_of_both_languages_refuse_the_same(recorded, tmp_path):
             )
     print(f"\n{compared} refusals", end=" ")
     assert not wrong, "\n".join(w[:600] for w in wrong.values())
+
+
+def steps_of(case):
+    params = [facula.nn.Parameter(p.clone()) for p in case["params"]]
+    optimizer = getattr(facula.optim, case["optimizer"])(params)
+    optimizer.param_groups[0].update(case["options"])
+    if "state" in case:
+        optimizer.load_state_dict(case["state"])
+    for _ in range(case["steps"]):
+        optimizer.zero_grad()
+        loss = 0
+        for k, p in enumerate(params):
+            loss = loss + (p.sin() * p).sum() if k else (p.sin() * p).sum()
+        loss.backward()
+        optimizer.step()
+    return {"params": [p.detach() for p in params], "state": optimizer.state_dict()}
+
+
+def options_of(name):
+    """Options beside the defaults: each flag, and numbers that have no effect as they are."""
+    facula.manual_seed(0)
+    defaults = getattr(facula.optim, name)([facula.zeros(2, requires_grad=True)]).defaults
+    yield {}
+    left_out = ("foreach", "fused", "capturable", "differentiable")
+    for option, value in defaults.items():
+        if value is False and option not in left_out:
+            yield {option: True}
+        elif value == 0 and option not in left_out:
+            yield {option: 0.1}
+
+
+@pytest.mark.parametrize("name", listed("--optimizers"))
+def test_optimizers_of_both_languages_agree_bit_for_bit(name, tmp_path):
+    facula.manual_seed(3)
+    params = [
+        facula.randn(3),
+        facula.randn(4, 2),
+        facula.randn(2, 3, 2, dtype=facula.float64),
+        facula.randn(()),
+    ]
+    cases = []
+    for options in options_of(name):
+        case = {"optimizer": name, "options": options, "params": params, "steps": 3}
+        cases += [{**case, "steps": 0}, case, {**case, "state": steps_of(case)["state"]}]
+    facula.save(cases, tmp_path / "cases.pt")
+    done = subprocess.run(
+        [PROGRAM, tmp_path / "cases.pt", tmp_path / "answers.pt"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for case, theirs in zip(cases, facula.load(tmp_path / "answers.pt")):
+        assert "error" not in theirs, theirs
+        ours = steps_of(case)
+        assert bits(theirs["params"]) == bits(ours["params"]), case["options"]
+        assert bits(theirs["state"]) == bits(ours["state"]), case["options"]

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/tracing.h"
 #include "facula/nn/state.h"
 #include "facula/ops.h"
 #include "facula/run/autocast.h"
@@ -52,6 +53,10 @@ constexpr Known tensor_methods[] = {
     {"is_floating_point",
      [](const Value& t, Arguments&) -> Value { return is_floating(t.tensor().dtype()); }},
     {"detach", [](const Value& t, Arguments&) -> Value { return autograd::detach(t.tensor()); }},
+    {"is_complex",
+     [](const Value& t, Arguments&) -> Value { return facula::is_complex(t.tensor().dtype()); }},
+    {"float", [](const Value& t, Arguments&) { return as_dtype(t, DType::Float32); }},
+    {"double", [](const Value& t, Arguments&) { return as_dtype(t, DType::Float64); }},
     {"long", [](const Value& t, Arguments&) { return as_dtype(t, DType::Int64); }},
     {"tolist", [](const Value& t, Arguments&) { return nested(t.tensor(), 0, {}); }},
     {"item", [](const Value& t, Arguments&) { return nested(reshape(t.tensor(), Sizes(SymSpan())), 0, {}); }},
@@ -231,7 +236,7 @@ Value py_tuple(Arguments& a) { return io::Tuple{first_items(a)}; }
 Value py_list(Arguments& a) { return first_items(a); }
 Value py_dict(Arguments& a) {
   io::Dict d;
-  for (auto& [k, v] : a.named) d.set(k, v);
+  for (auto& [k, v] : a.named) d.set(k, v);  // a later one wins
   return d;
 }
 Value py_len(Arguments& a) {
@@ -312,6 +317,7 @@ Value py_callable(Arguments& a) {
   auto& v = a.items[0];
   return v.object<Function>() || v.object<ModuleObject>() || v.object<ClassObject>();
 }
+Value py_complex(Arguments& a) { return std::complex<double>(a.items[0].number(), a.items[1].number()); }
 Value py_type(Arguments& a) { return type_name(a.items[0]); }
 Value math_sqrt(Arguments& a) {
   value_check(math_argument(a) >= 0, "") << "math domain error";
@@ -407,6 +413,21 @@ Value require(Arguments& a) {
   return {};
 }
 Value autocast_state(Arguments&) { return io::Tuple{{run::autocast_state().enabled}}; }
+Value is_tracing(Arguments&) { return autograd::Tracing::current() != nullptr; }
+// The nearest number of 32 bits.
+Value single(Arguments& a) {
+  if (a.items[0].is_tensor()) return to(to(a.items[0].tensor(), DType::Float32), DType::Float64);
+  return double(float(a.items[0].number()));
+}
+Value finfo(Arguments& a) {
+  auto of = [](double eps, double tiny) { return io::Dict{{"eps", eps}, {"tiny", tiny}}; };
+  switch (a.items[0].dtype()) {
+    case DType::Float64: return of(0x1p-52, 0x1p-1022);
+    case DType::Float16: return of(0x1p-10, 0x1p-14);
+    case DType::BFloat16: return of(0x1p-7, 0x1p-126);
+    default: return of(0x1p-23, 0x1p-126);
+  }
+}
 Value promote_types(Arguments& a) { return promote(a.items[0].dtype(), a.items[1].dtype()); }
 
 // ---- containers
@@ -430,12 +451,29 @@ Value run_all(Arguments& a) {
   for (auto& child : module_of(a.items[0]).children()) x = forward(child, {x});
   return x;
 }
+
+// An optimizer: its groups with the defaults filled in, and states.
+Value make_optimizer(Arguments& a) {
+  Value self = a.items[0], defaults = a.items[2];
+  set_attribute(self, "defaults", defaults);
+  for (auto& group : a.items[1].list())
+    for (auto& [name, v] : defaults.dict())
+      if (!group.contains(name)) group.dict().set(name, v);
+  set_attribute(self, "param_groups", a.items[1]);
+  set_attribute(self, "state", std::make_shared<States>());
+  return {};
+}
+Value first_numbers(Arguments&) { return io::Dict{{"step", 0.0}}; }
 }  // namespace
 const Class module_class{"Module", nullptr, {{"__init__", Class::Kind::method, no_members}}};
 const Class module_list_class{"ModuleList",
                               &module_class,
                               {{"__init__", Class::Kind::method, fill_list},
                                {"append", Class::Kind::method, add_all}}};
+const Class optimizer_class{"Optimizer",
+                            nullptr,
+                            {{"__init__", Class::Kind::method, make_optimizer},
+                             {"_numbers", Class::Kind::constant, first_numbers}}};
 const Class sequential_class{"Sequential",
                              &module_class,
                              {{"__init__", Class::Kind::method, add_all},

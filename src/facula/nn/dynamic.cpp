@@ -191,6 +191,10 @@ bool tensor_attribute(const Tensor& t, std::string_view name, Value& found) {
 bool find_attribute(const Value& self, std::string_view name, Value& found) {
   if (auto* o = self.object<ModuleObject>()) return module_attribute(o->module, self, name, found);
   if (self.is_tensor()) return tensor_attribute(self.tensor(), name, found);
+  if (self.is_dict()) {  // a record, such as finfo gives
+    const Value* v = std::as_const(self.dict()).find(std::string(name));
+    return v && (found = *v, true);
+  }
   if (auto* o = self.object<ClassObject>(); o && name == "__name__") return found = o->type->name, true;
   if (self.kind() == Kind::string && name == "__name__") return found = self, true;  // of type(x)
   return false;
@@ -303,9 +307,6 @@ Value tensor_item(const Tensor& of, const List& indices) {
       lookup = true;
       ++d;
     } else if (auto* s = i.object<SliceObject>()) {
-      auto bound = [](const Value& v) {
-        return v.is_none() ? std::optional<SymInt>() : std::optional<SymInt>(v.integer());
-      };
       if (!s->start.is_none() || !s->stop.is_none() || !s->step.is_none())
         t = FACULA_OPERATOR("slice")({t, d, s->start, s->stop, s->step.is_none() ? Value(1) : s->step})
                 .tensor();
@@ -320,7 +321,17 @@ Value tensor_item(const Tensor& of, const List& indices) {
 List indices_of(const Value& index) { return index.kind() == Kind::tuple ? index.list() : List{index}; }
 }  // namespace
 
+Value& States::operator[](const Tensor& p) {
+  auto& [t, state] = of[p.impl()];
+  if (!t.defined()) {
+    t = p;
+    state = io::Dict();
+  }
+  return state;
+}
+
 Value item(const Value& of, const Value& index) {
+  if (auto* states = of.object<States>()) return (*states)[index.tensor()];
   if (of.is_tensor()) return tensor_item(of.tensor(), indices_of(index));
   if (auto* s = index.object<SliceObject>()) {
     if (of.kind() == Kind::string) return part_of(of.string(), *s);
@@ -332,6 +343,10 @@ Value item(const Value& of, const Value& index) {
   return Value(items_of(of))[index];
 }
 void set_item(const Value& of, const Value& index, const Value& v) {
+  if (auto* states = of.object<States>()) {
+    (*states)[index.tensor()] = v;
+    return;
+  }
   if (of.is_dict()) return of.dict().set(index, v);
   if (!of.is_tensor()) {
     of[index] = v;

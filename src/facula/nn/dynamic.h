@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -250,14 +251,21 @@ void warn(const io::Value& text);
 #define FACULA_BUILTINS(_)                                                                                    \
   _(py_int) _(py_float) _(py_bool) _(py_str) _(py_tuple) _(py_list) _(py_dict) _(py_len) _(py_min) _(py_max)  \
   _(py_sum) _(py_any) _(py_all) _(py_zip) _(py_enumerate) _(py_range) _(py_map) _(py_sorted) _(py_reversed)   \
-  _(py_set) _(py_getattr) _(py_setattr) _(py_abs) _(py_callable) _(py_type) _(math_sqrt) _(math_floor)                     \
+  _(py_set) _(py_getattr) _(py_setattr) _(py_abs) _(py_callable) _(py_type) _(py_complex) _(single) _(finfo) _(is_tracing) _(math_sqrt) _(math_floor)                     \
   _(math_ceil) _(math_log) _(math_prod) _(math_erf) _(make_parameter) _(make_tensor) _(deep_copy)             \
   _(called) _(renamed) _(require) _(autocast_state) _(promote_types)
 #define FACULA_DECLARE(name) io::Value name(Arguments& a);
 FACULA_BUILTINS(FACULA_DECLARE)
 #undef FACULA_DECLARE
 
-extern const Class module_class, module_list_class, sequential_class;
+extern const Class module_class, module_list_class, sequential_class, optimizer_class;
+
+// The states of an optimizer: a dict for each parameter, which is made when it is asked for.
+struct States : io::Object {
+  std::unordered_map<const TensorImpl*, std::pair<Tensor, io::Value>> of;
+  io::Value& operator[](const Tensor& p);
+  std::string to_string() const override { return "<states of parameters>"; }
+};
 
 // What modules hold beside parameters, and who may see it.
 struct Dynamic {

@@ -82,8 +82,8 @@ bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
       if (v.is_tensor()) return give(op::Value(v.tensor()));
       return (p.number || p.number_alone) && is_number(v) && give(op::Value(scalar_of(v)));
     case op::Type::Scalar:
-      if (v.is_tensor() && v.tensor().dim() == 0 && !v.tensor().is_traced() && !v.tensor().requires_grad())
-        return give(op::Value(v.tensor().item()));
+      if (v.is_tensor() && v.tensor().dim() == 0)  // of a program, it is read at each call
+        return give(v.tensor().is_traced() ? op::Value(v.tensor()) : op::Value(v.tensor().item()));
       return is_number(v) && give(op::Value(scalar_of(v)));
     case op::Type::Int: return is_integer(v) && give(op::Value(SymInt(v.integer())));
     case op::Type::Float: return is_number(v) && v.kind() != Kind::complex && give(op::Value(v.number()));

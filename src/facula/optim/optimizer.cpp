@@ -1,8 +1,6 @@
 #include "facula/optim/optimizer.h"
 
 #include <cmath>
-#include <deque>
-#include <map>
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
@@ -97,19 +95,20 @@ std::vector<Tensor> Optimizer::with_grad(const ParamGroup& group) const {
 }
 
 io::Dict Optimizer::state_dict() const {
-  std::unordered_map<const TensorImpl*, int64_t> numbers;
+  std::unordered_map<const TensorImpl*, int64_t> places;
   io::List groups;
   io::Dict state;
   for (auto& g : groups_) {
     io::List ids;
     for (auto& p : g.params) {
-      int64_t k = int64_t(numbers.size());
-      numbers[p.impl()] = k;
+      int64_t k = int64_t(places.size());
+      places[p.impl()] = k;
       ids.push_back(k);
       auto it = state_.find(p.impl());
       if (it == state_.end() || it->second.second.empty()) continue;
       io::Dict saved = it->second.second;
-      if (counts_steps()) saved.set("step", Tensor::scalar(saved.at("step").number(), DType::Float32));
+      for (auto& [name, first] : numbers())
+        saved.set(name, Tensor::scalar(saved.at(name).number(), DType::Float32));
       state.set(k, std::move(saved));
     }
     io::Dict options = g.options;
@@ -124,29 +123,36 @@ void Optimizer::load_state_dict(const io::Value& given) {
   value_check(saved.size() == groups_.size(), kind_)
       << "loaded state dict has a different number of parameter groups: " << saved.size()
       << ", but the optimizer has " << groups_.size();
-  std::vector<std::pair<io::Value, Tensor>> numbered;
+  struct Numbered {
+    io::Value id;
+    Tensor p;
+    size_t group;
+  };
+  std::vector<Numbered> numbered;
   for (size_t k = 0; k < saved.size(); ++k) {
     const io::List& ids = saved[k]["params"].list();
     value_check(ids.size() == groups_[k].params.size(), kind_)
         << "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group "
         << k << " has " << ids.size() << " parameters, the optimizer's has " << groups_[k].params.size();
-    for (size_t i = 0; i < ids.size(); ++i) numbered.emplace_back(ids[i], groups_[k].params[i]);
+    for (size_t i = 0; i < ids.size(); ++i) numbered.push_back({ids[i], groups_[k].params[i], k});
   }
   decltype(state_) state;
-  for (auto& [id, p] : numbered) {
+  io::Dict counted = numbers();
+  for (auto& [id, p, k] : numbered) {
     const io::Value* of = given["state"].dict().find(id);
     if (!of) continue;
     io::Dict mine;
     for (auto& [key, value] : of->dict()) {
       if (!value.is_tensor()) mine.set(key, value);
-      else if (key == io::Value("step")) mine.set(key, value.number());
+      else if (key == io::Value("step") || counted.contains(key)) mine.set(key, value.number());
       else {
-        value_check(Dims(value.tensor().sizes()) == Dims(p.sizes()), kind_)
+        const Tensor& t = value.tensor();
+        value_check(Dims(t.sizes()) == state_sizes(p, groups_[k], key.string()), kind_)
             << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id)
-            << " has shape " << facula::to_string(value.tensor().sizes()) << ", the parameter "
+            << " has shape " << facula::to_string(t.sizes()) << ", the parameter "
             << facula::to_string(p.sizes());
-        Tensor t = empty_like(p.detached());
-        mine.set(key, copy_(t, value.tensor().detached()));
+        bool keep = !is_differentiable(t.dtype()) || !is_differentiable(p.dtype());
+        mine.set(key, clone(to(t.detached(), keep ? t.dtype() : p.dtype())));
       }
     }
     state[p.impl()] = {p, std::move(mine)};
@@ -218,90 +224,13 @@ void SGD::step() {
   }
 }
 
-// ---- Adam
-
-Adam::Adam(const char* kind, std::vector<ParamGroup> groups, const Options& o, bool decoupled)
-    : Optimizer(kind, std::move(groups),
-                {{"lr", o.lr},
-                 {"betas", io::Tuple{{o.betas.first, o.betas.second}}},
-                 {"eps", o.eps},
-                 {"weight_decay", o.weight_decay},
-                 {"amsgrad", o.amsgrad},
-                 {"maximize", o.maximize},
-                 {"foreach", nullopt},
-                 {"capturable", false},
-                 {"differentiable", false},
-                 {"fused", nullopt},
-                 {"decoupled_weight_decay", decoupled}}) {
-  check_option("learning rate", o.lr, o.lr >= 0);
-  check_option("epsilon", o.eps, o.eps >= 0);
-  check_option("weight_decay", o.weight_decay, o.weight_decay >= 0);
-  value_check(o.betas.first >= 0 && o.betas.first < 1, "")
-      << "Invalid beta parameter at index 0: " << o.betas.first;
-  value_check(o.betas.second >= 0 && o.betas.second < 1, "")
-      << "Invalid beta parameter at index 1: " << o.betas.second;
-}
-
-size_t Optimizer::counted_by(const Tensor& count) const {
+size_t Optimizer::counted_by(const std::string& name, const Tensor& number) const {
   size_t found = 0;
   for (auto& [p, state] : state_) {
-    auto& s = state.second;
-    found += !s.empty() && s.at("step").is_tensor() && s.at("step").tensor().is_same(count);
+    const io::Value* v = state.second.find(name);
+    found += v && v->is_tensor() && v->tensor().is_same(number);
   }
   return found;
-}
-
-void Adam::step() {
-  autograd::GradMode off(false);
-  bool traced = autograd::Tracing::current();
-  struct Lists {
-    std::vector<Tensor> params, grads, means, squares, maxima;
-    std::vector<Tensor> counts;  // the steps before this one, where programs count them
-  };
-  for (auto& group : param_groups()) {
-    bool amsgrad = group.options.at("amsgrad").boolean();
-    std::map<double, Lists> by_step;
-    for (auto& p : with_grad(group)) {
-      io::Dict& s = state_of(p);
-      OutsideOfTrace outside;
-      if (s.empty()) {
-        s.set("step", 0.0);
-        s.set("exp_avg", zeros_like(p));
-        s.set("exp_avg_sq", zeros_like(p));
-        if (amsgrad) s.set("max_exp_avg_sq", zeros_like(p));
-      }
-      double step = s.at("step").number() + 1;
-      Lists& l = by_step[step];
-      if (s.at("step").is_tensor()) l.counts.push_back(s.at("step").tensor());
-      else if (!traced) s.set("step", step);
-      else if (l.counts.empty()) l.counts.push_back(Tensor::scalar(Scalar(step - 1), DType::Float32));
-      if (traced) s.set("step", l.counts[0]);
-      l.params.push_back(p);
-      l.means.push_back(s.at("exp_avg").tensor());
-      l.squares.push_back(s.at("exp_avg_sq").tensor());
-      if (amsgrad) l.maxima.push_back(s.at("max_exp_avg_sq").tensor());
-    }
-    double beta1 = group.options.at("betas")[0].number(), beta2 = group.options.at("betas")[1].number();
-    for (auto& [step, l] : by_step) {
-      for (auto& p : l.params) l.grads.push_back(autograd::grad_of(p));
-      supported_check(!traced || counted_by(l.counts[0]) <= l.params.size(), "Adam")
-          << "takes a step, which is traced, of some of the parameters whose steps are counted together"
-          << hint("give parameters that get no gradient in each step an optimizer of their own");
-      Tensor now = traced ? add(to_dtype(l.counts[0], DType::Float64), 1) : Tensor();
-      std::deque<Tensor> kept;
-      auto correction = [&, step = step](double beta) -> op::Value {
-        if (!traced) return Scalar(1 - std::pow(beta, step));
-        return kept.emplace_back(sub(1, pow(Scalar(beta), now)));
-      };
-      call("_adam_", {&l.params, &l.grads, &l.means, &l.squares, &l.maxima},
-           {operand(group, "lr"), Scalar(beta1), Scalar(beta2), operand(group, "eps"),
-            operand(group, "weight_decay"), correction(beta1), correction(beta2),
-            group.options.at("decoupled_weight_decay").boolean(), group.options.at("maximize").boolean()});
-      for (auto& count : l.counts)
-        if (traced) copy_(count, now);
-        else fill_(count, step);
-    }
-  }
 }
 
 }  // namespace facula::optim

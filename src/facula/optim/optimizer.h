@@ -1,5 +1,6 @@
 // Optimizers: parameters in groups, each with its options, and a state for each parameter. A step is one call
-// of a fused operator for all parameters, as in Python; state_dicts are exchanged with Python and PyTorch.
+// of a fused operator for all parameters, as in Python; state_dicts are exchanged with Python and PyTorch. Those
+// of one operator over lists are in optimizers.h.
 //
 //   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
 //   optimizer.zero_grad(); backward(loss); optimizer.step();
@@ -35,10 +36,12 @@ class Optimizer {
  protected:
   Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults);
   io::Dict& state_of(const Tensor& p) { return state_[p.impl()].second; }
-  std::vector<Tensor> with_grad(const ParamGroup& group) const;  // parameters that have one
-  size_t counted_by(const Tensor& count) const;                  // parameters whose steps it counts
-  // Of the state of a parameter, "step" is a float here and a tensor in a state_dict, where `counts_steps`.
-  virtual bool counts_steps() const { return false; }
+  std::vector<Tensor> with_grad(const ParamGroup& group) const;            // parameters that have one
+  size_t counted_by(const std::string& name, const Tensor& number) const;  // parameters with this number
+  // Of the state of a parameter, what is a number here and a tensor in a state_dict: its first values.
+  virtual io::Dict numbers() const { return {}; }
+  // The sizes of a kind of state.
+  virtual Dims state_sizes(const Tensor& p, const ParamGroup&, const std::string&) { return Dims(p.sizes()); }
 
  private:
   const char* kind_;
@@ -58,42 +61,6 @@ class SGD : public Optimizer {
   SGD(std::vector<Tensor> params, Options o) : SGD(std::vector<ParamGroup>{{std::move(params)}}, o) {}
   SGD(std::vector<ParamGroup> groups, Options o);
   void step() override;
-};
-
-// Steps scaled by running means of gradients and of their squares; weight_decay adds to the gradient.  Kingma
-// and Ba, 2014; amsgrad: Reddi et al., 2018.
-class Adam : public Optimizer {
- public:
-  struct Options {
-    double lr = 1e-3;
-    std::pair<double, double> betas = {0.9, 0.999};
-    double eps = 1e-8, weight_decay = 0;
-    bool amsgrad = false, maximize = false;
-  };
-  explicit Adam(std::vector<Tensor> params) : Adam(std::move(params), Options()) {}
-  Adam(std::vector<Tensor> params, Options o) : Adam(std::vector<ParamGroup>{{std::move(params)}}, o) {}
-  Adam(std::vector<ParamGroup> groups, Options o) : Adam("Adam", std::move(groups), o, false) {}
-  void step() override;
-
- protected:
-  Adam(const char* kind, std::vector<ParamGroup> groups, const Options& o, bool decoupled);
-  bool counts_steps() const override { return true; }
-};
-
-// Adam whose weight decay shrinks the parameter itself.  Loshchilov and Hutter, 2017.
-class AdamW : public Adam {
- public:
-  struct Options {
-    double lr = 1e-3;
-    std::pair<double, double> betas = {0.9, 0.999};
-    double eps = 1e-8, weight_decay = 1e-2;
-    bool amsgrad = false, maximize = false;
-  };
-  explicit AdamW(std::vector<Tensor> params) : AdamW(std::move(params), Options()) {}
-  AdamW(std::vector<Tensor> params, Options o) : AdamW(std::vector<ParamGroup>{{std::move(params)}}, o) {}
-  AdamW(std::vector<ParamGroup> groups, Options o)
-      : Adam("AdamW", std::move(groups), {o.lr, o.betas, o.eps, o.weight_decay, o.amsgrad, o.maximize},
-             true) {}
 };
 
 }  // namespace facula::optim

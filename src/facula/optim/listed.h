@@ -1,0 +1,51 @@
+// Optimizers whose step is one operator over lists of parameters, gradients and each kind of state. What an
+// optimizer does, its options, kinds of state and the call of its operator, is written once, in Python
+// (python/facula/optim), and translated by nn/generate.py to the classes of optimizers.h; how lists are put
+// together is here.
+#pragma once
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "facula/nn/argument.h"
+#include "facula/nn/module.h"
+#include "facula/optim/optimizer.h"
+
+namespace facula::nn {
+struct Class;
+struct Given;
+}  // namespace facula::nn
+
+namespace facula::optim {
+
+using nn::Argument;
+
+class ListOptimizer : public Optimizer {
+ public:
+  void step() override;
+
+ protected:
+  // RuntimeError and ValueError for options that are out of range.
+  ListOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options);
+  io::Dict numbers() const override;
+  Dims state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) override;
+
+ private:
+  struct Batch;  // parameters whose numbers are equal: one call
+  ListOptimizer(nn::Module made, std::vector<ParamGroup> groups);
+  void step_group(ParamGroup& group);
+  void step_batch(ParamGroup& group, Batch& batch);
+  io::Dict& first_state(const Tensor& p, const ParamGroup& group);
+  io::Dict counted(Batch& batch);
+  void count(Batch& batch, const io::Dict& numbers);
+  nn::Module self_;  // holds what the translation knows of this optimizer
+};
+
+// The optimizers of optimizers.h, with their defaults.
+struct MadeByName {
+  std::string_view name;
+  std::unique_ptr<Optimizer> (*make)(std::vector<Tensor> params);
+};
+std::span<const MadeByName> list_optimizers();
+
+}  // namespace facula::optim
