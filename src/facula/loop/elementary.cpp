@@ -350,21 +350,21 @@ E wide_log(Sum u, E twice = {}) {
 E wide_log1p(E x) { return select(eq(x, 0.0), x, wide_log(exact_sum(real(1, x), x))); }
 E wide_atanh(E x) {
   E a = abs(x), one = real(1, x), z = x * x;
-  E far = 0.5 * wide_log(quotient(exact_sum(one, a), exact_sum(one, -a)));
+  E far = 0.5 * wide_log(quotient(fast_sum(one, a), fast_sum(one, -a)));
   return copysign(select(a < 1e-5, fma(a * z, fma(z, 0.2, 1.0 / 3), a), far), x);
 }
 // log(x + sqrt(x^2 + 1)), log(x + sqrt((x - 1) (x + 1))); far out log(2x).
 E wide_arc_hyperbolic(Fn f, E x) {
   E a = abs(x), one = real(1, x), far = a > 1e17;
-  Sum square = exact_product(a, a);
+  Sum square = exact_product(a, a), u;
   if (f == Fn::asinh) {
-    Sum s = exact_sum(square.high, one);
-    square = {s.high, s.low + square.low};
+    Sum s = exact_sum(square.high, one), r = root({s.high, s.low + square.low});
+    u = fast_sum(r.high, a), u.low = u.low + r.low;
   } else {
-    square = product(exact_sum(a, one), exact_sum(a, -one));
+    Sum r = root(product(fast_sum(a, one), fast_sum(a, -one)));
+    u = fast_sum(a, r.high), u.low = u.low + r.low;
   }
-  Sum r = root(square), u = exact_sum(a, r.high);
-  u = {select(far, a, u.high), select(far, 0.0, u.low + r.low)};
+  u = {select(far, a, u.high), select(far, 0.0, u.low)};
   E l = wide_log(u, far);
   if (f == Fn::acosh) return select(x < 1.0, kNan, l);
   E z = a * a;
@@ -618,7 +618,7 @@ Sum beyond_half(Sum angle) {  // pi less the angle
 // Of the point (sqrt((1 - x) (1 + x)), x), whose length is 1.
 E wide_arc(Fn f, E x) {
   E a = abs(x), one = real(1, x);
-  Sum across = root(product(exact_sum(one, -a), exact_sum(one, a))), along{a, real(0, x)};
+  Sum across = root(product(fast_sum(one, -a), fast_sum(one, a))), along{a, real(0, x)};
   if (f == Fn::asin) return copysign(rounded(angle_of(along, across)), x);
   Sum angle = angle_of(across, along);
   return select(x < 0.0, rounded(beyond_half(angle)), rounded(angle));
