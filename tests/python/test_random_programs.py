@@ -13,6 +13,7 @@ from test_program import check, same
 
 import facula
 from facula import nn, optim
+from facula.nn import functional as F
 
 PROGRAMS = Path(__file__).parent / "support" / "random_programs.py"
 
@@ -71,6 +72,14 @@ def test_sizes_among_the_arguments_of_calls_vary():
     program = trace(lambda x: x.reshape(-1) * 2, facula.ones(3, 4, 3), dynamic=True)
     x = facula.rand(7, 2, 7)
     same(program(x), x.reshape(-1) * 2)
+
+
+def test_a_size_that_is_one_by_a_guard_is_broadcast():
+    def f(x, y):
+        return facula.minimum(x, F.max_pool1d(y, 2))
+
+    x, y = facula.randn(1, 5), facula.randn(5, 2, 2)
+    same(trace(f, x, y, dynamic=True)(x, y), f(x, y))
 
 
 def test_kernels_without_elements_check_no_index():
