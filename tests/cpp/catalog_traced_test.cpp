@@ -1,6 +1,8 @@
 // Functions of C++ users, traced (run/traced.h), against the functions themselves.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "facula/facula.h"
 #include "facula/run/traced.h"
 
@@ -43,6 +45,64 @@ TEST(Traced, WritesWhatTheFunctionWritesAtEachCallAndNotBefore) {
   EXPECT_EQ(sum(first).item().to_double(), 2);
   Tensor second = (*program)(std::span(&x, 1))[0];
   EXPECT_EQ(sum(second).item().to_double(), 18);
+}
+
+TEST(Traced, IsCutWhereASizeBecomesKnown) {
+  Tensor w = requires_grad_(randn(Dims{4}), true), state = zeros(Dims{3, 4});
+  auto f = [&](std::span<const Tensor> x) {
+    Tensor y = mul(tanh(x[0]), w);  // read behind the first cut alone
+    Tensor picked = masked_select(y, gt(x[0], 0)), again = masked_select(picked, gt(picked, Scalar(0.1)));
+    add_(state, x[0]);
+    return std::vector<Tensor>{sum(again), mul(picked, 2), nonzero(state)};
+  };
+  Tensor example = randn(Dims{3, 4});
+  auto program = run::trace(f, std::span(&example, 1));
+  auto all = graph::segments(program->graph());
+  ASSERT_EQ(all.size(), 3u);
+  auto has = [&](size_t k, const char* op) {
+    return std::ranges::any_of(all[k].graph.nodes, [&](auto& n) { return n->op->schema.name == op; });
+  };
+  EXPECT_TRUE(has(0, "gt") && !has(0, "tanh") && has(1, "tanh") && has(2, "sum"));
+  EXPECT_EQ(all[0].calls.size(), 2u);  // of the mask, and of the state
+  EXPECT_EQ(all[1].calls.size(), 1u);
+  EXPECT_TRUE(all[2].calls.empty() && all[2].graph.mutated.size() == 1 && all[0].graph.mutated.empty());
+  std::string text = graph::print(program->graph());
+  EXPECT_EQ(graph::print(graph::parse_graph(text)), text);
+  for (double shift : {0.0, 5.0, -5.0}) {
+    Tensor x = add(randn(Dims{3, 4}), shift), before = clone(state), grad;
+    auto step = [&](auto& call) {
+      copy_(state, before);
+      autograd::set_grad(w, Tensor());
+      auto results = call(std::span<const Tensor>(&x, 1));
+      backward(add(results[0], sum(results[1])));
+      results.push_back(grad_of(w));
+      results.push_back(clone(state));
+      return results;
+    };
+    auto ours = step(*program), theirs = step(f);
+    for (size_t k = 0; k < theirs.size(); ++k) {
+      ASSERT_EQ(Dims(ours[k].sizes()), Dims(theirs[k].sizes())) << k;
+      if (theirs[k].numel().concrete()) EXPECT_TRUE(equal(ours[k].detached(), theirs[k].detached())) << k;
+    }
+  }
+}
+
+TEST(Traced, IsRefusedWhereATextGivesASizeThatNoCallGives) {
+  Tensor x = randn(Dims{4});
+  auto program = run::trace(
+      [](std::span<const Tensor> x) { return std::vector<Tensor>{masked_select(x[0], gt(x[0], 0))}; },
+      std::span(&x, 1));
+  std::string text = graph::print(program->graph());
+  auto with = [&](const char* from, const char* to) {
+    std::string s = text;
+    for (size_t at = 0; (at = s.find(from, at)) != s.npos; at += strlen(to)) s.replace(at, strlen(from), to);
+    return s;
+  };
+  EXPECT_NO_THROW(graph::parse_graph(text));
+  EXPECT_THROW(graph::parse_graph(with("from 0 to 4", "from 0 to 5")), Error);
+  EXPECT_THROW(graph::parse_graph(with("int64[u0, 1]", "int64[4, 1]")), Error);
+  EXPECT_THROW(graph::parse_graph(with("float32[4]", "float32[u0]")), Error);
+  EXPECT_THROW(graph::parse_graph(with("size u0 from 0 to 4", "size s0 = 4")), Error);
 }
 
 TEST(Traced, EndsBeforeTheTapeThatItLeft) {

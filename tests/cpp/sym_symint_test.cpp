@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <random>
 
 #include "facula/sym/parse.h"
+#include "facula/sym/run_time.h"
 #include "facula/sym/symint.h"
 
 namespace facula {
@@ -74,6 +76,39 @@ TEST(SymInt, WhatRangesLeaveOpenIsGuarded) {
 
 // Random expressions: their value under any sizes is what integer arithmetic says, simplified or not, and
 // their range contains it.
+TEST(SymInt, SizesThatAreKnownAtRunTimeAreNeverTakenForTheirHint) {
+  Shapes shapes;
+  Shapes::With with(shapes);
+  SymInt s = shapes.fresh("s0", 5), u = sym::run_time_size(shapes, 12), v = sym::run_time_size(shapes, 12);
+  EXPECT_EQ(to_string(u * 2 + v), "u0*2 + u1");
+  EXPECT_TRUE(u >= 0 && u <= 12 && u < 13 && !(u > 12) && u == u && u * 2 == u + u && u != 13 && u + 1 > 0);
+  EXPECT_TRUE(sym::is_run_time(u * s + 1) && !sym::is_run_time(s * 2));
+  EXPECT_EQ(sym::run_time_size(shapes, 0).concrete(), 0);
+  for (auto compare :
+       std::vector<std::function<void()>>{[&] { (void)(u == 0); }, [&] { (void)(u < s); },
+                                          [&] { (void)(u == v); }, [&] { (void)u.guard_int(); },
+                                          [&] { (void)(u * 3 >= 7); }, [&] { (void)u.concrete(); }}) {
+    EXPECT_THROW(compare(), Error);
+    sym::Comparing outer("sum", sym::Comparing::raises);
+    sym::Comparing inner("mul", sym::Comparing::raises);
+    try {
+      compare();
+      ADD_FAILURE() << "nothing raised";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.op(), "sum");
+      EXPECT_NE(e.message().find("from 0 to "), std::string::npos) << e.message();
+    }
+  }
+  {
+    sym::Comparing comparing("sum", sym::Comparing::assumes);
+    EXPECT_FALSE(sym::Comparing::assumed());
+    EXPECT_TRUE(u != 0 && u != 1 && u != v && !(u < s));
+    EXPECT_TRUE(sym::Comparing::assumed());
+    EXPECT_THROW(u.guard_int(), Error);
+  }
+  EXPECT_TRUE(shapes.guards().empty());
+}
+
 TEST(SymInt, ExpressionsKeepTheirValue) {
   std::mt19937 rng(3);
   auto pick = [&](int64_t low, int64_t high) {

@@ -13,6 +13,7 @@ from test_program import check, same
 
 import facula
 from facula import nn, optim
+from facula.nn import functional as F
 
 PROGRAMS = Path(__file__).parent / "support" / "random_programs.py"
 
@@ -73,9 +74,21 @@ def test_sizes_among_the_arguments_of_calls_vary():
     same(program(x), x.reshape(-1) * 2)
 
 
+def test_a_size_that_is_one_by_a_guard_is_broadcast():
+    def f(x, y):
+        return facula.minimum(x, F.max_pool1d(y, 2))
+
+    x, y = facula.randn(1, 5), facula.randn(5, 2, 2)
+    same(trace(f, x, y, dynamic=True)(x, y), f(x, y))
+
+
 def test_kernels_without_elements_check_no_index():
     x = facula.ones(3, 0)
     same(trace(lambda x: x.scatter_add(-1, x.long() * 0, x), x)(x), x)
+    empty, none = facula.zeros(0), facula.zeros(0, dtype=facula.int64)
+    check(lambda x: (x[none].sum(), x[none].prod() + 1, x[none].long().sum(), x[none] * 2), empty)
+    check(lambda x: x[none].var_mean(), empty)
+    check(lambda x, y: (x.index_select(1, facula.tensor([0, -1])) * y, y * 1), facula.ones(0, 3), facula.ones(2))
 
 
 # ---- writes

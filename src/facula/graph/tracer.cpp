@@ -508,28 +508,28 @@ void Tracer::check_few(const Operator& o, std::span<const op::Value> values,
 
 // A call whose result has a size of its own, of equal operands, so that sizes that are equal are known to be.
 Node* Tracer::equal_call(const Operator& o, std::span<const op::Value> values) {
+  constexpr int kMost = 64;
   op::Args args(values, o.schema);
   for (auto* n : cuts_)
-    if (n->op == &o && equal_arguments(args, n->args, 0)) return n;
+    if (int left = kMost; n->op == &o && equal_arguments(args, n->args, left)) return n;
   return nullptr;
 }
 
-bool Tracer::equal_arguments(const op::Args& a, const op::Args& b, int depth) {
-  Words left, right;
-  append_attributes(left, a.values());
-  append_attributes(right, b.values());
-  auto &x = a.tensors(), &y = b.tensors();
-  bool equal = left == right && x.size() == y.size();
-  for (size_t k = 0; equal && k < x.size(); ++k) equal = equal_values(value_of(x[k]), value_of(y[k]), depth);
+bool Tracer::equal_arguments(const op::Args& a, const op::Args& b, int& left) {
+  Words x, y;
+  append_attributes(x, a.values());
+  append_attributes(y, b.values());
+  auto &s = a.tensors(), &t = b.tensors();
+  bool equal = x == y && s.size() == t.size();
+  for (size_t k = 0; equal && k < s.size(); ++k) equal = equal_values(value_of(s[k]), value_of(t[k]), left);
   return equal;
 }
 
-bool Tracer::equal_values(const Value* a, const Value* b, int depth) {
-  constexpr int kDeepest = 12;  // calls; what is made by longer ways is not looked at
+bool Tracer::equal_values(const Value* a, const Value* b, int& left) {
   if (a == b) return true;
-  if (!a || !b || !a->producer || !b->producer || a->result != b->result || depth == kDeepest) return false;
+  if (!a || !b || !a->producer || !b->producer || a->result != b->result || --left < 0) return false;
   auto &m = *a->producer, &n = *b->producer;
-  return m.op == n.op && m.op->effects.repeatable() && equal_arguments(m.args, n.args, depth + 1);
+  return m.op == n.op && m.op->effects.repeatable() && equal_arguments(m.args, n.args, left);
 }
 
 static thread_local const SymInt* given_size = nullptr;

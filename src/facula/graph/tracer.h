@@ -110,8 +110,9 @@ class Tracer final : public op::Mode {
   void check_few(const Operator& o, std::span<const op::Value> values,
                  const std::vector<op::Meta>& metas) const;
   Node* equal_call(const Operator& o, std::span<const op::Value> values);
-  static bool equal_arguments(const op::Args& a, const op::Args& b, int depth);
-  static bool equal_values(const Value* a, const Value* b, int depth);
+  // `left`: calls that may be looked at still; beyond them nothing is equal.
+  static bool equal_arguments(const op::Args& a, const op::Args& b, int& left);
+  static bool equal_values(const Value* a, const Value* b, int& left);
   Results inlined(const Operator& o, std::span<const op::Value> values);
   // A user's function that writes to arguments: one call that gives what they become, and the writes.
   Results writing(const Operator& o, std::span<const op::Value> values, size_t before, bool recorded);

@@ -8,6 +8,7 @@
 #include "facula/base/fork.h"
 #include "facula/codegen/ahead.h"
 #include "facula/codegen/nest_index.h"
+#include "facula/loop/monoid.h"
 #include "facula/run/arena.h"
 #include "facula/run/layout.h"
 #include "facula/schedule/schedule.h"
@@ -256,7 +257,9 @@ class Planner {
     exec.node = step.node;
     for (auto* v : step.inputs) exec.inputs.push_back(v->id);
     for (auto* v : step.outputs) exec.outputs.push_back(v->id);
-    auto schedule = schedule::schedule(step.group, layout_of(step, exec));
+    auto layout = layout_of(step, exec);
+    auto schedule = exec.empty.empty() ? schedule::schedule(step.group, layout)
+                                       : schedule::schedule(without_nothing(step), layout);
     if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
     for (auto& t : schedule.temporaries)
       exec.temporaries.push_back({size_t(t.numel) * size_t(itemsize(t.dtype))});
@@ -269,6 +272,33 @@ class Planner {
       exec.launches.push_back({nullptr, {}, all, l.buffers, l.params});
     }
     return exec;
+  }
+  // The group without what is computed of no elements, or for none: where other values have some, its checks of indices
+  // would be made too.
+  schedule::Group without_nothing(const Step& step) {
+    using loop::Kind;
+    schedule::Group g = step.group;
+    auto is_none = [&](const loop::BoundVar& v) {
+      if (v.extent->kind == Kind::size) return size_of(v.extent->size) == 0;
+      return is_zero(v.extent);
+    };
+    auto over_none = [&](loop::Expr e) {
+      return e->kind == Kind::reduce && std::any_of(e->bound.begin(), e->bound.end(), is_none);
+    };
+    auto neutral = [&](loop::Expr e) -> loop::Expr {
+      loop::Expr r = e->kind == Kind::part ? e->args[0] : e;
+      if (!over_none(r)) return {};
+      auto position = r->args.size() > 1 ? r->args[1].dtype() : DType::Int64;
+      return loop::cast(
+          loop::identity(r->monoid, r->args[0].dtype(), position).at(size_t(loop::same(e, r) ? 0 : e->slot)),
+          e.dtype());
+    };
+    for (size_t k = 0; k < g.outputs.size() && !g.scatter; ++k) {
+      auto& value = g.outputs[k].value;
+      bool none = at_[size_t(step.outputs[k]->id)].numel() == SymInt(int64_t(0));
+      value = none ? loop::constant(Scalar(int64_t(0)), value.dtype()) : loop::rewrite(value, neutral);
+    }
+    return g;
   }
   bool is_empty(const Step& step) {
     bool any = false;

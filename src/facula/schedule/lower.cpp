@@ -11,13 +11,14 @@ using op::Tag;
 namespace {
 
 // The element of an operand of `sizes` that meets element (0..rank-1) of the result: dimensions align at the
-// right.
-std::vector<Expr> broadcast_index(SymSpan sizes, size_t rank) {
+// right. That a size is 1 may be known by a guard only.
+std::vector<Expr> broadcast_index(SymSpan sizes, SymSpan result) {
   std::vector<Expr> at;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    bool one = SymInt::surely_equal(sizes[d], 1);
-    at.push_back(one ? loop::constant(Scalar(int64_t(0)), DType::Int64)
-                     : loop::index(int(rank - sizes.size() + d)));
+    size_t to = result.size() - sizes.size() + d;
+    bool one = SymInt::surely_equal(sizes[d], 1) ||
+               (!SymInt::surely_equal(sizes[d], result[to]) && sizes[d] == SymInt(1));
+    at.push_back(one ? loop::constant(Scalar(int64_t(0)), DType::Int64) : loop::index(int(to)));
   }
   return at;
 }
@@ -37,10 +38,10 @@ loop::Definition lower_pointwise(const op::Operator& o, const op::Pointwise& poi
   op::each_operand(call, [&](const op::Operand& x) {
     DType d = x.value.is_none() ? computing : op::operand_dtype(x.value);
     auto* t = x.value.tag == Tag::tensor ? x.value.tensor : nullptr;
-    operands.push_back(
-        x.value.is_none() ? Expr()
-        : t ? converted(loop::load(x.slot, d, broadcast_index(t->sizes, rank)), d, t->wrapped_number)
-            : converted(loop::load(x.slot, d, {}), d, true));
+    operands.push_back(x.value.is_none() ? Expr()
+                       : t ? converted(loop::load(x.slot, d, broadcast_index(t->sizes, metas[0].sizes)), d,
+                                       t->wrapped_number)
+                           : converted(loop::load(x.slot, d, {}), d, true));
   });
   loop::Definition def;
   def.rank = int(rank);
