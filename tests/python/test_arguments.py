@@ -148,6 +148,12 @@ NAMED = [
         TypeError,
         r"^adaptive_max_pool2d\(\) .* got \(Tensor, c",
     ),
+    ("F.ones(2).to(F.float64, copy=F.ones(2))", RuntimeError, "^bool: Boolean value of Tensor"),
+    ("F.ones(2).cfloat(3)", TypeError, r"^cfloat\(\) takes 0 positional arguments but 1 were given"),
+    ("F.ones(2).stride('a')", TypeError, r"^stride\(\): argument 'dim': 'str' object cannot be interpreted"),
+    ("fn.avg_pool1d(F.ones(3, 3), {})", TypeError, r"^avg_pool1d\(\) .* got \(Tensor, dict\)"),
+    ("F.ones(2).map_()", TypeError, r"^map_\(\) expects 1 tensor and a function"),
+    ("F.ones(2).set_('a')", TypeError, r"^set_\(\): argument 'source' must be Tensor or Storage, not str"),
     ("F.is_conj([])", TypeError, r"is_conj\(\): argument '\w+' \(position 1\) must be Tensor, not list"),
 ]
 
