@@ -76,7 +76,10 @@ def perform(case, attempt, n):
     import facula as F
 
     number, size, others, dtype = attempt
-    args = scaled(case, case.samples[number], size, others, dtype, n)
+    try:
+        args = scaled(case, case.samples[number], size, others, dtype, n)
+    except RuntimeError:  # square of it
+        return None
     if args is None:
         return None
     F.manual_seed(0)
@@ -100,6 +103,8 @@ def of_one(case):
         said = {"attempt": attempt}
         try:
             many = perform(case, attempt, MANY)
+            if many is None:
+                continue
         except Exception as e:  # noqa: BLE001
             error = judge.error(e)
             wrong = judge.clear(None, error, {case.base}, set())
