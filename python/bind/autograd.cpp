@@ -447,8 +447,8 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwn
     auto outputs = tensor_list_argument("backward", "tensors", v[0]);
     auto grads = padded(tensor_list_argument("backward", "grads", v[1], true), outputs.size(), "backward");
     auto inputs = tensor_list_argument("backward", "inputs", v[4]);
-    bool create = v[3] && PyObject_IsTrue(v[3]) == 1;
-    bool retain = v[2] && v[2] != Py_None ? PyObject_IsTrue(v[2]) == 1 : create;
+    bool create = v[3] && is_true(v[3]);
+    bool retain = v[2] && v[2] != Py_None ? is_true(v[2]) : create;
     {
       WithoutGil free;
       autograd::backward(outputs, grads, retain, create, inputs);
@@ -466,9 +466,9 @@ PyObject* grad(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames
     auto outputs = tensor_list_argument("grad", "outputs", v[0]);
     auto inputs = tensor_list_argument("grad", "inputs", v[1]);
     auto grads = padded(tensor_list_argument("grad", "grads", v[2], true), outputs.size(), "grad");
-    bool create = v[4] && PyObject_IsTrue(v[4]) == 1;
-    bool retain = v[3] && v[3] != Py_None ? PyObject_IsTrue(v[3]) == 1 : create;
-    bool unused = v[5] && PyObject_IsTrue(v[5]) == 1;
+    bool create = v[4] && is_true(v[4]);
+    bool retain = v[3] && v[3] != Py_None ? is_true(v[3]) : create;
+    bool unused = v[5] && is_true(v[5]);
     std::vector<Tensor> result;
     {
       WithoutGil free;

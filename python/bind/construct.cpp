@@ -314,7 +314,7 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     Options o;
     if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1) || !take_options("asarray", v + 1, o))
       return nullptr;
-    bool copy = v[4] && v[4] != Py_None && PyObject_IsTrue(v[4]) == 1;
+    bool copy = v[4] && v[4] != Py_None && is_true(v[4]);
     bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
     bool same_place = !o.has_device || !is_tensor(v[0]) || o.device == impl_of(v[0])->device;
     if (!copy && is_tensor(v[0]) && same_type && same_place && !o.requires_grad) return Py_NewRef(v[0]);

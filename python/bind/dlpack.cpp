@@ -191,7 +191,7 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* 
       }
     }
     Tensor t = import_capsule(capsule.get());
-    if (v[2] && v[2] != Py_None && PyObject_IsTrue(v[2])) t = run_operator(operator_named("clone"), {t})[0];
+    if (v[2] && v[2] != Py_None && is_true(v[2])) t = run_operator(operator_named("clone"), {t})[0];
     return wrap(std::move(t));
   });
 }

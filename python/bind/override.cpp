@@ -285,9 +285,9 @@ void name_function(PyObject* function, PyObject* const* args, Py_ssize_t n, PyOb
   auto restore = [&] { PyErr_Restore(error[0].detach(), error[1].detach(), error[2].detach()); };
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   auto matches = [&](PyObject* kind) { return PyErr_GivenExceptionMatches(type, kind) != 0; };
-  bool by_type = matches(PyExc_AttributeError) || matches(PyExc_TypeError);
+  bool by_type = matches(PyExc_AttributeError) || matches(PyExc_TypeError) || matches(PyExc_KeyError);
   bool known = by_type || matches(PyExc_RuntimeError) || matches(PyExc_ValueError) ||
-               matches(PyExc_IndexError) || matches(PyExc_AssertionError);
+               matches(PyExc_IndexError) || matches(PyExc_AssertionError) || matches(PyExc_ArithmeticError);
   PyRef shown(known && is_ours(trace) ? PyObject_Str(value) : nullptr);
   const char* text = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
   std::string name(text_of(f->func_name));

@@ -48,6 +48,11 @@ inline PyRef checked(PyObject* owned) {
 inline void checked(int rc) {
   if (rc < 0) throw PythonError();
 }
+inline bool is_true(PyObject* o) {  // an array of several has no truth
+  int truth = PyObject_IsTrue(o);
+  checked(truth);
+  return truth;
+}
 
 // A Python exception on its way through C++ (the engine, a mode): keeps the exception object. Any thread may
 // copy it.

@@ -426,7 +426,7 @@ PyObject* make_subclass(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject
       return nullptr;
     }
     Tensor data = tensor_argument("make_subclass", "data", v[1]).detached();
-    if (v[2] && PyObject_IsTrue(v[2])) autograd::set_requires_grad(data, true);
+    if (v[2] && is_true(v[2])) autograd::set_requires_grad(data, true);
     return wrap_as(std::move(data), reinterpret_cast<PyTypeObject*>(v[0]));
   });
 }

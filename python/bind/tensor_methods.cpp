@@ -92,7 +92,10 @@ PyObject* one_or_all(const char* function, PyObject* self, PyObject* const* args
     TensorImpl* t = impl_of(self);
     if (!dim || dim == Py_None) return sizes ? wrap_sizes(t->sizes) : wrap_ints(t->strides);
     Py_ssize_t d = PyNumber_AsSsize_t(dim, PyExc_IndexError);
-    if (d == -1 && PyErr_Occurred()) return nullptr;
+    if (d == -1 && PyErr_Occurred()) {
+      prefix_python_error(std::string(function) + "(): argument 'dim': ");
+      return nullptr;
+    }
     Tensor whole = tensor_of(self);
     int k = wrap_dim(function, d, whole.dim());
     return wrap_int(sizes ? whole.size(k) : whole.stride(k));
@@ -193,10 +196,9 @@ PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
     if (!take_arguments("numpy", spec, 0, args, n, kwnames, &force, 0)) return nullptr;
     Tensor t = tensor_of(self);
     check_has_data(t, "numpy");
-    runtime_check((force && PyObject_IsTrue(force)) || !(t.requires_grad() && autograd::grad_enabled()),
-                  "numpy")
+    runtime_check((force && is_true(force)) || !(t.requires_grad() && autograd::grad_enabled()), "numpy")
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
-    if (force && PyObject_IsTrue(force)) t = resolved(t);
+    if (force && is_true(force)) t = resolved(t);
     check_resolved(t);
     return to_numpy(t);
   });
@@ -212,7 +214,7 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
         << "Can't call numpy() on Tensor that requires grad." << hint("use tensor.detach().numpy()");
     check_resolved(t);
     PyRef result = checked(to_numpy(t));
-    bool copy = v[1] && v[1] != Py_None && PyObject_IsTrue(v[1]);
+    bool copy = v[1] && v[1] != Py_None && is_true(v[1]);
     if (v[0] && v[0] != Py_None) {
       PyRef astype = checked(PyObject_GetAttrString(result.get(), "astype"));
       PyRef positional = checked(PyTuple_Pack(1, v[0]));
@@ -297,7 +299,7 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
       DType dt;
       if (key == "dtype") good = (o == Py_None || to_dtype(o, dt)) && take(o);
       else if (key == "device" || key == "other") good = !PyBool_Check(o) && take(o);
-      else if (key == "copy") copy = PyObject_IsTrue(o) == 1;
+      else if (key == "copy") copy = is_true(o);
       else if (key == "memory_format" && o == Py_None) continue;
       else if (key == "memory_format") {
         good = to_format(o, m);
@@ -313,17 +315,27 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     return converted(self, d, device, copy, f);
   });
 }
-template <int D>
+// The name of a method, as an argument of a template.
+template <size_t N>
+struct Text {
+  char at[N];
+  constexpr Text(const char (&text)[N]) { std::copy_n(text, N, at); }
+};
+template <int D, Text Name>
 PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
     static const char* const spec[] = {"memory_format", nullptr};
     PyObject* v[1];
     MemoryFormat f = MemoryFormat::preserve;
-    if (!take_arguments(name(DType(D)), spec, 0, args, n, kwnames, v, 0)) return nullptr;
-    type_check(!v[0] || v[0] == Py_None || to_format(v[0], f), name(DType(D)))
+    if (!take_arguments(Name.at, spec, 0, args, n, kwnames, v, 0)) return nullptr;
+    type_check(!v[0] || v[0] == Py_None || to_format(v[0], f), Name.at)
         << "memory_format must be a facula.memory_format, not " << Py_TYPE(v[0])->tp_name;
     return converted(self, DType(D), {}, false, f);
   });
+}
+template <int D, Text Name>
+PyMethodDef conversion(const char* doc) {
+  return fast(Name.at, as_dtype<D, Name>, doc);
 }
 PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
   return guarded([&] { return converted(self, {}, Device{}, false, {}); });
@@ -510,8 +522,8 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject
     if (!take_arguments("backward", spec, 0, args, n, kwnames, v)) return nullptr;
     Tensor root = tensor_of(self), gradient;
     if (v[0] && v[0] != Py_None) gradient = tensor_argument("backward", "gradient", v[0]);
-    bool create = v[2] && PyObject_IsTrue(v[2]);
-    bool retain = v[1] && v[1] != Py_None ? bool(PyObject_IsTrue(v[1])) : create;
+    bool create = v[2] && is_true(v[2]);
+    bool retain = v[1] && v[1] != Py_None ? is_true(v[1]) : create;
     std::vector<Tensor> inputs = tensor_list_argument("backward", "inputs", v[3]);
     runtime_check(!v[3] || v[3] == Py_None || !inputs.empty(), "backward")
         << "'inputs' argument to backward() cannot be empty.";
@@ -681,19 +693,19 @@ PyMethodDef tensor_methods[] = {
     fast("to", to,
          "to(dtype | device | other, ..., non_blocking=False, copy=False, memory_format=None) -> Tensor"),
     fast("cpu", cpu, "The tensor on the CPU."),
-    fast("bool", as_dtype<int(DType::Bool)>, "The tensor as bool."),
-    fast("byte", as_dtype<int(DType::UInt8)>, "The tensor as uint8."),
-    fast("char", as_dtype<int(DType::Int8)>, "The tensor as int8."),
-    fast("short", as_dtype<int(DType::Int16)>, "The tensor as int16."),
-    fast("int", as_dtype<int(DType::Int32)>, "The tensor as int32."),
-    fast("long", as_dtype<int(DType::Int64)>, "The tensor as int64."),
-    fast("half", as_dtype<int(DType::Float16)>, "The tensor as float16."),
-    fast("bfloat16", as_dtype<int(DType::BFloat16)>, "The tensor as bfloat16."),
-    fast("float", as_dtype<int(DType::Float32)>, "The tensor as float32."),
-    fast("double", as_dtype<int(DType::Float64)>, "The tensor as float64."),
-    fast("chalf", as_dtype<int(DType::Complex32)>, "The tensor as complex32."),
-    fast("cfloat", as_dtype<int(DType::Complex64)>, "The tensor as complex64."),
-    fast("cdouble", as_dtype<int(DType::Complex128)>, "The tensor as complex128."),
+    conversion<int(DType::Bool), "bool">("The tensor as bool."),
+    conversion<int(DType::UInt8), "byte">("The tensor as uint8."),
+    conversion<int(DType::Int8), "char">("The tensor as int8."),
+    conversion<int(DType::Int16), "short">("The tensor as int16."),
+    conversion<int(DType::Int32), "int">("The tensor as int32."),
+    conversion<int(DType::Int64), "long">("The tensor as int64."),
+    conversion<int(DType::Float16), "half">("The tensor as float16."),
+    conversion<int(DType::BFloat16), "bfloat16">("The tensor as bfloat16."),
+    conversion<int(DType::Float32), "float">("The tensor as float32."),
+    conversion<int(DType::Float64), "double">("The tensor as float64."),
+    conversion<int(DType::Complex32), "chalf">("The tensor as complex32."),
+    conversion<int(DType::Complex64), "cfloat">("The tensor as complex64."),
+    conversion<int(DType::Complex128), "cdouble">("The tensor as complex128."),
     fast("type", type, "type(dtype=None) -> str or Tensor"),
     {"type_as", type_as, METH_O, "The tensor in the dtype of another."},
     fast("requires_grad_", requires_grad_, "requires_grad_(requires_grad=True) -> self"),

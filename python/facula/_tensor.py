@@ -411,9 +411,9 @@ def resize(self: Tensor, *sizes: Any) -> Tensor:
     wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if math.prod(wanted) != self.numel():
         raise RuntimeError(
-            f"resize: requested resize to {list(wanted)}, but the given tensor has shape {list(self.shape)}: "
-            "resize can "
-            "only change the shape of a given tensor, while preserving the number of elements"
+            f"resize(): requested resize to {list(wanted)}, but the given tensor has shape "
+            f"{list(self.shape)}: resize can only change the shape of a given tensor, while preserving the "
+            "number of elements"
         )
     return self.contiguous().view(list(wanted))
 

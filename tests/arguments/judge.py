@@ -12,12 +12,12 @@ from operands import maker
 READ = 2000  # elements of a result that are read
 # What a program may expect of a wrong call. MemoryError is Python's own.
 TYPES = ("RuntimeError IndexError TypeError ValueError NotImplementedError LinAlgError OverflowError "
-         "OutOfMemoryError AssertionError BufferError MemoryError").split()  # fmt: skip
+         "OutOfMemoryError AssertionError BufferError MemoryError ZeroDivisionError").split()  # fmt: skip
 # Texts that speak of how we are made.
 INTERNAL = re.compile(
     r"internal|std::|basic_string|vector::|map::|bad_alloc|bad_\w+_access|out_of_range|Assertion|0x[0-9a-f]{6}"
-    r"|_C\.|\.cpp|\.h:\d|object has no attribute|'NoneType' object|not subscriptable|not iterable"
-    r"|unsupported operand type|not supported between|to unpack|local variable|cannot be interpreted"
+    r"|_C\.|\.cpp|\.h:\d|object has no attribute|'NoneType' object (?!$)|not subscriptable|not iterable"
+    r"|unsupported operand type|not supported between|to unpack|local variable"
 )
 LINE = 4 << 20  # bytes that a call may take beside eight times what it reads and gives
 

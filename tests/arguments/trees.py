@@ -586,7 +586,7 @@ def alike(tree, target):
     if (target.writes and repeated) or any(x.layout == "meta" for x in tensors):
         return None
     out = [x for n, x in tree.arguments if n == "out"]
-    if out and out[0] != "a":
+    if out and (out[0] != "a" or repeated):
         return None
     if not out and not any(x.layout in ALIKE for x in tensors):
         return None

@@ -59,6 +59,9 @@ def test_out_that_is_an_operand_too_does_not_grow():
     ):
         F.add(a, F.ones(3), out=a)
     assert a.tolist() == [[1.0], [1.0]]
+    assert F.fft.irfft2(F.ones(2, 4, 3), out=F.ones(2, 4, 3)).shape == (2, 4, 4)
+    c = F.ones(2, 4, 3)
+    assert F.equal(F.fft.irfft2(c.clone()), F.fft.irfft2(c, out=c))  # computed before it is written
     b = F.tensor([[1.0, 2.0], [3.0, 4.0]])
     assert F.mm(b, b, out=b).tolist() == [[7.0, 10.0], [15.0, 22.0]]
 
@@ -121,6 +124,13 @@ def test_an_order_of_no_dimensions_is_refused_of_sparse_tensors_too():
         F.ones(2, 3).to_sparse().permute([])
 
 
+def test_the_common_dtype_of_a_cosine_similarity_counts():
+    y = fn.cosine_similarity(F.ones(2, 3), F.ones(2, 3, dtype=F.int16))
+    assert y.dtype == F.float32 and F.allclose(y, F.ones(2))
+    with pytest.raises(RuntimeError, match="common dtype to be floating point"):
+        fn.cosine_similarity(F.ones(2, 3, dtype=F.int32), F.ones(2, 3, dtype=F.int16))
+
+
 def test_more_elements_than_there_are_make_no_combination():
     assert F.ones(3).combinations(31).shape == (0, 31)
 
@@ -148,6 +158,12 @@ NAMED = [
         TypeError,
         r"^adaptive_max_pool2d\(\) .* got \(Tensor, c",
     ),
+    ("F.ones(2).to(F.float64, copy=F.ones(2))", RuntimeError, "^bool: Boolean value of Tensor"),
+    ("F.ones(2).cfloat(3)", TypeError, r"^cfloat\(\) takes 0 positional arguments but 1 were given"),
+    ("F.ones(2).stride('a')", TypeError, r"^stride\(\): argument 'dim': 'str' object cannot be interpreted"),
+    ("fn.avg_pool1d(F.ones(3, 3), {})", TypeError, r"^avg_pool1d\(\) .* got \(Tensor, dict\)"),
+    ("F.ones(2).map_()", TypeError, r"^map_\(\) expects 1 tensor and a function"),
+    ("F.ones(2).set_('a')", TypeError, r"^set_\(\): argument 'source' must be Tensor or Storage, not str"),
     ("F.is_conj([])", TypeError, r"is_conj\(\): argument '\w+' \(position 1\) must be Tensor, not list"),
 ]
 

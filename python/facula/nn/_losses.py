@@ -427,14 +427,14 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     >>> F.cosine_similarity(facula.tensor([[1.0, 0.0]]), facula.tensor([[1.0, 1.0]]))
     tensor([0.7071])
     """
-    if not (x1.is_floating_point() and x2.is_floating_point()):
-        raise RuntimeError(
-            f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
-            f"{_C.promote_types(x1.dtype, x2.dtype)}"
-        )
-    from .._functions import broadcast_tensors
+    from .._functions import broadcast_tensors, result_type
 
-    x1, x2 = broadcast_tensors(x1, x2)
+    common = result_type(x1, x2)
+    if not common.is_floating_point:
+        raise RuntimeError(
+            f"cosine_similarity: expected common dtype to be floating point, yet common dtype is {common}"
+        )
+    x1, x2 = broadcast_tensors(x1.to(common), x2.to(common))
 
     def length(x: Tensor) -> Tensor:  # at least eps, which does not stop its gradient
         n = x.norm(2, dim, keepdim=True)
