@@ -56,7 +56,7 @@ LEAST = {
     "torch.utils.benchmark": 12,
     "torch.utils.checkpoint": 15,
     "torch.utils.collect_env": 5,
-    "torch.utils.cpp_extension": 0,
+    "torch.utils.cpp_extension": 15,
     "torch.utils.data": 24,
     "torch.utils.dlpack": 1,
     "torch.utils.flop_counter": 0,
