@@ -582,7 +582,8 @@ def _functions_of(what: str, op: Any) -> _Functions:
         return _adopt(full)
     known = full.partition("::")[2] if full.startswith("aten::") else full
     if _C.operator_overloads(known.partition(".")[0]):
-        raise NotImplementedError(f"{what}: {full} is built in, and cannot be given another implementation")
+        whose = "a definition, from which all follows" if "::" in known else "built in"
+        raise NotImplementedError(f"{what}: {full} is {whose}, and cannot be given another implementation")
     raise RuntimeError(f"{what}: operator {full} does not exist; define it first")
 
 

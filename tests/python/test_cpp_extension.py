@@ -269,6 +269,7 @@ TORCH_LIBRARY(torchy, m) {
   m.def("over.int(Tensor x, int y) -> Tensor", [](const Tensor& x, int64_t y) { return x * y; });
   m.def("bare(Tensor x) -> Tensor");
   m.def("late(Tensor x) -> Tensor");
+  m.def("shifted(Tensor x, __torch__.torch.classes.torchy.Stack? by=None) -> Tensor");
   m.class_<Stack>("Stack")
       .def(torch::init<std::vector<std::string>>())
       .def("push", &Stack::push)
@@ -292,12 +293,16 @@ TORCH_LIBRARY(torchy, m) {
 TORCH_LIBRARY_IMPL(torchy, CPU, m) {
   m.impl("cube", cube_cpu);
   m.impl("add_one_", add_one_);
+  m.impl("shifted", [](const Tensor& x, const std::optional<c10::intrusive_ptr<Stack>>& by) {
+    return by ? x + int64_t((*by)->items.size()) : x.clone();
+  });
   m.impl("bare", [](const Tensor& x) { return x.detach() * 2; });
 }
 TORCH_LIBRARY_IMPL(torchy, Autograd, m) { m.impl("cube", cube_autograd); }
 TORCH_LIBRARY_IMPL(torchy, Meta, m) {
   m.impl("cube", [](const Tensor& x, double) { return torch::empty_like(x); });
   m.impl("add_one_", [](const Tensor& x) { return x; });
+  m.impl("shifted", [](const Tensor& x, std::optional<c10::intrusive_ptr<Stack>>) { return x.clone(); });
 }
 TORCH_LIBRARY_FRAGMENT(torchy, m) { m.def("extra(Tensor x) -> Tensor", [](const Tensor& x) { return -x; }); }
 
@@ -316,7 +321,7 @@ Tensor bad(const Tensor& x) { return x.matmul(x); }
 
 
 @pytest.fixture(scope="module")
-def torchy(folder):
+def torchy(folder, mine):
     pytest.importorskip("pybind11")
     return cpp_extension.load_inline(
         "torchy",
@@ -441,6 +446,29 @@ def test_objects_are_held_by_python_and_by_cpp_at_once(torchy):
     del holder
     gc.collect()
     assert Stack.alive() == before
+
+
+def test_a_program_calls_a_function_on_the_object_and_is_not_saved_with_it(torchy, tmp_path):
+    op, x, stack = facula.ops.torchy.shifted, facula.zeros(2), facula.classes.torchy.Stack(["a"])
+    traced = facula.program.trace(lambda x: op(x * 2, stack) + op(x), x)
+    assert traced(x).tolist() == [1.0, 1.0]
+    stack.push("b")  # what the function reads when it runs
+    assert traced(x).tolist() == [2.0, 2.0]
+    with pytest.raises(NotImplementedError, match="shifted on an object of a C\\+\\+ class"):
+        traced.save(tmp_path / "program.pt")
+    program = facula.program.trace(lambda x: op(x) + facula.ops.mine.silu2(x), x)
+    program.save(tmp_path / "program.pt")
+    assert facula.equal(facula.program.load(tmp_path / "program.pt")(x + 1), program(x + 1))
+    with pytest.raises(RuntimeError, match="shifted.*classes.torchy.Stack"):
+        op(x, facula.classes.torchy.Holder())
+    facula.library.opcheck(op, (x, stack))
+    facula.library.opcheck(op, (x,), {"by": None})
+    facula.library.register_autograd("torchy::shifted", lambda ctx, grad: (grad, None))
+    x.requires_grad_()
+    facula.ops.torchy.shifted(x, stack).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    with pytest.raises(NotImplementedError, match="mine::silu2 is a definition"):
+        facula.library.register_fake("mine::silu2", lambda x: x)
 
 
 # ---- what goes wrong

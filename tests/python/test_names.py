@@ -50,7 +50,7 @@ LEAST = {
     "torch.utils.benchmark": 12,
     "torch.utils.checkpoint": 15,
     "torch.utils.collect_env": 5,
-    "torch.utils.cpp_extension": 0,
+    "torch.utils.cpp_extension": 15,
     "torch.utils.dlpack": 1,
     "torch.utils.hooks": 3,
     "torch.utils.model_zoo": 1,
