@@ -88,7 +88,9 @@ def test_kernels_without_elements_check_no_index():
     empty, none = facula.zeros(0), facula.zeros(0, dtype=facula.int64)
     check(lambda x: (x[none].sum(), x[none].prod() + 1, x[none].long().sum(), x[none] * 2), empty)
     check(lambda x: x[none].var_mean(), empty)
-    check(lambda x, y: (x.index_select(1, facula.tensor([0, -1])) * y, y * 1), facula.ones(0, 3), facula.ones(2))
+    check(
+        lambda x, y: (x.index_select(1, facula.tensor([0, -1])) * y, y * 1), facula.ones(0, 3), facula.ones(2)
+    )
 
 
 # ---- writes
