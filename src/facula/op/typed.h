@@ -233,7 +233,6 @@ class TensorArgument {
   TensorArgument(const Call& c, size_t k)
       : TensorArgument(c.at(k).tag == Tag::tensor ? Tensor() : read_tensor(c, k), c.at(k)) {}
   operator const Tensor&() const { return tensor_; }
-  operator Tensor&() { return const_cast<Tensor&>(*tensor_); }  // of functions that write
 
  private:
   TensorArgument(Tensor made, const Value& v)
