@@ -830,12 +830,12 @@ Expr argument(int k, DType d) { return local(kArguments + k, d); }
 // All at once, so that their nodes are numbered alike in every process: targets may compute them in that order.
 Expr expansion(Fn f, DType d) {
   static const auto& all = *[] {
-    auto* made_ones = new Expansions;
+    auto* expansions = new Expansions;
     for (Fn g : kAll)
       for (DType e : {DType::Float32, DType::Float64})
-        made_ones->of[size_t(g)][e == DType::Float64] =
+        expansions->of[size_t(g)][e == DType::Float64] =
             made(g, argument(0, e), argument(1, e), argument(2, e));
-    return made_ones;
+    return expansions;
   }();
   return is_floating(d) ? all.of[size_t(f)][d == DType::Float64] : E();
 }
