@@ -22,6 +22,10 @@ bool to_scalar(PyObject* o, Scalar& s) {
     }
     int overflow;
     int64_t i = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (uint64_t large = overflow > 0 ? PyLong_AsUnsignedLongLong(o) : 0; overflow > 0 && !PyErr_Occurred()) {
+      s = Scalar::of_unsigned(large);
+      return true;
+    }
     if (overflow) {
       PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to an integer of 64 bits");
       throw PythonError();
@@ -80,6 +84,8 @@ bool is_nested(PyObject* o) {
 }
 
 constexpr int kMaxDepth = 64;
+
+constexpr const char* kTooLong = "tensor: a Python int does not fit into 64 bits";
 
 struct Nested {
   const char* function;
@@ -151,6 +157,14 @@ struct Nested {
   void store(const Scalar& s, DType d, void* to) const {
     type_check(s.category() != Category::complex || is_complex(d) || d == DType::Bool, function)
         << "must be a real number for dtype " << name(d) << ", not the complex " << s;
+    bool too_long = s.is_beyond_int64() && is_integral(d) && d != DType::UInt64;
+    if (too_long || (d == DType::UInt64 && s.category() == Category::integral && !s.is_beyond_int64() &&
+                     s.to_int() < 0)) {
+      PyErr_SetString(PyExc_OverflowError, too_long ? kTooLong : "can't convert negative int to unsigned");
+      throw PythonError();
+    }
+    type_check(d != DType::UInt64 || s.category() <= Category::integral, function)
+        << "must be an integer for dtype uint64, not " << s;
     runtime_check(!is_integral(d) || !overflows(s, d), function)  // too large for a float: infinite
         << "value " << s << " cannot be converted to type " << name(d) << " without overflow";
     s.store(d, to);
@@ -197,12 +211,13 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype) {
   Nested n(function);
   n.measure(data);
   struct Overflow {  // of an element is a ValueError, as in PyTorch, of an operand an OverflowError
+    bool is_unsigned;
     ~Overflow() {
-      if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_OverflowError)) return;
+      if (is_unsigned || !PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_OverflowError)) return;
       PyErr_Clear();
-      PyErr_SetString(PyExc_ValueError, "tensor: a Python int does not fit into 64 bits");
+      PyErr_SetString(PyExc_ValueError, kTooLong);
     }
-  } overflow;
+  } overflow{dtype && *dtype == DType::UInt64};
   if (!dtype || n.sizes.size()) n.infer(data, 0);  // also checks that it is no ragged list
   DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
   Tensor t = Tensor::empty(IntSpan(n.sizes), d);

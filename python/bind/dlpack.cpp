@@ -43,7 +43,19 @@ struct ManagedVersioned {
 };
 constexpr int kCpu = 1;
 constexpr uint64_t kReadOnly = 1, kCopied = 2;
-enum Code : uint8_t { integer = 0, unsigned_integer = 1, floating = 2, bfloat = 4, complex = 5, boolean = 6 };
+enum Code : uint8_t {
+  integer = 0,
+  unsigned_integer = 1,
+  floating = 2,
+  bfloat = 4,
+  complex = 5,
+  boolean = 6,
+  e4m3fn = 10,
+  e4m3fnuz = 11,
+  e5m2 = 12,
+  e5m2fnuz = 13,
+  e8m0fnu = 14
+};
 }  // namespace dlpack
 
 namespace {
@@ -52,10 +64,18 @@ using namespace dlpack;
 
 DataType data_type(DType d) {
   auto bits = uint8_t(itemsize(d) * 8);
-  if (d == DType::Bool) return {boolean, 8, 1};
-  if (d == DType::UInt8) return {unsigned_integer, 8, 1};
-  if (d == DType::BFloat16) return {bfloat, 16, 1};
-  return {is_integral(d) ? integer : is_complex(d) ? Code::complex : Code::floating, bits, 1};
+  switch (d) {
+    case DType::Bool: return {boolean, 8, 1};
+    case DType::BFloat16: return {bfloat, 16, 1};
+    case DType::Float8E4M3FN: return {e4m3fn, 8, 1};
+    case DType::Float8E4M3FNUZ: return {e4m3fnuz, 8, 1};
+    case DType::Float8E5M2: return {e5m2, 8, 1};
+    case DType::Float8E5M2FNUZ: return {e5m2fnuz, 8, 1};
+    case DType::Float8E8M0FNU: return {e8m0fnu, 8, 1};
+    default: break;
+  }
+  if (is_integral(d)) return {is_signed(d) ? integer : unsigned_integer, bits, 1};
+  return {is_complex(d) ? Code::complex : Code::floating, bits, 1};
 }
 DType dtype_of_record(DataType t) {
   for (int i = 0; i < kDTypeCount; ++i) {

@@ -80,7 +80,7 @@ int64_t dims_used(PyObject* o) {
 }
 
 void add_index(Applied& a, int& dim, Tensor t) {
-  index_check(is_integral(t.dtype()) || t.dtype() == DType::Bool, "index")
+  index_check((is_integral(t.dtype()) && !is_limited(t.dtype())) || t.dtype() == DType::Bool, "index")
       << "tensors used as indices must be long, int, byte or bool tensors, not " << name(t.dtype());
   if (t.dtype() == DType::UInt8) t = run_operator(operator_named("to_dtype"), {t, DType::Bool})[0];
   int width = t.dtype() == DType::Bool ? t.dim() : 1;

@@ -39,7 +39,8 @@ PyObject* wrap_sample_argument(const op::SampleArg& a) {
 PyObject* inspect_operator(PyObject*, PyObject* name) {
   return guarded([&] {
     auto& o = operator_argument(name);
-    PyRef samples = checked(PyList_New(0)), dtypes = checked(PyList_New(0)), fixed = checked(PyList_New(0));
+    PyRef samples = checked(PyList_New(0)), dtypes = checked(PyList_New(0)), limited = checked(PyList_New(0)),
+          fixed = checked(PyList_New(0));
     for (auto& sample : o.samples()) {
       PyRef one = checked(PyDict_New());
       for (auto& [argument, a] : sample.args)
@@ -47,16 +48,19 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
       checked(PyList_Append(samples.get(), one.get()));
     }
     for (int k = 0; k < kDTypeCount; ++k)
-      if (o.dtypes.has(DType(k))) checked(PyList_Append(dtypes.get(), checked(wrap(DType(k))).get()));
+      if (o.dtypes.has(DType(k)))
+        checked(
+            PyList_Append((is_limited(DType(k)) ? limited : dtypes).get(), checked(wrap(DType(k))).get()));
     for (int k : o.non_differentiable) checked(PyList_Append(fixed.get(), checked(PyLong_FromLong(k)).get()));
     PyRef differences = checked(PyList_New(0));
     for (auto& d : o.differences)
       checked(PyList_Append(differences.get(),
                             checked(Py_BuildValue("(ss)", d.where.c_str(), d.why.c_str())).get()));
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "samples", samples.get(), "differences",
-                         differences.get(), "dtypes", dtypes.get(), "differentiable",
-                         o.differentiable ? Py_True : Py_False, "non_differentiable", fixed.get(), "random",
-                         o.effects.draws ? Py_True : Py_False, "undifferenced", o.undifferenced.c_str());
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:s}", "samples", samples.get(), "differences",
+                         differences.get(), "dtypes", dtypes.get(), "limited_dtypes", limited.get(),
+                         "differentiable", o.differentiable ? Py_True : Py_False, "non_differentiable",
+                         fixed.get(), "random", o.effects.draws ? Py_True : Py_False, "undifferenced",
+                         o.undifferenced.c_str());
   });
 }
 

@@ -8,34 +8,18 @@ namespace facula::bind {
 
 namespace {
 
+// A dtype as NumPy writes it; empty if it has none.
+std::string typestr(DType d) {
+  if (compute_type(d) != d && d != DType::Float16) return "";
+  char kind = is_bool(d) ? 'b' : is_integral(d) ? (is_signed(d) ? 'i' : 'u') : is_floating(d) ? 'f' : 'c';
+  return std::string(1, itemsize(d) == 1 ? '|' : '<') + kind + std::to_string(itemsize(d));
+}
 std::optional<DType> from_typestr(std::string_view s) {
   if (s.size() < 3 || s[0] == '>') return {};
-  std::string_view kind = s.substr(1);
-  constexpr std::pair<const char*, DType> table[] = {{"b1", DType::Bool},       {"u1", DType::UInt8},
-                                                     {"i1", DType::Int8},       {"i2", DType::Int16},
-                                                     {"i4", DType::Int32},      {"i8", DType::Int64},
-                                                     {"f2", DType::Float16},    {"f4", DType::Float32},
-                                                     {"f8", DType::Float64},    {"c8", DType::Complex64},
-                                                     {"c16", DType::Complex128}};
-  for (auto& [name, d] : table)
-    if (kind == name) return d;
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (std::string known = typestr(DType(i)); !known.empty() && s.substr(1) == known.substr(1))
+      return DType(i);
   return {};
-}
-const char* typestr(DType d) {
-  switch (d) {
-    case DType::Bool: return "|b1";
-    case DType::UInt8: return "|u1";
-    case DType::Int8: return "|i1";
-    case DType::Int16: return "<i2";
-    case DType::Int32: return "<i4";
-    case DType::Int64: return "<i8";
-    case DType::Float16: return "<f2";
-    case DType::Float32: return "<f4";
-    case DType::Float64: return "<f8";
-    case DType::Complex64: return "<c8";
-    case DType::Complex128: return "<c16";
-    default: return nullptr;
-  }
 }
 
 Ints ints_of(PyObject* tuple) {
@@ -63,9 +47,9 @@ PyObject* holder_interface(PyObject* self, void*) {
       PyTuple_SET_ITEM(sizes.get(), i, PyLong_FromLongLong(t.int_sizes()[size_t(i)]));
       PyTuple_SET_ITEM(strides.get(), i, PyLong_FromLongLong(t.int_strides()[size_t(i)] * t.itemsize()));
     }
-    return Py_BuildValue("{s:i,s:s,s:O,s:O,s:(NO)}", "version", 3, "typestr", typestr(t.dtype()), "shape",
-                         sizes.get(), "strides", strides.get(), "data", PyLong_FromVoidPtr(t.data_ptr()),
-                         Py_False);
+    return Py_BuildValue("{s:i,s:s,s:O,s:O,s:(NO)}", "version", 3, "typestr", typestr(t.dtype()).c_str(),
+                         "shape", sizes.get(), "strides", strides.get(), "data",
+                         PyLong_FromVoidPtr(t.data_ptr()), Py_False);
   });
 }
 void holder_dealloc(PyObject* self) {
@@ -164,14 +148,14 @@ Tensor from_array_interface(const char* function, PyObject* o) {
   type_check(type && shape && data && PyTuple_Check(data), function)
       << "the array interface of " << Py_TYPE(o)->tp_name << " lacks typestr, shape or data";
   auto d = from_typestr(text_of(type));
-  std::string_view typestr = text_of(type);
-  value_check(d || !typestr.starts_with('>') || typestr.ends_with('1'), function)
+  std::string_view given = text_of(type);
+  value_check(d || !given.starts_with('>') || given.ends_with('1'), function)
       << "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported."
       << hint("a.astype(a.dtype.newbyteorder('=')) converts");
   type_check(d, function)
       << "can't convert np.ndarray of type " << text_of(type)
       << ". The only supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
-         "int8, uint8, and bool, in the machine's byte order.";
+         "int8, uint64, uint32, uint16, uint8, and bool, in the machine's byte order.";
   Ints sizes = ints_of(shape), steps;
   if (strides) {
     for (int64_t bytes : ints_of(strides)) {
@@ -198,7 +182,7 @@ Tensor from_array_interface(const char* function, PyObject* o) {
 }
 
 PyObject* to_numpy(const Tensor& t) {
-  type_check(typestr(t.dtype()), "numpy")
+  type_check(!typestr(t.dtype()).empty(), "numpy")
       << "Got unsupported ScalarType " << name(t.dtype()) << hint("convert with .float() first");
   if (!numpy_asarray) {
     PyRef module = checked(PyImport_ImportModule("numpy"));

@@ -266,7 +266,7 @@ PyObject* tensor_index(PyObject* o) {
         << "only integer tensors of a single element can be converted to an index, not "
         << to_string(t.sizes()) << " " << name(t.dtype());
     check_has_data(t, "item");
-    return PyLong_FromLongLong(t.item().to_int());
+    return wrap_number(t.dtype() == DType::Bool ? Scalar(t.item().to_int()) : t.item());
   });
 }
 Scalar single(PyObject* o) {
@@ -289,7 +289,7 @@ PyObject* tensor_int(PyObject* o) {
     Scalar s = real_single(o, "int");
     if (s.category() == Category::complex) return PyLong_FromDouble(s.to_complex().real());
     if (s.category() == Category::floating) return PyLong_FromDouble(s.to_double());
-    return PyLong_FromLongLong(s.to_int());
+    return wrap_number(s.category() == Category::boolean ? Scalar(s.to_int()) : s);
   });
 }
 PyObject* tensor_float(PyObject* o) {
@@ -499,7 +499,9 @@ PyObject* wrap_list(std::span<const Tensor> tensors) {
 PyObject* wrap_number(const Scalar& s) {
   switch (s.category()) {
     case Category::boolean: return PyBool_FromLong(s.to_bool());
-    case Category::integral: return PyLong_FromLongLong(s.to_int());
+    case Category::integral:
+      if (s.is_beyond_int64()) return PyLong_FromUnsignedLongLong(uint64_t(s.to_int()));
+      return PyLong_FromLongLong(s.to_int());
     case Category::floating: return PyFloat_FromDouble(s.to_double());
     default: return PyComplex_FromDoubles(s.to_complex().real(), s.to_complex().imag());
   }

@@ -118,7 +118,7 @@ PyObject* is_floating_point(PyObject* self, PyObject*) {
 }
 PyObject* is_complex_(PyObject* self, PyObject*) { return PyBool_FromLong(is_complex(impl_of(self)->dtype)); }
 PyObject* is_signed(PyObject* self, PyObject*) {
-  return PyBool_FromLong(impl_of(self)->dtype != DType::Bool && impl_of(self)->dtype != DType::UInt8);
+  return PyBool_FromLong(facula::is_signed(impl_of(self)->dtype));
 }
 PyObject* get_false(PyObject*, void*) { Py_RETURN_FALSE; }
 PyObject* get_is_cpu(PyObject* self, void*) {
@@ -332,20 +332,17 @@ PyObject* type_as(PyObject* self, PyObject* other) {
 }
 PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
-    static const char* const names[kDTypeCount] = {"Bool",  "Byte",   "Char",         "Short",
-                                                   "Int",   "Long",   "Half",         "BFloat16",
-                                                   "Float", "Double", "ComplexFloat", "ComplexDouble"};
     static const char* const spec[] = {"dtype", "non_blocking", nullptr};
     PyObject* v[2];
     if (!take_arguments("type", spec, 0, args, n, kwnames, v)) return nullptr;
     if (!v[0] || v[0] == Py_None)
-      return PyUnicode_FromFormat("%s.%sTensor", package_name(), names[int(impl_of(self)->dtype)]);
+      return PyUnicode_FromFormat("%s.%sTensor", package_name(), class_name(impl_of(self)->dtype));
     DType d;
     if (to_dtype(v[0], d)) return converted(self, d, {}, false, {});
     if (PyUnicode_Check(v[0])) {
       std::string_view text = text_of(v[0]);
       for (int i = 0; i < kDTypeCount; ++i)
-        if (text.ends_with(std::string(".") + names[i] + "Tensor"))
+        if (text.ends_with(std::string(".") + class_name(DType(i)) + "Tensor"))
           return converted(self, DType(i), {}, false, {});
     }
     if (PyRef kind{PyType_Check(v[0]) ? PyObject_GetAttrString(v[0], "dtype") : nullptr};
@@ -687,6 +684,7 @@ PyMethodDef tensor_methods[] = {
     fast("bfloat16", as_dtype<int(DType::BFloat16)>, "The tensor as bfloat16."),
     fast("float", as_dtype<int(DType::Float32)>, "The tensor as float32."),
     fast("double", as_dtype<int(DType::Float64)>, "The tensor as float64."),
+    fast("chalf", as_dtype<int(DType::Complex32)>, "The tensor as complex32."),
     fast("cfloat", as_dtype<int(DType::Complex64)>, "The tensor as complex64."),
     fast("cdouble", as_dtype<int(DType::Complex128)>, "The tensor as complex128."),
     fast("type", type, "type(dtype=None) -> str or Tensor"),

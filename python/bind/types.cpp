@@ -73,11 +73,15 @@ PyObject* dtype_repr(PyObject* o) { return PyUnicode_FromFormat("%s.%s", package
 PyObject* dtype_reduce(PyObject* o, PyObject*) { return PyUnicode_FromString(name(dtype(o))); }
 PyObject* dtype_is_floating(PyObject* o, void*) { return PyBool_FromLong(is_floating(dtype(o))); }
 PyObject* dtype_is_complex(PyObject* o, void*) { return PyBool_FromLong(is_complex(dtype(o))); }
-PyObject* dtype_is_signed(PyObject* o, void*) {
-  return PyBool_FromLong(dtype(o) != DType::Bool && dtype(o) != DType::UInt8);
-}
+PyObject* dtype_is_signed(PyObject* o, void*) { return PyBool_FromLong(is_signed(dtype(o))); }
 PyObject* dtype_itemsize(PyObject* o, void*) { return PyLong_FromLong(itemsize(dtype(o))); }
-PyObject* dtype_to_complex(PyObject* o, PyObject*) { return wrap(complex_of(dtype(o))); }
+PyObject* dtype_to_complex(PyObject* o, PyObject*) {
+  return guarded([&] {
+    DType d = dtype(o);
+    runtime_check(!is_limited(d) || is_complex(d), "to_complex") << "there are no complex numbers of " << d;
+    return wrap(complex_of(d));
+  });
+}
 PyObject* dtype_to_real(PyObject* o, PyObject*) { return wrap(real_of(dtype(o))); }
 
 PyGetSetDef dtype_getset[] = {{"is_floating_point", dtype_is_floating, nullptr, "Is it a floating type?",
@@ -205,6 +209,7 @@ template <class T>
 void put(PyObject* dict, const char* key, T value) {
   PyRef v;
   if constexpr (std::is_same_v<T, const char*>) v = checked(PyUnicode_FromString(value));
+  else if constexpr (std::is_same_v<T, uint64_t>) v = checked(PyLong_FromUnsignedLongLong(value));
   else if constexpr (std::is_integral_v<T>) v = checked(PyLong_FromLongLong(value));
   else v = checked(PyFloat_FromDouble(value));
   checked(PyDict_SetItemString(dict, key, v.get()));
@@ -224,12 +229,21 @@ PyObject* finfo_of(PyObject*, PyObject* o) {
     int mantissa = d == DType::Float16 ? 10 : d == DType::BFloat16 ? 7 : d == DType::Float32 ? 23 : 52;
     int low = d == DType::Float16 ? -14 : d == DType::Float64 ? -1022 : -126;
     double eps = std::ldexp(1.0, -mantissa), tiny = std::ldexp(1.0, low),
-           max = std::ldexp(2.0 - eps, -low + 1);
+           max = std::ldexp(2.0 - eps, -low + 1), min = -max;
+    if (auto* f = float8_format(d)) {
+      mantissa = f->mantissa;
+      eps =
+          d == DType::Float8E5M2FNUZ ? 0.125 : std::ldexp(1.0, -mantissa);  // half the distance, as PyTorch's
+      max = f->decode(f->largest);
+      tiny = f->decode(uint8_t(1 << mantissa));
+      if (!f->is_signed) tiny = f->decode(0);
+      min = f->is_signed ? -max : tiny;
+    }
     PyRef r = checked(PyDict_New());
     put(r.get(), "bits", itemsize(d) * 8);
     put(r.get(), "eps", eps);
     put(r.get(), "max", max);
-    put(r.get(), "min", -max);
+    put(r.get(), "min", min);
     put(r.get(), "tiny", tiny);
     put(r.get(), "smallest_normal", tiny);
     put(r.get(), "resolution", std::pow(10.0, -std::floor(mantissa * std::log10(2.0))));
@@ -242,11 +256,11 @@ PyObject* iinfo_of(PyObject*, PyObject* o) {
     DType d = dtype_argument("iinfo", o);
     type_check(is_integral(d), "iinfo") << "iinfo needs an integer type; for " << name(d) << " use finfo";
     int bits = itemsize(d) * 8;
-    bool is_signed = d != DType::UInt8;
     PyRef r = checked(PyDict_New());
     put(r.get(), "bits", bits);
-    put(r.get(), "max", is_signed ? int64_t((uint64_t(1) << (bits - 1)) - 1) : int64_t(255));
-    put(r.get(), "min", is_signed ? -int64_t((uint64_t(1) << (bits - 1)) - 1) - 1 : int64_t(0));
+    uint64_t max = ~uint64_t(0) >> (64 - bits + is_signed(d));
+    put(r.get(), "max", max);
+    put(r.get(), "min", is_signed(d) ? -int64_t(max) - 1 : int64_t(0));
     put(r.get(), "dtype", name(d));
     return r.detach();
   });
@@ -255,7 +269,7 @@ PyObject* get_default(PyObject*, PyObject*) { return wrap(default_dtype()); }
 PyObject* set_default(PyObject*, PyObject* o) {
   return guarded([&] {
     DType d = dtype_argument("set_default_dtype", o);
-    type_check(is_floating(d), "set_default_dtype")
+    type_check(is_floating(d) && !is_limited(d), "set_default_dtype")
         << "only floating-point types are supported as the default type, not " << name(d);
     set_default_dtype(d);
     Py_RETURN_NONE;

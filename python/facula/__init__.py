@@ -293,12 +293,14 @@ def __dir__() -> list[str]:
 
 
 # PyTorch's short names of dtypes; last, because some hide builtins of Python.
-half, float, double, cfloat, cdouble = _C.float16, _C.float32, _C.float64, _C.complex64, _C.complex128
+half, float, double = _C.float16, _C.float32, _C.float64
+chalf, cfloat, cdouble = _C.complex32, _C.complex64, _C.complex128
 short, int, long = _C.int16, _C.int32, _C.int64
 __all__ += [
     "half",
     "float",
     "double",
+    "chalf",
     "cfloat",
     "cdouble",
     "short",

@@ -142,6 +142,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
     for rebuild in (
         "tensor",
         "tensor_v2",
+        "tensor_v3",
         "sparse_tensor",
         "meta_tensor_no_storage",
         "parameter",

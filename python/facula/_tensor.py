@@ -381,10 +381,6 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
     return resize(self, *tensor.shape)
 
 
-def chalf(self: Tensor, *, memory_format: Any = None) -> Tensor:
-    raise NotImplementedError("chalf: there is no complex32; cfloat() gives complex64")
-
-
 def _fact(name: str, value: Any) -> None:
     if name not in vars(Tensor):
         setattr(Tensor, name, property(lambda self: value))
@@ -433,7 +429,6 @@ for _g in (
     reinforce,
     resize,
     resize_as,
-    chalf,
 ):
     _add(_g.__name__, _g)
 for _n, _k in (("apply_", 0), ("map_", 1), ("map2_", 2)):

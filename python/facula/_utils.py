@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _C
 from ._tensor import _rebuild_from_type_v2
-from .storage import TypedStorage
+from .storage import LEGACY, TypedStorage, UntypedStorage
 
 Tensor = _C.Tensor
 
@@ -52,6 +52,23 @@ def _rebuild_tensor_v2(
     if put_off.get("neg") is True:
         t = _C.ops._neg_view(t) if t.is_floating_point() or t.is_complex() else t.neg()
     return t.requires_grad_() if requires_grad else t
+
+
+def _rebuild_tensor_v3(
+    storage: Any,
+    offset: int,
+    size: tuple,
+    stride: tuple,
+    requires_grad: bool = False,
+    hooks: Any = None,
+    dtype: Any = None,
+    metadata: Any = None,
+) -> Tensor:
+    """A tensor of a dtype over the bytes of a storage. Raises UnpicklingError if these do not hold it."""
+    if not isinstance(storage, UntypedStorage) or not isinstance(dtype, _C.dtype):
+        raise UnpicklingError(f"load: a tensor of dtype {reprlib.repr(dtype)} over {reprlib.repr(storage)}")
+    whole = storage._elements[: len(storage) // dtype.itemsize * dtype.itemsize].view(dtype)
+    return _rebuild_tensor_v2(TypedStorage(whole), offset, size, stride, requires_grad, hooks, metadata)
 
 
 _rebuild_tensor = _rebuild_tensor_v2  # what PyTorch 0.3 wrote had no more than a storage, an offset and sizes
@@ -119,17 +136,21 @@ def reduced(t: Tensor) -> tuple:
         return _rebuild_sparse_tensor, (t.layout, parts)
     if t.is_meta:
         return _rebuild_meta_tensor_no_storage, (t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad)
+    # PyTorch has no class of storages for the dtypes that it got last: their pickles say bytes and a dtype.
+    typed = t.dtype in LEGACY.values()
+    rebuild = _rebuild_tensor_v2 if typed else _rebuild_tensor_v3
     lazy = {name: True for name, on in (("conj", t.is_conj()), ("neg", t.is_neg())) if on}
     args = (
-        TypedStorage(t),
+        TypedStorage(t) if typed else UntypedStorage(t),
         t.storage_offset(),
         tuple(t.shape),
         tuple(t.stride()),
         t.requires_grad,
         OrderedDict(),
+        *([] if typed else [t.dtype]),
         *([lazy] if lazy else []),
     )
     state = t.__getstate__()
     if type(t) is Tensor and not state:
-        return _rebuild_tensor_v2, args
-    return _rebuild_from_type_v2, (_rebuild_tensor_v2, type(t), args, state)
+        return rebuild, args
+    return _rebuild_from_type_v2, (rebuild, type(t), args, state)

@@ -234,7 +234,10 @@ class TypedStorage(_Storage):
         return f"{__name__.partition('.')[0]}.{self.pickle_storage_type()}"
 
     def pickle_storage_type(self) -> str:
-        return next(name for name, d in LEGACY.items() if d == self.dtype)
+        for name, dtype in LEGACY.items():
+            if dtype == self.dtype:
+                return name
+        raise KeyError(f"dtype {self.dtype} is not recognized: no class of storages is named after it")
 
     def _facts(self) -> str:
         return f"dtype={self.dtype}, "

@@ -15,8 +15,19 @@ _TOLERANCES = {
     _C.bfloat16: (1.6e-2, 1e-5),
     _C.float32: (1.3e-6, 1e-5),
     _C.float64: (1e-7, 1e-7),
+    _C.complex32: (1e-3, 1e-5),
     _C.complex64: (1.3e-6, 1e-5),
     _C.complex128: (1e-7, 1e-7),
+}
+# What differences are computed in; all others in their own dtype.
+_WIDER = {
+    **dict.fromkeys((_C.float16, _C.bfloat16, _C.float32), _C.float64),
+    **dict.fromkeys((_C.complex32, _C.complex64), _C.complex128),
+    **dict.fromkeys((_C.uint16, _C.uint32, _C.uint64), _C.int64),
+    **dict.fromkeys(
+        (_C.float8_e4m3fn, _C.float8_e5m2, _C.float8_e4m3fnuz, _C.float8_e5m2fnuz, _C.float8_e8m0fnu),
+        _C.float64,
+    ),
 }
 
 
@@ -121,10 +132,7 @@ class _Comparison:
         rtol, atol = (self.rtol, self.atol) if self.rtol is not None else _tolerances(a, b)
         exact = rtol == 0 and atol == 0
         wide = _C.promote_types(a.dtype, b.dtype)
-        if wide in (_C.float16, _C.bfloat16, _C.float32):
-            wide = _C.float64
-        elif wide == _C.complex64:
-            wide = _C.complex128
+        wide = _WIDER.get(wide, wide)
         a, b = a.to(wide), b.to(wide)
         close = a == b
         real = wide.is_floating_point or wide.is_complex

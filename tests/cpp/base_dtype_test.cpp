@@ -59,7 +59,7 @@ TEST(DType, FloatsBeyondTheRangeBecomeInfinite) {
 TEST(DType, NamesAreReadBack) {
   for (int k = 0; k < kDTypeCount; ++k) {
     EXPECT_EQ(dtype_from_name(name(DType(k))), DType(k));
-    dispatch(DType(k), [&](auto zero) {
+    dispatch_stored(DType(k), [&](auto zero) {
       EXPECT_EQ(dtype_of<decltype(zero)>(), DType(k));
       EXPECT_EQ(itemsize(DType(k)), int(sizeof zero));
     });

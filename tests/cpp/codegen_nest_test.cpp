@@ -28,8 +28,12 @@ using SK = Statement::Kind;
 
 namespace {
 
-constexpr DType kMemory[] = {DType::Bool,  DType::UInt8,   DType::Int8,     DType::Int16,   DType::Int32,
-                             DType::Int64, DType::Float16, DType::BFloat16, DType::Float32, DType::Float64};
+constexpr DType kMemory[] = {DType::Bool,           DType::UInt8,          DType::Int8,
+                             DType::Int16,          DType::Int32,          DType::Int64,
+                             DType::Float16,        DType::BFloat16,       DType::Float32,
+                             DType::Float64,        DType::UInt16,         DType::UInt32,
+                             DType::UInt64,         DType::Float8E4M3FN,   DType::Float8E5M2,
+                             DType::Float8E4M3FNUZ, DType::Float8E5M2FNUZ, DType::Float8E8M0FNU};
 constexpr int64_t kLengths[] = {0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 259};
 
 Expr integer(int64_t v) { return constant(v, DType::Int64); }
@@ -134,36 +138,14 @@ Data noise(DType d, int64_t n, uint64_t seed, double range = 9) {
       case DType::Float32: set(r, k, float(v)); break;
       case DType::Float64: set(r, k, v); break;
       case DType::Complex64: set(r, k, std::complex<float>(float(v), float(v / 2 + 1))); break;
-      default: set(r, k, std::complex<double>(v, v / 2 + 1)); break;
+      case DType::Complex128: set(r, k, std::complex<double>(v, v / 2 + 1)); break;
+      default: Scalar(is_signed(d) ? v : std::fabs(v)).store(d, r.at(k)); break;
     }
   }
   return r;
 }
 
-double number(DType d, const char* p) {
-  switch (d) {
-    case DType::Float16: {
-      Half h;
-      std::memcpy(&h, p, 2);
-      return float(h);
-    }
-    case DType::BFloat16: {
-      BFloat16 h;
-      std::memcpy(&h, p, 2);
-      return float(h);
-    }
-    case DType::Float32: {
-      float f;
-      std::memcpy(&f, p, 4);
-      return f;
-    }
-    default: {
-      double f;
-      std::memcpy(&f, p, 8);
-      return f;
-    }
-  }
-}
+double number(DType d, const char* p) { return Scalar::load(d, p).to_double(); }
 
 // Every byte, or floating values to a relative tolerance.
 void compare(const Nest& n, const char* by, std::vector<Data>& mine, std::vector<Data>& oracle,
@@ -399,7 +381,8 @@ TEST(CodegenNest, CastsEveryPair) {
 }
 
 TEST(CodegenNest, ComputesOnIntegers) {
-  for (DType d : {DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64})
+  for (DType d :
+       {DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64, DType::UInt16, DType::UInt32})
     for (Fn f : {Fn::sub, Fn::mul,  Fn::floordiv, Fn::truncdiv, Fn::remainder, Fn::fmod, Fn::pow,
                  Fn::max, Fn::min,  Fn::bit_and,  Fn::bit_or,   Fn::bit_xor,   Fn::shl,  Fn::shr,
                  Fn::eq,  Fn::ne,   Fn::lt,       Fn::le,       Fn::gt,        Fn::ge,   Fn::neg,

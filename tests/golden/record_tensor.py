@@ -151,12 +151,7 @@ def record_promotion():
             return {"bool": True, "int64": 2, "float32": 2.5, "complex64": 2j}[d]
         return torch.ones([1] if kind == "t" else [], dtype=dtype(d))
 
-    # No complex type of two 16-bit halves exists here: results are of the next wider one.
-    out = [
-        f"{a} {b} {str(torch.result_type(operand(a), operand(b)))[6:].replace('complex32', 'complex64')}\n"
-        for a in names
-        for b in names
-    ]
+    out = [f"{a} {b} {str(torch.result_type(operand(a), operand(b)))[6:]}\n" for a in names for b in names]
     casts = [f"cast {a} {b} {int(torch.can_cast(dtype(a), dtype(b)))}\n" for a in DTYPES for b in DTYPES]
     (HERE / "promotion.txt").write_text("".join(out + casts))
 

@@ -58,6 +58,7 @@ std::unique_ptr<op::Operator> derive(const op::Operator& from, const std::string
   o->promote = op::Promote::none;
   o->result_type = op::ResultType::custom;
   o->parent = &from;
+  o->dtypes = dtypes::any | from.dtypes;
   return o;
 }
 
@@ -577,7 +578,7 @@ struct KeyHash {
 
 void append(Key& key, const Scalar& s) {
   auto z = s.to_complex();
-  key.push_back(uint64_t(s.category()));
+  key.push_back(uint64_t(s.category()) | uint64_t(s.is_beyond_int64()) << 8);
   key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int())
                                                    : std::bit_cast<uint64_t>(z.real()));
   key.push_back(std::bit_cast<uint64_t>(z.imag()));

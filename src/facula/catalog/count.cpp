@@ -259,7 +259,7 @@ FACULA_FAMILY(count) {
                  " and dtype " + name(self.dtype());
         };
         runtime_check(self.dim() == 1, "bincount") << wrong();
-        supported_check(is_integral(self.dtype()) && self.dtype() != DType::Bool, "bincount") << wrong();
+        supported_check(is_integral(self.dtype()) && !is_limited(self.dtype()), "bincount") << wrong();
         if (none) return zeros(Sizes{minlength}, DType::Int64);
         int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
         runtime_check(low >= 0, "bincount") << "only supports 1-d non-negative integral inputs, got " << low;

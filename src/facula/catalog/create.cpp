@@ -25,7 +25,10 @@ Dims checked_size(const Call& c) {
 }
 DType number_dtype(const Call& c, std::string_view arg) {
   DType t = operand_dtype(c[arg]);
-  return t == DType::Float64 ? default_dtype() : t == DType::Complex128 ? complex_of(default_dtype()) : t;
+  return t == DType::UInt64       ? DType::Int64  // which it does not fit
+         : t == DType::Float64    ? default_dtype()
+         : t == DType::Complex128 ? complex_of(default_dtype())
+                                  : t;
 }
 
 DType linspace_dtype(const Call& c) {
@@ -51,7 +54,7 @@ Tensor unset(SymSpan sizes, SymSpan strides, DType d, Device device = default_de
   Scalar value = is_floating(d) || is_complex(d) ? Scalar(std::nan(""))
                  : d == DType::Bool
                      ? Scalar(true)
-                     : Scalar(int64_t((uint64_t(1) << (8 * itemsize(d) - (d != DType::UInt8))) - 1));
+                     : Scalar(int64_t(~uint64_t(0) >> (64 - (8 * itemsize(d) - is_signed(d)))));
   op::Value args[] = {t, value};
   return op::call(op::get("fill"), args, Form::in_place)[0];
 }
@@ -96,6 +99,7 @@ Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<Me
 FACULA_FAMILY(create) {
   define(
       "full(SymInt[] size, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .dtypes(dtypes::stored)
       .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
       .bind(function)
       .no_in_place()
@@ -223,7 +227,8 @@ FACULA_FAMILY(create) {
           value_check(step.to_int() != 0, "arange") << "step must be nonzero, also as an integer";
           integers = true;
         }
-        supported_check(is_integral(t) || is_floating(t), "arange") << "not implemented for '" << t << "'";
+        supported_check((is_integral(t) || is_floating(t)) && !is_limited(t), "arange")
+            << "not implemented for '" << t << "'";
         for (auto& x : {start, end, step})
           runtime_check(x.category() <= Category::floating, "arange")
               << "value cannot be converted to type double without overflow: " << x;
@@ -266,7 +271,9 @@ FACULA_FAMILY(create) {
       .check(fitting({"start", "end"}))
       .result([](const Call& c) { return std::vector<DType>{linspace_dtype(c)}; })
       .shape([](const Call& c) {
-        supported_check(c.maybe_dtype("dtype") != DType::Bool, "linspace") << "not implemented for 'bool'";
+        DType t = linspace_dtype(c);
+        supported_check(t != DType::Bool && !is_limited(t), "linspace")
+            << "not implemented for '" << t << "'";
         runtime_check(!(c.integer("steps") < SymInt(int64_t(0))), "linspace")
             << "number of steps must be non-negative, got " << c.integer("steps");
         return Dims{c.integer("steps")};
@@ -311,7 +318,8 @@ FACULA_FAMILY(create) {
       .non_differentiable()
       .procedure([](const Call& c, Scalar start, Scalar end, SymInt steps, double base) {
         DType t = linspace_dtype(c);
-        supported_check(t != DType::Bool, "logspace") << "not implemented for 'bool'";
+        supported_check(t != DType::Bool && !is_limited(t), "logspace")
+            << "not implemented for '" << t << "'";
         runtime_check(!(steps < SymInt(int64_t(0))), "logspace")
             << "number of steps must be non-negative, got " << steps;
         for (const Scalar& x : {start, end})

@@ -15,7 +15,8 @@ namespace {
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
 bool indexes(const Tensor& index) {
-  return (is_integral(index.dtype()) && itemsize(index.dtype()) >= 4) || index.numel() == SymInt(int64_t(0));
+  return (is_integral(index.dtype()) && itemsize(index.dtype()) >= 4 && !is_limited(index.dtype())) ||
+         index.numel() == SymInt(int64_t(0));
 }
 void check_index_dtype(const char* name, const char* arg, const Tensor& index) {
   runtime_check(indexes(index), name) << "expected dtype int32 or int64 for `" << arg << "`, got "
@@ -70,7 +71,7 @@ Advanced advanced(const Call& c) {
   for (size_t k = 0; k < indices.size(); ++k) {
     if (!indices[k].defined()) continue;
     index_check(is_integral(indices[k].dtype()) && indices[k].dtype() != DType::Int16 &&
-                    indices[k].dtype() != DType::Int8,
+                    indices[k].dtype() != DType::Int8 && !is_limited(indices[k].dtype()),
                 c.name())
         << "tensors used as indices must be int64, int32, uint8 or bool tensors, got " << indices[k].dtype();
     a.dims.push_back(int(k));
@@ -301,6 +302,7 @@ std::vector<Tensor> within(const Tensor& self, std::vector<Tensor> indices) {
 
 FACULA_FAMILY(index) {
   define("index_select(Tensor self, int dim, Tensor index) -> Tensor")
+      .dtypes(d::stored)
       .doc("Slices of `self` along `dim`, picked by the 1-D integer tensor `index`.")
       .no_in_place()
       .shape([](const Call& c) {
@@ -330,6 +332,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[5]", "self[3, 4], dim=0, index<3>[0]",
                 "self[2, 3, 4], dim=-2, index<3>[2]", "self[65, 33], dim=0, index<65>[129]"});
   define("gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor")
+      .dtypes(d::stored)
       .bad_index(ErrorType::RuntimeError)
       .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
       .no_in_place()
@@ -368,6 +371,7 @@ FACULA_FAMILY(index) {
                 "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
                 "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
   define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
+      .dtypes(d::stored)
       .bad_index(ErrorType::RuntimeError)
       .doc("self with src written at index along `dim`; the last of several writes wins.")
       .in_place()
@@ -387,6 +391,7 @@ FACULA_FAMILY(index) {
       .samples(
           {"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]", "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
   define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
+      .dtypes(d::stored)
       .bad_index(ErrorType::RuntimeError)
       .doc("self with value written at index along `dim`.")
       .check(fitting({"value"}))
@@ -476,6 +481,7 @@ FACULA_FAMILY(index) {
       .samples({"self[5, 3], dim=0, index<5>[4, 3], src[4, 3], reduce='sum'",
                 "self[5, 3], dim=0, index<5>[4, 3], src[4, 3](0.5, 1.5), reduce='prod'"});
   define("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor")
+      .dtypes(d::stored)
       .doc("self with the slices of source written to those along `dim` that the 1-D `index` names.")
       .in_place()
       .shape([](const Call& c) {
@@ -517,6 +523,7 @@ FACULA_FAMILY(index) {
       .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]",
                 "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
   define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
+      .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("self with value written to the slices along `dim` that the 1-D `index` names.")
       .check(fitting({"value"}))
@@ -540,6 +547,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1",
                 "self[5], dim=0, index<5>[0], value=1"});
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
+      .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
       .in_place()
@@ -603,6 +611,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+      .dtypes(d::any | d::half_complex)
       .bad_index(ErrorType::RuntimeError)
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
       .differs(
@@ -666,6 +675,7 @@ FACULA_FAMILY(index) {
                 "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
 
   define("_index(Tensor self, Tensor?[] indices) -> Tensor")
+      .dtypes(d::stored)
       .doc("Elements of self at integer indices, one tensor (or None) a dimension, as NumPy's.")
       .bind(hidden)
       .no_in_place()
@@ -683,6 +693,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}",
                 "self[3, 4], indices{<3>[0]}"});
   define("_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
+      .dtypes(d::stored)
       .doc("self with values written (or added) at integer indices.")
       .bind(hidden)
       .in_place()
@@ -781,6 +792,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[3, 4]", "self[3, 4], mask?[4]", "self[33, 65], mask?[33, 65]"});
   define("nonzero(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .bind(hidden)
       .no_in_place()
@@ -817,6 +829,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4]", "self[0, 3]"});
   define(
       "embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
+      .dtypes(d::stored)
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
       .bind(function)
       .no_in_place()

@@ -367,6 +367,40 @@ Results linear_layers(const Batched& b) {
 
 }  // namespace
 
+namespace {
+Tensor scaled_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b,
+                      std::optional<Tensor> bias, std::optional<Tensor> scale_result,
+                      std::optional<DType> wanted, bool) {
+  constexpr const char* kName = "_scaled_mm";
+  runtime_check(a.dim() == 2 && b.dim() == 2, kName)
+      << "self and mat2 must be matrices, got " << to_string(a.sizes()) << " and " << to_string(b.sizes());
+  runtime_check(a.size(1) == b.size(0), kName)
+      << "shapes cannot be multiplied: " << to_string(a.sizes()) << " and " << to_string(b.sizes());
+  auto is = [](const Tensor& t, SymInt rows, SymInt columns) {
+    return t.dim() == 2 && t.size(0) == rows && t.size(1) == columns;
+  };
+  SymInt one = int64_t(1), m = a.size(0), n = b.size(1);
+  bool whole = scale_a.numel() == one && scale_b.numel() == one,
+       lines = is(scale_a, m, one) && is(scale_b, one, n);
+  value_check(is_float8(a.dtype()) && is_float8(b.dtype()) && scale_a.dtype() == DType::Float32 &&
+                  scale_b.dtype() == DType::Float32 && (whole || lines),
+              kName)
+      << "invalid scaling configuration: " << a.dtype() << " " << to_string(a.sizes()) << " with scales of "
+      << scale_a.dtype() << " " << to_string(scale_a.sizes()) << ", " << b.dtype() << " "
+      << to_string(b.sizes()) << " with scales of " << scale_b.dtype() << " " << to_string(scale_b.sizes())
+      << hint("float8 matrices, and float32 scales of one element each, or of sizes [m, 1] and [1, n]");
+  runtime_check(!bias || (bias->dim() == 1 && bias->size(0) == n), kName)
+      << "bias must have size " << n << ", got " << to_string(bias->sizes());
+  auto scale = [&](const Tensor& t) { return whole ? reshape(t, Dims{}) : t; };
+  DType result = wanted.value_or(a.dtype());
+  Tensor y = mm(to_dtype(a, DType::Float32), to_dtype(b, DType::Float32));
+  y = mul(mul(y, scale(scale_a)), scale(scale_b));
+  if (bias) y = add(y, to_dtype(*bias, DType::Float32));
+  if (scale_result && is_float8(result)) y = div(y, reshape(*scale_result, Dims{}));
+  return to_dtype(y, result);
+}
+}  // namespace
+
 FACULA_FAMILY(matmul) {
   define("mm(Tensor self, Tensor mat2) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
@@ -579,6 +613,14 @@ FACULA_FAMILY(matmul) {
       })
       .vjp([](const Vjp& v) { return addend_gradients(v, "mat1", "mat2"); })
       .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
+  define(
+      "_scaled_mm(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor? bias=None, Tensor? scale_result=None, dtype? out_dtype=None, bool use_fast_accum=False) -> Tensor")
+      .doc(
+          "Product of two float8 matrices, each scaled: as a whole (scales of one element) or by rows of self, [m, 1], and columns of mat2, [1, n]. Summed in float32; without out_dtype of self's dtype. A float8 result is divided by scale_result.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .composite(scaled_product);
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .check(fitting({"beta", "alpha"}))
       .doc("beta * self + alpha * bmm(batch1, batch2); self broadcasts; beta = 0 ignores it.")

@@ -102,20 +102,21 @@ void same_dtypes(const Call& c, const char* a, const char* b) {
       << "expected both tensors to have the same dtype, but got " << c.dtype(a) << " for `" << a << "` and "
       << c.dtype(b) << " for `" << b << "`" << hint(b, ".to(facula.", c.dtype(a), ") converts");
 }
+constexpr DTypeSet kWhole = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
+constexpr DTypeSet kParts = dtypes_where([](DType t) { return is_floating(t) && t != DType::BFloat16; });
+
 // A complex tensor of two real ones of one dtype.
-Definer from_parts(const char* schema, const char* doc, const char* a, const char* b) {
+Definer from_parts(const char* schema, const char* doc, const char* a, const char* b, DTypeSet parts) {
   return define(schema)
       .doc(doc)
       .bind(function)
-      .dtypes(dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; }))
+      .dtypes(parts)
       .exact_out()
       .result([a, b](const Call& c) {
-        runtime_check(is_floating(c.dtype(a)) && c.dtype(a) != DType::BFloat16, c.name())
-            << "expected tensors of float32 or float64, but got " << c.dtype(a) << " and " << c.dtype(b);
+        runtime_check(kParts.has(c.dtype(a)), c.name())
+            << "expected tensors of float16, float32 or float64, but got " << c.dtype(a) << " and "
+            << c.dtype(b);
         same_dtypes(c, a, b);
-        supported_check(c.dtype(a) != DType::Float16, c.name())
-            << "there are no complex numbers of float16 parts"
-            << hint(a, ".float() and ", b, ".float() have some");
         return std::vector<DType>{complex_of(c.dtype(a))};
       })
       .no_in_place();
@@ -132,7 +133,7 @@ Definer sum_in_logarithms(const char* schema, const char* doc) {
 Definer question(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return define(schema)
       .doc(doc)
-      .dtypes(d::real)
+      .dtypes(d::real | d::wide_unsigned)
       .result(ResultType::boolean)
       .exact_out()
       .no_in_place()
@@ -270,6 +271,7 @@ FACULA_FAMILY(numeric) {
         return grads(logistic(v.grad(), a, b, true), logistic(v.grad(), b, a, true));
       });
   define("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .doc(
           "NaN and infinities replaced: by 0 and the dtype's largest and lowest numbers unless told otherwise.")
       .exact_out()
@@ -300,6 +302,7 @@ FACULA_FAMILY(numeric) {
   question("isneginf(Tensor self) -> Tensor", "Is the element -infinity?",
            [](Expr x) { return is_floating(x.dtype()) ? eq(x, like(-kInfinity, x)) : falsehood(); });
   define("isreal(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("Is the imaginary part 0, as of all real numbers?")
       .result(ResultType::boolean)
       .no_in_place()
@@ -307,11 +310,12 @@ FACULA_FAMILY(numeric) {
       .samples(unary_samples());
   scaled("deg2rad(Tensor self) -> Tensor", "Degrees as radians: self * pi / 180.", kPi / 180);
   scaled("rad2deg(Tensor self) -> Tensor", "Radians as degrees: self * 180 / pi.", 180 / kPi);
-  from_parts("complex(Tensor real, Tensor imag) -> Tensor", "Complex numbers of these parts.", "real", "imag")
+  from_parts("complex(Tensor real, Tensor imag) -> Tensor", "Complex numbers of these parts.", "real", "imag",
+             kParts)
       .pointwise([](Expr re, Expr im) { return joined(re, im, complex_of(re.dtype())); })
       .samples({"real[3, 4], imag[4]", "real[], imag[]", "real[2, 0], imag[1]"});
   from_parts("polar(Tensor abs, Tensor angle) -> Tensor",
-             "Complex numbers of these moduli and angles in radians.", "abs", "angle")
+             "Complex numbers of these moduli and angles in radians.", "abs", "angle", kWhole)
       .pointwise([](Expr r, Expr a) { return joined(r * cos(a), r * sin(a), complex_of(r.dtype())); })
       .vjp([](const Vjp&
                   v) {  // of the angle as PyTorch's: products of complex numbers, NaN where one is infinite

@@ -87,6 +87,7 @@ Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double lo
 
 FACULA_FAMILY(pointwise) {
   define("add(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
+      .dtypes(d::any | d::half_complex)
       .doc("self + alpha * other. For bool: logical or.")
       .check(fitting_factor)
       .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) {
@@ -95,6 +96,7 @@ FACULA_FAMILY(pointwise) {
       })
       .samples(binary_samples());
   define("sub(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
+      .dtypes(d::any | d::half_complex)
       .doc("self - alpha * other.")
       .alias("subtract")
       .result(no_bools)
@@ -105,6 +107,7 @@ FACULA_FAMILY(pointwise) {
       .differs("int32 error: .* with alpha is the number 2147483648", "PyTorch looks whether -alpha fits")
       .samples(binary_samples());
   define("rsub(Tensor self, Tensor|Scalar other, *, Scalar alpha=1) -> Tensor")
+      .dtypes(d::any | d::half_complex)
       .doc("other - alpha * self.")
       .result(no_bools)
       .no_in_place()
@@ -114,6 +117,7 @@ FACULA_FAMILY(pointwise) {
       .differs(kMinusAlpha, kMinusAlphaFits)
       .samples(binary_samples());
   define("mul(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
+      .dtypes(d::stored)
       .doc("self * other. For bool: logical and.")
       .alias("multiply")
       .pointwise([](Expr a, Expr b) { return a.dtype() == DType::Bool ? a & b : a * b; })
@@ -196,6 +200,7 @@ FACULA_FAMILY(pointwise) {
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}},
                         {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
+      .dtypes(d::stored)
       .doc("self to the power of exponent in double precision.")
       .result([](const Call& c) {
         bool complex = false;
@@ -238,11 +243,13 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples(0.5, 2));
 
   define("eq(Tensor self, Tensor|Scalar other) -> Tensor")
+      .dtypes(d::stored)
       .doc("self == other.")
       .result(ResultType::boolean)
       .pointwise([](Expr a, Expr b) { return eq(a, b); })
       .samples(binary_samples());
   define("ne(Tensor self, Tensor|Scalar other) -> Tensor")
+      .dtypes(d::stored)
       .doc("self != other.")
       .alias("not_equal")
       .result(ResultType::boolean)
@@ -299,17 +306,17 @@ FACULA_FAMILY(pointwise) {
       .samples(unary_samples());
   define("bitwise_and(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("Bitwise and; logical for bool.")
-      .dtypes(bits)
+      .dtypes(bits | d::wide_unsigned)
       .pointwise([](Expr a, Expr b) { return a & b; })
       .samples(binary_samples());
   define("bitwise_or(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("Bitwise or; logical for bool.")
-      .dtypes(bits)
+      .dtypes(bits | d::wide_unsigned)
       .pointwise([](Expr a, Expr b) { return a | b; })
       .samples(binary_samples());
   define("bitwise_xor(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("Bitwise exclusive or; logical for bool.")
-      .dtypes(bits)
+      .dtypes(bits | d::wide_unsigned)
       .pointwise([](Expr a, Expr b) { return a ^ b; })
       .samples(binary_samples());
   define("bitwise_not(Tensor self) -> Tensor")
@@ -374,6 +381,7 @@ FACULA_FAMILY(pointwise) {
       .differs("float(32|64) gradient of self: [\\d.e-]+ for [\\d.e-]+ at self=(7|10|20|33)$", kCancelled);
 
   define("neg(Tensor self) -> Tensor")
+      .dtypes(d::any | d::half_complex)
       .exact_out()
       .doc("-self.")
       .alias("negative")
@@ -387,7 +395,7 @@ FACULA_FAMILY(pointwise) {
       .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
       .doc("Absolute value; the modulus of complex numbers.")
       .alias("absolute")
-      .dtypes(d::numeric)
+      .dtypes(d::numeric | d::half_complex | d::float8)
       .result(ResultType::real)
       .pointwise([](Expr x) { return abs(x); })
       .samples(unary_samples());
@@ -398,6 +406,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
       .samples(unary_samples());
   define("sgn(Tensor self) -> Tensor")
+      .dtypes(d::any | d::half_complex)
       .exact_out()
       .doc("sign(self); of complex numbers z / |z|, 0 at 0.")
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
@@ -408,6 +417,7 @@ FACULA_FAMILY(pointwise) {
       .differs(kComplexZeros, kSignsOfZeros)
       .samples(unary_samples());
   define("angle(Tensor self) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .doc("The angle of complex numbers in (-pi, pi]; of real ones 0, or pi where negative. NaN stays.")
       .result([](const Call& c) {
         DType t = c.dtype("self");
@@ -438,27 +448,27 @@ FACULA_FAMILY(pointwise) {
   define("floor(Tensor self) -> Tensor")
       .exact_out()
       .doc("The largest integer not above self.")
-      .dtypes(d::integral | d::floating)
+      .dtypes(d::integral | d::floating | d::wide_unsigned)
       .pointwise(std::function<Expr(Expr)>(rounded(floor)))
       .samples(unary_samples());
   define("ceil(Tensor self) -> Tensor")
       .exact_out()
       .doc("The smallest integer not below self.")
-      .dtypes(d::integral | d::floating)
+      .dtypes(d::integral | d::floating | d::wide_unsigned)
       .pointwise(std::function<Expr(Expr)>(rounded(ceil)))
       .samples(unary_samples());
   define("trunc(Tensor self) -> Tensor")
       .exact_out()
       .doc("self without its fraction.")
       .alias("fix")
-      .dtypes(d::integral | d::floating)
+      .dtypes(d::integral | d::floating | d::wide_unsigned)
       .pointwise(std::function<Expr(Expr)>(rounded(trunc)))
       .samples(unary_samples());
   define("round(Tensor self) -> Tensor")
       .exact_out()
       .doc("The nearest integer; halves go to the even one.")
       .bind(function | method | special)
-      .dtypes(d::integral | d::floating)
+      .dtypes(d::integral | d::floating | d::wide_unsigned)
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round)))
       .samples(unary_samples());
   define("round.decimals(Tensor self, *, int decimals) -> Tensor")
@@ -481,18 +491,21 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr x) { return x - trunc(x); })
       .samples(unary_samples());
   define("isnan(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("Is the element NaN?")
       .result(ResultType::boolean)
       .pointwise(
           [](Expr x) { return is_differentiable(x.dtype()) ? isnan(x) : constant(false, DType::Bool); })
       .samples(unary_samples());
   define("isinf(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("Is the element infinite?")
       .result(ResultType::boolean)
       .pointwise(
           [](Expr x) { return is_differentiable(x.dtype()) ? isinf(x) : constant(false, DType::Bool); })
       .samples(unary_samples());
   define("isfinite(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("Is the element neither infinite nor NaN?")
       .result(ResultType::boolean)
       .pointwise([](Expr x) {
@@ -566,7 +579,7 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], other[4], addend[3, 1]"});
   define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 * tensor2.")
-      .dtypes(d::numeric)
+      .dtypes(d::numeric | d::half_complex)
       .check(fitting_computed({"value"}))
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
       .vjp([](const Vjp& v) {
@@ -620,6 +633,7 @@ FACULA_FAMILY(pointwise) {
 
   // Conversions and copies.
   define("to_dtype(Tensor self, dtype dtype) -> Tensor")
+      .dtypes(d::stored)
       .doc("self converted to `dtype`.")
       .bind(hidden)
       .promote(Promote::none)
@@ -629,6 +643,7 @@ FACULA_FAMILY(pointwise) {
       .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
                 "self[0], dtype=complex64"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
+      .dtypes(d::stored)
       .also("src", "other")
       .doc("The elements of src, broadcast to self's shape and converted to its dtype.")
       .moves()
@@ -637,6 +652,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](const LoopCall& c, Expr, Expr b) { return converted(b, c.dtype("self")); })
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("_with_history(Tensor self, Tensor value) -> Tensor")
+      .dtypes(d::stored)
       .doc("The numbers of value, with the gradient of self: what a write leaves that is not recorded.")
       .bind(hidden)
       .no_in_place()
@@ -647,6 +663,7 @@ FACULA_FAMILY(pointwise) {
       .undifferenced("it is that of other numbers")
       .samples({"self[3, 4], value[3, 4]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
+      .dtypes(d::stored)
       .doc("A tensor like self with every element set to value.")
       .overlap(Overlap::uniform)
       .check(fitting({"value"}))
@@ -660,11 +677,13 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); })
       .samples({"self[3, 4], value=2", "self[3, 4], value[]"});
   define("zero(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("A tensor like self full of zeros.")
       .overlap(Overlap::uniform)
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
+      .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("value where mask, else self.")
       .check(fitting({"value"}))
@@ -703,6 +722,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr x) { return imag(x); })
       .samples(unary_samples());
   define("conj_physical(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .exact_out()
       .doc("The complex conjugate, computed.")
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; })

@@ -298,7 +298,7 @@ FACULA_FAMILY(random) {
       .draws()
       .procedure([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
-        supported_check(is_differentiable(t), "rand")
+        supported_check(is_differentiable(t) && !is_float8(t), "rand")
             << "uniform numbers are floating point, but the dtype is " << t
             << hint("randint(low, high, size) gives whole ones");
         if (is_complex(t)) {
@@ -316,7 +316,7 @@ FACULA_FAMILY(random) {
       .draws()
       .procedure([](const Call& c, SymSpan size, std::optional<Generator*> g) {
         DType t = float_or_default(c.maybe_dtype("dtype"));
-        supported_check(is_differentiable(t), "randn")
+        supported_check(is_differentiable(t) && !is_float8(t), "randn")
             << "normal numbers are floating point, but the dtype is " << t;
         return _normal(numbers(product(size) * SymInt(2 * words_for(t)), g), size, t);
       })
@@ -397,7 +397,8 @@ FACULA_FAMILY(random) {
       .procedure([](const Call& c, SymInt n, std::optional<Generator*> g) {
         runtime_check(!(n < SymInt(int64_t(0))), "randperm") << "n must be non-negative, got " << n;
         DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
-        supported_check(is_integral(t) || is_floating(t), "randperm") << "not implemented for '" << t << "'";
+        supported_check((is_integral(t) || is_floating(t)) && !is_limited(t), "randperm")
+            << "not implemented for '" << t << "'";
         runtime_check(!is_integral(t) || !overflows(Scalar(n.hint()), t), "randperm")
             << "the numbers below " << n << " do not fit " << t;
         Tensor order = _randperm(numbers(n * SymInt(int64_t(2)), g), n);

@@ -16,7 +16,10 @@ namespace {
 
 // Sums and products of integers are int64 unless `dtype` says otherwise.
 std::vector<DType> accumulated(const Call& c) {
-  if (auto wanted = c.maybe_dtype("dtype")) return {*wanted};
+  if (auto wanted = c.maybe_dtype("dtype")) {
+    supported_check(!is_limited(*wanted), c.name()) << "not implemented for '" << *wanted << "'";
+    return {*wanted};
+  }
   DType t = c.dtype("self");
   return {is_differentiable(t) ? t : DType::Int64};
 }
@@ -265,6 +268,7 @@ Tensor running_log_sums(const Tensor& x, int64_t dim) {
 
 FACULA_FAMILY(reduce) {
   define("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Sum over `dim` (all dimensions if None). Integers and bool give int64.")
       .no_in_place()
@@ -277,6 +281,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Mean over `dim` (all dimensions if None).")
       .no_in_place()
@@ -295,6 +300,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .differs(kComplexFactors, kOrderOfFactors)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .autocast(Autocast::fp32)
@@ -492,6 +498,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[]", "self![2, 3, 4]", "self![3, 4], dim=1", "self![3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=0"});
   define("any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
+      .dtypes(d::stored)
       .doc("Is any element over `dim` non-zero?")
       .result(truth_dtype)
       .non_differentiable()
@@ -501,6 +508,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
                 "self[0, 3], dim=[0]"});
   define("all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor")
+      .dtypes(d::stored)
       .doc("Are all elements over `dim` non-zero?")
       .result(truth_dtype)
       .non_differentiable()
@@ -861,6 +869,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .converting_out()
       .differs("bool error: RuntimeError .*result type int64 can't be cast",
                "a sum of bools is an integer, which does not fit into a bool")
@@ -903,6 +912,7 @@ FACULA_FAMILY(reduce) {
                 "self[3, 4], dim=[]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .differs(
           "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
           "the error says what the result would be: dtype=int64 is the default, in place too")
@@ -928,6 +938,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=0", "self[0, 3], dim=1",
                 "self[3, 1025], dim=1"});
   define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
+      .dtypes(d::any | d::wide_unsigned)
       .differs(kComplexFactors, kOrderOfFactors)
       .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .differs(

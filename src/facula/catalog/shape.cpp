@@ -10,6 +10,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+namespace d = facula::dtypes;
 
 namespace {
 
@@ -71,6 +72,7 @@ Results joined_batches(const Batched& b) {
 
 FACULA_FAMILY(shape) {
   define("cat(Tensor[] tensors, int dim=0) -> Tensor")
+      .dtypes(d::stored)
       .converting_out()
       .bad_conversion(ErrorType::TypeError)
       .doc("Tensors joined along `dim`.")
@@ -186,6 +188,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("_row_major(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("A copy of self in row-major order.")
       .bind(hidden)
       .no_in_place()
@@ -193,6 +196,7 @@ FACULA_FAMILY(shape) {
       .loop([](const LoopCall& c, Index i) { return c.load("self", i); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("_copied(Tensor self) -> Tensor")
+      .dtypes(d::stored)
       .doc("A copy of self with its dimensions in the same order of memory.")
       .bind(hidden)
       .no_in_place()
@@ -215,6 +219,7 @@ FACULA_FAMILY(shape) {
       })
       .samples(unary_samples());
   define("repeat(Tensor self, SymInt[] repeats) -> Tensor")
+      .dtypes(d::stored)
       .doc("self tiled repeats[k] times along dimension k.")
       .bind(method)
       .no_in_place()
@@ -260,6 +265,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[2, 3], repeats=[2, 1, 3]", "self[2, 3], repeats=[2, 0]", "self[], repeats=[3]"});
   define("flip(Tensor self, int[] dims) -> Tensor")
+      .dtypes(d::stored)
       .doc("Order reversed along `dims`.")
       .no_in_place()
       .shape([](const Call& c) {
@@ -307,6 +313,7 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[2, 3], shifts=[1]", "self[3, 4], shifts=[1, -2], dims=[0, 1]", "self[0], shifts=[1]"});
   define("tril(Tensor self, SymInt diagonal=0) -> Tensor")
+      .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("The lower triangle of the last two dimensions, up to `diagonal`; the rest is 0.")
       .in_place()
@@ -322,6 +329,7 @@ FACULA_FAMILY(shape) {
       .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
+      .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("The upper triangle of the last two dimensions, from `diagonal`; the rest is 0.")
       .in_place()
@@ -337,6 +345,7 @@ FACULA_FAMILY(shape) {
       .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")
+      .dtypes(d::stored)
       .doc(
           "`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
       .check(fitting({"value"}))

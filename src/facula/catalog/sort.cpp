@@ -73,7 +73,7 @@ FACULA_FAMILY(sort) {
       "sort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
       .doc(
           "Elements along `dim` in ascending (or descending) order, and where they were. Always stable; NaN is the largest.")
-      .dtypes(d::real)
+      .dtypes(d::real | d::wide_unsigned)
       .result(with_indices)
       .shapes([](const Call& c) {
         c.dim("dim");

@@ -12,8 +12,8 @@ namespace d = facula::dtypes;
 
 namespace {
 
-constexpr DTypeSet kParts =
-    dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });  // of complex numbers
+// Of complex numbers.
+constexpr DTypeSet kParts = dtypes_where([](DType t) { return is_floating(t) && t != DType::BFloat16; });
 
 // Start and length of a slice along a dimension of `n` elements, Python's rules.
 std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, SymInt end, SymInt step) {
@@ -104,7 +104,7 @@ FACULA_FAMILY(view) {
   define("_conj(Tensor(a) self) -> Tensor(a)")
       .doc("The conjugates of complex numbers, worked out when they are read; shares memory.")
       .bind(hidden)
-      .dtypes(d::complex)
+      .dtypes(d::complex | d::half_complex)
       .view([](const Call&, Geometry g) {
         g.conj();
         return g;
@@ -113,7 +113,7 @@ FACULA_FAMILY(view) {
   define("_neg_view(Tensor(a) self) -> Tensor(a)")
       .doc("The negatives of numbers, worked out when they are read; shares memory.")
       .bind(hidden)
-      .dtypes(d::floating | d::complex)
+      .dtypes(d::floating | d::complex | d::half_complex)
       .view([](const Call&, Geometry g) {
         g.neg();
         return g;
@@ -141,7 +141,7 @@ FACULA_FAMILY(view) {
   define("view_as_real(Tensor(a) self) -> Tensor(a)")
       .doc("Complex numbers as pairs of real ones along a new last dimension; shares memory.")
       .bind(function)
-      .dtypes(d::complex)
+      .dtypes(d::complex | d::half_complex)
       .view([](const Call& c, Geometry g) {
         check_resolved(c, "view_as_real", "has no real view");
         g.as_real(c.dtype("self"));
@@ -169,7 +169,7 @@ FACULA_FAMILY(view) {
       .samples(unary_samples());
   define("imag(Tensor(a) self) -> Tensor(a)")
       .doc("The imaginary part of complex numbers, sharing their memory.")
-      .dtypes(d::complex)
+      .dtypes(d::complex | d::half_complex)
       .bind(function | property)
       .procedure([](const Tensor& self) {
         runtime_check(is_complex(self.dtype()), "imag")

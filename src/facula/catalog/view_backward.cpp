@@ -7,6 +7,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+namespace d = facula::dtypes;
 
 namespace {
 
@@ -53,6 +54,7 @@ bool may_overlap(SymSpan sizes, SymSpan strides) {
 FACULA_FAMILY(view_backward) {
   define(
       "slice_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor")
+      .dtypes(d::any | d::float8 | d::half_complex)
       .doc("Zeros of input_sizes with grad at start, start + step, ... of `dim`.")
       .bind(hidden)
       .no_in_place()
@@ -80,6 +82,7 @@ FACULA_FAMILY(view_backward) {
       })
       .samples({"grad[2, 3], input_sizes=[5, 3], dim=0, start=1, end=4, step=2"});
   define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
+      .dtypes(d::any | d::float8 | d::half_complex)
       .doc("Zeros of input_sizes with grad at `index` of `dim`.")
       .bind(hidden)
       .no_in_place()
@@ -95,6 +98,7 @@ FACULA_FAMILY(view_backward) {
       })
       .samples({"grad[2], input_sizes=[2, 3], dim=1, index=2"});
   define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
+      .dtypes(d::any | d::float8 | d::half_complex)
       .doc("Zeros of input_sizes with grad on the diagonal of dim1 and dim2.")
       .bind(hidden)
       .no_in_place()
@@ -118,6 +122,7 @@ FACULA_FAMILY(view_backward) {
       .samples({"grad[3], input_sizes=[3, 4], offset=0, dim1=0, dim2=1",
                 "grad[2], input_sizes=[3, 4], offset=-1, dim1=0, dim2=1"});
   define("_strided_scatter(Tensor grad, SymInt[] stride, SymInt offset, SymInt numel) -> Tensor")
+      .dtypes(d::any | d::float8 | d::half_complex)
       .doc(
           "A vector of numel zeros to which each element of grad is added at its place under `stride` and `offset`.")
       .bind(hidden)

@@ -81,12 +81,55 @@ FACULA_FUNCTION uint16_t facula_to_half(float f) {
   return (uint16_t)(sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13));
 }
 
+/* ---- numbers of 8 bits, as Float8Format::decode and encode; `infinity` is 256 where there is none */
+FACULA_FUNCTION float facula_from_float8(uint8_t code, int mantissa, int bias, int nan, int is_signed, int infinity) {
+  union facula_bits32 x;
+  int magnitude = is_signed ? code & 0x7f : code;
+  if (magnitude >= 1 << mantissa) x.u = ((uint32_t)magnitude << (23 - mantissa)) + ((uint32_t)(127 - bias) << 23);
+  else if (!is_signed) x.u = 0x400000;
+  else x.f = (float)ldexp((double)magnitude, 1 - bias - mantissa);
+  if (nan == 0x80 ? code == nan : magnitude >= nan || (magnitude > infinity)) x.u = 0x7fc00000;
+  else if (magnitude == infinity) x.u = 0x7f800000;
+  if (is_signed) x.u |= (uint32_t)(code & 0x80) << 24;
+  return x.f;
+}
+FACULA_FUNCTION uint8_t facula_to_float8(float f, int mantissa, int bias, int largest, int too_large, int nan, int is_signed,
+                                         int has_negative_zero) {
+  union facula_bits32 x, sum, unit;
+  uint32_t magnitude, sign, code;
+  int shift = 23 - mantissa;
+  x.f = f;
+  magnitude = x.u & 0x7fffffff;
+  sign = x.u >> 24 & 0x80;
+  if (magnitude > 0x7f800000) return (uint8_t)(has_negative_zero ? sign | (uint32_t)nan : (uint32_t)nan);
+  if (!is_signed) {
+    code = (magnitude + 0x400000 - (magnitude < 0x800000)) >> 23;
+    return (uint8_t)(code > (uint32_t)nan ? (uint32_t)nan : code);
+  }
+  if (magnitude < (uint32_t)(128 - bias) << 23) {
+    unit.f = (float)ldexp(1.0, 24 - bias - mantissa);
+    sum.u = magnitude;
+    sum.f += unit.f;
+    code = sum.u - unit.u;
+  } else {
+    code = (magnitude - ((uint32_t)(127 - bias) << 23) + (1u << (shift - 1)) - 1 + (magnitude >> shift & 1)) >> shift;
+  }
+  if (code > (uint32_t)largest) code = (uint32_t)too_large;
+  return (uint8_t)(has_negative_zero || (code && code != (uint32_t)nan) ? code | sign : code);
+}
+
 /* ---- to integers, as x86 converts: what does not fit becomes the smallest number, which is then cut */
 FACULA_FUNCTION int64_t facula_to_int64(double v) {
   return fabs(v) < 0x1p63 ? (int64_t)v : INT64_MIN;
 }
 FACULA_FUNCTION int64_t facula_to_int32(double v) {
   return fabs(v) < 0x1p31 ? (int64_t)v : -INT64_C(2147483648);
+}
+FACULA_FUNCTION uint32_t facula_to_uint32(double v) {
+  return v >= 0x1p31 ? (uint32_t)facula_to_int32(v - 0x1p31) ^ 0x80000000u : (uint32_t)facula_to_int32(v);
+}
+FACULA_FUNCTION uint64_t facula_to_uint64(double v) {
+  return v >= 0x1p63 ? (uint64_t)facula_to_int64(v - 0x1p63) ^ (UINT64_C(1) << 63) : (uint64_t)facula_to_int64(v);
 }
 
 /* ---- integers */

@@ -40,6 +40,7 @@ std::string number(int64_t v) {
 std::string constant(Expr e) {
   DType d = e.dtype();
   if (d == DType::Bool) return e->value.to_bool() ? "1" : "0";
+  if (d == DType::UInt64) return "UINT64_C(" + std::to_string(uint64_t(e->value.to_int())) + ")";
   return is_real(d) ? number(e->value.to_double(), d) : number(e->value.to_int());
 }
 
@@ -95,6 +96,9 @@ const char* type_name(DType d) {
     case DType::Int16: return "int16_t";
     case DType::Int32: return "int32_t";
     case DType::Int64: return "int64_t";
+    case DType::UInt16: return "uint16_t";
+    case DType::UInt32: return "uint32_t";
+    case DType::UInt64: return "uint64_t";
     case DType::Float32: return "float";
     case DType::Float64: return "double";
     default: break;
@@ -151,6 +155,10 @@ std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool n
   std::string of = narrow ? "_i32" : "_i64", type = "(" + std::string(type_name(d)) + ")",
               bits = std::to_string(itemsize(d) * 8);
   auto word = [&](size_t k) { return "(uint64_t)" + x[k]; };
+  bool divides =
+      f == Fn::div || f == Fn::truncdiv || f == Fn::floordiv || f == Fn::remainder || f == Fn::fmod;
+  supported_check(d != DType::UInt64 || !(divides || f == Fn::pow || f == Fn::shr || f == Fn::gcd), "codegen")
+      << loop::name(f) << " of " << d << " is not printed as C";
   switch (f) {
     case Fn::add:
     case Fn::sub:
@@ -186,7 +194,7 @@ std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool n
     case Fn::shl:
     case Fn::shr: return type + "facula_" + loop::name(f) + "(" + x[0] + ", " + x[1] + ", " + bits + ")";
     case Fn::gcd:
-      return type + "facula_gcd(" + x[0] + ", " + x[1] + ", " + (d == DType::UInt8 ? "64" : bits) + ")";
+      return type + "facula_gcd(" + x[0] + ", " + x[1] + ", " + (is_signed(d) ? bits : "64") + ")";
     default: break;
   }
   internal_check(false) << "C: " << loop::name(f) << " of " << d;
@@ -197,9 +205,33 @@ std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool n
 
 const char* CPrinter::type_of(DType d) { return type_name(d); }
 const char* CPrinter::memory_type(DType d) {
-  if (d == DType::Float16 || d == DType::BFloat16) return "uint16_t";
-  return type_of(real_of(d));
+  d = real_of(d);
+  if (compute_type(d) == d) return type_of(d);
+  return is_float8(d) ? "uint8_t" : "uint16_t";
 }
+
+namespace {
+// Between memory and registers: the text of what lies in memory of dtype d, and of a float that goes there.
+std::string decoded(DType d, const std::string& x) {
+  d = real_of(d);
+  if (auto* f = float8_format(d))
+    return "facula_from_float8(" + x + ", " + std::to_string(f->mantissa) + ", " + std::to_string(f->bias) +
+           ", " + std::to_string(f->nan) + ", " + std::to_string(f->is_signed) + ", " +
+           std::to_string(f->has_infinity ? f->too_large : 256) + ")";
+  if (d == DType::Float16) return "facula_from_half(" + x + ")";
+  return d == DType::BFloat16 ? "facula_from_bfloat16(" + x + ")" : x;
+}
+std::string encoded(DType d, const std::string& x) {
+  d = real_of(d);
+  if (auto* f = float8_format(d))
+    return "facula_to_float8(" + x + ", " + std::to_string(f->mantissa) + ", " + std::to_string(f->bias) +
+           ", " + std::to_string(f->largest) + ", " + std::to_string(f->too_large) + ", " +
+           std::to_string(f->nan) + ", " + std::to_string(f->is_signed) + ", " +
+           std::to_string(f->has_negative_zero) + ")";
+  if (d == DType::Float16) return "facula_to_half(" + x + ")";
+  return d == DType::BFloat16 ? "facula_to_bfloat16(" + x + ")" : x;
+}
+}  // namespace
 
 std::string CPrinter::bare(const std::string& text) {
   if (text.size() < 2 || text[0] != '(') return text;
@@ -320,10 +352,8 @@ void CPrinter::accumulate(const Statement& s) {
 void CPrinter::store(const Statement& s) {
   DType d = memory(s.buffer);
   auto texts = values_of({s.values[0], s.offset});
-  std::string v = texts[0], to = place(s.buffer, d, texts[1], s.part);
-  if (d == DType::Float16) v = "facula_to_half(" + v + ")";
-  if (d == DType::BFloat16) v = "facula_to_bfloat16(" + v + ")";
-  line(to + " = " + bare(v) + ";");
+  std::string to = place(s.buffer, d, texts[1], s.part);
+  line(to + " = " + bare(encoded(d, texts[0])) + ";");
 }
 
 void CPrinter::threads_loop(const Statement&) { internal_check(false) << "C: threads in nest " << n_.name; }
@@ -473,9 +503,7 @@ std::string CPrinter::computed(Expr e) {
   switch (e->kind) {
     case Kind::load: {
       std::string at = place(e->slot, e->memory, arg(0), e->part);
-      if (e->memory == DType::Float16) return "facula_from_half(" + at + ")";
-      if (e->memory == DType::BFloat16) return "facula_from_bfloat16(" + at + ")";
-      return e->memory == DType::Bool ? at + " != 0" : at;
+      return e->memory == DType::Bool ? at + " != 0" : decoded(e->memory, at);
     }
     case Kind::cast: return cast(e);
     case Kind::call: return call(e);
@@ -495,13 +523,16 @@ std::string CPrinter::computed(Expr e) {
 std::string CPrinter::cast(Expr e) {
   std::string x = value(e->args[0]);
   DType from = e->args[0].dtype(), to = e.dtype();
-  if (e->memory == DType::Float16) return "facula_from_half(facula_to_half(" + x + "))";
-  if (e->memory == DType::BFloat16) return "facula_from_bfloat16(facula_to_bfloat16(" + x + "))";
+  if (e->memory != to) return decoded(e->memory, encoded(e->memory, x));
   if (to == DType::Bool) return x + " != 0";
   std::string type = "(" + std::string(type_of(to)) + ")";
   if (is_real(from) && !is_real(to))
-    return type + (to == DType::Int64 || to == DType::UInt8 ? "facula_to_int64(" : "facula_to_int32(") + x +
-           ")";
+    return type +
+           (to == DType::UInt64                        ? "facula_to_uint64("
+            : to == DType::UInt32                      ? "facula_to_uint32("
+            : to == DType::Int64 || to == DType::UInt8 ? "facula_to_int64("
+                                                       : "facula_to_int32(") +
+           x + ")";
   return type + x;
 }
 

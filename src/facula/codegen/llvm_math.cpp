@@ -30,8 +30,11 @@ Type* ScalarMath::type(DType d) {
     case DType::Bool: return b_.getInt1Ty();
     case DType::UInt8:
     case DType::Int8: return b_.getInt8Ty();
+    case DType::UInt16:
     case DType::Int16: return b_.getInt16Ty();
+    case DType::UInt32:
     case DType::Int32: return b_.getInt32Ty();
+    case DType::UInt64:
     case DType::Int64: return b_.getInt64Ty();
     case DType::Float16: return b_.getHalfTy();
     case DType::Float32: return b_.getFloatTy();
@@ -962,7 +965,7 @@ V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
       return is_signed ? b_.CreateAShr(x, by) : b_.CreateLShr(x, by);
     }
   }
-  bool small = width(x) <= 32;
+  bool small = width(x) <= (is_signed ? 32 : 16);
   V zero = whole(0, x), by_zero = b_.CreateICmpEQ(y, zero);
   V q, r;
   if (small && x->getType()->isVectorTy()) {  // exact in float64, and there is a vector instruction for it
@@ -1050,7 +1053,7 @@ V ScalarMath::int_gcd(V x, V y, bool is_signed) {
 }
 
 V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
-  bool is_bool = d == DType::Bool, is_signed = d != DType::UInt8 && !is_bool;
+  bool is_bool = d == DType::Bool, is_signed = facula::is_signed(d);
   V x = a[0], y = a.size() > 1 ? a[1] : nullptr;
   V zero = whole(0, x), one = whole(1, x);
   using P = CmpInst::Predicate;
@@ -1125,14 +1128,22 @@ V ScalarMath::cast(V x, DType from, DType to) {
     if (to == DType::Bool) return b_.CreateFCmpUNE(x, real(0, x));
     if (is_floating(to)) return b_.CreateFPCast(x, t);
     // See loop/number.cpp. A float32 from 2^31 on has zeros where uint8's bits are.
-    bool wide = to == DType::Int64 || (to == DType::UInt8 && is_double(x));
+    bool all_bits = to == DType::UInt32 || to == DType::UInt64;
+    bool wide = itemsize(to) == 8 || (to == DType::UInt8 && is_double(x));
     Type* whole_type = shaped(b_.getIntNTy(wide ? 64 : 32), x->getType());
-    V held = b_.CreateFCmpOLT(fabs(x), real(std::ldexp(1.0, wide ? 63 : 31), x));
-    V smallest = ConstantInt::get(whole_type, uint64_t(1) << (wide ? 63 : 31));
-    return b_.CreateTrunc(select(held, b_.CreateFPToSI(x, whole_type), smallest), t);
+    V top = real(std::ldexp(1.0, wide ? 63 : 31), x);
+    V smallest = ConstantInt::get(whole_type, uint64_t(1) << (wide ? 63 : 31)), with_top = nullptr;
+    if (all_bits) {
+      with_top = b_.CreateFCmpOGE(x, top);
+      x = select(with_top, b_.CreateFSub(x, top), x);
+    }
+    V held = b_.CreateFCmpOLT(fabs(x), top);
+    V number = select(held, b_.CreateFPToSI(x, whole_type), smallest);
+    if (all_bits) number = select(with_top, b_.CreateXor(number, smallest), number);
+    return b_.CreateTrunc(number, t);
   }
   if (to == DType::Bool) return b_.CreateICmpNE(x, whole(0, x));
-  bool is_unsigned = from == DType::Bool || from == DType::UInt8;
+  bool is_unsigned = !is_signed(from);
   if (is_floating(to)) return is_unsigned ? b_.CreateUIToFP(x, t) : b_.CreateSIToFP(x, t);
   return b_.CreateIntCast(x, t, !is_unsigned);
 }

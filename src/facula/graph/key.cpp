@@ -6,7 +6,7 @@ namespace facula::graph {
 namespace {
 void append(Words& key, const Scalar& s) {
   auto c = s.to_complex();
-  key.push_back(uint64_t(s.category()));
+  key.push_back(uint64_t(s.category()) | uint64_t(s.is_beyond_int64()) << 8);
   key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int())
                                                    : std::bit_cast<uint64_t>(c.real()));
   key.push_back(std::bit_cast<uint64_t>(c.imag()));

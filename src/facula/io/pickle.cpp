@@ -13,24 +13,6 @@ namespace facula::io {
 namespace {
 constexpr int kDeepest = 500;  // nesting of containers
 
-struct StorageName {
-  const char* name;
-  DType dtype;
-};
-constexpr StorageName kStorages[] = {{"FloatStorage", DType::Float32},
-                                     {"DoubleStorage", DType::Float64},
-                                     {"HalfStorage", DType::Float16},
-                                     {"BFloat16Storage", DType::BFloat16},
-                                     {"ComplexFloatStorage", DType::Complex64},
-                                     {"ComplexDoubleStorage", DType::Complex128},
-                                     {"LongStorage", DType::Int64},
-                                     {"IntStorage", DType::Int32},
-                                     {"ShortStorage", DType::Int16},
-                                     {"CharStorage", DType::Int8},
-                                     {"ByteStorage", DType::UInt8},
-                                     {"BoolStorage", DType::Bool}};
-static_assert(std::size(kStorages) == kDTypeCount);
-
 enum class Global : uint8_t {
   tensor,
   tensor_class,
@@ -43,13 +25,15 @@ enum class Global : uint8_t {
   dict,
   list,
   complex,
-  storage_type
+  storage_type,
+  typed_tensor
 };
 struct KnownGlobal {
   const char* name;
   Global global;
 };
 constexpr KnownGlobal kGlobals[] = {{"torch._utils._rebuild_tensor_v2", Global::tensor},
+                                    {"torch._utils._rebuild_tensor_v3", Global::typed_tensor},
                                     {"torch._utils._rebuild_parameter", Global::parameter},
                                     {"torch._utils._rebuild_parameter_with_state", Global::parameter},
                                     {"torch._tensor._rebuild_from_type_v2", Global::from_type},
@@ -124,7 +108,7 @@ class Reader : PickleMachine<Item> {
   void reduce();
   void build();
   void set_items(Value dict, const std::vector<Item>& items);
-  Tensor rebuild(const std::vector<Item>& args);
+  Tensor rebuild(std::vector<Item> args, bool typed);  // typed: a view of bytes, _rebuild_tensor_v3
   int64_t whole(const Item& i) const { return value(i).integer(); }
   Heights check_nesting(const Value& root) const;
 
@@ -156,11 +140,12 @@ void Reader::find_global(std::string_view module, std::string_view name) {
   std::string full = std::string(module) + "." + std::string(name);
   for (auto& g : kGlobals)
     if (full == g.name) return stack_.push_back({Item::Kind::global, g.global, {}, {}});
-  if (module == "torch") {
-    for (auto& s : kStorages)
-      if (name == s.name) return stack_.push_back({Item::Kind::global, Global::storage_type, s.dtype, {}});
-    for (int d = 0; d < kDTypeCount; ++d)
-      if (name == facula::name(DType(d))) return push(DType(d));
+  auto storage_type = [&](DType d) { stack_.push_back({Item::Kind::global, Global::storage_type, d, {}}); };
+  if (full == "torch.storage.UntypedStorage") return storage_type(DType::UInt8);
+  for (int k = 0; module == "torch" && k < kDTypeCount; ++k) {
+    auto d = DType(k);
+    if (name == facula::name(d)) return push(d);
+    if (!is_limited(d) && name == std::string(class_name(d)) + "Storage") return storage_type(d);
   }
   refuse(full);
 }
@@ -177,10 +162,15 @@ void Reader::load_storage() {
   s.value = storage_(value(v[2]).string(), s.dtype, whole(v[4]));
   stack_.push_back(std::move(s));
 }
-Tensor Reader::rebuild(const std::vector<Item>& args) {
-  if (args.size() < 4 || args.size() > 7 || args[0].kind != Item::Kind::storage)
+Tensor Reader::rebuild(std::vector<Item> args, bool typed) {
+  if (args.size() < (typed ? 7 : 4) || args.size() > (typed ? 8 : 7) || args[0].kind != Item::Kind::storage)
     damaged("a tensor has no storage");
   const Tensor& all = args[0].value.tensor();
+  DType dtype = args[0].dtype;
+  if (typed) {  // of bytes
+    dtype = value(args[6]).dtype();
+    args.erase(args.begin() + 6);
+  }
   int64_t offset = whole(args[1]);
   const List &size = value(args[2]).list(), &stride = value(args[3]).list();
   Dims sizes, strides;
@@ -198,12 +188,13 @@ Tensor Reader::rebuild(const std::vector<Item>& args) {
     sizes.push_back(n);
     strides.push_back(s);
   }
-  if (!good || (!empty && last >= all.numel().concrete()))
+  int64_t held = all.numel().concrete() * all.itemsize() / itemsize(dtype);
+  if (!good || (!empty && last >= held))
     damaged("a tensor of size " + to_string(value(args[2]), 200) + ", stride " +
             to_string(value(args[3]), 200) + " and offset " + std::to_string(offset) +
-            " lies outside of its storage of " + to_string(all.numel()) + " elements");
+            " lies outside of its storage of " + std::to_string(held) + " elements");
   Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset),
-                                args[0].dtype, Device{}));
+                                dtype, Device{}));
   auto is_put_off = [&](const char* what) {  // until the elements are read
     if (args.size() <= 6 || !value(args[6]).is_dict()) return false;
     const Value* v = value(args[6]).dict().find(what);
@@ -235,14 +226,16 @@ void Reader::reduce() {
     return v;
   };
   switch (f.global) {
-    case Global::tensor: return push(rebuild(args));
+    case Global::tensor:
+    case Global::typed_tensor: return push(rebuild(args, f.global == Global::typed_tensor));
     case Global::from_type: {  // a tensor with attributes, which are dropped
-      if (args.size() != 4 || args[0].kind != Item::Kind::global || args[0].global != Global::tensor ||
-          args[1].global != Global::tensor_class)
+      bool typed = args.size() == 4 && args[0].global == Global::typed_tensor;
+      if (args.size() != 4 || args[0].kind != Item::Kind::global ||
+          (!typed && args[0].global != Global::tensor) || args[1].global != Global::tensor_class)
         damaged("it holds a tensor of another class");
       auto inner = tuples_.find(value(args[2]).identity());
       if (inner == tuples_.end()) damaged("a tensor has no storage");
-      return push(rebuild(inner->second));
+      return push(rebuild(inner->second, typed));
     }
     case Global::parameter: {
       Tensor t = argument(0).tensor().detached();
@@ -507,16 +500,16 @@ void Writer::tensor(const Tensor& t) {
   const Tensor& holder = storages_[it->second];
   user_check(holder.dtype() == t.dtype(), "save") << "a storage is viewed as " << holder.dtype() << " and as "
                                                   << t.dtype() << hint("save a clone of one of the tensors");
-  const char* kind = nullptr;
-  for (auto& s : kStorages)
-    if (s.dtype == t.dtype()) kind = s.name;
-  global("torch._utils", "_rebuild_tensor_v2");
+  bool typed = is_limited(t.dtype());  // PyTorch has no class of storages for these: bytes and a dtype
+  global("torch._utils", typed ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   out_ += "((";
   text("storage");
-  global("torch", kind);
+  if (typed) global("torch.storage", "UntypedStorage");
+  else global("torch", std::string(class_name(t.dtype())) + "Storage");
   text(std::to_string(it->second));
   text("cpu");
-  integer(int64_t(t.impl()->storage->bytes() / size_t(t.itemsize())));
+  auto elements = int64_t(t.impl()->storage->bytes() / size_t(t.itemsize()));
+  integer(typed ? elements * t.itemsize() : elements);
   out_ += "tQ";
   integer(t.offset().concrete());
   sizes(t.int_sizes());
@@ -524,6 +517,7 @@ void Writer::tensor(const Tensor& t) {
   flag(t.requires_grad());
   global("collections", "OrderedDict");
   out_ += ")R";
+  if (typed) global("torch", facula::name(t.dtype()));
   if (t.impl()->is_lazy()) {
     out_ += "}(";
     for (auto [name, on] : {std::pair("conj", t.impl()->conj), std::pair("neg", t.impl()->neg)}) {

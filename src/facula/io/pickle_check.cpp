@@ -26,6 +26,7 @@ struct Function {
 constexpr Function kFunctions[] = {
     {"torch._utils", "_rebuild_tensor", Kind::tensor},
     {"torch._utils", "_rebuild_tensor_v2", Kind::tensor},
+    {"torch._utils", "_rebuild_tensor_v3", Kind::tensor},
     {"torch._utils", "_rebuild_sparse_tensor", Kind::tensor},
     {"torch._utils", "_rebuild_parameter", Kind::tensor},
     {"torch._utils", "_rebuild_parameter_with_state", Kind::tensor},

@@ -265,6 +265,8 @@ class Splitter {
       }
       case Kind::cast: {
         Z a = split(x->args[0]);
+        if (x->memory != x->dtype)
+          return {round_to(a.re, real_of(x->memory)), round_to(a.im, real_of(x->memory))};
         return {cast(a.re, part_type),
                 is_complex(x->args[0].dtype()) ? cast(a.im, part_type) : constant(int64_t(0), part_type)};
       }

@@ -372,7 +372,7 @@ Expr load(int slot, DType memory, std::vector<Expr> indices, int part) {
   for (auto& i : indices) check_index(i, "an index");
   internal_check(part >= 0 && part <= 2 && (part == 0 || is_complex(memory)))
       << "part " << part << " of " << memory;
-  Node n = node(Kind::load, part ? real_of(memory) : compute_type(memory));
+  Node n = node(Kind::load, part ? real_of(compute_type(memory)) : compute_type(memory));
   n.slot = slot;
   n.memory = memory;
   n.part = part;
@@ -391,10 +391,8 @@ Expr round_to(Expr x, DType d) {
   internal_check(x.dtype() == compute_type(d))
       << "only " << compute_type(d) << " rounds to " << d << ", not " << x.dtype();
   if ((x->kind == Kind::load || x->kind == Kind::cast) && x->memory == d) return x;
-  if (x->kind == Kind::constant) {
-    float v = float(x->value.to_double());
-    return constant(double(d == DType::Float16 ? float(Half(v)) : float(BFloat16(v))), x.dtype());
-  }
+  if (x->kind == Kind::constant)
+    return constant(scalar_of(stored(number_of(x->value, x.dtype()), d), x.dtype()), x.dtype());
   Node n = node(Kind::cast, x.dtype());
   n.memory = d;
   n.args = {x};

@@ -1,6 +1,7 @@
 // Scalar expressions: what one element of a result is. Hash-consed and immortal, so equality is pointer
 // equality and an Expr is one word. Every expression has a dtype; operands of an arithmetic node agree in it
-// (`verify`); float16 and bfloat16 exist in memory only: `load` yields their compute type and storing rounds.
+// (`verify`); floats of 8 and 16 bits and complex32 exist in memory only: `load` yields their compute type and storing
+// rounds.
 //
 // Kinds (semantics; the interpreter is their executable form):
 //   constant            a number of the dtype
@@ -171,7 +172,7 @@ Expr load(int slot, DType memory, std::vector<Expr> indices,
           int part = 0);  // dtype: compute_type(memory), real if part
 Expr cast(Expr x, DType to);
 // x as it reads back after a store to memory of dtype d: where a fused kernel does not write an intermediate
-// of a 16-bit float. A cast node with memory = d, dtype Float32 (an element of printed text of its own); x
+// of such a dtype. A cast node with memory = d, dtype compute_type(d) (an element of printed text of its own); x
 // itself for other dtypes.
 Expr round_to(Expr x, DType d);
 Expr call(Fn f, std::vector<Expr> args);

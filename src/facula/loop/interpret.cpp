@@ -19,19 +19,28 @@ using Complex = std::complex<double>;
 using Components = std::array<Number, 3>;
 
 Number read(DType d, const void* at, int part) {
-  return dispatch(d, [&](auto t) -> Number {
+  return dispatch_stored(d, [&](auto t) -> Number {
     using T = decltype(t);
     T v;
     std::memcpy(&v, at, sizeof v);
     if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
       return part ? Number::real(part == 1 ? v.real() : v.imag()) : Number{0, Complex(v)};
+    else if constexpr (std::is_same_v<T, ComplexHalf>)
+      return part ? Number::real(float(part == 1 ? v.re : v.im)) : Number{0, Complex(std::complex<float>(v))};
     else if constexpr (std::is_integral_v<T>) return Number::integer(int64_t(v));
     else return Number::real(double(v));
   });
 }
 
 void write(DType d, void* at, const Number& x, int part = 0) {
-  dispatch(d, [&](auto t) {
+  if (d == DType::Complex32) {  // by its parts
+    if (part != 2) write(DType::Float16, at, Number::real(x.z.real()));
+    if (part != 1)
+      write(DType::Float16, static_cast<char*>(at) + sizeof(Half),
+            Number::real(part ? x.z.real() : x.z.imag()));
+    return;
+  }
+  dispatch_stored(d, [&](auto t) {
     using T = decltype(t);
     if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) {
       using R = typename T::value_type;
@@ -45,7 +54,8 @@ void write(DType d, void* at, const Number& x, int part = 0) {
     } else {
       T v;
       if constexpr (std::is_integral_v<T>) v = T(x.i);
-      else if constexpr (sizeof(T) == 2) v = T(float(x.z.real()));
+      else if constexpr (std::is_same_v<T, ComplexHalf>) return;
+      else if constexpr (sizeof(T) <= 2) v = T(float(x.z.real()));
       else v = T(x.z.real());
       std::memcpy(at, &v, sizeof v);
     }
@@ -217,8 +227,7 @@ class Machine {
       }
       case Kind::cast: {
         if (n.memory == n.dtype) return {convert(arg(0), n.args[0].dtype(), n.dtype, exact_)};
-        auto v = float(arg(0).z.real());  // round_to
-        return {Number::real(n.memory == DType::Float16 ? float(Half(v)) : float(BFloat16(v)))};
+        return {stored(arg(0), n.memory)};
       }
       case Kind::call: {
         std::array<Number, 3> x;

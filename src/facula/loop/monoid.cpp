@@ -14,14 +14,14 @@ Expr lowest(DType d) {
   internal_check(!is_complex(d)) << "complex numbers have no order, so no extremum";
   if (d == DType::Bool) return constant(false, d);
   if (is_floating(d)) return constant(-kInf, d);
-  if (d == DType::UInt8) return constant(int64_t(0), d);
+  if (!is_signed(d)) return constant(int64_t(0), d);
   return constant(int64_t(-1) << (itemsize(d) * 8 - 1), d);
 }
 Expr highest(DType d) {
   internal_check(!is_complex(d)) << "complex numbers have no order, so no extremum";
   if (d == DType::Bool) return constant(true, d);
   if (is_floating(d)) return constant(kInf, d);
-  if (d == DType::UInt8) return constant(int64_t(255), d);
+  if (!is_signed(d)) return constant(int64_t(-1), d);
   return constant(~(int64_t(-1) << (itemsize(d) * 8 - 1)), d);
 }
 

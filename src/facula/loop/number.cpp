@@ -12,9 +12,10 @@ namespace {
 
 using Complex = std::complex<double>;
 
-int64_t divide(Fn f, int64_t x, int64_t y) {
+int64_t divide(Fn f, DType d, int64_t x, int64_t y) {
   bool quotient = f == Fn::truncdiv || f == Fn::floordiv || f == Fn::div;
   if (y == 0) return 0;
+  if (d == DType::UInt64) return int64_t(quotient ? uint64_t(x) / uint64_t(y) : uint64_t(x) % uint64_t(y));
   if (y == -1) return quotient ? int64_t(-uint64_t(x)) : 0;
   int64_t q = x / y, r = x % y;
   if ((f == Fn::floordiv || f == Fn::remainder) && r != 0 && (r ^ y) < 0) {
@@ -24,8 +25,8 @@ int64_t divide(Fn f, int64_t x, int64_t y) {
   return quotient ? q : r;
 }
 
-int64_t power(int64_t x, int64_t n) {
-  if (n < 0) return x == 1 ? 1 : x == -1 ? (n & 1 ? -1 : 1) : 0;
+int64_t power(int64_t x, int64_t n, DType d) {
+  if (n < 0 && is_signed(d)) return x == 1 ? 1 : x == -1 ? (n & 1 ? -1 : 1) : 0;
   uint64_t result = 1, base = uint64_t(x);
   for (uint64_t k = uint64_t(n); k; k >>= 1, base *= base)
     if (k & 1) result *= base;
@@ -34,20 +35,24 @@ int64_t power(int64_t x, int64_t n) {
 
 // Euclid's algorithm in the width of the dtype, in which the smallest number has no absolute value.
 int64_t common_divisor(int64_t x, int64_t y, DType d) {
-  auto size = [&](int64_t v) { return v < 0 ? wrap(int64_t(-uint64_t(v)), d) : v; };
-  for (x = size(x), y = size(y); x != 0;) y = std::exchange(x, divide(Fn::fmod, y, x));
+  auto size = [&](int64_t v) { return v < 0 && is_signed(d) ? wrap(int64_t(-uint64_t(v)), d) : v; };
+  for (x = size(x), y = size(y); x != 0;) y = std::exchange(x, divide(Fn::fmod, d, y, x));
   return y;
 }
 
 int width(DType d) { return itemsize(d) * 8; }
 
+// What compares as x does, among signed numbers.
+int64_t order(int64_t x, DType d) { return d == DType::UInt64 ? x ^ std::numeric_limits<int64_t>::min() : x; }
+
 int64_t on_integers(Fn f, DType d, int64_t x, int64_t y, int64_t z) {
-  bool boolean = d == DType::Bool;
+  bool boolean = d == DType::Bool, below_zero = x < 0 && is_signed(d);
+  auto less = [&](int64_t a, int64_t b) { return order(a, d) < order(b, d); };
   switch (f) {
     case Fn::neg: return int64_t(-uint64_t(x));
-    case Fn::abs: return x < 0 ? int64_t(-uint64_t(x)) : x;
-    case Fn::sign: return (x > 0) - (x < 0);
-    case Fn::relu: return x < 0 ? 0 : x;
+    case Fn::abs: return below_zero ? int64_t(-uint64_t(x)) : x;
+    case Fn::sign: return (x != 0) - 2 * below_zero;
+    case Fn::relu: return below_zero ? 0 : x;
     case Fn::floor:
     case Fn::ceil:
     case Fn::trunc:
@@ -64,24 +69,26 @@ int64_t on_integers(Fn f, DType d, int64_t x, int64_t y, int64_t z) {
     case Fn::floordiv:
     case Fn::truncdiv:
     case Fn::remainder:
-    case Fn::fmod: return divide(f, x, y);
-    case Fn::pow: return power(x, y);
+    case Fn::fmod: return divide(f, d, x, y);
+    case Fn::pow: return power(x, y, d);
     case Fn::max:
-    case Fn::fmax: return std::max(x, y);
+    case Fn::fmax: return less(x, y) ? y : x;
     case Fn::min:
-    case Fn::fmin: return std::min(x, y);
+    case Fn::fmin: return less(y, x) ? y : x;
     case Fn::eq: return x == y;
     case Fn::ne: return x != y;
-    case Fn::lt: return x < y;
-    case Fn::le: return x <= y;
-    case Fn::gt: return x > y;
-    case Fn::ge: return x >= y;
+    case Fn::lt: return less(x, y);
+    case Fn::le: return !less(y, x);
+    case Fn::gt: return less(y, x);
+    case Fn::ge: return !less(x, y);
     case Fn::bit_and: return x & y;
     case Fn::bit_or: return x | y;
     case Fn::bit_xor: return x ^ y;
     case Fn::gcd: return common_divisor(x, y, d);
     case Fn::shl: return y < 0 || y >= width(d) ? 0 : int64_t(uint64_t(x) << y);
-    case Fn::shr: return y < 0 || y >= width(d) ? (x < 0 ? -1 : 0) : x >> y;
+    case Fn::shr:
+      if (d == DType::UInt64) return y < 0 || y >= 64 ? 0 : int64_t(uint64_t(x) >> y);
+      return y < 0 || y >= width(d) ? (x < 0 ? -1 : 0) : x >> y;
     case Fn::fma: return int64_t(uint64_t(x) * uint64_t(y) + uint64_t(z));
     default: break;
   }
@@ -255,19 +262,25 @@ Complex on_complex(Fn f, DType d, Complex x, Complex y, Complex z) {
 }
 
 int64_t saturated(double v, DType d) {
-  int bits = width(d);
-  double low = d == DType::UInt8 ? 0.0 : -std::ldexp(1.0, bits - 1),
-         high = std::ldexp(1.0, d == DType::UInt8 ? 8 : bits - 1);
+  int bits = width(d) - is_signed(d);
+  double low = is_signed(d) ? -std::ldexp(1.0, bits) : 0.0, high = std::ldexp(1.0, bits);
   if (std::isnan(v)) return 0;
   v = std::trunc(v);
   if (v < low) return int64_t(low);
-  if (v >= high) return bits == 64 ? std::numeric_limits<int64_t>::max() : int64_t(high) - 1;
-  return int64_t(v);
+  if (v >= high) return int64_t(~uint64_t(0) >> (64 - bits));
+  return bits == 64 ? int64_t(uint64_t(v)) : int64_t(v);
 }
 
 // As x86 converts: by way of int64 for int64 and uint8, else of int32, whose smallest number stands for all that
-// it cannot hold; then cut to the width.
+// it cannot hold; then cut to the width. To uint32 and uint64, which have one bit more than these, numbers that need it
+// come without it.
 int64_t truncated(double v, DType d) {
+  if (d == DType::UInt32 || d == DType::UInt64) {
+    double top = std::ldexp(1.0, width(d) - 1);
+    uint64_t bit = v >= top ? uint64_t(1) << (width(d) - 1) : 0;
+    if (bit) v -= top;
+    return wrap(int64_t(uint64_t(std::fabs(v) < top ? int64_t(v) : int64_t(-top)) ^ bit), d);
+  }
   bool wide = d == DType::Int64 || d == DType::UInt8;
   double limit = std::ldexp(1.0, wide ? 63 : 31);
   return wrap(std::fabs(v) < limit ? int64_t(v) : int64_t(-limit), d);
@@ -286,6 +299,8 @@ int64_t wrap(int64_t v, DType d) {
     case DType::Int8: return int8_t(v);
     case DType::Int16: return int16_t(v);
     case DType::Int32: return int32_t(v);
+    case DType::UInt16: return uint16_t(v);
+    case DType::UInt32: return uint32_t(v);
     default: return v;
   }
 }
@@ -334,9 +349,19 @@ Number convert(const Number& x, DType from, DType to, bool exact) {
   bool from_integer = category(from) <= Category::integral;
   if (to == DType::Bool) return Number::integer(from_integer ? x.i != 0 : x.z != 0.0);
   if (is_integral(to)) return Number::integer(from_integer ? wrap(x.i, to) : truncated(x.z.real(), to));
-  Complex v = from_integer ? Complex(to == DType::Float32 && !exact ? double(float(x.i)) : double(x.i)) : x.z;
+  auto real = [&](auto i) { return to == DType::Float32 && !exact ? double(float(i)) : double(i); };
+  Complex v = !from_integer ? x.z : from == DType::UInt64 ? real(uint64_t(x.i)) : real(x.i);
   if (!is_complex(to)) v = v.real();
   return number_rounded(v, to, exact);
+}
+
+Number stored(const Number& x, DType memory) {
+  DType part = real_of(memory);
+  auto one = [&](double v) {
+    if (auto* format = float8_format(part)) return double(format->decode(format->encode(float(v))));
+    return double(part == DType::Float16 ? float(Half(float(v))) : float(BFloat16(float(v))));
+  };
+  return {0, is_complex(memory) ? Complex(one(x.z.real()), one(x.z.imag())) : Complex(one(x.z.real()))};
 }
 
 }  // namespace facula::loop

@@ -7,7 +7,7 @@
 
 namespace facula::loop {
 
-// A value of some dtype: `i` for bool and integers, `z` for the others.
+// A value of some dtype: `i` for bool and integers (the bits of a uint64), `z` for the others.
 struct Number {
   int64_t i = 0;
   std::complex<double> z;
@@ -17,6 +17,8 @@ struct Number {
 
 int64_t wrap(int64_t v, DType d);   // to the width of an integral dtype
 double rounded(double v, DType d);  // to a floating dtype
+// What is read after a store to memory of `memory` (loop::round_to).
+Number stored(const Number& x, DType memory);
 // Scalars and numbers of dtype d.
 Number number_of(const Scalar& v, DType d);
 Scalar scalar_of(const Number& v, DType d);

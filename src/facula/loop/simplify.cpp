@@ -103,7 +103,7 @@ Expr unary(Fn f, Expr x) {
       if (is_call(x, Fn::neg)) return x->args[0];
       break;
     case Fn::abs:
-      if (d == DType::Bool || d == DType::UInt8) return x;
+      if (!is_signed(d)) return x;
       if (real_type && is_call(x, Fn::abs)) return x;
       if (real_type && is_call(x, Fn::neg)) return abs(x->args[0]);
       break;
@@ -111,7 +111,7 @@ Expr unary(Fn f, Expr x) {
       if (d == DType::Bool) return x;
       break;
     case Fn::relu:
-      if (d == DType::Bool || d == DType::UInt8 || is_call(x, Fn::relu)) return x;
+      if (!is_signed(d) || is_call(x, Fn::relu)) return x;
       break;
     case Fn::floor:
     case Fn::ceil:
@@ -257,8 +257,7 @@ bool is_widening(DType a, DType b) {
   if (a == b) return true;
   if (a == DType::Bool) return true;
   if (b == DType::Bool) return false;
-  if (is_integral(a) && is_integral(b))
-    return a == DType::UInt8 ? itemsize(b) > 1 : b != DType::UInt8 && itemsize(b) > itemsize(a);
+  if (is_integral(a) && is_integral(b)) return itemsize(b) > itemsize(a) && (is_signed(b) || !is_signed(a));
   if (is_integral(a)) return itemsize(a) <= (real_of(b) == DType::Float64 ? 4 : 2);
   if (is_floating(a))
     return is_floating(b) ? itemsize(b) > itemsize(a) : is_complex(b) && itemsize(real_of(b)) >= itemsize(a);

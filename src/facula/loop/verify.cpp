@@ -29,7 +29,7 @@ DType type_of(Expr x) {
     case Kind::position:
     case Kind::size:
     case Kind::param: operands(0); return DType::Int64;
-    case Kind::load: indices(); return x->part ? real_of(x->memory) : compute_type(x->memory);
+    case Kind::load: indices(); return x->part ? real_of(compute_type(x->memory)) : compute_type(x->memory);
     case Kind::cast: operands(1); return x->dtype;
     case Kind::call: return call_type(x->fn, a);
     case Kind::select:
@@ -256,7 +256,7 @@ class NestVerifier {
     internal_check(s.buffer < 0 || n_.buffers[size_t(s.buffer)].written)
         << where() << "buffer " << s.buffer << " is not marked as written";
     internal_check(s.part == 0 || is_complex(d)) << where() << "part " << s.part << " of " << d;
-    expression(only(s), s.part ? real_of(d) : compute_type(d));
+    expression(only(s), s.part ? real_of(compute_type(d)) : compute_type(d));
     if (s.kind != Statement::Kind::atomic) return;
     internal_check(n_.threads) << where() << "an atomic change in a nest of no grid";
     internal_check(is_order_free(s.monoid, d))

@@ -987,9 +987,10 @@ def py_value(op: Operator, text: str) -> str | None:
         return f"facula.rand({m['sizes']}) < 0.5"
     if m["low"] is not None:
         return f"facula.empty({m['sizes']}).uniform_({m['low']}, {m['high']})"
-    if re.search(r"\b(integral|bits)\b", op.dtypes) and "floating" not in op.dtypes:
+    dtypes = re.sub(r" \| (limited|wide_unsigned|float8|half_complex)\b", "", op.dtypes)
+    if re.search(r"\b(integral|bits)\b", dtypes) and "floating" not in dtypes:
         return f"facula.randint(8, {m['sizes']})"
-    if op.dtypes.endswith("complex") and "|" not in op.dtypes:
+    if dtypes.endswith("complex") and "|" not in dtypes:
         return f"facula.randn({m['sizes']}, dtype=facula.complex64)"
     return f"facula.randn({m['sizes']})"
 

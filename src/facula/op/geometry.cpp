@@ -222,8 +222,8 @@ Geometry& Geometry::as_real(DType d) & {
 }
 
 Geometry& Geometry::as_complex(DType d) & {
-  user_check(d == DType::Float32 || d == DType::Float64, op_)
-      << "is only supported for float32 and float64 tensors, got " << d;
+  user_check(is_floating(d) && real_of(complex_of(d)) == d, op_)
+      << "is only supported for float16, float32 and float64 tensors, got " << d;
   user_check(dim() > 0 && sizes_.back() == SymInt(2), op_)
       << "Tensor must have a last dimension of size 2, got shape " << to_string(SymSpan(sizes_));
   user_check(strides_.back() == SymInt(1), op_)

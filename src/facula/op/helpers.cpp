@@ -28,7 +28,7 @@ bool is_small(const Value& v) {
   if (v.tag != Tag::scalar) return true;
   const Scalar& s = v.scalar;
   return s.category() <= Category::integral
-             ? uint64_t(s.to_int()) + 127 <= 254
+             ? !s.is_beyond_int64() && uint64_t(s.to_int()) + 127 <= 254
              : s.category() == Category::floating && std::abs(s.to_double()) <= 127;
 }
 DType taken_as(const Call& c) {

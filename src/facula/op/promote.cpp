@@ -16,10 +16,12 @@ static const char* accepted(DTypeSet set) {
 void check_accepted(const Operator& o, DType d) {
   if (o.dtypes.has(d)) return;
   std::string names;
-  if (const char* known = accepted(o.dtypes)) names = known;
+  DTypeSet set{o.dtypes.bits & dtypes::any.bits};  // limited ones are no dtypes to convert to
+  if (const char* known = accepted(set)) names = known;
+  else if (set.bits == dtypes::any.bits) names = "the dtypes that all operators share (x.to(dtype) converts)";
   else
     for (int i = 0; i < kDTypeCount; ++i)
-      if (o.dtypes.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
+      if (set.has(DType(i))) names += std::string(names.empty() ? "" : ", ") + name(DType(i));
   supported_check(false, o.name()) << "not implemented for '" << d << "'" << hint("it takes ", names);
 }
 
@@ -31,6 +33,7 @@ DType computing_dtype(const Operator& o, std::span<const Value> args) {
     if (x.parameter >= args.size() || args[x.parameter].is_none()) return;  // a default does not promote
     auto& v = x.value;
     if (v.tag == Tag::tensor && x.item < 0 && !first) first = v.tensor;
+    if (o.promote == Promote::none && first) return;
     if (x.tensor < 0 && o.schema.parameters[x.parameter].keyword_only) return;  // nor does alpha
     if (v.tag == Tag::tensor) p.add(tensor(v.tensor));
     else if (v.tag == Tag::scalar) p.add(v.scalar);

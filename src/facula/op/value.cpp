@@ -26,7 +26,7 @@ DType operand_dtype(const Value& v) {
   internal_check(v.tag == Tag::scalar) << "only tensors and numbers are operands";
   switch (v.scalar.category()) {
     case Category::boolean: return DType::Bool;
-    case Category::integral: return DType::Int64;
+    case Category::integral: return v.scalar.is_beyond_int64() ? DType::UInt64 : DType::Int64;
     case Category::floating: return DType::Float64;
     default: return DType::Complex128;
   }

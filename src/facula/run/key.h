@@ -35,7 +35,7 @@ inline void append(Key& key, const TensorImpl& t) {
 inline void append(Key& key, const op::Value& v) {
   if (v.tag == op::Tag::tensor) append(key, *v.tensor);
   else
-    key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(v.scalar.category()) : 0) << 8);
+    key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(op::operand_dtype(v)) : 0) << 8);
 }
 // A destination: its layout, and which inputs it is the same memory as.
 inline void append(Key& key, const Tensor& out, std::span<const op::Value> inputs) {

@@ -128,7 +128,7 @@ class Identity {
   }
   void scalar(const Scalar& s) {
     auto c = s.to_complex();
-    w.word(uint64_t(s.category()));
+    w.word(uint64_t(s.category()) | uint64_t(s.is_beyond_int64()) << 8);
     w.word(s.category() <= Category::integral ? uint64_t(s.to_int()) : std::bit_cast<uint64_t>(c.real()));
     w.word(std::bit_cast<uint64_t>(c.imag()));
   }

@@ -53,6 +53,7 @@ class Style {
   }
   std::string text(const Scalar& v) const {
     if (is_bool(dtype_)) return v.to_bool() ? "True" : "False";
+    if (dtype_ == DType::UInt64) return std::to_string(uint64_t(v.to_int()));
     if (!is_floating(dtype_)) return std::to_string(v.to_int());
     double x = v.to_double();
     if (std::isnan(x)) return "nan";

@@ -10,7 +10,7 @@ namespace {
 // outranks it.
 DType outrank(DType high, DType low) {
   if (category(low) <= category(high)) return high;
-  return is_floating(high) ? complex_of(high) : promote(high, low);
+  return is_floating(high) && !is_float8(high) ? complex_of(high) : promote(high, low);
 }
 }  // namespace
 
@@ -37,20 +37,22 @@ bool overflows(const Scalar& value, DType d) {
   if (value.category() == Category::complex && !is_complex(d))
     return z.imag() != 0 || overflows(Scalar(z.real()), d);
   if (is_integral(d)) {
-    int bits = itemsize(d) * 8 - (d != DType::UInt8);
+    int bits = itemsize(d) * 8 - is_signed(d);
     if (value.category() <= Category::integral) {
+      if (d == DType::UInt64) return false;
+      if (value.is_beyond_int64()) return true;
       int64_t v = value.to_int(), high = int64_t((uint64_t(1) << bits) - 1);
-      return v > high || (d == DType::UInt8 ? v < -high : v < -high - 1);
+      return v > high || v < -high - is_signed(d);
     }
     double v = z.real(), high = std::ldexp(1.0, bits);  // the first that is too large
-    return !(v < high && v >= (d == DType::UInt8 ? 0 : -high));
+    return !(v < high && v >= (is_signed(d) ? -high : 0));
   }
   double largest;
   switch (is_complex(d) ? real_of(d) : d) {
     case DType::Float16: largest = 65504; break;
     case DType::BFloat16: largest = 3.3895313892515355e38; break;
     case DType::Float32: largest = std::numeric_limits<float>::max(); break;
-    default: return false;
+    default: return false;  // what float8 can't hold it has a code for
   }
   auto beyond = [&](double v) { return std::isfinite(v) && std::abs(v) > largest; };
   return beyond(z.real()) || beyond(z.imag());

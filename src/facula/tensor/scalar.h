@@ -13,6 +13,12 @@ class Scalar {
   Scalar(bool v) : category_(Category::boolean) { i_ = v; }
   Scalar(int v) : Scalar(int64_t(v)) {}
   Scalar(int64_t v) : category_(Category::integral) { i_ = v; }
+  // An integer that may need 64 bits without a sign.
+  static Scalar of_unsigned(uint64_t v) {
+    Scalar s{int64_t(v)};
+    s.beyond_int64_ = v >> 63;
+    return s;
+  }
   Scalar(float v) : Scalar(double(v)) {}
   Scalar(double v) : category_(Category::floating) { re_ = v; }
   Scalar(std::complex<double> v) : category_(Category::complex) {
@@ -24,19 +30,23 @@ class Scalar {
   DType dtype() const {
     switch (category_) {
       case Category::boolean: return DType::Bool;
-      case Category::integral: return DType::Int64;
+      case Category::integral: return beyond_int64_ ? DType::UInt64 : DType::Int64;
       case Category::floating: return default_dtype();
       default: return complex_of(default_dtype());
     }
   }
   bool to_bool() const { return category_ <= Category::integral ? i_ != 0 : re_ != 0 || im_ != 0; }
   int64_t to_int() const { return category_ <= Category::integral ? i_ : int64_t(re_); }
-  double to_double() const { return category_ <= Category::integral ? double(i_) : re_; }
+  // Is it an integer from 2^63 on? Its to_int() is 2^64 less.
+  bool is_beyond_int64() const { return beyond_int64_; }
+  double to_double() const {
+    return category_ > Category::integral ? re_ : beyond_int64_ ? double(uint64_t(i_)) : double(i_);
+  }
   std::complex<double> to_complex() const {
     return {to_double(), category_ == Category::complex ? im_ : 0.0};
   }
   friend bool operator==(const Scalar& a, const Scalar& b) {
-    return a.category_ == b.category_ &&
+    return a.category_ == b.category_ && a.beyond_int64_ == b.beyond_int64_ &&
            (a.category_ <= Category::integral ? a.i_ == b.i_ : a.re_ == b.re_ && a.im_ == b.im_);
   }
   // Writes the value as an element of `d`.
@@ -50,6 +60,7 @@ class Scalar {
   };
   double im_ = 0;
   Category category_;
+  bool beyond_int64_ = false;
 };
 std::ostream& operator<<(std::ostream& s, const Scalar& v);
 }  // namespace facula

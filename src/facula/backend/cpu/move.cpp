@@ -9,6 +9,7 @@
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
 #include "facula/codegen/kernel.h"
+#include "facula/op/registry.h"
 
 namespace facula::backend::cpu {
 
@@ -154,6 +155,10 @@ Tensor positions(const Tensor& dense) {
 
 Results nonzero(const Call& c, Out) {
   Tensor self = dense(c.tensor("self"));
+  if (is_limited(self.dtype())) {
+    op::Value args[] = {self, DType::Bool};
+    self = op::call(op::get("to_dtype"), args)[0];
+  }
   supported_check(self.dim() <= 64, "nonzero") << "at most 64 dimensions, got " << self.dim();
   return Results(dispatch(self.dtype(), [&](auto x) { return positions<decltype(x)>(self); }));
 }

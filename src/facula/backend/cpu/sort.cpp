@@ -204,10 +204,10 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
   for (int k = 0; k < dim; ++k) outer *= sizes[size_t(k)];
   for (int k = dim + 1; k < int(sizes.size()); ++k) inner *= sizes[size_t(k)];
   int64_t lines = outer * inner;
-  dispatch(self.dtype(), [&](auto zero) {
+  dispatch_stored(self.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
-      internal_check(false) << "complex numbers have no order";
+    if constexpr (is_complex(dtype_of<T>()) || is_float8(dtype_of<T>()))
+      internal_check(false) << self.dtype() << " is not sorted";
     else {
       const T* x = self.data<T>();
       T* value = values.data<T>();
