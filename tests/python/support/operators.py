@@ -209,7 +209,8 @@ def to_numpy(t) -> np.ndarray:
     import facula as F
 
     t = t.detach().resolve_conj().resolve_neg()
-    return np.array((t.to(F.float32) if t.dtype == F.bfloat16 else t).contiguous().numpy())
+    wider = {F.bfloat16: F.float32, F.complex32: F.complex64}  # of what NumPy does not have
+    return np.array(t.to(wider.get(t.dtype, t.dtype)).contiguous().numpy())
 
 
 def dtype_of(t) -> str:
