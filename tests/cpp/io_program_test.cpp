@@ -158,7 +158,7 @@ TEST_F(ProgramFile, WithAHostileGraphIsRefusedAtOnce) {
       {"graph(%0: float32[2])\n  %1: float32[3] = select_backward(%0, input_sizes=[], dim=5, index=0)\n",
        "line 2, character 34, dim 5 is not among the dimensions of []:   %1: float32[3] = select_backward(%0, input_sizes=[], dim=5, index=0)"},
       {"graph(%0: float32[2])\n  %1: int64[3, 1] = nonzero(%0)\n  return %1\n",
-       "line 2, character 20, no graph has calls of this operator:   %1: int64[3, 1] = nonzero(%0)"},
+       "line 2, character 27, %1 is int64[u0, 1] strides [1, 1] by its operator:   %1: int64[3, 1] = nonzero(%0)"},
       {"graph(%0: float32[s0*s0*s0*s0])\n  size s0 = 2147483648\n  return %0\n",
        "line 1, character 30, a tensor of too many elements: graph(%0: float32[s0*s0*s0*s0])"},
       {"graph(%0: float32[-1])\n  return %0\n",

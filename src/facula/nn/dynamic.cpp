@@ -188,9 +188,17 @@ bool tensor_attribute(const Tensor& t, std::string_view name, Value& found) {
   return false;
 }
 
+bool dtype_attribute(DType d, std::string_view name, Value& found) {
+  if (name == "is_floating_point") return found = facula::is_floating(d), true;
+  if (name == "is_complex") return found = facula::is_complex(d), true;
+  if (name == "itemsize") return found = int64_t(itemsize(d)), true;
+  return false;
+}
+
 bool find_attribute(const Value& self, std::string_view name, Value& found) {
   if (auto* o = self.object<ModuleObject>()) return module_attribute(o->module, self, name, found);
   if (self.is_tensor()) return tensor_attribute(self.tensor(), name, found);
+  if (self.kind() == Kind::dtype) return dtype_attribute(self.dtype(), name, found);
   if (self.is_dict()) {  // a record, such as finfo gives
     const Value* v = std::as_const(self.dict()).find(std::string(name));
     return v && (found = *v, true);
