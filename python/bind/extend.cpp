@@ -311,7 +311,7 @@ PyType_Slot object_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(object_dea
                               {Py_tp_doc,
                                const_cast<char*>("An object of a C++ class that a library registered.")},
                               {0, nullptr}};
-PyType_Spec object_spec = {"facula._C.ScriptObject", sizeof(ObjectObject), 0,
+PyType_Spec object_spec = {"facula.ScriptObject", sizeof(ObjectObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, object_slots};
 
 // ---- operators

@@ -104,13 +104,12 @@ struct OwningAccessor : Accessor<T, N> {
 // The type of the elements of a dtype.
 template <ScalarType>
 struct CType;
-#define FACULA_TORCH_DTYPE(e, c, n, k) \
+#define FACULA_TORCH_DTYPE(e, c, n, k, t) \
   template <>                          \
   struct CType<ScalarType::e> {        \
     using type = c;                    \
   };
-using facula::BFloat16;
-using facula::Half;
+using namespace facula;  // where the types of elements are
 FACULA_DTYPES(FACULA_TORCH_DTYPE)
 #undef FACULA_TORCH_DTYPE
 

@@ -68,7 +68,8 @@ TEST(Class, ObjectsAreCalledByValues) {
   EXPECT_EQ(next(io::List{made}).integer(), 5);
   EXPECT_EQ(next(io::List{made, 10}).integer(), 15);
   EXPECT_EQ(next.schema(), "next(__torch__.torch.classes.probe.Counter _0, int by=1) -> int");
-  EXPECT_EQ(select(call("probe::counted", {zeros({1}), made.custom_object().get()}), 0, 0).item().to_double(), 15);
+  EXPECT_EQ(select(call("probe::counted", {zeros({1}), made.custom_object().get()}), 0, 0).item().to_double(),
+            15);
   EXPECT_NE(error_of([&] { next(io::List{made, "x"}); }).find("'int' for argument 'by'"), std::string::npos);
   EXPECT_NE(error_of([&] { next(io::List{3}); }).find("'__torch__.torch.classes.probe.Counter'"),
             std::string::npos);
@@ -80,7 +81,8 @@ TEST(Class, UnregisteredOnesAndSavingAreRefused) {
   EXPECT_EQ(io::to_string(object), "<object>");
   EXPECT_TRUE(object == object);
   auto write = [&] { io::save(testing::TempDir() + "object.pt", object); };
-  EXPECT_NE(error_of(write).find("<object> can't be written to a file"), std::string::npos) << error_of(write);
+  EXPECT_NE(error_of(write).find("<object> can't be written to a file"), std::string::npos)
+      << error_of(write);
 }
 
 }  // namespace

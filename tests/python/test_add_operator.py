@@ -144,7 +144,7 @@ def test_it_is_documented_where_users_look():
     assert any(o["name"] == "window_sum" and o["kind"] == "loop" for o in C.operators())
 
 
-def test_the_generator_writes_its_declaration_stub_and_page(tmp_path):
+def test_the_generator_writes_its_declaration_and_stub(tmp_path):
     catalog = tmp_path / "catalog"
     catalog.mkdir()
     shutil.copy(SOURCE, catalog / "added.cpp")
@@ -164,8 +164,7 @@ def test_the_generator_writes_its_declaration_stub_and_page(tmp_path):
     assert re.search(r"Tensor smooth_step\(const Tensor& self, .*edge", text["facula/ops.h"])
     stubs = "".join(t for name, t in text.items() if name.endswith(".pyi"))
     assert "def smooth_step(" in stubs and "def window_sum(" in stubs and "def smooth_step_(" in stubs
-    pages = "".join(t for name, t in text.items() if name.endswith(".md"))
-    assert "Sums of `size` neighbours along `dim`." in pages and "every_other" in pages
+    assert "Sums of `size` neighbours along `dim`." in stubs and "def every_other(" in stubs
 
 
 def test_its_samples_serve_the_generated_tests():

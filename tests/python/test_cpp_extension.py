@@ -683,7 +683,7 @@ int main(int, char** arguments) {
   auto average = extend::find_class("mine", "Average")->make.value()(io::List{0.5});
   Tensor grad = grad_of(x);
   std::printf("%.6f %.6f %s\\n", select(y, 0, 0).item().to_double(), select(grad, 0, 0).item().to_double(),
-              extend::class_of(*average.object())->full_name().c_str());
+              extend::class_of(*average.custom_object())->full_name().c_str());
 }
 """
 

@@ -44,7 +44,7 @@ def dtype_for(case):
 
 
 # What has another size for each call, or changes memory that belongs to all: refused, as by PyTorch.
-REFUSED = {"nonzero", "resize_", "resize_as_"}
+REFUSED = {"nonzero", "_repeated_positions", "resize_", "resize_as_"}
 # Of which each call of a sample gives another number of tensors or elements.
 READ = {"where.positions"}
 

@@ -134,7 +134,9 @@ constexpr bool is_signed(DType d) { return detail::kDTypeInfo[int(d)].is_signed;
 constexpr bool is_limited(DType d) { return int(d) >= detail::kCommonCount; }
 // Null for all others.
 constexpr const Float8Format* float8_format(DType d) { return detail::kDTypeInfo[int(d)].format; }
-constexpr bool is_float8(DType d) { return is_limited(d) && is_floating(d); }  // no other floating dtype is limited
+constexpr bool is_float8(DType d) {
+  return is_limited(d) && is_floating(d);
+}  // no other floating dtype is limited
 constexpr DType real_of(DType d) {
   return d == DType::Complex64    ? DType::Float32
          : d == DType::Complex128 ? DType::Float64

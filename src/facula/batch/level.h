@@ -16,11 +16,9 @@
 #include <vector>
 
 #include "facula/autograd/batch.h"
+#include "facula/batch/randomness.h"
 
 namespace facula::batch {
-
-// What a call that draws random numbers does.
-enum class Randomness : uint8_t { error, different, same };
 
 class Level final : public autograd::BatchLevel {
  public:

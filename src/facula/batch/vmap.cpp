@@ -1,5 +1,7 @@
 #include "facula/batch/vmap.h"
 
+#include "facula/batch/level.h"
+
 namespace facula::batch {
 
 static SymInt size_of(std::span<const Tensor> inputs, BatchDims& dims) {
@@ -24,18 +26,25 @@ static SymInt size_of(std::span<const Tensor> inputs, BatchDims& dims) {
   return *size;
 }
 
+struct Mapping::Entered {
+  Entered(SymInt size, Randomness randomness) : level(std::move(size), randomness), on(&level) {}
+  Level level;
+  op::Mode::With on;
+};
+
 Mapping::Mapping(std::span<const Tensor> inputs, BatchDims in_dims, Randomness randomness)
-    : level_(size_of(inputs, in_dims), randomness), on_(&level_) {
+    : entered_(std::make_unique<Entered>(size_of(inputs, in_dims), randomness)) {
   for (size_t k = 0; k < inputs.size(); ++k)
-    inputs_.push_back(in_dims[k] ? level_.enter(inputs[k], *in_dims[k]) : inputs[k]);
+    inputs_.push_back(in_dims[k] ? entered_->level.enter(inputs[k], *in_dims[k]) : inputs[k]);
 }
+Mapping::~Mapping() = default;
 
 Tensor Mapping::leave(const Tensor& t, int out_dim) const {
   int rank = t.dim() + 1;
   index_check(-rank <= out_dim && out_dim < rank, "vmap")
       << "Dimension out of range (expected to be in range of [" << -rank << ", " << rank - 1 << "], but got "
       << out_dim << ")";
-  return level_.leave(t, out_dim < 0 ? out_dim + rank : out_dim);
+  return entered_->level.leave(t, out_dim < 0 ? out_dim + rank : out_dim);
 }
 
 }  // namespace facula::batch

@@ -3,12 +3,15 @@
 //   Tensor y = products(x, w);                     // over dimension 0 of both
 //   vmap(f, {0, std::nullopt}, 1)(x, w);           // w is the same for all; the batch is dimension 1 of the result
 #pragma once
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "facula/batch/level.h"
+#include "facula/batch/randomness.h"
+#include "facula/tensor/tensor.h"
 
 namespace facula {
 
@@ -22,13 +25,14 @@ namespace batch {
 class Mapping {
  public:
   Mapping(std::span<const Tensor> inputs, BatchDims in_dims, Randomness randomness);
+  ~Mapping();
   const Tensor& operator[](size_t k) const { return inputs_[k]; }
   Tensor leave(const Tensor& t, int out_dim) const;
 
  private:
-  Level level_;
+  struct Entered;  // the level, on for the thread
+  std::unique_ptr<Entered> entered_;
   std::vector<Tensor> inputs_;
-  op::Mode::With on_;
 };
 
 }  // namespace batch

@@ -106,6 +106,7 @@ Tensor laid_like(const Call& c, const Tensor& self, F&& make) {
 // A bound of whole numbers: any of 64 bits, where sizes end at 2^61.
 int64_t whole(const char* name, Scalar bound) {
   type_check(bound.category() == Category::integral, name) << "bounds must be whole numbers, got " << bound;
+  value_check(!bound.is_beyond_int64(), name) << "bounds must be below 2^63, got " << bound;
   return bound.to_int();
 }
 // Is x in the range of dtype t, exact or not?

@@ -287,7 +287,7 @@ class Planner {
     };
     auto neutral = [&](loop::Expr e) -> loop::Expr {
       loop::Expr r = e->kind == Kind::part ? e->args[0] : e;
-      if (!over_none(r)) return {};
+      if (!over_none(r) || r->monoid == loop::Monoid::welford) return {};  // the mean of nothing is NaN
       auto position = r->args.size() > 1 ? r->args[1].dtype() : DType::Int64;
       return loop::cast(
           loop::identity(r->monoid, r->args[0].dtype(), position).at(size_t(loop::same(e, r) ? 0 : e->slot)),
