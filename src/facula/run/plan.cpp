@@ -287,11 +287,12 @@ class Planner {
     };
     auto neutral = [&](loop::Expr e) -> loop::Expr {
       loop::Expr r = e->kind == Kind::part ? e->args[0] : e;
-      if (!over_none(r) || r->monoid == loop::Monoid::welford) return {};  // the mean of nothing is NaN
+      if (!over_none(r)) return {};
+      size_t slot = loop::same(e, r) ? 0 : size_t(e->slot);
+      if (r->monoid == loop::Monoid::welford && slot == 0)  // the mean of nothing
+        return loop::constant(std::numeric_limits<double>::quiet_NaN(), e.dtype());
       auto position = r->args.size() > 1 ? r->args[1].dtype() : DType::Int64;
-      return loop::cast(
-          loop::identity(r->monoid, r->args[0].dtype(), position).at(size_t(loop::same(e, r) ? 0 : e->slot)),
-          e.dtype());
+      return loop::cast(loop::identity(r->monoid, r->args[0].dtype(), position).at(slot), e.dtype());
     };
     for (size_t k = 0; k < g.outputs.size() && !g.scatter; ++k) {
       auto& value = g.outputs[k].value;
