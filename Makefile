@@ -4,13 +4,14 @@ TYPE ?= Release
 JOBS ?= $(shell nproc)
 CMAKE_ARGS ?=
 ARGS ?=
-PYTHON_ENV = .venv/bin/python
+VENV ?= .venv
+PYTHON_ENV = $(VENV)/bin/python
 RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 # Kernels are known by all that they are made of: a folder that outlives the build serves the next one.
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo bench docs wheel test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo bench docs wheel wheels test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -30,10 +31,11 @@ help:
 	@echo "make setup   install what is needed"
 	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
 	@echo "make wheel   setup, and make an installable package in dist/"
+	@echo "make wheels  make and test one for each Python that this machine has (PYTHONS='3.12 3.13')"
 	@echo "make clean   remove what was built (.venv, .peer and runs/ stay)"
 
 setup:
-	@setup/setup.sh
+	@VENV=$(VENV) setup/setup.sh
 
 # A build folder keeps its generator: Ninja where there is one.
 build: setup
@@ -145,12 +147,25 @@ docs: build
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py
 
-# The compiler by the name that CMake finds in `build`, for a compiler cache to find the same objects.
+# The compiler by the name that CMake finds in `build`, for a compiler cache to find the same objects. auditwheel puts the
+# system's libraries into the wheel (OpenMP's is there: cmake/install.cmake) and names it after the oldest glibc that it runs on.
 wheel: setup
-	CC=cc CXX=c++ $(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	@rm -rf $(VENV)/wheel
+	CC=cc CXX=c++ $(PYTHON_ENV) -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w $(VENV)/wheel .
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PYTHON_ENV) -m auditwheel repair --exclude libgomp.so.1 -w dist $(VENV)/wheel/facula-*.whl
 
 test-wheel: wheel
 	$(PYTHON_ENV) tests/wheel.py dist
+
+# Of the Pythons that requirements.lock is for, those that this machine has. Each but that of .venv has an environment of its
+# own, .venv-3.12; the core's objects come out of the compiler cache after the first.
+PYTHONS ?= $(shell for v in $$(sed -n '1s/.*for Python \(.*\)\. .*/\1/p' setup/requirements.lock | tr -d ,); do \
+    python$$v -c 'import ensurepip, venv' 2>/dev/null && echo $$v; done)
+wheels: setup
+	@own=$$($(PYTHON_ENV) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	for v in $(PYTHONS); do \
+	    if [ $$v = $$own ]; then $(MAKE) test-wheel; else $(MAKE) test-wheel VENV=.venv-$$v PYTHON=python$$v; fi || exit 1; \
+	done
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-threads $(BUILD)-fuzz $(BUILD)-wheel-* dist bench/out

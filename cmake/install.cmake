@@ -1,13 +1,18 @@
 # What is installed. In a wheel everything lies in the folder of the package, beside the .py files: the libraries, the
 # module, stubs, the shipped kernels, and include/ and lib/cmake/ for C++. Elsewhere the folder is PREFIX/lib/facula, and
 # include/ and lib/cmake/ lie in PREFIX.
-# oneDNN comes as a package of its own, which puts it into lib/ of the environment. OpenBLAS and Highway are
-# taken in: the packages of the first are not meant to be required by others, and the other is Debian's.
+# A wheel takes in oneDNN, OpenBLAS, whose packages are not meant to be required by others, and the compiler's OpenMP. That
+# keeps its name, so that oneDNN, which needs it by that name, and programs of users find it loaded: one pool of threads.
+# auditwheel takes in what else is not on every system (`make wheel`).
 if(SKBUILD)
   set(package facula)
   set(root ${package}/)
   set(library libfacula.so)
-  set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../..")
+  set_target_properties(facula facula_llvm PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(FILES $<TARGET_FILE:DNNL::dnnl> DESTINATION ${package} RENAME $<TARGET_SONAME_FILE_NAME:DNNL::dnnl>)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.so.1 OUTPUT_VARIABLE openmp OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(REAL_PATH ${openmp} openmp)
+  install(FILES ${openmp} DESTINATION ${package} RENAME libgomp.so.1)
 else()
   set(package lib/facula)
   set(root "")
@@ -17,7 +22,7 @@ endif()
 set_target_properties(facula_sort facula_openblas_loaded PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS facula facula_llvm facula_sort facula_openblas_loaded facula_omp_wait LIBRARY DESTINATION ${package})
 install(FILES ${FACULA_TAKEN_IN} DESTINATION ${package})
-if(TARGET hwy::hwy)
+if(TARGET hwy::hwy AND NOT SKBUILD)
   install(IMPORTED_RUNTIME_ARTIFACTS hwy::hwy hwy::hwy_contrib LIBRARY DESTINATION ${package})
 endif()
 if(TARGET _C)

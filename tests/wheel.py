@@ -1,10 +1,13 @@
-"""Installs the newest wheel of a folder into a new environment and trains with it from another folder, as a
-user would.
+"""Installs a folder's newest wheel for this Python into a new environment, trains with it from another
+folder, as a user would, and builds a C++ program against it where there is CMake. The wheel brings all that it
+needs but NumPy and what manylinux counts on.
 
 python tests/wheel.py FOLDER
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,12 +33,54 @@ for _ in range(60):
 assert losses[-1] < 0.1 * losses[0], losses
 torch.save(net.state_dict(), "net.pt")
 net.load_state_dict(torch.load("net.pt"))
+
+x = torch.randn(40, 40)  # libraries that are loaded for their first call
+assert F.mse_loss(torch.linalg.solve(x, x), torch.eye(40)) < 1e-6
+assert torch.randn(1 << 20).sort().values.diff().min() >= 0
+
+import importlib.metadata, os, re, sys
+assert {d.name for d in importlib.metadata.distributions()} <= {"facula", "numpy", "pip", "setuptools"}
+files = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+known = re.compile("lib(facula_llvm|facula_sort|dnnl|gomp|hwy|scipy_openblas|zstd)")
+brought = [(known.match(os.path.basename(f)), f) for f in files]
+brought = [(name[1], f) for name, f in brought if name]
+assert all(f.startswith(os.path.realpath(sys.prefix)) for _, f in brought), brought
+names = [name for name, _ in brought]
+assert {"facula_llvm", "facula_sort", "dnnl", "scipy_openblas"} <= {*names} and names.count("gomp") == 1, brought
 print(f"loss {losses[0]:.3f} to {losses[-1]:.4f}, with facula {torch.__version__} of {torch.__path__[0]}")
 """
 
 
+SOON_ASLEEP = r"GOMP_SPINCOUNT = '\d{4}'"  # threads that wait, by cmake/omp_wait.cpp
+PROJECT = """
+cmake_minimum_required(VERSION 3.25)
+project(mine LANGUAGES CXX)
+find_package(facula REQUIRED)
+add_executable(mine mine.cpp)
+target_link_libraries(mine PRIVATE facula::facula)
+"""
+PROGRAM = """
+#include <facula/facula.h>
+int main() { return facula::sum(facula::ones({3, 4})).item().to_double() == 12 ? 0 : 1; }
+"""
+
+
+def use_from_cpp(package, folder, env):
+    folder.mkdir()
+    (folder / "CMakeLists.txt").write_text(PROJECT)
+    (folder / "mine.cpp").write_text(PROGRAM)
+    configure = ["cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={package}"]
+    for command in (configure, ["cmake", "--build", folder / "build"]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    told = subprocess.run([folder / "build/mine"], env=env, check=True, capture_output=True, text=True).stderr
+    assert re.search(SOON_ASLEEP, told), told
+
+
 def main(folder):
-    wheel = max(Path(folder).resolve().glob("facula-*.whl"), key=lambda p: p.stat().st_mtime)
+    tag = "cp{}{}".format(*sys.version_info)
+    wheels = Path(folder).resolve().glob(f"facula-*-{tag}-{tag}-*.whl")
+    wheel = max(wheels, key=lambda p: p.stat().st_mtime)
+    assert wheel.stat().st_size <= 60e6 and "manylinux" in wheel.name, wheel
     with tempfile.TemporaryDirectory() as new:
         venv.create(f"{new}/env", with_pip=True)
         python = f"{new}/env/bin/python"
@@ -45,17 +90,18 @@ def main(folder):
         work = Path(new, "elsewhere")
         work.mkdir()
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "FACULA_", "LD_"))}
-        plain["FACULA_CACHE_DIR"] = f"{new}/kernels"
-        said = subprocess.run(
-            [python, "-c", USE], cwd=work, env=plain, check=True, capture_output=True, text=True
-        ).stdout
-        assert f"{new}/env" in said, said  # the installed package, no other
+        plain |= {"FACULA_CACHE_DIR": f"{new}/kernels", "OMP_DISPLAY_ENV": "verbose"}
+        used = subprocess.run([python, "-c", USE], cwd=work, env=plain, capture_output=True, text=True)
+        assert used.returncode == 0 and f"{new}/env" in used.stdout, used  # the installed package, no other
+        assert re.search(SOON_ASLEEP, used.stderr), used.stderr
         code = "import torch; print(torch.ones(2).type(), torch.__version__)"
         alias = subprocess.run(
             [python, "-m", "facula.torch", "-c", code], cwd=work, env=plain, capture_output=True, text=True
         )
         assert alias.stdout.startswith("torch.FloatTensor 2."), alias.stderr
-        print(f"{wheel.name} ({wheel.stat().st_size >> 20} MiB): {said.strip()}")
+        if shutil.which("cmake"):
+            use_from_cpp(next(Path(new).glob("env/lib/python*/site-packages/facula")), Path(new, "cpp"), plain)
+        print(f"{wheel.name} ({wheel.stat().st_size / 1e6:.1f} MB): {used.stdout.strip()}")
 
 
 if __name__ == "__main__":
