@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -46,3 +47,17 @@ def test_a_factorization_starts_no_threads_of_a_library_and_the_process_may_run_
     """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "1\n"
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+@pytest.mark.parametrize("first", [True, False])
+def test_a_library_that_keeps_memory_in_each_thread_finds_room_beside_facula(tmp_path, first):
+    """The loader has some 1600 bytes for all libraries that a process loads later and that have such memory."""
+    source = '__attribute__((tls_model("initial-exec"))) __thread char room[384]; char* get(void) { return room; }'
+    (tmp_path / "other.c").write_text(source)
+    other = tmp_path / "other.so"
+    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "other.c", "-o", other], check=True)
+    steps = ["import ctypes; ctypes.CDLL(sys.argv[1])", "import facula; facula.ones(2).exp()"]
+    program = "\n".join(["import sys", *(steps if first else steps[::-1])])
+    run = subprocess.run([sys.executable, "-c", program, other], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,26 +18,29 @@ struct SavedHooks {
   std::vector<PackHook> hooks;
   std::optional<std::string> disabled;
 };
-thread_local SavedHooks saved_hooks;
+SavedHooks& saved_hooks() {
+  thread_local auto hooks = std::make_unique<SavedHooks>();  // by pointer: memory of a thread itself is scarce
+  return *hooks;
+}
 __attribute__((tls_model("initial-exec"))) thread_local const PackHook* innermost = nullptr;
-void set_innermost() { innermost = saved_hooks.hooks.empty() ? nullptr : &saved_hooks.hooks.back(); }
+void set_innermost() { innermost = saved_hooks().hooks.empty() ? nullptr : &saved_hooks().hooks.back(); }
 }  // namespace
 
 void push_saved_hook(PackHook hook) {
-  runtime_check(!saved_hooks.disabled, "saved_tensors_hooks") << saved_hooks.disabled.value_or("");
-  saved_hooks.hooks.push_back(std::move(hook));
+  runtime_check(!saved_hooks().disabled, "saved_tensors_hooks") << saved_hooks().disabled.value_or("");
+  saved_hooks().hooks.push_back(std::move(hook));
   set_innermost();
 }
 void pop_saved_hook() {
-  if (!saved_hooks.hooks.empty()) saved_hooks.hooks.pop_back();
+  if (!saved_hooks().hooks.empty()) saved_hooks().hooks.pop_back();
   set_innermost();
 }
 const PackHook* saved_hook() { return innermost; }
-const std::string* saved_hooks_disabled() { return saved_hooks.disabled ? &*saved_hooks.disabled : nullptr; }
+const std::string* saved_hooks_disabled() { return saved_hooks().disabled ? &*saved_hooks().disabled : nullptr; }
 void set_saved_hooks_disabled(const std::string* message) {
-  runtime_check(!message || saved_hooks.hooks.empty(), "disable_saved_tensors_hooks")
+  runtime_check(!message || saved_hooks().hooks.empty(), "disable_saved_tensors_hooks")
       << (message ? *message : std::string());
-  saved_hooks.disabled = message ? std::optional(*message) : std::nullopt;
+  saved_hooks().disabled = message ? std::optional(*message) : std::nullopt;
 }
 
 bool grad_enabled() { return modes.grad; }

@@ -90,8 +90,8 @@ class AutocastMode final : public op::Mode {
 };
 
 AutocastMode& mode() {
-  thread_local AutocastMode m;
-  return m;
+  thread_local auto m = std::make_unique<AutocastMode>();  // by pointer: memory of a thread itself is scarce
+  return *m;
 }
 
 }  // namespace
