@@ -100,7 +100,9 @@ def main(folder):
         )
         assert alias.stdout.startswith("torch.FloatTensor 2."), alias.stderr
         if shutil.which("cmake"):
-            use_from_cpp(next(Path(new).glob("env/lib/python*/site-packages/facula")), Path(new, "cpp"), plain)
+            use_from_cpp(
+                next(Path(new).glob("env/lib/python*/site-packages/facula")), Path(new, "cpp"), plain
+            )
         print(f"{wheel.name} ({wheel.stat().st_size / 1e6:.1f} MB): {used.stdout.strip()}")
 
 

@@ -19,7 +19,8 @@ struct SavedHooks {
   std::optional<std::string> disabled;
 };
 SavedHooks& saved_hooks() {
-  thread_local auto hooks = std::make_unique<SavedHooks>();  // by pointer: memory of a thread itself is scarce
+  thread_local auto hooks =
+      std::make_unique<SavedHooks>();  // by pointer: memory of a thread itself is scarce
   return *hooks;
 }
 __attribute__((tls_model("initial-exec"))) thread_local const PackHook* innermost = nullptr;
@@ -36,7 +37,9 @@ void pop_saved_hook() {
   set_innermost();
 }
 const PackHook* saved_hook() { return innermost; }
-const std::string* saved_hooks_disabled() { return saved_hooks().disabled ? &*saved_hooks().disabled : nullptr; }
+const std::string* saved_hooks_disabled() {
+  return saved_hooks().disabled ? &*saved_hooks().disabled : nullptr;
+}
 void set_saved_hooks_disabled(const std::string* message) {
   runtime_check(!message || saved_hooks().hooks.empty(), "disable_saved_tensors_hooks")
       << (message ? *message : std::string());
