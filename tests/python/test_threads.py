@@ -52,7 +52,7 @@ def test_a_factorization_starts_no_threads_of_a_library_and_the_process_may_run_
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_library_that_keeps_memory_in_each_thread_finds_room_beside_facula(tmp_path, first):
-    """The loader has some 1600 bytes for all libraries that a process loads later and that have such memory."""
+    """The loader has some 1600 bytes for all libraries with such memory that a process loads later."""
     source = (
         '__attribute__((tls_model("initial-exec"))) __thread char room[384]; char* get(void) { return room; }'
     )
