@@ -28,7 +28,7 @@ foreach(shard RANGE 3)
   list(APPEND FACULA_GENERATED_MODULES ${generated_nn}/translated_${shard}.cpp)
 endforeach()
 add_custom_command(
-  OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h ${generated_nn}/translated.h
+  OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/init.h ${generated_nn}/modules.h ${generated_nn}/translated.h
          ${FACULA_GENERATED}/facula/optim/optimizers.h ${FACULA_GENERATED}/facula/optim/optimizers.cpp
   COMMAND ${Python_EXECUTABLE} ${generate_modules} --package ${PROJECT_SOURCE_DIR}/python/facula --catalog ${FACULA_SOURCES}/catalog
           --out ${FACULA_GENERATED} --shards 4

@@ -124,24 +124,49 @@ Dict steps_of(const Value& c) {
   return {{"params", values}, {"state", optimizer->state_dict()}};
 }
 
+// A function of nn.init: what it made of a tensor and gave back. The numbers are those of a generator with this seed.
+Dict initialized(const Value& c) {
+  Generator generator(uint64_t(c["seed"].integer()));
+  Value t = c["tensor"].is_tensor() ? Value(clone(c["tensor"].tensor())) : c["tensor"];
+  nn::Arguments a = arguments_of(c["args"], c["kwargs"]);
+  a.items.insert(a.items.begin(), t);
+  if (c["draws"].boolean())
+    a.named.emplace_back("generator", std::make_shared<nn::GeneratorObject>(&generator));
+  for (auto& f : nn::init_functions())
+    if (f.name == c["init"].string()) {
+      Value result = f.body(a);
+      return {{"tensor", t}, {"result", result}};
+    }
+  type_check(false, "run_modules") << "there is no function " << c["init"].string();
+  __builtin_unreachable();
+}
+
+void print_names(auto all) {
+  for (auto& x : all) std::cout << x.name << '\n';
+}
+
+Dict answer(const Value& c) {
+  if (c.contains("optimizer")) return steps_of(c);
+  return c.contains("init") ? initialized(c) : answer_to(c);
+}
+
 }  // namespace
 }  // namespace facula
 
 int main(int count, char** words) {
   using namespace facula;
-  if (count == 2 && std::string(words[1]) == "--classes") {
-    for (auto& c : nn::classes()) std::cout << c.name << '\n';
-    return 0;
-  }
-  if (count == 2 && std::string(words[1]) == "--optimizers") {
-    for (auto& o : optim::list_optimizers()) std::cout << o.name << '\n';
+  if (count == 2) {
+    std::string what = words[1];
+    if (what == "--classes") print_names(nn::classes());
+    if (what == "--optimizers") print_names(optim::list_optimizers());
+    if (what == "--init") print_names(nn::init_functions());
     return 0;
   }
   io::List answers;
   io::Value cases = io::load(words[1]);
   for (auto& c : cases.list()) {
     try {
-      answers.push_back(c.contains("optimizer") ? steps_of(c) : answer_to(c));
+      answers.push_back(answer(c));
     } catch (const Error& e) {
       answers.push_back(io::Dict{{"error", int64_t(e.type())}, {"message", e.what()}});
     } catch (const std::exception& e) { answers.push_back(io::Dict{{"error", -1}, {"message", e.what()}}); }

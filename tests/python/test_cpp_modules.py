@@ -155,7 +155,9 @@ def run_python(case):
 def bits(tree):
     """A tree with tensors as their dtype, shape and bytes."""
     if isinstance(tree, facula.Tensor):
-        return (tree.dtype, tuple(tree.shape), tree.detach().contiguous().numpy().tobytes())
+        plain = tree.detach().contiguous()
+        numbers = plain.view(facula.int16) if tree.dtype == facula.bfloat16 else plain
+        return (tree.dtype, tuple(tree.shape), numbers.numpy().tobytes())
     if isinstance(tree, (tuple, list)):
         return [bits(x) for x in tree]
     if isinstance(tree, dict):
@@ -165,13 +167,7 @@ def bits(tree):
 
 def both(cases, folder):
     """The cases, with what Python and what C++ compute."""
-    facula.save(cases, folder / "cases.pt")
-    done = subprocess.run(
-        [PROGRAM, folder / "cases.pt", folder / "answers.pt"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    answers = facula.load(folder / "answers.pt")
-    for case, theirs in zip(cases, answers):
+    for case, theirs in zip(cases, answers_of(cases, folder)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -257,6 +253,94 @@ def test_modules_of_both_languages_refuse_the_same(recorded, tmp_path):
     assert not wrong, "\n".join(w[:600] for w in wrong.values())
 
 
+def answers_of(cases, folder):
+    """What C++ computes of the cases."""
+    facula.save(cases, folder / "cases.pt")
+    done = subprocess.run(
+        [PROGRAM, folder / "cases.pt", folder / "answers.pt"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return facula.load(folder / "answers.pt")
+
+
+def refused_alike(theirs, error):
+    """The same type, of those that C++ has, and the same text."""
+    kinds = {KeyError: IndexError, ZeroDivisionError: ValueError}
+    kind = kinds.get(type(error), type(error))
+    if "error" not in theirs or ERRORS[theirs["error"]] is not kind:
+        return False
+    return kind is not type(error) or f": {error}".endswith(f": {theirs['message']}")
+
+
+INIT_SHAPES = [
+    (), (1,), (5,), (0,), (3, 4), (4, 3), (1, 1), (0, 0), (0, 3), (3, 0), (6, 2, 3), (4, 0, 2), (4, 2, 3, 5),
+    (2, 2, 1, 2, 3),
+]  # fmt: skip
+INIT_ARGUMENTS = {
+    "uniform_": [[], [-2.5, 3.0]],
+    "normal_": [[], [0.5, 2.0]],
+    "trunc_normal_": [[], [1.0, 0.5, 0.25, 1.5]],
+    "constant_": [[0.0], [-0.0], [2.5], [3], [float("nan")], [float("-inf")], [True]],
+    "xavier_uniform_": [[], [1.7]],
+    "xavier_normal_": [[], [1.7]],
+    "kaiming_uniform_": [
+        [], [0.2, "fan_out"], [0.0, "FAN_IN", "relu"], [0.0, "sideways"], [0.0, "fan_in", "gelu"]
+    ],
+    "kaiming_normal_": [[], [0.2, "fan_out", "tanh"], [0.0, "fan_in", "selu"], [0.0, "no"]],
+    "dirac_": [[], [2], [3]],
+    "orthogonal_": [[], [0.5]],
+    "sparse_": [[0.3], [0.0], [1.0, 0.5]],
+}  # fmt: skip
+
+
+def init_cases(name):
+    if name == "calculate_gain":
+        words = ["linear", "conv2d", "conv_transpose3d", "sigmoid", "tanh", "relu", "leaky_relu", "selu", "no"]
+        for word in words:
+            for args in ([], [0.5], [1], [True], ["a"], [None]):
+                yield {"tensor": word, "args": args}
+        return
+    floats = [facula.float32, facula.float64, facula.float16, facula.bfloat16]
+    for dtype in [*floats, facula.complex64, facula.int64, facula.bool]:
+        for shape in INIT_SHAPES:
+            for args in INIT_ARGUMENTS.get(name, [[]]):
+                yield {"tensor": facula.ones(shape, dtype=dtype), "args": args}
+    strided = facula.ones(4, 6)[:, ::2]
+    yield {"tensor": strided, "args": INIT_ARGUMENTS.get(name, [[]])[0]}
+
+
+@pytest.mark.parametrize("name", listed("--init"))
+def test_initial_values_of_both_languages_agree_bit_for_bit(name, tmp_path):
+    function = getattr(nn.init, name)
+    draws = "generator" in inspect.signature(function).parameters
+    cases = [{"init": name, "kwargs": {}, "seed": 11, "draws": draws, **c} for c in init_cases(name)]
+    wrong, computed = [], 0
+    for case, theirs in zip(cases, answers_of(cases, tmp_path)):
+        tensor = copy.deepcopy(case["tensor"])
+        named = {"generator": facula.Generator().manual_seed(case["seed"])} if draws else {}
+        try:
+            result = function(tensor, *case["args"], **named)
+        except Exception as e:
+            if not refused_alike(theirs, e):
+                wrong.append((case, repr(e), theirs))
+            continue
+        computed += 1
+        if bits(theirs) != bits({"tensor": tensor, "result": result}):
+            wrong.append((case, result, theirs))
+    assert computed
+    assert not wrong, f"{len(wrong)} of {len(cases)}, such as {wrong[0]}"
+
+
+def test_a_parameter_is_initialized_without_being_recorded(tmp_path):
+    leaf = facula.ones(3, 4, requires_grad=True)
+    (theirs,) = answers_of(
+        [{"init": "xavier_normal_", "tensor": leaf, "args": [], "kwargs": {}, "seed": 1, "draws": True}],
+        tmp_path,
+    )
+    ours = nn.init.xavier_normal_(leaf, generator=facula.Generator().manual_seed(1))
+    assert bits(theirs["tensor"]) == bits(ours)
+
+
 def steps_of(case):
     params = [facula.nn.Parameter(p.clone()) for p in case["params"]]
     optimizer = getattr(facula.optim, case["optimizer"])(params)
@@ -299,12 +383,7 @@ def test_optimizers_of_both_languages_agree_bit_for_bit(name, tmp_path):
     for options in options_of(name):
         case = {"optimizer": name, "options": options, "params": params, "steps": 3}
         cases += [{**case, "steps": 0}, case, {**case, "state": steps_of(case)["state"]}]
-    facula.save(cases, tmp_path / "cases.pt")
-    done = subprocess.run(
-        [PROGRAM, tmp_path / "cases.pt", tmp_path / "answers.pt"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    for case, theirs in zip(cases, facula.load(tmp_path / "answers.pt")):
+    for case, theirs in zip(cases, answers_of(cases, tmp_path)):
         assert "error" not in theirs, theirs
         ours = steps_of(case)
         assert bits(theirs["params"]) == bits(ours["params"]), case["options"]

@@ -302,17 +302,19 @@ Sequence part_of(const Sequence& all, const SliceObject& s) {
   return part;
 }
 
-// A tensor at indices: integers and slices are views, tensors are looked up together.
-Value tensor_item(const Tensor& of, const List& indices) {
+// A tensor at indices: integers and slices are views, in which tensors are looked up together; none: empty.
+struct Place {
+  Tensor view;
+  List looked_up;
+};
+Place place_of(const Tensor& of, const List& indices) {
   Tensor t = of;
   List looked_up;
   int d = 0;
-  bool lookup = false;
   for (auto& i : indices) {
     if (i.is_tensor()) {
       looked_up.resize(size_t(d));
       looked_up.push_back(i);
-      lookup = true;
       ++d;
     } else if (auto* s = i.object<SliceObject>()) {
       if (!s->start.is_none() || !s->stop.is_none() || !s->step.is_none())
@@ -323,8 +325,11 @@ Value tensor_item(const Tensor& of, const List& indices) {
       t = select(t, d, i.integer());
     }
   }
-  if (!lookup) return t;
-  return FACULA_OPERATOR("index")({t, looked_up});
+  return {t, looked_up};
+}
+Value tensor_item(const Tensor& of, const List& indices) {
+  Place p = place_of(of, indices);
+  return p.looked_up.empty() ? Value(p.view) : FACULA_OPERATOR("index")({p.view, p.looked_up});
 }
 List indices_of(const Value& index) { return index.kind() == Kind::tuple ? index.list() : List{index}; }
 }  // namespace
@@ -360,17 +365,14 @@ void set_item(const Value& of, const Value& index, const Value& v) {
     of[index] = v;
     return;
   }
-  List indices = indices_of(index);
-  bool lookup = false;
-  for (auto& i : indices) lookup = lookup || i.is_tensor();
-  if (lookup) {
+  Place p = place_of(of.tensor(), indices_of(index));
+  if (!p.looked_up.empty()) {
     Tensor value = v.is_tensor() ? v.tensor() : Tensor::scalar(v.number(), of.tensor().dtype());
-    internal_check(indices[0].is_tensor()) << "an index after others";
-    FACULA_OPERATOR("index_put_")({of, indices, value});
-  } else if (Tensor place = tensor_item(of.tensor(), indices).tensor(); v.is_tensor()) {
-    copy_(place, v.tensor());
+    FACULA_OPERATOR("index_put_")({p.view, p.looked_up, value});
+  } else if (v.is_tensor()) {
+    copy_(p.view, v.tensor());
   } else {
-    fill_(place, v.number());
+    fill_(p.view, v.number());
   }
 }
 

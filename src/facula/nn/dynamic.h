@@ -62,6 +62,11 @@ struct ParameterObject : io::Object {
   ParameterObject(Tensor t, bool grad) : tensor(std::move(t)), requires_grad(grad) {}
   std::string to_string() const override { return "<parameter>"; }
 };
+struct GeneratorObject : io::Object {
+  Generator* generator;
+  explicit GeneratorObject(Generator* g) : generator(g) {}
+  std::string to_string() const override { return "<generator>"; }
+};
 struct SliceObject : io::Object {
   io::Value start, stop, step;
   SliceObject(io::Value a, io::Value b, io::Value c)
@@ -103,6 +108,10 @@ struct Given : Arguments {
   }
   Given&& with(const char* n, const Tensor& v) && {
     named.emplace_back(n, v.defined() ? io::Value(v) : io::Value());
+    return std::move(*this);
+  }
+  Given&& with(const char* n, Generator* v) && {
+    named.emplace_back(n, v ? io::Value(std::make_shared<GeneratorObject>(v)) : io::Value());
     return std::move(*this);
   }
   template <class T>
@@ -243,6 +252,12 @@ struct NamedClass {
   const Class* type;
 };
 std::span<const NamedClass> classes();
+// The functions of init.h.
+struct NamedFunction {
+  std::string_view name;
+  Body body;
+};
+std::span<const NamedFunction> init_functions();
 [[noreturn]] void raise(ErrorType type, const std::string& message);
 [[noreturn]] io::Value unsupported(const char* what);  // of what C++ has not
 void warn(const io::Value& text);

@@ -6,7 +6,8 @@ A module of facula.nn is written once: its class in python/facula/nn/modules. Th
 package exports and all that they use, translates them (translate.py), and writes
 
     OUT/facula/nn/modules.h          a typed class for each module
-    OUT/facula/nn/modules.cpp        their constructors and calls
+    OUT/facula/nn/init.h             the functions of facula.nn.init
+    OUT/facula/nn/modules.cpp        constructors and calls of modules, and these functions
     OUT/facula/nn/translated.h, .cpp the translation
     OUT/facula/optim/optimizers.h, .cpp  the same of optimizers whose step is one operator over lists
 
@@ -33,6 +34,7 @@ NOT_HERE = {
 }  # fmt: skip
 
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
+ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
 
 
 @dataclass
@@ -75,12 +77,15 @@ def setting_default(node: ast.expr | None, kind: str) -> str | None:
     return "{}"
 
 
-def settings_of(node: ast.FunctionDef) -> list[Setting]:
+def settings_of(node: ast.FunctionDef, of_method: bool = True) -> list[Setting]:
     a = node.args
     parameters = a.posonlyargs + a.args
     defaults: list[ast.expr | None] = [None] * (len(parameters) - len(a.defaults)) + list(a.defaults)
     found = []
-    for p, d in list(zip(parameters, defaults))[1:] + list(zip(a.kwonlyargs, a.kw_defaults)):
+    for p, d in list(zip(parameters, defaults))[of_method:] + list(zip(a.kwonlyargs, a.kw_defaults)):
+        if p.arg == "generator":
+            found.append(Setting(p.arg, "Generator*", "nullptr"))
+            continue
         kind = setting_type(ast.unparse(p.annotation) if p.annotation else "Any")
         found.append(Setting(p.arg, kind, setting_default(d, kind)))
     return found
@@ -119,7 +124,7 @@ def tensors_of(to: Translation, thing: Thing) -> list[str]:
     return [n for n in dict.fromkeys(found) if not n.startswith("_")]
 
 
-def summary(node: ast.ClassDef) -> list[str]:
+def summary(node: ast.ClassDef | ast.FunctionDef) -> list[str]:
     doc = (ast.get_docstring(node) or "").split(">>>")[0].strip().replace("``", "`")
     return ["// " + line if line else "//" for line in doc.splitlines()]
 
@@ -134,9 +139,48 @@ def parameter_list(settings: list[Setting]) -> str:
 
 def result_type(node: ast.FunctionDef) -> str:
     text = ast.unparse(node.returns) if node.returns else "Any"
-    if text == "Tensor":
-        return "Tensor"
+    if text in ("Tensor", "float"):
+        return PLAIN[text]
+    if text == "tuple[int, int]":
+        return "std::pair<int64_t, int64_t>"
     return "std::tuple<Tensor, Tensor>" if text == "tuple[Tensor, Tensor | None]" else "Output"
+
+
+# What makes a C++ result of a Value.
+RESULTS = {
+    "Tensor": "return {}.tensor();",
+    "double": "return {}.number();",
+    "Output": "return Output({});",
+    "std::tuple<Tensor, Tensor>": "return two_tensors({});",
+    "std::pair<int64_t, int64_t>": "Value v = {};\n  return {{v[0].integer(), v[1].integer()}};",
+}
+
+
+def given(settings: list[Setting], prefix: str = "") -> str:
+    return "".join(f".with({quoted(s.name)}, {prefix}{s.name})" for s in settings)
+
+
+def plain(settings: list[Setting]) -> str:
+    """Parameters without defaults."""
+    return parameter_list([Setting(s.name, s.type, None) for s in settings])
+
+
+@dataclass
+class TypedFunction:
+    """A function of init.h."""
+
+    name: str
+    symbol: str
+    doc: list[str]
+    settings: list[Setting]
+    result: str
+
+    def header(self) -> str:
+        return "\n".join([*self.doc, f"{self.result} {self.name}({parameter_list(self.settings)});"])
+
+    def source(self) -> str:
+        end = RESULTS[self.result].format(f"invoke({self.symbol}, Given(){given(self.settings)})")
+        return f"{self.result} {self.name}({plain(self.settings)}) {{\n  {end}\n}}"
 
 
 @dataclass
@@ -193,13 +237,6 @@ class Typed:
         return "\n".join(lines)
 
     def source(self) -> str:
-        def given(settings: list[Setting], prefix: str = "") -> str:
-            return "".join(f".with({quoted(s.name)}, {prefix}{s.name})" for s in settings)
-
-        def plain(settings: list[Setting]) -> str:
-            bare = [Setting(s.name, s.type, None) for s in settings]
-            return parameter_list(bare)
-
         name = self.name
         first = self.by_position
         lines = [f"{name}::{name}({plain(first)})"]
@@ -212,9 +249,7 @@ class Typed:
         members = "".join(f", {t}(own_tensor(*this, {quoted(t)}))" for t in self.tensors)
         lines.append(f"{name}::{name}(Module m) : Module(std::move(m)){members} {{}}")
         call = f"forward(*this, Given(){given(self.inputs)})"
-        end = {"Tensor": f"return {call}.tensor();", "Output": f"return Output({call});"}.get(
-            self.result, f"return two_tensors({call});"
-        )
+        end = RESULTS[self.result].format(call)
         lines.append(f"{self.result} {name}::operator()({plain(self.inputs)}) const {{\n  {end}\n}}")
         return "\n".join(lines) + "\n"
 
@@ -271,6 +306,18 @@ def list_optimizers(package: Package, to: Translation) -> list[TypedOptimizer]:
     return found
 
 
+def init_functions(package: Package, to: Translation) -> list[TypedFunction]:
+    unit = package.unit("nn.init")
+    return [
+        TypedFunction(
+            name, to.need(Thing("function", unit, name)), summary(node),
+            settings_of(node, of_method=False), result_type(node),
+        )
+        for name, node in unit.functions.items()
+        if not name.startswith("_") or name == ALSO_PUBLIC
+    ]  # fmt: skip
+
+
 def exported(package: Package) -> list[str]:
     unit = package.unit(MODULES)
     names = ast.literal_eval(unit.variables["__all__"])
@@ -301,6 +348,23 @@ namespace facula::nn {{
 
 """
 
+INIT_HEADER = f"""// Initial values of parameters, as nn.init of Python: tensors are filled in place, without recording, and given back.
+// The numbers are those that Python draws. {BANNER}
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "facula/tensor/tensor.h"
+
+namespace facula {{
+class Generator;
+}}
+
+namespace facula::nn::init {{
+
+"""
+
 
 def write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -326,6 +390,7 @@ def generate(package: Package, out: Path, shards: int) -> None:
                 settings_of(forward[1]), result_type(forward[1]), tensors_of(to, thing),
             )
         )  # fmt: skip
+    initial = init_functions(package, to)
     optimizers = list_optimizers(package, to)
     to.run()
     declared = []
@@ -351,15 +416,25 @@ def generate(package: Package, out: Path, shards: int) -> None:
         folder / "modules.h",
         HEADER + "\n\n".join(t.header() for t in typed) + "\n\n}  // namespace facula::nn\n",
     )
+    write(
+        folder / "init.h",
+        INIT_HEADER + "\n".join(f.header() for f in initial) + "\n\n}  // namespace facula::nn::init\n",
+    )
     write_optimizers(out / "facula" / "optim", optimizers)
     table = ",\n".join(f"    {{{quoted(t.name)}, &{t.symbol}}}" for t in typed)
+    functions = ",\n".join(f"    {{{quoted(f.name)}, &{f.symbol}}}" for f in initial)
     write(
         folder / "modules.cpp",
-        f'// {BANNER}\n#include "facula/nn/modules.h"\n\n#include "facula/nn/translated.h"\n\n'
-        "namespace facula::nn {\n\n"
+        f'// {BANNER}\n#include "facula/nn/modules.h"\n\n#include "facula/nn/init.h"\n'
+        '#include "facula/nn/translated.h"\n\nnamespace facula::nn {\n\n'
         + "\n".join(t.source() for t in typed)
+        + "\nnamespace init {\n\n"
+        + "\n".join(f.source() for f in initial)
+        + "\n}  // namespace init\n"
         + "\nstd::span<const NamedClass> classes() {\n"
         + f"  static constexpr NamedClass all[] = {{\n{table}}};\n"
+        "  return all;\n}\nstd::span<const NamedFunction> init_functions() {\n"
+        + f"  static constexpr NamedFunction all[] = {{\n{functions}}};\n"
         "  return all;\n}\n}  // namespace facula::nn\n",
     )
 

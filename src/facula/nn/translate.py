@@ -195,12 +195,13 @@ class Package:
         if base is None or base.kind not in ("unit", "operators") or (base.kind == "operators" and base.name):
             return None
         if base.kind == "operators":
-            return Thing("operators", base.unit, node.attr)
+            full = f"{base.unit.name}_{node.attr}"  # facula.linalg.solve is the operator linalg_solve
+            return Thing("operators", base.unit, full if self.is_operator(full) else node.attr)
         if base.unit.name == "_C":
             if ("_C", node.attr) in NATIVE_FUNCTIONS:
                 return Thing("native", base.unit, node.attr)
             if node.attr in ("functions", "ops", "nn_functional", "linalg"):
-                return Thing("operators", base.unit)
+                return Thing("operators", Unit(node.attr))
             return Thing("core", base.unit, node.attr)
         return self.resolve(base.unit, node.attr)
 
