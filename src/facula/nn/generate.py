@@ -9,7 +9,8 @@ package exports and all that they use, translates them (translate.py), and write
     OUT/facula/nn/init.h             the functions of facula.nn.init
     OUT/facula/nn/modules.cpp        constructors and calls of modules, and these functions
     OUT/facula/nn/translated.h, .cpp the translation
-    OUT/facula/optim/optimizers.h, .cpp  the same of optimizers whose step is one operator over lists
+    OUT/facula/optim/optimizers.h, .cpp  the same of optimizers
+    OUT/facula/optim/lr_scheduler.h      the same of schedules of learning rates
 
 Not translated are lazy modules, as C++ tells sizes, and what NOT_HERE names.
 """
@@ -20,10 +21,11 @@ import argparse
 import ast
 import importlib.util
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from translate import Mistake, Package, Thing, Translation, quoted
+from translate import NATIVE_CLASSES, Mistake, Package, Thing, Translation, quoted
 
 BANNER = "Written by src/facula/nn/generate.py from the Python modules."
 MODULES = "nn.modules"
@@ -33,6 +35,17 @@ NOT_HERE = {
     "LinearCrossEntropyOptions", "RNNBase", "RNNCellBase",
 }  # fmt: skip
 
+# Of schedules, beside these: what is given by way of value_of() (optim/schedule.h).
+SCHEDULED = {
+    "Optimizer": "Optimizer&",
+    "Optimizer | None": "Optimizer*",
+    "Sequence[LRScheduler]": "std::vector<LRScheduler>",
+    "Sequence[int]": "std::vector<int64_t>",
+    "Iterable[int]": "std::vector<int64_t>",
+    "Callable[[float], float] | None": "Factor",
+    "Callable[[int], float] | Sequence[Callable[[int], float]]": "Factor",
+}
+OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer", "SGD"}  # bases, and what optimizer.h has
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
 ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
 
@@ -51,10 +64,16 @@ def setting_type(annotation: str) -> str:
         return PLAIN[annotation]
     if annotation == "tuple[float, float]":
         return "std::pair<double, double>"
+    if annotation == "tuple[float, float, float]":
+        return "std::array<double, 3>"
     plain, bar, none = annotation.rpartition(" | ")
     if bar and none == "None" and plain in PLAIN:
         return f"std::optional<{PLAIN[plain]}>"
     return "Argument"
+
+
+def schedule_type(annotation: str) -> str:
+    return SCHEDULED.get(annotation) or setting_type(annotation)
 
 
 def setting_default(node: ast.expr | None, kind: str) -> str | None:
@@ -65,19 +84,21 @@ def setting_default(node: ast.expr | None, kind: str) -> str | None:
     except Exception:
         return "{}" if kind == "Argument" else None
     if value is None:
-        return "std::nullopt"
+        return "nullptr" if kind.endswith("*") else "std::nullopt"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
         return repr(float(value)) if kind == "double" else repr(value)
     if isinstance(value, str):
         return quoted(value)
-    if kind.startswith("std::pair"):
-        return f"{{{value[0]!r}, {value[1]!r}}}"
+    if kind.startswith(("std::pair", "std::array")):
+        return f"{{{', '.join(map(repr, value))}}}"
     return "{}"
 
 
-def settings_of(node: ast.FunctionDef, of_method: bool = True) -> list[Setting]:
+def settings_of(
+    node: ast.FunctionDef, of_method: bool = True, types: Callable[[str], str] = setting_type
+) -> list[Setting]:
     a = node.args
     parameters = a.posonlyargs + a.args
     defaults: list[ast.expr | None] = [None] * (len(parameters) - len(a.defaults)) + list(a.defaults)
@@ -86,19 +107,21 @@ def settings_of(node: ast.FunctionDef, of_method: bool = True) -> list[Setting]:
         if p.arg == "generator":
             found.append(Setting(p.arg, "Generator*", "nullptr"))
             continue
-        kind = setting_type(ast.unparse(p.annotation) if p.annotation else "Any")
+        kind = types(ast.unparse(p.annotation) if p.annotation else "Any")
         found.append(Setting(p.arg, kind, setting_default(d, kind)))
     return found
 
 
-def constructor_settings(to: Translation, thing: Thing) -> list[Setting]:
+def constructor_settings(
+    to: Translation, thing: Thing, types: Callable[[str], str] = setting_type
+) -> list[Setting]:
     """The settings of a class; one that passes all arguments on has those of its base."""
     found = to.member(thing, "__init__")
     if found is None:
         return []
     owner, node = found
     if node.args.vararg is None:
-        return settings_of(node)
+        return settings_of(node, types=types)
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "super().__init__":
             starred = [k for k, x in enumerate(call.args) if isinstance(x, ast.Starred)]
@@ -184,16 +207,13 @@ class TypedFunction:
 
 
 @dataclass
-class Typed:
-    """A class of modules.h."""
+class Constructed:
+    """A class of which settings may be given by position or by name."""
 
     name: str
     symbol: str
     doc: list[str]
     settings: list[Setting]
-    inputs: list[Setting]
-    result: str
-    tensors: list[str]
 
     @property
     def required(self) -> list[Setting]:
@@ -213,13 +233,13 @@ class Typed:
             return self.required
         found = []
         for s in self.optional:
-            if s.type == "Argument":
+            if s.type in ("Argument", "Factor"):
                 break
             found.append(Setting(s.name, "const char*" if s.type == "std::string" else s.type, s.default))
         return self.required + found
 
-    def header(self) -> str:
-        lines = [*self.doc, f"class {self.name} : public Module {{", " public:"]
+    def constructors(self) -> list[str]:
+        lines = []
         if self.optional:
             lines += ["  struct Options {", "    ByName by_name = {};"]
             lines += [f"    {s.type} {s.name} = {s.default};" for s in self.optional]
@@ -230,6 +250,19 @@ class Typed:
             lines.append(
                 f"  {'' if first else 'explicit '}{self.name}({first}{', ' if first else ''}Options options);"
             )
+        return lines
+
+
+@dataclass
+class Typed(Constructed):
+    """A class of modules.h."""
+
+    inputs: list[Setting]
+    result: str
+    tensors: list[str]
+
+    def header(self) -> str:
+        lines = [*self.doc, f"class {self.name} : public Module {{", " public:", *self.constructors()]
         lines.append(f"  {self.result} operator()({parameter_list(self.inputs)}) const;")
         if self.tensors:
             lines.append("  Tensor " + ", ".join(self.tensors) + ";")
@@ -255,6 +288,43 @@ class Typed:
 
 
 @dataclass
+class TypedSchedule(Constructed):
+    """A class of lr_scheduler.h."""
+
+    step: list[Setting] | None  # where it is another than the base's
+
+    def header(self) -> str:
+        lines = [*self.doc, f"class {self.name} : public LRScheduler {{", " public:", *self.constructors()]
+        if self.step is not None:
+            lines.append(f"  void step({parameter_list(self.step)});")
+        return "\n".join([*lines, "};"])
+
+    def source(self) -> str:
+        def values(settings: list[Setting], prefix: str = "") -> str:
+            text = ""
+            for s in settings:
+                value = prefix + s.name
+                if s.type in SCHEDULED.values():
+                    value = f"value_of({value})"
+                text += f".with({quoted(s.name)}, {value})"
+            return text
+
+        name, first = self.name, self.by_position
+        made = f"    : LRScheduler(nn::{self.symbol}, nn::Given()"
+        lines = [f"{name}::{name}({plain(first)})", f"{made}{values(first)}) {{}}"]
+        if self.optional:
+            lines.append(
+                f"{name}::{name}({plain(self.required)}{', ' if self.required else ''}Options options)"
+            )
+            lines.append(f"{made}{values(self.required)}{values(self.optional, 'options.')}) {{}}")
+        if self.step is not None:
+            lines.append(
+                f"void {name}::step({plain(self.step)}) {{ step_with(nn::Given(){values(self.step)}); }}"
+            )
+        return "\n".join(lines) + "\n"
+
+
+@dataclass
 class TypedOptimizer:
     """A class of optimizers.h."""
 
@@ -262,47 +332,77 @@ class TypedOptimizer:
     symbol: str
     doc: list[str]
     settings: list[Setting]
+    base: str  # of listed.h
+    by_closure: bool  # does its step need one?
 
     def header(self) -> str:
-        lines = [*self.doc, f"class {self.name} : public ListOptimizer {{", " public:", "  struct Options {"]
+        lines = [*self.doc, f"class {self.name} : public {self.base} {{", " public:", "  struct Options {"]
         lines += [f"    {s.type} {s.name} = {s.default};" for s in self.settings]
         lines += ["  };"]
         for kind in ("Tensor", "ParamGroup"):
             lines.append(f"  {self.name}(std::vector<{kind}> params, Options options);")
         lines.append(f"  explicit {self.name}(std::vector<Tensor> params);")
+        if self.by_closure:
+            lines += [f"  using {self.base}::step;", "  Tensor step(const Closure& closure) override;"]
         return "\n".join([*lines, "};"])
 
     def source(self) -> str:
         def given(s: Setting) -> str:
-            pair = s.type.startswith("std::pair")
-            return (
-                f"Argument(std::vector<double>{{o.{s.name}.first, o.{s.name}.second}})"
-                if pair
-                else f"o.{s.name}"
-            )
+            value = f"o.{s.name}"
+            if s.type.startswith("std::pair"):
+                return f"Argument(std::vector<double>{{{value}.first, {value}.second}})"
+            if s.type.startswith("std::array"):
+                return f"Argument(std::vector<double>({value}.begin(), {value}.end()))"
+            return value
 
         name = self.name
         values = "".join(f".with({quoted(s.name)}, {given(s)})" for s in self.settings)
         return (
             f"{name}::{name}(std::vector<ParamGroup> groups, Options o)\n"
-            f"    : ListOptimizer(nn::{self.symbol}, std::move(groups), nn::Given(){values}) {{}}\n"
+            f"    : {self.base}(nn::{self.symbol}, std::move(groups), nn::Given(){values}) {{}}\n"
             f"{name}::{name}(std::vector<Tensor> params, Options o)\n"
             f"    : {name}(std::vector<ParamGroup>{{{{std::move(params)}}}}, std::move(o)) {{}}\n"
             f"{name}::{name}(std::vector<Tensor> params) : {name}(std::move(params), Options()) {{}}\n"
+        ) + (
+            f"Tensor {name}::step(const Closure& closure) {{ return step_with(closure); }}\n"
+            * self.by_closure
         )
 
 
-def list_optimizers(package: Package, to: Translation) -> list[TypedOptimizer]:
-    """Those whose step is one operator over lists."""
+def optimizers_of(package: Package, to: Translation) -> list[TypedOptimizer]:
     found = []
     for path in sorted((package.folder / "optim").glob("*.py")):
         unit = package.unit(f"optim.{path.stem}")
         for name in unit.classes:
             thing = Thing("class", unit, name)
-            if [base.name for base in to.bases(thing)] not in (["ListOptimizer"], ["Adam"]):
+            lineage = to.lineage(thing)
+            roots = [(base.unit.name, base.name) for base in to.bases(lineage[-1])]
+            if name in OPTIMIZERS_NOT_HERE or [NATIVE_CLASSES.get(r) for r in roots] != ["optimizer_class"]:
                 continue
             settings = constructor_settings(to, thing)[1:]  # without the parameters
-            found.append(TypedOptimizer(name, to.need(thing), summary(unit.classes[name]), settings))
+            base = "ListOptimizer" if any(t.name == "ListOptimizer" for t in lineage) else "GroupOptimizer"
+            by_closure = to.member(thing, "step") is not None
+            doc = summary(unit.classes[name])
+            found.append(TypedOptimizer(name, to.need(thing), doc, settings, base, by_closure))
+    return found
+
+
+def schedules(package: Package, to: Translation) -> list[TypedSchedule]:
+    base = "LRScheduler"
+    found = []
+    for path in sorted((package.folder / "optim").glob("*.py")):
+        unit = package.unit(f"optim.{path.stem}")
+        for name, node in unit.classes.items():
+            thing = Thing("class", unit, name)
+            if name.startswith("_") or name == base or to.lineage(thing)[-1].name != base:
+                continue
+            owner, step = to.member(thing, "step")
+            found.append(
+                TypedSchedule(
+                    name, to.need(thing), summary(node), constructor_settings(to, thing, schedule_type),
+                    None if owner.name == base else settings_of(step),
+                )
+            )  # fmt: skip
     return found
 
 
@@ -348,8 +448,17 @@ namespace facula::nn {{
 
 """
 
-INIT_HEADER = f"""// Initial values of parameters, as nn.init of Python: tensors are filled in place, without recording, and given back.
-// The numbers are those that Python draws. {BANNER}
+SCHEDULE_HEADER = f"""// Schedules of learning rates, with PyTorch's names, order and defaults.
+// Options may have names: optim::OneCycleLR(optimizer, 3e-3, {{.epochs = 4, .steps_per_epoch = 100}}).
+// What they have in common is in schedule.h. {BANNER}
+#pragma once
+#include "facula/optim/schedule.h"
+
+namespace facula::optim {{
+
+"""
+INIT_HEADER = f"""// Initial values of parameters, as nn.init of Python: tensors are filled in place, without
+// recording, and given back. The numbers are those that Python draws. {BANNER}
 #pragma once
 #include <optional>
 #include <string>
@@ -391,7 +500,8 @@ def generate(package: Package, out: Path, shards: int) -> None:
             )
         )  # fmt: skip
     initial = init_functions(package, to)
-    optimizers = list_optimizers(package, to)
+    optimizers = optimizers_of(package, to)
+    scheduled = schedules(package, to)
     to.run()
     declared = []
     for name, (_, kind) in to.known.items():
@@ -403,7 +513,7 @@ def generate(package: Package, out: Path, shards: int) -> None:
     folder = out / "facula" / "nn"
     write(
         folder / "translated.h",
-        f'// {BANNER}\n#pragma once\n#include "facula/autograd/autograd.h"\n'
+        f'// {BANNER}\n#pragma once\n#include <limits>\n\n#include "facula/autograd/autograd.h"\n'
         '#include "facula/nn/dynamic.h"\n\n'
         "namespace facula::nn {\nusing io::List;\nusing io::Value;\n"
         + "\n".join(declared)
@@ -420,7 +530,7 @@ def generate(package: Package, out: Path, shards: int) -> None:
         folder / "init.h",
         INIT_HEADER + "\n".join(f.header() for f in initial) + "\n\n}  // namespace facula::nn::init\n",
     )
-    write_optimizers(out / "facula" / "optim", optimizers)
+    write_optimizers(out / "facula" / "optim", optimizers, scheduled)
     table = ",\n".join(f"    {{{quoted(t.name)}, &{t.symbol}}}" for t in typed)
     functions = ",\n".join(f"    {{{quoted(f.name)}, &{f.symbol}}}" for f in initial)
     write(
@@ -439,11 +549,14 @@ def generate(package: Package, out: Path, shards: int) -> None:
     )
 
 
-def write_optimizers(folder: Path, optimizers: list[TypedOptimizer]) -> None:
+def write_optimizers(folder: Path, optimizers: list[TypedOptimizer], scheduled: list[TypedSchedule]) -> None:
     end = "\n}  // namespace facula::optim\n"
     write(
+        folder / "lr_scheduler.h", SCHEDULE_HEADER + "\n\n".join(s.header() for s in scheduled) + "\n" + end
+    )
+    write(
         folder / "optimizers.h",
-        "// Optimizers whose step is one operator over lists, with PyTorch's names and defaults of options.\n"
+        "// Optimizers, with PyTorch's names and defaults of options. SGD is in optimizer.h.\n"
         f'// {BANNER}\n#pragma once\n#include "facula/optim/listed.h"\n\nnamespace facula::optim {{\n\n'
         + "\n\n".join(o.header() for o in optimizers)
         + "\n"
@@ -451,15 +564,19 @@ def write_optimizers(folder: Path, optimizers: list[TypedOptimizer]) -> None:
     )
     write(
         folder / "optimizers.cpp",
-        f'// {BANNER}\n#include "facula/optim/optimizers.h"\n\n#include "facula/nn/translated.h"\n\n'
-        "namespace facula::optim {\n\n"
+        f'// {BANNER}\n#include "facula/optim/optimizers.h"\n\n#include "facula/nn/translated.h"\n'
+        '#include "facula/optim/lr_scheduler.h"\n\nnamespace facula::optim {\n\n'
         + "\n".join(o.source() for o in optimizers)
-        + "\nstd::span<const MadeByName> list_optimizers() {\n  static constexpr MadeByName all[] = {\n"
+        + "\nstd::span<const MadeByName> optimizers() {\n  static constexpr MadeByName all[] = {\n"
         + ",\n".join(
             f"      {{{quoted(o.name)}, [](std::vector<Tensor> p) -> std::unique_ptr<Optimizer> {{\n"
             f"         return std::make_unique<{o.name}>(std::move(p));\n       }}}}"
             for o in optimizers
         )
+        + "};\n  return all;\n}\n\n"
+        + "\n".join(s.source() for s in scheduled)
+        + "\nstd::span<const nn::NamedClass> schedules() {\n  static constexpr nn::NamedClass all[] = {\n"
+        + ",\n".join(f"      {{{quoted(s.name)}, &nn::{s.symbol}}}" for s in scheduled)
         + "};\n  return all;\n}\n"
         + end,
     )

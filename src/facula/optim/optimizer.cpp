@@ -8,6 +8,7 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/ops.h"
+#include "facula/optim/objects.h"
 
 namespace facula::optim {
 
@@ -51,6 +52,17 @@ Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict 
   value_check(any, kind) << "optimizer got an empty parameter list";
   for (auto& g : groups) add_param_group(std::move(g));
 }
+
+Tensor Optimizer::step(const Closure& closure) {
+  Tensor loss = [&] {
+    autograd::GradMode on(true);
+    return closure();
+  }();
+  step();
+  return loss;
+}
+
+Optimizer::~Optimizer() { OptimizerObject::forget(*this); }
 
 void Optimizer::add_param_group(ParamGroup group) {
   std::unordered_set<const TensorImpl*> seen;
@@ -143,11 +155,13 @@ void Optimizer::load_state_dict(const io::Value& given) {
     if (!of) continue;
     io::Dict mine;
     for (auto& [key, value] : of->dict()) {
-      if (!value.is_tensor()) mine.set(key, value);
+      nn::Arguments given{value};
+      if (!value.is_tensor()) mine.set(key, nn::deep_copy(given));
       else if (key == io::Value("step") || counted.contains(key)) mine.set(key, value.number());
       else {
         const Tensor& t = value.tensor();
-        value_check(Dims(t.sizes()) == state_sizes(p, groups_[k], key.string()), kind_)
+        auto sizes = state_sizes(p, groups_[k], key.string());
+        value_check(!sizes || Dims(t.sizes()) == *sizes, kind_)
             << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id)
             << " has shape " << facula::to_string(t.sizes()) << ", the parameter "
             << facula::to_string(p.sizes());
@@ -188,6 +202,7 @@ SGD::SGD(std::vector<ParamGroup> groups, Options o)
 }
 
 void SGD::step() {
+  note_step();
   autograd::GradMode off(false);
   for (auto& group : param_groups()) {
     double momentum = group.options.at("momentum").number();
