@@ -206,7 +206,7 @@ TEST(Optimizers, AStateGoesOnWhereItWasSaved) {
 }
 TEST(Optimizers, RefuseWrongOptionsAndParameters) {
   Tensor p = requires_grad_(ones({2}));
-  EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate value: -1");
+  EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate: -1");
   EXPECT_NE(message([&] { optim::SGD(std::vector<Tensor>{}); }).find("empty parameter list"),
             std::string::npos);
   EXPECT_NE(message([&] { optim::SGD({p * 2}, {}); }).find("can't optimize a non-leaf Tensor"),

@@ -128,7 +128,9 @@ Dict steps_of(const Value& c) {
   for (int64_t k = 0; k < c["steps"].integer(); ++k) losses.push_back(optimizer->step(closure).detached());
   List values;
   for (auto& p : params) values.push_back(p.detached());
-  return {{"params", values}, {"losses", losses}, {"state", optimizer->state_dict()}};
+  return {{"params", values},
+          {"losses", losses},
+          {"state", c.contains("stateless") ? Dict() : optimizer->state_dict()}};
 }
 
 // A function of nn.init: what it made of a tensor and gave back. The numbers are those of a generator with this seed.

@@ -1,5 +1,5 @@
-"""Modules and optimizers of C++ against those of Python: the same names, random numbers, states, results and
-gradients, bit for bit.
+"""Modules, initial values, optimizers and schedules of C++ against those of Python: the same names, random
+numbers, states, results and gradients, bit for bit.
 
 Cases are those of PyTorch's database of modules and the examples of the modules' docstrings; every class that
 C++ has needs one. tests/cpp/run_modules.cpp runs them in C++.
@@ -571,6 +571,11 @@ def steps_of(case):
 
 
 MORE_OPTIONS = {
+    "SGD": [
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True},
+        {"momentum": 0.5, "dampening": 0.25, "weight_decay": 0.1, "maximize": True},
+    ],
     "LBFGS": [
         {"line_search_fn": "strong_wolfe"},
         {"history_size": 2, "max_iter": 7, "lr": 0.1},
@@ -633,6 +638,7 @@ def refused_step(name, params, options, sparse, tmp_path, kind, text):
     ("name", "shape", "options", "sparse", "kind", "text"),
     [
         ("SparseAdam", (3, 2), {}, False, RuntimeError, "does not support dense gradients"),
+        ("SGD", (3, 2), {"weight_decay": 0.1}, True, RuntimeError, "not compatible with sparse gradients"),
         ("Muon", (3, 2), {}, True, RuntimeError, "does not support sparse gradients"),
         (
             "LBFGS",
@@ -646,6 +652,17 @@ def refused_step(name, params, options, sparse, tmp_path, kind, text):
 )
 def test_optimizers_of_both_languages_refuse_the_same(name, shape, options, sparse, kind, text, tmp_path):
     refused_step(name, [facula.ones(shape)], options, sparse, tmp_path, kind, text)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "maximize": True}]
+)
+def test_sgd_takes_sparse_gradients_in_both_languages(options, tmp_path):
+    case = {"optimizer": "SGD", "options": options, "params": [facula.ones(5, 2)], "steps": 3, "sparse": True}
+    case["stateless"] = True  # C++ writes no sparse tensors
+    (theirs,) = answers_of([case], tmp_path)
+    assert "error" not in theirs, theirs
+    assert bits(theirs["params"]) == bits(steps_of(case)["params"])
 
 
 def test_containers_of_both_languages_hold_the_same(tmp_path):

@@ -451,6 +451,14 @@ Value require(Arguments& a) {
   return {};
 }
 Value autocast_state(Arguments&) { return io::Tuple{{run::autocast_state().enabled}}; }
+// While a function is traced: a call that is not part of it.
+Value outside_of_trace(Arguments& a) {
+  op::Mode::With mode{autograd::Tracing::current() ? nullptr : op::Mode::current()};
+  autograd::Tracing::With trace{nullptr};
+  Value f = a.items[0];
+  a.items.erase(a.items.begin());
+  return call(f, std::move(a));
+}
 Value is_tracing(Arguments&) { return autograd::Tracing::current() != nullptr; }
 // The nearest number of 32 bits.
 Value single(Arguments& a) {

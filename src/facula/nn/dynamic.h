@@ -292,7 +292,8 @@ void warn(const io::Value& text);
   _(py_sum) _(py_any) _(py_all) _(py_zip) _(py_enumerate) _(py_range) _(py_map) _(py_sorted) _(py_reversed)   \
   _(py_set) _(py_getattr) _(py_setattr) _(py_abs) _(py_callable) _(py_type) _(py_complex) _(single) _(finfo) _(is_tracing) _(math_sqrt) _(math_floor)                     \
   _(math_ceil) _(math_log) _(math_prod) _(math_erf) _(make_parameter) _(make_tensor) _(deep_copy)             \
-  _(called) _(renamed) _(require) _(autocast_state) _(promote_types) _(math_cos) _(bisect_right) _(counter) _(parameters_by_layout)
+  _(called) _(renamed) _(require) _(autocast_state) _(promote_types) _(math_cos) _(bisect_right) _(counter) _(parameters_by_layout) \
+  _(outside_of_trace)
 #define FACULA_DECLARE(name) io::Value name(Arguments& a);
 FACULA_BUILTINS(FACULA_DECLARE)
 #undef FACULA_DECLARE

@@ -45,7 +45,7 @@ SCHEDULED = {
     "Callable[[float], float] | None": "Factor",
     "Callable[[int], float] | Sequence[Callable[[int], float]]": "Factor",
 }
-OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer", "SGD"}  # bases, and what optimizer.h has
+OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer"}  # bases
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
 ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
 
@@ -556,7 +556,7 @@ def write_optimizers(folder: Path, optimizers: list[TypedOptimizer], scheduled: 
     )
     write(
         folder / "optimizers.h",
-        "// Optimizers, with PyTorch's names and defaults of options. SGD is in optimizer.h.\n"
+        "// Optimizers, with PyTorch's names and defaults of options.\n"
         f'// {BANNER}\n#pragma once\n#include "facula/optim/listed.h"\n\nnamespace facula::optim {{\n\n'
         + "\n\n".join(o.header() for o in optimizers)
         + "\n"

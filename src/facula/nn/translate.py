@@ -35,6 +35,7 @@ NATIVE_FUNCTIONS = {
     ("_C", "autocast_state"): "autocast_state",
     ("_C", "promote_types"): "promote_types",
     ("_C", "parameters_by_layout"): "parameters_by_layout",
+    ("_C", "outside_of_trace"): "outside_of_trace",
     ("math", "sqrt"): "math_sqrt",
     ("math", "floor"): "math_floor",
     ("math", "ceil"): "math_ceil",

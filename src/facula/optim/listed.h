@@ -44,7 +44,7 @@ class ListOptimizer : public Optimizer {
   nn::Module self_;  // holds what the translation knows of this optimizer
 };
 
-// An optimizer whose step is translated as a whole: LBFGS, Muon, SparseAdam.
+// An optimizer whose step is translated as a whole: SGD, LBFGS, Muon, SparseAdam.
 class GroupOptimizer : public Optimizer {
  public:
   using Optimizer::step;

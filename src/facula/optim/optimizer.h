@@ -1,6 +1,5 @@
-// Optimizers: parameters in groups, each with its options, and a state for each parameter. A step is one call
-// of a fused operator for all parameters, as in Python; state_dicts are exchanged with Python and PyTorch. Those
-// of one operator over lists are in optimizers.h.
+// What optimizers have in common; they are in optimizers.h: parameters in groups, each with its options, and a state
+// for each parameter. state_dicts are exchanged with Python and PyTorch.
 //
 //   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
 //   optimizer.zero_grad(); backward(loss); optimizer.step();
@@ -61,20 +60,6 @@ class Optimizer {
   io::Dict defaults_;
   std::vector<ParamGroup> groups_;
   std::unordered_map<const TensorImpl*, std::pair<Tensor, io::Dict>> state_;
-};
-
-// p -= lr * g; with momentum, g is a running sum.  Sutskever et al., 2013.
-class SGD : public Optimizer {
- public:
-  struct Options {
-    double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
-    bool nesterov = false, maximize = false;
-  };
-  explicit SGD(std::vector<Tensor> params) : SGD(std::move(params), Options()) {}
-  SGD(std::vector<Tensor> params, Options o) : SGD(std::vector<ParamGroup>{{std::move(params)}}, o) {}
-  SGD(std::vector<ParamGroup> groups, Options o);
-  using Optimizer::step;
-  void step() override;
 };
 
 }  // namespace facula::optim
