@@ -3,6 +3,7 @@
     python model.py LIBRARY NAME WEIGHTS RESULTS [--write-weights] [--float64]
 
 WEIGHTS is a checkpoint of the model's first state: written, or read in place of the library's random one.
+NAME may end in " size=N": images of N x N pixels in place of the model's own size.
 RESULTS (.npz) has the outputs and gradients of the first step, the losses, and what a step took.
 """
 
@@ -30,7 +31,10 @@ def without_dropout(values):
 def timm_model(name):
     import timm
 
-    model = timm.create_model(name, num_classes=10)
+    name, *options = name.split()
+    sizes = [int(o.removeprefix("size=")) for o in options]
+    overlay = {"input_size": (3, n, n) for n in sizes}
+    model = timm.create_model(name, num_classes=10, pretrained_cfg_overlay=overlay)
     _, height, width = model.default_cfg["input_size"]
     images = np.random.RandomState(0).standard_normal((2, 3, height, width))
     labels = torch.tensor([3, 7])
