@@ -31,9 +31,8 @@ def without_dropout(values):
 def timm_model(name, random):
     import timm
 
-    name, *options = name.split()
-    sizes = [int(o.removeprefix("size=")) for o in options]
-    overlay = {"input_size": (3, n, n) for n in sizes}
+    name, _, size = name.partition(" size=")
+    overlay = {"input_size": (3, int(size), int(size))} if size else None
     model = timm.create_model(name, num_classes=10, pretrained_cfg_overlay=overlay)
     _, height, width = model.default_cfg["input_size"]
     images = random.standard_normal((2, 3, height, width))
