@@ -22,12 +22,13 @@ def test_a_report_says_again_what_was_recorded_of_models_and_programs(run, tmp_p
     results = {
         "timm a": ("equal", "", (0.5, 0.25)),
         "timm b size=64": ("differs", "output 1e+00, gradients 2e-01, losses inf", (2.0, 1.0)),
+        "timm c": ("equal", "", (None, 0.5)),
         "transformers C": ("fails", "RuntimeError: no such thing", None),
     }
     run.write(report, [*results, "timm not run"], programs, results)
     assert run.recorded(report) == (programs, results)
-    assert "3 of 4 models were run: 1 equal, 1 differs, 1 fails" in report.read_text()
-    assert "geometric mean 1.00x" in report.read_text()
+    assert "4 of 5 models were run: 2 equal, 1 differs, 1 fails" in report.read_text()
+    assert "geometric mean of 2 models 1.00x" in report.read_text()
 
 
 def test_a_report_has_no_row_of_a_model_that_the_list_has_no_more(run, tmp_path):

@@ -38,6 +38,8 @@ def answer(interpreter, path, *arguments):
     """The last line of what went wrong, or None."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONWARNINGS": "ignore"}
     environment |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+    # Threads that spin while they wait count as processor time: many times the work's on a busy machine.
+    environment |= {"OMP_WAIT_POLICY": "passive"}
     try:
         done = subprocess.run(
             [*map(str, interpreter), *map(str, arguments)],
@@ -134,14 +136,16 @@ def recorded(report):
             programs[name] = None if outcome == "runs" else outcome
         elif line.startswith("| ") and not line.startswith("| library "):
             _, library, name, status, time, memory, detail, _ = (cell.strip() for cell in line.split("|"))
-            results[f"{library} {name}"] = status, detail, (float(time), float(memory)) if time else None
+            took = tuple(float(x) if x else None for x in (time, memory))
+            results[f"{library} {name}"] = status, detail, took if any(took) else None
     return programs, results
 
 
 def summary(results):
     counts = Counter(status for status, _, _ in results)
-    ratios = [took[0] for _, _, took in results if took]
-    mean = f"; time of a step, geometric mean {np.exp(np.mean(np.log(ratios))):.2f}x" if ratios else ""
+    ratios = [took[0] for _, _, took in results if took and took[0]]
+    mean = np.exp(np.mean(np.log(ratios))) if ratios else None
+    mean = f"; time of a step, geometric mean of {len(ratios)} models {mean:.2f}x" if ratios else ""
     return ", ".join(f"{n} {status}" for status, n in counts.most_common()) + mean
 
 
@@ -156,8 +160,8 @@ def write(report, lines, programs, results):
         "1e-3; *rounding*: not further from float64 than three times PyTorch's float32, on these inputs or",
         "on one of two others (an element within rounding of a ReLU's kink moves gradients by a percent,",
         "ours or PyTorch's by chance). Time: processor time of a step, memory: the process's peak, both as a",
-        "multiple of PyTorch's. Beside other busy processes PyTorch's threads burn time while they wait for",
-        "each other: then ratios flatter us. Each row is of the last run of its model.",
+        "multiple of PyTorch's, whose threads sleep while they wait (OMP_WAIT_POLICY=passive); rows without",
+        "a time are of runs before that was set. Each row is of the last run of its model.",
         "",
         f"{len(results)} of {len(lines)} models were run: {summary(results.values())}.",
         "",
@@ -167,12 +171,8 @@ def write(report, lines, programs, results):
         "|---|---|---|---|---|---|",
     ]
     for line, (status, detail, took) in results.items():
-        cells = (
-            *line.split(maxsplit=1),
-            status,
-            *(f"{t:.2f}" for t in took or ()),
-            *("", "")[: 0 if took else 2],
-        )
+        figures = (f"{t:.2f}" if t else "" for t in took or (None, None))
+        cells = *line.split(maxsplit=1), status, *figures
         text.append(f"| {' | '.join(cells)} | {'' if status == 'equal' else detail.replace('|', '/')} |")
     report.write_text("\n".join(text) + "\n")
 
