@@ -19,7 +19,7 @@ help:
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
 	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
-	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\")"
+	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
 	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
