@@ -12,7 +12,8 @@ Tensor = _C.Tensor
 
 
 class _Block(mmap.mmap):
-    """Anonymous memory, or that of a file; a forked process sees the same bytes. Freed with the last tensor that looks at it."""
+    """Anonymous memory, or that of a file; forked processes see the same bytes. Freed with the last tensor
+    that looks at it."""
 
     address: int
 
@@ -59,7 +60,8 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
         size = os.fstat(file).st_size
         if size < nbytes and not shared:
             raise RuntimeError(
-                f"from_file: file <{filename}> size <{size}> is smaller than the required mapping size <{nbytes}>"
+                f"from_file: file <{filename}> size <{size}> is smaller than "
+                f"the required mapping size <{nbytes}>"
             )
         if size < nbytes:
             os.truncate(file, nbytes)
