@@ -106,7 +106,7 @@ def passed(suite, interpreter, path, every):
             "--continue-on-collection-errors",
         ]
         command += ["-p", "no:cacheprovider", "-p", Path(__file__).stem, "--timeout", str(SECONDS)]
-        command += [f"--junitxml={report}", "--color=no", suite.tests]
+        command += ["-o", "addopts=", f"--junitxml={report}", "--color=no", suite.tests]
         subprocess.run(
             command, cwd=folder / suite.root, env=environment, timeout=3600 * HOURS, stdout=sys.stderr
         )
