@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "facula/autograd/autograd.h"
@@ -47,7 +48,7 @@ struct Level {
   // to the node.
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
 };
-thread_local std::optional<Level> current;
+thread_local std::unique_ptr<Level> current;  // by pointer: memory of a thread itself is scarce
 // Asked by every node that unpacks a result.
 __attribute__((tls_model("initial-exec"))) thread_local bool entered = false;
 
@@ -191,7 +192,7 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
 
 void enter_forward_level() {
   runtime_check(!current, "forward_ad") << "Nested forward mode AD is not supported at the moment";
-  current.emplace();
+  current = std::make_unique<Level>();
   entered = true;
 }
 void exit_forward_level() {

@@ -90,8 +90,9 @@ class AutocastMode final : public op::Mode {
 };
 
 AutocastMode& mode() {
-  thread_local AutocastMode m;
-  return m;
+  thread_local std::unique_ptr<AutocastMode> m;  // by pointer: memory of a thread itself is scarce
+  if (!m) m = std::make_unique<AutocastMode>();
+  return *m;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "facula/run/frame.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "facula/op/registry.h"
 #include "facula/run/program.h"
@@ -13,7 +14,14 @@ using Kind = schedule::Step::Kind;
 
 namespace {
 
-alignas(64) thread_local char nothing[64];  // what stands for a tensor without elements
+// What stands for a tensor without elements. By pointer: memory of a thread itself is scarce.
+char* nothing() {
+  struct alignas(64) Line {
+    char bytes[64];
+  };
+  thread_local const auto line = std::make_unique<Line>();
+  return line->bytes;
+}
 
 void copy(const Tensor& from, const Tensor& to) {
   op::Value args[] = {to, from};
@@ -222,7 +230,7 @@ void Frame::launch(Step& step) {
   if (step.may_be_packed) packed = in_order(step, order);
   for (auto& f : step.fetched) {
     bool lies_in_order = !packed.empty() && std::ranges::count(exec.alike, int(f.buffer));
-    if (!lies_in_order) buffers[f.buffer] = f.value < 0 ? nothing : address(f.value);
+    if (!lies_in_order) buffers[f.buffer] = f.value < 0 ? nothing() : address(f.value);
   }
   for (size_t k = 0; k < packed.size(); ++k) buffers[exec.alike[k]] = packed[k].impl()->data_ptr();
   std::vector<Storage> scratch;
