@@ -11,7 +11,7 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo bench docs wheel wheels test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites bench docs wheel wheels test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -20,7 +20,8 @@ help:
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
 	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
-	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\")"
+	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
+	@echo "make zoo-suites   install, build, run test suites of libraries unmodified beside PyTorch; results in docs/suites.md"
 	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
@@ -135,6 +136,12 @@ zoo: build
 	@setup/peer.sh
 	@setup/zoo.sh
 	$(TEST_RUN) $(RUN) tests/zoo/run.py --report docs/zoo.md $(ARGS)
+
+zoo-suites: build
+	@setup/peer.sh
+	@setup/zoo.sh
+	@setup/zoo.sh suites
+	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
 
 # The reference is written from the catalog and the built registry; a link or a docstring that cannot be read is an error.
 docs: build

@@ -28,8 +28,9 @@ foreach(shard RANGE 3)
   list(APPEND FACULA_GENERATED_MODULES ${generated_nn}/translated_${shard}.cpp)
 endforeach()
 add_custom_command(
-  OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h ${generated_nn}/translated.h
+  OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/init.h ${generated_nn}/modules.h ${generated_nn}/translated.h
          ${FACULA_GENERATED}/facula/optim/optimizers.h ${FACULA_GENERATED}/facula/optim/optimizers.cpp
+         ${FACULA_GENERATED}/facula/optim/lr_scheduler.h
   COMMAND ${Python_EXECUTABLE} ${generate_modules} --package ${PROJECT_SOURCE_DIR}/python/facula --catalog ${FACULA_SOURCES}/catalog
           --out ${FACULA_GENERATED} --shards 4
   DEPENDS ${generate_modules} ${FACULA_SOURCES}/nn/translate.py ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_functions.py ${catalog_sources}

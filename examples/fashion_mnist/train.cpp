@@ -190,8 +190,7 @@ int train(const Options& o) {
   data::Loader test_loader(test, {.batch_size = 500});
   Net model;
   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
-  optim::OneCycleLR scheduler(optimizer,
-                              {.max_lr = 3e-3, .epochs = o.epochs, .steps_per_epoch = train_loader.size()});
+  optim::OneCycleLR scheduler(optimizer, 3e-3, {.epochs = o.epochs, .steps_per_epoch = train_loader.size()});
   io::Value run =
       io::Dict{{"epochs", o.epochs}, {"seed", o.seed}, {"limit", o.limit ? io::Value(o.limit) : io::Value()}};
   io::List history;

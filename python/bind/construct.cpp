@@ -236,6 +236,11 @@ Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool 
     Tensor t = from_array_interface(function, data);
     return dtype ? cast(t, *dtype) : t;
   }
+  if (!PyList_Check(data) && !PyTuple_Check(data) && !PyFloat_Check(data) && !PyLong_Check(data) &&
+      PyObject_HasAttrString(data, "_elements") && PyObject_HasAttrString(data, "_as")) {  // a storage
+    PyRef as = checked(PyObject_CallMethod(data, "_as", "N", dtype ? wrap(*dtype) : Py_NewRef(Py_None)));
+    return copy ? fresh_copy(tensor_of(as.get()), nullptr) : tensor_of(as.get());
+  }
   return make_tensor(function, data, dtype);
 }
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 _TYPES = "Graph Value Block ScriptModule ScriptFunction Argument FunctionSchema".split()
-# Switches of TorchScript's compilers, and what they answer.
+# Switches of TorchScript's compilers and of usage logs, and what they answer.
 _SWITCHES = {
     "_jit_can_fuse_on_cpu": False,
     "_jit_can_fuse_on_gpu": False,
@@ -22,6 +22,8 @@ _SWITCHES = {
     "_jit_set_profiling_mode": False,
     "_jit_set_texpr_fuser_enabled": None,
     "_jit_texpr_fuser_enabled": False,
+    "_log_api_usage_metadata": None,
+    "_log_api_usage_once": None,
 }
 
 

@@ -110,6 +110,8 @@ class Pickler(pickle._Pickler):  # the one in Python: its dispatch can be extend
 
 def bytes_at(address: int, size: int) -> memoryview:
     """Memory of a tensor, which lives as long as it is used."""
+    if size and not address:
+        raise NotImplementedError("save: Cannot copy out of meta tensor; no data!")
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B") if size else memoryview(b"")
 
 

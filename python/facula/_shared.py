@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
 
 from . import _C
@@ -11,7 +12,8 @@ Tensor = _C.Tensor
 
 
 class _Block(mmap.mmap):
-    """Anonymous memory; a forked process sees the same bytes. Freed with the last tensor that looks at it."""
+    """Anonymous memory, or that of a file; forked processes see the same bytes. Freed with the last tensor
+    that looks at it."""
 
     address: int
 
@@ -39,3 +41,38 @@ def share_memory_(t: Tensor) -> Tensor:
         shared.copy_(t)
         t.data = shared
     return t
+
+
+def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
+    """The first bytes of a file as uint8; changes are written to it if it is shared, else they stay here."""
+    if not isinstance(filename, str):
+        raise TypeError(f"from_file: argument 'filename' must be str, not {type(filename).__name__}")
+    if nbytes < 0:
+        raise RuntimeError(f"from_file: unable to map {nbytes} bytes of file <{filename}>")
+    try:
+        file = os.open(filename, os.O_RDWR | os.O_CREAT if shared else os.O_RDONLY, 0o666)
+    except OSError as e:
+        mode = "read-write" if shared else "read-only"
+        raise RuntimeError(
+            f"from_file: unable to open file <{filename}> in {mode} mode: {e.strerror} ({e.errno})"
+        ) from None
+    try:
+        size = os.fstat(file).st_size
+        if size < nbytes and not shared:
+            raise RuntimeError(
+                f"from_file: file <{filename}> size <{size}> is smaller than "
+                f"the required mapping size <{nbytes}>"
+            )
+        if size < nbytes:
+            os.truncate(file, nbytes)
+        if not nbytes:
+            return _C.functions.empty([0], dtype=_C.uint8)
+        if not shared:
+            return _C.frombuffer(mmap.mmap(file, nbytes, access=mmap.ACCESS_COPY), dtype=_C.uint8)
+        block = _Block(file, nbytes)
+        elements = _C.frombuffer(block, dtype=_C.uint8)
+        block.address = elements.data_ptr()
+        _blocks.add(block)
+        return elements
+    finally:
+        os.close(file)

@@ -99,11 +99,11 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
 
 def _elements(t: Tensor) -> Any:
     """The elements in row-major order, and what keeps them."""
-    import ctypes
+    from ._pickles import bytes_at
 
     t = t.detach().resolve_conj().resolve_neg().contiguous()
     size = t.numel() * t.element_size()
-    return (memoryview((ctypes.c_char * size).from_address(t.data_ptr())).cast("B") if size else b""), t
+    return bytes_at(t.data_ptr(), size), t
 
 
 def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _C
+from ._shared import map_file
 
 Tensor = _C.Tensor
 
@@ -34,6 +35,7 @@ class _Storage:
     """Elements of one dtype over the whole of a storage, also before and between those of the tensor."""
 
     _elements: Tensor
+    _filename: str | None = None
 
     def _over(self, tensor: Tensor, dtype: Any) -> None:
         info = tensor._storage_info()
@@ -71,7 +73,18 @@ class _Storage:
         return self._elements.numel()
 
     def __getitem__(self, k: Any) -> Any:
-        return self._elements[k].item() if isinstance(k, int) else self._elements[k]
+        return self._elements[k].item() if isinstance(k, int) else self._part(k)
+
+    def _part(self, k: Any) -> Any:
+        if isinstance(k, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        raise RuntimeError(f"can't index a {type(self)} with {type(k)}")
+
+    def _as(self, dtype: Any) -> Tensor:
+        """A tensor over this memory, of this dtype: what as_tensor and asarray give."""
+        if dtype not in (None, self._elements.dtype):
+            raise RuntimeError(f"asarray: the storage has elements of {self._elements.dtype}, not of {dtype}")
+        return self._elements
 
     def __setitem__(self, k: Any, value: Any) -> None:
         self._elements[k] = value
@@ -167,6 +180,11 @@ class _Storage:
         made._over(elements, elements.dtype)
         return made
 
+    @property
+    def filename(self) -> str | None:
+        """The file that holds the memory, if ``from_file`` mapped it to be shared."""
+        return self._filename
+
     def is_shared(self) -> bool:
         """Does it lie in memory that child processes share?"""
         return self._elements.is_shared()
@@ -197,6 +215,36 @@ class UntypedStorage(_Storage):
 
     def untyped(self) -> UntypedStorage:
         return self
+
+    def _as(self, dtype: Any) -> Tensor:
+        dtype = dtype or _C.int64  # PyTorch's for a sequence of bytes
+        return self._elements[: len(self) // dtype.itemsize * dtype.itemsize].view(dtype)
+
+    def _part(self, k: Any) -> UntypedStorage:
+        if not isinstance(k, slice):
+            raise TypeError(f"can't index an UntypedStorage with {type(k).__name__}")
+        start, stop, step = k.indices(len(self))
+        if step != 1:
+            raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+        if self.device.type != "cpu":
+            raise NotImplementedError(f"Not available for '{self.device.type}' device type")
+        # Through NumPy, which makes another storage of the part: tensors over it reach no further.
+        return UntypedStorage(_C.from_numpy(self._elements[start : max(start, stop)].numpy()))
+
+    @staticmethod
+    def from_file(filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first ``nbytes`` bytes of a file, mapped into memory.
+
+        Args:
+            filename: path of the file; with ``shared`` it is made, or made longer, where it is too short.
+            shared: are changes of the elements written to the file? Otherwise they stay in this process.
+            nbytes: the number of bytes.
+        Raises:
+            RuntimeError: the file can't be opened, or is too short.
+        """
+        made = UntypedStorage(map_file(filename, shared, nbytes))
+        made._filename = filename if shared else None
+        return made
 
     @staticmethod
     def from_buffer(*args: Any, **kwargs: Any) -> UntypedStorage:
@@ -245,6 +293,14 @@ class TypedStorage(_Storage):
     def untyped(self) -> UntypedStorage:
         return UntypedStorage(self._elements)
 
+    @classmethod
+    def from_file(cls, filename: str, shared: bool, size: int) -> Any:
+        """``size`` elements of a file, mapped into memory, as ``UntypedStorage.from_file`` does."""
+        if cls is TypedStorage:
+            raise RuntimeError("from_file can only be called on derived classes")
+        width = cls.dtype.itemsize  # type: ignore[attr-defined]
+        return cls(wrap_storage=UntypedStorage.from_file(filename, shared, size * width))
+
 
 def _memory_of(source: Any, dtype: Any) -> Tensor:
     """A tensor over the memory: of a tensor or storage, of so many elements, or with those of a sequence."""
@@ -279,7 +335,7 @@ class _Maker(type):
     dtype: Any
 
     def __call__(cls, *args: Any, **options: Any) -> TypedStorage:
-        return TypedStorage(*args, dtype=cls.dtype)
+        return TypedStorage(*args, dtype=cls.dtype, **options)
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, TypedStorage) and instance.dtype == cls.dtype

@@ -7,11 +7,11 @@ what holds.
 A call has forms: the function, the method, the in-place form (which is judged by the tensor itself and by its
 memory), the Python operator, `out=`, aliases, the gradient, second derivatives, directional derivatives, and
 calls that must raise. Each passes or fails by itself. Results agree within the tolerances of
-torch.testing.assert_close, or the larger ones that the database grants to this operator and dtype.
+torch.testing.assert_close, or the larger ones that the database grants to this operator and dtype. A result
+that does not, but is nowhere further than PyTorch's from the one in double precision, is counted apart as nearer.
 
 A difference that stays is a line of differences.txt: entry, call, what Facula gives, reason. It excuses that
-one answer and no other. `--excuse REASON` appends the failures chosen by --only and --match; --nearer takes
-those where Facula is no further than PyTorch from the result in double precision.
+one answer and no other. `--excuse REASON` appends the failures chosen by --only and --match.
 
 The exit status tells whether every failure is a difference that stays or, with --known, a line of that file.
 """
@@ -110,13 +110,11 @@ def distance(x, exact):
 
 
 class Failure(Exception):
-    """What differs, and how far the elements that do are from the exact result, the furthest in units of
-    PyTorch's own distance.
-    """
+    """What differs."""
 
-    def __init__(self, line, ratio=None):
-        super().__init__(line)
-        self.ratio = ratio
+
+class Nearer(Failure):
+    """Values that differ, each of them no further from the result in double precision than PyTorch's."""
 
 
 def strides_of_interest(strides, shape):
@@ -199,13 +197,13 @@ class Call:
         at = tuple(int(i) for i in np.argwhere(~good)[0])
         digits = 4 if t["T"] in ("float16", "bfloat16") else 6
         show = f"{{:.{digits}g}}" if np.issubdtype(got.dtype, np.inexact) else "{}"
-        ratio = None
+        where = f" at {list(at)}" if at else ""
+        nearer = False
         if exact is not None:
             truth = self.array(exact)
-            with np.errstate(all="ignore"):
-                ratio = float((distance(got, truth) / np.maximum(distance(want, truth), 1e-300))[~good].max())
-        where = f" at {list(at)}" if at else ""
-        raise Failure(f"{what}value {show.format(got[at])} for {show.format(want[at])}{where}", ratio)
+            nearer = (distance(got, truth) <= distance(want, truth))[~good].all()
+        kind = Nearer if nearer else Failure
+        raise kind(f"{what}value {show.format(got[at])} for {show.format(want[at])}{where}")
 
     def compare_all(self, what, got, wanted, exact=()):
         if len(got) != len(wanted):
@@ -391,26 +389,34 @@ def labelled(record, data):
 
 
 def outcome(c, form):
-    """None, or what fails."""
+    """None, or what fails or is nearer."""
     try:
         if c.f is None:
             raise Failure(f"no {c.name}")
         c.check(form)
     except Exception as e:  # noqa: BLE001  any error is a finding
         line = str(e) if isinstance(e, Failure) else one_line(e)
-        return {"line": line, "ratio": getattr(e, "ratio", None)}
+        return {"line": line, "nearer": isinstance(e, Nearer)}
 
 
 def summary(record, data, answers):
-    """{"counts": calls by dtype and form, "failures": [...]}."""
-    counts, failures = collections.Counter(), []
+    """{"counts": calls by dtype and form, "nearer": of these, "failures": [...]}."""
+    counts, nearer, failures = collections.Counter(), collections.Counter(), []
     for (_, _, key, call), answer in zip(labelled(record, data), answers):
         counts[key] += 1
         if answer and "crash" in answer:
-            answer = {"line": answer["crash"], "ratio": None}
-        if answer:
-            failures.append({"call": call, **answer})
-    return {"status": "present", "counts": counts, "failures": failures, "skipped": record["skipped"]}
+            answer = {"line": answer["crash"], "nearer": False}
+        if answer and answer["nearer"]:
+            nearer[key] += 1
+        elif answer:
+            failures.append({"call": call, "line": answer["line"]})
+    return {
+        "status": "present",
+        "counts": counts,
+        "nearer": nearer,
+        "failures": failures,
+        "skipped": record["skipped"],
+    }
 
 
 def replay(path, names, jobs, limit):
@@ -458,8 +464,6 @@ def header_of(path):
 
 
 def chosen(failure, a):
-    if a.nearer and not (failure["ratio"] is not None and failure["ratio"] <= 1.0):
-        return False
     return not a.match or re.search(a.match, f"{failure['call']}: {failure['line']}")
 
 
@@ -479,7 +483,6 @@ def options():
         "--match", help="a regular expression for failures: 'float32 sample 3 function: value ...'"
     )
     p.add_argument("--prune", action="store_true", help="take out of differences.txt what does not happen")
-    p.add_argument("--nearer", action="store_true", help="failures that are no further from the exact result")
     p.add_argument("--peer", action="store_true", help="replay in PyTorch itself, to test this program")
     p.add_argument("--verbose", action="store_true", help="print every failure")
     return p.parse_args()

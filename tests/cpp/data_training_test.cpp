@@ -206,7 +206,7 @@ TEST(Optimizers, AStateGoesOnWhereItWasSaved) {
 }
 TEST(Optimizers, RefuseWrongOptionsAndParameters) {
   Tensor p = requires_grad_(ones({2}));
-  EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate value: -1");
+  EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate: -1");
   EXPECT_NE(message([&] { optim::SGD(std::vector<Tensor>{}); }).find("empty parameter list"),
             std::string::npos);
   EXPECT_NE(message([&] { optim::SGD({p * 2}, {}); }).find("can't optimize a non-leaf Tensor"),
@@ -227,6 +227,47 @@ TEST(Schedules, FollowTheirFormulas) {
     EXPECT_NEAR(q.param_groups()[0].lr(), 0.1 + 0.9 * (1 + std::cos(M_PI * k / 4)) / 2, 1e-12) << k;
     cosine.step();
   }
+}
+
+TEST(Schedules, AreHandlesThatOthersHold) {
+  optim::SGD o({requires_grad_(ones({1}))}, {.lr = 1.0});
+  optim::ConstantLR first(o, 0.5, 10);
+  optim::SequentialLR both(o,
+                           {first, optim::LambdaLR(o, [](int64_t epoch) { return 1.0 / double(1 + epoch); })},
+                           {2});
+  std::vector<double> lrs;
+  for (int k = 0; k < 5; ++k) {
+    lrs.push_back(both.get_last_lr()[0]);
+    o.step();
+    both.step();
+  }
+  EXPECT_EQ(lrs, (std::vector<double>{0.5, 0.5, 1, 0.5, 1.0 / 3}));
+  optim::ReduceLROnPlateau plateau(o, {.factor = 0.5, .patience = 0});
+  for (double loss : {1.0, 2.0}) plateau.step(loss);
+  plateau.step(full({}, 3.0));
+  EXPECT_EQ(o.param_groups()[0].lr(), plateau.get_last_lr()[0]);
+  EXPECT_EQ(plateau.state_dict().at("num_bad_epochs"), io::Value(0));
+}
+TEST(Schedules, SayThatTheirOptimizerIsGone) {
+  auto o = std::make_unique<optim::SGD>(std::vector<Tensor>{requires_grad_(ones({1}))});
+  optim::StepLR schedule(*o, 1);
+  o.reset();
+  EXPECT_NE(message([&] { schedule.step(); }).find("an optimizer must outlive its schedules"),
+            std::string::npos);
+}
+TEST(Optimizers, LbfgsFindsTheMinimumOfAQuadratic) {
+  Tensor p = requires_grad_(full({3}, 5.0, DType::Float64)), at = linspace(-1, 1, 3, DType::Float64);
+  optim::LBFGS o({p}, {.line_search_fn = "strong_wolfe"});
+  auto closure = [&] {
+    o.zero_grad();
+    Tensor loss = sum(square(p - at));
+    backward(loss);
+    return loss;
+  };
+  EXPECT_EQ(o.step(closure).item().to_double(), 36 + 25 + 16);
+  o.step(closure);
+  EXPECT_LT(sum(square(p - at)).item().to_double(), 1e-20);
+  EXPECT_NE(message([&] { o.step(); }).find("missing the argument 'closure'"), std::string::npos);
 }
 
 struct Squares {

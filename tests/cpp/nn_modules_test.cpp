@@ -6,6 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/base/random.h"
+#include "facula/nn/init.h"
 #include "facula/nn/layers.h"
 #include "facula/ops.h"
 
@@ -23,6 +24,32 @@ std::string message(F f) {
   return "";
 }
 
+TEST(Init, DrawsFromTheGeneratorThatIsGiven) {
+  Generator a(3), b(3);
+  Tensor x = zeros({4, 5}), y = zeros({4, 5});
+  EXPECT_TRUE(nn::init::kaiming_normal_(x, 0, "fan_out", "relu", &a).is_same(x));
+  normal_(y, 0, std::sqrt(2.0) / std::sqrt(4.0), &b);
+  EXPECT_TRUE(same(x, y));
+  EXPECT_EQ(nn::init::_calculate_fan_in_and_fan_out(zeros({2, 3, 5})), std::pair(int64_t(15), int64_t(10)));
+  EXPECT_EQ(nn::init::calculate_gain("leaky_relu", 1), 1.0);
+  EXPECT_EQ(message([] { nn::init::eye_(zeros({2})); }), "Only tensors with 2 dimensions are supported");
+}
+TEST(Containers, OfNamesRefuseWhatIsNotThere) {
+  nn::ParameterDict d({{"a", ones({2})}});
+  EXPECT_EQ(message([&] { d["b"]; }), "ParameterDict: there is no key 'b'");
+  EXPECT_EQ(message([&] { d.pop("b"); }), "ParameterDict: there is no key 'b'");
+  EXPECT_NE(message([&] { d.insert("a.b", ones({1})); }).find("can't name a member"), std::string::npos);
+  EXPECT_EQ(d.size(), 1u);
+  EXPECT_EQ(d.parameters().size(), 1u);
+  d.clear();
+  EXPECT_TRUE(d.parameters().empty());
+  nn::ParameterList l({ones({2})});
+  EXPECT_EQ(message([&] { l[1]; }), "ParameterList: index 1 is out of range");
+  nn::ModuleDict<nn::Linear> m({{"a", nn::Linear(2, 1)}});
+  nn::ModuleDict<nn::Linear> same_one = m;
+  same_one.insert("b", nn::Linear(1, 1));
+  EXPECT_EQ(m.keys(), (std::vector<std::string>{"a", "b"}));
+}
 TEST(Activations, ReadOptionsByPlaceAndByName) {
   Tensor x = linspace(-3, 3, 7);
   EXPECT_TRUE(same(nn::LeakyReLU(0.1)(x), leaky_relu(x, 0.1)));

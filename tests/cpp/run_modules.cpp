@@ -1,5 +1,6 @@
 // Runs modules of C++ for tests/python/test_cpp_modules.py: run_modules CASES ANSWERS. A case is a dict of a class, its
 // arguments and inputs, and a seed; an answer what Python computes of it: states, outputs, gradients, or an error.
+#include <cmath>
 #include <iostream>
 
 #include "facula/facula.h"
@@ -108,20 +109,141 @@ Dict steps_of(const Value& c) {
   std::vector<Tensor> params;
   for (auto& p : c["params"].list()) params.push_back(requires_grad_(clone(p.tensor().detached())));
   std::unique_ptr<optim::Optimizer> optimizer;
-  for (auto& [name, make] : optim::list_optimizers())
+  for (auto& [name, make] : optim::optimizers())
     if (name == c["optimizer"].string()) optimizer = make(params);
   for (auto& [name, v] : c["options"].dict()) optimizer->param_groups()[0].options.set(name, v);
   if (c.contains("state")) optimizer->load_state_dict(c["state"]);
-  for (int64_t k = 0; k < c["steps"].integer(); ++k) {
+  Tensor rows = to(arange(3), DType::Int64);
+  auto closure = [&] {
     optimizer->zero_grad();
     Tensor loss;
-    for (auto& p : params) loss = loss.defined() ? loss + sum(sin(p) * p) : sum(sin(p) * p);
+    for (auto& p : params) {
+      Tensor x = c["sparse"].boolean() ? embedding(p, rows, -1, false, true) : p;
+      loss = loss.defined() ? loss + sum(sin(x) * x) : sum(sin(x) * x);
+    }
     backward(loss);
-    optimizer->step();
-  }
+    return loss;
+  };
+  List losses;
+  for (int64_t k = 0; k < c["steps"].integer(); ++k) losses.push_back(optimizer->step(closure).detached());
   List values;
   for (auto& p : params) values.push_back(p.detached());
-  return {{"params", values}, {"state", optimizer->state_dict()}};
+  return {{"params", values},
+          {"losses", losses},
+          {"state", c.contains("stateless") ? Dict() : optimizer->state_dict()}};
+}
+
+// A function of nn.init: what it made of a tensor and gave back. The numbers are those of a generator with this seed.
+Dict initialized(const Value& c) {
+  Generator generator(uint64_t(c["seed"].integer()));
+  Value t = c["tensor"].is_tensor() ? Value(clone(c["tensor"].tensor())) : c["tensor"];
+  nn::Arguments a = arguments_of(c["args"], c["kwargs"]);
+  a.items.insert(a.items.begin(), t);
+  if (c["draws"].boolean())
+    a.named.emplace_back("generator", std::make_shared<nn::GeneratorObject>(&generator));
+  for (auto& f : nn::init_functions())
+    if (f.name == c["init"].string()) {
+      Value result = f.body(a);
+      return {{"tensor", t}, {"result", result}};
+    }
+  type_check(false, "run_modules") << "there is no function " << c["init"].string();
+  __builtin_unreachable();
+}
+
+// A schedule, its optimizer and functions in place of what describes them.
+Value scheduled(const Value& v, const Value& optimizer) {
+  auto all = [&](const List& items) {
+    List made;
+    for (auto& x : items) made.push_back(scheduled(x, optimizer));
+    return made;
+  };
+  if (v.kind() == Value::Kind::list) return all(v.list());
+  if (v.kind() == Value::Kind::tuple) return io::Tuple{all(v.list())};
+  if (v.kind() == Value::Kind::string && v.string() == "<optimizer>") return optimizer;
+  if (!v.is_dict()) return v;
+  if (v.contains("decay"))
+    return optim::Factor(
+        [by = v["decay"].number()](int64_t e) { return std::pow(by, double(e)) / double(1 + e); });
+  nn::Arguments a;
+  a.items = all(v["args"].list());
+  for (auto& [k, x] : v["kwargs"].dict()) a.named.emplace_back(k.string(), scheduled(x, optimizer));
+  for (auto& s : optim::schedules())
+    if (s.name == v["class"].string()) return nn::instance(*s.type, std::move(a));
+  type_check(false, "run_modules") << "there is no schedule " << v["class"].string();
+  __builtin_unreachable();
+}
+
+// Rates and options of the groups after each step of a schedule, and its state, which it may begin with.
+Dict rates_of(const Value& c) {
+  std::vector<optim::ParamGroup> groups{{{requires_grad_(ones({2}))}},
+                                        {{requires_grad_(ones({2}))}, {{"lr", 0.01}}}};
+  std::unique_ptr<optim::Optimizer> o;
+  if (c["of"].string() == "SGD")
+    o = std::make_unique<optim::SGD>(groups, optim::SGD::Options{.lr = 0.1, .momentum = 0.9});
+  else o = std::make_unique<optim::AdamW>(groups, optim::AdamW::Options{.lr = 0.1});
+  auto options = [&] {
+    List all;
+    for (auto& g : o->param_groups()) all.push_back(Dict(g.options));
+    return all;
+  };
+  Value s = scheduled(c["schedule"], optim::optimizer_value(*o));
+  if (c.contains("state")) {
+    nn::method(s, "load_state_dict", {c["state"]});
+    o->load_state_dict(c["optimizer state"]);
+  }
+  List rows{options()};
+  for (auto& given : c["steps"].list()) {
+    o->step();
+    nn::Arguments a;
+    a.items = given.list();
+    nn::method(s, "step", std::move(a));
+    rows.push_back(options());
+    rows.push_back(nn::method(s, "get_last_lr", {}));
+  }
+  return {{"rows", rows}, {"state", nn::method(s, "state_dict", {})}, {"optimizer state", o->state_dict()}};
+}
+
+// Lists and dicts of parameters and of modules, after some changes.
+Dict contained(const Value& c) {
+  auto t = [&](size_t k) { return clone(c["held"][k].tensor()); };
+  manual_seed(uint64_t(c["seed"].integer()));
+  struct Net : nn::Module {
+    nn::ParameterList list;
+    nn::ParameterDict dict;
+    nn::ModuleDict<nn::Linear> modules{{{"right", nn::Linear(2, 3)}, {"left", nn::Linear(3, 1)}}};
+  } net;
+  net.list.extend({t(0), t(1)});
+  net.list.append(t(2));
+  net.list.set(1, t(3));
+  net.dict.update({{"first", t(0)}, {"second", t(1)}, {"last", t(2)}});
+  net.dict.insert("second", t(3));
+  net.dict.pop("first");
+  net.modules.insert("right", nn::Linear(2, 2));
+  net.modules.insert("more", nn::Linear(1, 1));
+  net.modules.pop("left");
+  net.register_module("list", net.list);
+  net.register_module("dict", net.dict);
+  net.register_module("modules", net.modules);
+  List keys, grads;
+  for (auto& [key, value] : net.dict) keys.push_back(key);
+  for (auto& [key, value] : net.modules) keys.push_back(key);
+  for (auto& p : net.parameters()) grads.push_back(p.requires_grad());
+  return {{"state", net.state_dict()},
+          {"keys", keys},
+          {"grads", grads},
+          {"texts", List{net.list.to_string(), net.modules.to_string(), nn::ParameterList({t(0)}).to_string(),
+                         nn::ParameterList().to_string(), nn::ModuleDict<nn::Linear>().to_string()}}};
+}
+
+void print_names(auto all) {
+  for (auto& x : all) std::cout << x.name << '\n';
+}
+
+Dict answer(const Value& c) {
+  if (c.contains("optimizer")) return steps_of(c);
+  if (c.contains("schedule")) return rates_of(c);
+  if (c.contains("held")) return contained(c);
+  return c.contains("init") ? initialized(c) : answer_to(c);
 }
 
 }  // namespace
@@ -129,19 +251,19 @@ Dict steps_of(const Value& c) {
 
 int main(int count, char** words) {
   using namespace facula;
-  if (count == 2 && std::string(words[1]) == "--classes") {
-    for (auto& c : nn::classes()) std::cout << c.name << '\n';
-    return 0;
-  }
-  if (count == 2 && std::string(words[1]) == "--optimizers") {
-    for (auto& o : optim::list_optimizers()) std::cout << o.name << '\n';
+  if (count == 2) {
+    std::string what = words[1];
+    if (what == "--classes") print_names(nn::classes());
+    if (what == "--optimizers") print_names(optim::optimizers());
+    if (what == "--schedules") print_names(optim::schedules());
+    if (what == "--init") print_names(nn::init_functions());
     return 0;
   }
   io::List answers;
   io::Value cases = io::load(words[1]);
   for (auto& c : cases.list()) {
     try {
-      answers.push_back(c.contains("optimizer") ? steps_of(c) : answer_to(c));
+      answers.push_back(answer(c));
     } catch (const Error& e) {
       answers.push_back(io::Dict{{"error", int64_t(e.type())}, {"message", e.what()}});
     } catch (const std::exception& e) { answers.push_back(io::Dict{{"error", -1}, {"message", e.what()}}); }

@@ -121,6 +121,11 @@ def test_modules_are_the_same_objects_under_both_names():
     )
 
 
+def test_the_package_holds_itself_and_takes_calls_of_usage_logs():
+    calls = "torch._C._log_api_usage_once('library.Class'), torch._C._log_api_usage_metadata('event', {})"
+    assert says(f"import torch; print(torch.torch is torch, {calls})") == "True None None"
+
+
 def test_what_objects_show_begins_with_torch():
     said = says(
         "import pickle, torch\n"

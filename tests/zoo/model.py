@@ -1,8 +1,9 @@
 """One published model, built and trained for three steps by whatever `import torch` gives.
 
-    python model.py LIBRARY NAME WEIGHTS RESULTS [--write-weights] [--float64]
+    python model.py LIBRARY NAME WEIGHTS RESULTS [--seed 0] [--write-weights] [--float64]
 
 WEIGHTS is a checkpoint of the model's first state: written, or read in place of the library's random one.
+NAME may end in " size=N": images of N x N pixels in place of the model's own size.
 RESULTS (.npz) has the outputs and gradients of the first step, the losses, and what a step took.
 """
 
@@ -27,12 +28,14 @@ def without_dropout(values):
     return {k: 0.0 for k, v in values.items() if "drop" in k and isinstance(v, (int, float))}
 
 
-def timm_model(name):
+def timm_model(name, random):
     import timm
 
-    model = timm.create_model(name, num_classes=10)
+    name, _, size = name.partition(" size=")
+    overlay = {"input_size": (3, int(size), int(size))} if size else None
+    model = timm.create_model(name, num_classes=10, pretrained_cfg_overlay=overlay)
     _, height, width = model.default_cfg["input_size"]
-    images = np.random.RandomState(0).standard_normal((2, 3, height, width))
+    images = random.standard_normal((2, 3, height, width))
     labels = torch.tensor([3, 7])
 
     def outputs():
@@ -43,7 +46,7 @@ def timm_model(name):
     return model, inputs, lambda y, loss: torch.nn.functional.cross_entropy(y, labels), outputs
 
 
-def transformers_model(name):
+def transformers_model(name, random):
     import transformers
 
     cls = getattr(transformers, name)
@@ -61,7 +64,6 @@ def transformers_model(name):
     if name.endswith("CausalLM") and hasattr(config, "is_decoder"):
         config.is_decoder = True
     model = cls(config)
-    random = np.random.RandomState(0)
     ids = torch.from_numpy(random.randint(5, config.vocab_size, (2, 32)))
     given = {"input_ids": ids}
     if name.endswith("QuestionAnswering"):
@@ -85,12 +87,13 @@ def main():
     parser.add_argument("name")
     parser.add_argument("weights")
     parser.add_argument("results")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--write-weights", action="store_true")
     parser.add_argument("--float64", action="store_true")
     a = parser.parse_args()
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
-    model, inputs, loss_of, outputs = globals()[a.library + "_model"](a.name)
+    model, inputs, loss_of, outputs = globals()[a.library + "_model"](a.name, np.random.RandomState(a.seed))
     if a.write_weights:
         torch.save(model.state_dict(), a.weights)
     else:

@@ -129,6 +129,7 @@ def install() -> None:
             _rename(module)
             sys.modules[theirs] = module
     sys.modules[_OURS + ".torch"] = facula
+    facula.torch = facula  # type: ignore[attr-defined]  # torch.torch is torch
     sys.meta_path.insert(0, _Finder())
     if _PATH not in sys.path:
         sys.path.insert(1, _PATH)  # for programs that ask whether the distribution is there

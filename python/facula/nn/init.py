@@ -7,6 +7,7 @@ import math
 from .. import _C
 
 Tensor = _C.Tensor
+_f = _C.functions
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -98,7 +99,7 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with _C.GradMode(False):
-        return tensor.copy_(_C.functions.eye(*tensor.shape, device=tensor.device))
+        return tensor.copy_(_f.eye(*tensor.shape, device=tensor.device))
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: object = None) -> Tensor:
@@ -188,11 +189,10 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: object = None) -> Te
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
-    f = _C.functions
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
     with _C.GradMode(False):
-        q = f.randn([max(rows, columns), min(rows, columns)], dtype=_C.float64, generator=generator)
+        q = _f.randn([max(rows, columns), min(rows, columns)], dtype=_C.float64, generator=generator)
         for _ in range(3):  # Cholesky QR: each pass squares the distance from orthogonality
             factor = _C.linalg.cholesky(q.t() @ q)
             q = _C.linalg.solve_triangular(factor, q.t(), upper=False).t()
@@ -210,7 +210,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: objec
     with _C.GradMode(False):
         tensor.normal_(0, std, generator=generator)
         for k in range(columns):
-            tensor[_C.functions.randperm(rows, generator=generator)[:zeros], k] = 0
+            tensor[_f.randperm(rows, generator=generator)[:zeros], k] = 0
     return tensor
 
 

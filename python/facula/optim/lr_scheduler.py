@@ -160,7 +160,12 @@ _LRScheduler = LRScheduler
 class LambdaLR(LRScheduler):
     """initial_lr * lr_lambda(epoch)."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
         self.lr_lambdas: list[Callable[[int], float]] = _for_groups(lr_lambda, optimizer, "lr_lambda")
         super().__init__(optimizer, last_epoch)
 
@@ -226,7 +231,8 @@ class MultiStepLR(LRScheduler):
         return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
-        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        milestones = sorted(m for m, count in self.milestones.items() for _ in range(count))
+        passed = bisect_right(milestones, self.last_epoch)
         return [base * self.gamma**passed for base in self.base_lrs]
 
 

@@ -10,6 +10,7 @@
 #include "facula/ops.h"
 #include "facula/run/autocast.h"
 #include "facula/tensor/promotion.h"
+#include "facula/tensor/sparse.h"
 
 namespace facula::nn {
 
@@ -56,6 +57,7 @@ constexpr Known tensor_methods[] = {
     {"is_complex",
      [](const Value& t, Arguments&) -> Value { return facula::is_complex(t.tensor().dtype()); }},
     {"float", [](const Value& t, Arguments&) { return as_dtype(t, DType::Float32); }},
+    {"bfloat16", [](const Value& t, Arguments&) { return as_dtype(t, DType::BFloat16); }},
     {"double", [](const Value& t, Arguments&) { return as_dtype(t, DType::Float64); }},
     {"long", [](const Value& t, Arguments&) { return as_dtype(t, DType::Int64); }},
     {"tolist", [](const Value& t, Arguments&) { return nested(t.tensor(), 0, {}); }},
@@ -116,25 +118,49 @@ constexpr Known sequence_methods[] = {
        value_check(it != l.list().end(), "") << text(a.items[0]) << " is not in the sequence";
        return int64_t(it - l.list().begin());
      }},
+    {"pop",
+     [](const Value& l, Arguments& a) -> Value {
+       Value taken = l[a.items.empty() ? Value(-1) : a.items[0]];
+       int64_t k = a.items.empty() ? -1 : a.items[0].integer();
+       l.list().erase(k < 0 ? l.list().end() + k : l.list().begin() + k);
+       return taken;
+     }},
 };
+void take_all(io::Dict& d, const Arguments& a) {  // as update() and dict() do
+  for (auto& given : a.items) {
+    if (given.is_dict() || given.object<Mapping>()) {
+      for (auto& [k, v] : dict_of(given)) d.set(k, v);
+      continue;
+    }
+    for (auto& pair : items_of(given)) d.set(pair[0], pair[1]);
+  }
+  for (auto& [k, v] : a.named) d.set(k, v);  // a later one wins
+}
 constexpr Known dict_methods[] = {
     {"get",
      [](const Value& d, Arguments& a) -> Value {
-       const Value* v = std::as_const(d.dict()).find(a.items[0]);
+       const Value* v = std::as_const(dict_of(d)).find(a.items[0]);
        return v ? *v : a.items.size() > 1 ? a.items[1] : Value();
      }},
+    {"setdefault",
+     [](const Value& d, Arguments& a) -> Value {
+       if (!dict_of(d).contains(a.items[0])) dict_of(d).set(a.items[0], a.items[1]);
+       return dict_of(d).at(a.items[0]);
+     }},
+    {"update", [](const Value& d, Arguments& a) -> Value { return take_all(dict_of(d), a), Value(); }},
     {"pop",
      [](const Value& d, Arguments& a) -> Value {
-       Value* v = d.dict().find(a.items[0]);
-       if (!v) return a.items.at(1);
+       Value* v = dict_of(d).find(a.items[0]);
+       index_check(v || a.items.size() > 1, "") << io::to_string(a.items[0]);
+       if (!v) return a.items[1];
        Value taken = *v;
-       d.dict().erase(a.items[0]);
+       dict_of(d).erase(a.items[0]);
        return taken;
      }},
     {"items",
      [](const Value& d, Arguments&) -> Value {
        List all;
-       for (auto& [k, v] : d.dict()) all.push_back(io::Tuple{{k, v}});
+       for (auto& [k, v] : dict_of(d)) all.push_back(io::Tuple{{k, v}});
        return all;
      }},
 };
@@ -174,7 +200,9 @@ const Known* known_method(const Value& self, std::string_view name) {
     case Kind::list:
     case Kind::tuple: return known(sequence_methods, name);
     case Kind::dict: return known(dict_methods, name);
-    default: return self.object<ModuleObject>() ? known(module_methods, name) : nullptr;
+    default:
+      if (self.object<Mapping>()) return known(dict_methods, name);
+      return self.object<ModuleObject>() ? known(module_methods, name) : nullptr;
   }
 }
 }  // namespace
@@ -236,7 +264,7 @@ Value py_tuple(Arguments& a) { return io::Tuple{first_items(a)}; }
 Value py_list(Arguments& a) { return first_items(a); }
 Value py_dict(Arguments& a) {
   io::Dict d;
-  for (auto& [k, v] : a.named) d.set(k, v);  // a later one wins
+  take_all(d, a);
   return d;
 }
 Value py_len(Arguments& a) {
@@ -327,6 +355,16 @@ Value math_floor(Arguments& a) { return int64_t(std::floor(math_argument(a))); }
 Value math_ceil(Arguments& a) { return int64_t(std::ceil(math_argument(a))); }
 Value math_log(Arguments& a) { return std::log(math_argument(a)); }
 Value math_erf(Arguments& a) { return std::erf(math_argument(a)); }
+Value math_cos(Arguments& a) { return std::cos(math_argument(a)); }
+Value bisect_right(Arguments& a) {
+  auto& all = a.items[0].list();
+  return int64_t(std::upper_bound(all.begin(), all.end(), a.items[1], less) - all.begin());
+}
+Value counter(Arguments& a) {
+  io::Dict counts;
+  for (auto& v : items_of(a.items[0])) counts.set(v, Two{counts.contains(v) ? counts.at(v) : 0, 1}.add());
+  return counts;
+}
 Value math_prod(Arguments& a) {
   Value product = 1;
   for (auto& v : items_of(a.items[0])) product = Two{product, v}.mul();
@@ -378,7 +416,7 @@ Module copied(const Module& m) {
   s.type = from.type;
   s.options = from.options;
   s.training = from.training;
-  s.attributes = copied(Value(from.attributes)).dict();
+  s.attributes = copied(from.attributes);
   autograd::GradMode off(false);
   auto fresh = [](const Tensor& t) { return t.defined() ? clone(t.detached()) : Tensor(); };
   for (auto& [name, t] : from.parameters)
@@ -413,6 +451,14 @@ Value require(Arguments& a) {
   return {};
 }
 Value autocast_state(Arguments&) { return io::Tuple{{run::autocast_state().enabled}}; }
+// While a function is traced: a call that is not part of it.
+Value outside_of_trace(Arguments& a) {
+  op::Mode::With mode{autograd::Tracing::current() ? nullptr : op::Mode::current()};
+  autograd::Tracing::With trace{nullptr};
+  Value f = a.items[0];
+  a.items.erase(a.items.begin());
+  return call(f, std::move(a));
+}
 Value is_tracing(Arguments&) { return autograd::Tracing::current() != nullptr; }
 // The nearest number of 32 bits.
 Value single(Arguments& a) {
@@ -427,6 +473,22 @@ Value finfo(Arguments& a) {
     case DType::BFloat16: return of(0x1p-7, 0x1p-126);
     default: return of(0x1p-23, 0x1p-126);
   }
+}
+// Of (optimizer, parameters): those with a dense gradient, these gradients, those with a sparse one.
+Value parameters_by_layout(Arguments& a) {
+  List dense, grads, sparse;
+  for (auto& v : a.items[1].list()) {
+    const Tensor& p = v.tensor();
+    Tensor g = autograd::grad_of(p);
+    if (!g.defined()) continue;
+    user_check(Dims(g.sizes()) == Dims(p.sizes()), a.items[0].string())
+        << "the gradient of a parameter of shape " << facula::to_string(p.sizes()) << " has shape "
+        << facula::to_string(g.sizes());
+    bool is_dense = !is_sparse(g.impl());
+    (is_dense ? dense : sparse).push_back(p);
+    if (is_dense) grads.push_back(g);
+  }
+  return io::Tuple{{dense, grads, sparse}};
 }
 Value promote_types(Arguments& a) { return promote(a.items[0].dtype(), a.items[1].dtype()); }
 
@@ -464,6 +526,16 @@ Value make_optimizer(Arguments& a) {
   return {};
 }
 Value first_numbers(Arguments&) { return io::Dict{{"step", 0.0}}; }
+Value loss_of(Arguments& a) {
+  autograd::GradMode on(true);
+  return a.items.at(1).is_none() ? Value() : call(a.items[1], {});
+}
+Value step_by_groups(Arguments& a) {
+  autograd::GradMode off(false);
+  for (auto& group : items_of(attribute(a.items[0], "param_groups")))
+    method(a.items[0], "_step_group", {group});
+  return {};
+}
 }  // namespace
 const Class module_class{"Module", nullptr, {{"__init__", Class::Kind::method, no_members}}};
 const Class module_list_class{"ModuleList",
@@ -473,6 +545,8 @@ const Class module_list_class{"ModuleList",
 const Class optimizer_class{"Optimizer",
                             nullptr,
                             {{"__init__", Class::Kind::method, make_optimizer},
+                             {"step", Class::Kind::method, step_by_groups},
+                             {"_loss_of", Class::Kind::method, loss_of},
                              {"_numbers", Class::Kind::constant, first_numbers}}};
 const Class sequential_class{"Sequential",
                              &module_class,

@@ -10,9 +10,11 @@
 #include "facula/autograd/autograd.h"
 #include "facula/nn/state.h"
 #include "facula/ops.h"
+#include "facula/tensor/sparse.h"
 
 namespace facula::nn {
 
+using io::Dict;
 using io::List;
 using io::Value;
 using Kind = Value::Kind;
@@ -157,7 +159,8 @@ bool module_attribute(const Module& m, const Value& self, std::string_view name,
   if (auto* t = find_named(s.parameters, name)) return found = tensor_or_none(*t), true;
   if (auto* b = find_named(s.buffers, name)) return found = tensor_or_none(b->tensor), true;
   if (auto* c = find_named(s.modules, name)) return found = std::make_shared<ModuleObject>(*c), true;
-  if (auto* v = s.attributes.find(name)) return found = *v, true;
+  if (auto* v = s.attributes.dict().find(name)) return found = *v, true;
+  if (name == "__dict__") return found = s.attributes, true;
   const Class::Member* member = s.type ? s.type->find(name) : nullptr;
   if (!member) return false;
   Arguments with_self{self}, none;
@@ -185,6 +188,8 @@ bool tensor_attribute(const Tensor& t, std::string_view name, Value& found) {
   if (name == "dtype") return found = t.dtype(), true;
   if (name == "device") return found = to_string(t.device()), true;
   if (name == "requires_grad") return found = t.requires_grad(), true;
+  if (name == "grad") return found = tensor_or_none(autograd::grad_of(t)), true;
+  if (name == "is_sparse") return found = is_sparse(t.impl()), true;
   return false;
 }
 
@@ -197,6 +202,7 @@ bool dtype_attribute(DType d, std::string_view name, Value& found) {
 
 bool find_attribute(const Value& self, std::string_view name, Value& found) {
   if (auto* o = self.object<ModuleObject>()) return module_attribute(o->module, self, name, found);
+  if (auto* o = self.object<Native>()) return o->find(name, found);
   if (self.is_tensor()) return tensor_attribute(self.tensor(), name, found);
   if (self.kind() == Kind::dtype) return dtype_attribute(self.dtype(), name, found);
   if (self.is_dict()) {  // a record, such as finfo gives
@@ -221,6 +227,7 @@ bool has_attribute(const Value& self, std::string_view name) {
 }
 
 void set_attribute(const Value& self, std::string_view name, const Value& v) {
+  if (auto* o = self.object<Native>()) return o->set(name, v);
   auto* o = self.object<ModuleObject>();
   internal_check(o) << name;
   auto& s = Dynamic::state(o->module);
@@ -233,12 +240,13 @@ void set_attribute(const Value& self, std::string_view name, const Value& v) {
   } else if (auto* t = find_named(s.parameters, name)) {
     *t = v.is_none() ? Tensor() : v.tensor();
   } else {
-    s.attributes.set(name, v);
+    s.attributes.dict().set(name, v);
   }
 }
 
 Value type_name(const Value& v) {
   if (auto* o = v.object<ModuleObject>()) return o->module.kind();
+  if (auto* o = v.object<Native>()) return o->type().name;
   return io::name(v.kind());
 }
 
@@ -302,17 +310,19 @@ Sequence part_of(const Sequence& all, const SliceObject& s) {
   return part;
 }
 
-// A tensor at indices: integers and slices are views, tensors are looked up together.
-Value tensor_item(const Tensor& of, const List& indices) {
+// A tensor at indices: integers and slices are views, in which tensors are looked up together; none: empty.
+struct Place {
+  Tensor view;
+  List looked_up;
+};
+Place place_of(const Tensor& of, const List& indices) {
   Tensor t = of;
   List looked_up;
   int d = 0;
-  bool lookup = false;
   for (auto& i : indices) {
     if (i.is_tensor()) {
       looked_up.resize(size_t(d));
       looked_up.push_back(i);
-      lookup = true;
       ++d;
     } else if (auto* s = i.object<SliceObject>()) {
       if (!s->start.is_none() || !s->stop.is_none() || !s->step.is_none())
@@ -323,13 +333,16 @@ Value tensor_item(const Tensor& of, const List& indices) {
       t = select(t, d, i.integer());
     }
   }
-  if (!lookup) return t;
-  return FACULA_OPERATOR("index")({t, looked_up});
+  return {t, looked_up};
+}
+Value tensor_item(const Tensor& of, const List& indices) {
+  Place p = place_of(of, indices);
+  return p.looked_up.empty() ? Value(p.view) : FACULA_OPERATOR("index")({p.view, p.looked_up});
 }
 List indices_of(const Value& index) { return index.kind() == Kind::tuple ? index.list() : List{index}; }
 }  // namespace
 
-Value& States::operator[](const Tensor& p) {
+Value States::at(const Tensor& p) {
   auto& [t, state] = of[p.impl()];
   if (!t.defined()) {
     t = p;
@@ -337,9 +350,24 @@ Value& States::operator[](const Tensor& p) {
   }
   return state;
 }
+void States::set(const Tensor& p, Value state) { of[p.impl()] = {p, std::move(state)}; }
+
+bool Mapping::find(const Value& key, Value& found) const {
+  const Value* v = std::as_const(dict()).find(key);
+  return v && (found = *v, true);
+}
+Dict& dict_of(const Value& v) {
+  auto* m = v.object<Mapping>();
+  return m ? m->dict() : v.dict();
+}
 
 Value item(const Value& of, const Value& index) {
-  if (auto* states = of.object<States>()) return (*states)[index.tensor()];
+  if (auto* m = of.object<Mapping>()) {
+    Value found;
+    index_check(m->find(index, found), "") << "there is no key " << io::to_string(index);
+    return found;
+  }
+  if (auto* states = of.object<States>()) return states->at(index.tensor());
   if (of.is_tensor()) return tensor_item(of.tensor(), indices_of(index));
   if (auto* s = index.object<SliceObject>()) {
     if (of.kind() == Kind::string) return part_of(of.string(), *s);
@@ -351,26 +379,20 @@ Value item(const Value& of, const Value& index) {
   return Value(items_of(of))[index];
 }
 void set_item(const Value& of, const Value& index, const Value& v) {
-  if (auto* states = of.object<States>()) {
-    (*states)[index.tensor()] = v;
-    return;
-  }
-  if (of.is_dict()) return of.dict().set(index, v);
+  if (auto* states = of.object<States>()) return states->set(index.tensor(), v);
+  if (of.is_dict() || of.object<Mapping>()) return dict_of(of).set(index, v);
   if (!of.is_tensor()) {
     of[index] = v;
     return;
   }
-  List indices = indices_of(index);
-  bool lookup = false;
-  for (auto& i : indices) lookup = lookup || i.is_tensor();
-  if (lookup) {
+  Place p = place_of(of.tensor(), indices_of(index));
+  if (!p.looked_up.empty()) {
     Tensor value = v.is_tensor() ? v.tensor() : Tensor::scalar(v.number(), of.tensor().dtype());
-    internal_check(indices[0].is_tensor()) << "an index after others";
-    FACULA_OPERATOR("index_put_")({of, indices, value});
-  } else if (Tensor place = tensor_item(of.tensor(), indices).tensor(); v.is_tensor()) {
-    copy_(place, v.tensor());
+    FACULA_OPERATOR("index_put_")({p.view, p.looked_up, value});
+  } else if (v.is_tensor()) {
+    copy_(p.view, v.tensor());
   } else {
-    fill_(place, v.number());
+    fill_(p.view, v.number());
   }
 }
 
@@ -388,7 +410,10 @@ bool truth(const Value& v) {
     case Kind::list:
     case Kind::tuple:
     case Kind::dict: return v.size() != 0;
-    default: return true;
+    default: {
+      auto* m = v.object<Mapping>();
+      return !m || !m->dict().empty();
+    }
   }
 }
 bool is_same(const Value& a, const Value& b) {
@@ -403,6 +428,10 @@ bool is_same(const Value& a, const Value& b) {
 }
 bool contains(const Value& of, const Value& v) {
   if (of.is_dict()) return of.contains(v);
+  if (auto* m = of.object<Mapping>()) {
+    Value found;
+    return m->find(v, found);
+  }
   if (of.kind() == Kind::string) return of.string().find(v.string()) != std::string::npos;
   for (auto& x : items_of(of))
     if (x == v) return true;
@@ -420,11 +449,14 @@ bool is_a(const Value& v, unsigned kinds) {
     case Kind::list: return kinds & is_list;
     case Kind::dict: return kinds & is_dict;
     case Kind::tensor: return kinds & is_tensor;
-    case Kind::object: return (kinds & is_module) && v.object<ModuleObject>();
+    case Kind::object:
+      return ((kinds & is_module) && v.object<ModuleObject>()) ||
+             ((kinds & is_function) && v.object<Function>()) || ((kinds & is_dict) && v.object<Mapping>());
     default: return false;
   }
 }
 bool is_a(const Value& v, const Class& c) {
+  if (auto* o = v.object<Native>()) return o->type().derives_from(c);
   auto* o = v.object<ModuleObject>();
   const Class* type = o ? Dynamic::state(o->module).type : nullptr;
   return type && type->derives_from(c);

@@ -62,6 +62,17 @@ struct ParameterObject : io::Object {
   ParameterObject(Tensor t, bool grad) : tensor(std::move(t)), requires_grad(grad) {}
   std::string to_string() const override { return "<parameter>"; }
 };
+struct GeneratorObject : io::Object {
+  Generator* generator;
+  explicit GeneratorObject(Generator* g) : generator(g) {}
+  std::string to_string() const override { return "<generator>"; }
+};
+// A dict that C++ holds: the options of a group, the state of a parameter.
+struct Mapping : io::Object {
+  virtual io::Dict& dict() const = 0;
+  virtual bool find(const io::Value& key, io::Value& found) const;
+  std::string to_string() const override { return "<dict of C++>"; }
+};
 struct SliceObject : io::Object {
   io::Value start, stop, step;
   SliceObject(io::Value a, io::Value b, io::Value c)
@@ -83,6 +94,13 @@ struct Class {
   const Member* find(std::string_view member) const;
   bool derives_from(const Class& c) const;
 };
+// An object of C++ whose attributes translated code sees.
+struct Native : io::Object {
+  virtual const Class& type() const = 0;
+  virtual bool find(std::string_view name, io::Value& found) const = 0;
+  virtual void set(std::string_view name, const io::Value& v) = 0;
+  std::string to_string() const override { return std::string("<") + type().name + ">"; }
+};
 struct ClassObject : io::Object {
   const Class* type;
   explicit ClassObject(const Class* c) : type(c) {}
@@ -103,6 +121,10 @@ struct Given : Arguments {
   }
   Given&& with(const char* n, const Tensor& v) && {
     named.emplace_back(n, v.defined() ? io::Value(v) : io::Value());
+    return std::move(*this);
+  }
+  Given&& with(const char* n, Generator* v) && {
+    named.emplace_back(n, v ? io::Value(std::make_shared<GeneratorObject>(v)) : io::Value());
     return std::move(*this);
   }
   template <class T>
@@ -171,6 +193,7 @@ bool has_attribute(const io::Value& self, std::string_view name);
 io::Value item(const io::Value& of, const io::Value& index);
 void set_item(const io::Value& of, const io::Value& index, const io::Value& v);
 bool truth(const io::Value& v);
+io::Dict& dict_of(const io::Value& v);  // of a dict or a Mapping
 bool is_same(const io::Value& a, const io::Value& b);
 bool contains(const io::Value& of, const io::Value& v);
 io::List items_of(const io::Value& v);
@@ -208,6 +231,15 @@ struct On {
     return nn::method(self, name, o, std::move(a));
   }
 };
+// What `finally` does.
+class Finally {
+ public:
+  explicit Finally(std::function<void()> f) : f_(std::move(f)) {}
+  ~Finally() noexcept(false) { f_(); }
+
+ private:
+  std::function<void()> f_;
+};
 inline io::Value invoke(Body f, Arguments&& a) { return f(a); }
 io::Value negative(const io::Value& v);
 io::Value inverted(const io::Value& v);
@@ -223,6 +255,7 @@ enum Is : unsigned {
   is_tensor = 128,
   is_module = 256,
   is_complex = 512,
+  is_function = 1024,
 };
 bool is_a(const io::Value& v, unsigned kinds);  // isinstance
 bool is_a(const io::Value& v, const Class& c);
@@ -243,6 +276,12 @@ struct NamedClass {
   const Class* type;
 };
 std::span<const NamedClass> classes();
+// The functions of init.h.
+struct NamedFunction {
+  std::string_view name;
+  Body body;
+};
+std::span<const NamedFunction> init_functions();
 [[noreturn]] void raise(ErrorType type, const std::string& message);
 [[noreturn]] io::Value unsupported(const char* what);  // of what C++ has not
 void warn(const io::Value& text);
@@ -253,7 +292,8 @@ void warn(const io::Value& text);
   _(py_sum) _(py_any) _(py_all) _(py_zip) _(py_enumerate) _(py_range) _(py_map) _(py_sorted) _(py_reversed)   \
   _(py_set) _(py_getattr) _(py_setattr) _(py_abs) _(py_callable) _(py_type) _(py_complex) _(single) _(finfo) _(is_tracing) _(math_sqrt) _(math_floor)                     \
   _(math_ceil) _(math_log) _(math_prod) _(math_erf) _(make_parameter) _(make_tensor) _(deep_copy)             \
-  _(called) _(renamed) _(require) _(autocast_state) _(promote_types)
+  _(called) _(renamed) _(require) _(autocast_state) _(promote_types) _(math_cos) _(bisect_right) _(counter) _(parameters_by_layout) \
+  _(outside_of_trace)
 #define FACULA_DECLARE(name) io::Value name(Arguments& a);
 FACULA_BUILTINS(FACULA_DECLARE)
 #undef FACULA_DECLARE
@@ -263,7 +303,8 @@ extern const Class module_class, module_list_class, sequential_class, optimizer_
 // The states of an optimizer: a dict for each parameter, which is made when it is asked for.
 struct States : io::Object {
   std::unordered_map<const TensorImpl*, std::pair<Tensor, io::Value>> of;
-  io::Value& operator[](const Tensor& p);
+  virtual io::Value at(const Tensor& p);
+  virtual void set(const Tensor& p, io::Value state);
   std::string to_string() const override { return "<states of parameters>"; }
 };
 

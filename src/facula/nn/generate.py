@@ -6,9 +6,11 @@ A module of facula.nn is written once: its class in python/facula/nn/modules. Th
 package exports and all that they use, translates them (translate.py), and writes
 
     OUT/facula/nn/modules.h          a typed class for each module
-    OUT/facula/nn/modules.cpp        their constructors and calls
+    OUT/facula/nn/init.h             the functions of facula.nn.init
+    OUT/facula/nn/modules.cpp        constructors and calls of modules, and these functions
     OUT/facula/nn/translated.h, .cpp the translation
-    OUT/facula/optim/optimizers.h, .cpp  the same of optimizers whose step is one operator over lists
+    OUT/facula/optim/optimizers.h, .cpp  the same of optimizers
+    OUT/facula/optim/lr_scheduler.h      the same of schedules of learning rates
 
 Not translated are lazy modules, as C++ tells sizes, and what NOT_HERE names.
 """
@@ -19,10 +21,11 @@ import argparse
 import ast
 import importlib.util
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from translate import Mistake, Package, Thing, Translation, quoted
+from translate import NATIVE_CLASSES, Mistake, Package, Thing, Translation, quoted
 
 BANNER = "Written by src/facula/nn/generate.py from the Python modules."
 MODULES = "nn.modules"
@@ -32,7 +35,19 @@ NOT_HERE = {
     "LinearCrossEntropyOptions", "RNNBase", "RNNCellBase",
 }  # fmt: skip
 
+# Of schedules, beside these: what is given by way of value_of() (optim/schedule.h).
+SCHEDULED = {
+    "Optimizer": "Optimizer&",
+    "Optimizer | None": "Optimizer*",
+    "Sequence[LRScheduler]": "std::vector<LRScheduler>",
+    "Sequence[int]": "std::vector<int64_t>",
+    "Iterable[int]": "std::vector<int64_t>",
+    "Callable[[float], float] | None": "Factor",
+    "Callable[[int], float] | Sequence[Callable[[int], float]]": "Factor",
+}
+OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer"}  # bases
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
+ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
 
 
 @dataclass
@@ -49,10 +64,16 @@ def setting_type(annotation: str) -> str:
         return PLAIN[annotation]
     if annotation == "tuple[float, float]":
         return "std::pair<double, double>"
+    if annotation == "tuple[float, float, float]":
+        return "std::array<double, 3>"
     plain, bar, none = annotation.rpartition(" | ")
     if bar and none == "None" and plain in PLAIN:
         return f"std::optional<{PLAIN[plain]}>"
     return "Argument"
+
+
+def schedule_type(annotation: str) -> str:
+    return SCHEDULED.get(annotation) or setting_type(annotation)
 
 
 def setting_default(node: ast.expr | None, kind: str) -> str | None:
@@ -63,37 +84,44 @@ def setting_default(node: ast.expr | None, kind: str) -> str | None:
     except Exception:
         return "{}" if kind == "Argument" else None
     if value is None:
-        return "std::nullopt"
+        return "nullptr" if kind.endswith("*") else "std::nullopt"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
         return repr(float(value)) if kind == "double" else repr(value)
     if isinstance(value, str):
         return quoted(value)
-    if kind.startswith("std::pair"):
-        return f"{{{value[0]!r}, {value[1]!r}}}"
+    if kind.startswith(("std::pair", "std::array")):
+        return f"{{{', '.join(map(repr, value))}}}"
     return "{}"
 
 
-def settings_of(node: ast.FunctionDef) -> list[Setting]:
+def settings_of(
+    node: ast.FunctionDef, of_method: bool = True, types: Callable[[str], str] = setting_type
+) -> list[Setting]:
     a = node.args
     parameters = a.posonlyargs + a.args
     defaults: list[ast.expr | None] = [None] * (len(parameters) - len(a.defaults)) + list(a.defaults)
     found = []
-    for p, d in list(zip(parameters, defaults))[1:] + list(zip(a.kwonlyargs, a.kw_defaults)):
-        kind = setting_type(ast.unparse(p.annotation) if p.annotation else "Any")
+    for p, d in list(zip(parameters, defaults))[of_method:] + list(zip(a.kwonlyargs, a.kw_defaults)):
+        if p.arg == "generator":
+            found.append(Setting(p.arg, "Generator*", "nullptr"))
+            continue
+        kind = types(ast.unparse(p.annotation) if p.annotation else "Any")
         found.append(Setting(p.arg, kind, setting_default(d, kind)))
     return found
 
 
-def constructor_settings(to: Translation, thing: Thing) -> list[Setting]:
+def constructor_settings(
+    to: Translation, thing: Thing, types: Callable[[str], str] = setting_type
+) -> list[Setting]:
     """The settings of a class; one that passes all arguments on has those of its base."""
     found = to.member(thing, "__init__")
     if found is None:
         return []
     owner, node = found
     if node.args.vararg is None:
-        return settings_of(node)
+        return settings_of(node, types=types)
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "super().__init__":
             starred = [k for k, x in enumerate(call.args) if isinstance(x, ast.Starred)]
@@ -119,7 +147,7 @@ def tensors_of(to: Translation, thing: Thing) -> list[str]:
     return [n for n in dict.fromkeys(found) if not n.startswith("_")]
 
 
-def summary(node: ast.ClassDef) -> list[str]:
+def summary(node: ast.ClassDef | ast.FunctionDef) -> list[str]:
     doc = (ast.get_docstring(node) or "").split(">>>")[0].strip().replace("``", "`")
     return ["// " + line if line else "//" for line in doc.splitlines()]
 
@@ -134,22 +162,58 @@ def parameter_list(settings: list[Setting]) -> str:
 
 def result_type(node: ast.FunctionDef) -> str:
     text = ast.unparse(node.returns) if node.returns else "Any"
-    if text == "Tensor":
-        return "Tensor"
+    if text in ("Tensor", "float"):
+        return PLAIN[text]
+    if text == "tuple[int, int]":
+        return "std::pair<int64_t, int64_t>"
     return "std::tuple<Tensor, Tensor>" if text == "tuple[Tensor, Tensor | None]" else "Output"
 
 
+# What makes a C++ result of a Value.
+RESULTS = {
+    "Tensor": "return {}.tensor();",
+    "double": "return {}.number();",
+    "Output": "return Output({});",
+    "std::tuple<Tensor, Tensor>": "return two_tensors({});",
+    "std::pair<int64_t, int64_t>": "Value v = {};\n  return {{v[0].integer(), v[1].integer()}};",
+}
+
+
+def given(settings: list[Setting], prefix: str = "") -> str:
+    return "".join(f".with({quoted(s.name)}, {prefix}{s.name})" for s in settings)
+
+
+def plain(settings: list[Setting]) -> str:
+    """Parameters without defaults."""
+    return parameter_list([Setting(s.name, s.type, None) for s in settings])
+
+
 @dataclass
-class Typed:
-    """A class of modules.h."""
+class TypedFunction:
+    """A function of init.h."""
 
     name: str
     symbol: str
     doc: list[str]
     settings: list[Setting]
-    inputs: list[Setting]
     result: str
-    tensors: list[str]
+
+    def header(self) -> str:
+        return "\n".join([*self.doc, f"{self.result} {self.name}({parameter_list(self.settings)});"])
+
+    def source(self) -> str:
+        end = RESULTS[self.result].format(f"invoke({self.symbol}, Given(){given(self.settings)})")
+        return f"{self.result} {self.name}({plain(self.settings)}) {{\n  {end}\n}}"
+
+
+@dataclass
+class Constructed:
+    """A class of which settings may be given by position or by name."""
+
+    name: str
+    symbol: str
+    doc: list[str]
+    settings: list[Setting]
 
     @property
     def required(self) -> list[Setting]:
@@ -169,13 +233,13 @@ class Typed:
             return self.required
         found = []
         for s in self.optional:
-            if s.type == "Argument":
+            if s.type in ("Argument", "Factor"):
                 break
             found.append(Setting(s.name, "const char*" if s.type == "std::string" else s.type, s.default))
         return self.required + found
 
-    def header(self) -> str:
-        lines = [*self.doc, f"class {self.name} : public Module {{", " public:"]
+    def constructors(self) -> list[str]:
+        lines = []
         if self.optional:
             lines += ["  struct Options {", "    ByName by_name = {};"]
             lines += [f"    {s.type} {s.name} = {s.default};" for s in self.optional]
@@ -186,6 +250,19 @@ class Typed:
             lines.append(
                 f"  {'' if first else 'explicit '}{self.name}({first}{', ' if first else ''}Options options);"
             )
+        return lines
+
+
+@dataclass
+class Typed(Constructed):
+    """A class of modules.h."""
+
+    inputs: list[Setting]
+    result: str
+    tensors: list[str]
+
+    def header(self) -> str:
+        lines = [*self.doc, f"class {self.name} : public Module {{", " public:", *self.constructors()]
         lines.append(f"  {self.result} operator()({parameter_list(self.inputs)}) const;")
         if self.tensors:
             lines.append("  Tensor " + ", ".join(self.tensors) + ";")
@@ -193,13 +270,6 @@ class Typed:
         return "\n".join(lines)
 
     def source(self) -> str:
-        def given(settings: list[Setting], prefix: str = "") -> str:
-            return "".join(f".with({quoted(s.name)}, {prefix}{s.name})" for s in settings)
-
-        def plain(settings: list[Setting]) -> str:
-            bare = [Setting(s.name, s.type, None) for s in settings]
-            return parameter_list(bare)
-
         name = self.name
         first = self.by_position
         lines = [f"{name}::{name}({plain(first)})"]
@@ -212,10 +282,45 @@ class Typed:
         members = "".join(f", {t}(own_tensor(*this, {quoted(t)}))" for t in self.tensors)
         lines.append(f"{name}::{name}(Module m) : Module(std::move(m)){members} {{}}")
         call = f"forward(*this, Given(){given(self.inputs)})"
-        end = {"Tensor": f"return {call}.tensor();", "Output": f"return Output({call});"}.get(
-            self.result, f"return two_tensors({call});"
-        )
+        end = RESULTS[self.result].format(call)
         lines.append(f"{self.result} {name}::operator()({plain(self.inputs)}) const {{\n  {end}\n}}")
+        return "\n".join(lines) + "\n"
+
+
+@dataclass
+class TypedSchedule(Constructed):
+    """A class of lr_scheduler.h."""
+
+    step: list[Setting] | None  # where it is another than the base's
+
+    def header(self) -> str:
+        lines = [*self.doc, f"class {self.name} : public LRScheduler {{", " public:", *self.constructors()]
+        if self.step is not None:
+            lines.append(f"  void step({parameter_list(self.step)});")
+        return "\n".join([*lines, "};"])
+
+    def source(self) -> str:
+        def values(settings: list[Setting], prefix: str = "") -> str:
+            text = ""
+            for s in settings:
+                value = prefix + s.name
+                if s.type in SCHEDULED.values():
+                    value = f"value_of({value})"
+                text += f".with({quoted(s.name)}, {value})"
+            return text
+
+        name, first = self.name, self.by_position
+        made = f"    : LRScheduler(nn::{self.symbol}, nn::Given()"
+        lines = [f"{name}::{name}({plain(first)})", f"{made}{values(first)}) {{}}"]
+        if self.optional:
+            lines.append(
+                f"{name}::{name}({plain(self.required)}{', ' if self.required else ''}Options options)"
+            )
+            lines.append(f"{made}{values(self.required)}{values(self.optional, 'options.')}) {{}}")
+        if self.step is not None:
+            lines.append(
+                f"void {name}::step({plain(self.step)}) {{ step_with(nn::Given(){values(self.step)}); }}"
+            )
         return "\n".join(lines) + "\n"
 
 
@@ -227,48 +332,90 @@ class TypedOptimizer:
     symbol: str
     doc: list[str]
     settings: list[Setting]
+    base: str  # of listed.h
+    by_closure: bool  # does its step need one?
 
     def header(self) -> str:
-        lines = [*self.doc, f"class {self.name} : public ListOptimizer {{", " public:", "  struct Options {"]
+        lines = [*self.doc, f"class {self.name} : public {self.base} {{", " public:", "  struct Options {"]
         lines += [f"    {s.type} {s.name} = {s.default};" for s in self.settings]
         lines += ["  };"]
         for kind in ("Tensor", "ParamGroup"):
             lines.append(f"  {self.name}(std::vector<{kind}> params, Options options);")
         lines.append(f"  explicit {self.name}(std::vector<Tensor> params);")
+        if self.by_closure:
+            lines += [f"  using {self.base}::step;", "  Tensor step(const Closure& closure) override;"]
         return "\n".join([*lines, "};"])
 
     def source(self) -> str:
         def given(s: Setting) -> str:
-            pair = s.type.startswith("std::pair")
-            return (
-                f"Argument(std::vector<double>{{o.{s.name}.first, o.{s.name}.second}})"
-                if pair
-                else f"o.{s.name}"
-            )
+            value = f"o.{s.name}"
+            if s.type.startswith("std::pair"):
+                return f"Argument(std::vector<double>{{{value}.first, {value}.second}})"
+            if s.type.startswith("std::array"):
+                return f"Argument(std::vector<double>({value}.begin(), {value}.end()))"
+            return value
 
         name = self.name
         values = "".join(f".with({quoted(s.name)}, {given(s)})" for s in self.settings)
         return (
             f"{name}::{name}(std::vector<ParamGroup> groups, Options o)\n"
-            f"    : ListOptimizer(nn::{self.symbol}, std::move(groups), nn::Given(){values}) {{}}\n"
+            f"    : {self.base}(nn::{self.symbol}, std::move(groups), nn::Given(){values}) {{}}\n"
             f"{name}::{name}(std::vector<Tensor> params, Options o)\n"
             f"    : {name}(std::vector<ParamGroup>{{{{std::move(params)}}}}, std::move(o)) {{}}\n"
             f"{name}::{name}(std::vector<Tensor> params) : {name}(std::move(params), Options()) {{}}\n"
+        ) + (
+            f"Tensor {name}::step(const Closure& closure) {{ return step_with(closure); }}\n"
+            * self.by_closure
         )
 
 
-def list_optimizers(package: Package, to: Translation) -> list[TypedOptimizer]:
-    """Those whose step is one operator over lists."""
+def optimizers_of(package: Package, to: Translation) -> list[TypedOptimizer]:
     found = []
     for path in sorted((package.folder / "optim").glob("*.py")):
         unit = package.unit(f"optim.{path.stem}")
         for name in unit.classes:
             thing = Thing("class", unit, name)
-            if [base.name for base in to.bases(thing)] not in (["ListOptimizer"], ["Adam"]):
+            lineage = to.lineage(thing)
+            roots = [(base.unit.name, base.name) for base in to.bases(lineage[-1])]
+            if name in OPTIMIZERS_NOT_HERE or [NATIVE_CLASSES.get(r) for r in roots] != ["optimizer_class"]:
                 continue
             settings = constructor_settings(to, thing)[1:]  # without the parameters
-            found.append(TypedOptimizer(name, to.need(thing), summary(unit.classes[name]), settings))
+            base = "ListOptimizer" if any(t.name == "ListOptimizer" for t in lineage) else "GroupOptimizer"
+            by_closure = to.member(thing, "step") is not None
+            doc = summary(unit.classes[name])
+            found.append(TypedOptimizer(name, to.need(thing), doc, settings, base, by_closure))
     return found
+
+
+def schedules(package: Package, to: Translation) -> list[TypedSchedule]:
+    base = "LRScheduler"
+    found = []
+    for path in sorted((package.folder / "optim").glob("*.py")):
+        unit = package.unit(f"optim.{path.stem}")
+        for name, node in unit.classes.items():
+            thing = Thing("class", unit, name)
+            if name.startswith("_") or name == base or to.lineage(thing)[-1].name != base:
+                continue
+            owner, step = to.member(thing, "step")
+            found.append(
+                TypedSchedule(
+                    name, to.need(thing), summary(node), constructor_settings(to, thing, schedule_type),
+                    None if owner.name == base else settings_of(step),
+                )
+            )  # fmt: skip
+    return found
+
+
+def init_functions(package: Package, to: Translation) -> list[TypedFunction]:
+    unit = package.unit("nn.init")
+    return [
+        TypedFunction(
+            name, to.need(Thing("function", unit, name)), summary(node),
+            settings_of(node, of_method=False), result_type(node),
+        )
+        for name, node in unit.functions.items()
+        if not name.startswith("_") or name == ALSO_PUBLIC
+    ]  # fmt: skip
 
 
 def exported(package: Package) -> list[str]:
@@ -301,6 +448,32 @@ namespace facula::nn {{
 
 """
 
+SCHEDULE_HEADER = f"""// Schedules of learning rates, with PyTorch's names, order and defaults.
+// Options may have names: optim::OneCycleLR(optimizer, 3e-3, {{.epochs = 4, .steps_per_epoch = 100}}).
+// What they have in common is in schedule.h. {BANNER}
+#pragma once
+#include "facula/optim/schedule.h"
+
+namespace facula::optim {{
+
+"""
+INIT_HEADER = f"""// Initial values of parameters, as nn.init of Python: tensors are filled in place, without
+// recording, and given back. The numbers are those that Python draws. {BANNER}
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "facula/tensor/tensor.h"
+
+namespace facula {{
+class Generator;
+}}
+
+namespace facula::nn::init {{
+
+"""
+
 
 def write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -326,7 +499,9 @@ def generate(package: Package, out: Path, shards: int) -> None:
                 settings_of(forward[1]), result_type(forward[1]), tensors_of(to, thing),
             )
         )  # fmt: skip
-    optimizers = list_optimizers(package, to)
+    initial = init_functions(package, to)
+    optimizers = optimizers_of(package, to)
+    scheduled = schedules(package, to)
     to.run()
     declared = []
     for name, (_, kind) in to.known.items():
@@ -338,7 +513,7 @@ def generate(package: Package, out: Path, shards: int) -> None:
     folder = out / "facula" / "nn"
     write(
         folder / "translated.h",
-        f'// {BANNER}\n#pragma once\n#include "facula/autograd/autograd.h"\n'
+        f'// {BANNER}\n#pragma once\n#include <limits>\n\n#include "facula/autograd/autograd.h"\n'
         '#include "facula/nn/dynamic.h"\n\n'
         "namespace facula::nn {\nusing io::List;\nusing io::Value;\n"
         + "\n".join(declared)
@@ -351,24 +526,37 @@ def generate(package: Package, out: Path, shards: int) -> None:
         folder / "modules.h",
         HEADER + "\n\n".join(t.header() for t in typed) + "\n\n}  // namespace facula::nn\n",
     )
-    write_optimizers(out / "facula" / "optim", optimizers)
+    write(
+        folder / "init.h",
+        INIT_HEADER + "\n".join(f.header() for f in initial) + "\n\n}  // namespace facula::nn::init\n",
+    )
+    write_optimizers(out / "facula" / "optim", optimizers, scheduled)
     table = ",\n".join(f"    {{{quoted(t.name)}, &{t.symbol}}}" for t in typed)
+    functions = ",\n".join(f"    {{{quoted(f.name)}, &{f.symbol}}}" for f in initial)
     write(
         folder / "modules.cpp",
-        f'// {BANNER}\n#include "facula/nn/modules.h"\n\n#include "facula/nn/translated.h"\n\n'
-        "namespace facula::nn {\n\n"
+        f'// {BANNER}\n#include "facula/nn/modules.h"\n\n#include "facula/nn/init.h"\n'
+        '#include "facula/nn/translated.h"\n\nnamespace facula::nn {\n\n'
         + "\n".join(t.source() for t in typed)
+        + "\nnamespace init {\n\n"
+        + "\n".join(f.source() for f in initial)
+        + "\n}  // namespace init\n"
         + "\nstd::span<const NamedClass> classes() {\n"
         + f"  static constexpr NamedClass all[] = {{\n{table}}};\n"
+        "  return all;\n}\nstd::span<const NamedFunction> init_functions() {\n"
+        + f"  static constexpr NamedFunction all[] = {{\n{functions}}};\n"
         "  return all;\n}\n}  // namespace facula::nn\n",
     )
 
 
-def write_optimizers(folder: Path, optimizers: list[TypedOptimizer]) -> None:
+def write_optimizers(folder: Path, optimizers: list[TypedOptimizer], scheduled: list[TypedSchedule]) -> None:
     end = "\n}  // namespace facula::optim\n"
     write(
+        folder / "lr_scheduler.h", SCHEDULE_HEADER + "\n\n".join(s.header() for s in scheduled) + "\n" + end
+    )
+    write(
         folder / "optimizers.h",
-        "// Optimizers whose step is one operator over lists, with PyTorch's names and defaults of options.\n"
+        "// Optimizers, with PyTorch's names and defaults of options.\n"
         f'// {BANNER}\n#pragma once\n#include "facula/optim/listed.h"\n\nnamespace facula::optim {{\n\n'
         + "\n\n".join(o.header() for o in optimizers)
         + "\n"
@@ -376,15 +564,19 @@ def write_optimizers(folder: Path, optimizers: list[TypedOptimizer]) -> None:
     )
     write(
         folder / "optimizers.cpp",
-        f'// {BANNER}\n#include "facula/optim/optimizers.h"\n\n#include "facula/nn/translated.h"\n\n'
-        "namespace facula::optim {\n\n"
+        f'// {BANNER}\n#include "facula/optim/optimizers.h"\n\n#include "facula/nn/translated.h"\n'
+        '#include "facula/optim/lr_scheduler.h"\n\nnamespace facula::optim {\n\n'
         + "\n".join(o.source() for o in optimizers)
-        + "\nstd::span<const MadeByName> list_optimizers() {\n  static constexpr MadeByName all[] = {\n"
+        + "\nstd::span<const MadeByName> optimizers() {\n  static constexpr MadeByName all[] = {\n"
         + ",\n".join(
             f"      {{{quoted(o.name)}, [](std::vector<Tensor> p) -> std::unique_ptr<Optimizer> {{\n"
             f"         return std::make_unique<{o.name}>(std::move(p));\n       }}}}"
             for o in optimizers
         )
+        + "};\n  return all;\n}\n\n"
+        + "\n".join(s.source() for s in scheduled)
+        + "\nstd::span<const nn::NamedClass> schedules() {\n  static constexpr nn::NamedClass all[] = {\n"
+        + ",\n".join(f"      {{{quoted(s.name)}, &nn::{s.symbol}}}" for s in scheduled)
         + "};\n  return all;\n}\n"
         + end,
     )

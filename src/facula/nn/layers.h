@@ -1,7 +1,9 @@
 // Modules that hold modules of any type. The others are in modules.h.
 #pragma once
+#include <algorithm>
 #include <concepts>
 
+#include "facula/base/error.h"
 #include "facula/nn/modules.h"
 
 namespace facula::nn {
@@ -62,6 +64,104 @@ class ModuleList : public Module {
 
  private:
   std::shared_ptr<std::vector<M>> items_ = std::make_shared<std::vector<M>>();
+};
+
+// What dicts of modules and of parameters have in common: names in the order in which they came, IndexError for one that
+// is not there. A copy is another handle on the same dict.
+template <class T>
+class DictOf : public Module {
+ public:
+  size_t size() const { return items_->size(); }
+  bool empty() const { return items_->empty(); }
+  bool contains(const std::string& key) const { return find(key) != items_->end(); }
+  const T& operator[](const std::string& key) const {
+    auto it = find(key);
+    index_check(it != items_->end(), kind()) << "there is no key '" << key << "'";
+    return it->second;
+  }
+  void insert(const std::string& key, T value) {  // one that is there gives way
+    put(key, value);
+    auto it = find(key);
+    if (it == items_->end()) items_->emplace_back(key, std::move(value));
+    else it->second = std::move(value);
+  }
+  void update(const Named<T>& items) {
+    for (auto& [key, value] : items) insert(key, value);
+  }
+  T pop(const std::string& key) {
+    T value = (*this)[key];
+    remove(key);
+    items_->erase(find(key));
+    return value;
+  }
+  void clear() {
+    while (!empty()) pop(items_->back().first);
+  }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> all;
+    for (auto& [key, value] : *items_) all.push_back(key);
+    return all;
+  }
+  std::vector<T> values() const {
+    std::vector<T> all;
+    for (auto& [key, value] : *items_) all.push_back(value);
+    return all;
+  }
+  auto begin() const { return items_->cbegin(); }  // of (name, value)
+  auto end() const { return items_->cend(); }
+
+ protected:
+  using Module::Module;
+
+ private:
+  typename Named<T>::iterator find(const std::string& key) const {
+    return std::find_if(items_->begin(), items_->end(), [&](auto& item) { return item.first == key; });
+  }
+  std::shared_ptr<Named<T>> items_ = std::make_shared<Named<T>>();
+};
+
+// Modules of one type by name: nn::ModuleDict<nn::Linear>({{"left", nn::Linear(3, 2)}, {"right", nn::Linear(3, 2)}})
+template <std::derived_from<Module> M>
+class ModuleDict : public DictOf<M> {
+ public:
+  ModuleDict() : DictOf<M>("ModuleDict") {}
+  explicit ModuleDict(const Named<M>& modules) : ModuleDict() { this->update(modules); }
+};
+
+// Parameters by name. Those of floats want gradients.
+class ParameterDict : public DictOf<Tensor> {
+ public:
+  ParameterDict() : DictOf("ParameterDict") {}
+  explicit ParameterDict(const Named<Tensor>& parameters) : ParameterDict() { update(parameters); }
+};
+
+// A list of parameters. Those of floats want gradients.
+class ParameterList : public Module {
+ public:
+  ParameterList() : Module("ParameterList") {}
+  explicit ParameterList(const std::vector<Tensor>& parameters) : ParameterList() { extend(parameters); }
+  void append(const Tensor& t) {
+    put(std::to_string(size()), t);
+    items_->push_back(t);
+  }
+  void extend(const std::vector<Tensor>& parameters) {
+    for (auto& t : parameters) append(t);
+  }
+  void set(size_t k, const Tensor& t) {
+    index_check(k < size(), "ParameterList") << "index " << k << " is out of range";
+    put(std::to_string(k), t);
+    (*items_)[k] = t;
+  }
+  size_t size() const { return items_->size(); }
+  const Tensor& operator[](size_t k) const {
+    index_check(k < size(), "ParameterList") << "index " << k << " is out of range";
+    return (*items_)[k];
+  }
+  auto begin() const { return items_->cbegin(); }
+  auto end() const { return items_->cend(); }
+
+ private:
+  std::shared_ptr<std::vector<Tensor>> items_ = std::make_shared<std::vector<Tensor>>();
 };
 
 }  // namespace facula::nn

@@ -40,6 +40,26 @@ void Module::add(const std::string& name, const Module& m) {
   state_->modules.emplace_back(name, m);
 }
 
+void Module::put(const std::string& name, const Module& m) {
+  Module* old = find_named(state_->modules, name);
+  if (!old) return add(name, m);
+  for (auto& [path, below] : m.named_modules())
+    value_check(!below.is_same(*this), "Module") << "a " << kind() << " can't be a member of itself";
+  *old = m;
+}
+void Module::put(const std::string& name, const Tensor& parameter) {
+  type_check(parameter.defined(), kind()) << "'" << name << "' is an undefined tensor";
+  bool grad = is_differentiable(parameter.dtype());
+  Tensor* old = find_named(state_->parameters, name);
+  if (!old) register_parameter(name, parameter, grad);
+  else autograd::set_requires_grad(*old = parameter, grad);
+}
+void Module::remove(const std::string& name) {
+  auto named = [&](auto& member) { return member.first == name; };
+  size_t removed = std::erase_if(state_->modules, named) + std::erase_if(state_->parameters, named);
+  index_check(removed, kind()) << "there is no member '" << name << "'";
+}
+
 // Calls f(prefix of names, module) for every module, each once, itself first.
 template <class F>
 void Module::walk(const std::string& prefix, F&& f) const {
@@ -200,6 +220,17 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
 const std::string& Module::kind() const { return state_->kind; }
 void Module::describe(std::string options) { state_->options = std::move(options); }
 namespace {
+// What ParameterList and ParameterDict show of theirs: a line for each.
+std::string parameter_lines(const Named<Tensor>& parameters) {
+  std::string text;
+  for (auto& [name, t] : parameters) {
+    std::string sizes;
+    for (auto& n : t.sizes()) sizes += (sizes.empty() ? "" : "x") + std::to_string(n.guard_int());
+    text += (text.empty() ? "  (" : "\n  (") + name + "): Parameter containing: [" +
+            io::to_string(t.dtype()) + " of size " + sizes + "]";
+  }
+  return text;
+}
 std::string indented(std::string text) {
   for (size_t at = 0; (at = text.find('\n', at)) != text.npos; at += 3) text.insert(at + 1, "  ");
   return text;
@@ -215,6 +246,9 @@ std::string Module::to_string() const {
     Value self = std::make_shared<ModuleObject>(*this);
     options = method(self, "extra_repr", Arguments()).string();
   }
+  if (kind() == "ParameterList" || kind() == "ParameterDict") options = parameter_lines(state_->parameters);
+  if (state_->modules.empty() && options.find('\n') != options.npos)
+    return kind() + "(\n  " + indented(std::move(options)) + "\n)";
   if (state_->modules.empty()) return kind() + "(" + options + ")";
   std::vector<Line> lines;
   for (auto& [name, m] : state_->modules) {

@@ -70,6 +70,10 @@ class Module {
 
  protected:
   void add(const std::string& name, const Module& m);
+  // For containers: takes the place of the member of this name, or is a new one; removes it, IndexError if there is none.
+  void put(const std::string& name, const Module& m);
+  void put(const std::string& name, const Tensor& parameter);
+  void remove(const std::string& name);
   void describe(std::string options);  // what to_string() shows in parentheses
   size_t child_count() const;
   // What it does where a module that was given it calls it, as a norm in a TransformerEncoder.

@@ -95,6 +95,10 @@ bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
       return v.kind() == Kind::string &&
              give(op::Value(v.string() == "channels_last" ? MemoryFormat::channels_last
                                                           : MemoryFormat::contiguous));
+    case op::Type::Generator: {
+      auto* o = v.object<GeneratorObject>();
+      return o && give(op::Value(o->generator));
+    }
     default: return false;
   }
 }

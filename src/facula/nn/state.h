@@ -11,7 +11,7 @@ struct Module::State {
   };
   std::string kind, options;
   const Class* type = nullptr;                   // of a translated class; null: a class of C++
-  io::Dict attributes;                           // of a translated class
+  io::Value attributes = io::Dict();             // of a translated class, by name
   std::function<io::Value(Arguments&)> forward;  // of a class of C++ that translated code may call
   Named<Tensor> parameters;
   Named<Buffer> buffers;

@@ -19,6 +19,7 @@ NATIVE_CLASSES = {
     ("nn.modules.module", "TensorModule"): "module_class",
     ("nn.modules.container", "ModuleList"): "module_list_class",
     ("nn.modules.container", "Sequential"): "sequential_class",
+    ("optim.optimizer", "Optimizer"): "optimizer_class",
     ("optim.optimizer", "GroupOptimizer"): "optimizer_class",
 }
 NATIVE_FUNCTIONS = {
@@ -33,24 +34,34 @@ NATIVE_FUNCTIONS = {
     ("_C", "tensor"): "make_tensor",
     ("_C", "autocast_state"): "autocast_state",
     ("_C", "promote_types"): "promote_types",
+    ("_C", "parameters_by_layout"): "parameters_by_layout",
+    ("_C", "outside_of_trace"): "outside_of_trace",
     ("math", "sqrt"): "math_sqrt",
     ("math", "floor"): "math_floor",
     ("math", "ceil"): "math_ceil",
     ("math", "log"): "math_log",
     ("math", "prod"): "math_prod",
     ("math", "erf"): "math_erf",
+    ("math", "cos"): "math_cos",
+    ("bisect", "bisect_right"): "bisect_right",
+    ("collections", "Counter"): "counter",
     ("copy", "deepcopy"): "deep_copy",
 }
 BUILTINS = (
     "int float bool str tuple list dict len min max sum any all zip enumerate range map sorted reversed set "
     "getattr setattr abs callable type complex"
 ).split()
-ERRORS = (
-    "RuntimeError", "IndexError", "TypeError", "ValueError", "NotImplementedError", "AssertionError"
-)  # fmt: skip
+ERRORS = {
+    **{
+        n: n
+        for n in "RuntimeError IndexError TypeError ValueError NotImplementedError AssertionError".split()
+    },
+    "KeyError": "IndexError",  # as io::Dict raises it
+}
 INSTANCES = {
     "int": "is_int", "float": "is_float", "bool": "is_bool", "str": "is_str", "tuple": "is_tuple",
     "list": "is_list", "dict": "is_dict", "Tensor": "is_tensor", "Module": "is_module",
+    "FunctionType": "is_function",
     "Number": "is_int | is_float | is_complex", "Iterable": "is_tuple | is_list | is_dict | is_str",
 }  # fmt: skip
 BINARY = {
@@ -66,7 +77,10 @@ OWN_OPTIMIZER_METHODS = (
     "_state _step_group _alike _counted _count _update_parts _export_state _import_state _update_sparse"
 ).split()
 NEVER = "(false)"  # the value is of a class that C++ has not
-CONSTANTS = {("math", "pi"): "3.141592653589793"}
+CONSTANTS = {
+    ("math", "pi"): "3.141592653589793",
+    ("math", "inf"): "std::numeric_limits<double>::infinity()",
+}
 
 
 class Mistake(Exception):
@@ -195,12 +209,13 @@ class Package:
         if base is None or base.kind not in ("unit", "operators") or (base.kind == "operators" and base.name):
             return None
         if base.kind == "operators":
-            return Thing("operators", base.unit, node.attr)
+            full = f"{base.unit.name}_{node.attr}"  # facula.linalg.solve is the operator linalg_solve
+            return Thing("operators", base.unit, full if self.is_operator(full) else node.attr)
         if base.unit.name == "_C":
             if ("_C", node.attr) in NATIVE_FUNCTIONS:
                 return Thing("native", base.unit, node.attr)
             if node.attr in ("functions", "ops", "nn_functional", "linalg"):
-                return Thing("operators", base.unit)
+                return Thing("operators", Unit(node.attr))
             return Thing("core", base.unit, node.attr)
         return self.resolve(base.unit, node.attr)
 
@@ -274,7 +289,9 @@ class Translation:
         found = [thing]
         while found[-1].kind == "class":
             bases = self.bases(found[-1])
-            if len(bases) != 1:
+            if not bases:
+                break
+            if len(bases) > 1:
                 raise Mistake("a class of several bases")
             if bases[0].kind != "class":
                 break
@@ -288,6 +305,15 @@ class Translation:
                 if isinstance(node, ast.FunctionDef) and node.name == name:
                     return owner, node
         return None
+
+    def fields(self, thing: Thing) -> list[str] | None:
+        """Of a NamedTuple: it is a record."""
+        node = thing.unit.classes.get(thing.name)
+        if node is None or [ast.unparse(b) for b in node.bases] != ["NamedTuple"]:
+            return None
+        return [
+            x.target.id for x in node.body if isinstance(x, ast.AnnAssign) and isinstance(x.target, ast.Name)
+        ]
 
     def class_name(self, thing: Thing) -> str:
         if thing.kind == "native":
@@ -305,16 +331,19 @@ class Translation:
                 body = identifier("m", thing.name, member.replace("__init__", "construct"))
                 texts.append(text(body))
                 members.append(f"{{{quoted(member)}, Class::Kind::{kind}, {body}}}")
-        base = self.class_name(self.bases(thing)[0])
+        bases = self.bases(thing)
+        base = "&" + self.class_name(bases[0]) if bases else "nullptr"
         listed = ",\n     ".join(members)
-        texts.append(f"const Class {name}{{{quoted(thing.name)}, &{base},\n    {{{listed}}}}};\n")
+        texts.append(f"const Class {name}{{{quoted(thing.name)}, {base},\n    {{{listed}}}}};\n")
         return "\n".join(texts)
 
     def of_member(self, thing: Thing, owner: ast.ClassDef, item: ast.stmt) -> list:
         if isinstance(item, ast.FunctionDef):
             marks = {ast.unparse(d) for d in item.decorator_list}
             hidden = item.name.startswith("__") and item.name != "__init__"
-            own = thing.unit.name.startswith("optim.") and item.name in OWN_OPTIMIZER_METHODS
+            own = item.name in OWN_OPTIMIZER_METHODS and any(
+                t.name == "ListOptimizer" for t in self.lineage(thing)
+            )
             if hidden or own or item.name in OWN_METHODS or marks & {"classmethod", "overload"}:
                 return []
             kind = "property" if "property" in marks else "unbound" if "staticmethod" in marks else "method"
@@ -419,6 +448,14 @@ class Code:
     def on_Pass(self, s: ast.Pass) -> list[str]:
         return []
 
+    def on_Break(self, s: ast.Break) -> list[str]:
+        return ["break;"]
+
+    def on_While(self, s: ast.While) -> list[str]:
+        if s.orelse:
+            raise Mistake("while with else")
+        return [f"while ({self.condition(s.test)}) {{", *self.block(s.body), "}"]
+
     def on_Continue(self, s: ast.Continue) -> list[str]:
         return ["continue;"]
 
@@ -461,10 +498,21 @@ class Code:
         return self.assign(s.target, self.value(s.value)) if s.value else []
 
     def on_AugAssign(self, s: ast.AugAssign) -> list[str]:
-        if not isinstance(s.target, ast.Name):
-            raise Mistake("an assignment by operation to what is no variable")
-        name = f"v_{s.target.id}"
-        return [f"{name} = Two{{{name}, {self.value(s.value)}}}.{BINARY[type(s.op)]}();"]
+        def changed(old: str) -> str:
+            return f"Two{{{old}, {self.value(s.value)}}}.{BINARY[type(s.op)]}()"
+
+        if isinstance(s.target, ast.Name):
+            return [f"v_{s.target.id} = {changed(f'v_{s.target.id}')};"]
+        of = self.fresh()
+        lines = ["{", f"  Value {of} = {self.value(s.target.value)};"]
+        if isinstance(s.target, ast.Attribute):
+            name = quoted(s.target.attr)
+            lines.append(f"  set_attribute({of}, {name}, {changed(f'attribute({of}, {name})')});")
+        else:
+            at = self.fresh()
+            lines.append(f"  Value {at} = {self.value(s.target.slice)};")
+            lines.append(f"  set_item({of}, {at}, {changed(f'item({of}, {at})')});")
+        return [*lines, "}"]
 
     def assign(self, target: ast.expr, value: str) -> list[str]:
         if isinstance(target, ast.Name):
@@ -506,11 +554,20 @@ class Code:
         return ["{", "  " + mode, *self.block(s.body), "}"]
 
     def on_Try(self, s: ast.Try) -> list[str]:
+        if not s.handlers:
+            return [
+                "{",
+                "  Finally finally_([&] {",
+                *self.block(s.finalbody),
+                "  });",
+                *self.block(s.body),
+                "}",
+            ]
         kind = ast.unparse(s.handlers[0].type) if s.handlers[0].type else ""
-        if len(s.handlers) != 1 or kind not in ERRORS:
+        if len(s.handlers) != 1 or kind not in ERRORS or s.finalbody:
             raise Mistake("try with other than one kind of error")
         lines = ["try {", *self.block(s.body), "} catch (const Error& e_) {"]
-        lines.append(f"  if (e_.type() != ErrorType::{kind}) throw;")
+        lines.append(f"  if (e_.type() != ErrorType::{ERRORS[kind]}) throw;")
         return [*lines, *self.block(s.handlers[0].body), "}"]
 
     def on_Raise(self, s: ast.Raise) -> list[str]:
@@ -519,7 +576,7 @@ class Code:
         if name not in ERRORS:
             raise Mistake(f"raise {ast.unparse(s.exc)}")
         message = f"text({self.value(error.args[0])})" if isinstance(error, ast.Call) else '""'
-        return [f"raise(ErrorType::{name}, {message});"]
+        return [f"raise(ErrorType::{ERRORS[name]}, {message});"]
 
     # ---- expressions
 
@@ -571,9 +628,9 @@ class Code:
             if name == "PackedSequence":
                 continue
             thing = self.follow(k)
-            if thing is None or thing.kind != "class":
+            if thing is None:
                 raise Mistake(f"isinstance of {name}")
-            checks.append(f"is_a({of}, {self.to.need(thing)})")
+            checks.append(f"is_a({of}, {self.to.class_name(thing)})")
         if flags:
             checks.append(f"is_a({of}, {' | '.join(flags)})")
         return "(" + " || ".join(checks) + ")" if checks else NEVER
@@ -680,6 +737,9 @@ class Code:
         tests = "".join(f" if (r_ = {self.value(v)}; {stop}truth(r_)) return r_;" for v in e.values[:-1])
         return f"[&]() -> Value {{ Value r_;{tests} return {self.value(e.values[-1])}; }}()"
 
+    def of_NamedExpr(self, e: ast.NamedExpr) -> str:
+        return f"(v_{e.target.id} = {self.value(e.value)})"
+
     def of_Compare(self, e: ast.Compare) -> str:
         if len(e.ops) == 1 and type(e.ops[0]) in COMPARE:
             name = COMPARE[type(e.ops[0])]
@@ -778,6 +838,11 @@ class Code:
             kind = Code.error_type(e.args[1])
             return f"invoke(require, Arguments{{{self.value(e.args[0])}, {kind}, {self.value(e.args[2])}}})"
         thing = self.follow(f)
+        if thing is not None and (fields := self.to.fields(thing)):
+            if e.keywords or len(e.args) != len(fields):
+                raise Mistake(f"a record with other than its fields in order: {ast.unparse(e)}")
+            items = ", ".join(f"{{{quoted(n)}, {self.value(x)}}}" for n, x in zip(fields, e.args))
+            return f"Value(io::Dict{{{items}}})"
         if thing is not None:
             return self.static_call(thing, self.arguments(e.args, e.keywords))
         given = self.arguments(e.args, e.keywords)

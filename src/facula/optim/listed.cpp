@@ -4,6 +4,7 @@
 #include "facula/autograd/tracing.h"
 #include "facula/nn/dynamic.h"
 #include "facula/ops.h"
+#include "facula/optim/objects.h"
 
 namespace facula::optim {
 
@@ -67,13 +68,15 @@ Dict& ListOptimizer::first_state(const Tensor& p, const ParamGroup& group) {
   }
   return s;
 }
-Dims ListOptimizer::state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) {
+std::optional<Dims> ListOptimizer::state_sizes(const Tensor& p, const ParamGroup& group,
+                                               const std::string& kind) {
   Value first = nn::method(object_of(self_), "_first", {p, dict_of(group)});
   const Value* v = first.dict().find(kind);
   return Dims(v && v->is_tensor() ? v->tensor().sizes() : p.sizes());
 }
 
 void ListOptimizer::step() {
+  note_step();
   autograd::GradMode off(false);
   for (auto& group : param_groups()) step_group(group);
 }
@@ -160,6 +163,32 @@ void ListOptimizer::count(Batch& batch, const Dict& numbers) {
     if (cell.is_tensor()) next = Tensor::scalar(Scalar(x.number()), DType::Float32);
     for (auto* s : batch.states) s->set(name, next);
   }
+}
+
+// ---- optimizers that are translated as a whole
+
+GroupOptimizer::GroupOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options)
+    : GroupOptimizer(nn::construct(type, std::move(options).with("params", dicts_of(groups))), groups) {}
+GroupOptimizer::GroupOptimizer(nn::Module made, std::vector<ParamGroup> groups)
+    : Optimizer(made.kind().c_str(), std::move(groups), nn::attribute(object_of(made), "defaults").dict()),
+      self_(std::move(made)) {
+  nn::set_attribute(object_of(self_), "state", OptimizerObject::states_of(*this));
+}
+
+// Itself, with the groups as they are now.
+Value GroupOptimizer::bound() {
+  Value self = object_of(self_);
+  nn::set_attribute(self, "param_groups", nn::attribute(OptimizerObject::of(*this), "param_groups"));
+  return self;
+}
+void GroupOptimizer::step() {
+  note_step();
+  nn::method(bound(), "step", {});
+}
+Tensor GroupOptimizer::step_with(const Closure& closure) {
+  note_step();
+  Value f = nn::function("<closure of C++>", [&](nn::Arguments&) -> Value { return closure(); });
+  return nn::method(bound(), "step", {f}).tensor();
 }
 
 }  // namespace facula::optim

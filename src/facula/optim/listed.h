@@ -3,7 +3,9 @@
 // (python/facula/optim), and translated by nn/generate.py to the classes of optimizers.h; how lists are put
 // together is here.
 #pragma once
+#include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -22,13 +24,14 @@ using nn::Argument;
 
 class ListOptimizer : public Optimizer {
  public:
+  using Optimizer::step;
   void step() override;
 
  protected:
   // RuntimeError and ValueError for options that are out of range.
   ListOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options);
   io::Dict numbers() const override;
-  Dims state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) override;
+  std::optional<Dims> state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) override;
 
  private:
   struct Batch;  // parameters whose numbers are equal: one call
@@ -41,11 +44,30 @@ class ListOptimizer : public Optimizer {
   nn::Module self_;  // holds what the translation knows of this optimizer
 };
 
+// An optimizer whose step is translated as a whole: SGD, LBFGS, Muon, SparseAdam.
+class GroupOptimizer : public Optimizer {
+ public:
+  using Optimizer::step;
+  void step() override;
+
+ protected:
+  GroupOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options);
+  Tensor step_with(const Closure& closure);  // for a step that calls it as often as it likes
+  std::optional<Dims> state_sizes(const Tensor&, const ParamGroup&, const std::string&) override {
+    return std::nullopt;
+  }
+
+ private:
+  GroupOptimizer(nn::Module made, std::vector<ParamGroup> groups);
+  io::Value bound();
+  nn::Module self_;
+};
+
 // The optimizers of optimizers.h, with their defaults.
 struct MadeByName {
   std::string_view name;
   std::unique_ptr<Optimizer> (*make)(std::vector<Tensor> params);
 };
-std::span<const MadeByName> list_optimizers();
+std::span<const MadeByName> optimizers();
 
 }  // namespace facula::optim

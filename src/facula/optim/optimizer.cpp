@@ -1,48 +1,12 @@
 #include "facula/optim/optimizer.h"
 
-#include <cmath>
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
-#include "facula/autograd/tracing.h"
-#include "facula/op/call.h"
-#include "facula/op/registry.h"
 #include "facula/ops.h"
+#include "facula/optim/objects.h"
 
 namespace facula::optim {
-
-namespace {
-void check_option(const char* name, double value, bool valid) {
-  value_check(valid, "") << "Invalid " << name << " value: " << value;
-}
-
-// While a function is traced: for what is not part of it, the states before the first step.
-struct OutsideOfTrace {
-  op::Mode::With mode{autograd::Tracing::current() ? nullptr : op::Mode::current()};
-  autograd::Tracing::With trace{nullptr};
-};
-
-// An option that is a number. As a tensor it may change between the calls of a program.
-op::Value operand(const ParamGroup& group, const char* name) {
-  auto& v = group.options.at(name);
-  if (v.is_tensor() && autograd::Tracing::current()) return v.tensor();
-  return Scalar(v.number());
-}
-
-// The call of a step's operator: of lists of tensors, then of numbers.
-void call(const char* name, std::initializer_list<const std::vector<Tensor>*> lists,
-          std::initializer_list<op::Value> numbers) {
-  std::vector<std::vector<TensorImpl*>> items;
-  for (auto* list : lists) {
-    auto& to = items.emplace_back();
-    for (auto& t : *list) to.push_back(t.impl());
-  }
-  std::vector<op::Value> args;
-  for (auto& list : items) args.push_back(std::span<TensorImpl* const>(list));
-  args.insert(args.end(), numbers);
-  op::call(op::get(name), args);
-}
-}  // namespace
 
 Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults)
     : kind_(kind), defaults_(std::move(defaults)) {
@@ -51,6 +15,17 @@ Optimizer::Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict 
   value_check(any, kind) << "optimizer got an empty parameter list";
   for (auto& g : groups) add_param_group(std::move(g));
 }
+
+Tensor Optimizer::step(const Closure& closure) {
+  Tensor loss = [&] {
+    autograd::GradMode on(true);
+    return closure();
+  }();
+  step();
+  return loss;
+}
+
+Optimizer::~Optimizer() { OptimizerObject::forget(*this); }
 
 void Optimizer::add_param_group(ParamGroup group) {
   std::unordered_set<const TensorImpl*> seen;
@@ -143,11 +118,13 @@ void Optimizer::load_state_dict(const io::Value& given) {
     if (!of) continue;
     io::Dict mine;
     for (auto& [key, value] : of->dict()) {
-      if (!value.is_tensor()) mine.set(key, value);
+      nn::Arguments given{value};
+      if (!value.is_tensor()) mine.set(key, nn::deep_copy(given));
       else if (key == io::Value("step") || counted.contains(key)) mine.set(key, value.number());
       else {
         const Tensor& t = value.tensor();
-        value_check(Dims(t.sizes()) == state_sizes(p, groups_[k], key.string()), kind_)
+        auto sizes = state_sizes(p, groups_[k], key.string());
+        value_check(!sizes || Dims(t.sizes()) == *sizes, kind_)
             << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id)
             << " has shape " << facula::to_string(t.sizes()) << ", the parameter "
             << facula::to_string(p.sizes());
@@ -164,63 +141,6 @@ void Optimizer::load_state_dict(const io::Value& given) {
     for (auto& [key, value] : defaults_)
       if (!options.contains(key)) options.set(key, value);
     groups_[k].options = std::move(options);
-  }
-}
-
-// ---- SGD
-
-SGD::SGD(std::vector<ParamGroup> groups, Options o)
-    : Optimizer("SGD", std::move(groups),
-                {{"lr", o.lr},
-                 {"momentum", o.momentum},
-                 {"dampening", o.dampening},
-                 {"weight_decay", o.weight_decay},
-                 {"nesterov", o.nesterov},
-                 {"maximize", o.maximize},
-                 {"foreach", nullopt},
-                 {"differentiable", false},
-                 {"fused", nullopt}}) {
-  check_option("learning rate", o.lr, o.lr >= 0);
-  check_option("momentum", o.momentum, o.momentum >= 0);
-  check_option("weight_decay", o.weight_decay, o.weight_decay >= 0);
-  value_check(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD")
-      << "Nesterov momentum requires a momentum and zero dampening";
-}
-
-void SGD::step() {
-  autograd::GradMode off(false);
-  for (auto& group : param_groups()) {
-    double momentum = group.options.at("momentum").number();
-    std::vector<Tensor> known, fresh;
-    for (auto& p : with_grad(group)) {
-      const io::Value* buffer = state_of(p).find("momentum_buffer");
-      bool is_known = !momentum || (buffer && buffer->is_tensor());
-      if (!is_known) {
-        OutsideOfTrace outside;
-        state_of(p).set("momentum_buffer", zeros_like(p));
-      }
-      (is_known ? known : fresh).push_back(p);
-    }
-    if (!fresh.empty() && autograd::Tracing::current()) {  // a program takes this step often, not once
-      supported_check(group.options.at("dampening").number() == 0, "SGD")
-          << "with dampening takes its first step otherwise than the rest"
-          << hint("take a step before tracing");
-      known = with_grad(group);
-      fresh.clear();
-    }
-    for (bool first : {false, true}) {
-      auto& params = first ? fresh : known;
-      if (params.empty()) continue;
-      std::vector<Tensor> grads, buffers;
-      for (auto& p : params) {
-        grads.push_back(autograd::grad_of(p));
-        if (momentum) buffers.push_back(state_of(p).at("momentum_buffer").tensor());
-      }
-      call("_sgd_", {&params, &grads, &buffers},
-           {operand(group, "lr"), operand(group, "weight_decay"), operand(group, "momentum"),
-            operand(group, "dampening"), group.options.at("nesterov").boolean(),
-            group.options.at("maximize").boolean(), first});
-    }
   }
 }
 

@@ -1,10 +1,12 @@
-// Optimizers: parameters in groups, each with its options, and a state for each parameter. A step is one call
-// of a fused operator for all parameters, as in Python; state_dicts are exchanged with Python and PyTorch. Those
-// of one operator over lists are in optimizers.h.
+// What optimizers have in common; they are in optimizers.h: parameters in groups, each with its options, and a state
+// for each parameter. state_dicts are exchanged with Python and PyTorch.
 //
 //   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
 //   optimizer.zero_grad(); backward(loss); optimizer.step();
 #pragma once
+#include <functional>
+#include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -12,6 +14,8 @@
 #include "facula/io/value.h"
 
 namespace facula::optim {
+
+struct OptimizerObject;
 
 // Options are named as in Python: group.options["lr"].
 struct ParamGroup {
@@ -22,9 +26,11 @@ struct ParamGroup {
 
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
+  virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   virtual void step() = 0;
+  using Closure = std::function<Tensor()>;      // clears gradients, computes the loss and calls backward
+  virtual Tensor step(const Closure& closure);  // after the closure, whose loss it gives back
   void zero_grad(bool set_to_none = true);
   void add_param_group(ParamGroup group);
 
@@ -35,32 +41,25 @@ class Optimizer {
 
  protected:
   Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults);
+  void note_step() { stepped_ = true; }  // in step(): schedules warn if they are stepped before
   io::Dict& state_of(const Tensor& p) { return state_[p.impl()].second; }
   std::vector<Tensor> with_grad(const ParamGroup& group) const;            // parameters that have one
   size_t counted_by(const std::string& name, const Tensor& number) const;  // parameters with this number
   // Of the state of a parameter, what is a number here and a tensor in a state_dict: its first values.
   virtual io::Dict numbers() const { return {}; }
-  // The sizes of a kind of state.
-  virtual Dims state_sizes(const Tensor& p, const ParamGroup&, const std::string&) { return Dims(p.sizes()); }
+  // The sizes of a kind of state; nullopt: any.
+  virtual std::optional<Dims> state_sizes(const Tensor& p, const ParamGroup&, const std::string&) {
+    return Dims(p.sizes());
+  }
 
  private:
+  friend struct OptimizerObject;  // objects.h
+  std::shared_ptr<OptimizerObject> object_;
+  bool stepped_ = false;
   const char* kind_;
   io::Dict defaults_;
   std::vector<ParamGroup> groups_;
   std::unordered_map<const TensorImpl*, std::pair<Tensor, io::Dict>> state_;
-};
-
-// p -= lr * g; with momentum, g is a running sum.  Sutskever et al., 2013.
-class SGD : public Optimizer {
- public:
-  struct Options {
-    double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
-    bool nesterov = false, maximize = false;
-  };
-  explicit SGD(std::vector<Tensor> params) : SGD(std::move(params), Options()) {}
-  SGD(std::vector<Tensor> params, Options o) : SGD(std::vector<ParamGroup>{{std::move(params)}}, o) {}
-  SGD(std::vector<ParamGroup> groups, Options o);
-  void step() override;
 };
 
 }  // namespace facula::optim

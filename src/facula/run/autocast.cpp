@@ -90,7 +90,8 @@ class AutocastMode final : public op::Mode {
 };
 
 AutocastMode& mode() {
-  thread_local auto m = std::make_unique<AutocastMode>();  // by pointer: memory of a thread itself is scarce
+  thread_local std::unique_ptr<AutocastMode> m;  // by pointer: memory of a thread itself is scarce
+  if (!m) m = std::make_unique<AutocastMode>();
   return *m;
 }
 

@@ -14,13 +14,12 @@ using Kind = schedule::Step::Kind;
 
 namespace {
 
-struct alignas(64) Line {
-  char bytes[64];
-};
-
 // What stands for a tensor without elements. By pointer: memory of a thread itself is scarce.
-void* nothing() {
-  thread_local auto line = std::make_unique<Line>();
+char* nothing() {
+  struct alignas(64) Line {
+    char bytes[64];
+  };
+  thread_local const auto line = std::make_unique<Line>();
   return line->bytes;
 }
 
