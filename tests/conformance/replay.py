@@ -8,7 +8,8 @@ A call has forms: the function, the method, the in-place form (which is judged b
 memory), the Python operator, `out=`, aliases, the gradient, second derivatives, directional derivatives, and
 calls that must raise. Each passes or fails by itself. Results agree within the tolerances of
 torch.testing.assert_close, or the larger ones that the database grants to this operator and dtype. A result
-that does not, but is nowhere further than PyTorch's from the one in double precision, is counted apart as nearer.
+that does not, but is nowhere further than PyTorch's from the one in double precision, is counted apart as
+nearer.
 
 A difference that stays is a line of differences.txt: entry, call, what Facula gives, reason. It excuses that
 one answer and no other. `--excuse REASON` appends the failures chosen by --only and --match.
