@@ -134,18 +134,18 @@ arguments: build
 
 zoo: build
 	@setup/peer.sh
-	@setup/zoo.sh
+	@setup/folder.sh zoo
 	$(TEST_RUN) $(RUN) tests/zoo/run.py --report docs/zoo.md $(ARGS)
 
 zoo-suites: build
 	@setup/peer.sh
-	@setup/zoo.sh
-	@setup/zoo.sh suites
+	@setup/folder.sh zoo
+	@setup/folder.sh suites
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
 
 # The reference is written from the catalog and the built registry; a link or a docstring that cannot be read is an error.
 docs: build
-	@setup/docs.sh
+	@setup/folder.sh docs
 	@rm -rf $(BUILD)/pages && mkdir -p $(BUILD)/pages
 	@$(RUN) docs/site/reference.py $(BUILD)/pages
 	@PYTHONPATH=.docs:$(BUILD)/python $(PYTHON_ENV) -m sphinx -q -W --keep-going -j $(JOBS) -c docs/site $(BUILD)/pages $(BUILD)/site

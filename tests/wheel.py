@@ -101,9 +101,10 @@ def main(folder):
         )
         assert alias.stdout.startswith("torch.FloatTensor 2."), alias.stderr
         if shutil.which("cmake"):
-            use_from_cpp(
-                next(Path(new).glob("env/lib/python*/site-packages/facula")), Path(new, "cpp"), plain
-            )
+            package = next(Path(new).glob("env/lib/python*/site-packages/facula"))
+            use_from_cpp(package, Path(new, "cpp"), plain)
+        else:
+            print("without CMake: no C++ program is tried")
         print(f"{wheel.name} ({wheel.stat().st_size / 1e6:.1f} MB): {used.stdout.strip()}")
 
 

@@ -236,10 +236,10 @@ Tensor as_tensor(const char* function, PyObject* data, const DType* dtype, bool 
     Tensor t = from_array_interface(function, data);
     return dtype ? cast(t, *dtype) : t;
   }
-  if (!PyList_Check(data) && !PyTuple_Check(data) && !PyFloat_Check(data) && !PyLong_Check(data) &&
-      PyObject_HasAttrString(data, "_elements") && PyObject_HasAttrString(data, "_as")) {  // a storage
-    PyRef as = checked(PyObject_CallMethod(data, "_as", "N", dtype ? wrap(*dtype) : Py_NewRef(Py_None)));
-    return copy ? fresh_copy(tensor_of(as.get()), nullptr) : tensor_of(as.get());
+  if (is_storage(data)) {
+    PyRef wanted(dtype ? wrap(*dtype) : Py_NewRef(Py_None));
+    PyRef made = checked(PyObject_CallMethodOneArg(data, names::_as_tensor, wanted.get()));
+    return copy ? fresh_copy(tensor_of(made.get()), nullptr) : tensor_of(made.get());
   }
   return make_tensor(function, data, dtype);
 }

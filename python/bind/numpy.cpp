@@ -130,13 +130,16 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-bool has_array_interface(PyObject* o) {
+// Does its type have an attribute of this name? Not asked of what most data are.
+static bool declares(PyObject* o, PyObject* name) {
   PyTypeObject* t = Py_TYPE(o);
   if (t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyList_Type ||
       t == &PyTuple_Type || t == &PyUnicode_Type)
     return false;
-  return _PyType_Lookup(t, names::__array_interface__);
+  return _PyType_Lookup(t, name);
 }
+bool has_array_interface(PyObject* o) { return declares(o, names::__array_interface__); }
+bool is_storage(PyObject* o) { return declares(o, names::_as_tensor); }
 
 Tensor from_array_interface(const char* function, PyObject* o) {
   PyRef dict = checked(PyObject_GetAttr(o, names::__array_interface__));

@@ -67,5 +67,7 @@ bool to_scalar(PyObject* o, Scalar& s);
 bool has_array_interface(PyObject* o);
 Tensor from_array_interface(const char* function, PyObject* o);
 PyObject* to_numpy(const Tensor& t);
+bool is_storage(
+    PyObject* o);  // facula.storage's: its _as_tensor(dtype or None) gives a tensor over its memory
 
 }  // namespace facula::bind

@@ -80,7 +80,7 @@ class _Storage:
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
         raise RuntimeError(f"can't index a {type(self)} with {type(k)}")
 
-    def _as(self, dtype: Any) -> Tensor:
+    def _as_tensor(self, dtype: Any) -> Tensor:
         """A tensor over this memory, of this dtype: what as_tensor and asarray give."""
         if dtype not in (None, self._elements.dtype):
             raise RuntimeError(f"asarray: the storage has elements of {self._elements.dtype}, not of {dtype}")
@@ -216,7 +216,7 @@ class UntypedStorage(_Storage):
     def untyped(self) -> UntypedStorage:
         return self
 
-    def _as(self, dtype: Any) -> Tensor:
+    def _as_tensor(self, dtype: Any) -> Tensor:
         dtype = dtype or _C.int64  # PyTorch's for a sequence of bytes
         return self._elements[: len(self) // dtype.itemsize * dtype.itemsize].view(dtype)
 

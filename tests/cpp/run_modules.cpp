@@ -5,6 +5,7 @@
 
 #include "facula/facula.h"
 #include "facula/nn/dynamic.h"
+#include "facula/optim/objects.h"
 
 namespace facula {
 namespace {
@@ -186,7 +187,7 @@ Dict rates_of(const Value& c) {
     for (auto& g : o->param_groups()) all.push_back(Dict(g.options));
     return all;
   };
-  Value s = scheduled(c["schedule"], optim::optimizer_value(*o));
+  Value s = scheduled(c["schedule"], optim::OptimizerObject::of(*o));
   if (c.contains("state")) {
     nn::method(s, "load_state_dict", {c["state"]});
     o->load_state_dict(c["optimizer state"]);

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -49,7 +48,6 @@ def test_a_factorization_starts_no_threads_of_a_library_and_the_process_may_run_
     assert run.stdout == "1\n"
 
 
-@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize("first", [True, False])
 def test_a_library_that_keeps_memory_in_each_thread_finds_room_beside_facula(tmp_path, first):
     """The loader has some 1600 bytes for all libraries with such memory that a process loads later."""

@@ -19,7 +19,7 @@ struct SavedHooks {
   std::optional<std::string> disabled;
 };
 SavedHooks& saved_hooks() {
-  thread_local auto hooks =
+  thread_local const auto hooks =
       std::make_unique<SavedHooks>();  // by pointer: memory of a thread itself is scarce
   return *hooks;
 }

@@ -49,6 +49,7 @@ void Module::put(const std::string& name, const Module& m) {
 }
 void Module::put(const std::string& name, const Tensor& parameter) {
   type_check(parameter.defined(), kind()) << "'" << name << "' is an undefined tensor";
+  state_->lists_parameters = true;
   bool grad = is_differentiable(parameter.dtype());
   Tensor* old = find_named(state_->parameters, name);
   if (!old) register_parameter(name, parameter, grad);
@@ -220,7 +221,7 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
 const std::string& Module::kind() const { return state_->kind; }
 void Module::describe(std::string options) { state_->options = std::move(options); }
 namespace {
-// What ParameterList and ParameterDict show of theirs: a line for each.
+// What containers of parameters show: a line for each.
 std::string parameter_lines(const Named<Tensor>& parameters) {
   std::string text;
   for (auto& [name, t] : parameters) {
@@ -246,7 +247,7 @@ std::string Module::to_string() const {
     Value self = std::make_shared<ModuleObject>(*this);
     options = method(self, "extra_repr", Arguments()).string();
   }
-  if (kind() == "ParameterList" || kind() == "ParameterDict") options = parameter_lines(state_->parameters);
+  if (state_->lists_parameters) options = parameter_lines(state_->parameters);
   if (state_->modules.empty() && options.find('\n') != options.npos)
     return kind() + "(\n  " + indented(std::move(options)) + "\n)";
   if (state_->modules.empty()) return kind() + "(" + options + ")";

@@ -17,6 +17,7 @@ struct Module::State {
   Named<Buffer> buffers;
   Named<Module> modules;
   bool training = true;
+  bool lists_parameters = false;  // to_string() has a line for each, as of a ParameterList
 
   void check_name(const std::string& name) const;
 };

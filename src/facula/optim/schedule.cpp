@@ -42,7 +42,6 @@ void LRScheduler::load_state_dict(const Value& state) {
   nn::method(object_of(self_), "load_state_dict", {state});
 }
 
-Value optimizer_value(Optimizer& optimizer) { return OptimizerObject::of(optimizer); }
 Value LRScheduler::value_of(Optimizer& optimizer) { return OptimizerObject::of(optimizer); }
 Value LRScheduler::value_of(Optimizer* optimizer) {
   return optimizer ? OptimizerObject::of(*optimizer) : Value();

@@ -61,8 +61,6 @@ class LRScheduler {
   nn::Module self_;  // what the translation knows of it
 };
 
-// The classes of lr_scheduler.h, and an optimizer as they take it.
-std::span<const nn::NamedClass> schedules();
-io::Value optimizer_value(Optimizer& optimizer);
+std::span<const nn::NamedClass> schedules();  // the classes of lr_scheduler.h
 
 }  // namespace facula::optim

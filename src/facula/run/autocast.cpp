@@ -90,8 +90,8 @@ class AutocastMode final : public op::Mode {
 };
 
 AutocastMode& mode() {
-  thread_local std::unique_ptr<AutocastMode> m;  // by pointer: memory of a thread itself is scarce
-  if (!m) m = std::make_unique<AutocastMode>();
+  thread_local const auto m =
+      std::make_unique<AutocastMode>();  // by pointer: memory of a thread itself is scarce
   return *m;
 }
 

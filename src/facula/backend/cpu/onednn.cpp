@@ -74,8 +74,8 @@ void log_refusal(const dnnl::error& e) {
 }
 
 void* scratch(Scratch use, size_t bytes) {
-  thread_local std::unique_ptr<Buffer[]> buffers;  // by pointer: memory of a thread itself is scarce
-  if (!buffers) buffers = std::make_unique<Buffer[]>(size_t(Scratch::count));
+  // By pointer: memory of a thread itself is scarce.
+  thread_local const auto buffers = std::make_unique<Buffer[]>(size_t(Scratch::count));
   auto& b = buffers[size_t(use)];
   if (b.bytes < bytes) {
     std::free(b.data);

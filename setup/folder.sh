@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes .zoo, a folder of published model libraries, for the Python of .venv and of .peer alike; with the argument
-# `suites` .suites, a folder of what the test suites of some of them import besides.
+# Makes .NAME, a folder with the packages of setup/NAME.lock and nothing that they need besides, on the path of whoever wants
+# them: docs, for the site; zoo, published model libraries for the Python of .venv and of .peer alike; suites, what the test
+# suites of some of these import besides.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-name=${1:-zoo}
-fingerprint=$(cat "setup/$name.lock" setup/zoo.sh | sha256sum | cut -d' ' -f1)
+name=$1
+fingerprint=$(cat "setup/$name.lock" setup/folder.sh | sha256sum | cut -d' ' -f1)
 [ "$(cat ".$name/facula-setup.stamp" 2>/dev/null)" = "$fingerprint" ] && exit 0
 echo "setup: installing the packages of $name.lock into .$name"
 rm -rf ".$name"
