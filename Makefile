@@ -11,7 +11,7 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites bench docs wheel wheels test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites bench docs types wheel wheels test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -23,6 +23,7 @@ help:
 	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
 	@echo "make zoo-suites   install, build, run test suites of libraries unmodified beside PyTorch; results in docs/suites.md"
 	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
+	@echo "make types   install, build, check the examples and what tools see of the package with mypy and pyright"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
 	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
 	@echo "make sanitize-threads   build with the thread sanitizer, run the C++ tests of storage, autograd and kernel cache"
@@ -150,6 +151,10 @@ docs: build
 	@$(RUN) docs/site/reference.py $(BUILD)/pages
 	@PYTHONPATH=.docs:$(BUILD)/python $(PYTHON_ENV) -m sphinx -q -W --keep-going -j $(JOBS) -c docs/site $(BUILD)/pages $(BUILD)/site
 	@echo "$(BUILD)/site/index.html"
+
+types: build
+	@setup/folder.sh types
+	$(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider tests/python/test_stubs.py
 
 format: setup
 	$(PYTHON_ENV) tests/python/test_style.py

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .NAME, a folder with the packages of setup/NAME.lock and nothing that they need besides, on the path of whoever wants
-# them: docs, for the site; zoo, published model libraries for the Python of .venv and of .peer alike; suites, what the test
+# them: docs, for the site; types, pyright; zoo, published model libraries for the Python of .venv and of .peer alike; suites, what the test
 # suites of some of these import besides.
 set -euo pipefail
 cd "$(dirname "$0")/.."

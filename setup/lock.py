@@ -1,5 +1,5 @@
-"""Writes requirements, peer, docs, zoo and suites.lock: the packages of the .txt of that name, all that
-these need (of zoo.txt and suites.txt those alone), and the SHA-256 of each file, for each Python below on
+"""Writes requirements, peer, docs, types, zoo and suites.lock: the packages of the .txt of that name, all
+that these need (of zoo.txt and suites.txt those alone), and the SHA-256 of each file, for each Python below on
 x86-64 Linux. After a change:
 
     .venv/bin/python setup/lock.py
@@ -56,5 +56,6 @@ if __name__ == "__main__":
     lock("requirements")
     lock("peer")
     lock("docs")
+    lock("types")
     lock("zoo", "--no-deps", pythons=("3.11",))  # tokenizers 0.13 has no wheel for later ones
     lock("suites", "--no-deps", pythons=("3.11",))  # beside those of zoo

@@ -72,7 +72,6 @@ if (
     from .overrides import DisableTorchFunction as DisableTorchFunction
     from .overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
     from .storage import *
-    from ._ops import ops as ops
     from ._classes import ScriptObject as ScriptObject
     from ._classes import classes as classes
     from .amp import GradScaler as GradScaler
@@ -96,6 +95,12 @@ if (
     from .sparse import sparse_csr_tensor as sparse_csr_tensor
     from ._C import *
     from ._C.ops import *
+
+    # Once more, or at last, what stubs declare too: of two, mypy takes the first and pyright the last.
+    from ._functions import can_cast as can_cast
+    from ._functions import einsum as einsum
+    from ._modes import set_grad_enabled as set_grad_enabled
+    from ._ops import ops as ops
 else:
     from ._C import (
         Generator,

@@ -5,13 +5,13 @@ state.
 from __future__ import annotations
 
 from . import _C, _namespace
+from ._C import Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-Tensor = _C.Tensor
 _f = _C.functions
 
 

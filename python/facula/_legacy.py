@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _C
-
-Tensor = _C.Tensor
+from ._C import Tensor
 
 
 class _Maker(type):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _C, _namespace
+from ._C import Tensor
 
 if TYPE_CHECKING:
     from . import profiler
 
-Tensor = _C.Tensor
 _f = _C.functions
 
 # ---- printing

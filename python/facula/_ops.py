@@ -232,7 +232,7 @@ class _Ops(ModuleType):
         setattr(self, name, namespace)
         return namespace
 
-    def load_library(self, path: str) -> None:
+    def load_library(self, path: str | os.PathLike[str]) -> None:
         """Loads a shared library, whose operators and classes (:data:`facula.classes`) are then there: all,
         or none if it raises. OSError: no such file, or none that the system loads; RuntimeError: compiled
         against another Facula, or a faulty registration.

@@ -1,11 +1,15 @@
-"""What tools see of the package: mypy --strict over the examples and over a usual program, and no name
-left out.
+"""What tools see of the package: mypy --strict and pyright over the examples and over a usual program, and no
+name left out.
 """
 
 import ast
+import importlib
+import json
 import os
+import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -102,16 +106,37 @@ def mypy(tmp_path, *files):
     return subprocess.run([*command, *map(str, files)], capture_output=True, text=True, cwd=tmp_path)
 
 
+def pyright(tmp_path, *files):
+    if not (ROOT / ".types").exists():
+        pytest.skip("pyright is not installed: `make types` installs it")
+    config = tmp_path / "pyrightconfig.json"
+    paths = [str(PACKAGE.parent), *(str(file.parent) for file in files)]
+    environment = {"venvPath": str(Path(sys.prefix).parent), "venv": Path(sys.prefix).name}
+    settings = {"include": [str(file) for file in files], "extraPaths": paths, "typeCheckingMode": "standard"}
+    config.write_text(json.dumps(settings | environment))
+    return subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--project", str(config)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".types")},
+    )
+
+
+CHECKERS = [mypy, pyright]
+
+
+@pytest.mark.parametrize("check", CHECKERS)
 @pytest.mark.parametrize("example", sorted(p.parent.name for p in (ROOT / "examples").glob("*/train.py")))
-def test_an_example_passes_mypy_strict(example, tmp_path):
-    r = mypy(tmp_path, ROOT / "examples" / example / "train.py")
+def test_an_example_passes(check, example, tmp_path):
+    r = check(tmp_path, ROOT / "examples" / example / "train.py")
     assert r.returncode == 0, r.stdout + r.stderr
 
 
-def test_a_usual_program_passes_mypy_strict_and_runs(tmp_path):
+@pytest.mark.parametrize("check", CHECKERS)
+def test_a_usual_program_passes_and_runs(check, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
-    r = mypy(tmp_path, file)
+    r = check(tmp_path, file)
     assert r.returncode == 0, r.stdout + r.stderr
     subprocess.run(
         [sys.executable, str(file)],
@@ -121,19 +146,16 @@ def test_a_usual_program_passes_mypy_strict_and_runs(tmp_path):
     )
 
 
-def test_mistakes_are_found(tmp_path):
+@pytest.mark.parametrize("check", CHECKERS)
+def test_mistakes_are_found(check, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(
         "import facula as torch\nx: str = torch.ones(2) + 1\ntorch.ones(2).nothing()\ntorch.nn.Linear('a', "
-        "2)\ntorch.nothing\n"
+        "2)\ntorch.nothing\ntorch.optim.nothing\n"
     )
-    r = mypy(tmp_path, file)
-    assert [line.split(":")[1] for line in r.stdout.splitlines() if ": error:" in line] == [
-        "2",
-        "3",
-        "4",
-        "5",
-    ], r.stdout
+    r = check(tmp_path, file)
+    found = {int(line) for line in re.findall(r"program\.py:(\d+)(?::\d+ -|:) error", r.stdout)}
+    assert found == {2, 3, 4, 5, 6}, r.stdout
 
 
 def declared(path, name):
@@ -165,9 +187,24 @@ def test_every_member_of_tensor_is_in_the_stubs():
     assert not {n for n in own if not hasattr(facula.Tensor, n)}
 
 
-def test_every_public_name_is_there_for_tools(tmp_path):
-    names = sorted(n for n in facula.__all__ if not n.startswith(("fft_", "linalg_", "special_")))
+def is_its_own(module, name):
+    value = getattr(module, name)
+    home = getattr(value, "__name__" if isinstance(value, types.ModuleType) else "__module__", "")
+    return not name.startswith("_") and (home or "").startswith(module.__name__)
+
+
+PACKAGES = ["", "autograd", "nn", "nn.functional", "nn.utils", "optim", "utils", "utils.data"]
+
+
+@pytest.mark.parametrize("check", CHECKERS)
+def test_every_public_name_is_there(check, tmp_path):
+    lines = ["import facula", "import facula.utils.data", ""]
+    for package in PACKAGES:
+        module = importlib.import_module(f"facula.{package}".rstrip("."))
+        names = getattr(module, "__all__", None) or [n for n in dir(module) if is_its_own(module, n)]
+        names = sorted(n for n in names if not n.startswith(("fft_", "linalg_", "special_")))
+        lines += [f"{module.__name__}.{n}" for n in names]
     file = tmp_path / "names.py"
-    file.write_text("import facula\n" + "".join(f"facula.{n}\n" for n in names))
-    r = mypy(tmp_path, file)
+    file.write_text("\n".join(lines))
+    r = check(tmp_path, file)
     assert r.returncode == 0, r.stdout + r.stderr

@@ -169,9 +169,14 @@ def _batched_grad(
         level.end()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "functional":
-        import importlib
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import functional as functional
+else:
 
-        return importlib.import_module(".functional", __name__)
-    raise AttributeError(f"module 'facula.autograd' has no attribute '{name}'")
+    def __getattr__(name: str) -> Any:
+        if name == "functional":
+            import importlib
+
+            return importlib.import_module(".functional", __name__)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -38,9 +38,11 @@ def factory_kwargs(kwargs: dict | None) -> dict:
     return made
 
 
-def __getattr__(name: str) -> object:
-    if name in ("attention", "quantized"):
-        import importlib
+if not TYPE_CHECKING:
 
-        return importlib.import_module("." + name, __name__)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    def __getattr__(name: str) -> object:
+        if name in ("attention", "quantized"):
+            import importlib
+
+            return importlib.import_module("." + name, __name__)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

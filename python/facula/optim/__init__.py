@@ -60,13 +60,15 @@ if TYPE_CHECKING:
     from .sparse_adam import SparseAdam
 
 
-def __getattr__(name: str) -> object:
-    import importlib
+if not TYPE_CHECKING:
 
-    if name in ("lr_scheduler", "swa_utils"):
-        return importlib.import_module("." + name, __name__)
-    if name in _LATER:
-        value = getattr(importlib.import_module(_LATER[name], __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name in ("lr_scheduler", "swa_utils"):
+            return importlib.import_module("." + name, __name__)
+        if name in _LATER:
+            value = getattr(importlib.import_module(_LATER[name], __name__), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

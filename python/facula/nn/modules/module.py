@@ -93,6 +93,10 @@ def _registered(kind: str, module: Any, name: str, value: Any) -> Any:
     return value
 
 
+def _forward_unimplemented(self: Module, *input: Any) -> None:
+    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
 class Module(_C.ModuleBase):
     """Base of all neural network modules; a submodule, parameter or buffer is registered by assigning it.
 
@@ -136,10 +140,8 @@ class Module(_C.ModuleBase):
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    def forward(self, *input: Any) -> Any:
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
-        )
+    # No method for tools that check types: each subclass says what its own takes.
+    forward: Callable[..., Any] = _forward_unimplemented
 
     # ---- attributes
 

@@ -25,19 +25,21 @@ if TYPE_CHECKING:
     from . import stateless as stateless
 
 
-def __getattr__(name: str) -> object:
-    if name in (
-        "convert_parameters",
-        "fusion",
-        "parametrizations",
-        "parametrize",
-        "prune",
-        "stateless",
-    ):  # they need modules
-        import importlib
+if not TYPE_CHECKING:
 
-        return importlib.import_module("." + name, __name__)
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    def __getattr__(name: str) -> object:
+        if name in (
+            "convert_parameters",
+            "fusion",
+            "parametrizations",
+            "parametrize",
+            "prune",
+            "stateless",
+        ):  # they need modules
+            import importlib
+
+            return importlib.import_module("." + name, __name__)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def _tensors(x: Tensor | Iterable[Tensor]) -> list[Tensor]:
