@@ -52,6 +52,8 @@ print(f"loss {losses[0]:.3f} to {losses[-1]:.4f}, with facula {torch.__version__
 """
 
 
+# Of the libraries inside, those that are linked in too (cmake/notices.cmake).
+NOTICES = {*"onednn openblas ducc0 llvm gcc-runtime highway fmt minizip zlib openssl zstd ncurses".split()}
 SOON_ASLEEP = r"GOMP_SPINCOUNT = '\d{4}'"  # threads that wait, by cmake/omp_wait.cpp
 PROJECT = """
 cmake_minimum_required(VERSION 3.25)
@@ -88,6 +90,8 @@ def main(folder):
         subprocess.run(
             [python, "-m", "pip", "install", "--disable-pip-version-check", "-q", str(wheel)], check=True
         )
+        notices = {p.stem for p in Path(new).glob("env/lib/python*/site-packages/facula-*/licenses/*.txt")}
+        assert notices >= NOTICES, NOTICES - notices
         work = Path(new, "elsewhere")
         work.mkdir()
         plain = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "FACULA_", "LD_"))}
