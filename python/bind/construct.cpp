@@ -126,6 +126,7 @@ struct Nested {
         if (!any || type == DType::Bool) meet(DType::Int64);
         return;
       }
+      value_check(!level || !PyUnicode_Check(o), function) << "too many dimensions 'str'";
       type_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
       value_check(!is_tensor(o) || tensor_of(o).numel() == SymInt(int64_t(1)), function)
           << "only one element tensors can be converted to Python scalars"
@@ -208,6 +209,13 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype) {
   if (is_tensor(data)) return fresh_copy(tensor_of(data), dtype);
   bool sequence = PyList_Check(data) || PyTuple_Check(data);
   if (!sequence && has_array_interface(data)) return fresh_copy(from_array_interface(function, data), dtype);
+  PyRef array;  // of what can make one: pandas' series, arrays of other libraries
+  if (!sequence && is_nested(data) && PyObject_HasAttrString(data, "__array__")) {
+    array = checked(PyObject_CallMethod(data, "__array__", nullptr));
+    if (has_array_interface(array.get()))
+      return fresh_copy(from_array_interface(function, array.get()), dtype);
+    data = array.get();
+  }
   Nested n(function);
   n.measure(data);
   struct Overflow {  // of an element is a ValueError, as in PyTorch, of an operand an OverflowError

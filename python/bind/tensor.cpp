@@ -196,7 +196,7 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   });
 }
 
-Py_hash_t tensor_hash(PyObject* o) { return _Py_HashPointer(o); }
+Py_hash_t tensor_hash(PyObject* o) { return reinterpret_cast<Py_hash_t>(o); }  // id(), as in PyTorch
 
 Py_ssize_t tensor_len(PyObject* o) {
   TensorImpl* t = impl_of(o);
@@ -231,7 +231,10 @@ template <int I>
 PyObject* unary(PyObject* a) {
   return call_slot(Slot(I), a, nullptr, op::Form::functional);
 }
-PyObject* power(PyObject* a, PyObject* b, PyObject*) { return binary<int(Slot::pow)>(a, b); }
+PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
+  return binary<int(Slot::pow)>(a, b);
+}
 PyObject* power_in_place(PyObject* a, PyObject* b, PyObject*) {
   return binary_in_place<int(Slot::pow)>(a, b);
 }

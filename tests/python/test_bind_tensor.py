@@ -290,3 +290,37 @@ def test_generators_keep_their_state():
     assert F.rand(4, generator=g).tolist() == first and g.initial_seed() == 7
     with pytest.raises(ValueError):
         g.manual_seed(2**70)
+
+
+class Labelled:
+    """A sequence by labels, as pandas' series are; arrays of other libraries are none of NumPy."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, label):
+        raise KeyError(label)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+def test_what_makes_an_array_is_read_as_that_array():
+    t = _C.tensor(Labelled([1.5, 2.5]))
+    assert t.tolist() == [1.5, 2.5] and t.dtype == _C.float64
+    assert _C.as_tensor(Labelled(np.arange(3, dtype=np.int16))).dtype == _C.int16
+    assert _C.tensor(Labelled([1, 2]), dtype=_C.float32).tolist() == [1.0, 2.0]
+    with pytest.raises(TypeError, match="can't convert np.ndarray"):
+        _C.tensor(Labelled(np.array(["a"], dtype=object)))
+    with pytest.raises(ValueError, match="too many dimensions 'str'"):
+        _C.tensor([["a"]])
+
+
+def test_a_tensor_hashes_as_its_identity_and_has_no_power_by_a_modulus():
+    x = _C.tensor([1, 2])
+    assert hash(x) == id(x) and {x: 1}[x] == 1
+    with pytest.raises(TypeError):
+        pow(x, 2, 3)
