@@ -631,6 +631,90 @@ SLOW_ONCE = [
     ),
 ]
 
+
+def pair(name: str, statement: str, setup: str, check: str, reach: float) -> Row:
+    return Row(name, statement, setup, check=check, reach=reach)
+
+
+# Well-conditioned, so that what is compared is determined.
+MATRIX = "x = normal(512, 512) + 40 * torch.eye(512)\ns = x + x.T\ny = normal(512, 512, seed=1)"
+MATRICES = "x = normal(100000, 4, 4) + 6 * torch.eye(4)\ns = x @ x.mT\ny = normal(100000, 4, 4, seed=1)"
+DECOMPOSITIONS = {  # statement, check
+    "svd": ("torch.linalg.svd(x)", "summary(torch.linalg.svdvals(x))"),
+    "eigh": ("torch.linalg.eigh(s)", "summary(torch.linalg.eigvalsh(s))"),
+    "solve": ("torch.linalg.solve(x, y)", "summary(torch.linalg.solve(x, y))"),
+}
+ALGEBRA = [
+    pair(f"{name}, 512x512", statement, MATRIX, check, 1.0)
+    for name, (statement, check) in DECOMPOSITIONS.items()
+] + [
+    pair(f"{name}, 100,000 of 4x4", statement, MATRICES, check, 0.3)
+    for name, (statement, check) in {
+        **DECOMPOSITIONS,
+        "inv": ("torch.linalg.inv(x)", "summary(torch.linalg.inv(x))"),
+        "det": ("torch.linalg.det(x)", "summary(torch.linalg.det(x) / 1296)"),
+        "cholesky": ("torch.linalg.cholesky(s)", "summary(torch.linalg.cholesky(s))"),
+        "qr": ("torch.linalg.qr(x)", "summary(torch.linalg.qr(x).R.abs())"),
+    }.items()
+]
+TRANSFORMS = [
+    pair(name, statement, setup, f"summary({statement}.abs())", 0.9)
+    for name, statement, setup in (
+        ("fft2 of 1024x1024", "torch.fft.fft2(z)", "z = torch.view_as_complex(normal(1024, 1024, 2))"),
+        ("fft of 1024 rows of 1024", "torch.fft.fft(z)", "z = torch.view_as_complex(normal(1024, 1024, 2))"),
+        ("rfft2 of 1024x1024", "torch.fft.rfft2(x)", "x = normal(1024, 1024)"),
+        ("fft of 1,000,003", "torch.fft.fft(z)", "z = torch.view_as_complex(normal(1000003, 2))"),
+        ("fft of 1009 rows of 1009", "torch.fft.fft(z)", "z = torch.view_as_complex(normal(1009, 1009, 2))"),
+    )
+]
+MILLION = "x, i, n = normal(1 << 20), below(1 << 20, 1 << 20), below(1000, 1 << 20, seed=2)\n"
+VALUES = ("sort", "sort of rows of 64", "topk of 100", "topk of 5, rows of 1024")  # these come with places
+ORDER = [
+    pair(name, statement, MILLION + setup, f"summary({statement}{'.values' * (name in VALUES)} * 1.0)", 0.8)
+    for name, statement, setup in (
+        ("sort", "x.sort()", ""),
+        ("sort of rows of 64", "y.sort(-1)", "y = x.view(-1, 64)"),
+        ("argsort of integers", "i.argsort()", ""),
+        ("unique of integers", "n.unique()", ""),
+        ("unique of 2^20", "torch.unique(i)", ""),
+        ("topk of 100", "x.topk(100)", ""),
+        ("topk of 5, rows of 1024", "y.topk(5)", "y = x.view(-1, 1024)"),
+        ("searchsorted", "torch.searchsorted(y, x)", "y = normal(10000, seed=3).sort()[0]"),
+        ("scatter_add", "torch.zeros(1 << 20).scatter_add(0, i, x)", ""),
+        (
+            "scatter_add, rows",
+            "torch.zeros(1024, 1024).scatter_add(1, j, y)",
+            "y, j = x.view(1024, 1024), i.view(1024, 1024) & 1023",
+        ),
+        ("index_add", "torch.zeros(1000, 64).index_add(0, n[:16384], y)", "y = x.view(-1, 64)"),
+        ("cumsum", "x.cumsum(0)", ""),
+        ("cumsum of rows", "y.cumsum(-1)", "y = x.view(1024, 1024)"),
+        ("bincount", "torch.bincount(n)", ""),
+        ("bincount, weights", "torch.bincount(n, x)", ""),
+    )
+]
+FOREACH = [
+    pair(
+        name,
+        statement,
+        "a, b = ([normal(8, 8, seed=k) for k in range(j, j + 200)] for j in (0, 200))\n",
+        check,
+        0.3,
+    )
+    for name, statement, check in (
+        ("add", "torch._foreach_add(a, b)", "summary(*torch._foreach_add(a, b))"),
+        ("mul by a number", "torch._foreach_mul(a, 2.0)", "summary(*torch._foreach_mul(a, 2.0))"),
+        ("addcmul", "torch._foreach_addcmul(a, b, b)", "summary(*torch._foreach_addcmul(a, b, b))"),
+        (
+            "sqrt of abs",
+            "torch._foreach_sqrt(torch._foreach_abs(a))",
+            "summary(*torch._foreach_sqrt(torch._foreach_abs(a)))",
+        ),
+        ("norm", "torch._foreach_norm(a)", "summary(*torch._foreach_norm(a))"),
+        ("lerp_", "torch._foreach_lerp_(a, b, 0.0)", "summary(*a)"),
+    )
+]
+
 GROUPS = [
     Group(
         "overhead",
@@ -726,6 +810,10 @@ GROUPS = [
         reach=1.0,
         rows=SLOW_ONCE + SHORT_ROWS,
     ),
+    Group("linear algebra", "Linear algebra (float32)", threads=2, unit="ms", rows=ALGEBRA),
+    Group("fft", "Fourier transforms (float32)", threads=2, unit="ms", rows=TRANSFORMS),
+    Group("order", "Order and counting (2^20 elements)", threads=2, unit="us", rows=ORDER),
+    Group("foreach", "Lists of 200 tensors of 8x8", threads=2, unit="us", rows=FOREACH),
     Group(
         "attention",
         "scaled_dot_product_attention, 1x25x1024x64, forward and backward",
