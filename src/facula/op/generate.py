@@ -370,7 +370,7 @@ class Helper:
             if literal is None:
                 raise Mistake(f"{where}: the schema needs string literals, not `{given.get(piece, piece)}`")
             schema += literal
-        return schema, [(name, given.get(text.strip(), text)) for name, text in self.calls]
+        return schema, [(name, given.get(text.strip(" {}"), text)) for name, text in self.calls]
 
 
 def arguments_of(text: str) -> list[str]:

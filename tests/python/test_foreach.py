@@ -1,0 +1,106 @@
+"""Operators over lists: `_foreach_x` is x of each item, in every overload, in its place too."""
+
+import math
+
+import pytest
+
+import facula
+
+A, B, C = ([2.0, 3.0], [0.5, 1.0, 4.0]), ([4.0, 1.0], [2.0, 2.0, 8.0]), ([1.0, 2.0], [3.0, 4.0, 5.0])
+
+
+def lists(*data):
+    return [[facula.tensor(x) for x in d] for d in data]
+
+
+def numbers(tensors):
+    return [t.tolist() for t in tensors]
+
+
+# What follows the first list, and the operator on one number of item k.
+CASES = {
+    "add": [
+        (lambda b, c: (b,), {"alpha": 2}, lambda k, a, b, c: a + 2 * b),
+        (lambda b, c: (3.0,), {}, lambda k, a, b, c: a + 3),
+        (lambda b, c: ([1.0, 2.0],), {}, lambda k, a, b, c: a + [1, 2][k]),
+        (lambda b, c: (facula.tensor(5.0),), {"alpha": 2}, lambda k, a, b, c: a + 10),
+    ],
+    "sub": [(lambda b, c: (b,), {"alpha": 0.5}, lambda k, a, b, c: a - 0.5 * b)],
+    "mul": [
+        (lambda b, c: (b,), {}, lambda k, a, b, c: a * b),
+        (lambda b, c: (facula.tensor(4.0),), {}, lambda k, a, b, c: a * 4),
+    ],
+    "div": [(lambda b, c: ([2.0, 4.0],), {}, lambda k, a, b, c: a / [2, 4][k])],
+    "maximum": [
+        (lambda b, c: (b,), {}, lambda k, a, b, c: max(a, b)),
+        (lambda b, c: (1.5,), {}, lambda k, a, b, c: max(a, 1.5)),
+    ],
+    "clamp_max": [(lambda b, c: ([1.0, 2.0],), {}, lambda k, a, b, c: min(a, [1, 2][k]))],
+    "pow": [
+        (lambda b, c: (2,), {}, lambda k, a, b, c: a**2),
+        (lambda b, c: ([2.0, 3.0],), {}, lambda k, a, b, c: a ** [2, 3][k]),
+    ],
+    "lerp": [
+        (lambda b, c: (b, 0.25), {}, lambda k, a, b, c: a + 0.25 * (b - a)),
+        (lambda b, c: (b, [0.0, 1.0]), {}, lambda k, a, b, c: [a, b][k]),
+    ],
+    "addcmul": [
+        (lambda b, c: (b, c), {"value": 2}, lambda k, a, b, c: a + 2 * b * c),
+        (lambda b, c: (b, c, [1.0, 3.0]), {}, lambda k, a, b, c: a + [1, 3][k] * b * c),
+        (lambda b, c: (b, c, facula.tensor([1.0, 3.0])), {}, lambda k, a, b, c: a + [1, 3][k] * b * c),
+    ],
+    "addcdiv": [(lambda b, c: (b, c, 3.0), {}, lambda k, a, b, c: a + 3 * (b / c))],
+}
+
+
+@pytest.mark.parametrize("name, case", [(n, k) for n, cases in CASES.items() for k in range(len(cases))])
+def test_an_overload_gives_each_item_and_writes_it(name, case):
+    given, options, of = CASES[name][case]
+    expected = [[of(k, *x) for x in zip(*item)] for k, item in enumerate(zip(A, B, C))]
+    a, b, c = lists(A, B, C)
+    result = getattr(facula, f"_foreach_{name}")(a, *given(b, c), **options)
+    assert isinstance(result, tuple) and numbers(a) == list(map(list, A))
+    written = getattr(facula, f"_foreach_{name}_")(a, *given(b, c), **options)
+    assert written[0] is a[0] and written[1] is a[1]
+    for got in (numbers(result), numbers(a)):
+        for x, y in zip(got, expected):
+            assert x == pytest.approx(y, rel=1e-6)
+
+
+def test_what_is_made_of_one_list():
+    (a,) = lists(A)
+    assert numbers(facula._foreach_norm(a)) == pytest.approx([math.sqrt(13), math.sqrt(17.25)])
+    assert numbers(facula._foreach_norm(a, float("inf"), dtype=facula.float64)) == [3.0, 4.0]
+    assert numbers(facula._foreach_powsum(a, 3)) == pytest.approx([35.0, 65.125])
+    assert numbers(facula._foreach_max(a)) == [3.0, 4.0]
+    assert numbers(facula._foreach_pow(2.0, a)) == [[4.0, 8.0], pytest.approx([2**0.5, 2.0, 16.0])]
+    copies = facula._foreach_clone(a)
+    facula._foreach_zero_(a)
+    assert numbers(a) == [[0.0] * 2, [0.0] * 3] and numbers(copies) == list(map(list, A))
+    facula._foreach_copy_(a, copies)
+    assert numbers(a) == list(map(list, A))
+    assert facula._foreach_mm([facula.ones(2, 3)], [facula.ones(3, 1)])[0].tolist() == [[3.0], [3.0]]
+
+
+def test_items_have_gradients_and_promote_by_themselves():
+    w = [facula.tensor([2.0], requires_grad=True), facula.tensor([3.0], requires_grad=True)]
+    facula.cat(facula._foreach_mul(facula._foreach_exp(w), [1.0, 2.0])).sum().backward()
+    assert [x.grad.item() for x in w] == pytest.approx([math.exp(2), 2 * math.exp(3)])
+    mixed = facula._foreach_add([facula.arange(2), facula.ones(1, dtype=facula.float64)], 1.5)
+    assert [t.dtype for t in mixed] == [facula.float32, facula.float64]
+
+
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda a, b: facula._foreach_add(a, b[:1]), "lists of one length: self has 2 tensors, other 1"),
+        (lambda a, b: facula._foreach_mul(a, [1.0]), "lists of one length: self has 2 tensors, scalars 1"),
+        (lambda a, b: facula._foreach_abs([]), "a list of at least one tensor"),
+        (lambda a, b: facula._foreach_addcmul(a, b, b, facula.ones(3)), "self has 2 tensors, scalars 3"),
+        (lambda a, b: facula._foreach_addcmul_(a, b, b, facula.ones(2, 1)), "scalars in one dimension"),
+        (lambda a, b: facula._foreach_add_([facula.arange(2)], 0.5), "can't be cast"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(call, error):
+    with pytest.raises(RuntimeError, match=error):
+        call(*lists(A, B))
