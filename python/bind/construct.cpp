@@ -113,6 +113,7 @@ struct Nested {
         holder_ = checked(PySequence_GetItem(o, 0));
         o = holder_.get();
       }
+      value_check(!PyUnicode_Check(o), function) << "too many dimensions 'str'";
     }
   }
   // Checks that every level has its size, and finds the common type.
@@ -126,7 +127,6 @@ struct Nested {
         if (!any || type == DType::Bool) meet(DType::Int64);
         return;
       }
-      value_check(!level || !PyUnicode_Check(o), function) << "too many dimensions 'str'";
       type_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
       value_check(!is_tensor(o) || tensor_of(o).numel() == SymInt(int64_t(1)), function)
           << "only one element tensors can be converted to Python scalars"

@@ -54,9 +54,10 @@ Range range_of(const char* name, const Tensor& x, double low, double high) {
       << "range of [" << low << ", " << high << "] is not finite";
   return {low, high};
 }
+Tensor of_dtype(const Tensor& x, DType t) { return x.dtype() == t ? x : to_dtype(x, t); }
 // Weights (ones if there are none) added up by bin; what lies in bin `bins` is dropped.
 Tensor binned(const Tensor& at, std::optional<Tensor> weight, const SymInt& bins, DType t) {
-  Tensor each = weight ? reshape(to_dtype(*weight, t), Sizes{at.numel()})
+  Tensor each = weight ? reshape(of_dtype(*weight, t), Sizes{at.numel()})
                        : expand(full(Dims{}, 1, t), Sizes{at.numel()});
   return narrow(index_add(zeros(Sizes{bins + SymInt(int64_t(1))}, t), 0, at, each), 0, int64_t(0), bins);
 }
@@ -266,10 +267,10 @@ FACULA_FAMILY(count) {
           count = _repeated_positions(view(add(to_dtype(amax(self), DType::Int64), 1), Sizes{int64_t(1)}))
                       .size(0);
         } else {
-          int64_t low = amin(self).item().to_int();
-          runtime_check(low >= 0, "bincount")
-              << "only supports 1-d non-negative integral inputs, got " << low;
-          count = amax(self).item().to_int() + 1;
+          auto [least, most] = aminmax(self);
+          runtime_check(least.item().to_int() >= 0, "bincount")
+              << "only supports 1-d non-negative integral inputs, got " << least.item();
+          count = most.item().to_int() + 1;
         }
         runtime_check(!weights || (weights->dim() == 1 && weights->size(0) == self.size(0)), "bincount")
             << "weights should be 1-d and have the same length as input: " << to_string(self.sizes())
@@ -277,7 +278,7 @@ FACULA_FAMILY(count) {
         DType t = !weights                             ? DType::Int64
                   : weights->dtype() == DType::Float32 ? DType::Float32
                                                        : DType::Float64;
-        return contiguous(binned(to_dtype(self, DType::Int64),
+        return contiguous(binned(of_dtype(self, DType::Int64),
                                  weights ? std::optional(detach(*weights)) : std::nullopt,
                                  max(minlength, count), t));
       })

@@ -29,8 +29,8 @@ Expr comes_before(Expr a, Expr i, Expr b, Expr j, bool descending) {
   return less | (equal & (i < j));
 }
 
-// Value and position of the element whose rank along dimension k is i[k]: every element's rank is counted.
-std::vector<Expr> by_rank(const LoopCall& c, Index i, bool descending) {
+// Value and position of the element whose rank along dimension k is `wanted`, or i[k]: every element's rank is counted.
+std::vector<Expr> by_rank(const LoopCall& c, Index i, bool descending, Expr wanted = Expr()) {
   if (i.empty()) return {c.load("self", i), integer(0)};
   int k = c.dim("dim");
   SymInt n = c.size("self", k);
@@ -39,7 +39,7 @@ std::vector<Expr> by_rank(const LoopCall& c, Index i, bool descending) {
     Expr rank = reduce(c, monoid::sum, {n}, [&](Index q) {
       return cast(comes_before(at(q[0]), q[0], at(p), p, descending), DType::Int64);
     });
-    return eq(rank, i[size_t(k)]);
+    return eq(rank, wanted ? wanted : i[size_t(k)]);
   };
   Expr place = reduce(c, monoid::sum, {n}, [&](Index p) { return select(has_rank(p[0]), p[0], integer(0)); });
   return {at(check(place, loop::size(n))), place};
@@ -122,6 +122,20 @@ FACULA_FAMILY(sort) {
                               {"k", op::literal("3")},
                               {"dim", op::literal("1")},
                               {"largest", op::literal("False")}}}}));
+  define("_kth(Tensor self, SymInt k, int dim) -> Tensor")
+      .doc("Where the k-th smallest element along `dim` is, which keeps its place as 1; k counts from 1.")
+      .bind(hidden)
+      .dtypes(d::integral | d::floating)
+      .non_differentiable()
+      .result(ResultType::int64)
+      .no_in_place()
+      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
+      .library("kth")
+      .batched_in_front()
+      .reference([](const LoopCall& c, Index i) {
+        return by_rank(c, i, false, loop::size(c.integer("k") - SymInt(int64_t(1))))[1];
+      })
+      .samples({"self![3, 8], k=3, dim=1", "self![5, 3], k=5, dim=0"});
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .procedure([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
@@ -132,13 +146,10 @@ FACULA_FAMILY(sort) {
             << ")";
         runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
             << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
-        auto [values, indices] = sort(self, dim);
-        if (!self.dim()) return std::tuple(values, indices);
-        SymInt at = k - SymInt(int64_t(1));
-        if (keepdim)
-          return std::tuple(contiguous(narrow(values, dim, at, int64_t(1))),
-                            contiguous(narrow(indices, dim, at, int64_t(1))));
-        return std::tuple(contiguous(select(values, dim, at)), contiguous(select(indices, dim, at)));
+        if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
+        Tensor indices = _kth(detach(self), k, dim), values = gather(self, dim, indices);
+        if (keepdim) return std::tuple(values, indices);
+        return std::tuple(squeeze(values, dim), squeeze(indices, dim));
       })
       .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")

@@ -32,6 +32,7 @@ class CpuBackend final : public Backend {
         {"max_pool2d_backward", cpu::max_pool2d_backward},
         {"sort", cpu::sort},
         {"topk", cpu::topk},
+        {"kth", cpu::kth},
         {"searchsorted", cpu::searchsorted},
         {"logcumsumexp", cpu::logcumsumexp},
         {"linalg_lu_solve", cpu::linalg_lu_solve},

@@ -33,6 +33,7 @@ Results max_pool2d_backward(const Call& c, Out out);
 // sort.cpp
 Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);
+Results kth(const Call& c, Out out);
 // search.cpp
 Results searchsorted(const Call& c, Out out);
 // scan.cpp

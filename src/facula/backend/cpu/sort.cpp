@@ -2,12 +2,19 @@
 // in the low bits: one sort of plain integers, by Highway's vectorised quicksort, is then stable and yields
 // the indices.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/library.h"
 #include "facula/base/parallel.h"
+
+// What is defined here alone: every processor that runs generated kernels has these.
+#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
 
 namespace facula::backend::cpu {
 
@@ -60,6 +67,7 @@ typename Bits<T>::type key_of(T value) {
 
 // Keys with their positions, in one number that orders by both.
 struct Narrow {
+  static constexpr int64_t kMost = int64_t(1) << 32;  // positions
   using Entry = uint64_t;
   static Entry entry(uint64_t key, int64_t i) { return key << 32 | uint64_t(i); }
   static uint64_t key(Entry e) { return e >> 32; }
@@ -77,56 +85,138 @@ struct Wide {
   static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
   static constexpr const char* kSort = "facula_sort_128";
 };
-// Of a thread.
+// Scratch of a thread. Long pieces come from our allocator, which keeps them: fresh pages cost more than a sort's pass.
 struct Buffers {
-  std::vector<Narrow::Entry> narrow;
-  std::vector<Wide::Entry> wide;
+  template <class T>
+  T* room(int which, int64_t n) {
+    auto words = SymInt((n * int64_t(sizeof(T)) + 7) / 8);
+    Tensor& t = held[size_t(which)];
+    if (!t.defined() || t.numel() < words) t = Tensor::empty(Dims{words}, DType::Int64);
+    return reinterpret_cast<T*>(t.data<int64_t>());
+  }
+  std::array<Tensor, 3> held;
+  std::vector<Narrow::Entry> few_narrow;
+  std::vector<Wide::Entry> few_wide;
+};
+template <class E>
+auto& few(Buffers& b) {
+  if constexpr (std::is_same_v<E, Narrow>) return b.few_narrow;
+  else return b.few_wide;
+}
+
+// Long lines of narrow keys are ordered digit by digit, the lowest first; each pass keeps what was equal in order.
+// A line that is alone is cut into pieces for the threads: the order that comes out is the same for any number.
+struct Digits {
+  static constexpr int64_t kLeast = 4096, kPiece = 65536;
+  static constexpr int kBits = 11;
+  int passes, bits;
+  int64_t pieces;
+  std::vector<std::array<uint32_t, 1 << kBits>> counts;  // by pass and piece; then where the next one goes
+
+  Digits(int64_t n, int significant)
+      : passes(std::max(1, (significant + kBits - 1) / kBits)),
+        bits((significant + passes - 1) / passes),
+        pieces(std::clamp<int64_t>(n / kPiece, 1, num_threads())),
+        counts(size_t(pieces)) {}
+
+  template <class F>
+  void each_piece(int64_t n, F&& f) const {
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) f(p, n * p / pieces, n * (p + 1) / pieces);
+    });
+  }
+  // Stable, by one digit: `key(i)` of each i goes with put(to, i).
+  template <class Key, class Put>
+  void pass(int which, int64_t n, Key key, Put put) {
+    int shift = which * bits;
+    uint32_t mask = (1u << bits) - 1;
+    auto digit = [=](int64_t i) { return (key(i) >> shift) & mask; };
+    each_piece(n, [&](int64_t p, int64_t begin, int64_t end) {
+      counts[size_t(p)].fill(0);
+      for (int64_t i = begin; i < end; ++i) ++counts[size_t(p)][digit(i)];
+    });
+    uint32_t next = 0;
+    for (uint32_t d = 0; d <= mask; ++d)
+      for (auto& count : counts) next += std::exchange(count[d], next);
+    each_piece(n, [&](int64_t p, int64_t begin, int64_t end) {
+      auto& to = counts[size_t(p)];
+      for (int64_t i = begin; i < end; ++i) put(to[digit(i)]++, i);
+    });
+  }
+  template <class Key>
+  void order(Key key, int64_t n, int64_t* order, Buffers& b) {
+    using E = Narrow;
+    auto *from = passes > 1 ? b.room<E::Entry>(0, n) : nullptr,
+         *to = passes > 2 ? b.room<E::Entry>(1, n) : nullptr;
+    for (int k = 0; k < passes; ++k) {
+      bool last = k == passes - 1;
+      auto entry_key = [&](int64_t i) { return uint32_t(E::key(from[i])); };
+      if (k == 0 && last) pass(k, n, key, [=](uint32_t at, int64_t i) { order[at] = i; });
+      else if (k == 0) pass(k, n, key, [=](uint32_t at, int64_t i) { from[at] = E::entry(key(i), i); });
+      else if (last) pass(k, n, entry_key, [=](uint32_t at, int64_t i) { order[at] = E::position(from[i]); });
+      else {
+        pass(k, n, entry_key, [=](uint32_t at, int64_t i) { to[at] = from[i]; });
+        std::swap(from, to);
+      }
+    }
+  }
 };
 
-// The first `wanted` of n values in order, with few wanted: most are passed over in blocks, none of which
-// comes before the last one that counts so far. Very few are kept in order, others looked through from time
-// to time.
+// The first `wanted` of n values in order, with few wanted: of most blocks a comparison in vectors says that none
+// comes before the last one that counts so far. Very few are kept in order, others looked through from time to time.
 template <class E, class Key>
 void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
   constexpr int64_t kBlock = 64, kVeryFew = 16;
+  using K = decltype(key(0));
   bool in_order = wanted <= kVeryFew;
-  found.clear();
   size_t room = size_t(2 * wanted + kBlock);
-  uint64_t limit = ~uint64_t(0);
+  K limit = 0;  // of the last one that counts
+  auto insert = [&](int64_t i, K k) {
+    auto e = E::entry(k, i);
+    size_t at = found.size();
+    found.push_back(e);
+    for (; at > 0 && E::before(e, found[at - 1]); --at) found[at] = found[at - 1];
+    found[at] = e;
+  };
   auto shrink = [&] {
     std::nth_element(found.begin(), found.begin() + wanted - 1, found.end(), E::before);
     found.resize(size_t(wanted));
-    limit = E::key(found.back());
+    limit = K(E::key(found.back()));
   };
-  using K = decltype(key(0));
+  found.clear();
+  int64_t from = 0;
+  for (; from < wanted; ++from)
+    in_order ? insert(from, key(from)) : found.push_back(E::entry(key(from), from));
+  if (in_order) limit = K(E::key(found.back()));
+  else shrink();
   K keys[kBlock];
-  for (int64_t from = 0; from < n; from += kBlock) {
+  uint8_t before[kBlock];  // 1: comes before it
+  for (; from < n; from += kBlock) {
     int64_t count = std::min(kBlock, n - from);
-    K least = K(~K(0));
-    for (int64_t k = 0; k < count; ++k) {
-      keys[k] = key(from + k);
-      least = std::min(least, keys[k]);
-    }
-    bool full = int64_t(found.size()) >= wanted;
-    if (full && uint64_t(least) >= limit) continue;
-    if (in_order) {
+    if (count < kBlock) std::memset(before, 0, sizeof before);
+    auto look = [&](int64_t count) {
       for (int64_t k = 0; k < count; ++k) {
-        if (int64_t(found.size()) == wanted) {
-          if (uint64_t(keys[k]) >= limit) continue;
-          found.pop_back();
-        }
-        auto e = E::entry(keys[k], from + k);
-        found.push_back(e);
-        size_t at = found.size() - 1;
-        for (; at > 0 && E::before(e, found[at - 1]); --at) found[at] = found[at - 1];
-        found[at] = e;
-        limit = E::key(found.back());
+        keys[k] = key(from + k);
+        before[k] = keys[k] < limit;
       }
-      continue;
+    };
+    if (count == kBlock) look(kBlock);  // in vectors
+    else look(count);
+    for (int64_t eight = 0; eight < kBlock; eight += 8) {
+      uint64_t marks;
+      std::memcpy(&marks, before + eight, 8);
+      for (; marks; marks &= marks - 1) {
+        int64_t k = eight + std::countr_zero(marks) / 8;
+        if (!in_order) {
+          found.push_back(E::entry(keys[k], from + k));
+        } else if (keys[k] < limit) {
+          found.pop_back();
+          insert(from + k, keys[k]);
+          limit = K(E::key(found.back()));
+        }
+      }
     }
-    for (int64_t k = 0; k < count; ++k)
-      if (!full || uint64_t(keys[k]) < limit) found.push_back(E::entry(keys[k], from + k));
-    if (int64_t(found.size()) >= wanted && (!full || found.size() + kBlock > room)) shrink();
+    if (!in_order && found.size() + kBlock > room) shrink();
   }
   if (in_order) return;
   if (int64_t(found.size()) > wanted) shrink();
@@ -150,84 +240,135 @@ void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
 
 // The first `wanted` of one line of n values: order[k] is the position of the k-th.
 template <class E, class Key>
-void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, std::vector<typename E::Entry>& b) {
+void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buffers) {
+  using Entry = typename E::Entry;
+  const Entry* found;
   if (wanted <= n / 8) {
-    if (wanted) select<E>(key, n, wanted, b);
+    if (wanted) select<E>(key, n, wanted, few<E>(buffers));
+    found = few<E>(buffers).data();
   } else {
-    b.resize(size_t(n));
-    for (int64_t i = 0; i < n; ++i) b[size_t(i)] = E::entry(key(i), i);
-    if (n <= kShort) return rank<E>(b.data(), int(n), wanted, order);
+    auto* b = buffers.room<Entry>(0, n);
+    for (int64_t i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
+    if (n <= kShort) return rank<E>(b, int(n), wanted, order);
     if (wanted < n) {
-      std::nth_element(b.begin(), b.begin() + wanted, b.end(), E::before);
-      std::sort(b.begin(), b.begin() + wanted, E::before);
+      std::nth_element(b, b + wanted, b + n, E::before);
+      std::sort(b, b + wanted, E::before);
     } else {
-      static const auto sort = reinterpret_cast<void (*)(typename E::Entry*, size_t)>(
-          symbol_beside("libfacula_sort.so", E::kSort, "sort"));
-      sort(b.data(), size_t(n));
+      static const auto sort =
+          reinterpret_cast<void (*)(Entry*, size_t)>(symbol_beside("libfacula_sort.so", E::kSort, "sort"));
+      sort(b, size_t(n));
     }
+    found = b;
   }
-  for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(b[size_t(k)]);
+  for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(found[k]);
 }
 template <class T>
-void order_line(const T* x, int64_t stride, int64_t n, int64_t wanted, bool descending, int64_t* order,
-                Buffers& buffers) {
+void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
   using U = typename Bits<T>::type;
-  constexpr int64_t kNarrow = int64_t(1) << 32;
-  bool narrow = sizeof(U) <= 4 && n <= kNarrow;
   auto run = [&](auto key) {
-    if constexpr (std::is_integral_v<T> && sizeof(T) == 8)
-      if (wanted > n / 8) {  // numbers near each other are as good as narrow ones
-        U least = ~U(0), most = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          least = std::min(least, key(i));
-          most = std::max(most, key(i));
-        }
-        if (n <= kNarrow && n && most - least < U(kNarrow)) {
-          auto beyond = [=](int64_t i) { return uint32_t(key(i) - least); };
-          return order_line<Narrow>(beyond, n, wanted, order, buffers.narrow);
-        }
+    bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
+    U least = 0, most = ~U(0);
+    if (std::is_integral_v<T> && wanted > n / 8 && (sizeof(U) == 8 || n >= Digits::kLeast)) {
+      least = ~U(0), most = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        least = std::min(least, key(i));
+        most = std::max(most, key(i));
       }
-    narrow ? order_line<Narrow>(key, n, wanted, order, buffers.narrow)
-           : order_line<Wide>(key, n, wanted, order, buffers.wide);
+      narrow = n < Narrow::kMost &&
+               uint64_t(U(most - least)) < uint64_t(Narrow::kMost);  // as good as numbers of 32 bits
+    }
+    auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
+    if (narrow && wanted == n && n >= Digits::kLeast && most - least < (U(1) << 2 * Digits::kBits))
+      Digits(n, std::bit_width(uint32_t(most - least))).order(from_least, n, order, buffers);
+    else if (narrow && sizeof(U) == 8) order_line<Narrow>(from_least, n, wanted, order, buffers);
+    else if (narrow) order_line<Narrow>(key, n, wanted, order, buffers);
+    else order_line<Wide>(key, n, wanted, order, buffers);
   };
-  auto ascending = [=](int64_t i) { return key_of(x[i * stride]); };
-  auto falling = [=](int64_t i) { return U(~key_of(x[i * stride])); };
-  if (descending) run(falling);
-  else run(ascending);
+  if (descending) run([=](int64_t i) { return U(~key_of(x[i])); });
+  else run([=](int64_t i) { return key_of(x[i]); });
+}
+
+// The k-th in order (from 0): counting by the leading digits says which few of them have to be looked at.
+template <class E, class Key>
+int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
+  using U = decltype(key(0));
+  constexpr int kDigits = 11;
+  U least = ~U(0), most = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    least = std::min(least, key(i));
+    most = std::max(most, key(i));
+  }
+  int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - kDigits);
+  auto digit = [=](int64_t i) { return size_t(U(key(i) - least) >> shift); };
+  std::array<int64_t, 1 << kDigits> counts{};
+  for (int64_t i = 0; i < n; ++i) ++counts[digit(i)];
+  size_t d = 0;
+  for (; k >= counts[d]; ++d) k -= counts[d];
+  auto* b = buffers.room<typename E::Entry>(0, counts[d]);
+  int64_t found = 0;
+  for (int64_t i = 0; i < n; ++i)
+    if (digit(i) == d) b[found++] = E::entry(key(i), i);
+  std::nth_element(b, b + k, b + found, E::before);
+  return E::position(b[k]);
+}
+
+struct Lines {
+  int64_t n, inner, count;  // elements of a line, how far apart, number of lines
+  Lines(const Tensor& self, int dim) : n(1), inner(1), count(1) {
+    auto sizes = self.int_sizes();
+    for (int k = 0; k < int(sizes.size()); ++k) (k < dim ? count : k == dim ? n : inner) *= sizes[size_t(k)];
+    count *= inner;
+  }
+  // f(x, at, buffers) of each line: its elements side by side, and the place of its first result of `wanted`.
+  template <class T, class F>
+  void each(const T* x, int64_t wanted, F f) const {
+    parallel_for(count, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)),
+                 [&](int64_t begin, int64_t end) {
+                   Buffers buffers;
+                   auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n) : 0);
+                   for (int64_t line = begin; line < end; ++line) {
+                     int64_t o = line / inner, i = line % inner;
+                     const T* from = x + o * n * inner + i;
+                     if (inner > 1) {
+                       for (int64_t k = 0; k < n; ++k) apart[size_t(k)] = from[k * inner];
+                       from = apart.get();
+                     }
+                     f(from, o * wanted * inner + i, buffers);
+                   }
+                 });
+  }
+};
+
+// f(T{}) with what the elements of dtype d are, where they have an order.
+template <class F>
+void of_ordered(DType d, F&& f) {
+  dispatch_stored(d, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (is_complex(dtype_of<T>()) || is_float8(dtype_of<T>()))
+      internal_check(false) << d << " is not sorted";
+    else f(zero);
+  });
 }
 
 // The first `wanted` along dimension `dim`: values and positions, into plain tensors.
 void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const Tensor& values,
             const Tensor& indices) {
-  auto sizes = self.int_sizes();
-  int64_t n = sizes.empty() ? 1 : sizes[size_t(dim)], inner = 1, outer = 1;
-  for (int k = 0; k < dim; ++k) outer *= sizes[size_t(k)];
-  for (int k = dim + 1; k < int(sizes.size()); ++k) inner *= sizes[size_t(k)];
-  int64_t lines = outer * inner;
-  dispatch_stored(self.dtype(), [&](auto zero) {
+  Lines lines(self, dim);
+  int64_t inner = lines.inner;
+  of_ordered(self.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (is_complex(dtype_of<T>()) || is_float8(dtype_of<T>()))
-      internal_check(false) << self.dtype() << " is not sorted";
-    else {
-      const T* x = self.data<T>();
-      T* value = values.data<T>();
-      auto* index = indices.data<int64_t>();
-      parallel_for(lines, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)),
-                   [&](int64_t begin, int64_t end) {
-                     Buffers buffers;
-                     std::vector<int64_t> order(static_cast<size_t>(wanted));
-                     for (int64_t line = begin; line < end; ++line) {
-                       int64_t o = line / inner, i = line % inner;
-                       const T* from = x + o * n * inner + i;
-                       order_line(from, inner, n, wanted, descending, order.data(), buffers);
-                       int64_t at = o * wanted * inner + i;
-                       for (int64_t k = 0; k < wanted; ++k) {
-                         value[at + k * inner] = from[order[size_t(k)] * inner];
-                         index[at + k * inner] = order[size_t(k)];
-                       }
-                     }
-                   });
-    }
+    T* value = values.data<T>();
+    auto* index = indices.data<int64_t>();
+    lines.each(self.data<T>(), wanted, [&](const T* from, int64_t at, Buffers& buffers) {
+      auto* order = inner > 1 ? buffers.room<int64_t>(2, wanted) : index + at;
+      order_line(from, lines.n, wanted, descending, order, buffers);
+      parallel_for(wanted, 1 << 16, [&](int64_t first, int64_t last) {
+        for (int64_t k = first; k < last; ++k) {
+          value[at + k * inner] = from[order[k]];
+          index[at + k * inner] = order[k];
+        }
+      });
+    });
   });
 }
 
@@ -248,5 +389,25 @@ Results run(const Call& c, Out out, bool descending) {
 
 Results sort(const Call& c, Out out) { return run(c, out, c.flag("descending")); }
 Results topk(const Call& c, Out out) { return run(c, out, c.flag("largest")); }
+
+Results kth(const Call& c, Out out) {
+  Tensor self = dense(c.tensor("self"));
+  Destination found(out[0]);
+  int64_t k = c.integer("k").concrete() - 1;
+  Lines lines(self, c.dim("dim"));
+  if (lines.count)
+    of_ordered(self.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      auto* index = found.tensor().data<int64_t>();
+      bool narrow = sizeof(T) <= 4 && lines.n < Narrow::kMost;
+      lines.each(self.data<T>(), 1, [&](const T* x, int64_t at, Buffers& buffers) {
+        auto key = [=](int64_t i) { return key_of(x[i]); };
+        auto position = narrow ? kth_position<Narrow, decltype(key)> : kth_position<Wide, decltype(key)>;
+        index[at] = position(key, lines.n, k, buffers);
+      });
+    });
+  found.finish();
+  return Results{out[0]};
+}
 
 }  // namespace facula::backend::cpu
