@@ -2,7 +2,7 @@
 
     FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3]
 
-Some 2,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
+Some 3,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
 that is good enough on a busy machine to tell what is several times slower, and no more.
 """
 
@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 
 REAL = ("float32", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
@@ -177,12 +178,49 @@ def layers(torch) -> Iterator[Case]:
     yield "cross_entropy backward", gradient(torch, lambda x: F.cross_entropy(x, labels), scores)
 
 
+# What makes no tensor of its tensors, takes no time, or takes what these arguments are not.
+NOT_TIMED = re.compile(
+    r"^_|_$|empty|rand|normal|bernoulli|poisson|binomial|dropout|new_|save|load|set_|get_|is_|typename|"
+    r"result_type|can_cast|promote|broadcast|combinations|cartesian|from_|as_strided|resize|sym_|block_diag|"
+    r"outer|ger$|kron|vander|diagflat|diag_embed|dist$|cov|corrcoef|meshgrid|profile|tensor$|histogramdd"
+)
+
+
+def names() -> list[str]:
+    """Functions of tensors alone, as far as names tell: whether they are is tried."""
+    torch = importlib.import_module("facula")
+    spaces = {"": torch, "special.": torch.special, "nn.functional.": torch.nn.functional}
+    found = [(f"{space}{n}", getattr(m, n)) for space, m in spaces.items() for n in dir(m)]
+    return [n for n, f in found if callable(f) and not NOT_TIMED.search(n.split(".")[-1])]
+
+
+def every_operator(torch) -> Iterator[Case]:
+    """Each function that takes one, two or three tensors alike: a million elements, and rows of 8 and 64."""
+    for name in json.loads(os.environ["FACULA_SWEEP_NAMES"]):
+        f = torch
+        for part in name.split("."):
+            f = getattr(f, part, None)
+        if f is None or isinstance(f, type):
+            continue
+        for shape in ((1024, 1024), (256, 8), (256, 64)):
+            tensors = [torch.rand(*shape) * 0.9 + 0.05 for _ in range(3)]
+            for count in (1, 2, 3):
+                try:
+                    result = f(*tensors[:count])
+                except Exception:  # noqa: BLE001  (it takes something else)
+                    continue
+                if isinstance(result, torch.Tensor) and result.numel() > 0:
+                    yield f"{name}/{count} {shape}", lambda: f(*tensors[:count])
+                break
+
+
 def measured(library: str, only: str | None) -> dict[str, float | str]:
     torch = importlib.import_module(library)
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     clock, results = time.thread_time, {}
-    for family in (along_dimensions, element_by_element, layers):
+    for family in (along_dimensions, element_by_element, layers, every_operator):
         for name, f in family(torch):
             if only and not re.search(only, name):
                 continue
@@ -215,7 +253,7 @@ def main() -> None:
         return
     both = []
     for library, python in (("facula", sys.executable), ("torch", args.peer)):
-        env = dict(os.environ, OMP_NUM_THREADS="1")
+        env = dict(os.environ, OMP_NUM_THREADS="1", FACULA_SWEEP_NAMES=json.dumps(names()))
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, __file__, "--library", library] + (["--only", args.only] if args.only else [])
@@ -226,7 +264,7 @@ def main() -> None:
     ratios = {
         n: ours[n] / theirs[n]
         for n in ours
-        if not isinstance(ours[n], str) and not isinstance(theirs[n], str)
+        if not isinstance(ours[n], str) and not isinstance(theirs.get(n, ""), str)
     }
     mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
     print(f"{len(ratios)} calls, geometric mean {mean:.2f}x; above {args.above}x:")
@@ -234,7 +272,7 @@ def main() -> None:
         if ratio > args.above:
             print(f"{ratio:7.2f}x {ours[name] * 1e6:9.0f} us for {theirs[name] * 1e6:9.0f}  {name}")
     for name in ours:
-        if isinstance(ours[name], str) and not isinstance(theirs[name], str):
+        if isinstance(ours[name], str) and not isinstance(theirs.get(name, ""), str):
             print(f"error   {name}: {ours[name]}")
 
 

@@ -313,7 +313,7 @@ Sum log_sum(E x, bool of_power = false) {
   return fast_sum(t.high, fma(cube * f.high, rest, low + (third.low + t.low)));
 }
 
-E log_short(E x) {  // 0.8 ULP
+E log_short(E x, E rest = {}) {  // of x + rest, which is float32's alone; 0.8 ULP
   E m = mantissa(x), k = exponent(x), r;
   if (is_wide(x)) {
     E index = log_index(m), f = fma(m, entry(kLogarithm64, 0, index), real(-1, x));
@@ -323,10 +323,13 @@ E log_short(E x) {  // 0.8 ULP
     Sum s = fast_sum(point, f);
     r = s.high + (s.low + low);
   } else {
-    E f = m - 1.0, z = f * f;
+    Sum s{m - 1.0};
+    if (rest.get()) s = fast_sum(s.high, scale(rest, -k));
+    E f = s.high, z = f * f;
     E p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
                    -0.114798367, 0.0697168112});
     E low = fma(f * z, p, k * -2.1219444170128554e-4);
+    if (rest.get()) low = low + s.low;
     r = fma(k, 0.693359375, f + fma(z, -0.5, low));
   }
   return log_special(r, x);
@@ -346,6 +349,10 @@ E wide_log(Sum u, E twice = {}) {
     low = low + (s.low + select(twice, 2.3190468138462996e-17, real(0, l.high)));
   }
   return log_special(l.high + low, u.high);
+}
+E narrow_log1p(E x) {  // near zero the sum with its rest is 1 + x, so that f is x
+  Sum u = exact_sum(real(1, x), x);
+  return select(eq(x, 0.0), x, log_short(u.high, u.low));
 }
 E wide_log1p(E x) { return select(eq(x, 0.0), x, wide_log(exact_sum(real(1, x), x))); }
 E wide_atanh(E x) {
@@ -737,7 +744,6 @@ E by_wide(Fn f, E x) {
     case Fn::expm1: return series(1e-5, exp_short(w) - 1.0, w * poly(w, {1, 0.5}));
     case Fn::log2: return log_short(w) * 1.4426950408889634;
     case Fn::log10: return log_short(w) * 0.4342944819032518;
-    case Fn::log1p: return series(1e-4, log_short(w + 1.0), w * poly(w, {1, -0.5, 1.0 / 3, -0.25}));
     case Fn::asin: return atan_short(w / sqrt(1.0 - z));
     case Fn::acos: return 2.0 * atan_short(sqrt((1.0 - w) / (1.0 + w)));
     case Fn::atan: return atan_short(w);
@@ -809,6 +815,7 @@ E made(Fn f, E x, E y, E z) {
   }
   if (ulp(f) == 0) return expand_exact(f, x, y);
   if (d) return wide(f, x);
+  if (f == Fn::log1p) return narrow_log1p(x);
   E r = by_wide(f, x);
   if (!r.get()) return {};
   return f == Fn::acosh ? select(x < 1.0, kNan, narrow(r)) : narrow(r);

@@ -55,7 +55,7 @@ template <class T, bool Right>
 void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, int64_t count, int64_t* to) {
   int64_t k = 0;
   if (bool numbers = n && !sorter && comparable(x[n - 1]) == comparable(x[n - 1]); numbers) {
-    constexpr int kBeside = 16;
+    constexpr int kBeside = 8;
     for (; k + kBeside <= count; k += kBeside) positions<kBeside, T, Right>(x, n, values + k, to + k);
     for (; k < count; ++k) positions<1, T, Right>(x, n, values + k, to + k);
   }

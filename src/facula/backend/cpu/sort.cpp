@@ -362,12 +362,14 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
     lines.each(self.data<T>(), wanted, [&](const T* from, int64_t at, Buffers& buffers) {
       auto* order = inner > 1 ? buffers.room<int64_t>(2, wanted) : index + at;
       order_line(from, lines.n, wanted, descending, order, buffers);
-      parallel_for(wanted, 1 << 16, [&](int64_t first, int64_t last) {
+      auto put = [&](int64_t first, int64_t last) {
         for (int64_t k = first; k < last; ++k) {
           value[at + k * inner] = from[order[k]];
           index[at + k * inner] = order[k];
         }
-      });
+      };
+      constexpr int64_t kPiece = 1 << 16;
+      wanted > kPiece ? parallel_for(wanted, kPiece, put) : put(0, wanted);
     });
   });
 }
