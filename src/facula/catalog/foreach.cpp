@@ -11,8 +11,6 @@ using namespace facula::op;
 
 namespace {
 
-using Arguments = SmallVector<Value, 8>;
-
 size_t items(const Call& c) {
   size_t count = c.args()[0].tensors().size();
   runtime_check(count, c.name()) << "expects a list of at least one tensor";
@@ -26,22 +24,27 @@ size_t items(const Call& c) {
   return count;
 }
 
-// The arguments of item k, for `op`: what it does not take is left out, what is not given is its default.
-Arguments arguments(const Operator& op, const Call& c, size_t k) {
-  Arguments of;
-  for (auto& v : c.args().first(std::min(c.args().size(), op.schema.parameters.size())))
-    of.push_back(v.tag == Tag::tensors   ? Value(v.tensors()[k])
-                 : v.tag == Tag::scalars ? Value(v.scalars()[k])
-                                         : v);
+// f(arguments of item k, for `op`) for each item: what op does not take is left out, what is not given is its default.
+template <class F>
+void each_item(const Operator& op, const Call& c, F&& f) {
+  size_t count = items(c);
+  auto given = c.args().first(std::min(c.args().size(), op.schema.parameters.size()));
+  SmallVector<Value, 8> of;
+  of.assign(given.data(), given.size());
   while (of.size() < op.schema.parameters.size()) of.push_back(Value());
-  return of;
+  for (size_t k = 0; k < count; ++k) {
+    for (size_t p = 0; p < given.size(); ++p)
+      if (given[p].tag == Tag::tensors) of[p] = Value(given[p].tensors()[k]);
+      else if (given[p].tag == Tag::scalars) of[p] = Value(given[p].scalars()[k]);
+    f(std::span<const Value>(of.data(), of.size()));
+  }
 }
 
 CompositeBody gives(const char* name) {
   return [name](const Call& c) {
     const Operator& op = get(name);
     Results all;
-    for (size_t k = 0, n = items(c); k < n; ++k) all.push_back(std::move(call(op, arguments(op, c, k))[0]));
+    each_item(op, c, [&](std::span<const Value> args) { all.push_back(std::move(call(op, args)[0])); });
     return all;
   };
 }
@@ -49,7 +52,7 @@ CompositeBody gives(const char* name) {
 CompositeBody writes(const char* name) {
   return [name](const Call& c) {
     const Operator& op = get(name);
-    for (size_t k = 0, n = items(c); k < n; ++k) call(op, arguments(op, c, k), Form::in_place);
+    each_item(op, c, [&](std::span<const Value> args) { call(op, args, Form::in_place); });
     return Results();
   };
 }
