@@ -55,6 +55,18 @@ Tensor in_order_of(const Tensor& x, const Tensor& y) {
   return x.is_contiguous(MemoryFormat::channels_last) ? y : contiguous(y);
 }
 
+// 1 / sqrt(v + eps), rounded once.
+Tensor reciprocal_deviation(const Tensor& v, const Tensor& eps) {
+  return to_dtype(rsqrt(add(to_dtype(v, DType::Float64), eps)), v.dtype());
+}
+// centred * slope * weight + bias by channel, with one rounding an element.
+Tensor scaled_and_shifted(const Tensor& centred, Tensor slope, const std::optional<Tensor>& weight,
+                          const std::optional<Tensor>& bias) {
+  if (weight) slope = mul(slope, wide(per_channel(*weight, centred)));
+  if (bias) return _fused_multiply_add(slope, centred, wide(per_channel(*bias, centred)));
+  return mul(centred, slope);
+}
+
 }  // namespace
 
 FACULA_FAMILY(norm) {
@@ -174,9 +186,7 @@ FACULA_FAMILY(norm) {
         Tensor x = wide(input);
         auto dims = all_but_channels(x);
         Tensor v = catalog::batch_variance(x, dims, true), m = mean(x, dims, true);
-        Tensor y = mul(sub(x, m), rsqrt(add(v, eps)));
-        if (weight) y = mul(y, wide(per_channel(*weight, x)));
-        if (bias) y = add(y, wide(per_channel(*bias, x)));
+        Tensor y = scaled_and_shifted(sub(x, m), reciprocal_deviation(v, eps), weight, bias);
         Dims channels{x.size(1)};
         return std::tuple(in_order_of(input, narrowed(y, input.dtype())), view(m, channels),
                           view(v, channels));
@@ -206,7 +216,7 @@ FACULA_FAMILY(norm) {
                     const Tensor& eps) {
         Tensor x = wide(input), g = wide(grad);
         auto dims = all_but_channels(x);
-        Tensor centred = sub(x, per_channel(mean, x)), slope = per_channel(rsqrt(add(var, eps)), x);
+        Tensor centred = sub(x, per_channel(mean, x)), slope = per_channel(reciprocal_deviation(var, eps), x);
         Tensor total = sum(g, dims, true), product = sum(mul(g, centred), dims, true);
         SymInt count = input.numel() / max(input.size(1), SymInt(int64_t(1)));
         Tensor falling = div(mul(mul(product, slope), slope), count);
@@ -229,10 +239,8 @@ FACULA_FAMILY(norm) {
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, const Tensor& eps) {
         Tensor x = wide(input);
-        Tensor scale = rsqrt(add(wide(var), eps));
-        Tensor y = mul(sub(x, per_channel(wide(mean), x)), per_channel(scale, x));
-        if (weight) y = mul(y, wide(per_channel(*weight, x)));
-        if (bias) y = add(y, wide(per_channel(*bias, x)));
+        Tensor slope = per_channel(reciprocal_deviation(wide(var), eps), x);
+        Tensor y = scaled_and_shifted(sub(x, per_channel(wide(mean), x)), slope, weight, bias);
         return in_order_of(input, narrowed(y, input.dtype()));
       })
       .samples({"input[4, 3, 2], weight[3], bias[3], running_mean[3], running_var[3](0.1, 2), eps=1e-05"});
