@@ -26,6 +26,7 @@
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/llvm_math.h"
 #include "facula/loop/elementary.h"
+#include "facula/loop/lanes.h"
 #include "facula/loop/monoid.h"
 #include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
@@ -51,34 +52,12 @@ using loop::Statement;
 using V = llvm::Value*;
 using StatementKind = Statement::Kind;
 
-template <class F>
-void each_statement(const loop::Block& block, const F& f) {
-  for (auto& s : block) {
-    f(s);
-    each_statement(s.body, f);
-  }
-}
-template <class F>
-void each_root(const Statement& s, const F& f) {
-  for (auto& v : s.values) f(v);
-  if (s.extent) f(s.extent);
-  if (s.offset) f(s.offset);
-}
-
-// How an offset moves with the lane: not at all, by a stride, or in no simple way.
-struct Motion {
-  bool simple = false;
-  Expr stride;  // null: zero
-};
-
 // A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay
 // memory.
 struct Local {
   V value = nullptr;
   llvm::Type* type = nullptr;  // of the memory's content; null for a let
   DType dtype{};
-  Expr definition;  // of a let
-  int lanes = 0;    // of an array: elements beside each other, one a lane (0: an ordinary array)
 };
 
 class Emitter {
@@ -89,7 +68,8 @@ class Emitter {
         c_(module.getContext()),
         b_(c_),
         lanes32_(lanes32),
-        features_(features) {}
+        features_(features),
+        facts_(nest) {}
 
   void run() {
     llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
@@ -109,7 +89,6 @@ class Emitter {
     b_.CreateRetVoid();
 
     f_ = inner;
-    scan_nest();
     auto* entry = BasicBlock::Create(c_, "entry", f_);
     auto* start = BasicBlock::Create(c_, "start", f_);
     b_.SetInsertPoint(entry);
@@ -159,114 +138,20 @@ class Emitter {
     return f;
   }
 
-  // ---- what is known beforehand
-
-  void scan_nest() {
-    each_statement(nest_.body, [&](const Statement& s) {
-      switch (s.kind) {
-        case StatementKind::accumulator:
-          for (int k = 0; k < loop::components(s.monoid); ++k) mutable_.insert(s.var + k);
-          break;
-        case StatementKind::let: given_[s.var].push_back(s.values[0]); break;
-        case StatementKind::assign:
-          mutable_.insert(s.var);
-          given_[s.var].push_back(s.values[0]);
-          break;
-        case StatementKind::store: written_.insert(s.buffer); break;
-        default: break;
-      }
-    });
-    for (size_t k = 0; k < nest_.buffers.size(); ++k)  // may overlap one that is
-      if (!nest_.buffers[k].unique) written_.insert(int(k));
-  }
-
-  bool is_volatile(Expr e) {
-    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::index) return false;
-    if (e->kind == Kind::local) return mutable_.count(e->slot);
-    if (auto it = volatile_.find(e.get()); it != volatile_.end()) return it->second;
-    bool r = e->kind == Kind::load && written_.count(e->slot);
-    for (auto& a : e->args) r = r || is_volatile(a);
-    return volatile_[e.get()] = r;
-  }
-
   // ---- lanes
 
-  bool in_lanes() const { return lanes_ > 1; }
+  int lanes() const { return scope_->lanes; }
+  bool in_lanes() const { return lanes() > 1; }
   V spread(V v) {
     if (!in_lanes() || v->getType()->isVectorTy()) return v;
-    return b_.CreateVectorSplat(unsigned(lanes_), v);
+    return b_.CreateVectorSplat(unsigned(lanes()), v);
   }
   V iota(llvm::Type* element) {
     std::vector<llvm::Constant*> c;
-    for (int i = 0; i < lanes_; ++i) c.push_back(llvm::ConstantInt::get(element, uint64_t(i)));
+    for (int i = 0; i < lanes(); ++i) c.push_back(llvm::ConstantInt::get(element, uint64_t(i)));
     return llvm::ConstantVector::get(c);
   }
   static bool is_vector(V v) { return v->getType()->isVectorTy(); }
-
-  // What is known of expressions in the lanes so far.
-  void forget() {
-    varies_.clear();
-    branches_.clear();
-  }
-  // Does e differ from lane to lane?
-  bool varies(Expr e) {
-    switch (e->kind) {
-      case Kind::constant:
-      case Kind::param: return false;
-      case Kind::index: return in_lanes() && e->slot == lane_var_;
-      case Kind::local: {
-        auto& l = local(e->slot);
-        return l.type ? l.type->isVectorTy() : is_vector(l.value);
-      }
-      default: break;
-    }
-    if (auto it = varies_.find(e.get()); it != varies_.end()) return it->second;
-    bool r = e->kind == Kind::load && e->slot < 0 && local(-1 - e->slot).lanes;
-    for (auto& a : e->args) r = r || varies(a);
-    return varies_[e.get()] = r;
-  }
-
-  Motion motion(Expr e) {
-    if (!varies(e)) return {true, Expr()};
-    auto both = [&](Motion x, Motion y, auto f) -> Motion {
-      if (!x.simple || !y.simple) return {};
-      return {true, f(x.stride, y.stride)};
-    };
-    switch (e->kind) {
-      case Kind::index: return {true, loop::constant(int64_t(1), DType::Int64)};
-      case Kind::local: {
-        auto& l = local(e->slot);
-        return l.definition && !is_volatile(l.definition) ? motion(l.definition) : Motion{};
-      }
-      case Kind::call: break;
-      default: return {};
-    }
-    if (e->dtype != DType::Int64) return {};
-    switch (e->fn) {
-      case loop::Fn::add:
-        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) {
-          return x && y ? x + y : x ? x : y;
-        });
-      case loop::Fn::sub:
-        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) {
-          return x && y ? x - y : x ? x : -y;
-        });
-      case loop::Fn::neg: {
-        Motion m = motion(e->args[0]);
-        return m.simple ? Motion{true, -m.stride} : m;
-      }
-      case loop::Fn::mul: {
-        int k = varies(e->args[0]) ? 0 : 1;
-        if (varies(e->args[1 - k])) return {};
-        Motion m = motion(e->args[size_t(k)]);
-        return m.simple ? Motion{true, m.stride * e->args[size_t(1 - k)]} : m;
-      }
-      case loop::Fn::fma: {
-        return motion(e->args[0] * e->args[1] + e->args[2]);
-      }
-      default: return {};
-    }
-  }
 
   // ---- control
 
@@ -334,7 +219,7 @@ class Emitter {
   }
   void remember(Expr e, V v, bool first) {
     size_t k = layers_.size() - 1;
-    if (layers_[k].statement && !is_volatile(e)) --k;
+    if (layers_[k].statement && !facts_.is_volatile(e)) --k;
     (first ? layers_[k].first : layers_[k].values)[e.get()] = v;
   }
 
@@ -344,18 +229,18 @@ class Emitter {
       case Kind::param: return params_.at(size_t(e->slot));
       case Kind::local: {
         auto& l = local(e->slot);
-        if (first_ && !l.type && is_vector(l.value)) return emit(l.definition);
+        if (first_ && !l.type && is_vector(l.value)) return emit(facts_.definition(e->slot));
         return l.type ? read(l) : l.value;
       }
       case Kind::index:
-        if (in_lanes() && e->slot == lane_var_) {
+        if (scope_->is_lane_index(e)) {
           if (first_) return lane_base_;
           break;
         }
         return vars_.at(e->slot);
       default: break;
     }
-    if (first_ && !varies(e)) {
+    if (first_ && !scope_->varies(e)) {
       first_ = false;
       V v = emit(e);
       first_ = true;
@@ -387,7 +272,7 @@ class Emitter {
   V fresh(Expr e) {
     switch (e->kind) {
       case Kind::index:
-        return b_.CreateAdd(b_.CreateVectorSplat(unsigned(lanes_), lane_base_), iota(b_.getInt64Ty()));
+        return b_.CreateAdd(b_.CreateVectorSplat(unsigned(lanes()), lane_base_), iota(b_.getInt64Ty()));
       case Kind::load: return load(*e.get());
       case Kind::cast: {
         V x = emit(e->args[0]);
@@ -435,7 +320,8 @@ class Emitter {
         case Kind::check:
         case Kind::divisor: return Answer::yes;
         case Kind::load: {
-          bool valid = (!first_ && lookup(x, false)) || (data_condition && !depends_on_data(x->args[0]));
+          bool valid =
+              (!first_ && lookup(x, false)) || (data_condition && !facts_.depends_on_data(x->args[0]));
           return valid ? Answer::no : Answer::yes;
         }
         default: return Answer::below;
@@ -449,32 +335,18 @@ class Emitter {
       return data ? Answer::yes : Answer::below;
     });
   }
-  // The same, where the name of something is what it stands for.
-  bool depends_on_data(Expr e) {
-    Seen seen;
-    return any_of(e, seen, [this](Expr x) {
-      if (x->kind == Kind::load || x->kind == Kind::random) return Answer::yes;
-      if (x->kind != Kind::local) return Answer::below;
-      return is_data(x->slot) ? Answer::yes : Answer::no;
-    });
-  }
-  bool is_data(int var) {
-    auto it = given_.find(var);
-    if (it == given_.end()) return true;
-    if (!asked_.insert(var).second) return false;  // its own former value
-    bool data = std::any_of(it->second.begin(), it->second.end(), [&](Expr e) { return depends_on_data(e); });
-    asked_.erase(var);
-    return data;
-  }
   // Whether memory equals a number of its own dtype: some content says yes, and some says no.
   bool is_decided_by_data(Expr c) {
-    if (c->kind == Kind::local && local(c->slot).definition) c = local(c->slot).definition;
+    auto named = [&](Expr x) {
+      Expr known = x->kind == Kind::local ? facts_.definition(x->slot) : Expr();
+      return known ? known : x;
+    };
+    c = named(c);
     if (c->kind != Kind::call || c->fn != loop::Fn::eq) return false;
     for (size_t k : {0, 1}) {
-      Expr x = c->args[k];
-      if (x->kind == Kind::local && local(x->slot).definition) x = local(x->slot).definition;
-      if (x->kind == Kind::load && x->memory == x.dtype() && !depends_on_data(x->args[0]) &&
-          !depends_on_data(c->args[1 - k]))
+      Expr x = named(c->args[k]);
+      if (x->kind == Kind::load && x->memory == x.dtype() && !facts_.depends_on_data(x->args[0]) &&
+          !facts_.depends_on_data(c->args[1 - k]))
         return true;
     }
     return false;
@@ -503,13 +375,8 @@ class Emitter {
     return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return any_of(a, seen, f); });
   }
 
-  // What only moves from memory of dtype d to memory of dtype d stays as it lies there.
-  static bool is_move(Expr e, DType d) {
-    if (e->kind == Kind::select) return is_move(e->args[1], d) || is_move(e->args[2], d);
-    return e->kind == Kind::load && e->memory == d && !e->part;
-  }
   V as_stored(Expr e, DType d) {
-    if (!is_move(e, d))
+    if (!loop::is_move(e, d))
       return d == DType::BFloat16 && is_short(e) ? upper_half(emit(e)) : encode(emit(e), e.dtype(), d);
     if (e->kind == Kind::load) return load(*e.get(), true);
     return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
@@ -546,38 +413,16 @@ class Emitter {
     return b_.CreateTrunc(b_.CreateLShr(bits, 16), ScalarMath::shaped(b_.getInt16Ty(), v->getType()));
   }
 
-  // Comparisons of what moves evenly with the lane: true in all lanes if in the first and the last.
-  template <class F>
-  static bool is_convex(Expr c, const F& even) {
-    if (c->kind != Kind::call) return even(c);
-    switch (c->fn) {
-      case loop::Fn::bit_and: return is_convex(c->args[0], even) && is_convex(c->args[1], even);
-      case loop::Fn::ge:
-      case loop::Fn::gt:
-      case loop::Fn::le:
-      case loop::Fn::lt:
-      case loop::Fn::eq: return c->args[0].dtype() == DType::Int64 && even(c->args[0]) && even(c->args[1]);
-      default: return even(c);
-    }
-  }
-  Expr in_last_lane(Expr e) {
-    return loop::rewrite(e, [&](Expr x) -> Expr {
-      if (!varies(x)) return x;
-      if (x->kind == Kind::index) return x + loop::constant(int64_t(lanes_ - 1), DType::Int64);
-      return x->kind == Kind::local ? in_last_lane(local(x->slot).definition) : Expr();
-    });
-  }
-
   V select(const Node& n) {
     return select(n, [&](Expr side) { return emit(side); });
   }
   template <class F>
   V select(const Node& n, F&& value) {
     Expr condition = n.args[0];
-    if (in_lanes() && !first_ && !mask_ && !shared_ && varies(condition) && is_guarded(n.args[1], false) &&
-        is_convex(condition, [&](Expr e) { return motion(e).simple; })) {
+    if (in_lanes() && !first_ && !mask_ && !shared_ && scope_->varies(condition) &&
+        is_guarded(n.args[1], false) && scope_->is_convex(condition)) {
       // Most vectors lie inside, where nothing needs a mask.
-      V inside = b_.CreateAnd(emit_first(condition), emit_first(in_last_lane(condition)));
+      V inside = b_.CreateAnd(emit_first(condition), emit_first(scope_->in_last_lane(condition)));
       shared_ = true;
       V v = either(inside, [&] { return spread(value(n.args[1])); }, [&] { return masked_select(n, value); });
       shared_ = false;
@@ -628,7 +473,7 @@ class Emitter {
   }
   // One condition for all lanes before a side that is worth a jump.
   bool is_branch(Expr e) {
-    if (e->kind != Kind::select || varies(e->args[0])) return false;
+    if (e->kind != Kind::select || scope_->varies(e->args[0])) return false;
     if (auto it = branches_.find(e.get()); it != branches_.end()) return it->second;
     return branches_[e.get()] = is_dear(e->args[1]) || is_dear(e->args[2]);
   }
@@ -665,7 +510,7 @@ class Emitter {
       maybe_none_ = outer_maybe;
       return b_.CreateSelect(c, a, b);
     }
-    bool vector = !first_ && (varies(n.args[1]) || varies(n.args[2]));
+    bool vector = !first_ && (scope_->varies(n.args[1]) || scope_->varies(n.args[2]));
     auto side = [&](Expr e) {
       V v = value(e);
       return vector ? spread(v) : v;
@@ -705,7 +550,7 @@ class Emitter {
       auto* i64 = b_.getInt64Ty();
       V lane = nullptr;
       if (is_vector(hit)) {
-        V bits = b_.CreateBitCast(hit, b_.getIntNTy(unsigned(lanes_)));
+        V bits = b_.CreateBitCast(hit, b_.getIntNTy(unsigned(lanes())));
         lane = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {bits->getType()}, {bits, b_.getTrue()});
       }
       auto pick = [&](V v) { return !v ? b_.getInt64(0) : lane ? b_.CreateExtractElement(v, lane) : v; };
@@ -815,12 +660,12 @@ class Emitter {
     V base;
     DType d;
     int64_t factor = 1, shift = 0;
-    int lanes = 0;
+    bool lanes = false;  // elements beside each other, one a lane
   };
   Place place(int slot, int part) {
     if (slot < 0) {
       auto& l = local(-1 - slot);
-      return {l.value, l.dtype, 1, 0, l.lanes};
+      return {l.value, l.dtype, 1, 0, scope_->is_lane_array(-1 - slot)};
     }
     DType d = nest_.buffers.at(size_t(slot)).dtype;
     if (!is_complex(d)) return {buffers_[size_t(slot)], d};
@@ -834,31 +679,26 @@ class Emitter {
   }
   V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
 
-  // Elements of which each is read by `times` lanes side by side; the first one by `times` - `from`.
-  struct Repeated {
-    int64_t times, from;
-    int64_t at(int64_t lane) const { return (from + lane) / times; }
-  };
   struct Access {
     enum { uniform, contiguous, strided, repeated, scattered } kind;
     V pointer;  // of the first lane, or one for each
     llvm::Type* element;
-    V stride = nullptr;    // in elements
-    Repeated lanes{1, 0};  // that read an element together
+    V stride = nullptr;          // in elements
+    loop::Repeated lanes{1, 0};  // that read an element together
   };
   Access access(const Place& p, Expr offset, bool loads = false) {
     auto* element = memory_type(p.d);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (p.lanes) {
-      V lanes = b_.getInt64(uint64_t(lanes_));
-      if (!varies(offset))
-        return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), lanes)), element};
-      V o = b_.CreateAdd(b_.CreateMul(spread(emit(offset)), spread(lanes)), iota(b_.getInt64Ty()));
+      V count = b_.getInt64(uint64_t(lanes()));
+      if (!scope_->varies(offset))
+        return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), count)), element};
+      V o = b_.CreateAdd(b_.CreateMul(spread(emit(offset)), spread(count)), iota(b_.getInt64Ty()));
       return {Access::scattered, at(p.base, element, o), element};
     }
     if (!in_lanes() || first_)
       return {Access::uniform, at(p.base, element, scaled(emit(offset), p)), element};
-    Motion m = motion(offset);
+    loop::Motion m = scope_->motion(offset);
     if (m.simple) {
       V pointer = at(p.base, element, scaled(emit_first(offset), p));
       if (m.stride.get() == nullptr) return {Access::uniform, pointer, element};
@@ -870,7 +710,7 @@ class Emitter {
       if (p.factor != 1) stride = b_.CreateMul(stride, b_.getInt64(uint64_t(p.factor)));
       return {Access::strided, pointer, element, stride};
     }
-    if (auto r = loads && p.factor == 1 ? repeated(offset) : std::nullopt)
+    if (auto r = loads && p.factor == 1 ? scope_->repeated(offset) : std::nullopt)
       return {Access::repeated, at(p.base, element, emit_first(offset)), element, nullptr, *r};
     return {Access::scattered, at(p.base, element, scaled(spread(emit(offset)), p)), element};
   }
@@ -884,73 +724,49 @@ class Emitter {
   V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
     V r = nullptr;
     for (int64_t k = 0; k < apart; ++k) {
-      int64_t from = k * lanes_ - (k + 1 == apart ? apart - 1 : 0);
+      int64_t from = k * lanes() - (k + 1 == apart ? apart - 1 : 0);
       V piece =
           b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(from)), align);
       std::vector<int> mask;
-      for (int64_t j = 0; j < lanes_; ++j) {
-        int64_t at = j * apart, in = std::min(at / lanes_, apart - 1);
-        mask.push_back(in < k ? int(j) : in == k ? int(lanes_ + at - from) : -1);
+      for (int64_t j = 0; j < lanes(); ++j) {
+        int64_t at = j * apart, in = std::min(at / lanes(), apart - 1);
+        mask.push_back(in < k ? int(j) : in == k ? int(lanes() + at - from) : -1);
       }
       r = b_.CreateShuffleVector(r ? r : piece, piece, mask);
     }
     return r;
   }
 
-  // The remainder of lane 0, if x is the lane's index and a constant, by n, which divides the lanes: vectors
-  // begin at multiples of their length.
-  std::optional<int64_t> phase(Expr x, Expr n) {
-    if (!in_lanes() || first_ || x.dtype() != DType::Int64 || n->kind != Kind::constant) return {};
-    int64_t by = n->value.to_int();
-    loop::Linear sum;
-    if (by < 2 || lanes_ % by || !loop::linear(spelled_out(x), sum) || sum.terms.size() != 1) return {};
-    auto& t = sum.terms[0];
-    if (t.coefficient != 1 || t.x->kind != Kind::index || t.x->slot != lane_var_) return {};
-    return (sum.constant % by + by) % by;
-  }
   // Remainders that are the same in every vector; null if e is none.
   V cycle(Expr e) {
     if (e->fn != loop::Fn::remainder) return nullptr;
-    auto from = phase(e->args[0], e->args[1]);
+    auto from = first_ ? std::nullopt : scope_->phase(e->args[0], e->args[1]);
     if (!from) return nullptr;
     std::vector<llvm::Constant*> c;
-    for (int64_t l = 0; l < lanes_; ++l)
+    for (int64_t l = 0; l < lanes(); ++l)
       c.push_back(
           llvm::ConstantInt::get(b_.getInt64Ty(), uint64_t((*from + l) % e->args[1]->value.to_int())));
     return llvm::ConstantVector::get(c);
   }
 
-  std::optional<Repeated> repeated(Expr offset) {
-    loop::Linear sum;
-    if (!in_lanes() || first_ || !loop::linear(spelled_out(offset), sum)) return {};
-    std::optional<Repeated> found;
-    for (auto& t : sum.terms) {
-      if (!varies(t.x)) continue;
-      bool quotient = t.coefficient == 1 && t.x->kind == Kind::call && t.x->fn == loop::Fn::floordiv;
-      auto from = quotient && !found ? phase(t.x->args[0], t.x->args[1]) : std::nullopt;
-      if (!from) return {};
-      found = Repeated{t.x->args[1]->value.to_int(), *from};
-    }
-    return found;
-  }
-  V load_repeated(const Repeated& r, FixedVectorType* t, V pointer, llvm::Align align) {
-    int64_t count = r.at(lanes_ - 1) + 1;
+  V load_repeated(const loop::Repeated& r, FixedVectorType* t, V pointer, llvm::Align align) {
+    int64_t count = r.at(lanes() - 1) + 1;
     std::vector<int> order;
     if (mask_) {  // an element is read if any lane wants it
       V zero = llvm::Constant::getNullValue(mask_->getType()), wanted = zero;
       for (int64_t k = 0; k < r.times; ++k) {
-        for (int64_t j = 0; j < lanes_; ++j) {
+        for (int64_t j = 0; j < lanes(); ++j) {
           int64_t lane = j * r.times - r.from + k;
-          order.push_back(j < count && lane >= 0 && lane < lanes_ ? int(lane) : lanes_);
+          order.push_back(j < count && lane >= 0 && lane < lanes() ? int(lane) : lanes());
         }
         wanted = b_.CreateOr(wanted, pick(mask_, zero, std::exchange(order, {})));
       }
-      for (int64_t l = 0; l < lanes_; ++l) order.push_back(int(r.at(l)));
+      for (int64_t l = 0; l < lanes(); ++l) order.push_back(int(r.at(l)));
       V v = b_.CreateMaskedLoad(t, pointer, align, wanted, llvm::Constant::getNullValue(t));
       return b_.CreateShuffleVector(v, order);
     }
     // As many as there are without a part of one, from the first and up to the last.
-    int64_t whole = lanes_ / r.times;
+    int64_t whole = lanes() / r.times;
     auto* part = FixedVectorType::get(t->getElementType(), unsigned(whole));
     V first = b_.CreateAlignedLoad(part, pointer, align), last = first;
     if (count > whole)
@@ -958,7 +774,7 @@ class Emitter {
           b_.CreateAlignedLoad(part,
                                b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(count - whole)),
                                align);
-    for (int64_t l = 0; l < lanes_; ++l)
+    for (int64_t l = 0; l < lanes(); ++l)
       order.push_back(int(r.at(l) < whole ? r.at(l) : 2 * whole - count + r.at(l)));
     return pick(first, last, order);
   }
@@ -975,33 +791,6 @@ class Emitter {
     };
     std::vector<Woven> woven;  // stores of a step's element of each row, which wait for the last step
   };
-  // If `offset` is that of the current step in rows of as many elements: the offset of the first one.
-  Expr start_of_row(const Steps& steps, Expr offset) {
-    loop::Linear sum;
-    if (!loop::linear(offset, sum)) return {};
-    auto own = std::find_if(sum.terms.begin(), sum.terms.end(),
-                            [&](auto& t) { return t.x->kind == Kind::index && t.x->slot == steps.var; });
-    if (own == sum.terms.end() || own->coefficient != 1) return {};
-    sum.terms.erase(own);
-    for (auto& t : sum.terms) {
-      bool again = false;
-      loop::visit(t.x, [&](Expr x) { again |= x->kind == Kind::index && x->slot == steps.var; });
-      if (again) return {};
-    }
-    Expr start = loop::from_linear(sum, offset.dtype());
-    Motion m = motion(start);
-    bool apart =
-        m.simple && m.stride && m.stride->kind == Kind::constant && m.stride->value.to_int() == steps.count;
-    return apart ? start : Expr();
-  }
-  // Without names, so that equal places are equal expressions.
-  Expr spelled_out(Expr e) {
-    return loop::rewrite(e, [&](Expr x) -> Expr {
-      if (x->kind != Kind::local) return {};
-      auto& l = local(x->slot);
-      return l.definition && !is_volatile(l.definition) ? spelled_out(l.definition) : x;
-    });
-  }
   bool in_rows() const { return in_lanes() && !first_ && !mask_ && !guarded_ && steps_.size() == 1; }
 
   V pick(V a, V b, const std::vector<int>& order) { return b_.CreateShuffleVector(a, b, order); }
@@ -1018,7 +807,7 @@ class Emitter {
     for (int64_t k = 0; k < n; k += 2)
       for (int64_t h : {0, 1}) {
         std::vector<int> order;
-        for (int l = 0; l < lanes_; ++l) order.push_back(2 * l + int(h));
+        for (int l = 0; l < lanes(); ++l) order.push_back(2 * l + int(h));
         halves[h].push_back(pick(x[size_t(k)], x[size_t(k + 1)], order));
       }
     for (auto& h : halves) h = turned(h);
@@ -1033,8 +822,8 @@ class Emitter {
     if (n % 2) {
       for (int64_t k = 0; k < n; ++k)
         r.push_back(gathered(x, [&](int64_t l) {
-          int64_t at = k * lanes_ + l;
-          return at % n * lanes_ + at / n;
+          int64_t at = k * lanes() + l;
+          return at % n * lanes() + at / n;
         }));
       return r;
     }
@@ -1043,7 +832,7 @@ class Emitter {
     for (auto& h : halves) h = turned_back(h);
     for (int64_t k = 0; k < n; ++k) {
       std::vector<int> order;
-      for (int l = 0; l < lanes_; ++l) order.push_back((int(k % 2) * lanes_ + l) / 2 + l % 2 * lanes_);
+      for (int l = 0; l < lanes(); ++l) order.push_back((int(k % 2) * lanes() + l) / 2 + l % 2 * lanes());
       r.push_back(pick(halves[0][size_t(k / 2)], halves[1][size_t(k / 2)], order));
     }
     return r;
@@ -1054,9 +843,9 @@ class Emitter {
     V r = nullptr;
     for (int64_t k = 0; k < int64_t(x.size()); ++k) {
       std::vector<int> order;
-      for (int64_t l = 0; l < lanes_; ++l) {
-        int64_t in = at(l) / lanes_;
-        order.push_back(in < k ? int(l) : in == k ? int(lanes_ + at(l) % lanes_) : -1);
+      for (int64_t l = 0; l < lanes(); ++l) {
+        int64_t in = at(l) / lanes();
+        order.push_back(in < k ? int(l) : in == k ? int(lanes() + at(l) % lanes()) : -1);
       }
       r = pick(r ? r : x[size_t(k)], x[size_t(k)], order);
     }
@@ -1065,17 +854,17 @@ class Emitter {
 
   // The current step's element of rows that lie one after the other; null if these are none.
   V element_of_rows(const Node& n, const Place& p) {
-    if (!in_rows() || n.slot < 0 || written_.count(n.slot) || p.factor != 1) return nullptr;
+    if (!in_rows() || n.slot < 0 || facts_.is_written(n.slot) || p.factor != 1) return nullptr;
     auto& steps = steps_.back();
-    Expr start = start_of_row(steps, n.args[0]);
+    Expr start = scope_->start_of_row(steps.var, steps.count, n.args[0]);
     if (!start.get()) return nullptr;
-    auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, spelled_out(start).get()}];
+    auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, facts_.spelled_out(start).get()}];
     if (rows.empty()) {
       auto* element = memory_type(p.d);
-      auto* t = FixedVectorType::get(element, unsigned(lanes_));
+      auto* t = FixedVectorType::get(element, unsigned(lanes()));
       V pointer = at(p.base, element, emit_first(start));
       for (int64_t k = 0; k < steps.count; ++k)
-        rows.push_back(b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(element, pointer, uint64_t(k * lanes_)),
+        rows.push_back(b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(element, pointer, uint64_t(k * lanes())),
                                             llvm::Align(uint64_t(itemsize(p.d)))));
       rows = turned(rows);
     }
@@ -1085,7 +874,7 @@ class Emitter {
   bool weave(const Statement& s, const Place& p, V v) {
     if (!in_rows() || s.buffer < 0 || p.factor != 1) return false;
     auto& steps = steps_.back();
-    Expr start = start_of_row(steps, s.offset);
+    Expr start = scope_->start_of_row(steps.var, steps.count, s.offset);
     if (!start.get()) return false;
     auto it = std::find_if(steps.woven.begin(), steps.woven.end(), [&](auto& w) { return w.store == &s; });
     if (it == steps.woven.end()) {
@@ -1109,7 +898,7 @@ class Emitter {
     auto whole = turned_back(values),
          masks = mask_ ? turned_back(std::vector<V>(values.size(), mask_)) : whole;
     for (size_t k = 0; k < whole.size(); ++k) {
-      V to = b_.CreateConstGEP1_64(element, pointer, k * uint64_t(lanes_));
+      V to = b_.CreateConstGEP1_64(element, pointer, k * uint64_t(lanes()));
       if (mask_) b_.CreateMaskedStore(whole[k], to, align, masks[k]);
       else b_.CreateAlignedStore(whole[k], to, align);
     }
@@ -1119,7 +908,7 @@ class Emitter {
   // those under a mask.
   V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
     V v = llvm::PoisonValue::get(t);
-    for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
+    for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
       v = b_.CreateInsertElement(
           v, b_.CreateAlignedLoad(t->getElementType(), b_.CreateExtractElement(pointers, k), align), k);
     return v;
@@ -1127,7 +916,7 @@ class Emitter {
 
   // Elements from the last lane's to the first's, which is at `pointer`.
   V backwards(FixedVectorType* t, V pointer, llvm::Align align) {
-    V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes_));
+    V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes()));
     if (!mask_) return b_.CreateVectorReverse(b_.CreateAlignedLoad(t, first, align));
     return b_.CreateVectorReverse(
         b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
@@ -1154,7 +943,7 @@ class Emitter {
       phi->addIncoming(v, end);
       return decoded(phi);
     }
-    auto* t = FixedVectorType::get(a.element, unsigned(lanes_));
+    auto* t = FixedVectorType::get(a.element, unsigned(lanes()));
     V v;
     int64_t apart = 0;
     if (a.kind == Access::strided)
@@ -1190,7 +979,7 @@ class Emitter {
       b_.CreateMaskedScatter(v, lane_pointers(a), align, mask_);
     } else {
       V pointers = lane_pointers(a);
-      for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
+      for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
         b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(pointers, k), align);
     }
   }
@@ -1201,12 +990,12 @@ class Emitter {
         re->part != 1 || im->part != 2 || !same(re->args[0], im->args[0]))
       return nullptr;
     Place p = place(re->slot, 1);
-    Motion m = motion(re->args[0]);
+    loop::Motion m = scope_->motion(re->args[0]);
     if (p.d != d || !m.simple || !m.stride.get() || m.stride->kind != Kind::constant ||
         m.stride->value.to_int() != 1)
       return nullptr;
     V pointer = access(p, re->args[0]).pointer;
-    auto* t = FixedVectorType::get(memory_type(d), unsigned(2 * lanes_));
+    auto* t = FixedVectorType::get(memory_type(d), unsigned(2 * lanes()));
     llvm::Align align(uint64_t(itemsize(d)));
     if (!mask) return b_.CreateAlignedLoad(t, pointer, align);
     return b_.CreateMaskedLoad(t, pointer, align, mask, llvm::Constant::getNullValue(t));
@@ -1218,7 +1007,7 @@ class Emitter {
                 re.buffer >= 0 && re.buffer == im.buffer && re.part == 1 && im.part == 2 &&
                 same(re.offset, im.offset);
     if (!pair) return false;
-    Motion m = motion(re.offset);
+    loop::Motion m = scope_->motion(re.offset);
     if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant || m.stride->value.to_int() != 1)
       return false;
     Push layer(*this, true);
@@ -1228,9 +1017,9 @@ class Emitter {
     };
     auto woven = [&](V a, V b) {
       std::vector<int> order;
-      for (int k = 0; k < lanes_; ++k) {
+      for (int k = 0; k < lanes(); ++k) {
         order.push_back(k);
-        order.push_back(int(lanes_) + k);
+        order.push_back(int(lanes()) + k);
       }
       return b_.CreateShuffleVector(a, b, order);
     };
@@ -1252,16 +1041,16 @@ class Emitter {
     auto& first = block[k];
     if (!in_lanes() || first_ || first.kind != StatementKind::store || first.buffer < 0 || first.part)
       return 0;
-    Motion m = motion(first.offset);
+    loop::Motion m = scope_->motion(first.offset);
     if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant) return 0;
     int64_t apart = m.stride->value.to_int();
     if (apart < 2 || apart > kFarthest || int64_t(block.size() - k) < apart) return 0;
-    Expr start = spelled_out(first.offset);
+    Expr start = facts_.spelled_out(first.offset);
     for (int64_t j = 1; j < apart; ++j) {
       auto& s = block[k + size_t(j)];
       loop::Linear from;
       if (s.kind != StatementKind::store || s.buffer != first.buffer || s.part ||
-          !loop::linear(spelled_out(s.offset), from) || !loop::linear(start, from, -1) ||
+          !loop::linear(facts_.spelled_out(s.offset), from) || !loop::linear(start, from, -1) ||
           from.constant != j ||
           std::any_of(from.terms.begin(), from.terms.end(), [](auto& t) { return t.coefficient != 0; }))
         return 0;
@@ -1315,8 +1104,8 @@ class Emitter {
         auto start = loop::identity(s.monoid, s.dtype, s.position);
         for (size_t k = 0; k < start.size(); ++k) {
           auto* t = math_->type(start[k].dtype());
-          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
-          Local l{room(t), t, start[k].dtype(), Expr(), 0};
+          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes()));
+          Local l{room(t), t, start[k].dtype()};
           V v = emit(start[k]);
           b_.CreateStore(t->isVectorTy() ? spread(v) : v, l.value);
           locals_[s.var + int(k)] = l;
@@ -1329,19 +1118,18 @@ class Emitter {
     switch (s.kind) {
       case StatementKind::let: {
         V v = emit(s.values[0]);
-        locals_[s.var] = {v, nullptr, s.values[0].dtype(), s.values[0], 0};
-        forget();  // the number may have had another meaning in an earlier block
+        locals_[s.var] = {v, nullptr, s.values[0].dtype()};
+        branches_.clear();  // what is computed now was not before
         return;
       }
       case StatementKind::assign: {
         V v = emit(s.values[0]);
         auto it = locals_.find(s.var);
         DType d = s.values[0].dtype();
-        if (it == locals_.end() || !it->second.type || !it->second.value || it->second.lanes ||
-            stale(it->second)) {
+        if (it == locals_.end() || !it->second.type || !it->second.value || stale(it->second)) {
           auto* t = math_->type(d);
-          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
-          Local l{room(t), t, d, Expr(), 0};
+          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes()));
+          Local l{room(t), t, d};
           b_.CreateStore(llvm::Constant::getNullValue(t), l.value);
           it = locals_.insert_or_assign(s.var, l).first;
         }
@@ -1356,23 +1144,23 @@ class Emitter {
   // A local left over from another loop, made in other lanes.
   bool stale(const Local& l) const {
     auto* v = llvm::dyn_cast<FixedVectorType>(l.type);
-    return v ? int(v->getNumElements()) != lanes_ : false;
+    return v ? int(v->getNumElements()) != lanes() : false;
   }
 
   void make_array(const Statement& s) {
     auto* element = memory_type(s.dtype);
     auto* resume = b_.GetInsertBlock();
     V count;
-    bool lanes = in_lanes();
+    bool one_each = in_lanes();
     {
       // Its size is known at entry: an expression of constants and parameters.
       b_.SetInsertPoint(entry_end_);
       Push layer(*this, false);
       count = emit(s.extent);
-      if (lanes) count = b_.CreateMul(count, b_.getInt64(uint64_t(lanes_)));
+      if (one_each) count = b_.CreateMul(count, b_.getInt64(uint64_t(lanes())));
     }
     b_.SetInsertPoint(resume);
-    locals_[s.var] = {room(element, count), nullptr, s.dtype, Expr(), lanes ? lanes_ : 0};
+    locals_[s.var] = {room(element, count), nullptr, s.dtype};
   }
 
   void accumulate(const Statement& s) {
@@ -1396,16 +1184,17 @@ class Emitter {
     for (size_t k = 0; k < a.size(); ++k) {
       x.push_back(loop::local(kFirst + int(k), types[k]));
       y.push_back(loop::local(kFirst + 8 + int(k), types[k]));
-      locals_[kFirst + int(k)] = {a[k], nullptr, types[k], Expr(), 0};
-      locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k], Expr(), 0};
+      locals_[kFirst + int(k)] = {a[k], nullptr, types[k]};
+      locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k]};
     }
     Push layer(*this, false);
-    forget();
+    branches_.clear();
     auto* vector = llvm::dyn_cast<FixedVectorType>(a[0]->getType());
-    lanes_ = vector ? int(vector->getNumElements()) : 1;
+    loop::LaneScope values(facts_, vector ? int(vector->getNumElements()) : 1);
+    auto* outer = std::exchange(scope_, &values);
     std::vector<V> r;
     for (auto& e : loop::combine(m, x, y)) r.push_back(spread(emit(e)));
-    lanes_ = 1;
+    scope_ = outer;
     return r;
   }
 
@@ -1417,26 +1206,8 @@ class Emitter {
       Push layer(*this, true);
       extent = emit(s.extent);
     }
-    if (s.loop == LoopKind::vector && !in_lanes()) {
-      if (int lanes = choose_lanes(s)) return vector_loop(s, extent, lanes);
-      if (log_on(Log::kernels))
-        log_line(Log::kernels, nest_.name + ": a loop over lanes runs element by element");
-    }
-    if (s.loop == LoopKind::unrolled) {
-      if (auto* n = llvm::dyn_cast<llvm::ConstantInt>(extent); n && n->getSExtValue() <= 16) {
-        if (steps_.empty()) steps_from_ = layers_.size() - 1;
-        steps_.push_back({s.var, n->getSExtValue()});
-        for (int64_t i = 0; i < n->getSExtValue(); ++i) {
-          vars_[s.var] = b_.getInt64(uint64_t(i));
-          steps_.back().now = i;
-          Push layer(*this, false);
-          emit_block(s.body);
-        }
-        store_woven(steps_.back());
-        steps_.pop_back();
-        return;
-      }
-    }
+    if (s.loop == LoopKind::vector) return vector_loop(s, extent);
+    if (s.loop == LoopKind::unrolled) return unrolled_loop(s, s.extent->value.to_int());
     // A loop whose length differs from lane to lane goes to the longest, with masks.
     if (is_vector(extent)) {
       V longest = b_.CreateIntMaxReduce(
@@ -1456,7 +1227,7 @@ class Emitter {
     }
     bool outer = std::exchange(guarded_, guarded_ || !steps_.empty());
     V begin = b_.getInt64(0);
-    if (chains_ > 1 && in_lanes() && only_sums(s.body)) begin = loop_in_chains(s, extent);
+    if (s.lanes.chains > 1 && is_alone_) begin = loop_in_chains(s, extent);
     count_loop(begin, extent, 1, [&](V i) {
       vars_[s.var] = i;
       emit_block(s.body);
@@ -1464,30 +1235,37 @@ class Emitter {
     guarded_ = outer;
   }
 
-  bool only_sums(const loop::Block& body) {
-    return std::all_of(body.begin(), body.end(), [&](const Statement& t) {
-      if (t.kind == StatementKind::let) return true;
-      return t.kind == StatementKind::accumulate && t.monoid == Monoid::sum && !t.rising &&
-             is_floating(local(t.var).dtype) && local(t.var).type->isVectorTy();
-    });
+  void unrolled_loop(const Statement& s, int64_t count) {
+    if (steps_.empty()) steps_from_ = layers_.size() - 1;
+    steps_.push_back({s.var, count});
+    for (int64_t i = 0; i < count; ++i) {
+      vars_[s.var] = b_.getInt64(uint64_t(i));
+      steps_.back().now = i;
+      Push layer(*this, false);
+      emit_block(s.body);
+    }
+    store_woven(steps_.back());
+    steps_.pop_back();
   }
+
   // A sum of vectors is a chain in which each addition waits for the one before. Most of the loop goes by several
   // chains, which are added up pairwise; returns where it has got to.
   V loop_in_chains(const Statement& s, V extent) {
+    const int chains = s.lanes.chains;
     std::map<int, std::vector<Local>> sums;
     for (auto& t : s.body) {
       if (t.kind != StatementKind::accumulate || sums.count(t.var)) continue;
       auto& list = sums[t.var];
       list.push_back(local(t.var));
-      for (int c = 1; c < chains_; ++c) {
+      for (int c = 1; c < chains; ++c) {
         auto& l = list.emplace_back(list[0]);
         l.value = room(l.type);
         b_.CreateStore(spread(emit(loop::identity(t.monoid, l.dtype)[0])), l.value);
       }
     }
-    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains_)));
-    count_loop(b_.getInt64(0), whole, chains_, [&](V i) {
-      for (int c = 0; c < chains_; ++c) {
+    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains)));
+    count_loop(b_.getInt64(0), whole, chains, [&](V i) {
+      for (int c = 0; c < chains; ++c) {
         for (auto& [var, list] : sums) locals_[var] = list[size_t(c)];
         vars_[s.var] = c ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(c))) : i;
         Push layer(*this, false);
@@ -1503,177 +1281,15 @@ class Emitter {
       b_.CreateStore(parts[0], list[0].value);
       locals_[var] = list[0];
     }
-    forget();
+    branches_.clear();
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, b_.getInt64(0));
   }
 
-  struct Survey {
-    std::set<int> inside;            // locals made inside
-    std::map<int, Statement> outer;  // accumulators made outside and updated inside
-    int operations = 0;
-    bool ok = true;
-    bool costly = false;  // tables and polynomials want the registers
-    bool plain = true;    // every access is to neighbours or moves not at all, none is guarded
-    int inner = 0;        // accumulators that loops inside update
-  };
-
-  // How many lanes suit the loop; 0: it must run serially.
-  int choose_lanes(const Statement& s) {
-    Survey survey;
-    int widest_only = 0, others = 0, moved = 1;
-    bool only_moves = true;  // nothing is computed
-    std::set<const Node*> seen;
-    std::set<int> arrays, lane_locals{};
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::array) arrays.insert(t.var), survey.inside.insert(t.var);
-      if (t.kind == StatementKind::let) survey.inside.insert(t.var);
-      if (t.kind == StatementKind::accumulator)
-        for (int k = 0; k < loop::components(t.monoid); ++k) survey.inside.insert(t.var + k);
-      if (t.kind == StatementKind::assign && !locals_.count(t.var)) survey.inside.insert(t.var);
-    });
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::assign && !survey.inside.count(t.var)) survey.ok = false;
-      if (t.kind == StatementKind::accumulate && !survey.inside.count(t.var)) survey.outer[t.var] = t;
-    });
-    // What varies, until nothing changes (locals may feed each other around inner loops).
-    auto in_lane = [&](Expr e, auto&& self) -> bool {
-      switch (e->kind) {
-        case Kind::constant:
-        case Kind::param: return false;
-        case Kind::index: return e->slot == s.var;
-        case Kind::local: return lane_locals.count(e->slot);
-        case Kind::load:
-          if (e->slot < 0 && arrays.count(-1 - e->slot)) return true;
-          break;
-        default: break;
-      }
-      for (auto& a : e->args)
-        if (self(a, self)) return true;
-      return false;
-    };
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::accumulator)
-        for (int k = 0; k < loop::components(t.monoid); ++k) lane_locals.insert(t.var + k);
-      if (t.kind == StatementKind::assign) lane_locals.insert(t.var);
-      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane)) lane_locals.insert(t.var);
-    });
-    std::map<int, Expr> lets;
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::let) lets[t.var] = t.values[0];
-    });
-    // Offsets that move with the lane by a stride.
-    auto affine = [&](Expr e, auto&& self) -> bool {
-      if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
-      if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
-      if (e->kind != Kind::call) return false;
-      switch (e->fn) {
-        case loop::Fn::add:
-        case loop::Fn::sub:
-        case loop::Fn::neg: break;
-        case loop::Fn::mul:
-          if (in_lane(e->args[0], in_lane) && in_lane(e->args[1], in_lane)) return false;
-          break;
-        default: return false;
-      }
-      for (auto& a : e->args)
-        if (!self(a, self)) return false;
-      return true;
-    };
-    // By one from lane to lane, or not at all.
-    auto beside = [&](Expr e, auto&& self) -> bool {
-      if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
-      if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
-      return e->kind == Kind::call && e->fn == loop::Fn::add && self(e->args[0], self) &&
-             self(e->args[1], self);
-    };
-    // Loads that are moved, all along the lanes or not at all.
-    auto moves_along = [&](Expr e, DType d) {
-      auto even = [&](Expr x) { return affine(x, affine); };
-      auto plain = [&](auto&& self, Expr x) -> bool {
-        if (!in_lane(x, in_lane)) return true;
-        if (x->kind == Kind::select)
-          return is_convex(x->args[0], even) && self(self, x->args[1]) && self(self, x->args[2]);
-        return x->kind == Kind::load && x->memory == d && affine(x->args[0], affine);
-      };
-      return is_move(e, d) && plain(plain, e);
-    };
-    std::map<std::pair<int, int>, std::set<const Node*>> stores, loads;
-    std::set<int> wild;
-    each_statement(s.body, [&](const Statement& t) {
-      each_root(t, [&](Expr root) {
-        loop::visit(root, [&](Expr e) {
-          if (!seen.insert(e.get()).second) return;
-          ++survey.operations;
-          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0)
-            survey.operations += 12, survey.costly = true;
-          if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor)
-            survey.plain = false;
-          if (e->kind == Kind::load && (e->slot < 0 || !beside(e->args[0], beside))) survey.plain = false;
-          if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
-            loads[{e->slot, e->part}].insert(e->args[0].get());
-            if (in_lane(e->args[0], in_lane)) (itemsize(real_of(e->memory)) == 8 ? widest_only : others)++;
-          }
-          if (e->kind == Kind::local && survey.outer.count(e->slot)) survey.ok = false;
-        });
-      });
-      if (t.kind != StatementKind::store && t.kind != StatementKind::let && t.kind != StatementKind::loop)
-        only_moves = false;
-      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane) && !affine(t.values[0], affine))
-        only_moves = false;
-      if (t.kind == StatementKind::store && !arrays.count(-1 - t.buffer)) {
-        stores[{t.buffer, t.part}].insert(t.offset.get());
-        DType d = t.buffer < 0 ? local(-1 - t.buffer).dtype : nest_.buffers[size_t(t.buffer)].dtype;
-        bool moves = in_lane(t.offset, in_lane);
-        if (moves) (itemsize(real_of(d)) == 8 ? widest_only : others)++;
-        if (!affine(t.offset, affine)) wild.insert(t.buffer);
-        if (!beside(t.offset, beside)) survey.plain = false;
-        only_moves &= moves_along(t.values[0], d);
-        moved = std::max(moved, itemsize(d));
-        if (!moves && in_lane(t.values[0], in_lane)) survey.ok = false;
-      }
-    });
-    for (auto& [m, t] : survey.outer)
-      for (int k = 0; k < loop::components(t.monoid); ++k)
-        each_statement(s.body, [&](const Statement& u) {
-          each_root(u, [&](Expr root) {
-            loop::visit(root, [&](Expr e) {
-              if (e->kind == Kind::local && e->slot == m + k) survey.ok = false;
-            });
-          });
-        });
-    for (auto& [key, offsets] : stores) {
-      auto it = loads.find(key);
-      bool same_place =
-          it == loads.end() || (it->second == offsets && offsets.size() == 1 && !wild.count(key.first));
-      if (!same_place || (wild.count(key.first) && offsets.size() > 1)) survey.ok = false;
-    }
-    if (!survey.ok) return 0;
-    for (auto& t : s.body) {
-      if (t.kind == StatementKind::loop)
-        each_statement(t.body, [&](const Statement& u) {
-          survey.inner += u.kind == StatementKind::accumulate ? loop::components(u.monoid) : 0;
-          if (u.kind == StatementKind::loop) survey.plain = false;
-        });
-      if (t.kind == StatementKind::array || t.kind == StatementKind::condition) survey.plain = false;
-    }
-    survey.plain &= wild.empty() && arrays.empty();
-    survey_ = survey;
-    if (others == 0 && widest_only == 0)
-      for (auto& [m, t] : survey.outer) (itemsize(t.values[0].dtype()) == 8 ? widest_only : others)++;
-    if (only_moves && others && !widest_only && wild.empty() && moved < 4) return lanes32_ * 4 / moved;
-    return others || !widest_only ? lanes32_ : lanes32_ / 2;
-  }
-
-  void vector_loop(const Statement& s, V extent, int lanes) {
-    Survey survey = survey_;
-    int unroll = 1;
-    if (!survey.outer.empty()) unroll = survey.operations <= 12 ? 4 : survey.operations <= 40 ? 2 : 1;
-    int64_t step = int64_t(lanes) * unroll;
-    auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(extent);
-    if (fixed && fixed->getSExtValue() < step) {
-      unroll = 1;
-      step = lanes;
-    }
+  void vector_loop(const Statement& s, V extent) {
+    loop::LaneScope scope(facts_, s);
+    const int lanes = s.lanes.width, unroll = s.lanes.unroll;
+    const int64_t step = int64_t(lanes) * unroll;
+    auto& outer_accumulators = scope.accumulators();
 
     // One accumulator a lane and an unrolled copy, in place of the outer ones.
     struct Copy {
@@ -1682,19 +1298,19 @@ class Emitter {
     std::map<int, std::vector<Copy>> copies;
     std::map<int, Local> outer;
     std::map<int, std::vector<DType>> types;
-    for (auto& [var, t] : survey.outer) {
-      size_t count = size_t(loop::components(t.monoid));
+    for (auto& [var, t] : outer_accumulators) {
+      size_t count = size_t(loop::components(t->monoid));
       for (size_t k = 0; k < count; ++k) {
         outer[var + int(k)] = local(var + int(k));
         types[var].push_back(local(var + int(k)).dtype);
       }
-      auto start = loop::identity(t.monoid, t.values[0].dtype(), t.values.back().dtype());
+      auto start = loop::identity(t->monoid, t->values[0].dtype(), t->values.back().dtype());
       auto& list = copies[var];
       for (int u = 0; u < unroll; ++u) {
         auto& copy = list.emplace_back();
         for (size_t k = 0; k < count; ++k) {
           auto* vector = FixedVectorType::get(math_->type(types[var][k]), unsigned(lanes));
-          Local l{room(vector), vector, types[var][k], Expr(), 0};
+          Local l{room(vector), vector, types[var][k]};
           b_.CreateStore(b_.CreateVectorSplat(unsigned(lanes), emit(start[k])), l.value);
           copy.parts.push_back(l);
         }
@@ -1706,11 +1322,10 @@ class Emitter {
           locals_[var + int(k)] = list[size_t(u)].parts[k];
     };
 
-    lanes_ = lanes;
-    lane_var_ = s.var;
+    auto* around = std::exchange(scope_, &scope);
     auto outer_steps = std::exchange(steps_, {});
     auto body = [&](V base, V mask) {
-      forget();
+      branches_.clear();
       mask_ = mask;
       maybe_none_ = false;
       lane_base_ = base;
@@ -1720,25 +1335,17 @@ class Emitter {
       mask_ = nullptr;
     };
     V done = b_.getInt64(0);
-    // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside
-    // each other, their accumulators in registers, so that each visit of a row reads a stretch of it. Two
-    // where exponentials are summed.
-    bool beside = survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed &&
-                  survey.outer.empty();
-    if (beside) {
-      auto strips = [&](int vectors) {
-        lanes_ = lanes * vectors;
-        V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
-        count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
-        done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
-        lanes_ = lanes;
-      };
-      int most = survey.costly ? 2 : survey.inner <= 2 ? kStrip : kStrip / 2;
-      strips(most);
-      if (most > 2) strips(2);
+    for (int vectors : {s.lanes.strip, std::min(s.lanes.strip, 2)}) {
+      if (vectors == 1 || vectors == scope.lanes / lanes) continue;
+      scope.lanes = lanes * vectors;
+      V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-scope.lanes)));
+      count_loop(done, whole, scope.lanes, [&](V i) { body(i, nullptr); });
+      done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
     }
-    if (beside && !survey.costly) chains_ = 4;
-    if (!fixed || fixed->getSExtValue() >= step) {
+    scope.lanes = lanes;
+    is_alone_ = true;
+    bool is_short = s.extent->kind == Kind::constant && s.extent->value.to_int() < step;
+    if (!is_short) {
       V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-step)));
       count_loop(done, whole, step, [&](V i) {
         for (int u = 0; u < unroll; ++u) {
@@ -1756,19 +1363,19 @@ class Emitter {
       V count = b_.CreateTrunc(left, b_.getInt32Ty());
       body(i, b_.CreateICmpULT(iota(b_.getInt32Ty()), b_.CreateVectorSplat(unsigned(lanes), count)));
     };
-    if (!fixed || fixed->getSExtValue() % step) {
+    if (s.lanes.tail) {
       if (unroll > 1) count_loop(done, extent, lanes, rest);
       else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
     }
-    lanes_ = chains_ = 1;
-    lane_var_ = -1;
+    scope_ = around;
+    is_alone_ = false;
     lane_base_ = nullptr;
-    forget();
+    branches_.clear();
     steps_ = std::move(outer_steps);
 
     for (auto& [var, l] : outer) locals_[var] = l;
-    for (auto& [var, t] : survey.outer) fold_lanes(t.monoid, var, types[var], copies[var], lanes);
-    forget();
+    for (auto& [var, t] : outer_accumulators) fold_lanes(t->monoid, var, types[var], copies[var], lanes);
+    branches_.clear();
   }
 
   // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
@@ -1799,8 +1406,6 @@ class Emitter {
     for (size_t k = 0; k < types.size(); ++k) b_.CreateStore(r[k], local(var + int(k)).value);
   }
 
-  static constexpr int kStrip = 8;     // vectors
-  int chains_ = 1;                     // of the sums of a loop inside lanes
   static constexpr int kFarthest = 8;  // elements apart that are parts of whole vectors
 
   const Nest& nest_;
@@ -1816,13 +1421,12 @@ class Emitter {
   V status_ = nullptr;
   std::map<int, V> vars_;
   std::map<int, Local> locals_;
-  std::set<int> mutable_, written_;
-  std::map<int, std::vector<Expr>> given_;  // what lets and assignments give a local
-  std::set<int> asked_;                     // locals of which `is_data` asks at the moment
-  std::unordered_map<const Node*, bool> volatile_, varies_, branches_;
+  std::unordered_map<const Node*, bool> branches_;
   std::vector<Layer> layers_;
-  Survey survey_;
-  int lanes_ = 1, lane_var_ = -1;
+  loop::NestFacts facts_;
+  loop::LaneScope no_lanes_{facts_};
+  loop::LaneScope* scope_ = &no_lanes_;
+  bool is_alone_ = false;  // in a vector of no strip
   V lane_base_ = nullptr, mask_ = nullptr;
   bool first_ = false;
   bool maybe_none_ = false;   // the mask may be off in every lane
@@ -1880,7 +1484,9 @@ void compile(const Nest& nest, std::string& object) {
   module.setDataLayout(machine->createDataLayout());
   module.setPICLevel(llvm::PICLevel::SmallPIC);
 
-  Emitter(nest, module, vector_lanes(), features).run();
+  internal_check(nest.lanes == vector_lanes())
+      << "nest " << nest.name << " is lowered for " << nest.lanes << " lanes";
+  Emitter(nest, module, nest.lanes, features).run();
   if (log_on(Log::llvm)) {
     std::string text;
     llvm::raw_string_ostream(text) << module;
