@@ -28,8 +28,8 @@
 #include "facula/loop/elementary.h"
 #include "facula/loop/lanes.h"
 #include "facula/loop/monoid.h"
-#include "facula/loop/seen.h"
-#include "facula/loop/simplify.h"
+#include "facula/schedule/lane_access.h"
+#include "facula/schedule/lane_select.h"
 
 extern "C" void LLVMInitializeX86TargetInfo();
 extern "C" void LLVMInitializeX86Target();
@@ -47,8 +47,9 @@ using loop::LoopKind;
 using loop::Monoid;
 using loop::Nest;
 using loop::Node;
-using loop::Seen;
 using loop::Statement;
+using schedule::LaneAccess;
+using schedule::SelectForm;
 using V = llvm::Value*;
 using StatementKind = Statement::Kind;
 
@@ -312,102 +313,14 @@ class Emitter {
 
   // ---- select, whose untaken side must have no effect
 
-  // Loads and checks in e that only some lanes may do. A body shares its parts: each is looked at once.
-  bool is_guarded(Expr e, bool data_condition) {
-    Seen seen;
-    return any_of(e, seen, [&](Expr x) {
-      switch (x->kind) {
-        case Kind::check:
-        case Kind::divisor: return Answer::yes;
-        case Kind::load: {
-          bool valid =
-              (!first_ && lookup(x, false)) || (data_condition && !facts_.depends_on_data(x->args[0]));
-          return valid ? Answer::no : Answer::yes;
-        }
-        default: return Answer::below;
-      }
-    });
-  }
-  static bool has_data(Expr e) {
-    Seen seen;
-    return any_of(e, seen, [](Expr x) {
-      bool data = x->kind == Kind::load || x->kind == Kind::random || x->kind == Kind::local;
-      return data ? Answer::yes : Answer::below;
-    });
-  }
-  // Whether memory equals a number of its own dtype: some content says yes, and some says no.
-  bool is_decided_by_data(Expr c) {
-    auto named = [&](Expr x) {
-      Expr known = x->kind == Kind::local ? facts_.definition(x->slot) : Expr();
-      return known ? known : x;
-    };
-    c = named(c);
-    if (c->kind != Kind::call || c->fn != loop::Fn::eq) return false;
-    for (size_t k : {0, 1}) {
-      Expr x = named(c->args[k]);
-      if (x->kind == Kind::load && x->memory == x.dtype() && !facts_.depends_on_data(x->args[0]) &&
-          !facts_.depends_on_data(c->args[1 - k]))
-        return true;
-    }
-    return false;
-  }
-  bool has_new_load(Expr e) {  // one that was not done before
-    Seen seen;
-    return any_of(e, seen, [this](Expr x) {
-      if (x->kind != Kind::load && x->args.empty()) return Answer::no;
-      return lookup(x, first_) ? Answer::no : x->kind == Kind::load ? Answer::yes : Answer::below;
-    });
-  }
-  static bool has_index(Expr e) {  // outside of loads
-    Seen seen;
-    return any_of(e, seen, [](Expr x) {
-      if (x->kind == Kind::load) return Answer::no;
-      bool index = x->kind == Kind::index || x->kind == Kind::local || x->kind == Kind::param;
-      return index ? Answer::yes : Answer::below;
-    });
-  }
-  enum class Answer { no, yes, below };
-  // Is the answer yes for e or an operand of it, where it is not given before?
-  template <class F>
-  static bool any_of(Expr e, Seen& seen, F&& f) {
-    if (!seen.insert(e.get())) return false;
-    if (Answer a = f(e); a != Answer::below) return a == Answer::yes;
-    return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return any_of(a, seen, f); });
-  }
-
   V as_stored(Expr e, DType d) {
     if (!loop::is_move(e, d))
-      return d == DType::BFloat16 && is_short(e) ? upper_half(emit(e)) : encode(emit(e), e.dtype(), d);
+      return d == DType::BFloat16 && schedule::is_bfloat16(e) ? upper_half(emit(e))
+                                                              : encode(emit(e), e.dtype(), d);
     if (e->kind == Kind::load) return load(*e.get(), true);
     return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
   }
 
-  // Is it a bfloat16 already, so that nothing is left to round?
-  static bool is_short(Expr e) {
-    auto all = [](std::span<const Expr> x) { return std::all_of(x.begin(), x.end(), is_short); };
-    switch (e->kind) {
-      case Kind::load: return e->memory == DType::BFloat16;
-      case Kind::cast:
-        return e.dtype() == DType::Float32 &&
-               (e->memory == DType::BFloat16 || e->args[0].dtype() == DType::Bool);
-      case Kind::constant: return e.dtype() == DType::Float32 && float(e->value.to_double()) == 0;
-      case Kind::select: return all(std::span(e->args).subspan(1));
-      case Kind::call: break;
-      default: return false;
-    }
-    switch (e->fn) {
-      case loop::Fn::neg:
-      case loop::Fn::abs:
-      case loop::Fn::sign:
-      case loop::Fn::relu:
-      case loop::Fn::max:
-      case loop::Fn::min:
-      case loop::Fn::fmax:
-      case loop::Fn::fmin:
-      case loop::Fn::copysign: return e.dtype() == DType::Float32 && all(e->args);
-      default: return false;
-    }
-  }
   V upper_half(V v) {
     V bits = b_.CreateBitCast(v, ScalarMath::shaped(b_.getInt32Ty(), v->getType()));
     return b_.CreateTrunc(b_.CreateLShr(bits, 16), ScalarMath::shaped(b_.getInt16Ty(), v->getType()));
@@ -419,8 +332,7 @@ class Emitter {
   template <class F>
   V select(const Node& n, F&& value) {
     Expr condition = n.args[0];
-    if (in_lanes() && !first_ && !mask_ && !shared_ && scope_->varies(condition) &&
-        is_guarded(n.args[1], false) && scope_->is_convex(condition)) {
+    if (in_lanes() && !first_ && !mask_ && !shared_ && selects_.has_border(*scope_, n)) {
       // Most vectors lie inside, where nothing needs a mask.
       V inside = b_.CreateAnd(emit_first(condition), emit_first(scope_->in_last_lane(condition)));
       shared_ = true;
@@ -451,53 +363,25 @@ class Emitter {
     return phi;
   }
 
-  // Operations that e takes beyond what is computed already, roughly: 4 for a division or a root, 16 for a
-  // function. A select of which a branch skips the dear side counts as its condition.
-  int cost(Expr e, std::set<const Node*>& seen) {
-    if (e->args.empty() || e->kind == Kind::load || (!first_ && lookup(e, false)) ||
-        !seen.insert(e.get()).second)
-      return 0;
-    if (is_branch(e)) return cost(e->args[0], seen);
-    int total = 1;
-    if (e->kind == Kind::call && is_floating(e->args[0].dtype())) {
-      bool root = e->fn == loop::Fn::sqrt || e->fn == loop::Fn::div || e->fn == loop::Fn::reciprocal;
-      bool function = loop::ulp(e->fn) > 0 || e->fn == loop::Fn::fmod || e->fn == loop::Fn::remainder;
-      total = root ? 4 : function ? 16 : 1;
-    }
-    for (auto& a : e->args) total += cost(a, seen);
-    return total;
-  }
-  bool is_dear(Expr e) {
-    std::set<const Node*> seen;
-    return cost(e, seen) > 12;
-  }
-  // One condition for all lanes before a side that is worth a jump.
-  bool is_branch(Expr e) {
-    if (e->kind != Kind::select || scope_->varies(e->args[0])) return false;
-    if (auto it = branches_.find(e.get()); it != branches_.end()) return it->second;
-    return branches_[e.get()] = is_dear(e->args[1]) || is_dear(e->args[2]);
-  }
-
   template <class F>
   V masked_select(const Node& n, F&& value) {
-    bool branch = is_branch(Expr(&n));
+    bool branch = selects_.is_branch(*scope_, Expr(&n), first_);
     V c = emit(n.args[0]);
-    // If any data can make the condition true, then an offset that no data can change is valid on both sides.
-    bool data_condition = (has_data(n.args[0]) && !has_index(n.args[0])) || is_decided_by_data(n.args[0]);
-    if (!branch && !is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
-      if (is_vector(c) && is_dear(n.args[1]) && !has_new_load(n.args[1])) {
-        // Bodies name the rare case first: a vector without it goes past.
-        V usual = spread(value(n.args[2]));
-        auto unusual = [&] { return b_.CreateSelect(c, spread(value(n.args[1])), usual); };
-        return either(math_->any(c), unusual, [&] { return usual; });
-      }
+    auto form = selects_.form(*scope_, n, branch, first_);
+    if (form == SelectForm::rare) {
+      V usual = spread(value(n.args[2]));
+      auto unusual = [&] { return b_.CreateSelect(c, spread(value(n.args[1])), usual); };
+      return either(math_->any(c), unusual, [&] { return usual; });
+    }
+    if (form == SelectForm::blend) {
       std::vector<V> sides{value(n.args[1]), value(n.args[2])};
       if (is_vector(c))
         for (auto& s : sides) s = spread(s);
       level(sides);
       return b_.CreateSelect(c, sides[0], sides[1]);
     }
-    if (is_vector(c)) {
+    if (form == SelectForm::masked) {
+      c = spread(c);
       V outer = mask_;
       bool outer_maybe = std::exchange(maybe_none_, true);
       auto side = [&](Expr e, V m) {
@@ -660,12 +544,11 @@ class Emitter {
     V base;
     DType d;
     int64_t factor = 1, shift = 0;
-    bool lanes = false;  // elements beside each other, one a lane
   };
   Place place(int slot, int part) {
     if (slot < 0) {
       auto& l = local(-1 - slot);
-      return {l.value, l.dtype, 1, 0, scope_->is_lane_array(-1 - slot)};
+      return {l.value, l.dtype};
     }
     DType d = nest_.buffers.at(size_t(slot)).dtype;
     if (!is_complex(d)) return {buffers_[size_t(slot)], d};
@@ -679,44 +562,33 @@ class Emitter {
   }
   V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
 
-  struct Access {
-    enum { uniform, contiguous, strided, repeated, scattered } kind;
-    V pointer;  // of the first lane, or one for each
-    llvm::Type* element;
-    V stride = nullptr;          // in elements
-    loop::Repeated lanes{1, 0};  // that read an element together
-  };
-  Access access(const Place& p, Expr offset, bool loads = false) {
-    auto* element = memory_type(p.d);
-    llvm::Align align(uint64_t(itemsize(p.d)));
-    if (p.lanes) {
-      V count = b_.getInt64(uint64_t(lanes()));
-      if (!scope_->varies(offset))
-        return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), count)), element};
-      V o = b_.CreateAdd(b_.CreateMul(spread(emit(offset)), spread(count)), iota(b_.getInt64Ty()));
-      return {Access::scattered, at(p.base, element, o), element};
-    }
-    if (!in_lanes() || first_)
-      return {Access::uniform, at(p.base, element, scaled(emit(offset), p)), element};
-    loop::Motion m = scope_->motion(offset);
-    if (m.simple) {
-      V pointer = at(p.base, element, scaled(emit_first(offset), p));
-      if (m.stride.get() == nullptr) return {Access::uniform, pointer, element};
-      if (m.stride->kind == Kind::constant && m.stride->value.to_int() == 0)
-        return {Access::uniform, pointer, element};
-      if (m.stride->kind == Kind::constant && m.stride->value.to_int() * p.factor == 1)
-        return {Access::contiguous, pointer, element};
-      V stride = emit(m.stride);
-      if (p.factor != 1) stride = b_.CreateMul(stride, b_.getInt64(uint64_t(p.factor)));
-      return {Access::strided, pointer, element, stride};
-    }
-    if (auto r = loads && p.factor == 1 ? scope_->repeated(offset) : std::nullopt)
-      return {Access::repeated, at(p.base, element, emit_first(offset)), element, nullptr, *r};
-    return {Access::scattered, at(p.base, element, scaled(spread(emit(offset)), p)), element};
+  // Where an element is; in lanes that of the first one.
+  V pointer_to(const Place& p, Expr offset) {
+    return at(p.base, memory_type(p.d), scaled(emit_first(offset), p));
   }
-  V lane_pointers(const Access& a) {
-    if (a.kind == Access::scattered) return a.pointer;
-    return at(a.pointer, a.element, b_.CreateMul(iota(b_.getInt64Ty()), spread(a.stride)));
+  // Where the elements of all lanes are: from the first one on by a stride, or each by its own offset.
+  V lane_pointers(V first, llvm::Type* element, Expr stride) {
+    return at(first, element, b_.CreateMul(iota(b_.getInt64Ty()), spread(emit(stride))));
+  }
+  V lane_pointers(int slot, const Place& p, Expr offset) {
+    auto* element = memory_type(p.d);
+    V o = spread(emit(offset));
+    if (slot >= 0 || !scope_->is_lane_array(-1 - slot)) return at(p.base, element, scaled(o, p));
+    V count = spread(b_.getInt64(uint64_t(lanes())));
+    return at(p.base, element, b_.CreateAdd(b_.CreateMul(o, count), iota(b_.getInt64Ty())));
+  }
+  // The row of an array that has an element for each lane.
+  V own_row(const Place& p, Expr offset) {
+    return at(p.base, memory_type(p.d), b_.CreateMul(emit(offset), b_.getInt64(uint64_t(lanes()))));
+  }
+  // The pointer that an access begins with: of the first lane, or one for each.
+  V pointer_of(const LaneAccess& a, int slot, const Place& p, Expr offset) {
+    if (a.kind == LaneAccess::own) return own_row(p, offset);
+    return a.has_own_offsets() ? lane_pointers(slot, p, offset) : pointer_to(p, offset);
+  }
+  LaneAccess access(int slot, Expr offset, bool loads) {
+    if (!in_lanes() || first_) return {LaneAccess::uniform};
+    return schedule::lane_access(*scope_, slot, offset, {.loads = loads, .masked = mask_ != nullptr});
   }
 
   // Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that
@@ -854,9 +726,9 @@ class Emitter {
 
   // The current step's element of rows that lie one after the other; null if these are none.
   V element_of_rows(const Node& n, const Place& p) {
-    if (!in_rows() || n.slot < 0 || facts_.is_written(n.slot) || p.factor != 1) return nullptr;
+    if (!in_rows()) return nullptr;
     auto& steps = steps_.back();
-    Expr start = scope_->start_of_row(steps.var, steps.count, n.args[0]);
+    Expr start = schedule::start_of_rows(*scope_, n.slot, n.args[0], steps.var, steps.count, true);
     if (!start.get()) return nullptr;
     auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, facts_.spelled_out(start).get()}];
     if (rows.empty()) {
@@ -872,9 +744,9 @@ class Emitter {
   }
   // Keeps a store to such rows until all of their elements are there; false if these are none.
   bool weave(const Statement& s, const Place& p, V v) {
-    if (!in_rows() || s.buffer < 0 || p.factor != 1) return false;
+    if (!in_rows()) return false;
     auto& steps = steps_.back();
-    Expr start = scope_->start_of_row(steps.var, steps.count, s.offset);
+    Expr start = schedule::start_of_rows(*scope_, s.buffer, s.offset, steps.var, steps.count, false);
     if (!start.get()) return false;
     auto it = std::find_if(steps.woven.begin(), steps.woven.end(), [&](auto& w) { return w.store == &s; });
     if (it == steps.woven.end()) {
@@ -904,8 +776,7 @@ class Emitter {
     }
   }
 
-  // A load for each lane: quicker than the processor's gathers, as stores are than its scatters, but for
-  // those under a mask.
+  // A load for each lane.
   V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
     V v = llvm::PoisonValue::get(t);
     for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
@@ -926,75 +797,69 @@ class Emitter {
     Place p = place(n.slot, n.part);
     auto decoded = [&](V v) { return as_stored ? v : decode(v, p.d); };
     if (V v = element_of_rows(n, p)) return decoded(v);
-    Access a = access(p, n.args[0], true);
+    LaneAccess a = access(n.slot, n.args[0], true);
+    if (a.kind == LaneAccess::uniform) return decoded(load_uniform(p, n.args[0]));
+    return decoded(load_lanes(a, n, p));
+  }
+  V load_uniform(const Place& p, Expr offset) {
+    auto* element = memory_type(p.d);
     llvm::Align align(uint64_t(itemsize(p.d)));
-    if (a.kind == Access::uniform) {
-      if (!(mask_ && maybe_none_ && !first_))
-        return decoded(b_.CreateAlignedLoad(a.element, a.pointer, align));
-      V zero = llvm::Constant::getNullValue(a.element), v = zero;
-      auto* from = b_.GetInsertBlock();
-      BasicBlock* end = nullptr;
-      when(b_.CreateOrReduce(mask_), [&] {
-        v = b_.CreateAlignedLoad(a.element, a.pointer, align);
-        end = b_.GetInsertBlock();
-      });
-      auto* phi = b_.CreatePHI(a.element, 2);
-      phi->addIncoming(zero, from);
-      phi->addIncoming(v, end);
-      return decoded(phi);
+    V pointer = pointer_to(p, offset);
+    if (!(mask_ && maybe_none_ && !first_)) return b_.CreateAlignedLoad(element, pointer, align);
+    V zero = llvm::Constant::getNullValue(element), v = zero;
+    auto* from = b_.GetInsertBlock();
+    BasicBlock* end = nullptr;
+    when(b_.CreateOrReduce(mask_), [&] {
+      v = b_.CreateAlignedLoad(element, pointer, align);
+      end = b_.GetInsertBlock();
+    });
+    auto* phi = b_.CreatePHI(element, 2);
+    phi->addIncoming(zero, from);
+    phi->addIncoming(v, end);
+    return phi;
+  }
+  V load_lanes(const LaneAccess& a, const Node& n, const Place& p) {
+    auto* t = FixedVectorType::get(memory_type(p.d), unsigned(lanes()));
+    llvm::Align align(uint64_t(itemsize(p.d)));
+    V from = pointer_of(a, n.slot, p, n.args[0]), zero = llvm::Constant::getNullValue(t);
+    if (a.stride) from = lane_pointers(from, t->getElementType(), a.stride);
+    switch (a.kind) {
+      case LaneAccess::repeated: return load_repeated(a.lanes, t, from, align);
+      case LaneAccess::spaced: return every(a.apart, t, from, align);
+      case LaneAccess::reversed: return backwards(t, from, align);
+      case LaneAccess::gathered: return b_.CreateMaskedGather(t, from, align, mask_, zero);
+      case LaneAccess::each: return one_by_one(t, from, align);
+      default: break;
     }
-    auto* t = FixedVectorType::get(a.element, unsigned(lanes()));
-    V v;
-    int64_t apart = 0;
-    if (a.kind == Access::strided)
-      if (auto* c = llvm::dyn_cast<llvm::ConstantInt>(a.stride)) apart = c->getSExtValue();
-    if (a.kind == Access::repeated) v = load_repeated(a.lanes, t, a.pointer, align);
-    else if (apart >= 2 && apart <= kFarthest && !mask_) v = every(apart, t, a.pointer, align);
-    else if (apart == -1) v = backwards(t, a.pointer, align);
-    else if (a.kind == Access::contiguous)
-      v = mask_ && !p.lanes
-              ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
-              : V(b_.CreateAlignedLoad(t, a.pointer, align));
-    else if (mask_)
-      v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_, llvm::Constant::getNullValue(t));
-    else v = one_by_one(t, lane_pointers(a), align);
-    return decoded(v);
+    if (mask_ && a.kind == LaneAccess::contiguous) return b_.CreateMaskedLoad(t, from, align, mask_, zero);
+    return b_.CreateAlignedLoad(t, from, align);
   }
 
   void store(const Statement& s) {
     Place p = place(s.buffer, s.part);
     V v = as_stored(s.values[0], p.d);
     if (weave(s, p, v)) return;
-    Access a = access(p, s.offset);
+    LaneAccess a = access(s.buffer, s.offset, false);
     llvm::Align align(uint64_t(itemsize(p.d)));
-    if (a.kind == Access::uniform) {
-      b_.CreateAlignedStore(v, a.pointer, align);
+    V to = pointer_of(a, s.buffer, p, s.offset);
+    if (a.kind == LaneAccess::uniform) {
+      b_.CreateAlignedStore(v, to, align);
       return;
     }
     v = spread(v);
-    if (a.kind == Access::contiguous) {
-      if (mask_) b_.CreateMaskedStore(v, a.pointer, align, mask_);
-      else b_.CreateAlignedStore(v, a.pointer, align);
-    } else if (mask_) {
-      b_.CreateMaskedScatter(v, lane_pointers(a), align, mask_);
-    } else {
-      V pointers = lane_pointers(a);
+    if (a.stride) to = lane_pointers(to, memory_type(p.d), a.stride);
+    if (a.kind == LaneAccess::gathered) b_.CreateMaskedScatter(v, to, align, mask_);
+    else if (a.kind == LaneAccess::each)
       for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
-        b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(pointers, k), align);
-    }
+        b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(to, k), align);
+    else if (mask_) b_.CreateMaskedStore(v, to, align, mask_);
+    else b_.CreateAlignedStore(v, to, align);
   }
 
   // Both parts of complex numbers beside each other, as they lie in memory; null if these are none.
   V load_pair(Expr re, Expr im, DType d, V mask) {
-    if (re->kind != Kind::load || im->kind != Kind::load || re->slot < 0 || re->slot != im->slot ||
-        re->part != 1 || im->part != 2 || !same(re->args[0], im->args[0]))
-      return nullptr;
-    Place p = place(re->slot, 1);
-    loop::Motion m = scope_->motion(re->args[0]);
-    if (p.d != d || !m.simple || !m.stride.get() || m.stride->kind != Kind::constant ||
-        m.stride->value.to_int() != 1)
-      return nullptr;
-    V pointer = access(p, re->args[0]).pointer;
+    if (!schedule::loads_pairs(*scope_, re, im, d)) return nullptr;
+    V pointer = pointer_to(place(re->slot, 1), re->args[0]);
     auto* t = FixedVectorType::get(memory_type(d), unsigned(2 * lanes()));
     llvm::Align align(uint64_t(itemsize(d)));
     if (!mask) return b_.CreateAlignedLoad(t, pointer, align);
@@ -1003,13 +868,7 @@ class Emitter {
 
   // Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
   bool store_pair(const Statement& re, const Statement& im) {
-    bool pair = in_lanes() && !first_ && re.kind == StatementKind::store && im.kind == StatementKind::store &&
-                re.buffer >= 0 && re.buffer == im.buffer && re.part == 1 && im.part == 2 &&
-                same(re.offset, im.offset);
-    if (!pair) return false;
-    loop::Motion m = scope_->motion(re.offset);
-    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant || m.stride->value.to_int() != 1)
-      return false;
+    if (!in_lanes() || first_ || !schedule::stores_pairs(*scope_, re, im)) return false;
     Push layer(*this, true);
     Place p = place(re.buffer, 1);
     auto value = [&](const Statement& s) {
@@ -1028,42 +887,25 @@ class Emitter {
       V parts[] = {value(re), value(im)};
       v = woven(parts[0], parts[1]);
     }
-    V pointer = access(p, re.offset).pointer;
+    V pointer = pointer_to(p, re.offset);
     llvm::Align align(uint64_t(itemsize(p.d)));
     if (mask_) b_.CreateMaskedStore(v, pointer, align, woven(mask_, mask_));
     else b_.CreateAlignedStore(v, pointer, align);
     return true;
   }
 
-  // How many stores from the k-th on are of neighbours, as many as lanes are apart: they are written as whole vectors.
-  // Else 0.
+  // Stores of neighbours, as whole vectors: how many there are.
   size_t store_neighbours(const loop::Block& block, size_t k) {
+    size_t apart = in_lanes() && !first_ ? schedule::stores_of_neighbours(*scope_, block, k) : 0;
+    if (!apart) return 0;
     auto& first = block[k];
-    if (!in_lanes() || first_ || first.kind != StatementKind::store || first.buffer < 0 || first.part)
-      return 0;
-    loop::Motion m = scope_->motion(first.offset);
-    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant) return 0;
-    int64_t apart = m.stride->value.to_int();
-    if (apart < 2 || apart > kFarthest || int64_t(block.size() - k) < apart) return 0;
-    Expr start = facts_.spelled_out(first.offset);
-    for (int64_t j = 1; j < apart; ++j) {
-      auto& s = block[k + size_t(j)];
-      loop::Linear from;
-      if (s.kind != StatementKind::store || s.buffer != first.buffer || s.part ||
-          !loop::linear(facts_.spelled_out(s.offset), from) || !loop::linear(start, from, -1) ||
-          from.constant != j ||
-          std::any_of(from.terms.begin(), from.terms.end(), [](auto& t) { return t.coefficient != 0; }))
-        return 0;
-    }
     Push layer(*this, true);
     Place p = place(first.buffer, 0);
-    if (p.lanes || p.factor != 1) return 0;
     std::vector<V> values;
-    for (int64_t j = 0; j < apart; ++j)
-      values.push_back(spread(as_stored(block[k + size_t(j)].values[0], p.d)));
+    for (size_t j = 0; j < apart; ++j) values.push_back(spread(as_stored(block[k + j].values[0], p.d)));
     store_turned(values, at(p.base, memory_type(p.d), emit_first(first.offset)),
                  llvm::Align(uint64_t(itemsize(p.d))));
-    return size_t(apart);
+    return apart;
   }
 
   // ---- statements
@@ -1119,7 +961,7 @@ class Emitter {
       case StatementKind::let: {
         V v = emit(s.values[0]);
         locals_[s.var] = {v, nullptr, s.values[0].dtype()};
-        branches_.clear();  // what is computed now was not before
+        selects_.forget();  // what is computed now was not before
         return;
       }
       case StatementKind::assign: {
@@ -1188,7 +1030,7 @@ class Emitter {
       locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k]};
     }
     Push layer(*this, false);
-    branches_.clear();
+    selects_.forget();
     auto* vector = llvm::dyn_cast<FixedVectorType>(a[0]->getType());
     loop::LaneScope values(facts_, vector ? int(vector->getNumElements()) : 1);
     auto* outer = std::exchange(scope_, &values);
@@ -1281,7 +1123,7 @@ class Emitter {
       b_.CreateStore(parts[0], list[0].value);
       locals_[var] = list[0];
     }
-    branches_.clear();
+    selects_.forget();
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, b_.getInt64(0));
   }
 
@@ -1325,7 +1167,7 @@ class Emitter {
     auto* around = std::exchange(scope_, &scope);
     auto outer_steps = std::exchange(steps_, {});
     auto body = [&](V base, V mask) {
-      branches_.clear();
+      selects_.forget();
       mask_ = mask;
       maybe_none_ = false;
       lane_base_ = base;
@@ -1370,12 +1212,12 @@ class Emitter {
     scope_ = around;
     is_alone_ = false;
     lane_base_ = nullptr;
-    branches_.clear();
+    selects_.forget();
     steps_ = std::move(outer_steps);
 
     for (auto& [var, l] : outer) locals_[var] = l;
     for (auto& [var, t] : outer_accumulators) fold_lanes(t->monoid, var, types[var], copies[var], lanes);
-    branches_.clear();
+    selects_.forget();
   }
 
   // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
@@ -1406,8 +1248,6 @@ class Emitter {
     for (size_t k = 0; k < types.size(); ++k) b_.CreateStore(r[k], local(var + int(k)).value);
   }
 
-  static constexpr int kFarthest = 8;  // elements apart that are parts of whole vectors
-
   const Nest& nest_;
   llvm::Module& module_;
   llvm::LLVMContext& c_;
@@ -1421,9 +1261,9 @@ class Emitter {
   V status_ = nullptr;
   std::map<int, V> vars_;
   std::map<int, Local> locals_;
-  std::unordered_map<const Node*, bool> branches_;
   std::vector<Layer> layers_;
   loop::NestFacts facts_;
+  schedule::Selects selects_{facts_, [this](Expr e, bool first) { return lookup(e, first) != nullptr; }};
   loop::LaneScope no_lanes_{facts_};
   loop::LaneScope* scope_ = &no_lanes_;
   bool is_alone_ = false;  // in a vector of no strip
