@@ -133,7 +133,7 @@ class NestVerifier {
   void run() {
     internal_check(n_.threads >= 0 && (n_.index_bits == 32 || n_.index_bits == 64))
         << where() << n_.threads << " threads, indices of " << n_.index_bits << " bits";
-    internal_check(!n_.lanes || (!n_.threads && n_.lanes > 1 && std::has_single_bit(unsigned(n_.lanes))))
+    internal_check(!n_.lanes || (!n_.threads && n_.lanes > 1 && is_small_power(n_.lanes)))
         << where() << n_.lanes << " lanes";
     if (n_.lanes) facts_.emplace(n_);
     for (auto& b : n_.buffers) internal_check(b.dtype < DType::count) << where() << "a buffer without dtype";
@@ -235,6 +235,7 @@ class NestVerifier {
     lanes_ = outer;
     indices_.erase(s.var);
   }
+  static bool is_small_power(int n) { return n > 0 && n <= 1024 && std::has_single_bit(unsigned(n)); }
   // `own`: of a loop over lanes.
   void how_it_runs(const Statement& s, LaneScope* own) {
     auto& l = s.lanes;
@@ -243,7 +244,7 @@ class NestVerifier {
     };
     refuse((l.width > 0) != bool(own), own ? " has no lanes" : " has lanes and is none over lanes");
     for (int n : {own ? l.width : 1, l.unroll, l.strip, l.chains})
-      refuse(n < 1 || !std::has_single_bit(unsigned(n)), " runs by no power of two");
+      refuse(!is_small_power(n), " runs by no power of two up to 1024");
     auto* constant = s.extent->kind == loop::Kind::constant ? s.extent.get() : nullptr;
     if (own) {
       refuse(lanes_, " has lanes inside of lanes");
