@@ -188,6 +188,10 @@ TEST(InLanes, AreRefusedWhereLanesWouldMeet) {
                       "accumulate v1 prod"),
                  "does not only add up");
   expect_refused(with(columns, "for i2 < p2 chains 4", "for i2 < p2 vector 4"), "has lanes inside of lanes");
+  const std::string block =
+      "  if lt(i0, 1) {\n    let v9 = add(i0, 1)\n    store 1[v9:int64] = 0:float32\n  }\n";
+  expect_refused(with(good, "  accumulator v1", block + block + "  accumulator v1"),
+                 "declared by several statements");
   EXPECT_THROW(verify(parse_nest(good), LaneLimits{.lanes = 8}), Error);
   EXPECT_THROW(verify(parse_nest(good), LaneLimits{.lanes = 4, .unroll = 2}), Error);
   EXPECT_THROW(in_lanes(parse_nest(good), kLimits), Error);
