@@ -40,7 +40,8 @@ add_custom_target(facula_generated DEPENDS ${generated_files} ${FACULA_GENERATED
 # The version of generated code is what it is made by: the generator's sources, those of the loop IR that it expands, and
 # LLVM. So a kernel is found as long as nothing of that changed, wherever and whenever it was built.
 file(GLOB generator_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/codegen/llvm*.* ${FACULA_SOURCES}/codegen/object.cpp ${FACULA_SOURCES}/codegen/maps.cpp
-     ${FACULA_SOURCES}/codegen/kernel.h ${FACULA_SOURCES}/loop/expr.* ${FACULA_SOURCES}/loop/monoid.*
+     ${FACULA_SOURCES}/codegen/kernel.h ${FACULA_SOURCES}/schedule/lane*.* ${FACULA_SOURCES}/loop/lanes.*
+     ${FACULA_SOURCES}/loop/expr.* ${FACULA_SOURCES}/loop/monoid.*
      ${FACULA_SOURCES}/loop/simplify.* ${FACULA_SOURCES}/loop/elementary*.*)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${generator_sources})
 facula_llvm_config(llvm_version --version)

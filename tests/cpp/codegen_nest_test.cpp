@@ -22,6 +22,7 @@
 #include "facula/loop/interpret.h"
 #include "facula/loop/monoid.h"
 #include "facula/schedule/grid.h"
+#include "facula/schedule/lanes.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -195,6 +196,12 @@ Nest expanded(Nest n) {
   return n;
 }
 
+// Of these the interpreter rounds a step once, targets each operation.
+bool is_wider(const Nest& n) {
+  std::string text = print(n);
+  return text.find("welford") != text.npos || text.find("logsumexp") != text.npos;
+}
+
 // What was run, to be run as C and as CUDA C too once all of it is compiled together.
 class Printed : public testing::Environment {
  public:
@@ -213,10 +220,8 @@ class Printed : public testing::Environment {
     std::string text = print(n);
     auto [it, is_new] = numbers_.try_emplace(text, nests_.size());
     if (is_new) nests_.push_back(n);
-    // Of these the interpreter rounds a step once, targets each operation.
-    bool wider = text.find("welford") != text.npos || text.find("logsumexp") != text.npos;
     if (++count_[it->second] <= kMost)
-      runs_.push_back({it->second, params, data, oracle, wider ? tolerance : 0, tolerance});
+      runs_.push_back({it->second, params, data, oracle, is_wider(n) ? tolerance : 0, tolerance});
   }
   void TearDown() override {
     if (!settings().cpu_capability.empty()) return;  // run again, which changes nothing in what is printed
@@ -277,7 +282,8 @@ std::vector<Data> interpreted(const Nest& n, const std::vector<int64_t>& params,
   return data;
 }
 
-// LLVM's code against the interpreter, and C's, which computes what that does to the bit.
+// LLVM's code against the interpreter, which adds up in the same order, so to the bit, if it has the nest in lanes; and
+// C's, which computes what that does.
 void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> data, double tolerance = 0) {
   std::vector<Data> mine = data;
   auto a = pointers(mine);
@@ -285,6 +291,10 @@ void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> d
   codegen::launch(*codegen::kernel(n), a.data(), params.data(), n.name.c_str());
   auto oracle = interpreted(n, params, data);
   compare(n, "LLVM", mine, oracle, tolerance);
+  Nest lanes = expanded(schedule::in_lanes(n, codegen::lane_limits()));
+  verify(lanes, codegen::lane_limits());
+  auto in_order = interpreted(lanes, params, data);
+  compare(n, "LLVM in lanes", mine, in_order, is_wider(n) ? tolerance : 0);
   if (Nest e = expanded(n); print(e) != print(n)) oracle = interpreted(e, params, data);
   Printed::all().add(n, params, data, oracle, tolerance);
 }

@@ -12,8 +12,10 @@
 #include "emulated_cuda.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
+#include "facula/loop/elementary.h"
 #include "facula/loop/interpret.h"
 #include "facula/schedule/grid.h"
+#include "facula/schedule/lanes.h"
 #include "facula/schedule/schedule.h"
 
 using namespace facula;
@@ -159,6 +161,13 @@ double at(const Tensor& t, int64_t k) {
   return Scalar::load(t.dtype(), static_cast<char*>(t.data_ptr()) + k * itemsize(t.dtype())).to_double();
 }
 
+void expand(loop::Block& block) {
+  for (auto& s : block) {
+    for (auto& v : s.values) v = loop::expanded(v);
+    expand(s.body);
+  }
+}
+
 }  // namespace
 
 TEST(Schedules, ComputeWhatTheInterpreterSays) {
@@ -169,6 +178,29 @@ TEST(Schedules, ComputeWhatTheInterpreterSays) {
         double x = at(got[k], e), y = at(expected[k], e);
         ASSERT_LE(std::abs(x - y), 2e-4 * std::max(1.0, std::abs(y)))
             << c.name << " output " << k << " element " << e;
+      }
+  }
+}
+
+// The interpreter adds up in the lanes' order and takes the expansions of functions, so it gives the kernel's bits; of some
+// monoids it rounds a step once.
+TEST(Schedules, ComputeToTheBitWhatTheInterpreterDoesInLanes) {
+  for (auto& c : cases()) {
+    bool wider = false;
+    auto got = run(c, by_llvm),
+         expected = run(c, [&](const Nest& n, void* const* buffers, const auto& params) {
+           Nest lanes = schedule::in_lanes(n, codegen::lane_limits());
+           verify(lanes, codegen::lane_limits());
+           expand(lanes.body);
+           std::string text = print(lanes);
+           wider |= text.find("welford") != text.npos || text.find("logsumexp") != text.npos;
+           by_interpreter(lanes, buffers, params);
+         });
+    for (size_t k = 0; k < got.size() && !wider; ++k)
+      for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
+        double x = at(got[k], e), y = at(expected[k], e);
+        ASSERT_TRUE(x == y || (std::isnan(x) && std::isnan(y)))
+            << c.name << " output " << k << " element " << e << ": " << x << ", " << y;
       }
   }
 }

@@ -17,6 +17,7 @@
 #include "facula/base/interrupt.h"
 #include "facula/base/library.h"
 #include "facula/base/log.h"
+#include "facula/base/settings.h"
 #include "facula/base/sha256.h"
 #include "facula/codegen/ahead.h"
 #include "facula/codegen/compiler.h"
@@ -28,6 +29,7 @@
 #include "facula/codegen/sequel.h"
 #include "facula/codegen/store.h"
 #include "facula/profile/profile.h"
+#include "facula/schedule/lanes.h"
 
 namespace facula::codegen {
 namespace {
@@ -68,9 +70,11 @@ auto compile_by(const loop::Nest& n, F&& how) {
   return made;
 }
 std::string compile(const loop::Nest& n) {
-  return compile_by(n, [&] {
+  loop::Nest lowered = schedule::in_lanes(n, lane_limits());
+  if (settings().verify) loop::verify(lowered, lane_limits());
+  return compile_by(lowered, [&] {
     std::string object, error;
-    bool ok = compiler()(&n, &object, &error);
+    bool ok = compiler()(&lowered, &object, &error);
     runtime_check(ok, "codegen") << "kernel " << n.name << ": " << error;
     return object;
   });

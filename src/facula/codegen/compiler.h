@@ -6,7 +6,7 @@
 #include "facula/loop/nest.h"
 
 namespace facula::codegen {
-// Compiles a nest to a relocatable object (ELF) whose only global symbol is `facula_kernel` of type KernelFn,
+// Compiles a nest for lanes (schedule/lanes.h), as many as the processor has, to a relocatable object (ELF) whose only global symbol is `facula_kernel` of type KernelFn,
 // with no undefined symbols but those that `resolve` in object.cpp lists (memcpy and the like, libm functions
 // in double).
 extern "C" bool facula_llvm_compile(const loop::Nest* nest, std::string* object, std::string* error);

@@ -63,6 +63,7 @@ void record_kernels_to(const std::string& folder);
 
 // Vector lanes for 32-bit elements on the chosen instruction set (8 for AVX2, 16 for AVX-512).
 int vector_lanes();
-std::string target_features();  // e.g. "x86-64+avx512f+..."; honours FACULA_CPU_CAPABILITY
+const loop::LaneLimits& lane_limits();  // of that instruction set
+std::string target_features();          // e.g. "x86-64+avx512f+..."; honours FACULA_CPU_CAPABILITY
 
 }  // namespace facula::codegen

@@ -1,8 +1,5 @@
-// Loop nests as LLVM IR with explicit vectors, and from there to a relocatable object.
-//
-// A vector loop becomes a main loop over whole vectors, without masks, and one masked iteration (or, where
-// accumulators are unrolled, a masked loop) for what remains. An expression is a vector only if it depends on
-// the loop's variable; everything else stays scalar. Loops that cannot run in lanes exactly run serially.
+// Nests for lanes as LLVM IR with explicit vectors, and from there to a relocatable object: statements, loops and folds, and
+// the module around them. Expressions and memory are those of llvm_emitter.h.
 #include <llvm/Analysis/TargetTransformInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -16,19 +13,12 @@
 #include <llvm/Transforms/Scalar.h>
 #include <llvm/Transforms/Utils.h>
 
-#include <map>
-#include <set>
-#include <unordered_map>
-
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
-#include "facula/codegen/llvm_math.h"
-#include "facula/loop/elementary.h"
+#include "facula/codegen/llvm_emitter.h"
 #include "facula/loop/monoid.h"
-#include "facula/loop/seen.h"
-#include "facula/loop/simplify.h"
 
 extern "C" void LLVMInitializeX86TargetInfo();
 extern "C" void LLVMInitializeX86Target();
@@ -38,58 +28,14 @@ extern "C" void LLVMInitializeX86AsmPrinter();
 namespace facula::codegen {
 namespace {
 
-using llvm::BasicBlock;
-using llvm::FixedVectorType;
-using loop::Expr;
-using loop::Kind;
 using loop::LoopKind;
 using loop::Monoid;
-using loop::Nest;
-using loop::Node;
-using loop::Seen;
-using loop::Statement;
-using V = llvm::Value*;
 using StatementKind = Statement::Kind;
 
-template <class F>
-void each_statement(const loop::Block& block, const F& f) {
-  for (auto& s : block) {
-    f(s);
-    each_statement(s.body, f);
-  }
-}
-template <class F>
-void each_root(const Statement& s, const F& f) {
-  for (auto& v : s.values) f(v);
-  if (s.extent) f(s.extent);
-  if (s.offset) f(s.offset);
-}
-
-// How an offset moves with the lane: not at all, by a stride, or in no simple way.
-struct Motion {
-  bool simple = false;
-  Expr stride;  // null: zero
-};
-
-// A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay
-// memory.
-struct Local {
-  V value = nullptr;
-  llvm::Type* type = nullptr;  // of the memory's content; null for a let
-  DType dtype{};
-  Expr definition;  // of a let
-  int lanes = 0;    // of an array: elements beside each other, one a lane (0: an ordinary array)
-};
-
-class Emitter {
+class NestEmitter : EmitMemory {
  public:
-  Emitter(const Nest& nest, llvm::Module& module, int lanes32, const std::string& features)
-      : nest_(nest),
-        module_(module),
-        c_(module.getContext()),
-        b_(c_),
-        lanes32_(lanes32),
-        features_(features) {}
+  NestEmitter(const Nest& nest, llvm::Module& module, const std::string& features)
+      : EmitMemory(nest, module), features_(features) {}
 
   void run() {
     llvm::Type *ptr = b_.getPtrTy(), *i64 = b_.getInt64Ty();
@@ -109,7 +55,6 @@ class Emitter {
     b_.CreateRetVoid();
 
     f_ = inner;
-    scan_nest();
     auto* entry = BasicBlock::Create(c_, "entry", f_);
     auto* start = BasicBlock::Create(c_, "start", f_);
     b_.SetInsertPoint(entry);
@@ -121,7 +66,7 @@ class Emitter {
     status_ = f_->getArg(base + 3);
     entry_end_ = b_.CreateBr(start);
     b_.SetInsertPoint(start);
-    ScalarMath math(b_, *f_, lanes32_ == 16);
+    ScalarMath math(b_, *f_, nest_.lanes == 16);
     math_ = &math;
     layers_.emplace_back();
     count_loop(f_->getArg(base + 1), f_->getArg(base + 2), 1, [&](V task) {
@@ -132,19 +77,6 @@ class Emitter {
   }
 
  private:
-  struct Layer {
-    std::unordered_map<const Node*, V> values,
-        first;  // `first`: the value in lane 0, of lane-dependent expressions
-    bool statement = false;
-    // Of rows that lie one after the other, one a lane: their elements by place, by buffer and first element.
-    std::map<std::pair<std::pair<int, int>, const Node*>, std::vector<V>> rows;
-  };
-  struct Push {
-    Emitter& e;
-    Push(Emitter& e, bool statement) : e(e) { e.layers_.emplace_back().statement = statement; }
-    ~Push() { e.layers_.pop_back(); }
-  };
-
   llvm::Function* make(const char* name, llvm::FunctionType* t, bool internal) {
     auto* f =
         llvm::Function::Create(t,
@@ -153,1128 +85,10 @@ class Emitter {
     f->addFnAttr("target-features", features_);
     f->addFnAttr("target-cpu", "x86-64");
     f->addFnAttr("min-legal-vector-width", "512");
-    f->addFnAttr("prefer-vector-width", lanes32_ == 16 ? "512" : "256");
+    f->addFnAttr("prefer-vector-width", nest_.lanes == 16 ? "512" : "256");
     f->setDoesNotThrow();
     if (internal) f->addFnAttr(llvm::Attribute::NoInline);
     return f;
-  }
-
-  // ---- what is known beforehand
-
-  void scan_nest() {
-    each_statement(nest_.body, [&](const Statement& s) {
-      switch (s.kind) {
-        case StatementKind::accumulator:
-          for (int k = 0; k < loop::components(s.monoid); ++k) mutable_.insert(s.var + k);
-          break;
-        case StatementKind::let: given_[s.var].push_back(s.values[0]); break;
-        case StatementKind::assign:
-          mutable_.insert(s.var);
-          given_[s.var].push_back(s.values[0]);
-          break;
-        case StatementKind::store: written_.insert(s.buffer); break;
-        default: break;
-      }
-    });
-    for (size_t k = 0; k < nest_.buffers.size(); ++k)  // may overlap one that is
-      if (!nest_.buffers[k].unique) written_.insert(int(k));
-  }
-
-  bool is_volatile(Expr e) {
-    if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::index) return false;
-    if (e->kind == Kind::local) return mutable_.count(e->slot);
-    if (auto it = volatile_.find(e.get()); it != volatile_.end()) return it->second;
-    bool r = e->kind == Kind::load && written_.count(e->slot);
-    for (auto& a : e->args) r = r || is_volatile(a);
-    return volatile_[e.get()] = r;
-  }
-
-  // ---- lanes
-
-  bool in_lanes() const { return lanes_ > 1; }
-  V spread(V v) {
-    if (!in_lanes() || v->getType()->isVectorTy()) return v;
-    return b_.CreateVectorSplat(unsigned(lanes_), v);
-  }
-  V iota(llvm::Type* element) {
-    std::vector<llvm::Constant*> c;
-    for (int i = 0; i < lanes_; ++i) c.push_back(llvm::ConstantInt::get(element, uint64_t(i)));
-    return llvm::ConstantVector::get(c);
-  }
-  static bool is_vector(V v) { return v->getType()->isVectorTy(); }
-
-  // What is known of expressions in the lanes so far.
-  void forget() {
-    varies_.clear();
-    branches_.clear();
-  }
-  // Does e differ from lane to lane?
-  bool varies(Expr e) {
-    switch (e->kind) {
-      case Kind::constant:
-      case Kind::param: return false;
-      case Kind::index: return in_lanes() && e->slot == lane_var_;
-      case Kind::local: {
-        auto& l = local(e->slot);
-        return l.type ? l.type->isVectorTy() : is_vector(l.value);
-      }
-      default: break;
-    }
-    if (auto it = varies_.find(e.get()); it != varies_.end()) return it->second;
-    bool r = e->kind == Kind::load && e->slot < 0 && local(-1 - e->slot).lanes;
-    for (auto& a : e->args) r = r || varies(a);
-    return varies_[e.get()] = r;
-  }
-
-  Motion motion(Expr e) {
-    if (!varies(e)) return {true, Expr()};
-    auto both = [&](Motion x, Motion y, auto f) -> Motion {
-      if (!x.simple || !y.simple) return {};
-      return {true, f(x.stride, y.stride)};
-    };
-    switch (e->kind) {
-      case Kind::index: return {true, loop::constant(int64_t(1), DType::Int64)};
-      case Kind::local: {
-        auto& l = local(e->slot);
-        return l.definition && !is_volatile(l.definition) ? motion(l.definition) : Motion{};
-      }
-      case Kind::call: break;
-      default: return {};
-    }
-    if (e->dtype != DType::Int64) return {};
-    switch (e->fn) {
-      case loop::Fn::add:
-        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) {
-          return x && y ? x + y : x ? x : y;
-        });
-      case loop::Fn::sub:
-        return both(motion(e->args[0]), motion(e->args[1]), [](Expr x, Expr y) {
-          return x && y ? x - y : x ? x : -y;
-        });
-      case loop::Fn::neg: {
-        Motion m = motion(e->args[0]);
-        return m.simple ? Motion{true, -m.stride} : m;
-      }
-      case loop::Fn::mul: {
-        int k = varies(e->args[0]) ? 0 : 1;
-        if (varies(e->args[1 - k])) return {};
-        Motion m = motion(e->args[size_t(k)]);
-        return m.simple ? Motion{true, m.stride * e->args[size_t(1 - k)]} : m;
-      }
-      case loop::Fn::fma: {
-        return motion(e->args[0] * e->args[1] + e->args[2]);
-      }
-      default: return {};
-    }
-  }
-
-  // ---- control
-
-  // for i in [begin, end) by step, with the test at the end.
-  template <class F>
-  void count_loop(V begin, V end, int64_t step, F&& body) {
-    auto *head = BasicBlock::Create(c_, "loop", f_), *exit = BasicBlock::Create(c_, "exit", f_);
-    auto* from = b_.GetInsertBlock();
-    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, exit);
-    b_.SetInsertPoint(head);
-    auto* i = b_.CreatePHI(begin->getType(), 2);
-    i->addIncoming(begin, from);
-    body(static_cast<V>(i));
-    V next = b_.CreateNSWAdd(i, llvm::ConstantInt::get(begin->getType(), uint64_t(step)));
-    i->addIncoming(next, b_.GetInsertBlock());
-    b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, exit);
-    exit->moveAfter(b_.GetInsertBlock());
-    b_.SetInsertPoint(exit);
-  }
-
-  template <class F>
-  void when(V condition, F&& body) {
-    auto *yes = BasicBlock::Create(c_, "then", f_), *next = BasicBlock::Create(c_, "next", f_);
-    b_.CreateCondBr(condition, yes, next);
-    b_.SetInsertPoint(yes);
-    body();
-    b_.CreateBr(next);
-    next->moveAfter(b_.GetInsertBlock());
-    b_.SetInsertPoint(next);
-  }
-
-  // ---- locals
-
-  Local& local(int var) {
-    auto it = locals_.find(var);
-    internal_check(it != locals_.end()) << "codegen: local " << var << " is used before it is made";
-    return it->second;
-  }
-  V room(llvm::Type* t, V count = nullptr) {
-    llvm::IRBuilder<> at(entry_end_);
-    auto* a = at.CreateAlloca(t, count);
-    a->setAlignment(llvm::Align(count ? 64 : module_.getDataLayout().getPrefTypeAlign(t).value()));
-    return a;
-  }
-  V read(const Local& l) { return b_.CreateLoad(l.type, l.value); }
-  // Where the mask is off the old value stays.
-  void write(const Local& l, V v) {
-    if (l.type->isVectorTy()) {
-      v = spread(v);
-      if (mask_) v = b_.CreateSelect(mask_, v, read(l));
-    }
-    internal_check(v->getType() == l.type)
-        << "codegen: a value that differs between lanes for a local that does not";
-    b_.CreateStore(v, l.value);
-  }
-
-  // ---- expressions
-
-  V lookup(Expr e, bool first) {
-    for (size_t k = layers_.size(); k--;) {
-      auto& map = first ? layers_[k].first : layers_[k].values;
-      if (auto it = map.find(e.get()); it != map.end()) return it->second;
-    }
-    return nullptr;
-  }
-  void remember(Expr e, V v, bool first) {
-    size_t k = layers_.size() - 1;
-    if (layers_[k].statement && !is_volatile(e)) --k;
-    (first ? layers_[k].first : layers_[k].values)[e.get()] = v;
-  }
-
-  V emit(Expr e) {
-    switch (e->kind) {
-      case Kind::constant: return constant(e->value, e->dtype);
-      case Kind::param: return params_.at(size_t(e->slot));
-      case Kind::local: {
-        auto& l = local(e->slot);
-        if (first_ && !l.type && is_vector(l.value)) return emit(l.definition);
-        return l.type ? read(l) : l.value;
-      }
-      case Kind::index:
-        if (in_lanes() && e->slot == lane_var_) {
-          if (first_) return lane_base_;
-          break;
-        }
-        return vars_.at(e->slot);
-      default: break;
-    }
-    if (first_ && !varies(e)) {
-      first_ = false;
-      V v = emit(e);
-      first_ = true;
-      return v;
-    }
-    if (V v = lookup(e, first_)) return v;
-    V v = fresh(e);
-    remember(e, v, first_);
-    return v;
-  }
-
-  // The scalar value of a lane-dependent expression in the first lane.
-  V emit_first(Expr e) {
-    bool outer = std::exchange(first_, in_lanes());
-    V v = emit(e);
-    first_ = outer;
-    return v;
-  }
-
-  V constant(const Scalar& s, DType d) {
-    auto* t = math_->type(d);
-    if (is_floating(d)) {
-      double v = s.to_double();
-      return llvm::ConstantFP::get(t, d == DType::Float32 ? double(float(v)) : v);
-    }
-    return llvm::ConstantInt::get(t, uint64_t(d == DType::Bool ? s.to_bool() : s.to_int()), true);
-  }
-
-  V fresh(Expr e) {
-    switch (e->kind) {
-      case Kind::index:
-        return b_.CreateAdd(b_.CreateVectorSplat(unsigned(lanes_), lane_base_), iota(b_.getInt64Ty()));
-      case Kind::load: return load(*e.get());
-      case Kind::cast: {
-        V x = emit(e->args[0]);
-        if (e->memory != e->dtype) return decode(encode(x, e->dtype, e->memory), e->memory);  // round_to
-        return math_->cast(x, e->args[0].dtype(), e->dtype);
-      }
-      case Kind::call: {
-        if (Expr product = loop::fused_product(e); !same(product, e)) return emit(product);
-        if (V v = cycle(e)) return v;
-        std::vector<V> a;
-        for (auto& x : e->args) a.push_back(emit(x));
-        level(a);
-        return math_->call(e->fn, e->args[0].dtype(), a);
-      }
-      case Kind::select: return select(*e.get());
-      case Kind::random: {
-        std::vector<V> a{emit(e->args[0]), emit(e->args[1])};
-        level(a);
-        return math_->random(a[0], a[1]);
-      }
-      case Kind::check: return check(emit(e->args[0]), emit(e->args[1]), !e->slot);
-      case Kind::divisor: return divisor(emit(e->args[0]));
-      default: break;
-    }
-    internal_check(false) << "codegen: no such expression in a nest: " << loop::print(e);
-    return nullptr;
-  }
-
-  // All vectors, if one is.
-  void level(std::vector<V>& a) {
-    for (auto& x : a) {
-      if (!is_vector(x)) continue;
-      for (auto& y : a) y = spread(y);
-      return;
-    }
-  }
-
-  // ---- select, whose untaken side must have no effect
-
-  // Loads and checks in e that only some lanes may do. A body shares its parts: each is looked at once.
-  bool is_guarded(Expr e, bool data_condition) {
-    Seen seen;
-    return any_of(e, seen, [&](Expr x) {
-      switch (x->kind) {
-        case Kind::check:
-        case Kind::divisor: return Answer::yes;
-        case Kind::load: {
-          bool valid = (!first_ && lookup(x, false)) || (data_condition && !depends_on_data(x->args[0]));
-          return valid ? Answer::no : Answer::yes;
-        }
-        default: return Answer::below;
-      }
-    });
-  }
-  static bool has_data(Expr e) {
-    Seen seen;
-    return any_of(e, seen, [](Expr x) {
-      bool data = x->kind == Kind::load || x->kind == Kind::random || x->kind == Kind::local;
-      return data ? Answer::yes : Answer::below;
-    });
-  }
-  // The same, where the name of something is what it stands for.
-  bool depends_on_data(Expr e) {
-    Seen seen;
-    return any_of(e, seen, [this](Expr x) {
-      if (x->kind == Kind::load || x->kind == Kind::random) return Answer::yes;
-      if (x->kind != Kind::local) return Answer::below;
-      return is_data(x->slot) ? Answer::yes : Answer::no;
-    });
-  }
-  bool is_data(int var) {
-    auto it = given_.find(var);
-    if (it == given_.end()) return true;
-    if (!asked_.insert(var).second) return false;  // its own former value
-    bool data = std::any_of(it->second.begin(), it->second.end(), [&](Expr e) { return depends_on_data(e); });
-    asked_.erase(var);
-    return data;
-  }
-  // Whether memory equals a number of its own dtype: some content says yes, and some says no.
-  bool is_decided_by_data(Expr c) {
-    if (c->kind == Kind::local && local(c->slot).definition) c = local(c->slot).definition;
-    if (c->kind != Kind::call || c->fn != loop::Fn::eq) return false;
-    for (size_t k : {0, 1}) {
-      Expr x = c->args[k];
-      if (x->kind == Kind::local && local(x->slot).definition) x = local(x->slot).definition;
-      if (x->kind == Kind::load && x->memory == x.dtype() && !depends_on_data(x->args[0]) &&
-          !depends_on_data(c->args[1 - k]))
-        return true;
-    }
-    return false;
-  }
-  bool has_new_load(Expr e) {  // one that was not done before
-    Seen seen;
-    return any_of(e, seen, [this](Expr x) {
-      if (x->kind != Kind::load && x->args.empty()) return Answer::no;
-      return lookup(x, first_) ? Answer::no : x->kind == Kind::load ? Answer::yes : Answer::below;
-    });
-  }
-  static bool has_index(Expr e) {  // outside of loads
-    Seen seen;
-    return any_of(e, seen, [](Expr x) {
-      if (x->kind == Kind::load) return Answer::no;
-      bool index = x->kind == Kind::index || x->kind == Kind::local || x->kind == Kind::param;
-      return index ? Answer::yes : Answer::below;
-    });
-  }
-  enum class Answer { no, yes, below };
-  // Is the answer yes for e or an operand of it, where it is not given before?
-  template <class F>
-  static bool any_of(Expr e, Seen& seen, F&& f) {
-    if (!seen.insert(e.get())) return false;
-    if (Answer a = f(e); a != Answer::below) return a == Answer::yes;
-    return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return any_of(a, seen, f); });
-  }
-
-  // What only moves from memory of dtype d to memory of dtype d stays as it lies there.
-  static bool is_move(Expr e, DType d) {
-    if (e->kind == Kind::select) return is_move(e->args[1], d) || is_move(e->args[2], d);
-    return e->kind == Kind::load && e->memory == d && !e->part;
-  }
-  V as_stored(Expr e, DType d) {
-    if (!is_move(e, d))
-      return d == DType::BFloat16 && is_short(e) ? upper_half(emit(e)) : encode(emit(e), e.dtype(), d);
-    if (e->kind == Kind::load) return load(*e.get(), true);
-    return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
-  }
-
-  // Is it a bfloat16 already, so that nothing is left to round?
-  static bool is_short(Expr e) {
-    auto all = [](std::span<const Expr> x) { return std::all_of(x.begin(), x.end(), is_short); };
-    switch (e->kind) {
-      case Kind::load: return e->memory == DType::BFloat16;
-      case Kind::cast:
-        return e.dtype() == DType::Float32 &&
-               (e->memory == DType::BFloat16 || e->args[0].dtype() == DType::Bool);
-      case Kind::constant: return e.dtype() == DType::Float32 && float(e->value.to_double()) == 0;
-      case Kind::select: return all(std::span(e->args).subspan(1));
-      case Kind::call: break;
-      default: return false;
-    }
-    switch (e->fn) {
-      case loop::Fn::neg:
-      case loop::Fn::abs:
-      case loop::Fn::sign:
-      case loop::Fn::relu:
-      case loop::Fn::max:
-      case loop::Fn::min:
-      case loop::Fn::fmax:
-      case loop::Fn::fmin:
-      case loop::Fn::copysign: return e.dtype() == DType::Float32 && all(e->args);
-      default: return false;
-    }
-  }
-  V upper_half(V v) {
-    V bits = b_.CreateBitCast(v, ScalarMath::shaped(b_.getInt32Ty(), v->getType()));
-    return b_.CreateTrunc(b_.CreateLShr(bits, 16), ScalarMath::shaped(b_.getInt16Ty(), v->getType()));
-  }
-
-  // Comparisons of what moves evenly with the lane: true in all lanes if in the first and the last.
-  template <class F>
-  static bool is_convex(Expr c, const F& even) {
-    if (c->kind != Kind::call) return even(c);
-    switch (c->fn) {
-      case loop::Fn::bit_and: return is_convex(c->args[0], even) && is_convex(c->args[1], even);
-      case loop::Fn::ge:
-      case loop::Fn::gt:
-      case loop::Fn::le:
-      case loop::Fn::lt:
-      case loop::Fn::eq: return c->args[0].dtype() == DType::Int64 && even(c->args[0]) && even(c->args[1]);
-      default: return even(c);
-    }
-  }
-  Expr in_last_lane(Expr e) {
-    return loop::rewrite(e, [&](Expr x) -> Expr {
-      if (!varies(x)) return x;
-      if (x->kind == Kind::index) return x + loop::constant(int64_t(lanes_ - 1), DType::Int64);
-      return x->kind == Kind::local ? in_last_lane(local(x->slot).definition) : Expr();
-    });
-  }
-
-  V select(const Node& n) {
-    return select(n, [&](Expr side) { return emit(side); });
-  }
-  template <class F>
-  V select(const Node& n, F&& value) {
-    Expr condition = n.args[0];
-    if (in_lanes() && !first_ && !mask_ && !shared_ && varies(condition) && is_guarded(n.args[1], false) &&
-        is_convex(condition, [&](Expr e) { return motion(e).simple; })) {
-      // Most vectors lie inside, where nothing needs a mask.
-      V inside = b_.CreateAnd(emit_first(condition), emit_first(in_last_lane(condition)));
-      shared_ = true;
-      V v = either(inside, [&] { return spread(value(n.args[1])); }, [&] { return masked_select(n, value); });
-      shared_ = false;
-      return v;
-    }
-    return masked_select(n, value);
-  }
-  template <class T, class E>
-  V either(V condition, T&& yes, E&& no) {
-    BasicBlock *blocks[2], *ends[2], *next = BasicBlock::Create(c_, "next", f_);
-    V sides[2];
-    for (auto& x : blocks) x = BasicBlock::Create(c_, "side", f_, next);
-    b_.CreateCondBr(condition, blocks[0], blocks[1]);
-    bool outer = std::exchange(guarded_, true);
-    for (size_t k = 0; k < 2; ++k) {
-      b_.SetInsertPoint(blocks[k]);
-      Push layer(*this, false);
-      sides[k] = k ? no() : yes();
-      ends[k] = b_.GetInsertBlock();
-      b_.CreateBr(next);
-    }
-    guarded_ = outer;
-    b_.SetInsertPoint(next);
-    auto* phi = b_.CreatePHI(sides[0]->getType(), 2);
-    for (size_t k = 0; k < 2; ++k) phi->addIncoming(sides[k], ends[k]);
-    return phi;
-  }
-
-  // Operations that e takes beyond what is computed already, roughly: 4 for a division or a root, 16 for a
-  // function. A select of which a branch skips the dear side counts as its condition.
-  int cost(Expr e, std::set<const Node*>& seen) {
-    if (e->args.empty() || e->kind == Kind::load || (!first_ && lookup(e, false)) ||
-        !seen.insert(e.get()).second)
-      return 0;
-    if (is_branch(e)) return cost(e->args[0], seen);
-    int total = 1;
-    if (e->kind == Kind::call && is_floating(e->args[0].dtype())) {
-      bool root = e->fn == loop::Fn::sqrt || e->fn == loop::Fn::div || e->fn == loop::Fn::reciprocal;
-      bool function = loop::ulp(e->fn) > 0 || e->fn == loop::Fn::fmod || e->fn == loop::Fn::remainder;
-      total = root ? 4 : function ? 16 : 1;
-    }
-    for (auto& a : e->args) total += cost(a, seen);
-    return total;
-  }
-  bool is_dear(Expr e) {
-    std::set<const Node*> seen;
-    return cost(e, seen) > 12;
-  }
-  // One condition for all lanes before a side that is worth a jump.
-  bool is_branch(Expr e) {
-    if (e->kind != Kind::select || varies(e->args[0])) return false;
-    if (auto it = branches_.find(e.get()); it != branches_.end()) return it->second;
-    return branches_[e.get()] = is_dear(e->args[1]) || is_dear(e->args[2]);
-  }
-
-  template <class F>
-  V masked_select(const Node& n, F&& value) {
-    bool branch = is_branch(Expr(&n));
-    V c = emit(n.args[0]);
-    // If any data can make the condition true, then an offset that no data can change is valid on both sides.
-    bool data_condition = (has_data(n.args[0]) && !has_index(n.args[0])) || is_decided_by_data(n.args[0]);
-    if (!branch && !is_guarded(n.args[1], data_condition) && !is_guarded(n.args[2], data_condition)) {
-      if (is_vector(c) && is_dear(n.args[1]) && !has_new_load(n.args[1])) {
-        // Bodies name the rare case first: a vector without it goes past.
-        V usual = spread(value(n.args[2]));
-        auto unusual = [&] { return b_.CreateSelect(c, spread(value(n.args[1])), usual); };
-        return either(math_->any(c), unusual, [&] { return usual; });
-      }
-      std::vector<V> sides{value(n.args[1]), value(n.args[2])};
-      if (is_vector(c))
-        for (auto& s : sides) s = spread(s);
-      level(sides);
-      return b_.CreateSelect(c, sides[0], sides[1]);
-    }
-    if (is_vector(c)) {
-      V outer = mask_;
-      bool outer_maybe = std::exchange(maybe_none_, true);
-      auto side = [&](Expr e, V m) {
-        mask_ = outer ? b_.CreateAnd(outer, m) : m;
-        Push layer(*this, false);
-        return spread(value(e));
-      };
-      V a = side(n.args[1], c), b = side(n.args[2], b_.CreateNot(c));
-      mask_ = outer;
-      maybe_none_ = outer_maybe;
-      return b_.CreateSelect(c, a, b);
-    }
-    bool vector = !first_ && (varies(n.args[1]) || varies(n.args[2]));
-    auto side = [&](Expr e) {
-      V v = value(e);
-      return vector ? spread(v) : v;
-    };
-    return either(c, [&] { return side(n.args[1]); }, [&] { return side(n.args[2]); });
-  }
-
-  // ---- checks
-
-  V check(V i, V n, bool wraps) {
-    std::vector<V> a{i, n};
-    level(a);
-    i = a[0], n = a[1];
-    V zero = llvm::Constant::getNullValue(i->getType());
-    V j = wraps ? b_.CreateSelect(b_.CreateICmpSLT(i, zero), b_.CreateAdd(i, n), i) : i;
-    V bad = b_.CreateICmpUGE(j, n), result = b_.CreateSelect(bad, zero, j);
-    flag(bad, 1, i, n);
-    return result;
-  }
-
-  V divisor(V y) {
-    V zero = llvm::Constant::getNullValue(y->getType());
-    V bad = b_.CreateICmpEQ(y, zero);
-    flag(bad, 2, nullptr, nullptr);
-    return b_.CreateSelect(bad, llvm::ConstantInt::get(y->getType(), 1), y);
-  }
-
-  // Notes the first failure: its kind (Status::failed), and the index and size of a failed check.
-  void flag(V bad, int64_t kind, V i, V n) {
-    V hit = bad;
-    if (mask_ && !first_) {
-      if (is_vector(bad)) hit = b_.CreateAnd(bad, mask_);
-      else if (maybe_none_) hit = b_.CreateAnd(bad, b_.CreateOrReduce(mask_));
-    }
-    V any = math_->any(hit);
-    when(any, [&] {
-      auto* i64 = b_.getInt64Ty();
-      V lane = nullptr;
-      if (is_vector(hit)) {
-        V bits = b_.CreateBitCast(hit, b_.getIntNTy(unsigned(lanes_)));
-        lane = b_.CreateIntrinsic(llvm::Intrinsic::cttz, {bits->getType()}, {bits, b_.getTrue()});
-      }
-      auto pick = [&](V v) { return !v ? b_.getInt64(0) : lane ? b_.CreateExtractElement(v, lane) : v; };
-      V index = pick(i), size = pick(n);
-      V before = b_.CreateLoad(i64, status_);
-      when(b_.CreateICmpEQ(before, b_.getInt64(0)), [&] {
-        b_.CreateStore(b_.getInt64(uint64_t(kind)), status_);
-        b_.CreateStore(index, b_.CreateConstInBoundsGEP1_64(i64, status_, 1));
-        b_.CreateStore(size, b_.CreateConstInBoundsGEP1_64(i64, status_, 2));
-      });
-    });
-  }
-
-  // ---- memory
-
-  llvm::Type* memory_type(DType d) {
-    switch (d) {
-      case DType::Bool: return b_.getInt8Ty();
-      case DType::BFloat16: return b_.getInt16Ty();
-      case DType::Float16: return b_.getHalfTy();
-      default: return is_float8(d) ? b_.getInt8Ty() : math_->type(d);
-    }
-  }
-  // As Float8Format::decode and encode.
-  V decode(V v, const Float8Format& f) {
-    auto* whole = ScalarMath::shaped(b_.getInt32Ty(), v->getType());
-    auto* real = ScalarMath::shaped(b_.getFloatTy(), v->getType());
-    auto number = [&](uint32_t x) { return llvm::ConstantInt::get(whole, x); };
-    V code = b_.CreateZExt(v, whole), magnitude = f.is_signed ? b_.CreateAnd(code, number(0x7f)) : code;
-    V bits = b_.CreateAdd(b_.CreateShl(magnitude, 23 - f.mantissa), number(uint32_t(127 - f.bias) << 23));
-    V small =
-        f.is_signed
-            ? b_.CreateBitCast(b_.CreateFMul(b_.CreateUIToFP(magnitude, real),
-                                             llvm::ConstantFP::get(real,
-                                                                   std::ldexp(1.0, 1 - f.bias - f.mantissa))),
-                               whole)
-            : number(0x400000);
-    bits = b_.CreateSelect(b_.CreateICmpULT(magnitude, number(1u << f.mantissa)), small, bits);
-    V no_number = f.nan == 0x80
-                      ? b_.CreateICmpEQ(code, number(f.nan))
-                      : b_.CreateICmpUGT(magnitude, number(f.has_infinity ? f.too_large : f.nan - 1u));
-    bits = b_.CreateSelect(no_number, number(0x7fc00000), bits);
-    if (f.has_infinity)
-      bits = b_.CreateSelect(b_.CreateICmpEQ(magnitude, number(f.too_large)), number(0x7f800000), bits);
-    if (f.is_signed) bits = b_.CreateOr(bits, b_.CreateShl(b_.CreateAnd(code, number(0x80)), 24));
-    return b_.CreateBitCast(bits, real);
-  }
-  V encode(V v, const Float8Format& f) {
-    auto* whole = ScalarMath::shaped(b_.getInt32Ty(), v->getType());
-    auto* real = ScalarMath::shaped(b_.getFloatTy(), v->getType());
-    auto number = [&](uint32_t x) { return llvm::ConstantInt::get(whole, x); };
-    V bits = b_.CreateBitCast(v, whole), magnitude = b_.CreateAnd(bits, number(0x7fffffff)), code;
-    if (!f.is_signed) {
-      V least = b_.CreateZExt(b_.CreateICmpULT(magnitude, number(0x800000)), whole);
-      code = b_.CreateLShr(b_.CreateSub(b_.CreateAdd(magnitude, number(0x400000)), least), 23);
-      code = b_.CreateSelect(b_.CreateICmpUGT(code, number(f.nan)), number(f.nan), code);
-      return b_.CreateTrunc(code, ScalarMath::shaped(b_.getInt8Ty(), v->getType()));
-    }
-    int shift = 23 - f.mantissa;
-    V odd = b_.CreateAnd(b_.CreateLShr(magnitude, shift), number(1));
-    uint32_t half = (1u << (shift - 1)) - 1 - (uint32_t(127 - f.bias) << 23);
-    code = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(magnitude, number(half)), odd), shift);
-    auto unit = float(std::ldexp(1.0, 24 - f.bias - f.mantissa));
-    V sum = b_.CreateFAdd(b_.CreateBitCast(magnitude, real), llvm::ConstantFP::get(real, unit));
-    V small = b_.CreateSub(b_.CreateBitCast(sum, whole), number(std::bit_cast<uint32_t>(unit)));
-    code = b_.CreateSelect(b_.CreateICmpULT(magnitude, number(uint32_t(128 - f.bias) << 23)), small, code);
-    code = b_.CreateSelect(b_.CreateICmpUGT(code, number(f.largest)), number(f.too_large), code);
-    code = b_.CreateSelect(b_.CreateICmpUGT(magnitude, number(0x7f800000)), number(f.nan), code);
-    V sign = b_.CreateAnd(b_.CreateLShr(bits, 24), number(0x80));
-    if (!f.has_negative_zero) sign = b_.CreateSelect(b_.CreateICmpEQ(code, number(0)), number(0), sign);
-    return b_.CreateTrunc(b_.CreateOr(code, sign), ScalarMath::shaped(b_.getInt8Ty(), v->getType()));
-  }
-  // Between memory and registers.
-  V decode(V v, DType d) {
-    switch (d) {
-      case DType::Bool: return b_.CreateICmpNE(v, llvm::Constant::getNullValue(v->getType()));
-      case DType::Float16: return b_.CreateFPExt(v, ScalarMath::shaped(b_.getFloatTy(), v->getType()));
-      case DType::BFloat16: {
-        V wide = b_.CreateZExt(v, ScalarMath::shaped(b_.getInt32Ty(), v->getType()));
-        return b_.CreateBitCast(b_.CreateShl(wide, 16), ScalarMath::shaped(b_.getFloatTy(), v->getType()));
-      }
-      default: return is_float8(d) ? decode(v, *float8_format(d)) : v;
-    }
-  }
-  V encode(V v, DType from, DType d) {
-    v = math_->cast(v, from, compute_type(d));
-    switch (d) {
-      case DType::Bool: return b_.CreateZExt(v, ScalarMath::shaped(b_.getInt8Ty(), v->getType()));
-      case DType::Float16: return b_.CreateFPTrunc(v, ScalarMath::shaped(b_.getHalfTy(), v->getType()));
-      case DType::BFloat16: {
-        auto* t = ScalarMath::shaped(b_.getInt32Ty(), v->getType());
-        auto number = [&](uint32_t x) { return llvm::ConstantInt::get(t, x); };
-        V bits = b_.CreateBitCast(v, t);
-        V odd = b_.CreateAnd(b_.CreateLShr(bits, 16), number(1));
-        V rounded = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(bits, number(0x7fff)), odd), 16);
-        V quiet = b_.CreateOr(b_.CreateLShr(bits, 16), number(0x40));
-        v = b_.CreateSelect(b_.CreateFCmpUNO(v, v), quiet, rounded);
-        return b_.CreateTrunc(v, ScalarMath::shaped(b_.getInt16Ty(), v->getType()));
-      }
-      default: return is_float8(d) ? encode(v, *float8_format(d)) : v;
-    }
-  }
-
-  // The elements an access touches: `d` as stored, and a factor and shift on the offset (components of
-  // complex numbers).
-  struct Place {
-    V base;
-    DType d;
-    int64_t factor = 1, shift = 0;
-    int lanes = 0;
-  };
-  Place place(int slot, int part) {
-    if (slot < 0) {
-      auto& l = local(-1 - slot);
-      return {l.value, l.dtype, 1, 0, l.lanes};
-    }
-    DType d = nest_.buffers.at(size_t(slot)).dtype;
-    if (!is_complex(d)) return {buffers_[size_t(slot)], d};
-    supported_check(part, "codegen") << "complex buffers are read and written by components";
-    return {buffers_[size_t(slot)], real_of(d), 2, part - 1};
-  }
-  V scaled(V offset, const Place& p) {
-    auto* t = offset->getType();
-    if (p.factor != 1) offset = b_.CreateMul(offset, llvm::ConstantInt::get(t, uint64_t(p.factor)));
-    return p.shift ? b_.CreateAdd(offset, llvm::ConstantInt::get(t, uint64_t(p.shift))) : offset;
-  }
-  V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
-
-  // Elements of which each is read by `times` lanes side by side; the first one by `times` - `from`.
-  struct Repeated {
-    int64_t times, from;
-    int64_t at(int64_t lane) const { return (from + lane) / times; }
-  };
-  struct Access {
-    enum { uniform, contiguous, strided, repeated, scattered } kind;
-    V pointer;  // of the first lane, or one for each
-    llvm::Type* element;
-    V stride = nullptr;    // in elements
-    Repeated lanes{1, 0};  // that read an element together
-  };
-  Access access(const Place& p, Expr offset, bool loads = false) {
-    auto* element = memory_type(p.d);
-    llvm::Align align(uint64_t(itemsize(p.d)));
-    if (p.lanes) {
-      V lanes = b_.getInt64(uint64_t(lanes_));
-      if (!varies(offset))
-        return {Access::contiguous, at(p.base, element, b_.CreateMul(emit(offset), lanes)), element};
-      V o = b_.CreateAdd(b_.CreateMul(spread(emit(offset)), spread(lanes)), iota(b_.getInt64Ty()));
-      return {Access::scattered, at(p.base, element, o), element};
-    }
-    if (!in_lanes() || first_)
-      return {Access::uniform, at(p.base, element, scaled(emit(offset), p)), element};
-    Motion m = motion(offset);
-    if (m.simple) {
-      V pointer = at(p.base, element, scaled(emit_first(offset), p));
-      if (m.stride.get() == nullptr) return {Access::uniform, pointer, element};
-      if (m.stride->kind == Kind::constant && m.stride->value.to_int() == 0)
-        return {Access::uniform, pointer, element};
-      if (m.stride->kind == Kind::constant && m.stride->value.to_int() * p.factor == 1)
-        return {Access::contiguous, pointer, element};
-      V stride = emit(m.stride);
-      if (p.factor != 1) stride = b_.CreateMul(stride, b_.getInt64(uint64_t(p.factor)));
-      return {Access::strided, pointer, element, stride};
-    }
-    if (auto r = loads && p.factor == 1 ? repeated(offset) : std::nullopt)
-      return {Access::repeated, at(p.base, element, emit_first(offset)), element, nullptr, *r};
-    return {Access::scattered, at(p.base, element, scaled(spread(emit(offset)), p)), element};
-  }
-  V lane_pointers(const Access& a) {
-    if (a.kind == Access::scattered) return a.pointer;
-    return at(a.pointer, a.element, b_.CreateMul(iota(b_.getInt64Ty()), spread(a.stride)));
-  }
-
-  // Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that
-  // is wanted.
-  V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
-    V r = nullptr;
-    for (int64_t k = 0; k < apart; ++k) {
-      int64_t from = k * lanes_ - (k + 1 == apart ? apart - 1 : 0);
-      V piece =
-          b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(from)), align);
-      std::vector<int> mask;
-      for (int64_t j = 0; j < lanes_; ++j) {
-        int64_t at = j * apart, in = std::min(at / lanes_, apart - 1);
-        mask.push_back(in < k ? int(j) : in == k ? int(lanes_ + at - from) : -1);
-      }
-      r = b_.CreateShuffleVector(r ? r : piece, piece, mask);
-    }
-    return r;
-  }
-
-  // The remainder of lane 0, if x is the lane's index and a constant, by n, which divides the lanes: vectors
-  // begin at multiples of their length.
-  std::optional<int64_t> phase(Expr x, Expr n) {
-    if (!in_lanes() || first_ || x.dtype() != DType::Int64 || n->kind != Kind::constant) return {};
-    int64_t by = n->value.to_int();
-    loop::Linear sum;
-    if (by < 2 || lanes_ % by || !loop::linear(spelled_out(x), sum) || sum.terms.size() != 1) return {};
-    auto& t = sum.terms[0];
-    if (t.coefficient != 1 || t.x->kind != Kind::index || t.x->slot != lane_var_) return {};
-    return (sum.constant % by + by) % by;
-  }
-  // Remainders that are the same in every vector; null if e is none.
-  V cycle(Expr e) {
-    if (e->fn != loop::Fn::remainder) return nullptr;
-    auto from = phase(e->args[0], e->args[1]);
-    if (!from) return nullptr;
-    std::vector<llvm::Constant*> c;
-    for (int64_t l = 0; l < lanes_; ++l)
-      c.push_back(
-          llvm::ConstantInt::get(b_.getInt64Ty(), uint64_t((*from + l) % e->args[1]->value.to_int())));
-    return llvm::ConstantVector::get(c);
-  }
-
-  std::optional<Repeated> repeated(Expr offset) {
-    loop::Linear sum;
-    if (!in_lanes() || first_ || !loop::linear(spelled_out(offset), sum)) return {};
-    std::optional<Repeated> found;
-    for (auto& t : sum.terms) {
-      if (!varies(t.x)) continue;
-      bool quotient = t.coefficient == 1 && t.x->kind == Kind::call && t.x->fn == loop::Fn::floordiv;
-      auto from = quotient && !found ? phase(t.x->args[0], t.x->args[1]) : std::nullopt;
-      if (!from) return {};
-      found = Repeated{t.x->args[1]->value.to_int(), *from};
-    }
-    return found;
-  }
-  V load_repeated(const Repeated& r, FixedVectorType* t, V pointer, llvm::Align align) {
-    int64_t count = r.at(lanes_ - 1) + 1;
-    std::vector<int> order;
-    if (mask_) {  // an element is read if any lane wants it
-      V zero = llvm::Constant::getNullValue(mask_->getType()), wanted = zero;
-      for (int64_t k = 0; k < r.times; ++k) {
-        for (int64_t j = 0; j < lanes_; ++j) {
-          int64_t lane = j * r.times - r.from + k;
-          order.push_back(j < count && lane >= 0 && lane < lanes_ ? int(lane) : lanes_);
-        }
-        wanted = b_.CreateOr(wanted, pick(mask_, zero, std::exchange(order, {})));
-      }
-      for (int64_t l = 0; l < lanes_; ++l) order.push_back(int(r.at(l)));
-      V v = b_.CreateMaskedLoad(t, pointer, align, wanted, llvm::Constant::getNullValue(t));
-      return b_.CreateShuffleVector(v, order);
-    }
-    // As many as there are without a part of one, from the first and up to the last.
-    int64_t whole = lanes_ / r.times;
-    auto* part = FixedVectorType::get(t->getElementType(), unsigned(whole));
-    V first = b_.CreateAlignedLoad(part, pointer, align), last = first;
-    if (count > whole)
-      last =
-          b_.CreateAlignedLoad(part,
-                               b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(count - whole)),
-                               align);
-    for (int64_t l = 0; l < lanes_; ++l)
-      order.push_back(int(r.at(l) < whole ? r.at(l) : 2 * whole - count + r.at(l)));
-    return pick(first, last, order);
-  }
-
-  // What an unrolled loop does at each of its steps with rows of as many elements, one a lane.
-  struct Steps {
-    int var;
-    int64_t count, now = 0;
-    struct Woven {
-      const Statement* store;
-      V pointer;
-      llvm::Align align;
-      std::vector<V> values;
-    };
-    std::vector<Woven> woven;  // stores of a step's element of each row, which wait for the last step
-  };
-  // If `offset` is that of the current step in rows of as many elements: the offset of the first one.
-  Expr start_of_row(const Steps& steps, Expr offset) {
-    loop::Linear sum;
-    if (!loop::linear(offset, sum)) return {};
-    auto own = std::find_if(sum.terms.begin(), sum.terms.end(),
-                            [&](auto& t) { return t.x->kind == Kind::index && t.x->slot == steps.var; });
-    if (own == sum.terms.end() || own->coefficient != 1) return {};
-    sum.terms.erase(own);
-    for (auto& t : sum.terms) {
-      bool again = false;
-      loop::visit(t.x, [&](Expr x) { again |= x->kind == Kind::index && x->slot == steps.var; });
-      if (again) return {};
-    }
-    Expr start = loop::from_linear(sum, offset.dtype());
-    Motion m = motion(start);
-    bool apart =
-        m.simple && m.stride && m.stride->kind == Kind::constant && m.stride->value.to_int() == steps.count;
-    return apart ? start : Expr();
-  }
-  // Without names, so that equal places are equal expressions.
-  Expr spelled_out(Expr e) {
-    return loop::rewrite(e, [&](Expr x) -> Expr {
-      if (x->kind != Kind::local) return {};
-      auto& l = local(x->slot);
-      return l.definition && !is_volatile(l.definition) ? spelled_out(l.definition) : x;
-    });
-  }
-  bool in_rows() const { return in_lanes() && !first_ && !mask_ && !guarded_ && steps_.size() == 1; }
-
-  V pick(V a, V b, const std::vector<int>& order) { return b_.CreateShuffleVector(a, b, order); }
-  // Of n vectors of a stretch: for each j below n the elements j, j + n, j + 2 n, ...
-  std::vector<V> turned(const std::vector<V>& x) {
-    int64_t n = int64_t(x.size());
-    if (n == 1) return x;
-    std::vector<V> r;
-    if (n % 2) {
-      for (int64_t j = 0; j < n; ++j) r.push_back(gathered(x, [&](int64_t l) { return l * n + j; }));
-      return r;
-    }
-    std::vector<V> halves[2];
-    for (int64_t k = 0; k < n; k += 2)
-      for (int64_t h : {0, 1}) {
-        std::vector<int> order;
-        for (int l = 0; l < lanes_; ++l) order.push_back(2 * l + int(h));
-        halves[h].push_back(pick(x[size_t(k)], x[size_t(k + 1)], order));
-      }
-    for (auto& h : halves) h = turned(h);
-    for (int64_t j = 0; j < n; ++j) r.push_back(halves[j % 2][size_t(j / 2)]);
-    return r;
-  }
-  // The way back.
-  std::vector<V> turned_back(const std::vector<V>& x) {
-    int64_t n = int64_t(x.size());
-    if (n == 1) return x;
-    std::vector<V> r;
-    if (n % 2) {
-      for (int64_t k = 0; k < n; ++k)
-        r.push_back(gathered(x, [&](int64_t l) {
-          int64_t at = k * lanes_ + l;
-          return at % n * lanes_ + at / n;
-        }));
-      return r;
-    }
-    std::vector<V> halves[2];
-    for (int64_t j = 0; j < n; ++j) halves[j % 2].push_back(x[size_t(j)]);
-    for (auto& h : halves) h = turned_back(h);
-    for (int64_t k = 0; k < n; ++k) {
-      std::vector<int> order;
-      for (int l = 0; l < lanes_; ++l) order.push_back((int(k % 2) * lanes_ + l) / 2 + l % 2 * lanes_);
-      r.push_back(pick(halves[0][size_t(k / 2)], halves[1][size_t(k / 2)], order));
-    }
-    return r;
-  }
-  // Lane l: element at(l) of the vectors side by side.
-  template <class F>
-  V gathered(const std::vector<V>& x, F&& at) {
-    V r = nullptr;
-    for (int64_t k = 0; k < int64_t(x.size()); ++k) {
-      std::vector<int> order;
-      for (int64_t l = 0; l < lanes_; ++l) {
-        int64_t in = at(l) / lanes_;
-        order.push_back(in < k ? int(l) : in == k ? int(lanes_ + at(l) % lanes_) : -1);
-      }
-      r = pick(r ? r : x[size_t(k)], x[size_t(k)], order);
-    }
-    return r;
-  }
-
-  // The current step's element of rows that lie one after the other; null if these are none.
-  V element_of_rows(const Node& n, const Place& p) {
-    if (!in_rows() || n.slot < 0 || written_.count(n.slot) || p.factor != 1) return nullptr;
-    auto& steps = steps_.back();
-    Expr start = start_of_row(steps, n.args[0]);
-    if (!start.get()) return nullptr;
-    auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, spelled_out(start).get()}];
-    if (rows.empty()) {
-      auto* element = memory_type(p.d);
-      auto* t = FixedVectorType::get(element, unsigned(lanes_));
-      V pointer = at(p.base, element, emit_first(start));
-      for (int64_t k = 0; k < steps.count; ++k)
-        rows.push_back(b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(element, pointer, uint64_t(k * lanes_)),
-                                            llvm::Align(uint64_t(itemsize(p.d)))));
-      rows = turned(rows);
-    }
-    return rows[size_t(steps.now)];
-  }
-  // Keeps a store to such rows until all of their elements are there; false if these are none.
-  bool weave(const Statement& s, const Place& p, V v) {
-    if (!in_rows() || s.buffer < 0 || p.factor != 1) return false;
-    auto& steps = steps_.back();
-    Expr start = start_of_row(steps, s.offset);
-    if (!start.get()) return false;
-    auto it = std::find_if(steps.woven.begin(), steps.woven.end(), [&](auto& w) { return w.store == &s; });
-    if (it == steps.woven.end()) {
-      if (steps.now) return false;
-      V pointer = at(p.base, memory_type(p.d), emit_first(start));
-      steps.woven.push_back({&s, pointer, llvm::Align(uint64_t(itemsize(p.d))), {}});
-      it = steps.woven.end() - 1;
-    }
-    it->values.push_back(spread(v));
-    return true;
-  }
-  void store_woven(const Steps& steps) {
-    for (auto& w : steps.woven) {
-      internal_check(int64_t(w.values.size()) == steps.count) << "codegen: a row is stored in part";
-      store_turned(w.values, w.pointer, w.align);
-    }
-  }
-  // Vectors of elements as many apart as there are vectors, as whole ones from `pointer` on.
-  void store_turned(const std::vector<V>& values, V pointer, llvm::Align align) {
-    auto* element = llvm::cast<FixedVectorType>(values[0]->getType())->getElementType();
-    auto whole = turned_back(values),
-         masks = mask_ ? turned_back(std::vector<V>(values.size(), mask_)) : whole;
-    for (size_t k = 0; k < whole.size(); ++k) {
-      V to = b_.CreateConstGEP1_64(element, pointer, k * uint64_t(lanes_));
-      if (mask_) b_.CreateMaskedStore(whole[k], to, align, masks[k]);
-      else b_.CreateAlignedStore(whole[k], to, align);
-    }
-  }
-
-  // A load for each lane: quicker than the processor's gathers, as stores are than its scatters, but for
-  // those under a mask.
-  V one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
-    V v = llvm::PoisonValue::get(t);
-    for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
-      v = b_.CreateInsertElement(
-          v, b_.CreateAlignedLoad(t->getElementType(), b_.CreateExtractElement(pointers, k), align), k);
-    return v;
-  }
-
-  // Elements from the last lane's to the first's, which is at `pointer`.
-  V backwards(FixedVectorType* t, V pointer, llvm::Align align) {
-    V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes_));
-    if (!mask_) return b_.CreateVectorReverse(b_.CreateAlignedLoad(t, first, align));
-    return b_.CreateVectorReverse(
-        b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
-  }
-
-  V load(const Node& n, bool as_stored = false) {
-    Place p = place(n.slot, n.part);
-    auto decoded = [&](V v) { return as_stored ? v : decode(v, p.d); };
-    if (V v = element_of_rows(n, p)) return decoded(v);
-    Access a = access(p, n.args[0], true);
-    llvm::Align align(uint64_t(itemsize(p.d)));
-    if (a.kind == Access::uniform) {
-      if (!(mask_ && maybe_none_ && !first_))
-        return decoded(b_.CreateAlignedLoad(a.element, a.pointer, align));
-      V zero = llvm::Constant::getNullValue(a.element), v = zero;
-      auto* from = b_.GetInsertBlock();
-      BasicBlock* end = nullptr;
-      when(b_.CreateOrReduce(mask_), [&] {
-        v = b_.CreateAlignedLoad(a.element, a.pointer, align);
-        end = b_.GetInsertBlock();
-      });
-      auto* phi = b_.CreatePHI(a.element, 2);
-      phi->addIncoming(zero, from);
-      phi->addIncoming(v, end);
-      return decoded(phi);
-    }
-    auto* t = FixedVectorType::get(a.element, unsigned(lanes_));
-    V v;
-    int64_t apart = 0;
-    if (a.kind == Access::strided)
-      if (auto* c = llvm::dyn_cast<llvm::ConstantInt>(a.stride)) apart = c->getSExtValue();
-    if (a.kind == Access::repeated) v = load_repeated(a.lanes, t, a.pointer, align);
-    else if (apart >= 2 && apart <= kFarthest && !mask_) v = every(apart, t, a.pointer, align);
-    else if (apart == -1) v = backwards(t, a.pointer, align);
-    else if (a.kind == Access::contiguous)
-      v = mask_ && !p.lanes
-              ? V(b_.CreateMaskedLoad(t, a.pointer, align, mask_, llvm::Constant::getNullValue(t)))
-              : V(b_.CreateAlignedLoad(t, a.pointer, align));
-    else if (mask_)
-      v = b_.CreateMaskedGather(t, lane_pointers(a), align, mask_, llvm::Constant::getNullValue(t));
-    else v = one_by_one(t, lane_pointers(a), align);
-    return decoded(v);
-  }
-
-  void store(const Statement& s) {
-    Place p = place(s.buffer, s.part);
-    V v = as_stored(s.values[0], p.d);
-    if (weave(s, p, v)) return;
-    Access a = access(p, s.offset);
-    llvm::Align align(uint64_t(itemsize(p.d)));
-    if (a.kind == Access::uniform) {
-      b_.CreateAlignedStore(v, a.pointer, align);
-      return;
-    }
-    v = spread(v);
-    if (a.kind == Access::contiguous) {
-      if (mask_) b_.CreateMaskedStore(v, a.pointer, align, mask_);
-      else b_.CreateAlignedStore(v, a.pointer, align);
-    } else if (mask_) {
-      b_.CreateMaskedScatter(v, lane_pointers(a), align, mask_);
-    } else {
-      V pointers = lane_pointers(a);
-      for (uint64_t k = 0; k < uint64_t(lanes_); ++k)
-        b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(pointers, k), align);
-    }
-  }
-
-  // Both parts of complex numbers beside each other, as they lie in memory; null if these are none.
-  V load_pair(Expr re, Expr im, DType d, V mask) {
-    if (re->kind != Kind::load || im->kind != Kind::load || re->slot < 0 || re->slot != im->slot ||
-        re->part != 1 || im->part != 2 || !same(re->args[0], im->args[0]))
-      return nullptr;
-    Place p = place(re->slot, 1);
-    Motion m = motion(re->args[0]);
-    if (p.d != d || !m.simple || !m.stride.get() || m.stride->kind != Kind::constant ||
-        m.stride->value.to_int() != 1)
-      return nullptr;
-    V pointer = access(p, re->args[0]).pointer;
-    auto* t = FixedVectorType::get(memory_type(d), unsigned(2 * lanes_));
-    llvm::Align align(uint64_t(itemsize(d)));
-    if (!mask) return b_.CreateAlignedLoad(t, pointer, align);
-    return b_.CreateMaskedLoad(t, pointer, align, mask, llvm::Constant::getNullValue(t));
-  }
-
-  // Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
-  bool store_pair(const Statement& re, const Statement& im) {
-    bool pair = in_lanes() && !first_ && re.kind == StatementKind::store && im.kind == StatementKind::store &&
-                re.buffer >= 0 && re.buffer == im.buffer && re.part == 1 && im.part == 2 &&
-                same(re.offset, im.offset);
-    if (!pair) return false;
-    Motion m = motion(re.offset);
-    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant || m.stride->value.to_int() != 1)
-      return false;
-    Push layer(*this, true);
-    Place p = place(re.buffer, 1);
-    auto value = [&](const Statement& s) {
-      return spread(encode(emit(s.values[0]), s.values[0].dtype(), p.d));
-    };
-    auto woven = [&](V a, V b) {
-      std::vector<int> order;
-      for (int k = 0; k < lanes_; ++k) {
-        order.push_back(k);
-        order.push_back(int(lanes_) + k);
-      }
-      return b_.CreateShuffleVector(a, b, order);
-    };
-    V v = load_pair(re.values[0], im.values[0], p.d, mask_ ? woven(mask_, mask_) : nullptr);
-    if (!v) {
-      V parts[] = {value(re), value(im)};
-      v = woven(parts[0], parts[1]);
-    }
-    V pointer = access(p, re.offset).pointer;
-    llvm::Align align(uint64_t(itemsize(p.d)));
-    if (mask_) b_.CreateMaskedStore(v, pointer, align, woven(mask_, mask_));
-    else b_.CreateAlignedStore(v, pointer, align);
-    return true;
-  }
-
-  // How many stores from the k-th on are of neighbours, as many as lanes are apart: they are written as whole vectors.
-  // Else 0.
-  size_t store_neighbours(const loop::Block& block, size_t k) {
-    auto& first = block[k];
-    if (!in_lanes() || first_ || first.kind != StatementKind::store || first.buffer < 0 || first.part)
-      return 0;
-    Motion m = motion(first.offset);
-    if (!m.simple || !m.stride.get() || m.stride->kind != Kind::constant) return 0;
-    int64_t apart = m.stride->value.to_int();
-    if (apart < 2 || apart > kFarthest || int64_t(block.size() - k) < apart) return 0;
-    Expr start = spelled_out(first.offset);
-    for (int64_t j = 1; j < apart; ++j) {
-      auto& s = block[k + size_t(j)];
-      loop::Linear from;
-      if (s.kind != StatementKind::store || s.buffer != first.buffer || s.part ||
-          !loop::linear(spelled_out(s.offset), from) || !loop::linear(start, from, -1) ||
-          from.constant != j ||
-          std::any_of(from.terms.begin(), from.terms.end(), [](auto& t) { return t.coefficient != 0; }))
-        return 0;
-    }
-    Push layer(*this, true);
-    Place p = place(first.buffer, 0);
-    if (p.lanes || p.factor != 1) return 0;
-    std::vector<V> values;
-    for (int64_t j = 0; j < apart; ++j)
-      values.push_back(spread(as_stored(block[k + size_t(j)].values[0], p.d)));
-    store_turned(values, at(p.base, memory_type(p.d), emit_first(first.offset)),
-                 llvm::Align(uint64_t(itemsize(p.d))));
-    return size_t(apart);
   }
 
   // ---- statements
@@ -1282,99 +96,97 @@ class Emitter {
   void emit_block(const loop::Block& block) {
     Push layer(*this, false);
     for (size_t k = 0; k < block.size();)
-      if (k + 1 < block.size() && store_pair(block[k], block[k + 1])) k += 2;
-      else if (size_t n = store_neighbours(block, k)) k += n;
+      if (size_t n = in_lanes() ? store_together(block, k) : 0) k += n;
       else emit_statement(block[k++]);
   }
-
   void emit_statement(const Statement& s) {
     switch (s.kind) {
       case StatementKind::loop: return emit_loop(s);
-      case StatementKind::condition: {
-        V c;
-        {
-          Push layer(*this, true);
-          c = emit(s.values[0]);
-        }
-        if (!is_vector(c)) {
-          bool outer = std::exchange(guarded_, true);
-          when(c, [&] { emit_block(s.body); });
-          guarded_ = outer;
-          return;
-        }
-        V outer = mask_;
-        mask_ = outer ? b_.CreateAnd(outer, c) : c;
-        bool maybe = std::exchange(maybe_none_, false);
-        when(b_.CreateOrReduce(mask_), [&] { emit_block(s.body); });
-        mask_ = outer;
-        maybe_none_ = maybe;
-        return;
-      }
+      case StatementKind::condition: return condition(s);
       case StatementKind::array: return make_array(s);
-      case StatementKind::accumulator: {
-        auto start = loop::identity(s.monoid, s.dtype, s.position);
-        for (size_t k = 0; k < start.size(); ++k) {
-          auto* t = math_->type(start[k].dtype());
-          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
-          Local l{room(t), t, start[k].dtype(), Expr(), 0};
-          V v = emit(start[k]);
-          b_.CreateStore(t->isVectorTy() ? spread(v) : v, l.value);
-          locals_[s.var + int(k)] = l;
-        }
-        return;
-      }
+      case StatementKind::accumulator: return make_accumulator(s);
       default: break;
     }
     Push layer(*this, true);
     switch (s.kind) {
       case StatementKind::let: {
         V v = emit(s.values[0]);
-        locals_[s.var] = {v, nullptr, s.values[0].dtype(), s.values[0], 0};
-        forget();  // the number may have had another meaning in an earlier block
+        locals_[s.var] = {v, nullptr, s.values[0].dtype()};
+        selects_.forget();  // what is computed now was not before
         return;
       }
-      case StatementKind::assign: {
-        V v = emit(s.values[0]);
-        auto it = locals_.find(s.var);
-        DType d = s.values[0].dtype();
-        if (it == locals_.end() || !it->second.type || !it->second.value || it->second.lanes ||
-            stale(it->second)) {
-          auto* t = math_->type(d);
-          if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes_));
-          Local l{room(t), t, d, Expr(), 0};
-          b_.CreateStore(llvm::Constant::getNullValue(t), l.value);
-          it = locals_.insert_or_assign(s.var, l).first;
-        }
-        return write(it->second, v);
-      }
+      case StatementKind::assign: return assign(s);
       case StatementKind::accumulate: return accumulate(s);
       case StatementKind::store: return store(s);
-      default: break;
+      default: internal_check(false) << "codegen: a statement of a grid";
     }
   }
 
-  // A local left over from another loop, made in other lanes.
-  bool stale(const Local& l) const {
-    auto* v = llvm::dyn_cast<FixedVectorType>(l.type);
-    return v ? int(v->getNumElements()) != lanes_ : false;
+  void condition(const Statement& s) {
+    V c;
+    {
+      Push layer(*this, true);
+      c = emit(s.values[0]);
+    }
+    if (!is_vector(c)) {
+      bool outer = std::exchange(guarded_, true);
+      when(c, [&] { emit_block(s.body); });
+      guarded_ = outer;
+      return;
+    }
+    V outer = mask_;
+    mask_ = outer ? b_.CreateAnd(outer, c) : c;
+    bool maybe = std::exchange(maybe_none_, false);
+    when(b_.CreateOrReduce(mask_), [&] { emit_block(s.body); });
+    mask_ = outer;
+    maybe_none_ = maybe;
   }
 
+  // Memory for a local of dtype d: in lanes, of each.
+  Local variable(DType d) {
+    auto* t = math_->type(d);
+    if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes()));
+    return {room(t), t, d};
+  }
+  void make_accumulator(const Statement& s) {
+    auto start = loop::identity(s.monoid, s.dtype, s.position);
+    for (size_t k = 0; k < start.size(); ++k) {
+      Local l = variable(start[k].dtype());
+      V v = emit(start[k]);
+      b_.CreateStore(spread(v), l.value);
+      locals_[s.var + int(k)] = l;
+    }
+  }
+  void assign(const Statement& s) {
+    V v = emit(s.values[0]);
+    auto it = locals_.find(s.var);
+    if (it == locals_.end() || stale(it->second)) {
+      Local l = variable(s.values[0].dtype());
+      b_.CreateStore(llvm::Constant::getNullValue(l.type), l.value);
+      it = locals_.insert_or_assign(s.var, l).first;
+    }
+    write(it->second, v);
+  }
+  // A local left over from another vector of the loop, made in more or fewer lanes.
+  bool stale(const Local& l) const {
+    auto* v = llvm::dyn_cast<FixedVectorType>(l.type);
+    return v ? int(v->getNumElements()) != lanes() : false;
+  }
   void make_array(const Statement& s) {
-    auto* element = memory_type(s.dtype);
+    auto* element = math_->memory_type(s.dtype);
     auto* resume = b_.GetInsertBlock();
     V count;
-    bool lanes = in_lanes();
+    bool one_each = in_lanes();
     {
       // Its size is known at entry: an expression of constants and parameters.
       b_.SetInsertPoint(entry_end_);
       Push layer(*this, false);
       count = emit(s.extent);
-      if (lanes) count = b_.CreateMul(count, b_.getInt64(uint64_t(lanes_)));
+      if (one_each) count = b_.CreateMul(count, b_.getInt64(uint64_t(lanes())));
     }
     b_.SetInsertPoint(resume);
-    locals_[s.var] = {room(element, count), nullptr, s.dtype, Expr(), lanes ? lanes_ : 0};
+    locals_[s.var] = {room(element, count), nullptr, s.dtype};
   }
-
   void accumulate(const Statement& s) {
     size_t count = size_t(loop::components(s.monoid));
     std::vector<Expr> current;
@@ -1387,7 +199,6 @@ class Emitter {
     for (auto& e : next) v.push_back(emit(e));
     for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
   }
-
   // Any two partial results of one monoid, as values of one shape.
   std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a,
                           const std::vector<V>& b) {
@@ -1396,16 +207,17 @@ class Emitter {
     for (size_t k = 0; k < a.size(); ++k) {
       x.push_back(loop::local(kFirst + int(k), types[k]));
       y.push_back(loop::local(kFirst + 8 + int(k), types[k]));
-      locals_[kFirst + int(k)] = {a[k], nullptr, types[k], Expr(), 0};
-      locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k], Expr(), 0};
+      locals_[kFirst + int(k)] = {a[k], nullptr, types[k]};
+      locals_[kFirst + 8 + int(k)] = {b[k], nullptr, types[k]};
     }
     Push layer(*this, false);
-    forget();
+    selects_.forget();
     auto* vector = llvm::dyn_cast<FixedVectorType>(a[0]->getType());
-    lanes_ = vector ? int(vector->getNumElements()) : 1;
+    loop::LaneScope values(facts_, vector ? int(vector->getNumElements()) : 1);
+    auto* outer = std::exchange(scope_, &values);
     std::vector<V> r;
     for (auto& e : loop::combine(m, x, y)) r.push_back(spread(emit(e)));
-    lanes_ = 1;
+    scope_ = outer;
     return r;
   }
 
@@ -1417,26 +229,8 @@ class Emitter {
       Push layer(*this, true);
       extent = emit(s.extent);
     }
-    if (s.loop == LoopKind::vector && !in_lanes()) {
-      if (int lanes = choose_lanes(s)) return vector_loop(s, extent, lanes);
-      if (log_on(Log::kernels))
-        log_line(Log::kernels, nest_.name + ": a loop over lanes runs element by element");
-    }
-    if (s.loop == LoopKind::unrolled) {
-      if (auto* n = llvm::dyn_cast<llvm::ConstantInt>(extent); n && n->getSExtValue() <= 16) {
-        if (steps_.empty()) steps_from_ = layers_.size() - 1;
-        steps_.push_back({s.var, n->getSExtValue()});
-        for (int64_t i = 0; i < n->getSExtValue(); ++i) {
-          vars_[s.var] = b_.getInt64(uint64_t(i));
-          steps_.back().now = i;
-          Push layer(*this, false);
-          emit_block(s.body);
-        }
-        store_woven(steps_.back());
-        steps_.pop_back();
-        return;
-      }
-    }
+    if (s.loop == LoopKind::vector) return vector_loop(s, extent);
+    if (s.loop == LoopKind::unrolled) return unrolled_loop(s, s.extent->value.to_int());
     // A loop whose length differs from lane to lane goes to the longest, with masks.
     if (is_vector(extent)) {
       V longest = b_.CreateIntMaxReduce(
@@ -1456,7 +250,7 @@ class Emitter {
     }
     bool outer = std::exchange(guarded_, guarded_ || !steps_.empty());
     V begin = b_.getInt64(0);
-    if (chains_ > 1 && in_lanes() && only_sums(s.body)) begin = loop_in_chains(s, extent);
+    if (s.lanes.chains > 1 && is_alone_) begin = loop_in_chains(s, extent);
     count_loop(begin, extent, 1, [&](V i) {
       vars_[s.var] = i;
       emit_block(s.body);
@@ -1464,30 +258,37 @@ class Emitter {
     guarded_ = outer;
   }
 
-  bool only_sums(const loop::Block& body) {
-    return std::all_of(body.begin(), body.end(), [&](const Statement& t) {
-      if (t.kind == StatementKind::let) return true;
-      return t.kind == StatementKind::accumulate && t.monoid == Monoid::sum && !t.rising &&
-             is_floating(local(t.var).dtype) && local(t.var).type->isVectorTy();
-    });
+  void unrolled_loop(const Statement& s, int64_t count) {
+    if (steps_.empty()) steps_from_ = layers_.size() - 1;
+    steps_.push_back({s.var, count});
+    for (int64_t i = 0; i < count; ++i) {
+      vars_[s.var] = b_.getInt64(uint64_t(i));
+      steps_.back().now = i;
+      Push layer(*this, false);
+      emit_block(s.body);
+    }
+    store_woven(steps_.back());
+    steps_.pop_back();
   }
+
   // A sum of vectors is a chain in which each addition waits for the one before. Most of the loop goes by several
   // chains, which are added up pairwise; returns where it has got to.
   V loop_in_chains(const Statement& s, V extent) {
+    const int chains = s.lanes.chains;
     std::map<int, std::vector<Local>> sums;
     for (auto& t : s.body) {
       if (t.kind != StatementKind::accumulate || sums.count(t.var)) continue;
       auto& list = sums[t.var];
       list.push_back(local(t.var));
-      for (int c = 1; c < chains_; ++c) {
+      for (int c = 1; c < chains; ++c) {
         auto& l = list.emplace_back(list[0]);
         l.value = room(l.type);
         b_.CreateStore(spread(emit(loop::identity(t.monoid, l.dtype)[0])), l.value);
       }
     }
-    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains_)));
-    count_loop(b_.getInt64(0), whole, chains_, [&](V i) {
-      for (int c = 0; c < chains_; ++c) {
+    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains)));
+    count_loop(b_.getInt64(0), whole, chains, [&](V i) {
+      for (int c = 0; c < chains; ++c) {
         for (auto& [var, list] : sums) locals_[var] = list[size_t(c)];
         vars_[s.var] = c ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(c))) : i;
         Push layer(*this, false);
@@ -1503,285 +304,124 @@ class Emitter {
       b_.CreateStore(parts[0], list[0].value);
       locals_[var] = list[0];
     }
-    forget();
+    selects_.forget();
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, b_.getInt64(0));
   }
 
-  struct Survey {
-    std::set<int> inside;            // locals made inside
-    std::map<int, Statement> outer;  // accumulators made outside and updated inside
-    int operations = 0;
-    bool ok = true;
-    bool costly = false;  // tables and polynomials want the registers
-    bool plain = true;    // every access is to neighbours or moves not at all, none is guarded
-    int inner = 0;        // accumulators that loops inside update
+  // An accumulator of outside in a loop over lanes, which has one for each lane of each vector of a round.
+  struct Total {
+    Monoid monoid;
+    int var;
+    std::vector<Local> outer;                // its components
+    std::vector<std::vector<Local>> copies;  // by vector
+    std::vector<DType> types{};
   };
-
-  // How many lanes suit the loop; 0: it must run serially.
-  int choose_lanes(const Statement& s) {
-    Survey survey;
-    int widest_only = 0, others = 0, moved = 1;
-    bool only_moves = true;  // nothing is computed
-    std::set<const Node*> seen;
-    std::set<int> arrays, lane_locals{};
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::array) arrays.insert(t.var), survey.inside.insert(t.var);
-      if (t.kind == StatementKind::let) survey.inside.insert(t.var);
-      if (t.kind == StatementKind::accumulator)
-        for (int k = 0; k < loop::components(t.monoid); ++k) survey.inside.insert(t.var + k);
-      if (t.kind == StatementKind::assign && !locals_.count(t.var)) survey.inside.insert(t.var);
-    });
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::assign && !survey.inside.count(t.var)) survey.ok = false;
-      if (t.kind == StatementKind::accumulate && !survey.inside.count(t.var)) survey.outer[t.var] = t;
-    });
-    // What varies, until nothing changes (locals may feed each other around inner loops).
-    auto in_lane = [&](Expr e, auto&& self) -> bool {
-      switch (e->kind) {
-        case Kind::constant:
-        case Kind::param: return false;
-        case Kind::index: return e->slot == s.var;
-        case Kind::local: return lane_locals.count(e->slot);
-        case Kind::load:
-          if (e->slot < 0 && arrays.count(-1 - e->slot)) return true;
-          break;
-        default: break;
+  std::vector<Total> totals_of(const loop::LaneScope& scope, const loop::Lanes& lanes) {
+    std::vector<Total> all;
+    for (auto& [var, t] : scope.accumulators()) {
+      Total& total = all.emplace_back(Total{t->monoid, var, {}, {}});
+      auto start = loop::identity(t->monoid, t->values[0].dtype(), t->values.back().dtype());
+      for (size_t k = 0; k < start.size(); ++k) {
+        total.outer.push_back(local(var + int(k)));
+        total.types.push_back(total.outer[k].dtype);
       }
-      for (auto& a : e->args)
-        if (self(a, self)) return true;
-      return false;
-    };
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::accumulator)
-        for (int k = 0; k < loop::components(t.monoid); ++k) lane_locals.insert(t.var + k);
-      if (t.kind == StatementKind::assign) lane_locals.insert(t.var);
-      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane)) lane_locals.insert(t.var);
-    });
-    std::map<int, Expr> lets;
-    each_statement(s.body, [&](const Statement& t) {
-      if (t.kind == StatementKind::let) lets[t.var] = t.values[0];
-    });
-    // Offsets that move with the lane by a stride.
-    auto affine = [&](Expr e, auto&& self) -> bool {
-      if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
-      if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
-      if (e->kind != Kind::call) return false;
-      switch (e->fn) {
-        case loop::Fn::add:
-        case loop::Fn::sub:
-        case loop::Fn::neg: break;
-        case loop::Fn::mul:
-          if (in_lane(e->args[0], in_lane) && in_lane(e->args[1], in_lane)) return false;
-          break;
-        default: return false;
+      for (int u = 0; u < lanes.unroll; ++u) {
+        auto& copy = total.copies.emplace_back();
+        for (size_t k = 0; k < start.size(); ++k) {
+          auto* vector = FixedVectorType::get(math_->type(total.types[k]), unsigned(lanes.width));
+          Local l{room(vector), vector, total.types[k]};
+          b_.CreateStore(b_.CreateVectorSplat(unsigned(lanes.width), emit(start[k])), l.value);
+          copy.push_back(l);
+        }
       }
-      for (auto& a : e->args)
-        if (!self(a, self)) return false;
-      return true;
-    };
-    // By one from lane to lane, or not at all.
-    auto beside = [&](Expr e, auto&& self) -> bool {
-      if (!in_lane(e, in_lane) || e->kind == Kind::index) return true;
-      if (e->kind == Kind::local) return lets.count(e->slot) && self(lets[e->slot], self);
-      return e->kind == Kind::call && e->fn == loop::Fn::add && self(e->args[0], self) &&
-             self(e->args[1], self);
-    };
-    // Loads that are moved, all along the lanes or not at all.
-    auto moves_along = [&](Expr e, DType d) {
-      auto even = [&](Expr x) { return affine(x, affine); };
-      auto plain = [&](auto&& self, Expr x) -> bool {
-        if (!in_lane(x, in_lane)) return true;
-        if (x->kind == Kind::select)
-          return is_convex(x->args[0], even) && self(self, x->args[1]) && self(self, x->args[2]);
-        return x->kind == Kind::load && x->memory == d && affine(x->args[0], affine);
-      };
-      return is_move(e, d) && plain(plain, e);
-    };
-    std::map<std::pair<int, int>, std::set<const Node*>> stores, loads;
-    std::set<int> wild;
-    each_statement(s.body, [&](const Statement& t) {
-      each_root(t, [&](Expr root) {
-        loop::visit(root, [&](Expr e) {
-          if (!seen.insert(e.get()).second) return;
-          ++survey.operations;
-          if (e->kind == Kind::call && is_floating(e.dtype()) && loop::ulp(e->fn) > 0)
-            survey.operations += 12, survey.costly = true;
-          if (e->kind == Kind::select || e->kind == Kind::check || e->kind == Kind::divisor)
-            survey.plain = false;
-          if (e->kind == Kind::load && (e->slot < 0 || !beside(e->args[0], beside))) survey.plain = false;
-          if (e->kind == Kind::load && !arrays.count(-1 - e->slot)) {
-            loads[{e->slot, e->part}].insert(e->args[0].get());
-            if (in_lane(e->args[0], in_lane)) (itemsize(real_of(e->memory)) == 8 ? widest_only : others)++;
-          }
-          if (e->kind == Kind::local && survey.outer.count(e->slot)) survey.ok = false;
-        });
-      });
-      if (t.kind != StatementKind::store && t.kind != StatementKind::let && t.kind != StatementKind::loop)
-        only_moves = false;
-      if (t.kind == StatementKind::let && in_lane(t.values[0], in_lane) && !affine(t.values[0], affine))
-        only_moves = false;
-      if (t.kind == StatementKind::store && !arrays.count(-1 - t.buffer)) {
-        stores[{t.buffer, t.part}].insert(t.offset.get());
-        DType d = t.buffer < 0 ? local(-1 - t.buffer).dtype : nest_.buffers[size_t(t.buffer)].dtype;
-        bool moves = in_lane(t.offset, in_lane);
-        if (moves) (itemsize(real_of(d)) == 8 ? widest_only : others)++;
-        if (!affine(t.offset, affine)) wild.insert(t.buffer);
-        if (!beside(t.offset, beside)) survey.plain = false;
-        only_moves &= moves_along(t.values[0], d);
-        moved = std::max(moved, itemsize(d));
-        if (!moves && in_lane(t.values[0], in_lane)) survey.ok = false;
-      }
-    });
-    for (auto& [m, t] : survey.outer)
-      for (int k = 0; k < loop::components(t.monoid); ++k)
-        each_statement(s.body, [&](const Statement& u) {
-          each_root(u, [&](Expr root) {
-            loop::visit(root, [&](Expr e) {
-              if (e->kind == Kind::local && e->slot == m + k) survey.ok = false;
-            });
-          });
-        });
-    for (auto& [key, offsets] : stores) {
-      auto it = loads.find(key);
-      bool same_place =
-          it == loads.end() || (it->second == offsets && offsets.size() == 1 && !wild.count(key.first));
-      if (!same_place || (wild.count(key.first) && offsets.size() > 1)) survey.ok = false;
     }
-    if (!survey.ok) return 0;
-    for (auto& t : s.body) {
-      if (t.kind == StatementKind::loop)
-        each_statement(t.body, [&](const Statement& u) {
-          survey.inner += u.kind == StatementKind::accumulate ? loop::components(u.monoid) : 0;
-          if (u.kind == StatementKind::loop) survey.plain = false;
-        });
-      if (t.kind == StatementKind::array || t.kind == StatementKind::condition) survey.plain = false;
-    }
-    survey.plain &= wild.empty() && arrays.empty();
-    survey_ = survey;
-    if (others == 0 && widest_only == 0)
-      for (auto& [m, t] : survey.outer) (itemsize(t.values[0].dtype()) == 8 ? widest_only : others)++;
-    if (only_moves && others && !widest_only && wild.empty() && moved < 4) return lanes32_ * 4 / moved;
-    return others || !widest_only ? lanes32_ : lanes32_ / 2;
+    return all;
+  }
+  void use(const Total& t, const std::vector<Local>& parts) {
+    for (size_t k = 0; k < parts.size(); ++k) locals_[t.var + int(k)] = parts[k];
   }
 
-  void vector_loop(const Statement& s, V extent, int lanes) {
-    Survey survey = survey_;
-    int unroll = 1;
-    if (!survey.outer.empty()) unroll = survey.operations <= 12 ? 4 : survey.operations <= 40 ? 2 : 1;
-    int64_t step = int64_t(lanes) * unroll;
-    auto* fixed = llvm::dyn_cast<llvm::ConstantInt>(extent);
-    if (fixed && fixed->getSExtValue() < step) {
-      unroll = 1;
-      step = lanes;
-    }
-
-    // One accumulator a lane and an unrolled copy, in place of the outer ones.
-    struct Copy {
-      std::vector<Local> parts;
-    };
-    std::map<int, std::vector<Copy>> copies;
-    std::map<int, Local> outer;
-    std::map<int, std::vector<DType>> types;
-    for (auto& [var, t] : survey.outer) {
-      size_t count = size_t(loop::components(t.monoid));
-      for (size_t k = 0; k < count; ++k) {
-        outer[var + int(k)] = local(var + int(k));
-        types[var].push_back(local(var + int(k)).dtype);
-      }
-      auto start = loop::identity(t.monoid, t.values[0].dtype(), t.values.back().dtype());
-      auto& list = copies[var];
-      for (int u = 0; u < unroll; ++u) {
-        auto& copy = list.emplace_back();
-        for (size_t k = 0; k < count; ++k) {
-          auto* vector = FixedVectorType::get(math_->type(types[var][k]), unsigned(lanes));
-          Local l{room(vector), vector, types[var][k], Expr(), 0};
-          b_.CreateStore(b_.CreateVectorSplat(unsigned(lanes), emit(start[k])), l.value);
-          copy.parts.push_back(l);
-        }
-      }
-    }
-    auto use_copy = [&](int u) {
-      for (auto& [var, list] : copies)
-        for (size_t k = 0; k < list[size_t(u)].parts.size(); ++k)
-          locals_[var + int(k)] = list[size_t(u)].parts[k];
-    };
-
-    lanes_ = lanes;
-    lane_var_ = s.var;
+  void vector_loop(const Statement& s, V extent) {
+    loop::LaneScope scope(facts_, s);
+    auto totals = totals_of(scope, s.lanes);
+    auto* around = std::exchange(scope_, &scope);
     auto outer_steps = std::exchange(steps_, {});
-    auto body = [&](V base, V mask) {
-      forget();
-      mask_ = mask;
-      maybe_none_ = false;
-      lane_base_ = base;
-      vars_[s.var] = base;
-      Push layer(*this, false);
-      emit_block(s.body);
-      mask_ = nullptr;
-    };
+    V done = strips(s, extent, scope);
+    is_alone_ = true;
+    done = rounds(s, extent, done, totals);
+    for (auto& t : totals) use(t, t.copies[0]);
+    if (s.lanes.tail) tail(s, extent, done);
+    scope_ = around;
+    is_alone_ = false;
+    lane_base_ = nullptr;
+    selects_.forget();
+    steps_ = std::move(outer_steps);
+    for (auto& t : totals) use(t, t.outer);
+    for (auto& t : totals) fold_lanes(t, s.lanes.width);
+    selects_.forget();
+  }
+  // The iterations from `base` on that go side by side.
+  void vector(const Statement& s, V base, V mask) {
+    selects_.forget();
+    mask_ = mask;
+    maybe_none_ = false;
+    lane_base_ = base;
+    vars_[s.var] = base;
+    Push layer(*this, false);
+    emit_block(s.body);
+    mask_ = nullptr;
+  }
+  // As many iterations as make whole pieces of `count`, from `done` on; returns where they end.
+  template <class F>
+  V whole_pieces(V done, V extent, int64_t count, F&& body) {
+    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-count)));
+    count_loop(done, whole, count, body);
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
+  }
+  V strips(const Statement& s, V extent, loop::LaneScope& scope) {
     V done = b_.getInt64(0);
-    // Lanes that a loop inside goes through together (the columns of a sum over rows): several vectors beside
-    // each other, their accumulators in registers, so that each visit of a row reads a stretch of it. Two
-    // where exponentials are summed.
-    bool beside = survey.plain && survey.inner && survey.inner <= 4 && survey.operations <= 40 && !fixed &&
-                  survey.outer.empty();
-    if (beside) {
-      auto strips = [&](int vectors) {
-        lanes_ = lanes * vectors;
-        V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-lanes_)));
-        count_loop(done, whole, lanes_, [&](V i) { body(i, nullptr); });
-        done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
-        lanes_ = lanes;
-      };
-      int most = survey.costly ? 2 : survey.inner <= 2 ? kStrip : kStrip / 2;
-      strips(most);
-      if (most > 2) strips(2);
-    }
-    if (beside && !survey.costly) chains_ = 4;
-    if (!fixed || fixed->getSExtValue() >= step) {
-      V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-step)));
-      count_loop(done, whole, step, [&](V i) {
-        for (int u = 0; u < unroll; ++u) {
-          use_copy(u);
-          body(u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * lanes))) : i, nullptr);
-        }
-      });
-      done = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
-    }
-    use_copy(0);
+    auto strip = [&](int vectors) {
+      scope.lanes = s.lanes.width * vectors;
+      done = whole_pieces(done, extent, scope.lanes, [&](V i) { vector(s, i, nullptr); });
+      scope.lanes = s.lanes.width;
+    };
+    if (s.lanes.strip > 1) strip(s.lanes.strip);
+    if (s.lanes.strip > 2) strip(2);
+    return done;
+  }
+  V rounds(const Statement& s, V extent, V done, const std::vector<Total>& totals) {
+    int64_t round = int64_t(s.lanes.width) * s.lanes.unroll;
+    if (s.extent->kind == Kind::constant && s.extent->value.to_int() < round) return done;
+    return whole_pieces(done, extent, round, [&](V i) {
+      for (int u = 0; u < s.lanes.unroll; ++u) {
+        for (auto& t : totals) use(t, t.copies[size_t(u)]);
+        vector(s, u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * s.lanes.width))) : i, nullptr);
+      }
+    });
+  }
+  void tail(const Statement& s, V extent, V done) {
+    const int width = s.lanes.width, unroll = s.lanes.unroll;
     auto rest = [&](V i) {
       V left = b_.CreateSub(extent, i);
       if (unroll > 1)
-        left = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(uint64_t(lanes)));
+        left = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, b_.getInt64(uint64_t(width)));
       V count = b_.CreateTrunc(left, b_.getInt32Ty());
-      body(i, b_.CreateICmpULT(iota(b_.getInt32Ty()), b_.CreateVectorSplat(unsigned(lanes), count)));
+      vector(s, i, b_.CreateICmpULT(iota(b_.getInt32Ty()), b_.CreateVectorSplat(unsigned(width), count)));
     };
-    if (!fixed || fixed->getSExtValue() % step) {
-      if (unroll > 1) count_loop(done, extent, lanes, rest);
-      else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
-    }
-    lanes_ = chains_ = 1;
-    lane_var_ = -1;
-    lane_base_ = nullptr;
-    forget();
-    steps_ = std::move(outer_steps);
-
-    for (auto& [var, l] : outer) locals_[var] = l;
-    for (auto& [var, t] : survey.outer) fold_lanes(t.monoid, var, types[var], copies[var], lanes);
-    forget();
+    if (unroll > 1) count_loop(done, extent, width, rest);
+    else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
   }
 
   // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
-  template <class Copies>
-  void fold_lanes(Monoid m, int var, std::span<const DType> types, Copies& copies, int lanes) {
+  void fold_lanes(const Total& t, int lanes) {
     std::vector<std::vector<V>> partial;
-    for (auto& c : copies) {
+    for (auto& c : t.copies) {
       auto& p = partial.emplace_back();
-      for (auto& l : c.parts) p.push_back(read(l));
+      for (auto& l : c) p.push_back(read(l));
     }
     for (; partial.size() > 1; partial.resize(partial.size() / 2))
       for (size_t k = 0; k < partial.size() / 2; ++k)
-        partial[k] = combined(m, types, partial[2 * k], partial[2 * k + 1]);
+        partial[k] = combined(t.monoid, t.types, partial[2 * k], partial[2 * k + 1]);
     std::vector<V> x = partial[0];
     for (int width = lanes / 2; width >= 1; width /= 2) {
       std::vector<int> low, high;
@@ -1791,45 +431,16 @@ class Emitter {
         a.push_back(width > 1 ? b_.CreateShuffleVector(v, low) : b_.CreateExtractElement(v, uint64_t(0)));
         b.push_back(width > 1 ? b_.CreateShuffleVector(v, high) : b_.CreateExtractElement(v, uint64_t(1)));
       }
-      x = combined(m, types, a, b);
+      x = combined(t.monoid, t.types, a, b);
     }
     std::vector<V> before;
-    for (size_t k = 0; k < types.size(); ++k) before.push_back(read(local(var + int(k))));
-    auto r = combined(m, types, before, x);
-    for (size_t k = 0; k < types.size(); ++k) b_.CreateStore(r[k], local(var + int(k)).value);
+    for (auto& l : t.outer) before.push_back(read(l));
+    auto r = combined(t.monoid, t.types, before, x);
+    for (size_t k = 0; k < t.outer.size(); ++k) b_.CreateStore(r[k], t.outer[k].value);
   }
 
-  static constexpr int kStrip = 8;     // vectors
-  int chains_ = 1;                     // of the sums of a loop inside lanes
-  static constexpr int kFarthest = 8;  // elements apart that are parts of whole vectors
-
-  const Nest& nest_;
-  llvm::Module& module_;
-  llvm::LLVMContext& c_;
-  llvm::IRBuilder<> b_;
-  ScalarMath* math_ = nullptr;
-  int lanes32_;
-  std::string features_;
-  llvm::Function* f_ = nullptr;
-  llvm::Instruction* entry_end_ = nullptr;
-  std::vector<V> buffers_, params_;
-  V status_ = nullptr;
-  std::map<int, V> vars_;
-  std::map<int, Local> locals_;
-  std::set<int> mutable_, written_;
-  std::map<int, std::vector<Expr>> given_;  // what lets and assignments give a local
-  std::set<int> asked_;                     // locals of which `is_data` asks at the moment
-  std::unordered_map<const Node*, bool> volatile_, varies_, branches_;
-  std::vector<Layer> layers_;
-  Survey survey_;
-  int lanes_ = 1, lane_var_ = -1;
-  V lane_base_ = nullptr, mask_ = nullptr;
-  bool first_ = false;
-  bool maybe_none_ = false;   // the mask may be off in every lane
-  bool shared_ = false;       // in code that is there twice, with masks and without
-  bool guarded_ = false;      // on one side of a branch
-  std::vector<Steps> steps_;  // of the unrolled loops around
-  size_t steps_from_ = 0;     // the layer around them, whose values all their steps have
+  const std::string& features_;
+  bool is_alone_ = false;  // in a vector of no strip
 };
 
 const llvm::Target* target() {
@@ -1880,7 +491,9 @@ void compile(const Nest& nest, std::string& object) {
   module.setDataLayout(machine->createDataLayout());
   module.setPICLevel(llvm::PICLevel::SmallPIC);
 
-  Emitter(nest, module, vector_lanes(), features).run();
+  internal_check(nest.lanes == vector_lanes())
+      << "nest " << nest.name << " is lowered for " << nest.lanes << " lanes";
+  NestEmitter(nest, module, features).run();
   if (log_on(Log::llvm)) {
     std::string text;
     llvm::raw_string_ostream(text) << module;

@@ -587,4 +587,102 @@ V ScalarMath::random(V seed, V counter) {
   return select(upper, select(odd, c3, c2), select(odd, c1, c0));
 }
 
+// ---- between registers and memory
+
+Type* ScalarMath::memory_type(DType d) {
+  switch (d) {
+    case DType::Bool: return b_.getInt8Ty();
+    case DType::BFloat16: return b_.getInt16Ty();
+    case DType::Float16: return b_.getHalfTy();
+    default: return is_float8(d) ? b_.getInt8Ty() : type(d);
+  }
+}
+
+// As Float8Format::decode and encode.
+V ScalarMath::decode(V v, const Float8Format& f) {
+  auto* whole = shaped(b_.getInt32Ty(), v->getType());
+  auto* real = shaped(b_.getFloatTy(), v->getType());
+  auto number = [&](uint32_t x) { return ConstantInt::get(whole, x); };
+  V code = b_.CreateZExt(v, whole), magnitude = f.is_signed ? b_.CreateAnd(code, number(0x7f)) : code;
+  V bits = b_.CreateAdd(b_.CreateShl(magnitude, 23 - f.mantissa), number(uint32_t(127 - f.bias) << 23));
+  V small =
+      f.is_signed
+          ? b_.CreateBitCast(b_.CreateFMul(b_.CreateUIToFP(magnitude, real),
+                                           ConstantFP::get(real, std::ldexp(1.0, 1 - f.bias - f.mantissa))),
+                             whole)
+          : number(0x400000);
+  bits = b_.CreateSelect(b_.CreateICmpULT(magnitude, number(1u << f.mantissa)), small, bits);
+  V no_number = f.nan == 0x80
+                    ? b_.CreateICmpEQ(code, number(f.nan))
+                    : b_.CreateICmpUGT(magnitude, number(f.has_infinity ? f.too_large : f.nan - 1u));
+  bits = b_.CreateSelect(no_number, number(0x7fc00000), bits);
+  if (f.has_infinity)
+    bits = b_.CreateSelect(b_.CreateICmpEQ(magnitude, number(f.too_large)), number(0x7f800000), bits);
+  if (f.is_signed) bits = b_.CreateOr(bits, b_.CreateShl(b_.CreateAnd(code, number(0x80)), 24));
+  return b_.CreateBitCast(bits, real);
+}
+
+V ScalarMath::encode(V v, const Float8Format& f) {
+  auto* whole = shaped(b_.getInt32Ty(), v->getType());
+  auto* real = shaped(b_.getFloatTy(), v->getType());
+  auto number = [&](uint32_t x) { return ConstantInt::get(whole, x); };
+  V bits = b_.CreateBitCast(v, whole), magnitude = b_.CreateAnd(bits, number(0x7fffffff)), code;
+  if (!f.is_signed) {
+    V least = b_.CreateZExt(b_.CreateICmpULT(magnitude, number(0x800000)), whole);
+    code = b_.CreateLShr(b_.CreateSub(b_.CreateAdd(magnitude, number(0x400000)), least), 23);
+    code = b_.CreateSelect(b_.CreateICmpUGT(code, number(f.nan)), number(f.nan), code);
+    return b_.CreateTrunc(code, shaped(b_.getInt8Ty(), v->getType()));
+  }
+  int shift = 23 - f.mantissa;
+  V odd = b_.CreateAnd(b_.CreateLShr(magnitude, shift), number(1));
+  uint32_t half = (1u << (shift - 1)) - 1 - (uint32_t(127 - f.bias) << 23);
+  code = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(magnitude, number(half)), odd), shift);
+  auto unit = float(std::ldexp(1.0, 24 - f.bias - f.mantissa));
+  V sum = b_.CreateFAdd(b_.CreateBitCast(magnitude, real), ConstantFP::get(real, unit));
+  V small = b_.CreateSub(b_.CreateBitCast(sum, whole), number(std::bit_cast<uint32_t>(unit)));
+  code = b_.CreateSelect(b_.CreateICmpULT(magnitude, number(uint32_t(128 - f.bias) << 23)), small, code);
+  code = b_.CreateSelect(b_.CreateICmpUGT(code, number(f.largest)), number(f.too_large), code);
+  code = b_.CreateSelect(b_.CreateICmpUGT(magnitude, number(0x7f800000)), number(f.nan), code);
+  V sign = b_.CreateAnd(b_.CreateLShr(bits, 24), number(0x80));
+  if (!f.has_negative_zero) sign = b_.CreateSelect(b_.CreateICmpEQ(code, number(0)), number(0), sign);
+  return b_.CreateTrunc(b_.CreateOr(code, sign), shaped(b_.getInt8Ty(), v->getType()));
+}
+
+// Between memory and registers.
+V ScalarMath::decode(V v, DType d) {
+  switch (d) {
+    case DType::Bool: return b_.CreateICmpNE(v, Constant::getNullValue(v->getType()));
+    case DType::Float16: return b_.CreateFPExt(v, shaped(b_.getFloatTy(), v->getType()));
+    case DType::BFloat16: {
+      V wide = b_.CreateZExt(v, shaped(b_.getInt32Ty(), v->getType()));
+      return b_.CreateBitCast(b_.CreateShl(wide, 16), shaped(b_.getFloatTy(), v->getType()));
+    }
+    default: return is_float8(d) ? decode(v, *float8_format(d)) : v;
+  }
+}
+
+V ScalarMath::encode(V v, DType from, DType d) {
+  v = cast(v, from, compute_type(d));
+  switch (d) {
+    case DType::Bool: return b_.CreateZExt(v, shaped(b_.getInt8Ty(), v->getType()));
+    case DType::Float16: return b_.CreateFPTrunc(v, shaped(b_.getHalfTy(), v->getType()));
+    case DType::BFloat16: {
+      auto* t = shaped(b_.getInt32Ty(), v->getType());
+      auto number = [&](uint32_t x) { return ConstantInt::get(t, x); };
+      V bits = b_.CreateBitCast(v, t);
+      V odd = b_.CreateAnd(b_.CreateLShr(bits, 16), number(1));
+      V rounded = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(bits, number(0x7fff)), odd), 16);
+      V quiet = b_.CreateOr(b_.CreateLShr(bits, 16), number(0x40));
+      v = b_.CreateSelect(b_.CreateFCmpUNO(v, v), quiet, rounded);
+      return b_.CreateTrunc(v, shaped(b_.getInt16Ty(), v->getType()));
+    }
+    default: return is_float8(d) ? encode(v, *float8_format(d)) : v;
+  }
+}
+
+V ScalarMath::upper_half(V v) {
+  V bits = b_.CreateBitCast(v, shaped(b_.getInt32Ty(), v->getType()));
+  return b_.CreateTrunc(b_.CreateLShr(bits, 16), shaped(b_.getInt16Ty(), v->getType()));
+}
+
 }  // namespace facula::codegen

@@ -25,6 +25,12 @@ class ScalarMath {
   llvm::Type* type(DType d);            // in registers: Bool is i1
   llvm::Value* any(llvm::Value* mask);  // i1
 
+  // Between registers and memory.
+  llvm::Type* memory_type(DType d);
+  llvm::Value* decode(llvm::Value* v, DType d);
+  llvm::Value* encode(llvm::Value* v, DType from, DType d);
+  llvm::Value* upper_half(llvm::Value* v);  // of float32 that is a bfloat16
+
  private:
   using V = llvm::Value*;
   V real(double v, V like);
@@ -65,6 +71,7 @@ class ScalarMath {
   V int_divide(loop::Fn f, bool is_signed, V x, V y);
   V int_pow(V x, V y, bool is_signed), int_gcd(V x, V y, bool is_signed);
   V fmod(V x, V y);
+  V decode(V v, const Float8Format& f), encode(V v, const Float8Format& f);
 
   llvm::IRBuilder<>& b_;
   llvm::Function& f_;

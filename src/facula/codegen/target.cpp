@@ -5,7 +5,7 @@
 namespace facula::codegen {
 namespace {
 struct Target {
-  int lanes;
+  loop::LaneLimits limits;
   std::string features;
 };
 
@@ -25,8 +25,8 @@ Target detect() {
   runtime_check(wish != "avx512" || avx512, "codegen")
       << "FACULA_CPU_CAPABILITY asks for avx512, but this processor lacks AVX-512 F, BW, DQ or VL";
   std::string common = "x86-64+avx+avx2+fma+f16c+bmi+bmi2+lzcnt+popcnt";
-  if (avx512 && wish != "avx2") return {16, common + "+avx512f+avx512bw+avx512dq+avx512vl"};
-  return {8, common};
+  if (avx512 && wish != "avx2") return {{.lanes = 16}, common + "+avx512f+avx512bw+avx512dq+avx512vl"};
+  return {{.lanes = 8}, common};
 }
 const Target& target() {
   static const Target& t = *new Target(detect());  // threads may ask while the process ends
@@ -34,7 +34,8 @@ const Target& target() {
 }
 }  // namespace
 
-int vector_lanes() { return target().lanes; }
+int vector_lanes() { return lane_limits().lanes; }
+const loop::LaneLimits& lane_limits() { return target().limits; }
 std::string target_features() { return target().features; }
 
 }  // namespace facula::codegen

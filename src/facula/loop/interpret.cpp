@@ -5,10 +5,12 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "facula/base/random.h"
+#include "facula/loop/lanes.h"
 #include "facula/loop/monoid.h"
 #include "facula/loop/number.h"
 
@@ -397,6 +399,7 @@ class NestRunner {
       return read(e->memory, from, e->part);
     };
     if (n_.threads) start_threads();
+    if (n_.lanes) facts_.emplace(n_);
   }
   void run() {
     int task = m_.source(Machine::Source::index, n_.task_var);
@@ -508,6 +511,82 @@ class NestRunner {
     return changes && thread_ == kAll && own_at_.count(local(s.var));
   }
 
+  // ---- lanes and chains, one iteration after the other, each with the accumulators of its copy
+
+  struct Total {
+    Monoid monoid;
+    DType dtype;
+    std::vector<int> sources;
+    Components before{};
+    std::vector<Components> copies{};
+  };
+  Total total(const Statement& adds, int copies) {
+    Total t{adds.monoid, adds.values[0].dtype(), {}};
+    for (int k = 0; k < components(adds.monoid); ++k) t.sources.push_back(local(adds.var + k));
+    t.before = held(t);
+    t.copies.assign(size_t(copies), Machine::neutral(t.monoid, t.dtype, adds.values.back().dtype()));
+    return t;
+  }
+  Components held(const Total& t) const {
+    Components c;
+    for (size_t k = 0; k < t.sources.size(); ++k) c[k] = m_.get(t.sources[k]);
+    return c;
+  }
+  void hold(const Total& t, const Components& c) {
+    for (size_t k = 0; k < t.sources.size(); ++k) m_.set(t.sources[k], c[k]);
+  }
+  void iteration(const Statement& s, int var, int64_t i, std::vector<Total>& totals, int64_t copy) {
+    for (auto& t : totals) hold(t, t.copies[size_t(copy)]);
+    set_index(var, i);
+    block(s.body);
+    for (auto& t : totals) t.copies[size_t(copy)] = held(t);
+  }
+  // Copies combined, each with that `apart` behind it, until `apart` are left.
+  void halve(Total& t, size_t apart) const {
+    for (auto& c = t.copies; c.size() > apart; c.resize(c.size() / 2)) {
+      auto from = c;
+      for (size_t k = 0; k < c.size() / 2; ++k) {
+        size_t first = k / apart * 2 * apart + k % apart;
+        c[k] = m_.combined(t.monoid, t.dtype, from[first], from[first + apart]);
+      }
+    }
+  }
+  void over_lanes(const Statement& s, int64_t extent, int var) {
+    LaneScope scope(*facts_, s);
+    int64_t width = s.lanes.width, round = width * s.lanes.unroll, strips = 0;
+    for (int64_t strip : {s.lanes.strip, std::min(s.lanes.strip, 2)})
+      if (strip > 1) strips = std::max(strips, extent / (width * strip) * (width * strip));
+    int64_t rounds = std::max<int64_t>(extent, 0) / round * round;
+    std::vector<Total> totals;
+    for (auto& [first, adds] : scope.accumulators()) totals.push_back(total(*adds, int(round)));
+    for (int64_t i = 0; i < extent; ++i) {
+      is_alone_ = i >= strips;
+      iteration(s, var, i, totals, i < rounds ? i % round : (i - rounds) % width);
+    }
+    is_alone_ = false;
+    for (auto& t : totals) {
+      halve(t, size_t(width));
+      for (size_t lanes = size_t(width) / 2; lanes; lanes /= 2) halve(t, lanes);
+      hold(t, m_.combined(t.monoid, t.dtype, t.before, t.copies[0]));
+    }
+  }
+  void in_chains(const Statement& s, int64_t extent, int var) {
+    int chains = s.lanes.chains;
+    std::map<int, Total> by_local;
+    for (auto& adds : s.body)
+      if (adds.kind == Statement::Kind::accumulate) by_local.try_emplace(adds.var, total(adds, chains));
+    std::vector<Total> totals;
+    for (auto& [first, t] : by_local) {
+      t.copies[0] = t.before;
+      totals.push_back(std::move(t));
+    }
+    int64_t whole = std::max<int64_t>(extent, 0) / chains * chains;
+    for (int64_t i = 0; i < whole; ++i) iteration(s, var, i, totals, i % chains);
+    for (auto& t : totals) halve(t, 1);
+    for (int64_t i = whole; i < extent; ++i) iteration(s, var, i, totals, 0);
+    for (auto& t : totals) hold(t, t.copies[0]);
+  }
+
   // ---- statements
 
   void statement(const Statement& s) {
@@ -522,6 +601,8 @@ class NestRunner {
         int64_t extent = value(s.extent).i;
         int var = m_.source(Machine::Source::index, s.var);
         if (s.loop == LoopKind::threads) return over_threads(s, extent, var);
+        if (s.lanes.width) return over_lanes(s, extent, var);
+        if (s.lanes.chains > 1 && is_alone_) return in_chains(s, extent, var);
         for (int64_t i = 0; i < extent; ++i) {
           set_index(var, i);
           block(s.body);
@@ -585,6 +666,8 @@ class NestRunner {
   std::map<int, std::vector<char>> arrays_;
   std::map<int, DType> dtypes_;
   std::set<int> is_volatile_, block_arrays_;
+  std::optional<NestFacts> facts_;           // of a nest for lanes
+  bool is_alone_ = false;                    // in a vector of no strip
   int thread_ = kAll;                        // which one runs; kAll: what all do alike is done once
   std::vector<int> own_;                     // sources of the locals that differ from thread to thread
   std::map<int, size_t> own_at_;             // their places there

@@ -11,6 +11,9 @@
 // them, iteration k going to thread k modulo `threads`. What a thread stores is seen by the others of its block
 // behind the next `barrier`, which all of them reach together; before it nobody else may read or write that element
 // (the interpreter finds who does). Locals are each thread's own.
+//
+// A nest for lanes (`lanes` > 0; schedule/lanes.h makes them) says of every `vector` loop how it runs in them. So the
+// order in which floating numbers are added up is known, and the interpreter adds them up in it.
 #pragma once
 #include <memory>
 #include <set>
@@ -25,6 +28,22 @@ struct Statement;
 using Block = std::vector<Statement>;
 
 enum class LoopKind : uint8_t { serial, vector, unrolled, threads };
+
+// How a loop of a nest for lanes runs. Iterations go `width` side by side, as a vector, and vectors
+//   - in strips: `strip` of them beside each other as one wide one, as far as there are whole strips; where `strip` > 2 then
+//     in pairs
+//   - what is left, or all, in rounds of `unroll` of them, one after the other
+//   - what is left of that by single vectors, the last one under a mask if `tail`; without it nothing is left
+// An accumulator of outside has a copy for each lane of each vector of a round, from its identity on; single vectors
+// change the first one's. Behind the loop neighbouring copies are combined until one vector is left, then the lower half of
+// its lanes with the upper until one number is, and what the accumulator had with that.
+// A serial loop inside that only adds up has `chains` where it is in a vector of no strip: iteration k adds to the sums of
+// chain k modulo `chains`, as far as they all have as many; neighbouring chains are added, and the rest to their total.
+struct Lanes {
+  int width = 0;  // a power of two, as the others; 0: no loop over lanes
+  int unroll = 1, strip = 1, chains = 1;
+  bool tail = true;
+};
 
 // Where an array lies. Of each task or, inside of a `threads` loop, of each iteration; of a block, in its fast memory;
 // of a block, in memory of any size.
@@ -57,6 +76,7 @@ struct Statement {
   int part = 0;                   // store: 1 real, 2 imaginary component of a complex buffer
   Expr offset;                    // store, atomic
   Block body;                     // loop, condition
+  Lanes lanes;                    // loop, in a nest for lanes
 };
 
 struct Buffer {
@@ -88,10 +108,26 @@ struct Nest {
   Expr cost;         // scalar operations of one task, roughly, over params: sets the grain
   Block body;
   int threads = 0;  // in a block; 0: no grid
+  int lanes = 0;    // of 32 bits of the machine that the nest is lowered for; 0: none
   int index_bits =
       64;         // 32: indices, parameters and offsets, with all parts of them, lie between -2^30 and 2^30
   Memo identity;  // its text without names, once it will not change any more; "" if not known
 };
+
+// f of every statement of a block, outer ones first, and of every expression of a statement itself.
+template <class F>
+void each_statement(const Block& block, F&& f) {
+  for (auto& s : block) {
+    f(s);
+    each_statement(s.body, f);
+  }
+}
+template <class S, class F>
+void each_expression(S& s, F&& f) {
+  if (s.extent) f(s.extent);
+  for (auto& v : s.values) f(v);
+  if (s.offset) f(s.offset);
+}
 
 std::string print(const Nest& n);
 std::string identity(const Nest& n);     // the text without the names that people gave
@@ -105,6 +141,17 @@ struct GridLimits {
   int index_bits = 64;               // as Nest::index_bits
 };
 void verify(const Nest& n, const GridLimits& limits);  // RuntimeError (internal) also if it asks for more
+
+// What the lanes of a machine bear, and how much of it is worth while.
+struct LaneLimits {
+  int lanes = 16;     // of 32 bits in a vector
+  int strip = 8;      // vectors beside each other, at most
+  int unroll = 4;     // vectors of a round, each with accumulators of its own, at most
+  int chains = 4;     // of the sums of a loop inside
+  int unrolled = 16;  // steps of an unrolled loop, at most
+};
+void verify(const Nest& n, const LaneLimits& limits);  // as for a grid
+
 // The locals that may differ from thread to thread outside of `threads` loops.
 std::set<int> divergent_locals(const Nest& n);
 

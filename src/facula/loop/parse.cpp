@@ -56,6 +56,7 @@ class Parser {
       word("threads");
       n.threads = small(1);
     }
+    if (accept_word("lanes")) n.lanes = small(1);
     if (peek_word("index")) {
       word("index");
       n.index_bits = small();
@@ -450,6 +451,12 @@ class Parser {
     if (accept_word("vector")) s.loop = LoopKind::vector;
     else if (accept_word("unrolled")) s.loop = LoopKind::unrolled;
     else if (accept_word("threads")) s.loop = LoopKind::threads;
+    if (!peek_name().empty() && std::isdigit(static_cast<unsigned char>(peek_name()[0])))
+      s.lanes.width = small(1);
+    if (accept_word("unroll")) s.lanes.unroll = small(1);
+    if (accept_word("strip")) s.lanes.strip = small(1);
+    if (accept_word("chains")) s.lanes.chains = small(1);
+    s.lanes.tail = !accept_word("whole");
     take("{");
     s.body = block();
   }

@@ -41,6 +41,7 @@ class NestPrinter {
       out_ += std::string("  buffer ") + facula::name(b.dtype) + (b.written ? " write" : " read") +
               (b.unique ? " unique " : " shared ") + name(b.name) + "\n";
     if (n.threads) out_ += "  threads " + std::to_string(n.threads) + "\n";
+    if (n.lanes) out_ += "  lanes " + std::to_string(n.lanes) + "\n";
     if (n.index_bits != 64) out_ += "  index " + std::to_string(n.index_bits) + "\n";
     line("  ", [&] { return "tasks " + var(n.task_var) + " < " + text(n.tasks); });
     line("  ", [&] { return "cost " + text(n.cost); });
@@ -72,18 +73,27 @@ class NestPrinter {
   static const char* where(Space space) {
     return space == Space::shared ? " shared " : space == Space::scratch ? " scratch " : " ";
   }
+  static std::string how(const Statement& s) {
+    std::string t = s.loop == LoopKind::vector     ? " vector"
+                    : s.loop == LoopKind::unrolled ? " unrolled"
+                    : s.loop == LoopKind::threads  ? " threads"
+                                                   : "";
+    auto unless = [&](int n, int usual, const char* what) {
+      if (n != usual) t += what + std::to_string(n);
+    };
+    unless(s.lanes.width, 0, " ");
+    unless(s.lanes.unroll, 1, " unroll ");
+    unless(s.lanes.strip, 1, " strip ");
+    unless(s.lanes.chains, 1, " chains ");
+    return s.lanes.tail ? t : t + " whole";
+  }
   void statement(const Statement& s, const std::string& indent) {
     using Kind = Statement::Kind;
     std::string v = "v" + std::to_string(s.var);
     switch (s.kind) {
-      case Kind::loop: {
-        const char* how = s.loop == LoopKind::vector     ? " vector"
-                          : s.loop == LoopKind::unrolled ? " unrolled"
-                          : s.loop == LoopKind::threads  ? " threads"
-                                                         : "";
-        line(indent, [&] { return "for " + var(s.var) + " < " + text(s.extent) + how + " {"; });
+      case Kind::loop:
+        line(indent, [&] { return "for " + var(s.var) + " < " + text(s.extent) + how(s) + " {"; });
         break;
-      }
       case Kind::condition: line(indent, [&] { return "if " + text(s.values[0]) + " {"; }); break;
       case Kind::let: line(indent, [&] { return "let " + v + " = " + text(s.values[0]); }); break;
       case Kind::assign: line(indent, [&] { return "assign " + v + " = " + text(s.values[0]); }); break;

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "facula/loop/lanes.h"
 #include "facula/loop/nest.h"
 #include "facula/loop/simplify.h"
 
@@ -131,6 +133,9 @@ class NestVerifier {
   void run() {
     internal_check(n_.threads >= 0 && (n_.index_bits == 32 || n_.index_bits == 64))
         << where() << n_.threads << " threads, indices of " << n_.index_bits << " bits";
+    internal_check(!n_.lanes || (!n_.threads && n_.lanes > 1 && is_small_power(n_.lanes)))
+        << where() << n_.lanes << " lanes";
+    if (n_.lanes) facts_.emplace(n_);
     for (auto& b : n_.buffers) internal_check(b.dtype < DType::count) << where() << "a buffer without dtype";
     internal_check(n_.tasks && n_.cost) << where() << "tasks or cost is missing";
     expression(n_.tasks, DType::Int64);
@@ -222,8 +227,41 @@ class NestVerifier {
     bool threads = s.loop == LoopKind::threads;
     if (threads) together("a loop over threads");
     internal_check(!n_.threads || s.loop != LoopKind::vector) << where() << "lanes in a nest of a grid";
+    std::optional<LaneScope> lanes;
+    if (n_.lanes && s.loop == LoopKind::vector) lanes.emplace(*facts_, s);
+    how_it_runs(s, lanes ? &*lanes : nullptr);
+    auto* outer = std::exchange(lanes_, lanes ? &*lanes : lanes_);
     nested(s.extent, threads, s.body);
+    lanes_ = outer;
     indices_.erase(s.var);
+  }
+  static bool is_small_power(int n) { return n > 0 && n <= 1024 && std::has_single_bit(unsigned(n)); }
+  // `own`: of a loop over lanes.
+  void how_it_runs(const Statement& s, LaneScope* own) {
+    auto& l = s.lanes;
+    auto refuse = [&](bool wrong, const char* what) {
+      internal_check(!wrong) << where() << "the loop over i" << s.var << what;
+    };
+    refuse((l.width > 0) != bool(own), own ? " has no lanes" : " has lanes and is none over lanes");
+    for (int n : {own ? l.width : 1, l.unroll, l.strip, l.chains})
+      refuse(!is_small_power(n), " runs by no power of two up to 1024");
+    auto* constant = s.extent->kind == loop::Kind::constant ? s.extent.get() : nullptr;
+    if (own) {
+      refuse(lanes_, " has lanes inside of lanes");
+      refuse(l.chains > 1, " over lanes has chains");
+      refuse(l.width < 2, " has one lane");
+      refuse(l.strip > 1 && (l.unroll > 1 || !own->accumulators().empty()), " has strips beside rounds");
+      refuse(!l.tail && !(constant && constant->value.to_int() % (l.width * l.unroll) == 0), " has a tail");
+      auto* why = own->hazard();
+      internal_check(!why) << where() << "the loop over i" << s.var << " cannot go in lanes: " << why;
+      return;
+    }
+    refuse(l.unroll > 1 || l.strip > 1 || !l.tail, " has vectors and no lanes");
+    refuse(n_.lanes && s.loop == LoopKind::unrolled && !constant,
+           " is unrolled for an unknown number of steps");
+    if (l.chains == 1) return;
+    refuse(!lanes_ || s.loop != LoopKind::serial, " has chains and is no serial loop inside of lanes");
+    refuse(lanes_->varies(s.extent) || !lanes_->only_sums(s.body), " has chains and does not only add up");
   }
   // The body of a loop or condition that every thread enters alike only if they agree about `by`.
   void nested(Expr by, bool in_threads, const Block& body) {
@@ -312,6 +350,8 @@ class NestVerifier {
   const Nest& n_;
   const Divergence divergence_;
   bool in_threads_ = false, diverged_ = false;
+  std::optional<NestFacts> facts_;  // of a nest for lanes
+  LaneScope* lanes_ = nullptr;      // around
   std::set<int> indices_;
   std::map<int, Local> locals_;
   std::map<int, DType> arrays_;
@@ -349,6 +389,18 @@ void verify(const Nest& n, const GridLimits& limits) {
   int64_t bytes = shared_bytes(n.body);
   internal_check(bytes <= limits.shared_bytes) << "nest " << n.name << ": shared arrays of " << bytes
                                                << " bytes; " << limits.shared_bytes << " are the most";
+}
+
+void verify(const Nest& n, const LaneLimits& limits) {
+  verify(n);
+  internal_check(n.lanes == limits.lanes)
+      << "nest " << n.name << ": for " << n.lanes << " lanes, not " << limits.lanes;
+  each_statement(n.body, [&](const Statement& s) {
+    auto& l = s.lanes;
+    internal_check(l.width <= 4 * limits.lanes && l.unroll <= limits.unroll && l.strip <= limits.strip &&
+                   l.chains <= limits.chains)
+        << "nest " << n.name << ": the loop over i" << s.var << " asks for more than the machine has";
+  });
 }
 
 std::set<int> divergent_locals(const Nest& n) { return Divergence(n).locals(); }

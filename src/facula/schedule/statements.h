@@ -36,21 +36,8 @@ inline loop::Statement when(loop::Expr condition, loop::Block body) {
   return s;
 }
 
-// Every statement of a block, outer ones first.
-template <class F>
-void each_statement(const loop::Block& block, F&& f) {
-  for (auto& s : block) {
-    f(s);
-    each_statement(s.body, f);
-  }
-}
-// Every expression of a statement itself.
-template <class S, class F>
-void each_expression(S& s, F&& f) {
-  if (s.extent) f(s.extent);
-  for (auto& v : s.values) f(v);
-  if (s.offset) f(s.offset);
-}
+using loop::each_expression;
+using loop::each_statement;
 // f applied to every expression of a block.
 template <class F>
 void replace(loop::Block& block, F&& f) {

@@ -1,0 +1,209 @@
+// A nest for lanes (schedule/lanes.h) as LLVM IR: private to llvm*.cpp. Nothing is decided here: how loops run stands in the
+// nest, how memory is reached and selects choose say schedule/lane_access.h and lane_select.h.
+//   EmitFrame      control flow, locals, and the values that the code has at a place
+//   EmitValues     expressions, selects, checks (llvm_values.cpp)
+//   EmitMemory     loads and stores (llvm_memory.cpp)
+//   NestEmitter    statements, loops and folds, the functions of a kernel (llvm.cpp)
+// An expression is a vector if it differs from lane to lane; everything else stays scalar.
+#pragma once
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <functional>
+#include <map>
+#include <unordered_map>
+
+#include "facula/codegen/llvm_math.h"
+#include "facula/loop/lanes.h"
+#include "facula/schedule/lane_access.h"
+#include "facula/schedule/lane_select.h"
+
+namespace facula::codegen {
+
+using llvm::BasicBlock;
+using llvm::FixedVectorType;
+using loop::Expr;
+using loop::Kind;
+using loop::Nest;
+using loop::Node;
+using loop::Statement;
+using schedule::LaneAccess;
+using V = llvm::Value*;
+
+class EmitFrame {
+ protected:
+  EmitFrame(const Nest& nest, llvm::Module& module)
+      : nest_(nest), module_(module), c_(module.getContext()), b_(c_), facts_(nest) {}
+
+  // A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay memory.
+  struct Local {
+    V value = nullptr;
+    llvm::Type* type = nullptr;  // of the memory's content; null for a let
+    DType dtype{};
+  };
+  // Values that the code has; the innermost layer goes with the block, branch or statement that it belongs to.
+  struct Layer {
+    std::unordered_map<const Node*, V> values, first;  // of all lanes; of the first one
+    bool statement = false;
+    // Of rows that lie one after the other, one a lane: their elements by place, by buffer and first element.
+    std::map<std::pair<std::pair<int, int>, const Node*>, std::vector<V>> rows;
+  };
+  struct Push {
+    EmitFrame& e;
+    Push(EmitFrame& e, bool statement) : e(e) { e.layers_.emplace_back().statement = statement; }
+    ~Push() { e.layers_.pop_back(); }
+  };
+  V lookup(Expr e, bool first);
+  void remember(Expr e, V v, bool first);
+
+  int lanes() const { return scope_->lanes; }
+  bool in_lanes() const { return lanes() > 1; }
+  static bool is_vector(V v) { return v->getType()->isVectorTy(); }
+  V spread(V v);                  // to all lanes
+  V iota(llvm::Type* element);    // 0, 1, 2, ...
+  void level(std::vector<V>& a);  // all vectors, if one is
+
+  // for i in [begin, end) by step, with the test at the end.
+  template <class F>
+  void count_loop(V begin, V end, int64_t step, F&& body) {
+    auto *head = BasicBlock::Create(c_, "loop", f_), *exit = BasicBlock::Create(c_, "exit", f_);
+    auto* from = b_.GetInsertBlock();
+    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, exit);
+    b_.SetInsertPoint(head);
+    auto* i = b_.CreatePHI(begin->getType(), 2);
+    i->addIncoming(begin, from);
+    body(static_cast<V>(i));
+    V next = b_.CreateNSWAdd(i, llvm::ConstantInt::get(begin->getType(), uint64_t(step)));
+    i->addIncoming(next, b_.GetInsertBlock());
+    b_.CreateCondBr(b_.CreateICmpSLT(next, end), head, exit);
+    exit->moveAfter(b_.GetInsertBlock());
+    b_.SetInsertPoint(exit);
+  }
+  template <class F>
+  void when(V condition, F&& body) {
+    auto *yes = BasicBlock::Create(c_, "then", f_), *next = BasicBlock::Create(c_, "next", f_);
+    b_.CreateCondBr(condition, yes, next);
+    b_.SetInsertPoint(yes);
+    body();
+    b_.CreateBr(next);
+    next->moveAfter(b_.GetInsertBlock());
+    b_.SetInsertPoint(next);
+  }
+
+  Local& local(int var);
+  V room(llvm::Type* t, V count = nullptr);
+  V read(const Local& l) { return b_.CreateLoad(l.type, l.value); }
+  void write(const Local& l, V v);  // where the mask is off the old value stays
+
+  const Nest& nest_;
+  llvm::Module& module_;
+  llvm::LLVMContext& c_;
+  llvm::IRBuilder<> b_;
+  ScalarMath* math_ = nullptr;
+  llvm::Function* f_ = nullptr;
+  llvm::Instruction* entry_end_ = nullptr;
+  std::vector<V> buffers_, params_;
+  V status_ = nullptr;
+  std::map<int, V> vars_;
+  std::map<int, Local> locals_;
+  std::vector<Layer> layers_;
+  loop::NestFacts facts_;
+  loop::LaneScope no_lanes_{facts_};
+  loop::LaneScope* scope_ = &no_lanes_;
+  V lane_base_ = nullptr, mask_ = nullptr;
+  bool first_ = false;       // values are those of the first lane
+  bool maybe_none_ = false;  // the mask may be off in every lane
+  bool guarded_ = false;     // on one side of a branch
+};
+
+class EmitValues : protected EmitFrame {
+ protected:
+  using EmitFrame::EmitFrame;
+  V emit(Expr e);
+  V emit_first(Expr e);          // the scalar value of an expression in the first lane
+  V as_stored(Expr e, DType d);  // as memory of dtype d has it
+  // The value that a load gives, or as memory has it.
+  virtual V load(const Node& n, bool as_stored) = 0;
+
+  schedule::Selects selects_{facts_, [this](Expr e, bool first) { return lookup(e, first) != nullptr; }};
+
+ private:
+  using Side = std::function<V(Expr)>;  // the value of a side of a select
+  V constant(const Scalar& s, DType d);
+  V fresh(Expr e);
+  V cycle(Expr e);
+  V select(const Node& n, const Side& value);
+  V masked_select(const Node& n, const Side& value);
+  template <class T, class E>
+  V either(V condition, T&& yes, E&& no);
+  V check(V i, V n, bool wraps);
+  V divisor(V y);
+  void flag(V bad, int64_t kind, V i, V n);
+
+  bool shared_ = false;  // in code that is there twice, with masks and without
+};
+
+class EmitMemory : protected EmitValues {
+ protected:
+  using EmitValues::EmitValues;
+  V load(const Node& n, bool as_stored) override;
+  void store(const Statement& s);
+  // Statements from the k-th on that are stores of one stretch of memory, as whole vectors: how many there are.
+  size_t store_together(const loop::Block& block, size_t k);
+
+  // What an unrolled loop does at each of its steps with rows of as many elements, one a lane.
+  struct Steps {
+    int var;
+    int64_t count, now = 0;
+    struct Woven {
+      const Statement* store;
+      V pointer;
+      llvm::Align align;
+      std::vector<V> values;
+    };
+    std::vector<Woven> woven;  // stores of a step's element of each row, which wait for the last step
+  };
+  void store_woven(const Steps& steps);
+
+  std::vector<Steps> steps_;  // of the unrolled loops around
+  size_t steps_from_ = 0;     // the layer around them, whose values all their steps have
+
+ private:
+  // The elements an access touches: `d` as stored, and a factor and shift on the offset (components of
+  // complex numbers).
+  struct Place {
+    V base;
+    DType d;
+    int64_t factor = 1, shift = 0;
+  };
+  Place place(int slot, int part);
+  V scaled(V offset, const Place& p);
+  V at(V base, llvm::Type* element, V offset) { return b_.CreateGEP(element, base, offset); }
+  V pick(V a, V b, const std::vector<int>& order) { return b_.CreateShuffleVector(a, b, order); }
+  V pointer_to(const Place& p, Expr offset);
+  V pointer_of(const LaneAccess& a, int slot, const Place& p, Expr offset);
+  V lane_pointers(V first, llvm::Type* element, Expr stride);
+  V lane_pointers(int slot, const Place& p, Expr offset);
+  V own_row(const Place& p, Expr offset);
+  LaneAccess access(int slot, Expr offset, bool loads);
+
+  V load_uniform(const Place& p, Expr offset);
+  V load_lanes(const LaneAccess& a, const Node& n, const Place& p);
+  V load_repeated(const loop::Repeated& r, FixedVectorType* t, V pointer, llvm::Align align);
+  V every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align);
+  V one_by_one(FixedVectorType* t, V pointers, llvm::Align align);
+  V backwards(FixedVectorType* t, V pointer, llvm::Align align);
+
+  bool in_rows() const { return in_lanes() && !first_ && !mask_ && !guarded_ && steps_.size() == 1; }
+  V element_of_rows(const Node& n, const Place& p);
+  bool weave(const Statement& s, const Place& p, V v);
+  std::vector<V> turned(const std::vector<V>& x), turned_back(const std::vector<V>& x);
+  template <class F>
+  V gathered(const std::vector<V>& x, F&& at);
+  void store_turned(const std::vector<V>& values, V pointer, llvm::Align align);
+  V load_pair(Expr re, Expr im, DType d, V mask);
+  bool store_pair(const Statement& re, const Statement& im);
+  size_t store_neighbours(const loop::Block& block, size_t k);
+};
+
+}  // namespace facula::codegen

@@ -1,0 +1,367 @@
+// Loads and stores, on their own and in lanes.
+#include <algorithm>
+
+#include "facula/codegen/llvm_emitter.h"
+
+namespace facula::codegen {
+
+// ---- places
+
+EmitMemory::Place EmitMemory::place(int slot, int part) {
+  if (slot < 0) {
+    auto& l = local(-1 - slot);
+    return {l.value, l.dtype};
+  }
+  DType d = nest_.buffers.at(size_t(slot)).dtype;
+  if (!is_complex(d)) return {buffers_[size_t(slot)], d};
+  supported_check(part, "codegen") << "complex buffers are read and written by components";
+  return {buffers_[size_t(slot)], real_of(d), 2, part - 1};
+}
+
+V EmitMemory::scaled(V offset, const Place& p) {
+  auto* t = offset->getType();
+  if (p.factor != 1) offset = b_.CreateMul(offset, llvm::ConstantInt::get(t, uint64_t(p.factor)));
+  return p.shift ? b_.CreateAdd(offset, llvm::ConstantInt::get(t, uint64_t(p.shift))) : offset;
+}
+
+// Where an element is; in lanes that of the first one.
+V EmitMemory::pointer_to(const Place& p, Expr offset) {
+  return at(p.base, math_->memory_type(p.d), scaled(emit_first(offset), p));
+}
+
+// Where the elements of all lanes are: from the first one on by a stride, or each by its own offset.
+V EmitMemory::lane_pointers(V first, llvm::Type* element, Expr stride) {
+  return at(first, element, b_.CreateMul(iota(b_.getInt64Ty()), spread(emit(stride))));
+}
+
+V EmitMemory::lane_pointers(int slot, const Place& p, Expr offset) {
+  auto* element = math_->memory_type(p.d);
+  V o = spread(emit(offset));
+  if (slot >= 0 || !scope_->is_lane_array(-1 - slot)) return at(p.base, element, scaled(o, p));
+  V count = spread(b_.getInt64(uint64_t(lanes())));
+  return at(p.base, element, b_.CreateAdd(b_.CreateMul(o, count), iota(b_.getInt64Ty())));
+}
+
+// The row of an array that has an element for each lane.
+V EmitMemory::own_row(const Place& p, Expr offset) {
+  return at(p.base, math_->memory_type(p.d), b_.CreateMul(emit(offset), b_.getInt64(uint64_t(lanes()))));
+}
+
+// The pointer that an access begins with: of the first lane, or one for each.
+V EmitMemory::pointer_of(const LaneAccess& a, int slot, const Place& p, Expr offset) {
+  if (a.kind == LaneAccess::own) return own_row(p, offset);
+  return a.has_own_offsets() ? lane_pointers(slot, p, offset) : pointer_to(p, offset);
+}
+
+LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
+  if (!in_lanes() || first_) return {LaneAccess::uniform};
+  return schedule::lane_access(*scope_, slot, offset, {.loads = loads, .masked = mask_ != nullptr});
+}
+
+// ---- shuffles
+
+// Lane l: element at(l) of the vectors side by side.
+template <class F>
+V EmitMemory::gathered(const std::vector<V>& x, F&& at) {
+  V r = nullptr;
+  for (int64_t k = 0; k < int64_t(x.size()); ++k) {
+    std::vector<int> order;
+    for (int64_t l = 0; l < lanes(); ++l) {
+      int64_t in = at(l) / lanes();
+      order.push_back(in < k ? int(l) : in == k ? int(lanes() + at(l) % lanes()) : -1);
+    }
+    r = pick(r ? r : x[size_t(k)], x[size_t(k)], order);
+  }
+  return r;
+}
+
+// Of n vectors of a stretch: for each j below n the elements j, j + n, j + 2 n, ...
+std::vector<V> EmitMemory::turned(const std::vector<V>& x) {
+  int64_t n = int64_t(x.size());
+  if (n == 1) return x;
+  std::vector<V> r;
+  if (n % 2) {
+    for (int64_t j = 0; j < n; ++j) r.push_back(gathered(x, [&](int64_t l) { return l * n + j; }));
+    return r;
+  }
+  std::vector<V> halves[2];
+  for (int64_t k = 0; k < n; k += 2)
+    for (int64_t h : {0, 1}) {
+      std::vector<int> order;
+      for (int l = 0; l < lanes(); ++l) order.push_back(2 * l + int(h));
+      halves[h].push_back(pick(x[size_t(k)], x[size_t(k + 1)], order));
+    }
+  for (auto& h : halves) h = turned(h);
+  for (int64_t j = 0; j < n; ++j) r.push_back(halves[j % 2][size_t(j / 2)]);
+  return r;
+}
+
+// The way back.
+std::vector<V> EmitMemory::turned_back(const std::vector<V>& x) {
+  int64_t n = int64_t(x.size());
+  if (n == 1) return x;
+  std::vector<V> r;
+  if (n % 2) {
+    for (int64_t k = 0; k < n; ++k)
+      r.push_back(gathered(x, [&](int64_t l) {
+        int64_t at = k * lanes() + l;
+        return at % n * lanes() + at / n;
+      }));
+    return r;
+  }
+  std::vector<V> halves[2];
+  for (int64_t j = 0; j < n; ++j) halves[j % 2].push_back(x[size_t(j)]);
+  for (auto& h : halves) h = turned_back(h);
+  for (int64_t k = 0; k < n; ++k) {
+    std::vector<int> order;
+    for (int l = 0; l < lanes(); ++l) order.push_back((int(k % 2) * lanes() + l) / 2 + l % 2 * lanes());
+    r.push_back(pick(halves[0][size_t(k / 2)], halves[1][size_t(k / 2)], order));
+  }
+  return r;
+}
+
+// Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that
+// is wanted.
+V EmitMemory::every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
+  V r = nullptr;
+  for (int64_t k = 0; k < apart; ++k) {
+    int64_t from = k * lanes() - (k + 1 == apart ? apart - 1 : 0);
+    V piece =
+        b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(from)), align);
+    std::vector<int> mask;
+    for (int64_t j = 0; j < lanes(); ++j) {
+      int64_t at = j * apart, in = std::min(at / lanes(), apart - 1);
+      mask.push_back(in < k ? int(j) : in == k ? int(lanes() + at - from) : -1);
+    }
+    r = b_.CreateShuffleVector(r ? r : piece, piece, mask);
+  }
+  return r;
+}
+
+V EmitMemory::load_repeated(const loop::Repeated& r, FixedVectorType* t, V pointer, llvm::Align align) {
+  int64_t count = r.at(lanes() - 1) + 1;
+  std::vector<int> order;
+  if (mask_) {  // an element is read if any lane wants it
+    V zero = llvm::Constant::getNullValue(mask_->getType()), wanted = zero;
+    for (int64_t k = 0; k < r.times; ++k) {
+      for (int64_t j = 0; j < lanes(); ++j) {
+        int64_t lane = j * r.times - r.from + k;
+        order.push_back(j < count && lane >= 0 && lane < lanes() ? int(lane) : lanes());
+      }
+      wanted = b_.CreateOr(wanted, pick(mask_, zero, std::exchange(order, {})));
+    }
+    for (int64_t l = 0; l < lanes(); ++l) order.push_back(int(r.at(l)));
+    V v = b_.CreateMaskedLoad(t, pointer, align, wanted, llvm::Constant::getNullValue(t));
+    return b_.CreateShuffleVector(v, order);
+  }
+  // As many as there are without a part of one, from the first and up to the last.
+  int64_t whole = lanes() / r.times;
+  auto* part = FixedVectorType::get(t->getElementType(), unsigned(whole));
+  V first = b_.CreateAlignedLoad(part, pointer, align), last = first;
+  if (count > whole)
+    last = b_.CreateAlignedLoad(part,
+                                b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(count - whole)),
+                                align);
+  for (int64_t l = 0; l < lanes(); ++l)
+    order.push_back(int(r.at(l) < whole ? r.at(l) : 2 * whole - count + r.at(l)));
+  return pick(first, last, order);
+}
+
+// A load for each lane.
+V EmitMemory::one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
+  V v = llvm::PoisonValue::get(t);
+  for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
+    v = b_.CreateInsertElement(
+        v, b_.CreateAlignedLoad(t->getElementType(), b_.CreateExtractElement(pointers, k), align), k);
+  return v;
+}
+
+// Elements from the last lane's to the first's, which is at `pointer`.
+V EmitMemory::backwards(FixedVectorType* t, V pointer, llvm::Align align) {
+  V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes()));
+  if (!mask_) return b_.CreateVectorReverse(b_.CreateAlignedLoad(t, first, align));
+  return b_.CreateVectorReverse(
+      b_.CreateMaskedLoad(t, first, align, b_.CreateVectorReverse(mask_), llvm::Constant::getNullValue(t)));
+}
+
+// ---- rows of an unrolled loop
+
+// The current step's element of rows that lie one after the other; null if these are none.
+V EmitMemory::element_of_rows(const Node& n, const Place& p) {
+  if (!in_rows()) return nullptr;
+  auto& steps = steps_.back();
+  Expr start = schedule::start_of_rows(*scope_, n.slot, n.args[0], steps.var, steps.count, true);
+  if (!start.get()) return nullptr;
+  auto& rows = layers_[steps_from_].rows[{{n.slot, n.part}, facts_.spelled_out(start).get()}];
+  if (rows.empty()) {
+    auto* element = math_->memory_type(p.d);
+    auto* t = FixedVectorType::get(element, unsigned(lanes()));
+    V pointer = at(p.base, element, emit_first(start));
+    for (int64_t k = 0; k < steps.count; ++k)
+      rows.push_back(b_.CreateAlignedLoad(t, b_.CreateConstGEP1_64(element, pointer, uint64_t(k * lanes())),
+                                          llvm::Align(uint64_t(itemsize(p.d)))));
+    rows = turned(rows);
+  }
+  return rows[size_t(steps.now)];
+}
+
+// Keeps a store to such rows until all of their elements are there; false if these are none.
+bool EmitMemory::weave(const Statement& s, const Place& p, V v) {
+  if (!in_rows()) return false;
+  auto& steps = steps_.back();
+  Expr start = schedule::start_of_rows(*scope_, s.buffer, s.offset, steps.var, steps.count, false);
+  if (!start.get()) return false;
+  auto it = std::find_if(steps.woven.begin(), steps.woven.end(), [&](auto& w) { return w.store == &s; });
+  if (it == steps.woven.end()) {
+    if (steps.now) return false;
+    V pointer = at(p.base, math_->memory_type(p.d), emit_first(start));
+    steps.woven.push_back({&s, pointer, llvm::Align(uint64_t(itemsize(p.d))), {}});
+    it = steps.woven.end() - 1;
+  }
+  it->values.push_back(spread(v));
+  return true;
+}
+
+void EmitMemory::store_woven(const Steps& steps) {
+  for (auto& w : steps.woven) {
+    internal_check(int64_t(w.values.size()) == steps.count) << "codegen: a row is stored in part";
+    store_turned(w.values, w.pointer, w.align);
+  }
+}
+
+// Vectors of elements as many apart as there are vectors, as whole ones from `pointer` on.
+void EmitMemory::store_turned(const std::vector<V>& values, V pointer, llvm::Align align) {
+  auto* element = llvm::cast<FixedVectorType>(values[0]->getType())->getElementType();
+  auto whole = turned_back(values), masks = mask_ ? turned_back(std::vector<V>(values.size(), mask_)) : whole;
+  for (size_t k = 0; k < whole.size(); ++k) {
+    V to = b_.CreateConstGEP1_64(element, pointer, k * uint64_t(lanes()));
+    if (mask_) b_.CreateMaskedStore(whole[k], to, align, masks[k]);
+    else b_.CreateAlignedStore(whole[k], to, align);
+  }
+}
+
+// ---- loads and stores
+
+V EmitMemory::load(const Node& n, bool as_stored) {
+  Place p = place(n.slot, n.part);
+  auto decoded = [&](V v) { return as_stored ? v : math_->decode(v, p.d); };
+  if (V v = element_of_rows(n, p)) return decoded(v);
+  LaneAccess a = access(n.slot, n.args[0], true);
+  if (a.kind == LaneAccess::uniform) return decoded(load_uniform(p, n.args[0]));
+  return decoded(load_lanes(a, n, p));
+}
+
+V EmitMemory::load_uniform(const Place& p, Expr offset) {
+  auto* element = math_->memory_type(p.d);
+  llvm::Align align(uint64_t(itemsize(p.d)));
+  V pointer = pointer_to(p, offset);
+  if (!(mask_ && maybe_none_ && !first_)) return b_.CreateAlignedLoad(element, pointer, align);
+  V zero = llvm::Constant::getNullValue(element), v = zero;
+  auto* from = b_.GetInsertBlock();
+  BasicBlock* end = nullptr;
+  when(b_.CreateOrReduce(mask_), [&] {
+    v = b_.CreateAlignedLoad(element, pointer, align);
+    end = b_.GetInsertBlock();
+  });
+  auto* phi = b_.CreatePHI(element, 2);
+  phi->addIncoming(zero, from);
+  phi->addIncoming(v, end);
+  return phi;
+}
+
+V EmitMemory::load_lanes(const LaneAccess& a, const Node& n, const Place& p) {
+  auto* t = FixedVectorType::get(math_->memory_type(p.d), unsigned(lanes()));
+  llvm::Align align(uint64_t(itemsize(p.d)));
+  V from = pointer_of(a, n.slot, p, n.args[0]), zero = llvm::Constant::getNullValue(t);
+  if (a.stride) from = lane_pointers(from, t->getElementType(), a.stride);
+  switch (a.kind) {
+    case LaneAccess::repeated: return load_repeated(a.lanes, t, from, align);
+    case LaneAccess::spaced: return every(a.apart, t, from, align);
+    case LaneAccess::reversed: return backwards(t, from, align);
+    case LaneAccess::gathered: return b_.CreateMaskedGather(t, from, align, mask_, zero);
+    case LaneAccess::each: return one_by_one(t, from, align);
+    default: break;
+  }
+  if (mask_ && a.kind == LaneAccess::contiguous) return b_.CreateMaskedLoad(t, from, align, mask_, zero);
+  return b_.CreateAlignedLoad(t, from, align);
+}
+
+void EmitMemory::store(const Statement& s) {
+  Place p = place(s.buffer, s.part);
+  V v = as_stored(s.values[0], p.d);
+  if (weave(s, p, v)) return;
+  LaneAccess a = access(s.buffer, s.offset, false);
+  llvm::Align align(uint64_t(itemsize(p.d)));
+  V to = pointer_of(a, s.buffer, p, s.offset);
+  if (a.kind == LaneAccess::uniform) {
+    b_.CreateAlignedStore(v, to, align);
+    return;
+  }
+  v = spread(v);
+  if (a.stride) to = lane_pointers(to, math_->memory_type(p.d), a.stride);
+  if (a.kind == LaneAccess::gathered) b_.CreateMaskedScatter(v, to, align, mask_);
+  else if (a.kind == LaneAccess::each)
+    for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
+      b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(to, k), align);
+  else if (mask_) b_.CreateMaskedStore(v, to, align, mask_);
+  else b_.CreateAlignedStore(v, to, align);
+}
+
+// Both parts of complex numbers beside each other, as they lie in memory; null if these are none.
+V EmitMemory::load_pair(Expr re, Expr im, DType d, V mask) {
+  if (!schedule::loads_pairs(*scope_, re, im, d)) return nullptr;
+  V pointer = pointer_to(place(re->slot, 1), re->args[0]);
+  auto* t = FixedVectorType::get(math_->memory_type(d), unsigned(2 * lanes()));
+  llvm::Align align(uint64_t(itemsize(d)));
+  if (!mask) return b_.CreateAlignedLoad(t, pointer, align);
+  return b_.CreateMaskedLoad(t, pointer, align, mask, llvm::Constant::getNullValue(t));
+}
+
+// Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
+bool EmitMemory::store_pair(const Statement& re, const Statement& im) {
+  if (!in_lanes() || first_ || !schedule::stores_pairs(*scope_, re, im)) return false;
+  Push layer(*this, true);
+  Place p = place(re.buffer, 1);
+  auto value = [&](const Statement& s) {
+    return spread(math_->encode(emit(s.values[0]), s.values[0].dtype(), p.d));
+  };
+  auto woven = [&](V a, V b) {
+    std::vector<int> order;
+    for (int k = 0; k < lanes(); ++k) {
+      order.push_back(k);
+      order.push_back(int(lanes()) + k);
+    }
+    return b_.CreateShuffleVector(a, b, order);
+  };
+  V v = load_pair(re.values[0], im.values[0], p.d, mask_ ? woven(mask_, mask_) : nullptr);
+  if (!v) {
+    V parts[] = {value(re), value(im)};
+    v = woven(parts[0], parts[1]);
+  }
+  V pointer = pointer_to(p, re.offset);
+  llvm::Align align(uint64_t(itemsize(p.d)));
+  if (mask_) b_.CreateMaskedStore(v, pointer, align, woven(mask_, mask_));
+  else b_.CreateAlignedStore(v, pointer, align);
+  return true;
+}
+
+// Stores of neighbours, as whole vectors: how many there are.
+size_t EmitMemory::store_neighbours(const loop::Block& block, size_t k) {
+  size_t apart = in_lanes() && !first_ ? schedule::stores_of_neighbours(*scope_, block, k) : 0;
+  if (!apart) return 0;
+  auto& first = block[k];
+  Push layer(*this, true);
+  Place p = place(first.buffer, 0);
+  std::vector<V> values;
+  for (size_t j = 0; j < apart; ++j) values.push_back(spread(as_stored(block[k + j].values[0], p.d)));
+  store_turned(values, at(p.base, math_->memory_type(p.d), emit_first(first.offset)),
+               llvm::Align(uint64_t(itemsize(p.d))));
+  return apart;
+}
+
+size_t EmitMemory::store_together(const loop::Block& block, size_t k) {
+  if (k + 1 < block.size() && store_pair(block[k], block[k + 1])) return 2;
+  return store_neighbours(block, k);
+}
+
+}  // namespace facula::codegen

@@ -1,0 +1,112 @@
+#include "facula/schedule/lane_select.h"
+
+#include <algorithm>
+
+#include "facula/loop/simplify.h"
+
+namespace facula::schedule {
+
+using loop::Expr;
+using loop::Fn;
+using loop::Kind;
+using loop::LaneScope;
+using loop::Node;
+using loop::Seen;
+
+// Is the answer yes for e or an operand of it, where it is not given before? A body shares its parts: each is looked at
+// once.
+template <class F>
+bool Selects::any_of(Expr e, Seen& seen, F&& f) {
+  if (!seen.insert(e.get())) return false;
+  if (Answer a = f(e); a != Answer::below) return a == Answer::yes;
+  return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return any_of(a, seen, f); });
+}
+
+// Loads and checks in e that only some lanes may do.
+bool Selects::is_guarded(Expr e, bool data_condition, bool first) {
+  Seen seen;
+  return any_of(e, seen, [&](Expr x) {
+    if (x->kind == Kind::check || x->kind == Kind::divisor) return Answer::yes;
+    if (x->kind != Kind::load) return Answer::below;
+    bool valid = (!first && computed_(x, false)) || (data_condition && !facts_.depends_on_data(x->args[0]));
+    return valid ? Answer::no : Answer::yes;
+  });
+}
+
+bool Selects::has_new_load(Expr e, bool first) {
+  Seen seen;
+  return any_of(e, seen, [&](Expr x) {
+    if (x->kind != Kind::load && x->args.empty()) return Answer::no;
+    return computed_(x, first) ? Answer::no : x->kind == Kind::load ? Answer::yes : Answer::below;
+  });
+}
+
+// Can any data make the condition true, and false? Then an offset that no data can change is valid on both sides. It can
+// if all that it is made of is data, or if it says whether memory equals a number of its own dtype.
+bool Selects::is_decided_by_data(Expr c) {
+  Seen for_data, for_places;
+  bool has_data = any_of(c, for_data, [](Expr x) {
+    bool data = x->kind == Kind::load || x->kind == Kind::random || x->kind == Kind::local;
+    return data ? Answer::yes : Answer::below;
+  });
+  bool has_place = any_of(c, for_places, [](Expr x) {
+    if (x->kind == Kind::load) return Answer::no;
+    bool place = x->kind == Kind::index || x->kind == Kind::local || x->kind == Kind::param;
+    return place ? Answer::yes : Answer::below;
+  });
+  if (has_data && !has_place) return true;
+  auto named = [&](Expr x) {
+    Expr known = x->kind == Kind::local ? facts_.definition(x->slot) : Expr();
+    return known ? known : x;
+  };
+  c = named(c);
+  if (!loop::is_call(c, Fn::eq)) return false;
+  for (size_t k : {0, 1}) {
+    Expr x = named(c->args[k]);
+    if (x->kind == Kind::load && x->memory == x.dtype() && !facts_.depends_on_data(x->args[0]) &&
+        !facts_.depends_on_data(c->args[1 - k]))
+      return true;
+  }
+  return false;
+}
+
+// Operations that e takes beyond what is computed already, roughly: 4 for a division or a root, 16 for a function. A
+// select of which a branch skips the dear side counts as its condition.
+int Selects::cost(LaneScope& scope, Expr e, Seen& seen, bool first) {
+  if (e->args.empty() || e->kind == Kind::load || (!first && computed_(e, false)) || !seen.insert(e.get()))
+    return 0;
+  if (is_branch(scope, e, first)) return cost(scope, e->args[0], seen, first);
+  int total = 1;
+  if (e->kind == Kind::call && is_floating(e->args[0].dtype())) {
+    bool root = e->fn == Fn::sqrt || e->fn == Fn::div || e->fn == Fn::reciprocal;
+    bool function = loop::ulp(e->fn) > 0 || e->fn == Fn::fmod || e->fn == Fn::remainder;
+    total = root ? 4 : function ? 16 : 1;
+  }
+  for (auto& a : e->args) total += cost(scope, a, seen, first);
+  return total;
+}
+bool Selects::is_dear(LaneScope& scope, Expr e, bool first) {
+  Seen seen;
+  return cost(scope, e, seen, first) > 12;
+}
+
+bool Selects::is_branch(LaneScope& scope, Expr e, bool first) {
+  if (e->kind != Kind::select || scope.varies(e->args[0])) return false;
+  if (auto it = branches_.find(e.get()); it != branches_.end()) return it->second;
+  return branches_[e.get()] = is_dear(scope, e->args[1], first) || is_dear(scope, e->args[2], first);
+}
+
+bool Selects::has_border(LaneScope& scope, const Node& n) {
+  return scope.varies(n.args[0]) && is_guarded(n.args[1], false, false) && scope.is_convex(n.args[0]);
+}
+
+SelectForm Selects::form(LaneScope& scope, const Node& n, bool branch, bool first) {
+  bool vector = !first && scope.varies(n.args[0]), data = is_decided_by_data(n.args[0]);
+  bool guarded = branch || is_guarded(n.args[1], data, first) || is_guarded(n.args[2], data, first);
+  if (guarded) return vector ? SelectForm::masked : SelectForm::branch;
+  // Bodies name the rare case first: a vector without it goes past.
+  bool rare = vector && is_dear(scope, n.args[1], first) && !has_new_load(n.args[1], first);
+  return rare ? SelectForm::rare : SelectForm::blend;
+}
+
+}  // namespace facula::schedule
