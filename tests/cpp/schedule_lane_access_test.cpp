@@ -46,7 +46,8 @@ LaneAccess::Kind written_at(const std::string& offset, bool masked = false) {
 // The form of the select that the last statement of a loop stores; nothing is computed before.
 SelectForm form_of(const std::string& select, bool with_loads = false) {
   auto l = lowered("    store 1[i1] = " + select + "\n");
-  Selects selects(l.facts, [&](Expr e, bool) { return with_loads && e->kind == Kind::load; });
+  Selects selects(l.facts,
+                  [&](Expr e, bool) { return with_loads && e->kind == Kind::load && l.scope.varies(e); });
   bool branch = selects.is_branch(l.scope, Expr(&l.value()), false);
   return selects.form(l.scope, l.value(), branch, false);
 }
@@ -151,6 +152,12 @@ TEST(LaneSelect, DearSidesAreJumpedOver) {
   EXPECT_EQ(form_of("select(lt(p3, p2), exp(load[0:float32](i1)), 2:float32)", true), SelectForm::branch);
   EXPECT_EQ(form_of("select(lt(load[0:float32](i1), 0:float32), exp(load[0:float32](i1)), 2:float32)", true),
             SelectForm::rare);
+  EXPECT_EQ(
+      form_of(
+          "select(lt(load[0:float32](i1), 0:float32), mul(load[0:float32](p3), exp(load[0:float32](i1))), "
+          "2:float32)",
+          true),
+      SelectForm::rare);  // one number is read for all lanes
   EXPECT_EQ(form_of("select(lt(load[0:float32](i1), 0:float32), 2:float32, exp(load[0:float32](i1)))", true),
             SelectForm::blend);
 }

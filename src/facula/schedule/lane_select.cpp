@@ -33,11 +33,13 @@ bool Selects::is_guarded(Expr e, bool data_condition, bool first) {
   });
 }
 
-bool Selects::has_new_load(Expr e, bool first) {
+bool Selects::has_new_load(LaneScope& scope, Expr e, bool first) {
   Seen seen;
   return any_of(e, seen, [&](Expr x) {
     if (x->kind != Kind::load && x->args.empty()) return Answer::no;
-    return computed_(x, first) ? Answer::no : x->kind == Kind::load ? Answer::yes : Answer::below;
+    if (computed_(x, first)) return Answer::no;
+    if (x->kind != Kind::load) return Answer::below;
+    return scope.varies(x) ? Answer::yes : Answer::no;  // one number for all lanes costs nothing
   });
 }
 
@@ -105,7 +107,7 @@ SelectForm Selects::form(LaneScope& scope, const Node& n, bool branch, bool firs
   bool guarded = branch || is_guarded(n.args[1], data, first) || is_guarded(n.args[2], data, first);
   if (guarded) return vector ? SelectForm::masked : SelectForm::branch;
   // Bodies name the rare case first: a vector without it goes past.
-  bool rare = vector && is_dear(scope, n.args[1], first) && !has_new_load(n.args[1], first);
+  bool rare = vector && is_dear(scope, n.args[1], first) && !has_new_load(scope, n.args[1], first);
   return rare ? SelectForm::rare : SelectForm::blend;
 }
 

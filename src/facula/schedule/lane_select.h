@@ -35,7 +35,7 @@ class Selects {
   template <class F>
   static bool any_of(loop::Expr e, loop::Seen& seen, F&& f);
   bool is_guarded(loop::Expr e, bool data_condition, bool first);
-  bool has_new_load(loop::Expr e, bool first);
+  bool has_new_load(loop::LaneScope& scope, loop::Expr e, bool first);
   bool is_decided_by_data(loop::Expr condition);
   int cost(loop::LaneScope& scope, loop::Expr e, loop::Seen& seen, bool first);
   bool is_dear(loop::LaneScope& scope, loop::Expr e, bool first);
