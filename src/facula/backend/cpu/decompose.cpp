@@ -46,6 +46,16 @@ void each_in_room(int64_t count, int n, F&& f) {
   blas_threads(1);
 }
 
+// The same; small real matrices [m, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+template <class T, class J, class F>
+void each_in_room(int64_t count, int m, int n, Small routine, J&& job, F&& f) {
+  auto alone = [&](int64_t k) {
+    Room<T> room;
+    f(k, room);
+  };
+  if (!each_small<T>(routine, count, m, n, job, alone)) each_in_room<T>(count, std::max(m, n), f);
+}
+
 // A batch of matrices [m, n].
 struct Matrices {
   int m, n, k;  // k: the smaller of both
@@ -219,7 +229,14 @@ Results geqrf(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!s.elements) return;
-    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .x = to.data<T>() + i * s.elements,
+                         .y = to_tau.data<T>() + i * s.k};
+    };
+    each_in_room<T>(s.count, s.m, s.n, Small::qr, job, [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       int info = 0;
       if (tame(x, s.elements))
@@ -244,7 +261,15 @@ Results householder_product(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!s.elements) return;
-    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .columns = k,
+                         .a = a.data<T>() + i * s.elements,
+                         .b = tau.data<T>() + i * k,
+                         .x = to.data<T>() + i * s.elements};
+    };
+    each_in_room<T>(s.count, s.m, s.n, Small::reflections, job, [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       int info = 0;
       const T* factors = tau.data<T>() + i * k;
@@ -638,20 +663,29 @@ Results linalg_lstsq(const Call& c, Out out) {
 
 namespace {
 // f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
+// Small real matrices are for `routine`, if there is one.
 template <class F>
-Results factored(const Call& c, Out out, const char* name, const char* arg, F&& f) {
+Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine, F&& f) {
   Tensor a = dense(c.tensor(arg));
   Destination to(out[0]), pivots(out[1]), infos(out[2]);
   Matrices s = shape_of(name, a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
-      int& info = infos.data<int32_t>()[i] = 0;
-      if (!s.elements) return;
+    std::fill_n(infos.data<int32_t>(), s.count, 0);
+    if (!s.elements) return;
+    auto job = [&](int64_t i) {
+      return SmallJob<T>{.n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .x = to.data<T>() + i * s.elements,
+                         .pivots = pivots.data<int32_t>() + i * s.k};
+    };
+    auto alone = [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
-      f(s, x, pivots.data<int32_t>() + i * s.k, room, &info);
+      f(s, x, pivots.data<int32_t>() + i * s.k, room, infos.data<int32_t>() + i);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
-    });
+    };
+    if (routine && s.m == s.n) each_in_room<T>(s.count, s.m, s.n, *routine, job, alone);
+    else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
   });
   return finished(out, to, pivots, infos);
 }
@@ -671,12 +705,23 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!o.elements) return;
-    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      return SmallJob<T>{.n = s.n,
+                         .columns = o.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .b = b.data<T>() + i * o.elements,
+                         .x = to.data<T>() + i * o.elements,
+                         .pivots = pivots.data<int32_t>() + i * s.n,
+                         .upper = !pairs && c.flag("adjoint")};
+    };
+    auto alone = [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
       T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
       f(s.n, o.n, x, pivots.data<int32_t>() + i * s.n, y);
       transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
-    });
+    };
+    if (!pairs) each_in_room<T>(s.count, s.n, s.n, Small::solve_factored, job, alone);
+    else each_in_room<T>(s.count, s.n, alone);
   });
   return finished(out, to);
 }
@@ -688,7 +733,7 @@ Results linalg_lu_factor(const Call& c, Out out) {
       Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
     else *info = eliminate(s.m, s.n, x, pivots);
   };
-  return factored(c, out, "linalg.lu_factor", "A", factor);
+  return factored(c, out, "linalg.lu_factor", "A", Small::lu, factor);
 }
 
 Results linalg_lu_solve_factored(const Call& c, Out out) {
@@ -726,7 +771,7 @@ Results linalg_ldl_factor(const Call& c, Out out) {
     auto& routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
     with_work(room, [&](T* work, int* size) { routine("L", &s.n, x, &s.n, pivots, work, size, info, 1); });
   };
-  return factored(c, out, "linalg.ldl_factor", "self", factor);
+  return factored(c, out, "linalg.ldl_factor", "self", std::nullopt, factor);
 }
 
 Results linalg_ldl_solve(const Call& c, Out out) {

@@ -11,6 +11,7 @@
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
+#include "facula/backend/cpu/small.h"
 #include "facula/base/parallel.h"
 
 #define FACULA_LAPACK(name) FACULA_PREFIXED(name##_)
@@ -186,6 +187,16 @@ void each(int64_t count, int n, size_t elements, F&& f) {
     for (int64_t k = begin; k < end; ++k) f(k, buffer.data());
   });
   blas_threads(1);
+}
+
+// The same; small real matrices of [n, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+template <class T, class J, class F>
+void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) {
+  auto alone = [&](int64_t k) {
+    std::vector<T> buffer(elements);
+    f(k, buffer.data());
+  };
+  if (!each_small<T>(routine, count, n, n, job, alone)) each<T>(count, n, elements, f);
 }
 
 // ---- Matrices so small that a call of LAPACK takes longer than its arithmetic: the same algorithms in loops.
