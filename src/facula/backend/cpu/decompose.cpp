@@ -351,7 +351,14 @@ Results linalg_svd(const Call& c, Out out) {
   Failure failure;
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements};
+      if constexpr (!kComplex<T>) some.x = to_s.data<T>() + i * s.k;
+      some.y = to_u.data<T>() + i * s.m * ku;
+      some.z = to_vh.data<T>() + i * s.n * kv;
+      return some;
+    };
+    auto alone = [&](int64_t i, Room<T>& room) {
       T *u = to_u.data<T>() + i * s.m * ku, *vh = to_vh.data<T>() + i * s.n * kv;
       if (!s.k) {
         if (ku) identity(u, ku);
@@ -379,7 +386,9 @@ Results linalg_svd(const Call& c, Out out) {
       if (info > 0) return failure.note(i, info);
       transpose_into(room.b.data(), ku, s.m, u);
       transpose_into(room.c.data(), s.n, kv, vh);
-    });
+    };
+    if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svd, job, alone);
+    else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
   });
   check_converged(failure, a, "linalg.svd");
   return finished(out, to_u, to_s, to_vh);
@@ -393,7 +402,12 @@ Results linalg_svdvals(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!s.k) return;
-    each_in_room<T>(s.count, std::max(s.m, s.n), [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements};
+      if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.k;
+      return some;
+    };
+    auto alone = [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
       if (!finite(rows, s.elements)) {
         if (std::any_of(rows, rows + s.elements, is_nan<T>)) return failure.note(i, kNotFinite);
@@ -402,7 +416,9 @@ Results linalg_svdvals(const Call& c, Out out) {
       T* x = columns_of(rows, s.m, s.n, room.a);
       int info = gesdd("N", s, x, to.data<Real<T>>() + i * s.k, x, x, 1, room);
       if (info > 0) failure.note(i, info);
-    });
+    };
+    if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svdvals, job, alone);
+    else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
   });
   check_converged(failure, a, "linalg.svd");
   return finished(out, to);
@@ -449,15 +465,25 @@ std::vector<T> triangle(const T* rows, int n, bool lower) {
   return all;
 }
 
-template <class F>
-void hermitian_eigenvalues(const Call& c, const char* job, const Tensor& a, const Tensor& to, F&& deliver) {
+// `vectors`: what becomes of them, or null.
+void hermitian_eigenvalues(const Call& c, const Tensor& a, const Tensor& to, const Tensor* vectors) {
   Matrices s = shape_of("linalg.eigh", a);
   const char* uplo = c.str("UPLO") == "L" || c.str("UPLO") == "l" ? "L" : "U";
   Failure failure;
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!s.n) return;
-    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+    auto deliver = [&](int64_t i, const T* x) {
+      if (vectors) transpose_into(x, s.n, s.n, vectors->data<T>() + i * s.elements);
+    };
+    auto job = [&](int64_t i) {
+      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements, .upper = *uplo == 'U'};
+      if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.n;
+      if (vectors) some.y = vectors->data<T>() + i * s.elements;
+      return some;
+    };
+    Small routine = vectors ? Small::eigh : Small::eigvalsh;
+    each_in_room<T>(s.count, s.n, s.n, routine, job, [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
       auto read = finite(rows, s.elements) ? std::vector<T>() : triangle(rows, s.n, *uplo == 'L');
       auto count = int64_t(read.size());
@@ -466,11 +492,11 @@ void hermitian_eigenvalues(const Call& c, const char* job, const Tensor& a, cons
         if (s.n > 2 && hopeless(read.data(), count)) return failure.note(i, s.n - 1);
         std::fill_n(to.data<Real<T>>() + i * s.n, s.n, kNoNumber<Real<T>>);
         unit_vectors(x, s.n, s.n, s.n, false);
-        return deliver(i, x, s.n);
+        return deliver(i, x);
       }
-      int info = heevd(job, uplo, s.n, x, to.data<Real<T>>() + i * s.n, room);
+      int info = heevd(vectors ? "V" : "N", uplo, s.n, x, to.data<Real<T>>() + i * s.n, room);
       if (info > 0) return failure.note(i, info);
-      deliver(i, x, s.n);
+      deliver(i, x);
     });
   });
   linalg_check(!failure.any(), "linalg.eigh")
@@ -484,15 +510,13 @@ void hermitian_eigenvalues(const Call& c, const char* job, const Tensor& a, cons
 Results linalg_eigh(const Call& c, Out out) {
   Tensor a = dense(c.tensor("self"));
   Destination to(out[0]), vectors(out[1]);
-  hermitian_eigenvalues(c, "V", a, to.tensor(), [&]<class T>(int64_t i, const T* x, int n) {
-    transpose_into(x, n, n, vectors.data<T>() + i * n * n);
-  });
+  hermitian_eigenvalues(c, a, to.tensor(), &vectors.tensor());
   return finished(out, to, vectors);
 }
 
 Results linalg_eigvalsh(const Call& c, Out out) {
   Destination to(out[0]);
-  hermitian_eigenvalues(c, "N", dense(c.tensor("self")), to.tensor(), [](int64_t, const auto*, int) {});
+  hermitian_eigenvalues(c, dense(c.tensor("self")), to.tensor(), nullptr);
   return finished(out, to);
 }
 

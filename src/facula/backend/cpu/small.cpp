@@ -1,5 +1,6 @@
 #include "facula/backend/cpu/small.h"
 
+#include "facula/backend/cpu/iterate.h"
 #include "facula/backend/cpu/lanes.h"
 #include "facula/base/settings.h"
 
@@ -140,6 +141,68 @@ struct Steps : Lanes<T, kBytes> {
       x[0] -= sum;
       for (int i = 1; i < m; ++i) x[i * along] -= v[i * stride] * sum;
     }
+  }
+  // The product q [n, n] of reflections, k of which begins at row k + shift: at v + k * (n + 1).
+  FACULA_LANES void product(const V* v, int stride, const V* tau, int count, int n, int shift, V* q) {
+    identity(q, n);
+    for (int k = count; k-- > 0;) {
+      int first = k + shift;
+      reflect(v + k * (n + 1), stride, tau[k], n - first, q + first * (n + 1), n, 1, n - first);
+    }
+  }
+  // The power of 2 that brings the largest of a's elements to 1 or just above, if they are finite, and its inverse.
+  FACULA_LANES V scale(V* a, int elements) {
+    V largest = {};
+    for (int e = 0; e < elements; ++e) largest = L::max(largest, L::abs(a[e]));
+    constexpr int kMantissa = std::numeric_limits<T>::digits - 1;
+    constexpr auto kBias = decltype(Mask()[0] + 0)(std::numeric_limits<T>::max_exponent - 1);
+    Mask exponent = (Mask)largest >> kMantissa;
+    exponent = exponent < 1 ? Mask() + 1 : exponent;
+    exponent = exponent > 2 * kBias - 1 ? Mask() + (2 * kBias - 1) : exponent;
+    V up = (V)((2 * kBias - exponent) << kMantissa);
+    for (int e = 0; e < elements; ++e) a[e] *= up;
+    return (V)(exponent << kMantissa);
+  }
+
+  // Q^T A Q is tridiagonal, with d beside e, for symmetric A, all of which is read. Reflections stay below the diagonal.
+  FACULA_LANES Mask tridiagonalize(V* a, int n, V* d, V* e, V* tau) {
+    Mask good = L::everywhere();
+    for (int k = 0; k < n - 1; ++k) {
+      V *x = a + (k + 1) * n + k, *rest = x + 1, w[kSmall];
+      int m = n - 1 - k;
+      good &= reflection(x, m, n, tau[k]);
+      d[k] = a[k * n + k];
+      e[k] = x[0];
+      auto v = [&](int i) __attribute__((always_inline)) { return i ? x[i * n] : L::all(1); };
+      V along = {};
+      for (int i = 0; i < m; ++i) {
+        w[i] = rest[i * n];
+        for (int j = 1; j < m; ++j) w[i] += rest[i * n + j] * x[j * n];
+        w[i] *= tau[k];
+        along += w[i] * v(i);
+      }
+      along *= tau[k] / 2;
+      for (int i = 0; i < m; ++i) w[i] -= along * v(i);
+      for (int i = 0; i < m; ++i)
+        for (int j = 0; j < m; ++j) rest[i * n + j] -= v(i) * w[j] + w[i] * v(j);
+    }
+    d[n - 1] = a[n * n - 1];
+    return good;
+  }
+  // Q^T A P is bidiagonal, with d below e. Reflections stay in a, Q's below the diagonal, P's behind e.
+  FACULA_LANES Mask bidiagonalize(V* a, int n, V* d, V* e, V* tau_q, V* tau_p) {
+    Mask good = L::everywhere();
+    for (int k = 0; k < n; ++k) {
+      V* x = a + k * n + k;
+      good &= reflection(x, n - k, n, tau_q[k]);
+      d[k] = x[0];
+      reflect(x, n, tau_q[k], n - k, x + 1, n, 1, n - k - 1);
+      if (k == n - 1) break;
+      good &= reflection(x + 1, n - k - 1, 1, tau_p[k]);
+      e[k] = x[1];
+      reflect(x + 1, 1, tau_p[k], n - k - 1, x + n + 1, 1, n, n - k - 1);
+    }
+    return good;
   }
 };
 
@@ -375,6 +438,108 @@ struct Reflections {
   }
 };
 
+// What lane l has of some vectors.
+template <class T, int kBytes>
+struct OfLane {
+  int l;
+  template <class V>
+  [[gnu::always_inline]] T operator()(const V* from, int e) const {
+    return reinterpret_cast<const T*>(from)[e * Lanes<T, kBytes>::kCount + l];
+  }
+};
+
+// f(lane, steps of vectors of 4 or 8 rows) for the lanes in `which`; bits of those for which it is true.
+template <class T, class F>
+FACULA_LANES uint32_t each_lane(uint32_t which, int rows, F&& f) {
+  uint32_t done = 0;
+  for (; which; which &= which - 1) {
+    int l = __builtin_ctz(which);
+    bool good = rows <= 4 ? f(l, Iterate<T, 4>()) : f(l, Iterate<T, 8>());
+    done |= uint32_t(good) << l;
+  }
+  return done;
+}
+
+template <bool kVectors>
+struct Eigh {
+  // The triangle that is read, mirrored. The upper one is reduced from the other end: as the lower one of the matrix whose
+  // rows and columns are reversed.
+  template <class S>
+  FACULA_LANES void symmetric(typename S::V* a, int n, bool upper) {
+    for (int e = 0; upper && e < n * n / 2; ++e) std::swap(a[e], a[n * n - 1 - e]);
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < i; ++j) a[j * n + i] = a[i * n + j];
+  }
+  template <class T, int kBytes>
+  FACULA_LANES uint32_t run(const SmallJob<T>& job) {
+    FACULA_USE_STEPS
+    int n = job.n;
+    V a[kSquare], q[kSquare], d[kSmall], e[kSmall], tau[kSmall];
+    S::load_square(job, a);
+    symmetric<S>(a, n, job.upper);
+    Mask good = S::finite(a, n * n);
+    V size = S::scale(a, n * n);
+    good &= S::tridiagonalize(a, n, d, e, tau);
+    if (kVectors) S::product(a + n, n, tau, n - 1, n, 1, q);
+    uint32_t done = each_lane<T>(S::bits(good, job.count), n, [&](int l, auto steps) __attribute__((always_inline)) {
+      OfLane<T, kBytes> of{l};
+      T values[kSmall] = {}, beside[kSmall] = {};
+      typename decltype(steps)::Vector z[kSmall] = {};
+      auto at = [&](int i, int count) __attribute__((always_inline)) { return job.upper ? count - 1 - i : i; };
+      for (int i = 0; i < n; ++i) {
+        values[i] = of(d, at(i, n));
+        if (i < n - 1) beside[i] = of(e, at(i, n - 1));
+        for (int j = 0; kVectors && j < n; ++j) z[j][i] = of(q, at(i, n) * n + at(j, n));
+      }
+      if (!steps.diagonalize(values, beside, kVectors ? z : nullptr, n)) return false;
+      for (int i = 0; i < n; ++i) {
+        job.x[l * n + i] = values[i] * of(&size, 0);
+        for (int j = 0; kVectors && j < n; ++j) job.y[(l * n + i) * n + j] = z[j][i];
+      }
+      return true;
+    });
+    return S::left_of(done, job.count);
+  }
+};
+
+template <bool kVectors>
+struct Svd {
+  template <class T, int kBytes>
+  FACULA_LANES uint32_t run(const SmallJob<T>& job) {
+    FACULA_USE_STEPS
+    int n = job.n;
+    V a[kSquare], q[kSquare], p[kSquare], d[kSmall], e[kSmall], tau_q[kSmall], tau_p[kSmall];
+    S::load_square(job, a);
+    Mask good = S::finite(a, n * n);
+    V size = S::scale(a, n * n);
+    good &= S::bidiagonalize(a, n, d, e, tau_q, tau_p);
+    if (kVectors) {
+      S::product(a, n, tau_q, n, n, 0, q);
+      S::product(a + 1, 1, tau_p, n - 1, n, 1, p);
+    }
+    uint32_t done = each_lane<T>(S::bits(good, job.count), n, [&](int l, auto steps) __attribute__((always_inline)) {
+      OfLane<T, kBytes> of{l};
+      T values[kSmall] = {}, beside[kSmall] = {};
+      typename decltype(steps)::Vector u[kSmall] = {}, v[kSmall] = {};
+      for (int i = 0; i < n; ++i) {
+        values[i] = of(d, i);
+        if (i < n - 1) beside[i] = of(e, i);
+        for (int j = 0; kVectors && j < n; ++j) u[j][i] = of(q, i * n + j), v[j][i] = of(p, i * n + j);
+      }
+      if (!steps.singular_values(values, beside, kVectors ? u : nullptr, kVectors ? v : nullptr, n)) return false;
+      for (int i = 0; i < n; ++i) {
+        job.x[l * n + i] = values[i] * of(&size, 0);
+        for (int j = 0; kVectors && j < n; ++j) {
+          job.y[(l * n + i) * n + j] = u[j][i];
+          job.z[(l * n + i) * n + j] = v[i][j];
+        }
+      }
+      return true;
+    });
+    return S::left_of(done, job.count);
+  }
+};
+
 // A routine for each width of register. The bits are those of the instructions: with FMA products are added unrounded.
 template <class T>
 using Routine = uint32_t (*)(const SmallJob<T>&);
@@ -420,7 +585,8 @@ struct Table {
 };
 template <class T>  // in the order of `Small`
 using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>, Invert<Inverse::cofactor>, Det, SLogDet,
-                  SolveFactored, Cholesky, Triangular, Qr, Reflections>;
+                  SolveFactored, Cholesky, Triangular, Qr, Reflections,
+                  Eigh<true>, Eigh<false>, Svd<true>, Svd<false>>;
 
 }  // namespace
 

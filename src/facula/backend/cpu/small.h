@@ -38,6 +38,10 @@ enum class Small {
   triangular,       // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
   qr,               // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
   reflections,      // x [m, n]: the first columns of the product of the reflections a with factors b [columns]
+  eigh,             // x [n]: eigenvalues of symmetric a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
+  eigvalsh,         // x
+  svd,              // x [n]: singular values of a [n, n], descending; y and z [n, n]: U and V^T
+  svdvals,          // x
   kCount,
 };
 
