@@ -321,8 +321,9 @@ struct Iterate {
       old_first = first, old_last = last;
       chase(b, at, end, step, shift_of(b, at, end, step, n, least, largest));
     }
+    Vector* signs = n == 1 ? u : v;
     for (int i = 0; i < n; ++i) {
-      if (d[i] < 0 && v) v[i] = -v[i];
+      if (d[i] < 0 && signs) signs[i] = -signs[i];
       d[i] = std::abs(d[i]);
     }
     sort(d, u, v, n, [](T a, T b) { return a > b; });
