@@ -693,7 +693,8 @@ constexpr int kSharedFactors = 1024;
 // f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
 // Small real matrices are for `routine`, if there is one.
 template <class F>
-Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine, F&& f) {
+Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine,
+                 F&& f) {
   Tensor a = dense(c.tensor(arg));
   Destination to(out[0]), pivots(out[1]), infos(out[2]);
   Matrices s = shape_of(name, a);

@@ -17,7 +17,8 @@ namespace facula::backend::cpu {
 template <class T, int kRows>
 struct Iterate {
   typedef T Vector __attribute__((vector_size(kRows * sizeof(T))));
-  static constexpr T kRounding = std::numeric_limits<T>::epsilon() / 2, kLeast = std::numeric_limits<T>::min();
+  static constexpr T kRounding = std::numeric_limits<T>::epsilon() / 2,
+                     kLeast = std::numeric_limits<T>::min();
 
   struct Rotation {
     T c, s, r;  // (c s; -s c) (f; g) = (r; 0)
@@ -26,7 +27,9 @@ struct Iterate {
   template <Sign kSign>
   FACULA_LANES Rotation rotation(T f, T g) {
     if (g == 0) return {1, 0, f};
-    if (f == 0) return {0, kSign == Sign::classic ? 1 : std::copysign(T(1), g), kSign == Sign::classic ? g : std::abs(g)};
+    if (f == 0)
+      return {0, kSign == Sign::classic ? 1 : std::copysign(T(1), g),
+              kSign == Sign::classic ? g : std::abs(g)};
     constexpr T kUp = 1 / kLeast;  // so that squares of the smallest do not vanish
     T scale = 1, size = f * f + g * g;
     if (size < kLeast / kRounding) [[unlikely]] {
@@ -50,7 +53,8 @@ struct Iterate {
   };
   // The eigenvalues of (a b; b d).
   FACULA_LANES Symmetric2 symmetric2(T a, T b, T d) {
-    T sum = a + d, difference = a - d, twice = 2 * b, root = std::sqrt(difference * difference + twice * twice);
+    T sum = a + d, difference = a - d, twice = 2 * b,
+      root = std::sqrt(difference * difference + twice * twice);
     T most = std::abs(a) > std::abs(d) ? a : d, least = std::abs(a) > std::abs(d) ? d : a;
     Symmetric2 result;
     bool negative = sum < 0, falls = difference >= 0;
@@ -80,11 +84,13 @@ struct Iterate {
   FACULA_LANES void diagonalize_block(T* d, T* e, Vector* z, int first, int last, int& steps) {
     bool turned = std::abs(d[last]) < std::abs(d[first]);
     int step = turned ? -1 : 1, at = turned ? last : first, end = turned ? first : last;
-    auto edge = [&](int i) __attribute__((always_inline)) -> T& { return e[turned ? i - 1 : i]; };  // from i on
+    auto edge = [&](int i)
+                    __attribute__((always_inline)) -> T& { return e[turned ? i - 1 : i]; };  // from i on
     while ((end - at) * step >= 0 && steps > 0) {
       int m = at;
       for (; m != end; m += step)
-        if (edge(m) * edge(m) <= kRounding * kRounding * std::abs(d[m]) * std::abs(d[m + step]) + kLeast) break;
+        if (edge(m) * edge(m) <= kRounding * kRounding * std::abs(d[m]) * std::abs(d[m + step]) + kLeast)
+          break;
       if (m != end) edge(m) = 0;
       if (m == at) {
         at += step;
@@ -127,7 +133,8 @@ struct Iterate {
     for (int first = 0, next; first < n; first = next) {
       int last = first;
       for (; last < n - 1; ++last)
-        if (std::abs(e[last]) <= std::sqrt(std::abs(d[last])) * std::sqrt(std::abs(d[last + 1])) * kRounding) {
+        if (std::abs(e[last]) <=
+            std::sqrt(std::abs(d[last])) * std::sqrt(std::abs(d[last + 1])) * kRounding) {
           e[last] = 0;
           break;
         }
@@ -151,7 +158,7 @@ struct Iterate {
   }
 
   struct Triangular2 {
-    T larger, smaller;             // with signs
+    T larger, smaller;  // with signs
     T left_c, left_s, right_c, right_s;
   };
   // The singular values of (f g; 0 h) to full relative accuracy: Demmel, Kahan, "Accurate singular values of bidiagonal
@@ -170,7 +177,8 @@ struct Iterate {
       T s = std::sqrt(t * t + m * m), r = l == 0 ? std::abs(m) : std::sqrt(l * l + m * m), a = (s + r) / 2;
       small = lt / a, large = ft * a;
       if (m * m != 0) t = (m / (s + t) + m / (r + l)) * (1 + a);
-      else t = l == 0 ? std::copysign(T(2), top) * std::copysign(T(1), g) : g / std::copysign(gap, top) + m / t;
+      else
+        t = l == 0 ? std::copysign(T(2), top) * std::copysign(T(1), g) : g / std::copysign(gap, top) + m / t;
       l = std::sqrt(t * t + 4);
       cr = 2 / l, sr = t / l;
       cl = (cr + sr * m) / a, sl = low / top * sr / a;
@@ -212,7 +220,8 @@ struct Iterate {
   FACULA_LANES void chase(Bidiagonal& b, int at, int end, int step, T shift) {
     T *d = b.d, *e = b.e;
     Vector *first = step > 0 ? b.v : b.u, *second = step > 0 ? b.u : b.v;
-    auto edge = [&](int i) __attribute__((always_inline)) -> T& { return e[step > 0 ? i : i - 1]; };  // from i on
+    auto edge = [&](int i)
+                    __attribute__((always_inline)) -> T& { return e[step > 0 ? i : i - 1]; };  // from i on
     auto turn = [&](Vector* x, int i, Rotation r) __attribute__((always_inline)) {
       if (x) rotate(x[i], x[i + step], r.c, r.s);
     };

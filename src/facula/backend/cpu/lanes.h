@@ -43,11 +43,15 @@ struct Lanes {
   }
 
   // Elements [rows, columns], `stride` from row to row, of `count` matrices, `matrix` from one to the next; lanes without
-  // one take the last.
-  FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride, int count) {
+  // one take the first.
+  FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride,
+                         int count) {
     T* element = reinterpret_cast<T*>(to);
-    for (int l = 0; l < kCount; ++l) {
-      const T* one = from + std::min(l, count - 1) * matrix;
+    if (count < kCount)
+      for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) to[i * columns + j] = all(from[i * stride + j]);
+    for (int l = count < kCount; l < count; ++l) {
+      const T* one = from + l * matrix;
       for (int i = 0; i < rows; ++i)
         for (int j = 0; j < columns; ++j) element[(i * columns + j) * kCount + l] = one[i * stride + j];
     }

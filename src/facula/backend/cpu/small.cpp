@@ -62,7 +62,8 @@ struct Steps : Lanes<T, kBytes> {
           L::swap_where(pivots[k] == i, x[k * columns + c], x[i * columns + c]);
   }
   // x of op(a) x = x in place for a triangle of op(a), element (i, j) of which is a[i * rows + j * across].
-  FACULA_LANES void substitute(const V* a, int n, int rows, int across, bool upper, bool unit, V* x, int columns) {
+  FACULA_LANES void substitute(const V* a, int n, int rows, int across, bool upper, bool unit, V* x,
+                               int columns) {
     for (int step = 0; step < n; ++step) {
       int i = upper ? n - 1 - step : step;
       for (int c = 0; c < columns; ++c) {
@@ -327,7 +328,7 @@ struct SolveFactored {
     for (int k = 0; k < n; ++k) {
       good &= S::abs(a[k * n + k]) >= S::kLeast;
       for (int l = 0; l < S::kCount; ++l) {
-        int p = job.pivots[std::min(l, job.count - 1) * n + k] - 1;
+        int p = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
         pivots[k][l] = p;
         if (p < k) good[l] = 0;  // of no factors that `lu` gives
       }
@@ -481,23 +482,25 @@ struct Eigh {
     V size = S::scale(a, n * n);
     good &= S::tridiagonalize(a, n, d, e, tau);
     if (kVectors) S::product(a + n, n, tau, n - 1, n, 1, q);
-    uint32_t done = each_lane<T>(S::bits(good, job.count), n, [&](int l, auto steps) __attribute__((always_inline)) {
-      OfLane<T, kBytes> of{l};
-      T values[kSmall] = {}, beside[kSmall] = {};
-      typename decltype(steps)::Vector z[kSmall] = {};
-      auto at = [&](int i, int count) __attribute__((always_inline)) { return job.upper ? count - 1 - i : i; };
-      for (int i = 0; i < n; ++i) {
-        values[i] = of(d, at(i, n));
-        if (i < n - 1) beside[i] = of(e, at(i, n - 1));
-        for (int j = 0; kVectors && j < n; ++j) z[j][i] = of(q, at(i, n) * n + at(j, n));
-      }
-      if (!steps.diagonalize(values, beside, kVectors ? z : nullptr, n)) return false;
-      for (int i = 0; i < n; ++i) {
-        job.x[l * n + i] = values[i] * of(&size, 0);
-        for (int j = 0; kVectors && j < n; ++j) job.y[(l * n + i) * n + j] = z[j][i];
-      }
-      return true;
-    });
+    uint32_t done =
+        each_lane<T>(S::bits(good, job.count), n, [&](int l, auto steps) __attribute__((always_inline)) {
+          OfLane<T, kBytes> of{l};
+          T values[kSmall] = {}, beside[kSmall] = {};
+          typename decltype(steps)::Vector z[kSmall] = {};
+          auto at = [&](int i, int count)
+                        __attribute__((always_inline)) { return job.upper ? count - 1 - i : i; };
+          for (int i = 0; i < n; ++i) {
+            values[i] = of(d, at(i, n));
+            if (i < n - 1) beside[i] = of(e, at(i, n - 1));
+            for (int j = 0; kVectors && j < n; ++j) z[j][i] = of(q, at(i, n) * n + at(j, n));
+          }
+          if (!steps.diagonalize(values, beside, kVectors ? z : nullptr, n)) return false;
+          for (int i = 0; i < n; ++i) {
+            job.x[l * n + i] = values[i] * of(&size, 0);
+            for (int j = 0; kVectors && j < n; ++j) job.y[(l * n + i) * n + j] = z[j][i];
+          }
+          return true;
+        });
     return S::left_of(done, job.count);
   }
 };
@@ -517,25 +520,27 @@ struct Svd {
       S::product(a, n, tau_q, n, n, 0, q);
       S::product(a + 1, 1, tau_p, n - 1, n, 1, p);
     }
-    uint32_t done = each_lane<T>(S::bits(good, job.count), n, [&](int l, auto steps) __attribute__((always_inline)) {
-      OfLane<T, kBytes> of{l};
-      T values[kSmall] = {}, beside[kSmall] = {};
-      typename decltype(steps)::Vector u[kSmall] = {}, v[kSmall] = {};
-      for (int i = 0; i < n; ++i) {
-        values[i] = of(d, i);
-        if (i < n - 1) beside[i] = of(e, i);
-        for (int j = 0; kVectors && j < n; ++j) u[j][i] = of(q, i * n + j), v[j][i] = of(p, i * n + j);
-      }
-      if (!steps.singular_values(values, beside, kVectors ? u : nullptr, kVectors ? v : nullptr, n)) return false;
-      for (int i = 0; i < n; ++i) {
-        job.x[l * n + i] = values[i] * of(&size, 0);
-        for (int j = 0; kVectors && j < n; ++j) {
-          job.y[(l * n + i) * n + j] = u[j][i];
-          job.z[(l * n + i) * n + j] = v[i][j];
-        }
-      }
-      return true;
-    });
+    uint32_t done =
+        each_lane<T>(S::bits(good, job.count), n, [&](int l, auto steps) __attribute__((always_inline)) {
+          OfLane<T, kBytes> of{l};
+          T values[kSmall] = {}, beside[kSmall] = {};
+          typename decltype(steps)::Vector u[kSmall] = {}, v[kSmall] = {};
+          for (int i = 0; i < n; ++i) {
+            values[i] = of(d, i);
+            if (i < n - 1) beside[i] = of(e, i);
+            for (int j = 0; kVectors && j < n; ++j) u[j][i] = of(q, i * n + j), v[j][i] = of(p, i * n + j);
+          }
+          if (!steps.singular_values(values, beside, kVectors ? u : nullptr, kVectors ? v : nullptr, n))
+            return false;
+          for (int i = 0; i < n; ++i) {
+            job.x[l * n + i] = values[i] * of(&size, 0);
+            for (int j = 0; kVectors && j < n; ++j) {
+              job.y[(l * n + i) * n + j] = u[j][i];
+              job.z[(l * n + i) * n + j] = v[i][j];
+            }
+          }
+          return true;
+        });
     return S::left_of(done, job.count);
   }
 };
@@ -546,7 +551,8 @@ using Routine = uint32_t (*)(const SmallJob<T>&);
 template <class R, class T>
 struct Made {
 #ifdef __x86_64__
-  __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static uint32_t of_64(const SmallJob<T>& job) {
+  __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static uint32_t of_64(
+      const SmallJob<T>& job) {
     return R::template run<T, 64>(job);
   }
   __attribute__((target("avx2,fma"))) static uint32_t of_32(const SmallJob<T>& job) {
@@ -584,9 +590,9 @@ struct Table {
   Routine<T> routines[sizeof...(R)] = {made<T, R>()...};
 };
 template <class T>  // in the order of `Small`
-using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>, Invert<Inverse::cofactor>, Det, SLogDet,
-                  SolveFactored, Cholesky, Triangular, Qr, Reflections,
-                  Eigh<true>, Eigh<false>, Svd<true>, Svd<false>>;
+using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>, Invert<Inverse::cofactor>,
+                  Det, SLogDet, SolveFactored, Cholesky, Triangular, Qr, Reflections, Eigh<true>, Eigh<false>,
+                  Svd<true>, Svd<false>>;
 
 }  // namespace
 

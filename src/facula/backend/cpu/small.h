@@ -16,9 +16,9 @@ constexpr int kSmall = 8;  // the most rows and columns
 // Operands are matrices in rows, one after another: what each routine reads and writes.
 template <class T>
 struct SmallJob {
-  int m = 0, n = 0;            // of a
-  int columns = 0;             // of b and x; of a product of reflections: how many there are
-  int count = 0;               // matrices, at most small_lanes
+  int m = 0, n = 0;  // of a
+  int columns = 0;   // of b and x; of a product of reflections: how many there are
+  int count = 0;     // matrices, at most small_lanes
   const T *a = nullptr, *b = nullptr;
   T *x = nullptr, *y = nullptr, *z = nullptr;
   int32_t* pivots = nullptr;  // [n], from 1
@@ -35,13 +35,13 @@ enum class Small {
   slogdet,          // x [1]: the sign, y [1]: the logarithm of the absolute value
   solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its transpose if `upper`
   cholesky,         // x: the lower factor of a, of which the lower triangle is read
-  triangular,       // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
-  qr,               // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
-  reflections,      // x [m, n]: the first columns of the product of the reflections a with factors b [columns]
-  eigh,             // x [n]: eigenvalues of symmetric a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
-  eigvalsh,         // x
-  svd,              // x [n]: singular values of a [n, n], descending; y and z [n, n]: U and V^T
-  svdvals,          // x
+  triangular,   // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
+  qr,           // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
+  reflections,  // x [m, n]: the first columns of the product of the reflections a with factors b [columns]
+  eigh,  // x [n]: eigenvalues of symmetric a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
+  eigvalsh,  // x
+  svd,       // x [n]: singular values of a [n, n], descending; y and z [n, n]: U and V^T
+  svdvals,   // x
   kCount,
 };
 
