@@ -1,4 +1,4 @@
-"""Batches of small matrices, computed side by side: as near as LAPACK's, alike wherever they lie, whatever lies beside."""
+"""Batches of small matrices: as near as LAPACK's, with the same bits wherever they lie, beside whatever."""
 
 import numpy as np
 import pytest

@@ -79,6 +79,20 @@ T* columns_of(const T* rows, int m, int n, std::vector<T>& to) {
   transpose_into(rows, m, n, to.data());
   return to.data();
 }
+// From one column of m elements to the next: columns of a whole number of cache lines would meet in the same few sets.
+constexpr int kLarge = 128;
+constexpr int leading(int m) { return m < kLarge || m % 16 ? m : m + 16; }
+// f(row, column) for all elements of [m, n], tile by tile, rows of a tile one after another.
+template <class F>
+void each_tile(int64_t m, int64_t n, F&& f) {
+  constexpr int64_t kTile = 64;
+  parallel_for((m + kTile - 1) / kTile, 1 + 30000 / (n * kTile), [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * kTile; first < std::min(m, end * kTile); first += kTile)
+      for (int64_t j = 0; j < n; j += kTile)
+        for (int64_t r = first; r < std::min(m, first + kTile); ++r)
+          for (int64_t c = j; c < std::min(n, j + kTile); ++c) f(r, c);
+  });
+}
 template <class T>
 void identity(T* a, int n) {
   std::fill(a, a + int64_t(n) * n, T(0));
@@ -316,7 +330,8 @@ Results ormqr(const Call& c, Out out) {
 namespace {
 // By divide and conquer; `job`: all vectors, some, none. The vectors in columns.
 template <class T>
-int gesdd(const char* job, const Matrices& s, T* a, Real<T>* values, T* u, T* vh, int ldvh, Room<T>& room) {
+int gesdd(const char* job, const Matrices& s, T* a, int ld, Real<T>* values, T* u, T* vh, int ldvh,
+          Room<T>& room) {
   int info = 0;
   int64_t k = s.k, l = std::max(s.m, s.n);
   room.integers.resize(size_t(8 * k));
@@ -324,10 +339,10 @@ int gesdd(const char* job, const Matrices& s, T* a, Real<T>* values, T* u, T* vh
     room.reals.resize(size_t(*job == 'N' ? 7 * k : k * std::max(5 * k + 7, 2 * l + 2 * k + 1)));
   with_work(room, [&](T* work, int* size) {
     if constexpr (kComplex<T>)
-      Lapack<T>::gesdd(job, &s.m, &s.n, a, &s.m, values, u, &s.m, vh, &ldvh, work, size, room.reals.data(),
+      Lapack<T>::gesdd(job, &s.m, &s.n, a, &ld, values, u, &ld, vh, &ldvh, work, size, room.reals.data(),
                        room.integers.data(), &info, 1);
     else
-      Lapack<T>::gesdd(job, &s.m, &s.n, a, &s.m, values, u, &s.m, vh, &ldvh, work, size, room.integers.data(),
+      Lapack<T>::gesdd(job, &s.m, &s.n, a, &ld, values, u, &ld, vh, &ldvh, work, size, room.integers.data(),
                        &info, 1);
   });
   return info;
@@ -381,14 +396,16 @@ Results linalg_svd(const Call& c, Out out) {
         }
         return;
       }
-      T* x = columns_of(rows, s.m, s.n, room.a);
-      room.b.resize(size_t(s.m) * size_t(ku));
-      room.c.resize(size_t(s.n) * size_t(kv));
-      int info = gesdd(full ? "A" : "S", s, x, to_s.data<Real<T>>() + i * s.k, room.b.data(), room.c.data(),
-                       kv, room);
+      int ld = leading(s.m), ldvh = leading(kv);
+      room.a.resize(size_t(ld) * size_t(s.n));
+      room.b.resize(size_t(ld) * size_t(ku));
+      room.c.resize(size_t(ldvh) * size_t(s.n));
+      T *x = room.a.data(), *left = room.b.data(), *right = room.c.data();
+      each_tile(s.m, s.n, [&](int64_t r, int64_t c) { x[c * ld + r] = rows[r * s.n + c]; });
+      int info = gesdd(full ? "A" : "S", s, x, ld, to_s.data<Real<T>>() + i * s.k, left, right, ldvh, room);
       if (info > 0) return failure.note(i, info);
-      transpose_into(room.b.data(), ku, s.m, u);
-      transpose_into(room.c.data(), s.n, kv, vh);
+      each_tile(s.m, ku, [&](int64_t r, int64_t c) { u[r * ku + c] = left[c * ld + r]; });
+      each_tile(kv, s.n, [&](int64_t r, int64_t c) { vh[r * s.n + c] = right[c * ldvh + r]; });
     };
     if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svd, job, alone);
     else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
@@ -417,7 +434,7 @@ Results linalg_svdvals(const Call& c, Out out) {
         return void(std::fill_n(to.data<Real<T>>() + i * s.k, s.k, kNoNumber<Real<T>>));
       }
       T* x = columns_of(rows, s.m, s.n, room.a);
-      int info = gesdd("N", s, x, to.data<Real<T>>() + i * s.k, x, x, 1, room);
+      int info = gesdd("N", s, x, s.m, to.data<Real<T>>() + i * s.k, x, x, 1, room);
       if (info > 0) failure.note(i, info);
     };
     if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svdvals, job, alone);
@@ -458,6 +475,47 @@ int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<
   return info;
 }
 
+// The same for a large real matrix in rows, and its vectors in rows, by the same steps with all threads: the reflections are
+// applied to some columns at a time.
+template <class T>
+int large_eigh(const char* uplo, int n, const T* rows, T* values, T* vectors) {
+  int ld = leading(n), info = 0, ask = -1;
+  auto room_of = [](int64_t elements) { return Tensor::empty(Dims{SymInt(elements)}, dtype_of<T>()); };
+  Tensor reduced = room_of(int64_t(n) * ld), turned = room_of(int64_t(n) * ld);
+  T *a = reduced.data<T>(), *z = turned.data<T>();
+  std::vector<T> beside(static_cast<size_t>(n)), tau(static_cast<size_t>(n));
+  T largest = 0;
+  for (int64_t k = 0; k < int64_t(n) * n; ++k) largest = std::max(largest, std::abs(rows[k]));
+  int up = largest > 0 ? -std::ilogb(largest) : 0;
+  T scale = std::abs(up) > std::numeric_limits<T>::max_exponent / 4 ? std::ldexp(T(1), up / 2) : 1;
+  each_tile(n, n, [&](int64_t i, int64_t j) { a[j * ld + i] = rows[i * n + j] * scale * scale; });
+  T best = 0;
+  int best_integer = 0;
+  Tridiagonal<T>::sytrd(uplo, &n, a, &ld, values, beside.data(), tau.data(), &best, &ask, &info, 1);
+  int room = int(best);
+  Tridiagonal<T>::stedc("I", &n, values, beside.data(), z, &ld, &best, &ask, &best_integer, &ask, &info, 1);
+  room = std::max(room, int(double(best) * (1 + 1e-6)) + 1);
+  Tensor work = room_of(room);
+  std::vector<int> integers(static_cast<size_t>(best_integer));
+  Tridiagonal<T>::sytrd(uplo, &n, a, &ld, values, beside.data(), tau.data(), work.data<T>(), &room, &info, 1);
+  Tridiagonal<T>::stedc("I", &n, values, beside.data(), z, &ld, work.data<T>(), &room, integers.data(),
+                        &best_integer, &info, 1);
+  if (info > 0) return info;
+  constexpr int kColumns = 128;
+  parallel_for((n + kColumns - 1) / kColumns, 1 + 30000 / (n * n), [&](int64_t begin, int64_t end) {
+    int own = kColumns * 64 + 64 * 65, ok = 0;  // more than ormtr asks for
+    Tensor some = room_of(own);
+    for (int64_t k = begin; k < end; ++k) {
+      int columns = std::min(kColumns, n - int(k) * kColumns);
+      Tridiagonal<T>::ormtr("L", uplo, "N", &n, &columns, a, &ld, tau.data(), z + k * kColumns * ld, &ld,
+                            some.data<T>(), &own, &ok, 1, 1, 1);
+    }
+  });
+  each_tile(n, n, [&](int64_t i, int64_t j) { vectors[i * n + j] = z[j * ld + i]; });
+  for (int k = 0; k < n; ++k) values[k] = values[k] / scale / scale;
+  return 0;
+}
+
 // One triangle of a Hermitian matrix in rows, all that is read of it: its diagonal is real.
 template <class T>
 std::vector<T> triangle(const T* rows, int n, bool lower) {
@@ -490,6 +548,11 @@ void hermitian_eigenvalues(const Call& c, const Tensor& a, const Tensor& to, con
       const T* rows = a.data<T>() + i * s.elements;
       auto read = finite(rows, s.elements) ? std::vector<T>() : triangle(rows, s.n, *uplo == 'L');
       auto count = int64_t(read.size());
+      if constexpr (!kComplex<T>)
+        if (vectors && s.n >= kLarge && !count) {
+          int info = large_eigh(uplo, s.n, rows, to.data<T>() + i * s.n, vectors->data<T>() + i * s.elements);
+          return info > 0 ? failure.note(i, info) : void();
+        }
       T* x = columns_of(rows, s.n, s.n, room.a);
       if (s.n > 1 && !finite(read.data(), count)) {
         if (s.n > 2 && hopeless(read.data(), count)) return failure.note(i, s.n - 1);
