@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #define FACULA_LANES [[gnu::always_inline]] static inline
 
@@ -42,10 +43,24 @@ struct Lanes {
     return count < 32 ? set & ((uint32_t(1) << count) - 1) : set;
   }
 
+  // Lane l of vector i and lane i of vector l change places.
+  FACULA_LANES void turn(V* x) { turn_by<1>(x); }
+
   // Elements [rows, columns], `stride` from row to row, of `count` matrices, `matrix` from one to the next; lanes without
   // one take the first.
   FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride,
                          int count) {
+    int elements = rows * columns;
+    if (stride == columns && elements >= kCount) {
+      each_part(elements, [&](int first) __attribute__((always_inline)) {
+        V x[kCount];
+        for (int l = 0; l < kCount; ++l)
+          std::memcpy(x + l, from + (l < count ? l : 0) * matrix + first, kBytes);
+        turn(x);
+        std::copy(x, x + kCount, to + first);
+      });
+      return;
+    }
     T* element = reinterpret_cast<T*>(to);
     if (count < kCount)
       for (int i = 0; i < rows; ++i)
@@ -59,6 +74,19 @@ struct Lanes {
   // Those of the lanes in `which`.
   FACULA_LANES void store(const V* from, T* to, int64_t matrix, int rows, int columns, int64_t stride,
                           uint32_t which) {
+    int elements = rows * columns;
+    if (stride == columns && elements >= kCount) {
+      each_part(elements, [&](int first) __attribute__((always_inline)) {
+        V x[kCount];
+        std::copy(from + first, from + first + kCount, x);
+        turn(x);
+        for (uint32_t some = which; some; some &= some - 1) {
+          int l = __builtin_ctz(some);
+          std::memcpy(to + l * matrix + first, x + l, kBytes);
+        }
+      });
+      return;
+    }
     const T* element = reinterpret_cast<const T*>(from);
     for (; which; which &= which - 1) {
       int l = __builtin_ctz(which);
@@ -66,6 +94,25 @@ struct Lanes {
       for (int i = 0; i < rows; ++i)
         for (int j = 0; j < columns; ++j) one[i * stride + j] = element[(i * columns + j) * kCount + l];
     }
+  }
+
+ private:
+  template <int kStep, size_t... kLane>
+  FACULA_LANES void exchange(V& a, V& b, std::index_sequence<kLane...>) {
+    V low = __builtin_shufflevector(a, b, (kLane & kStep ? kCount + int(kLane) - kStep : int(kLane))...);
+    b = __builtin_shufflevector(a, b, (kLane & kStep ? kCount + int(kLane) : int(kLane) + kStep)...);
+    a = low;
+  }
+  template <int kStep>
+  FACULA_LANES void turn_by(V* x) {
+    for (int i = 0; i < kCount; ++i)
+      if (!(i & kStep)) exchange<kStep>(x[i], x[i + kStep], std::make_index_sequence<size_t(kCount)>());
+    if constexpr (2 * kStep < kCount) turn_by<2 * kStep>(x);
+  }
+  // f(first element) for parts of kCount elements; the last one may overlap the one before.
+  template <class F>
+  FACULA_LANES void each_part(int elements, F&& f) {
+    for (int first = 0; first < elements; first += kCount) f(std::min(first, elements - kCount));
   }
 };
 

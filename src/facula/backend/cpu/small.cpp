@@ -400,7 +400,7 @@ struct Qr {
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
     int m = job.m, n = job.n, reflections = std::min(m, n);
-    V a[kSquare], tau[kSmall];
+    V a[kSquare], tau[std::max(kSmall, S::kCount)];  // as many as load and store may move
     Mask good = S::everywhere();
     S::load(a, job.a, m * n, m, n, n, job.count);
     for (int k = 0; k < reflections; ++k) {
@@ -420,7 +420,7 @@ struct Reflections {
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
     int m = job.m, n = job.n, reflections = job.columns;
-    V a[kSquare], tau[kSmall];
+    V a[kSquare], tau[std::max(kSmall, S::kCount)];  // as many as load and store may move
     S::load(a, job.a, m * n, m, n, n, job.count);
     S::load(tau, job.b, reflections, 1, reflections, reflections, job.count);
     Mask good = S::finite(a, m * n) & S::finite(tau, reflections);
