@@ -55,6 +55,9 @@ string(SUBSTRING ${generator_version} 0 32 generator_version)
 set_source_files_properties(${FACULA_SOURCES}/codegen/cache.cpp PROPERTIES
                             COMPILE_DEFINITIONS FACULA_GENERATOR_VERSION="${generator_version}")
 
+# Square roots of vectors, which tell nothing to errno; nor are vectors handed over by any convention of calls.
+set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
+
 # facula_room(NAME): object library facula_NAME of the room's sources, if it has any yet.
 function(facula_room room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/${room}/*.cpp)

@@ -558,7 +558,8 @@ FACULA_FAMILY(decompose) {
       .resized(by_columns("self"))
       .doc(
           "A = V diag(eigenvalues) V^H of each Hermitian matrix, of which the triangle `UPLO` is read; ascending. Signs "
-          "(phases) of vectors are LAPACK's syevd's (heevd's); gradients want distinct eigenvalues.")
+          "(phases) of vectors are LAPACK's syevd's (heevd's), up to 8 rows of real numbers those of its classic rotations; "
+          "gradients want distinct eigenvalues.")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact)

@@ -11,6 +11,7 @@
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
+#include "facula/backend/cpu/small.h"
 #include "facula/base/parallel.h"
 
 #define FACULA_LAPACK(name) FACULA_PREFIXED(name##_)
@@ -64,6 +65,13 @@ FACULA_DECLARE_UNITARY(z, ung, unm, std::complex<double>)
                                T* vt, const int* ldvt, T* work, const int* size, int* integers, int* info, size_t);         \
   void FACULA_LAPACK(p##syevd)(const char* job, const char* uplo, const int* n, T* a, const int* lda, T* w, T* work,        \
                                const int* size, int* integers, const int* isize, int* info, size_t, size_t);                \
+  void FACULA_LAPACK(p##sytrd)(const char* uplo, const int* n, T* a, const int* lda, T* d, T* e, T* tau, T* work,           \
+                               const int* size, int* info, size_t);                                                         \
+  void FACULA_LAPACK(p##stedc)(const char* job, const int* n, T* d, T* e, T* z, const int* ldz, T* work, const int* size,   \
+                               int* integers, const int* isize, int* info, size_t);                                         \
+  void FACULA_LAPACK(p##ormtr)(const char* side, const char* uplo, const char* trans, const int* m, const int* n, const T* a, \
+                               const int* lda, const T* tau, T* c, const int* ldc, T* work, const int* size, int* info,     \
+                               size_t, size_t, size_t);                                                                     \
   void FACULA_LAPACK(p##geev)(const char* left, const char* right, const int* n, T* a, const int* lda, T* wr, T* wi, T* vl, \
                               const int* ldvl, T* vr, const int* ldvr, T* work, const int* size, int* info, size_t, size_t); \
   void FACULA_LAPACK(p##gelsy)(const int* m, const int* n, const int* k, T* a, const int* lda, T* b, const int* ldb,        \
@@ -127,6 +135,18 @@ FACULA_ROUTINES(d, double, double, org, orm, sy)
 FACULA_ROUTINES(c, std::complex<float>, float, ung, unm, he)
 FACULA_ROUTINES(z, std::complex<double>, double, ung, unm, he)
 #undef FACULA_ROUTINES
+// The parts of `heevd`, for real matrices.
+template <class T>
+struct Tridiagonal;
+#define FACULA_TRIDIAGONAL(p, T)                                                      \
+  template <> struct Tridiagonal<T> {                                                  \
+    static constinit inline const auto sytrd = FACULA_ROUTINE(FACULA_LAPACK(p##sytrd)); \
+    static constinit inline const auto stedc = FACULA_ROUTINE(FACULA_LAPACK(p##stedc)); \
+    static constinit inline const auto ormtr = FACULA_ROUTINE(FACULA_LAPACK(p##ormtr)); \
+  };
+FACULA_TRIDIAGONAL(s, float)
+FACULA_TRIDIAGONAL(d, double)
+#undef FACULA_TRIDIAGONAL
 
 template <class F>
 void of_type(DType d, F&& f) {
@@ -186,6 +206,16 @@ void each(int64_t count, int n, size_t elements, F&& f) {
     for (int64_t k = begin; k < end; ++k) f(k, buffer.data());
   });
   blas_threads(1);
+}
+
+// The same; small real matrices of [n, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+template <class T, class J, class F>
+void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) {
+  auto alone = [&](int64_t k) {
+    std::vector<T> buffer(elements);
+    f(k, buffer.data());
+  };
+  if (!each_small<T>(routine, count, n, n, job, alone)) each<T>(count, n, elements, f);
 }
 
 // ---- Matrices so small that a call of LAPACK takes longer than its arithmetic: the same algorithms in loops.

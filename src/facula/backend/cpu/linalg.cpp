@@ -1,4 +1,5 @@
-// Linear algebra by LAPACK, matrix by matrix; a batch is shared out among threads.
+// Linear algebra: small real matrices side by side (small.h), others by LAPACK, one by one; a batch is shared out among
+// threads.
 #include "facula/backend/cpu/lapack.h"
 
 namespace facula::backend::cpu {
@@ -30,12 +31,18 @@ bool lost(const T* lu, int n) {
 // Which factors of real matrices that are singular or not finite show: only they differ from the transpose's.
 enum class Order { either, own };
 
-// Factors a copy of each matrix (of its transpose, if real and ordinary); f(matrix number, factors, room).
-template <class T, class F>
-void each_lu(const Tensor& a, int n, size_t extra, Order order, F&& f) {
+// Factors a copy of each matrix (of its transpose, if real and ordinary); f(matrix number, factors, room). Small ones are
+// for `routine`, of whose operands `more` (job, first matrix) tells all but the matrices.
+template <class T, class J, class F>
+void each_lu(const Tensor& a, int n, size_t extra, Order order, Small routine, J&& more, F&& f) {
   const T* from = a.data<T>();
   size_t square = size_t(n) * size_t(n);
-  each<T>(matrices(a), n, square + extra + size_t(n), [&](int64_t k, T* lu) {
+  auto job = [&](int64_t k) {
+    SmallJob<T> some{.m = n, .n = n, .a = from + k * int64_t(square)};
+    more(some, k);
+    return some;
+  };
+  each<T>(matrices(a), n, square + extra + size_t(n), routine, job, [&](int64_t k, T* lu) {
     const T* matrix = from + k * int64_t(square);
     int* pivots = reinterpret_cast<int*>(lu + square + extra);
     bool own = !kOfTranspose<T> || order == Order::own;
@@ -60,6 +67,12 @@ void each_lu(const Tensor& a, int n, size_t extra, Order order, F&& f) {
     f(k, Factors<T>{lu, pivots, info, kOfTranspose<T> && ordinary, ordinary && !info, whole && ordinary},
       lu + square);
   });
+}
+
+// What small routines write that give a matrix for each.
+template <class T>
+auto squares_into(const Destination& to) {
+  return [&to](SmallJob<T>& job, int64_t k) { job.x = to.data<T>() + k * int64_t(job.n) * job.n; };
 }
 
 // op(A) X = B in place for a triangular A [n, n], by division, so that a zero on the diagonal gives what IEEE
@@ -173,7 +186,12 @@ Results linalg_lu_solve(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     size_t block = size_t(n) * size_t(columns);
-    each_lu<T>(a, n, block, Order::own, [&](int64_t k, const Factors<T>& f, T* rhs) {
+    auto more = [&](SmallJob<T>& job, int64_t k) {
+      job.columns = int(columns);
+      job.b = b.data<T>() + k * int64_t(block);
+      job.x = to.data<T>() + k * int64_t(block);
+    };
+    each_lu<T>(a, n, block, Order::own, Small::solve, more, [&](int64_t k, const Factors<T>& f, T* rhs) {
       if (f.info > 0) codes.note(failure, k, f.info);
       if (!block || (f.info > 0 && !codes.wanted())) return;
       if (!f.whole && lost(f.lu, n)) {
@@ -201,7 +219,7 @@ Results linalg_inv(const Call& c, Out out) {
   Codes codes(out, 1);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * size_t(std::max(64, n)), Order::own,
+    each_lu<T>(a, n, size_t(n) * size_t(std::max(64, n)), Order::own, Small::inverse, squares_into<T>(to),
                [&](int64_t k, const Factors<T>& f, T* work) {
                  if (f.info > 0) codes.note(failure, k, f.info);
                  if (!n || (f.info > 0 && !codes.wanted())) return;
@@ -231,12 +249,13 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
   int n = order_of("linalg.slogdet", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, size_t(n) * size_t(n), Order::either, [&](int64_t k, const Factors<T>& f, T* x) {
+    auto f = [&](int64_t k, const Factors<T>& f, T* x) {
       if (!n) return;
       if (!f.whole && lost(f.lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
       else solve_adjoint(f, n, x);
       transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
-    });
+    };
+    each_lu<T>(a, n, size_t(n) * size_t(n), Order::either, Small::inverse_adjoint, squares_into<T>(to), f);
   });
   to.finish();
   return Results(out[0]);
@@ -269,7 +288,7 @@ Results linalg_cofactor(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, size_t(n) * size_t(std::max(n, 64)), Order::either,
+    each_lu<T>(a, n, size_t(n) * size_t(std::max(n, 64)), Order::either, Small::cofactor, squares_into<T>(to),
                [&](int64_t k, const Factors<T>& f, T* work) {
                  if (!n) return;
                  T* lu = f.lu;
@@ -307,7 +326,8 @@ Results linalg_det(const Call& c, Out out) {
   int n = order_of("linalg.det", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_lu<T>(a, n, 0, Order::either,
+    auto more = [&](SmallJob<T>& job, int64_t k) { job.x = to.data<T>() + k; };
+    each_lu<T>(a, n, 0, Order::either, Small::det, more,
                [&](int64_t k, const Factors<T>& f, T*) { to.data<T>()[k] = determinant(f.lu, f.pivots, n); });
   });
   to.finish();
@@ -321,7 +341,11 @@ Results linalg_slogdet(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     using R = decltype(std::abs(T{}));
-    each_lu<T>(a, n, 0, Order::either, [&](int64_t k, const Factors<T>& f, T*) {
+    auto more = [&](SmallJob<T>& job, int64_t k) {
+      job.x = to_sign.data<T>() + k;
+      if constexpr (kOfTranspose<T>) job.y = to_log.data<T>() + k;
+    };
+    each_lu<T>(a, n, 0, Order::either, Small::slogdet, more, [&](int64_t k, const Factors<T>& f, T*) {
       T sign(1);
       R log_size = 0;
       for (int i = 0; i < n; ++i) {
@@ -350,7 +374,10 @@ Results linalg_cholesky(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     int64_t square = int64_t(n) * n;
-    each<T>(matrices(a), n, size_t(square), [&](int64_t k, T* l) {
+    auto job = [&](int64_t k) {
+      return SmallJob<T>{.n = n, .a = a.data<T>() + k * square, .x = to.data<T>() + k * square};
+    };
+    each<T>(matrices(a), n, size_t(square), Small::cholesky, job, [&](int64_t k, T* l) {
       transpose_into(a.data<T>() + k * square, n, n, l);
       int info = 0;
       if (n) Lapack<T>::potrf("L", &n, l, &n, &info, 1);
@@ -382,7 +409,16 @@ Results linalg_triangular(const Call& c, Out out) {
     using T = decltype(zero);
     size_t block = size_t(n) * size_t(columns);
     if (!block) return;
-    each<T>(matrices(a), n, block, [&](int64_t k, T* rhs) {
+    auto job = [&](int64_t k) {
+      return SmallJob<T>{.n = n,
+                         .columns = int(columns),
+                         .a = a.data<T>() + k * int64_t(n) * n,
+                         .b = b.data<T>() + k * int64_t(block),
+                         .x = to.data<T>() + k * int64_t(block),
+                         .upper = c.flag("upper"),
+                         .unit = c.flag("unit")};
+    };
+    each<T>(matrices(a), n, block, Small::triangular, job, [&](int64_t k, T* rhs) {
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
       int cols = int(columns), info = 0;
       Lapack<T>::trtrs(uplo, "T", diag, &n, &cols, a.data<T>() + k * int64_t(n) * n, &n, rhs, &n, &info, 1, 1,

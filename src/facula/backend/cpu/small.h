@@ -1,0 +1,82 @@
+// Batches of small real matrices: as many at a time as a vector register has lanes, one to a lane, so that searches for
+// pivots are selections and a step of an algorithm is a few instructions for all of them. Each lane computes by itself:
+// a matrix has the same bits wherever it lies in a batch of any size.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "facula/base/parallel.h"
+
+namespace facula::backend::cpu {
+
+constexpr int kSmall = 8;  // the most rows and columns
+
+// Operands are matrices in rows, one after another: what each routine reads and writes.
+template <class T>
+struct SmallJob {
+  int m = 0, n = 0;  // of a
+  int columns = 0;   // of b and x; of a product of reflections: how many there are
+  int count = 0;     // matrices, at most small_lanes
+  const T *a = nullptr, *b = nullptr;
+  T *x = nullptr, *y = nullptr, *z = nullptr;
+  int32_t* pivots = nullptr;  // [n], from 1
+  bool upper = false, unit = false;
+};
+
+enum class Small {
+  lu,               // x: L and U of a, pivots
+  solve,            // x [n, columns] of a x = b
+  inverse,          // x
+  inverse_adjoint,  // x: the inverse's transpose
+  cofactor,         // x: that times the determinant
+  det,              // x [1]
+  slogdet,          // x [1]: the sign, y [1]: the logarithm of the absolute value
+  solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its transpose if `upper`
+  cholesky,         // x: the lower factor of a, of which the lower triangle is read
+  triangular,   // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
+  qr,           // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
+  reflections,  // x [m, n]: the first columns of the product of the reflections a with factors b [columns]
+  eigh,  // x [n]: eigenvalues of symmetric a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
+  eigvalsh,  // x
+  svd,       // x [n]: singular values of a [n, n], descending; y and z [n, n]: U and V^T
+  svdvals,   // x
+  kCount,
+};
+
+// Matrices that one call takes.
+template <class T>
+int small_lanes();
+
+// Bit k of the result is set if matrix k was left as it is, for LAPACK: one that is not finite, singular (not positive
+// definite), or of a scale whose squares or reciprocals are no normal numbers.
+template <class T>
+uint32_t run_small(Small routine, const SmallJob<T>& job);
+
+// Whether matrices of this type and size are done so.
+template <class T>
+bool is_small(int m, int n) {
+  return std::is_floating_point_v<T> && m >= 1 && n >= 1 && m <= kSmall && n <= kSmall;
+}
+
+// run_small for all matrices of a batch; `job` (first, count) tells the operands of some, `rest` (matrix number) does what
+// was left. False if matrices of this type and size are not done so.
+template <class T, class J, class F>
+bool each_small(Small routine, int64_t count, int m, int n, J&& job, F&& rest) {
+  if (!is_small<T>(m, n)) return false;
+  if constexpr (std::is_floating_point_v<T>) {
+    int64_t lanes = small_lanes<T>(), grain = 1 + 2000 / (int64_t(m) * n * n);
+    parallel_for((count + lanes - 1) / lanes, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin * lanes; k < std::min(end * lanes, count); k += lanes) {
+        SmallJob<T> some = job(k);
+        some.count = int(std::min(lanes, count - k));
+        for (uint32_t left = run_small(routine, some); left; left &= left - 1)
+          rest(k + std::countr_zero(left));
+      }
+    });
+  }
+  return true;
+}
+
+}  // namespace facula::backend::cpu
