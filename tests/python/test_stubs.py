@@ -195,7 +195,8 @@ def is_its_own(module, name):
 for package in {packages}:
     module = importlib.import_module(f"facula.{{package}}".rstrip("."))
     found = getattr(module, "__all__", None)
-    for n in found or [n for n in {{*dir(module), *getattr(module, "_SUBMODULES", ())}} if is_its_own(module, n)]:
+    all_names = {{*dir(module), *getattr(module, "_SUBMODULES", ())}}
+    for n in found or [n for n in all_names if is_its_own(module, n)]:
         print(f"{{module.__name__}}.{{n}}")
 """
 
