@@ -101,7 +101,7 @@ def main():
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        for name in ("dropout", "drop_rate"):  # of functional dropout
+        for name in ("dropout", "drop_rate", "drop_prob"):  # of functional dropout, of whole branches
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
     model.train()
