@@ -338,6 +338,39 @@ def step():
 """
 
 
+# A classifier of sequences; of whole ones, or of packed ones of several lengths.
+RECURRENT = """
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.%s
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, x):
+        y = self.layer(x)[0]
+        if isinstance(y, nn.utils.rnn.PackedSequence):
+            y = nn.utils.rnn.pad_packed_sequence(y, batch_first=True)[0]
+        return self.head(y.mean(1))
+
+torch.manual_seed(0)
+model = Classifier()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+sequences, labels = normal(32, 50, 64), below(10, 32)
+
+def step():
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(sequences), labels)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss
+"""
+PACKED = """
+lengths = torch.arange(50, 18, -1)
+sequences = nn.utils.rnn.pack_padded_sequence(sequences, lengths, batch_first=True)
+"""
+
+
 @dataclass(frozen=True)
 class Best:
     """A way to make PyTorch faster: what its program says besides, or instead, of what both say."""
@@ -823,6 +856,23 @@ GROUPS = [
         rows=[
             Row("full", "gradients(False)", ATTENTION, check="summary(*gradients(False))"),
             Row("causal", "gradients(True)", ATTENTION, check="summary(*gradients(True))", reach=0.9),
+        ],
+    ),
+    Group(
+        "recurrent",
+        "Training of recurrent layers, batch 32 of 50 steps of 64 numbers",
+        threads=2,
+        unit="ms",
+        reach=0.6,
+        rows=[
+            training("LSTM of 256", RECURRENT % "LSTM(64, 256, batch_first=True)", ()),
+            training(
+                "LSTM of 2x128, two layers, both directions",
+                RECURRENT % "LSTM(64, 128, num_layers=2, batch_first=True, bidirectional=True)",
+                (),
+            ),
+            training("LSTM of 256, packed", RECURRENT % "LSTM(64, 256, batch_first=True)" + PACKED, ()),
+            training("GRU of 256", RECURRENT % "GRU(64, 256, batch_first=True)", ()),
         ],
     ),
     Group(
