@@ -37,6 +37,7 @@ from record import (
     leaf,
     out_tensors,
     pack,
+    parts,
     second_derivatives,
     tangents,
     tensors,
@@ -81,9 +82,22 @@ def same(a, b):
             return False
         if not isinstance(x, torch.Tensor):
             return x == y or (x != x and y != y)
+        if x.layout != y.layout or x.shape != y.shape:
+            return False
+        if x.layout != torch.strided:
+            return same(parts(x), parts(y))
+        if x.dtype == y.dtype == torch.complex32:
+            x, y = torch.view_as_real(x), torch.view_as_real(y)
+        if x.dtype == y.dtype == torch.uint64:
+            return torch.equal(x, y)
         return x.dtype == y.dtype and torch.equal(torch.nan_to_num(x), torch.nan_to_num(y))
 
     return len(a) == len(b) and all(both(x, y) for x, y in zip(a, b))
+
+
+def dtype_of(t):
+    """Of a tensor as it was recorded."""
+    return dtype_of(t["parts"][-1]) if "layout" in t else t.get("T")
 
 
 def one_line(e):
@@ -112,10 +126,10 @@ def traced(op, s):
         result = op.op(s.input, *s.args, **s.kwargs)
     made = [c for c in calls.made if c[3] is result]
     name = torch.overrides.resolve_name(made[-1][0]) if made else None
+    if made and isinstance(made[-1][0], (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        name = f"ops.{made[-1][0]}"
     if not name:
         raise Unrecordable("the database's function is no single call of a public function")
-    if name.startswith(("torch.ops.", "aten")):
-        raise Unrecordable("an internal operator (torch.ops) that has no public function")
     return name.removeprefix("torch.").removeprefix("functional."), made[-1][1], made[-1][2]
 
 
@@ -230,7 +244,11 @@ class Entry:
         for o in tensors(torch, outputs):
             self.w.check(torch, o)
         values = same(outputs, flat(call(f, w, case, seed=1)[1])) and not UNINITIALISED.match(self.op.name)
-        memory = {x.untyped_storage().data_ptr() for x in tensors(torch, args) if x.numel()}
+        memory = {
+            x.untyped_storage().data_ptr()
+            for x in tensors(torch, args)
+            if x.layout == torch.strided and x.numel()
+        }
         case["results"] = [self.result(o, values, memory) for o in outputs]
         if values:
             self.changes(case, args)
@@ -249,7 +267,7 @@ class Entry:
         if not values:
             return {"T": str(o.dtype).split(".")[1], "shape": list(o.shape)}
         t = self.w.tensor(torch, o, span=False)
-        if o.numel() and o.untyped_storage().data_ptr() in memory:
+        if o.layout == torch.strided and o.numel() and o.untyped_storage().data_ptr() in memory:
             t["view"] = 1
         return t
 
@@ -269,8 +287,6 @@ class Entry:
         w, op = self.w, self.op
 
         def encoded(grads):
-            if any(g is not None and g.layout != torch.strided for g in grads):
-                raise Unrecordable("a sparse gradient")
             dense = [
                 torch.zeros(g.shape, dtype=g.dtype) if g is not None and g._is_zerotensor() else g
                 for g in grads
@@ -289,7 +305,7 @@ class Entry:
             _, result, r = call(f, w, case, leaf)
             return g(torch, flat(result), r.leaves)
 
-        if not any(o.get("T") in HIGH + tuple(EXACT) for o in case["results"]):
+        if not any(dtype_of(o) in HIGH + tuple(EXACT) for o in case["results"]):
             return
         attempt("gradients", lambda: after_call(gradients))
         if dtype not in HIGH or number >= 6 or "gradients" not in case:

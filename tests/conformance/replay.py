@@ -39,8 +39,10 @@ from record import (
     find,
     flat,
     gradients,
+    layout,
     leaf,
     out_tensors,
+    parts,
     second_derivatives,
     tangents,
     tensors,
@@ -81,10 +83,12 @@ C_NAMES = {
 }
 
 
+WIDER = {facula.bfloat16: facula.float32, facula.complex32: facula.complex64}
+
+
 def numpy(x):
     x = x.detach()
-    if x.dtype == facula.bfloat16:
-        x = x.to(facula.float32)
+    x = x.to(WIDER.get(x.dtype, x.dtype))
     return x.resolve_conj().numpy()
 
 
@@ -116,6 +120,16 @@ class Failure(Exception):
 
 class Nearer(Failure):
     """Values that differ, each of them no further from the result in double precision than PyTorch's."""
+
+
+def values(x):
+    return x if x.layout == facula.strided else parts(x)[-1]
+
+
+def unchanged(a, b):
+    if a.layout != facula.strided:
+        return all(map(unchanged, parts(a), parts(b)))
+    return near(numpy(a), numpy(b), (0, 0)).all()
 
 
 def strides_of_interest(strides, shape):
@@ -169,6 +183,9 @@ class Call:
             return
         if not isinstance(got, facula.Tensor):
             raise Failure(f"{what}a {type(got).__name__} for a tensor")
+        if "layout" in t:
+            self.compare_sparse(what, got, t)
+            return
         dtype = dtype_of(got)
         if dtype != t["T"]:
             raise Failure(f"{what}dtype {dtype} for {t['T']}")
@@ -182,6 +199,14 @@ class Call:
                 raise Failure(f"{what}strides {list(got.stride())} for {t['strides']}")
         self.compare_values(what, numpy(got), t, exact, computed)
 
+    def compare_sparse(self, what, got, t):
+        given = (layout(got), list(got.shape), got.layout == facula.sparse_coo and got.is_coalesced())
+        wanted = (t["layout"], t["shape"], bool(t.get("coalesced")))
+        if given != wanted:
+            raise Failure(f"{what}{given} for {wanted}")
+        for k, (x, y) in enumerate(zip(parts(got), t["parts"])):
+            self.compare(f"{what}part {k}: ", x, y)
+
     def exact(self, t, k=0):
         """The result in double precision, where it was recorded and is what `t` stands for."""
         exact = (self.case.get("exact") or [None] * (k + 1))[k]
@@ -189,6 +214,9 @@ class Call:
 
     def array(self, t):
         return widened(t["T"], Reader(facula, self.data).array(t)).reshape(t["shape"])
+
+    def values(self, t):
+        return self.array(t["parts"][-1] if "layout" in t else t)
 
     def compare_values(self, what, got, t, exact=None, computed=None):
         want = self.array(t)
@@ -223,7 +251,7 @@ class Call:
         for k, (a, b) in enumerate(zip(tensors(facula, args), before)):
             if k in written:
                 self.compare(f"argument {k} afterwards: ", a, written[k])
-            elif a.numel() and not near(numpy(a), numpy(b), (0, 0)).all():
+            elif a.numel() and not unchanged(a, b):
                 raise Failure(f"argument {k} is changed")
 
     def check_method(self):
@@ -316,7 +344,7 @@ class Call:
             if t is not None and g is not None:
                 self.compare(f"of {k}: " if len(wanted) > 1 else "", g, t, e)
                 continue
-            if not (t is None or not self.array(t).any()) or not (g is None or not numpy(g).any()):
+            if not (t is None or not self.values(t).any()) or not (g is None or not numpy(values(g)).any()):
                 given, theirs = ("none" if x is None else "one" for x in (g, t))
                 raise Failure(f"{given} where PyTorch has {theirs}")
 

@@ -131,7 +131,7 @@ FACULA_FAMILY(sort) {
             << "expected reduction dim " << d << " to have non-zero size (shape " << to_string(self.sizes())
             << ")";
         runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
-            << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
+            << "selected number k out of range for dimension " << d << ": k = " << k << ", size " << n;
         auto [values, indices] = sort(self, dim);
         if (!self.dim()) return std::tuple(values, indices);
         SymInt at = k - SymInt(int64_t(1));
