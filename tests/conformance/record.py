@@ -220,6 +220,43 @@ COMPOSED = {
 }
 
 
+# Results of which the database looks at absolute values: eigenvectors are determined up to a phase.
+ABSOLUTE = {"linalg.eig": (1,), "linalg.eigh": (1,)}
+
+
+# Operands that are Hermitian or triangular, by position: only directions of that kind say something. The
+# database's gradcheck_wrapper keeps to them as well. A triangular one is the upper one unless it says so.
+DIRECTIONS = {
+    "cholesky": (0, "hermitian"),
+    "linalg.cholesky": (0, "hermitian"),
+    "linalg.cholesky_ex": (0, "hermitian"),
+    "linalg.eigh": (0, "hermitian"),
+    "triangular_solve": (1, "upper"),
+    "cholesky_inverse": (0, "lower"),
+}
+
+
+def direction(lib, name, position, x, kwargs):
+    """The direction of a derivative for an operand of a function."""
+    w = weights(lib, x)
+    at, kind = DIRECTIONS.get(name, (None, ""))
+    if at is None or position != at:
+        return w
+    if kind == "hermitian":
+        return (w + w.mH) / 2
+    upper = kwargs.get("upper", kind == "upper")
+    w = w.triu() if upper else w.tril()
+    if kind == "lower" and w.is_complex():  # a Cholesky factor, whose diagonal is real
+        w = w - 1j * lib.diag_embed(w.diagonal(0, -2, -1).imag)
+    return w
+
+
+def determined(lib, name, outputs):
+    """The results as derivatives are taken of them."""
+    absolute = ABSOLUTE.get(name, ())
+    return [lib.abs(x).to(x.dtype) if k in absolute else x for k, x in enumerate(outputs)]
+
+
 def find(lib, name):
     """The function that users call by this name of the database, or None: a dotted name, a method, or
     `Tensor.name.__get__` for an attribute.
@@ -282,11 +319,18 @@ def leaf(x):
     return x.requires_grad_(True)
 
 
-def tangents(lib, data, call):
-    """The directional derivatives of all results of `call(reader)` along the weights of the leaves."""
+def tangents(lib, data, name, case, call):
+    """The directional derivatives of all results of `call(reader)` along directions of the leaves."""
     forward = lib.autograd.forward_ad
+    places = [k for k, a in enumerate(case["args"]) if isinstance(a, dict) and a.get("g")]
+    kwargs = case["kwargs"]["kwargs"]
+
+    def dual(x):
+        k = places[len(r.leaves)] if len(r.leaves) < len(places) else None
+        return forward.make_dual(x, direction(lib, name, k, x, kwargs))
+
     with forward.dual_level():
-        r = Reader(lib, data, lambda x: forward.make_dual(x, weights(lib, x)))
+        r = Reader(lib, data, dual)
         return [forward.unpack_dual(y).tangent if isinstance(y, lib.Tensor) else None for y in flat(call(r))]
 
 

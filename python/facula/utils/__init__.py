@@ -47,6 +47,10 @@ _REGISTRATION = ("rename_privateuse1_backend", "generate_methods_for_privateuse1
 
 
 def __getattr__(name: str) -> object:
+    if name == "ThroughputBenchmark":
+        from .throughput_benchmark import ThroughputBenchmark
+
+        return ThroughputBenchmark
     if name in _REGISTRATION:
         from . import backend_registration
 

@@ -185,7 +185,8 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
     With on(this);
     op::Results results = (*body)(op::Call(o, args));
     for (size_t k = 0; k < results.size(); ++k)
-      if (!o.carries_gradient(k) && tangent_of(results[k]).defined()) results[k] = autograd::detach(results[k]);
+      if (!o.carries_gradient(k) && tangent_of(results[k]).defined())
+        results[k] = autograd::detach(results[k]);
     return results;
   }
   return functional(o, args);

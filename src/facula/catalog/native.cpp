@@ -88,7 +88,8 @@ FACULA_FAMILY(native) {
       .samples({"input[4, 3], weight[3], bias[3], training=True, momentum=0.1, eps=1e-5"});
   define(
       "_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)")
-      .doc("native_batch_norm of training, which updates the running statistics, and an empty tensor of bytes.")
+      .doc(
+          "native_batch_norm of training, which updates the running statistics, and an empty tensor of bytes.")
       .bind(hidden)
       .with_out()
       .non_differentiable({1, 2, 3})
@@ -103,9 +104,8 @@ FACULA_FAMILY(native) {
       .doc("The gradient of native_dropout: scale * grad_output where the mask is, NaN times 0 included.")
       .bind(hidden)
       .no_in_place()
-      .composite([](const Tensor& grad, const Tensor& mask, double scale) {
-        return mul(mul(grad, mask), scale);
-      })
+      .composite(
+          [](const Tensor& grad, const Tensor& mask, double scale) { return mul(mul(grad, mask), scale); })
       .samples({"grad_output[3, 4], mask?[3, 4], scale=2.0"});
   define(
       "max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor")
@@ -116,8 +116,8 @@ FACULA_FAMILY(native) {
       .composite([](const Call&, const Tensor& grad, const Tensor& self, SymSpan, SymSpan, SymSpan, SymSpan,
                     bool, const Tensor& indices) {
         runtime_check(std::ranges::equal(grad.sizes(), indices.sizes()), "max_pool2d_with_indices_backward")
-            << "expected grad_output and indices of the same shape, got " << to_string(grad.sizes()) << " and "
-            << to_string(indices.sizes());
+            << "expected grad_output and indices of the same shape, got " << to_string(grad.sizes())
+            << " and " << to_string(indices.sizes());
         Dims planes(self.sizes().first(self.sizes().size() - 2));
         planes.push_back(self.size(-1) * self.size(-2));
         Tensor y = scatter_add(zeros(planes, wide(grad).dtype()), -1, flatten(indices, -2, -1),
@@ -146,8 +146,7 @@ FACULA_FAMILY(native) {
                     std::optional<std::vector<double>> scale_factors) {
         runtime_check(output_size.has_value() != scale_factors.has_value(), "_upsample_bilinear2d_aa")
             << "expected either output_size or scale_factors";
-        if (output_size)
-          return _interpolate(input, *output_size, 0.0, 0.0, 0.0, "smooth-linear", align);
+        if (output_size) return _interpolate(input, *output_size, 0.0, 0.0, 0.0, "smooth-linear", align);
         auto& by = *scale_factors;
         runtime_check(by.size() == 2 && input.dim() == 4, "_upsample_bilinear2d_aa")
             << "expected 2 scale_factors and input of 4 dimensions, got " << by.size() << " and shape "

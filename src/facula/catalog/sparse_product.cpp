@@ -100,7 +100,8 @@ Results mm_reduce(const Call& c, Form) {
   if (!is_csr(a) || is_sparse(b)) return {};
   check_matrices(c, a, b);
   const DType to = b.dtype();
-  supported_check(is_floating(to), c.name()) << "not implemented for " << to << hint("it takes floating matrices");
+  supported_check(is_floating(to), c.name())
+      << "not implemented for " << to << hint("it takes floating matrices");
   Tensor s = pattern(a), indices = indices_of(sparse_parts(s)), rows = select(indices, 0, kZero),
          columns = select(indices, 0, kOne);
   Tensor values = wide(values_of(s)), dense = wide(b);
@@ -122,7 +123,8 @@ Results sampled_addmm(const Call& c, Form) {
   Tensor self = c.tensor("self"), a = c.tensor("mat1"), b = c.tensor("mat2");
   if (!is_csr(self)) return {};
   for (auto& [name, m] : {std::pair("mat1", a), std::pair("mat2", b)})
-    runtime_check(!is_sparse(m), c.name()) << "expected " << name << " to have strided layout, but got a sparse one";
+    runtime_check(!is_sparse(m), c.name())
+        << "expected " << name << " to have strided layout, but got a sparse one";
   check_matrices(c, a, b);
   runtime_check(self.size(0) == a.size(0) && self.size(1) == b.size(1), c.name())
       << "self.shape[-2] must match mat1.shape[-2] and self.shape[-1] mat2.shape[-1], got self of shape "
@@ -133,7 +135,8 @@ Results sampled_addmm(const Call& c, Form) {
   Tensor left = facula::index_select(a, 0, select(indices, 0, kZero)),
          right = facula::index_select(facula::transpose(b, 0, 1), 0, select(indices, 0, kOne));
   Tensor terms = facula::sum(facula::mul(left, right), Ints{1});
-  return csr_of(with_values(s, facula::add(times(values_of(s), c.number("beta")), times(terms, c.number("alpha")))));
+  return csr_of(
+      with_values(s, facula::add(times(values_of(s), c.number("beta")), times(terms, c.number("alpha")))));
 }
 
 }  // namespace
