@@ -280,6 +280,9 @@ Tensor xor_of_last(Tensor x) {
 }
 Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
   const char* op = "hash_tensor";
+  supported_check(!is_complex(given.dtype()) && !is_limited(given.dtype()), op)
+      << "not implemented for '" << given.dtype() << "'"
+      << hint("hash_tensor(x.view(facula.uint8)) hashes the bytes");
   Tensor self = detach(given);
   Ints dims;
   for (SymInt k : over) dims.push_back(wrap_dim(op, k.concrete(), self.dim()));
