@@ -38,7 +38,6 @@ LEAST = {
     "torch.nn.quantized": 1,
     "torch.onnx": 3,
     "torch.optim": 16,
-    "torch.package": 0,
     "torch.profiler": 9,
     "torch.sparse": 6,
     "torch.utils._python_dispatch": 15,
