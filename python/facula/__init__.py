@@ -35,10 +35,12 @@ if (
     from . import masked as masked
     from . import mps as mps
     from . import multiprocessing as multiprocessing
+    from . import nested as nested
     from . import nn as nn
     from . import onnx as onnx
     from . import optim as optim
     from . import overrides as overrides
+    from . import package as package
     from . import profiler as profiler
     from . import program as program
     from . import quasirandom as quasirandom
@@ -121,6 +123,7 @@ else:
         get_num_threads,
         is_grad_enabled,
         is_inference_mode_enabled,
+        jagged,
         layout,
         manual_seed,
         memory_format,
@@ -207,9 +210,9 @@ __all__ = [
 _SUBMODULES = frozenset(
     """
     _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func functional
-    futures fx hub jit library masked mps multiprocessing nn onnx optim overrides profiler program quasirandom
-    random return_types safetensors serialization signal sparse storage testing torch_version types utils
-    version xpu
+    futures fx hub jit library masked mps multiprocessing nested nn onnx optim overrides package profiler
+    program quasirandom random return_types safetensors serialization signal sparse storage testing
+    torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

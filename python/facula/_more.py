@@ -433,6 +433,8 @@ def _as_list(dims: Any) -> list[int]:
 
 
 class _Histogramdd(NamedTuple):
+    """The counts, and the edges of each dimension."""
+
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
 

@@ -242,7 +242,12 @@ def storage(self: Tensor) -> Any:
 
 def polygamma_(self: Tensor, n: int) -> Tensor:
     """polygamma, in place."""
-    return self.copy_(self.polygamma(n))
+    result = self.polygamma(n)
+    if not _C.can_cast(result.dtype, self.dtype):
+        raise RuntimeError(
+            f"polygamma_: result type {result.dtype} can't be cast to the desired output type {self.dtype}"
+        )
+    return self.copy_(result)
 
 
 def __rdiv__(self: Tensor, other: Any) -> Tensor:
@@ -487,6 +492,17 @@ _add("is_distributed", lambda self: False)
 for _n in "is_ipu is_maia is_mtia is_vulkan is_xla is_xpu volatile".split():
     _fact(_n, False)
 _fact("name", None)
+
+
+def _to_padded_tensor(self: Tensor, padding: float, output_size: Any = None) -> Tensor:
+    """The rows of a nested tensor one below the other, filled up with ``padding``."""
+    from .nested import to_padded_tensor
+
+    return to_padded_tensor(self, padding, output_size)
+
+
+_add("to_padded_tensor", _to_padded_tensor)
+_add("to_sparse_coo", lambda self: self.to_sparse())
 Tensor.grad_dtype = property(lambda self: self.dtype)  # type: ignore[attr-defined]
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _sized(getattr(_f, _n)))

@@ -8,6 +8,10 @@ from . import _C
 
 
 def _find(name: str) -> Any:
+    if name == "histogramdd":
+        from ._more import _Histogramdd
+
+        return _Histogramdd
     return _C.result_class(name.removesuffix("_out"))
 
 

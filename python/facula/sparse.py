@@ -14,7 +14,7 @@ from . import _C
 Tensor = _C.Tensor
 _f = _C.functions
 
-__all__ = ["addmm", "check_sparse_tensor_invariants", "log_softmax", "mm", "softmax", "sum"]
+__all__ = ["addmm", "check_sparse_tensor_invariants", "log_softmax", "mm", "sampled_addmm", "softmax", "sum"]
 
 
 def _tensor(data: Any, dtype: Any = None) -> Tensor:
@@ -90,9 +90,47 @@ def sparse_csr_tensor(
     return _finished(made, requires_grad)
 
 
-def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
-    """The product of matrices of which either may be sparse; of two sparse ones it is sparse."""
-    return _f.mm(mat1, mat2)
+_REDUCTIONS = ("sum", "mean", "amax", "amin")
+
+
+def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
+    """The product of matrices of which either may be sparse; of two sparse ones it is sparse.
+
+    With ``reduce`` ('sum', 'mean', 'amax' or 'amin') the terms of each element are reduced that way: those of
+    the elements that a CSR matrix ``mat1`` has, 0 where a row has none. ``mat2`` is dense then.
+
+    >>> a = facula.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]).to_sparse_csr()
+    >>> facula.sparse.mm(a, facula.tensor([[1.0], [5.0], [3.0]]), "mean")
+    tensor([[3.5000],
+            [0.0000]])
+    """
+    if reduce is None:
+        return _f.mm(mat1, mat2)
+    if reduce not in _REDUCTIONS:
+        raise RuntimeError(f"sparse.mm: reduce must be one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
+    if mat1.layout is not _C.sparse_csr or mat2.layout is not _C.strided:
+        raise NotImplementedError(
+            "sparse.mm: with `reduce` it takes a matrix of layout sparse_csr and a dense one, got "
+            f"{mat1.layout} and {mat2.layout}"
+        )
+    return _C.ops._sparse_mm(mat1, mat2, reduce)
+
+
+def sampled_addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0, out: Tensor | None = None
+) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2) where the CSR matrix ``input`` has elements; of its layout.
+
+    >>> at = facula.eye(2).to_sparse_csr()
+    >>> facula.sparse.sampled_addmm(at, facula.ones(2, 3), facula.ones(3, 2)).values()
+    tensor([4., 4.])
+    """
+    if input.layout is not _C.sparse_csr:
+        raise NotImplementedError(
+            f"sparse.sampled_addmm: expected a matrix of layout sparse_csr, got {input.layout}"
+        )
+    more = {} if out is None else {"out": out}
+    return _C.ops.sparse_sampled_addmm(input, mat1, mat2, beta=beta, alpha=alpha, **more)
 
 
 def smm(input: Tensor, mat: Tensor) -> Tensor:

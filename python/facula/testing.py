@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _C
+from ._file_check import FileCheck as FileCheck
 
 Tensor = _C.Tensor
 

@@ -3,7 +3,7 @@ tensors of a library.
 
 Used on both sides: by dump.py with PyTorch, by replay.py with Facula (`lib` is the module). A recording is a
 zip file with one member per entry of the database: 8 bytes with the size of a JSON text, the text, then the
-bytes of all tensors. bfloat16 travels as int16.
+bytes of all tensors. bfloat16 travels as int16, complex32 as pairs of float16, a sparse tensor as its parts.
 """
 
 import inspect
@@ -13,6 +13,18 @@ import struct
 import numpy as np
 
 DTYPES = ("float32 float64 complex64 complex128 int64 int32 int16 int8 uint8 bool float16 bfloat16").split()
+# Of tensors in a call; a library need not have operators on the last ones.
+STORED = (*DTYPES, "complex32", "uint64")
+# The parts of a tensor of each layout but strided.
+PARTS = {
+    "sparse_coo": ("_indices", "_values"),
+    "sparse_csr": ("crow_indices", "col_indices", "values"),
+}
+# Arguments that are objects of a class: where it is, and what its parameters are.
+OBJECTS = {
+    "LinearCrossEntropyOptions": "allow_retain_graph batch_chunk_size chunking_method acc_policy acc_dtype",
+    "PairwiseDistance": "norm:p eps keepdim",
+}
 NAMESPACES = ("nn.functional", "linalg", "fft", "special", "signal", "masked", "sparse")
 # What is looked at in a call; the report counts them apart.
 FORMS = "function method in-place operator out alias gradient gradgrad jvp error".split()
@@ -34,10 +46,11 @@ class Writer:
         return at
 
     def check(self, lib, x):
-        if x.layout != lib.strided or x.device.type != "cpu" or type(x) not in (lib.Tensor, lib.nn.Parameter):
+        known = x.layout == lib.strided or layout(x) in PARTS
+        if not known or x.device.type != "cpu" or type(x) not in (lib.Tensor, lib.nn.Parameter):
             raise Unrecordable(f"a tensor of layout {x.layout} on {x.device}")
         dtype = str(x.dtype).split(".")[1]
-        if dtype not in DTYPES:
+        if dtype not in STORED:
             raise Unrecordable(f"a tensor of dtype {dtype}")
 
     def tensor(self, lib, x, span=True):
@@ -45,6 +58,8 @@ class Writer:
         else the values alone.
         """
         self.check(lib, x)
+        if x.layout != lib.strided:
+            return self.sparse(lib, x, span)
         out = {"T": str(x.dtype).split(".")[1], "shape": list(x.shape), "strides": list(x.stride())}
         if x.requires_grad and span:
             out["g"] = 1
@@ -54,8 +69,20 @@ class Writer:
             n = 1 + sum((s - 1) * t for s, t in zip(x.shape, x.stride())) if x.numel() else 0
             x = x.as_strided((n,), (1,), x.storage_offset())
         x = x.contiguous()
-        out["at"] = self.array((x.view(lib.int16) if x.dtype == lib.bfloat16 else x).numpy())
+        if x.dtype == lib.complex32:
+            out["at"] = self.array(lib.view_as_real(x).numpy())
+        else:
+            out["at"] = self.array((x.view(lib.int16) if x.dtype == lib.bfloat16 else x).numpy())
         out["n"] = x.numel()
+        return out
+
+    def sparse(self, lib, x, span):
+        out = {"layout": layout(x), "shape": list(x.shape)}
+        if x.requires_grad and span:
+            out["g"] = 1
+        if out["layout"] == "sparse_coo" and x.is_coalesced():
+            out["coalesced"] = 1
+        out["parts"] = [self.tensor(lib, p.detach()) for p in parts(x)]
         return out
 
     def value(self, lib, x):
@@ -81,6 +108,9 @@ class Writer:
             return {"type": x.__name__}
         if isinstance(x, np.generic):
             return self.value(lib, x.item())
+        if (name := type(x).__name__) in OBJECTS:
+            fields = [f.split(":") for f in OBJECTS[name].split()]
+            return {"object": [name, [[f[-1], self.value(lib, getattr(x, f[0]))] for f in fields]]}
         raise Unrecordable(f"an argument of type {type(x).__name__}")
 
 
@@ -94,12 +124,27 @@ def unpack(blob):
     return json.loads(blob[8 : 8 + n]), memoryview(blob)[8 + n :]
 
 
+def layout(x):
+    return str(x.layout).split(".")[1]
+
+
+def parts(x):
+    return [getattr(x, p)() for p in PARTS[layout(x)]]
+
+
+def of_parts(lib, name, parts, shape, **more):
+    make = getattr(lib, name + "_tensor")
+    return make(*parts, tuple(shape), **more)
+
+
 def storage_dtype(name):
-    return {"bfloat16": "int16"}.get(name, name)
+    return {"bfloat16": "int16", "complex32": "int32"}.get(name, name)
 
 
 def widened(name, x):
-    """bfloat16's bits as the float32 of the same value; everything else as it is."""
+    """bfloat16's bits as the float32 of the same value, complex32's as complex64; all else as it is."""
+    if name == "complex32":
+        return x.view("float16").astype("float32").view("complex64")
     return (x.astype("uint16").astype("uint32") << 16).view("float32") if name == "bfloat16" else x
 
 
@@ -130,11 +175,27 @@ class Reader:
             self.leaves.append(x)
         return x
 
+    def sparse(self, t):
+        leaf, self.leaf = self.leaf, None
+        given = [self.tensor(p) for p in t["parts"]]
+        self.leaf = leaf
+        more = {"is_coalesced": True} if t.get("coalesced") else {}
+        x = of_parts(self.lib, t["layout"], given, t["shape"], **more)
+        if self.leaf and t.get("g"):
+            x = self.leaf(x)
+            self.leaves.append(x)
+        return x
+
+    def object(self, name, fields):
+        return getattr(self.lib.nn, name)(**{k: self.value(v) for k, v in fields})
+
     def value(self, x):
         if isinstance(x, list):
             return [self.value(y) for y in x]
         if not isinstance(x, dict):
             return x
+        if "layout" in x:
+            return self.sparse(x)
         if "T" in x:
             return self.tensor(x)
         ((kind, y),) = x.items()
@@ -146,14 +207,62 @@ class Reader:
             "attribute": lambda: getattr(self.lib, y),
             "device": lambda: self.lib.device(y),
             "type": lambda: {"bool": bool, "int": int, "float": float, "complex": complex}[y],
+            "object": lambda: self.object(*y),
             "kwargs": lambda: {k: self.value(v) for k, v in y.items()},
         }[kind]()
+
+
+# Functions of the database that are several calls of PyTorch's, in any library. What is random in
+# them is the same for the same seed only within one library.
+COMPOSED = {
+    "svd_lowrank": lambda lib: lambda a, b, **more: lib.svd_lowrank(a @ b.mT, **more),
+    "pca_lowrank": lambda lib: lambda a, b, **more: lib.pca_lowrank(a @ b.mT, **more),
+}
+
+
+# Results of which the database looks at absolute values: eigenvectors are determined up to a phase.
+ABSOLUTE = {"linalg.eig": (1,), "linalg.eigh": (1,)}
+
+
+# Operands that are Hermitian or triangular, by position: only directions of that kind say something. The
+# database's gradcheck_wrapper keeps to them as well. A triangular one is the upper one unless it says so.
+DIRECTIONS = {
+    "cholesky": (0, "hermitian"),
+    "linalg.cholesky": (0, "hermitian"),
+    "linalg.cholesky_ex": (0, "hermitian"),
+    "linalg.eigh": (0, "hermitian"),
+    "triangular_solve": (1, "upper"),
+    "cholesky_inverse": (0, "lower"),
+}
+
+
+def direction(lib, name, position, x, kwargs):
+    """The direction of a derivative for an operand of a function."""
+    w = weights(lib, x)
+    at, kind = DIRECTIONS.get(name, (None, ""))
+    if at is None or position != at:
+        return w
+    if kind == "hermitian":
+        return (w + w.mH) / 2
+    upper = kwargs.get("upper", kind == "upper")
+    w = w.triu() if upper else w.tril()
+    if kind == "lower" and w.is_complex():  # a Cholesky factor, whose diagonal is real
+        w = w - 1j * lib.diag_embed(w.diagonal(0, -2, -1).imag)
+    return w
+
+
+def determined(lib, name, outputs):
+    """The results as derivatives are taken of them."""
+    absolute = ABSOLUTE.get(name, ())
+    return [lib.abs(x).to(x.dtype) if k in absolute else x for k, x in enumerate(outputs)]
 
 
 def find(lib, name):
     """The function that users call by this name of the database, or None: a dotted name, a method, or
     `Tensor.name.__get__` for an attribute.
     """
+    if name in COMPOSED:
+        return COMPOSED[name](lib)
     if name.endswith(".__get__"):
         attribute = name.split(".")[-2]
         return (lambda x: getattr(x, attribute)) if hasattr(lib.Tensor, attribute) else None
@@ -180,6 +289,9 @@ def weights(lib, x):
     """What a result is multiplied with before its gradient is taken, and the direction of a derivative:
     exact in every type, no two neighbours alike.
     """
+    if x.layout != lib.strided:
+        *places, values = parts(x)
+        return of_parts(lib, layout(x), [*places, weights(lib, values)], x.shape)
     w = 0.5 + (np.arange(x.numel()) * 7919 % 13) / 16
     if x.is_complex():
         w = w * (1 - 0.5j)
@@ -207,11 +319,18 @@ def leaf(x):
     return x.requires_grad_(True)
 
 
-def tangents(lib, data, call):
-    """The directional derivatives of all results of `call(reader)` along the weights of the leaves."""
+def tangents(lib, data, name, case, call):
+    """The directional derivatives of all results of `call(reader)` along directions of the leaves."""
     forward = lib.autograd.forward_ad
+    places = [k for k, a in enumerate(case["args"]) if isinstance(a, dict) and a.get("g")]
+    kwargs = case["kwargs"]["kwargs"]
+
+    def dual(x):
+        k = places[len(r.leaves)] if len(r.leaves) < len(places) else None
+        return forward.make_dual(x, direction(lib, name, k, x, kwargs))
+
     with forward.dual_level():
-        r = Reader(lib, data, lambda x: forward.make_dual(x, weights(lib, x)))
+        r = Reader(lib, data, dual)
         return [forward.unpack_dual(y).tangent if isinstance(y, lib.Tensor) else None for y in flat(call(r))]
 
 

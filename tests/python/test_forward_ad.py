@@ -280,3 +280,11 @@ def test_norms_at_zero_have_the_tangent_0(p):
     for x in (F.zeros(3, dtype=F.float64), F.zeros(0, dtype=F.float64)):
         tangent = push(lambda x: F.linalg.vector_norm(x, p), (x, F.zeros_like(x)))
         assert tangent == 0, (p, x.shape)
+
+
+def test_results_without_a_gradient_have_no_direction():
+    x = double(4, 3)
+    with fw.dual_level():
+        dual = fw.make_dual(x, F.ones_like(x))
+        found = F.native_batch_norm(dual, None, None, None, None, True, 0.1, 1e-5)
+        assert [fw.unpack_dual(y).tangent is None for y in found] == [False, True, True]

@@ -464,3 +464,58 @@ def test_the_mean_of_nothing_has_a_gradient_of_nan():
     y = T.tensor([1.0, float("nan"), 3.0], requires_grad=True)
     T.nanmean(y).backward()
     assert y.grad.tolist() == [0.5, 0, 0.5]
+
+
+# ---- hashes
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[1.5, -0.0, np.nan], [np.inf, 2.0, 1e-300]]),
+        np.array([[1.5, -0.0, np.inf], [3e-40, 2.0, 1.0]], np.float32),
+        np.array([[-1, 2, 3], [127, -128, 0]], np.int8),
+        np.array([[255, 2, 3], [7, 128, 0]], np.uint8),
+        np.array([[True, False, True], [True, True, True]]),
+        np.arange(14, dtype=np.int64).reshape(2, 7) ** 9,
+    ],
+)
+def test_a_hash_is_the_exclusive_or_of_the_elements_as_64_bits(x):
+    wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64).view(np.uint64)
+    t = T.from_numpy(x)
+    assert T.hash_tensor(t).item() == np.bitwise_xor.reduce(wide, None)
+    for dim in (0, 1, -1):
+        for keepdim in (False, True):
+            found = t.hash_tensor(dim, keepdim=keepdim)
+            assert found.dtype == T.uint64
+            wanted = np.bitwise_xor.reduce(wide, dim, keepdims=keepdim)
+            assert list(found.shape) == list(wanted.shape) and found.tolist() == wanted.tolist()
+    assert T.hash_tensor(t.T, (0, 1)).item() == T.hash_tensor(t).item()
+
+
+def test_a_hash_refuses_what_has_none():
+    for call, error, why in (
+        (lambda: T.hash_tensor(T.zeros(0)), RuntimeError, "reduction dim"),
+        (lambda: T.hash_tensor(T.zeros(2, 0), 1), IndexError, "dim 1 to have non-zero size"),
+        (lambda: T.hash_tensor(T.zeros(2), mode=1), RuntimeError, "mode: 1"),
+        (lambda: T.hash_tensor(T.zeros(2, 2), (0, 0)), RuntimeError, "appears multiple times"),
+        (lambda: T.hash_tensor(T.zeros(2) + 1j), NotImplementedError, "complex64"),
+        (lambda: T.hash_tensor(T.zeros(2), out=T.zeros((), dtype=T.int64)), RuntimeError, "uint64"),
+    ):
+        with pytest.raises(error, match=why):
+            call()
+    assert T.hash_tensor(T.zeros(2, 0), 0).shape == (0,)
+
+
+def test_an_out_with_as_many_elements_keeps_its_shape_where_numbers_are_counted():
+    for make, n in (
+        (lambda out: T.arange(6, out=out), 6),
+        (lambda out: T.linspace(0, 5, 6, out=out), 6),
+        (lambda out: T.linspace(T.tensor(0.0), T.tensor(5.0), 6, out=out), 6),
+    ):
+        out = T.zeros(2, 3)
+        assert make(out) is out and out.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+        every_other = T.zeros(2, 3, 2)[..., 0]
+        make(every_other)
+        assert every_other.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]] and not every_other.is_contiguous()
+        assert make(T.zeros(4)).shape == (n,)

@@ -191,3 +191,123 @@ def test_convolution_is_that_of_its_rank():
         x, w, facula.ones(3), stride=2, padding=1, output_padding=1
     )
     assert facula.equal(y, expected)
+
+
+def test_a_tensor_that_is_saved_warns_of_its_hooks():
+    class Hooked:
+        _backward_hooks = {0: test_overridable_functions_have_stand_ins}  # noqa: RUF012
+
+    with pytest.warns(UserWarning, match="will not be serialized"):
+        facula.utils.hooks.warn_if_has_hooks(Hooked())
+    Hooked._backward_hooks = {0: facula.utils.hooks.unserializable_hook(lambda g: g)}
+    facula.utils.hooks.warn_if_has_hooks(Hooked())
+
+
+# ---- FileCheck
+
+
+TEXT = "graph(%x):\n  %1 = add(%x)\n  %2 = mul(%1)  # again mul\n  return %2\n"
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [
+        lambda c: c.check("add").check("mul"),
+        lambda c: c.check("add").check_next("mul").check_same("again").check_not("add"),
+        lambda c: c.check_not("sub").check("return").check_not("mul"),
+        lambda c: c.check_count("mul", 2, exactly=True),
+        lambda c: c.check_dag("mul").check_dag("add").check("return"),
+        lambda c: c.check_regex(r"%\d = add"),
+    ],
+)
+def test_file_checks_that_hold(checks):
+    checks(facula.testing.FileCheck()).run(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("checks", "why"),
+    [
+        (lambda c: c.check("mul").check("add"), 'Expected to find "add"'),
+        (lambda c: c.check("graph").check_next("mul"), 'Expected to find "mul"'),
+        (lambda c: c.check("add").check_same("mul"), 'Expected to find "mul"'),
+        (lambda c: c.check("graph").check_not("add").check("return"), 'Expected to not find "add"'),
+        (lambda c: c.check_count("mul", 1, exactly=True), "more often"),
+        (lambda c: c.check_count("mul", 3), 'Expected to find "mul"'),
+        (lambda c: c.check_regex("div|sub"), "match of"),
+        (lambda c: c.check_source_highlighted("add"), "highlighted"),
+    ],
+)
+def test_file_checks_that_do_not(checks, why):
+    with pytest.raises(RuntimeError, match=why):
+        checks(facula.testing.FileCheck()).run(TEXT)
+
+
+def test_file_checks_of_a_text():
+    facula.testing.FileCheck().run(
+        "# CHECK: add\n# CHECK-NEXT: mul\n# CHECK-COUNT-1: mul\n# CHECK-NOT: add", TEXT
+    )
+    facula.testing.FileCheck().check_source_highlighted("mul").run("  mul(x)\n  ~~~ here\n")
+    with pytest.raises(RuntimeError, match="CHECK"):
+        facula.testing.FileCheck().run("nothing", TEXT)
+
+
+# ---- products, threads, the processor
+
+
+@pytest.mark.parametrize("dtype", [facula.float32, facula.bfloat16])
+def test_products_of_groups_are_those_of_each_group(dtype):
+    a, b = facula.randn(5, 4).to(dtype), facula.randn(2, 4, 3).to(dtype)
+    offs = facula.tensor([2, 4], dtype=facula.int32)
+    grouped_mm = facula.nn.functional.grouped_mm
+    y = grouped_mm(a, b, offs=offs)
+    assert facula.equal(y, facula.cat([a[:2] @ b[0], a[2:4] @ b[1], facula.zeros(1, 3, dtype=dtype)]))
+    assert facula.equal(grouped_mm(b.mT, a.T, offs=offs)[:, :4].T, y[:4])
+    assert facula.equal(grouped_mm(b, b.mT), b @ b.mT)
+    c = facula.randn(5, 3).to(dtype)
+    assert facula.equal(grouped_mm(a.T, c, offs=offs)[1], a[2:4].T @ c[2:4])
+
+
+def test_products_of_groups_refuse_what_does_not_fit():
+    a, b = facula.ones(5, 4), facula.ones(2, 4, 3)
+    for offs, why in (
+        ([4, 2], "increasing"),
+        ([1, 9], "increasing"),
+        ([2], "2 increasing"),
+        (None, "offsets"),
+    ):
+        given = None if offs is None else facula.tensor(offs, dtype=facula.int32)
+        with pytest.raises(RuntimeError, match=f"grouped_mm.*{why}"):
+            facula.nn.functional.grouped_mm(a, b, offs=given)
+    with pytest.raises(RuntimeError, match="float64"):
+        facula.nn.functional.grouped_mm(a.double(), b.double())
+
+
+def test_throughput_counts_calls_of_all_threads():
+    calls = []
+    bench = facula.utils.ThroughputBenchmark(lambda x, y=0: calls.append((x, y)))
+    with pytest.raises(RuntimeError, match="inputs"):
+        bench.benchmark()
+    bench.add_input(1)
+    bench.add_input(2, y=3)
+    stats = bench.benchmark(num_calling_threads=3, num_warmup_iters=2, num_iters=20)
+    assert stats.num_iters == 20 and len(calls) == 26 and set(calls) <= {(1, 0), (2, 3)}
+    assert stats.latency_avg_ms > 0 and "20" in str(stats)
+
+    def fails():
+        raise ValueError("this module fails")
+
+    bench = facula.utils.ThroughputBenchmark(fails)
+    bench.add_input()
+    with pytest.raises(ValueError, match="this module fails"):
+        bench.benchmark(num_calling_threads=2)
+
+
+def test_the_processor_and_devices_have_names():
+    found = facula.cpu.get_capabilities()
+    assert found["num_logical_cores"] >= 1 and found["architecture"]
+    with pytest.raises(TypeError):
+        found["avx2"] = True
+    device = facula.utils.dlpack.DLDeviceType(facula.ones(1).__dlpack_device__()[0])
+    assert device is facula.utils.dlpack.DLDeviceType.kDLCPU
+    counted = facula.histogramdd(facula.ones(3, 1), [2])
+    assert isinstance(counted, facula.return_types.histogramdd)

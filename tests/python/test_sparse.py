@@ -351,3 +351,103 @@ def test_a_module_with_sparse_gradients_trains_as_with_dense_ones():
             m(at).pow(2).sum().backward()
             o.step()
     F.testing.assert_close(a.weight, b.weight)
+
+
+# ---- products that are reduced otherwise, or asked for at places only
+
+
+def csr(seed=0, rows=5, columns=4):
+    """A matrix of which a row is empty, and its dense form."""
+    g = np.random.default_rng(seed)
+    dense = g.standard_normal((rows, columns)) * (g.random((rows, columns)) < 0.6)
+    dense[1] = 0
+    return F.tensor(dense).to_sparse_csr(), dense
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "amax", "amin"])
+def test_reduced_products_and_their_gradients_are_those_of_the_terms(how):
+    a, dense = csr()
+    b = F.tensor(np.random.default_rng(1).standard_normal((4, 3)), requires_grad=True)
+    a = a.requires_grad_()
+    y = F.sparse.mm(a, b, how)
+    weight = F.arange(15.0, dtype=F.float64).reshape(5, 3).cos()
+    (y * weight).sum().backward()
+    grad_a, grad_b = np.zeros_like(dense), np.zeros((4, 3))
+    reduce = {"sum": np.sum, "mean": np.mean, "amax": np.max, "amin": np.min}[how]
+    values, w = b.detach().numpy(), weight.numpy()
+    for i, k in itertools.product(range(5), range(3)):
+        at = np.flatnonzero(dense[i])
+        terms = dense[i, at] * values[at, k]
+        assert np.isclose(float(y[i, k].detach()), reduce(terms) if len(at) else 0, rtol=1e-14, atol=1e-15)
+        if how in ("amax", "amin") and len(at):
+            at = at[[(np.argmax if how == "amax" else np.argmin)(terms)]]
+        share = w[i, k] / (max(len(at), 1) if how == "mean" else 1)
+        for j in at:
+            grad_a[i, j] += share * values[j, k]
+            grad_b[j, k] += share * dense[i, j]
+    assert a.grad.layout is F.sparse_csr
+    np.testing.assert_allclose(a.grad.to_dense().numpy(), grad_a * (dense != 0), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(b.grad.numpy(), grad_b, rtol=1e-13, atol=1e-14)
+
+
+def test_of_equal_terms_the_first_is_taken_and_nan_is_the_extreme():
+    a = F.tensor([[1.0, 1.0, 1.0]]).to_sparse_csr().requires_grad_()
+    b = F.ones(3, 2, requires_grad=True)
+    F.sparse.mm(a, b, "amax").sum().backward()
+    assert a.grad.values().tolist() == [2.0, 0.0, 0.0] and b.grad.tolist() == [[1, 1], [0, 0], [0, 0]]
+    holed = F.tensor([[1.0], [math.nan], [3.0]])
+    for how in ("amax", "amin", "sum", "mean"):
+        assert math.isnan(F.sparse.mm(a.detach(), holed, how).item())
+
+
+def test_16_bit_products_are_added_up_in_float32():
+    v = F.tensor(np.random.default_rng(0).random((1, 3000))).bfloat16()
+    total = F.sparse.mm(v.to_sparse_csr(), F.ones(3000, 1).bfloat16(), "sum")
+    assert total.item() == v.double().sum().bfloat16().item()
+
+
+@pytest.mark.parametrize("dtype", [F.float64, F.complex128])
+def test_sampled_products_and_their_gradients_are_those_of_dense_matrices(dtype):
+    g = np.random.default_rng(2)
+
+    def numbers(*shape):
+        x = g.standard_normal(shape)
+        return x + 1j * g.standard_normal(shape) if dtype.is_complex else x
+
+    dense = numbers(4, 5) * (g.random((4, 5)) < 0.5)
+    s = F.tensor(dense).to_sparse_csr().requires_grad_()
+    a, b = (F.tensor(numbers(*n), requires_grad=True) for n in ((4, 3), (3, 5)))
+    y = F.sparse.sampled_addmm(s, a, b, beta=0.5, alpha=2.0)
+    assert y.layout is F.sparse_csr and y.col_indices().tolist() == s.col_indices().tolist()
+    mask = F.tensor(dense != 0)
+    d, c, e = (t.detach().requires_grad_() for t in (F.tensor(dense), a, b))
+    wanted = (0.5 * d + 2.0 * (c @ e)) * mask
+    np.testing.assert_allclose(y.detach().to_dense().numpy(), wanted.detach().numpy(), rtol=1e-13)
+    weight = F.tensor(numbers(4, 5))
+    found = F.autograd.grad((y.to_dense() * weight).abs().sum(), [s, a, b])
+    expected = F.autograd.grad((wanted * weight).abs().sum(), [d, c, e])
+    for x, z in zip((found[0].to_dense(), *found[1:]), expected):
+        np.testing.assert_allclose(x.numpy(), z.numpy(), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "why"),
+    [
+        (lambda a, b: F.sparse.mm(a, b, "prod"), RuntimeError, "sum, mean, amax, amin, got 'prod'"),
+        (
+            lambda a, b: F.sparse.mm(a.to_sparse(), b, "sum"),
+            NotImplementedError,
+            "sparse_csr and a dense one",
+        ),
+        (lambda a, b: F.sparse.mm(a, b[:2], "sum"), RuntimeError, "5x4 and 2x3"),
+        (lambda a, b: F.sparse.mm(a, b.float(), "sum"), RuntimeError, "float64 and float32"),
+        (lambda a, b: F.sparse.sampled_addmm(a.to_dense(), b, b), NotImplementedError, "sparse_csr, got"),
+        (lambda a, b: F.sparse.sampled_addmm(a, b, b), RuntimeError, "4x3 and 4x3"),
+        (lambda a, b: F.sparse.sampled_addmm(a, b, b.T), RuntimeError, r"self of shape \[5, 4\]"),
+        (lambda a, b: F.sparse.sampled_addmm(a, b, a), RuntimeError, "mat2 to have strided layout"),
+    ],
+)
+def test_such_products_refuse_what_does_not_fit(f, error, why):
+    a, _ = csr()
+    with pytest.raises(error, match=why):
+        f(a, F.ones(4, 3, dtype=F.float64))

@@ -524,7 +524,9 @@ def linear_cross_entropy(
         )
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     indices = not target.is_floating_point() and target.dtype != _C.bool
-    if options is not None and input.dim() == 2 and not places and reduction in ("mean", "sum"):
+    chunked = options is not None and input.dim() == 2 and not places and reduction in ("mean", "sum")
+    # The chunks have no gradient of the target.
+    if chunked and not target.requires_grad:
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing must be between 0.0 and 1.0, got {label_smoothing}")
         expected = [input.shape[0]] if indices else logits_shape
@@ -536,6 +538,19 @@ def linear_cross_entropy(
         return _by_chunks(
             input, linear_weight, target, bias, weight, reduction, ignored, float(label_smoothing), options
         )
+    if options is not None and input.dtype in (_C.float16, _C.bfloat16):
+        # As by chunks: logits are not rounded to 16 bits.
+        wide = linear_cross_entropy(
+            input.float(),
+            linear_weight.float(),
+            target.float() if target.is_floating_point() else target,
+            linear_bias=None if linear_bias is None else linear_bias.float(),
+            weight=None if weight is None else weight.float(),
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+        )
+        return wide.to(input.dtype)
     logits = linear(input, linear_weight.reshape(-1, features), bias).reshape(logits_shape)
     return cross_entropy(
         logits,

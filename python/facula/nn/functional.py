@@ -19,12 +19,14 @@ globals().update(
 )
 if TYPE_CHECKING:
     from ._attention import multi_head_attention_forward as multi_head_attention_forward
+    from ._grouped import grouped_mm as grouped_mm
     from ._losses import *
     from ._padding import *
     from ._resample import *
     from ._unpool import *
 else:
     from ._attention import multi_head_attention_forward
+    from ._grouped import grouped_mm
     from ._losses import (
         binary_cross_entropy,
         binary_cross_entropy_with_logits,
@@ -81,6 +83,16 @@ def has_torch_function_unary(tensor: object) -> bool:
 
 def has_torch_function_variadic(*args: object) -> bool:
     return has_torch_function(args)
+
+
+class _BroadcastingList:
+    """Annotations of PyTorch's compiler for a number that stands for a list: ``BroadcastingList2[int]``."""
+
+    def __getitem__(self, types: object) -> None:
+        return None
+
+
+BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = _BroadcastingList()
 
 
 def assert_int_or_pair(arg: list[int], arg_name: str, message: str) -> None:

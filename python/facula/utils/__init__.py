@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         generate_methods_for_privateuse1_backend as generate_methods_for_privateuse1_backend,
     )
     from .backend_registration import rename_privateuse1_backend as rename_privateuse1_backend
+    from .throughput_benchmark import ThroughputBenchmark as ThroughputBenchmark
 
     cmake_prefix_path: str
 
@@ -67,6 +68,10 @@ _REGISTRATION = ("rename_privateuse1_backend", "generate_methods_for_privateuse1
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
+        if name == "ThroughputBenchmark":
+            from .throughput_benchmark import ThroughputBenchmark
+
+            return ThroughputBenchmark
         if name in _REGISTRATION:
             from . import backend_registration
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook"]
+__all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 
 
 class RemovableHandle:
@@ -47,6 +48,17 @@ def unserializable_hook(f: Any) -> Any:
     """Marks a hook whose tensor warns when it is saved: the hook does not travel."""
     f.__torch_unserializable__ = True
     return f
+
+
+def warn_if_has_hooks(tensor: Any) -> None:
+    """Warns of hooks on a tensor that is being saved, unless they are marked: they do not travel."""
+    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(
+                f"backward hook {hook!r} on tensor will not be serialized. If this is expected, you can "
+                "decorate the function with @facula.utils.hooks.unserializable_hook to suppress this warning",
+                stacklevel=2,
+            )
 
 
 class BackwardHook:

@@ -183,7 +183,11 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
   if (o.effects.writes && !o.calls()) return op::call(o, args, form, out);
   if (auto* body = o.calls(); body && !o.vjp) {
     With on(this);
-    return (*body)(op::Call(o, args));
+    op::Results results = (*body)(op::Call(o, args));
+    for (size_t k = 0; k < results.size(); ++k)
+      if (!o.carries_gradient(k) && tangent_of(results[k]).defined())
+        results[k] = autograd::detach(results[k]);
+    return results;
   }
   return functional(o, args);
 }

@@ -214,6 +214,7 @@ FACULA_FAMILY(create) {
       "arange.step(Scalar start, Scalar end, Scalar step=1, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("start, start + step, ... below end; int64 if all are integers.")
       .bind(function)
+      .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, Scalar start, Scalar end, Scalar step) {
@@ -254,6 +255,7 @@ FACULA_FAMILY(create) {
   define("arange(Scalar end, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("0, 1, ... below end.")
       .bind(function)
+      .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, Scalar end) {
@@ -266,6 +268,7 @@ FACULA_FAMILY(create) {
       "linspace(Scalar start, Scalar end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("`steps` numbers from start to end, evenly spaced, both included.")
       .bind(function)
+      .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
       .check(fitting({"start", "end"}))
@@ -300,6 +303,7 @@ FACULA_FAMILY(create) {
       "linspace.Tensor(Tensor start, Tensor end, SymInt steps, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("`steps` numbers between two 0-d tensors.")
       .bind(function)
+      .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
       .reads_data()
@@ -314,6 +318,7 @@ FACULA_FAMILY(create) {
       "logspace(Scalar start, Scalar end, SymInt steps, float base=10.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("`steps` numbers from base^start to base^end, whose logarithms are evenly spaced.")
       .bind(function)
+      .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, Scalar start, Scalar end, SymInt steps, double base) {
@@ -336,6 +341,7 @@ FACULA_FAMILY(create) {
       "logspace.Tensor(Tensor|Scalar start, Tensor|Scalar end, SymInt steps, float base=10.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("The same between 0-d tensors.")
       .bind(function)
+      .keeps_out_shape()
       .differs("complex\\d+ value: \\(inf, nan\\) for \\(nan, nan\\) ",
                "a power of infinity, of which a part is known")
       .no_in_place()

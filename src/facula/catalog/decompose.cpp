@@ -411,6 +411,7 @@ FACULA_FAMILY(decompose) {
       .no_in_place()
       .also("input2", "tau")
       .also("input3", "other")
+      .check([](const Call& c) { ormqr_sizes(c); })  // before dtypes, as in PyTorch
       .shape(ormqr_sizes)
       .library("ormqr")
       .batched_in_front()

@@ -87,6 +87,77 @@ FACULA_FAMILY(native) {
       })
       .samples({"input[4, 3], weight[3], bias[3], training=True, momentum=0.1, eps=1e-5"});
   define(
+      "_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)")
+      .doc(
+          "native_batch_norm of training, which updates the running statistics, and an empty tensor of bytes.")
+      .bind(hidden)
+      .with_out()
+      .non_differentiable({1, 2, 3})
+      .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+                    const Tensor& mean, const Tensor& var, double momentum, double eps) {
+        auto [y, of_batch, rstd] = batch_normalised(input, weight, bias, mean, var, true, momentum, eps);
+        return std::tuple(y, of_batch, rstd, empty(Sizes{int64_t(0)}, DType::UInt8));
+      })
+      .samples(
+          {"input[4, 3], weight[3], bias[3], running_mean[3], running_var[3](0.5, 1), momentum=0.1, eps=1e-5"});
+  define("native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor")
+      .doc("The gradient of native_dropout: scale * grad_output where the mask is, NaN times 0 included.")
+      .bind(hidden)
+      .no_in_place()
+      .composite(
+          [](const Tensor& grad, const Tensor& mask, double scale) { return mul(mul(grad, mask), scale); })
+      .samples({"grad_output[3, 4], mask?[3, 4], scale=2.0"});
+  define(
+      "max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor")
+      .doc("The gradient of max_pool2d_with_indices: grad_output added up at the indices of each plane.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating)
+      .composite([](const Call&, const Tensor& grad, const Tensor& self, SymSpan, SymSpan, SymSpan, SymSpan,
+                    bool, const Tensor& indices) {
+        runtime_check(std::ranges::equal(grad.sizes(), indices.sizes()), "max_pool2d_with_indices_backward")
+            << "expected grad_output and indices of the same shape, got " << to_string(grad.sizes())
+            << " and " << to_string(indices.sizes());
+        Dims planes(self.sizes().first(self.sizes().size() - 2));
+        planes.push_back(self.size(-1) * self.size(-2));
+        Tensor y = scatter_add(zeros(planes, wide(grad).dtype()), -1, flatten(indices, -2, -1),
+                               flatten(wide(grad), -2, -1));
+        return reshape(narrowed(y, grad.dtype()), self.sizes());
+      })
+      .samples(
+          {"grad_output[1, 2, 1, 2], self[1, 2, 2, 4], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False, indices<8>[1, 2, 1, 2]"});
+  define(
+      "_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor")
+      .doc("Planes interpolated linearly to output_size; what becomes smaller is averaged.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Tensor& self, SymSpan size, bool align, std::optional<double> scales_h,
+                    std::optional<double> scales_w) {
+        return _interpolate(self, size, scales_h.value_or(0.0), scales_w.value_or(0.0), 0.0, "smooth-linear",
+                            align);
+      })
+      .samples({"self[1, 2, 6, 5], output_size=[3, 4], align_corners=False"});
+  define(
+      "_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor")
+      .doc("The same to output_size, or to scale_factors times the size.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Tensor& input, std::optional<SymSpan> output_size, bool align,
+                    std::optional<std::vector<double>> scale_factors) {
+        runtime_check(output_size.has_value() != scale_factors.has_value(), "_upsample_bilinear2d_aa")
+            << "expected either output_size or scale_factors";
+        if (output_size) return _interpolate(input, *output_size, 0.0, 0.0, 0.0, "smooth-linear", align);
+        auto& by = *scale_factors;
+        runtime_check(by.size() == 2 && input.dim() == 4, "_upsample_bilinear2d_aa")
+            << "expected 2 scale_factors and input of 4 dimensions, got " << by.size() << " and shape "
+            << to_string(input.sizes());
+        Dims size;
+        for (size_t k = 0; k < by.size(); ++k)
+          size.push_back(int64_t(double(input.size(int(k) - int(by.size())).guard_int()) * by[k]));
+        return _interpolate(input, size, by[0], by[1], 0.0, "smooth-linear", align);
+      })
+      .samples({"input[1, 2, 6, 5], output_size=None, align_corners=False, scale_factors=[0.5, 1.3]"});
+  define(
       "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
       .differs(catalog::kLargest, catalog::kLargestVariance)

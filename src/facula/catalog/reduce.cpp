@@ -264,6 +264,53 @@ Tensor running_log_sums(const Tensor& x, int64_t dim) {
   return stack(sums, dim);
 }
 
+// Each element as 64 bits: integers as int64, numbers as float64.
+Tensor as_words(const Tensor& x) {
+  return is_floating(x.dtype()) ? view(contiguous(to(x, DType::Float64)), DType::Int64) : to(x, DType::Int64);
+}
+// The exclusive or of the last dimension's elements, half of which meet the other half each time.
+Tensor xor_of_last(Tensor x) {
+  const SymInt zero = int64_t(0);
+  for (int64_t n = x.size(-1).guard_int(); n > 1; n = (n + 1) / 2) {
+    SymInt half = n / 2, end = 2 * (n / 2);
+    Tensor y = bitwise_xor(slice(x, -1, zero, half), slice(x, -1, half, end));
+    x = n % 2 ? cat(std::vector<Tensor>{y, slice(x, -1, end)}, -1) : y;
+  }
+  return x;
+}
+Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
+  const char* op = "hash_tensor";
+  supported_check(!is_complex(given.dtype()) && !is_limited(given.dtype()), op)
+      << "not implemented for '" << given.dtype() << "'"
+      << hint("hash_tensor(x.view(facula.uint8)) hashes the bytes");
+  Tensor self = detach(given);
+  Ints dims;
+  for (SymInt k : over) dims.push_back(wrap_dim(op, k.concrete(), self.dim()));
+  runtime_check(!dims.empty() || self.numel().guard_int() > 0, op)
+      << "expected a reduction dim to be specified for input.numel() == 0, got shape "
+      << to_string(self.sizes()) << hint("specify the reduction dim with the 'dim' argument");
+  if (dims.empty())
+    for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
+  Dims kept = reduced_sizes(self.sizes(), dims, keepdim), lines = reduced_sizes(self.sizes(), dims, false);
+  std::vector<bool> folded(size_t(self.dim()));
+  SymInt n = int64_t(1);
+  for (int64_t k : dims) {
+    if (self.dim() == 0) break;
+    index_check(self.size(int(k)).guard_int() > 0, op)
+        << "expected reduction dim " << k << " to have non-zero size, got shape " << to_string(self.sizes());
+    runtime_check(!folded[size_t(k)], op) << "dim " << k << " appears multiple times in the list of dims";
+    n *= self.size(int(k));
+    folded[size_t(k)] = true;
+  }
+  Dims order;
+  for (bool last : {false, true})
+    for (int k = 0; k < self.dim(); ++k)
+      if (folded[size_t(k)] == last) order.push_back(int64_t(k));
+  lines.push_back(n);
+  Tensor words = xor_of_last(reshape(as_words(permute(self, order)), lines));
+  return view(reshape(words, kept), DType::UInt64);
+}
+
 }  // namespace
 
 FACULA_FAMILY(reduce) {
@@ -523,6 +570,20 @@ FACULA_FAMILY(reduce) {
       .no_in_place()
       .procedure([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
+
+  define("hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor")
+      .doc(
+          "The exclusive or over `dim` (all) of the elements' 64 bits, integers as int64 and numbers as float64, in uint64. `mode` must be 0.")
+      .dtypes(d::integral | d::floating | d::boolean)
+      .no_in_place()
+      .exact_out()
+      .non_differentiable()
+      .procedure([](const Tensor& self, SymSpan dim, bool keepdim, int64_t mode) {
+        runtime_check(mode == 0, "hash_tensor") << "unknown hash_tensor mode: " << mode << ", expected 0";
+        return hash_of(self, dim, keepdim);
+      })
+      .samples({"self[3, 4]", "self[]", "self[3, 5], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2]",
+                "self[2, 0], dim=[0]"});
 
   define("_square_deviation(Tensor self, int[] dim, bool keepdim) -> Tensor")
       .doc(
@@ -852,6 +913,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], p=2, dim=0, maxnorm=0.5", "self[2, 3, 2], p=1, dim=-1, maxnorm=1"});
   define("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .converting_out()
+      .bad_conversion(ErrorType::NotImplementedError)
       .doc("Mean of the elements over `dim` that are not NaN.")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .no_in_place()
@@ -873,6 +935,7 @@ FACULA_FAMILY(reduce) {
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
       .converting_out()
+      .bad_conversion(ErrorType::NotImplementedError)
       .differs("bool error: RuntimeError .*result type int64 can't be cast",
                "a sum of bools is an integer, which does not fit into a bool")
       .doc("Sum of the elements over `dim` that are not NaN.")

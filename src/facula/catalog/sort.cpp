@@ -145,7 +145,7 @@ FACULA_FAMILY(sort) {
             << "expected reduction dim " << d << " to have non-zero size (shape " << to_string(self.sizes())
             << ")";
         runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
-            << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
+            << "selected number k out of range for dimension " << d << ": k = " << k << ", size " << n;
         if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
         Tensor indices = _kth(detach(self), k, dim), values = gather(self, dim, indices);
         if (keepdim) return std::tuple(values, indices);

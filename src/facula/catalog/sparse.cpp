@@ -206,6 +206,19 @@ FACULA_FAMILY(sparse) {
         return index_add(zeros(Dims{count, dense.size(1)}, values.dtype()), 0, rows, terms);
       })
       .samples({"rows<3>[4], columns<2>[4], values[4], dense[2, 5], count=3"});
+  define("_sparse_mm.reduce(Tensor sparse, Tensor dense, str reduce) -> Tensor")
+      .doc(
+          "The product of a CSR matrix with a dense one, whose terms are reduced by 'sum', 'mean', 'amax' or 'amin'; 0 where there are none.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure(sp::refused("sparse row compressed"));
+  define(
+      "sparse_sampled_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .doc("beta * self + alpha * (mat1 @ mat2) where the CSR matrix self has elements.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating | d::complex)
+      .procedure(sp::refused("sparse row compressed"));
   define(
       "sparse_coo_tensor(Tensor indices, Tensor values, SymInt[]? size=None, *, bool is_coalesced=False) -> Tensor")
       .doc(

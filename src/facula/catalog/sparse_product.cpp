@@ -1,5 +1,6 @@
 // Products of matrices of which some are sparse.
 #include "facula/catalog/sparse.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/ops.h"
 
@@ -78,6 +79,66 @@ Results addmm(const Call& c, Form) {
   return facula::add(first, y, alpha);
 }
 
+// Of each row and column the largest term (or the smallest), with the gradient of the first that is; 0 of no terms.
+Tensor extreme_terms(const Tensor& terms, const Tensor& rows, const SymInt& count, bool largest) {
+  const SymInt n = terms.size(0), columns = terms.size(1);
+  Tensor known = detach(terms);
+  Tensor best = index_reduce(zeros(Dims{count, columns}, terms.dtype()), 0, rows, known,
+                             largest ? "amax" : "amin", false);
+  Tensor mine = facula::index_select(best, 0, rows);
+  Tensor takes = logical_or(eq(known, mine), logical_and(isnan(known), isnan(mine)));
+  Tensor none = full(Dims{}, Scalar(n.concrete()), DType::Int64);
+  Tensor place = where(takes, facula::unsqueeze(arange(Scalar(n.concrete())), 1), none);
+  Tensor first = index_reduce(contiguous(facula::expand(none, Dims{count, columns})), 0, rows, place, "amin");
+  return gather(cat(std::vector<Tensor>{terms, zeros(Dims{kOne, columns}, terms.dtype())}, 0), 0, first);
+}
+
+// Sums are of float32 for 16-bit numbers.
+Results mm_reduce(const Call& c, Form) {
+  Tensor a = c.tensor("sparse"), b = c.tensor("dense");
+  std::string how(c.str("reduce"));
+  if (!is_csr(a) || is_sparse(b)) return {};
+  check_matrices(c, a, b);
+  const DType to = b.dtype();
+  supported_check(is_floating(to), c.name())
+      << "not implemented for " << to << hint("it takes floating matrices");
+  Tensor s = pattern(a), indices = indices_of(sparse_parts(s)), rows = select(indices, 0, kZero),
+         columns = select(indices, 0, kOne);
+  Tensor values = wide(values_of(s)), dense = wide(b);
+  if (how == "amax" || how == "amin") {
+    Tensor terms = facula::mul(facula::index_select(dense, 0, columns), facula::unsqueeze(values, 1));
+    return narrowed(extreme_terms(terms, rows, a.size(0), how == "amax"), to);
+  }
+  Tensor y = _sparse_mm(rows, columns, values, dense, a.size(0));
+  if (how == "mean") {
+    Tensor ones = facula::ones(Dims{rows.size(0)}, y.dtype());
+    Tensor counts = index_add(zeros(Dims{a.size(0)}, y.dtype()), 0, rows, ones);
+    y = facula::div(y, facula::unsqueeze(clamp_min(counts, 1), 1));
+  }
+  return narrowed(y, to);
+}
+
+// The elements of the product where self has some.
+Results sampled_addmm(const Call& c, Form) {
+  Tensor self = c.tensor("self"), a = c.tensor("mat1"), b = c.tensor("mat2");
+  if (!is_csr(self)) return {};
+  for (auto& [name, m] : {std::pair("mat1", a), std::pair("mat2", b)})
+    runtime_check(!is_sparse(m), c.name())
+        << "expected " << name << " to have strided layout, but got a sparse one";
+  check_matrices(c, a, b);
+  runtime_check(self.size(0) == a.size(0) && self.size(1) == b.size(1), c.name())
+      << "self.shape[-2] must match mat1.shape[-2] and self.shape[-1] mat2.shape[-1], got self of shape "
+      << to_string(self.sizes()) << " and a product of shape " << to_string(Dims{a.size(0), b.size(1)});
+  runtime_check(self.dtype() == a.dtype(), c.name())
+      << "expected self and mat1 to have the same dtype, but got " << self.dtype() << " and " << a.dtype();
+  Tensor s = pattern(self), indices = indices_of(sparse_parts(s));
+  Tensor left = facula::index_select(a, 0, select(indices, 0, kZero)),
+         right = facula::index_select(facula::transpose(b, 0, 1), 0, select(indices, 0, kOne));
+  Tensor terms = facula::sum(facula::mul(left, right), Ints{1});
+  return csr_of(
+      with_values(s, facula::add(times(values_of(s), c.number("beta")), times(terms, c.number("alpha")))));
+}
+
 }  // namespace
 
 std::span<const run::SparseRules> product_rules() {
@@ -86,6 +147,8 @@ std::span<const run::SparseRules> product_rules() {
       {"mv", mv},
       {"matmul", by_body},
       {"addmm", addmm},
+      {"_sparse_mm.reduce", mm_reduce},
+      {"sparse_sampled_addmm", sampled_addmm},
   };
   return rules;
 }

@@ -120,6 +120,10 @@ Definer& Definer::exact_out(std::function<bool(const Call&)> rule) {
 Definer& Definer::converting_out() {
   return exact_out([](const Call&) { return false; });
 }
+Definer& Definer::keeps_out_shape() {
+  op_->forms.keeps_out_shape = true;
+  return *this;
+}
 Definer& Definer::with_out() {
   op_->forms.wants_out = true;
   return *this;

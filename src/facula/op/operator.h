@@ -178,6 +178,8 @@ struct Forms {
   std::string exact_self;
   // What a destination raises whose dtype cannot hold the results.
   ErrorType bad_conversion = ErrorType::RuntimeError;
+  // Does an out= tensor with as many elements as the result keep its shape, filled in order?
+  bool keeps_out_shape = false;
   // Has it an out= form although it returns a list of tensors, or writes arguments beside?
   bool wants_out = false;
   // Strides of an out= tensor that takes its shape, `sizes`, from result k; unset or empty: by rows.
@@ -302,6 +304,7 @@ class Definer {
   Definer& exact_out();
   Definer& exact_out(std::function<bool(const Call&)> rule);
   Definer& converting_out();
+  Definer& keeps_out_shape();
   Definer& with_out();
   Definer& resized(std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> strides);
   Definer& exact_self(std::string called);

@@ -453,6 +453,8 @@ Results deliver(const Operator& o, std::span<const Value> args, Results results,
   runtime_check(out.size() == results.size(), o.name())
       << "expected an out= argument of " << results.size() << " tensors, but got " << out.size();
   for (size_t k = 0; k < out.size(); ++k) {
+    if (o.forms.keeps_out_shape && out[k].numel() == results[k].numel())
+      results[k] = autograd::invoke("view", {results[k], out[k].sizes()});
     check_destination(o, k, {Dims(results[k].sizes()), results[k].dtype()}, out[k], args, form);
     Value copied[] = {out[k], results[k]};
     op::call(op::get("copy"), copied, Form::in_place);
@@ -869,6 +871,7 @@ Results perform_on(Device device, const Operator& o, std::span<const Value> args
     check_destinations(o, out, recording);
     if (std::any_of(out.begin(), out.end(), overlaps_itself)) return write_in_order(o, args, out);
     check_single_locations(o, out);
+    if (o.forms.keeps_out_shape) return deliver(o, args, op::call(o, args), out, form);
   }
   if (form != Form::functional && o.is<Pointwise>())
     for (auto& t : out) check_partial_overlap(o, *t.impl(), args);

@@ -1,0 +1,37 @@
+"""Archives of objects together with the source of the modules that they need, in PyTorch's format.
+
+    with facula.package.PackageExporter("model.pt") as e:
+        e.intern("mylib.**")                      # this source goes along
+        e.extern("numpy.**")                      # is imported where the package is read
+        e.save_pickle("model", "model.pkl", net)
+    net = facula.package.PackageImporter("model.pt").load_pickle("model", "model.pkl")
+
+Modules of the library and of Python's are external by themselves. Reading a package runs its code.
+"""
+
+from ._files import Directory, GlobGroup
+from ._importers import (
+    Importer,
+    ObjMismatchError,
+    ObjNotFoundError,
+    OrderedImporter,
+    is_from_package,
+    sys_importer,
+)
+from .package_exporter import EmptyMatchError, PackageExporter, PackagingError
+from .package_importer import PackageImporter
+
+__all__ = [
+    "Directory",
+    "EmptyMatchError",
+    "GlobGroup",
+    "Importer",
+    "ObjMismatchError",
+    "ObjNotFoundError",
+    "OrderedImporter",
+    "PackageExporter",
+    "PackageImporter",
+    "PackagingError",
+    "is_from_package",
+    "sys_importer",
+]
