@@ -1,4 +1,4 @@
-"""One program and many sizes: plans that follow from another size's are those that are made from the start."""
+"""One program and many sizes: plans that follow from another size's are those made from the start."""
 
 import os
 import random
