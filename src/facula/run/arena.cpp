@@ -71,15 +71,20 @@ namespace {
 // that its storage alone knows (docs/layouts.md), which a part of an arena cannot.
 class Apart {
  public:
-  Apart(const Plan& plan, const NumberedGraph& g, std::span<const Tensor> out)
-      : plan_(plan), g_(g), apart_(g.graph.values().size()), base_(apart_.size()), orders_(apart_.size()) {
+  Apart(const Plan& plan, const Outline& outline, const NumberedGraph& g, std::span<const Tensor> out)
+      : plan_(plan),
+        outline_(outline),
+        g_(g),
+        apart_(g.graph.values().size()),
+        base_(apart_.size()),
+        orders_(apart_.size()) {
     for (size_t v = 0; v < base_.size(); ++v) {
       base_[v] = int(v);
       orders_[v] = may_be_packed(g.graph.values()[v]->tensor);
     }
     for (auto& n : g.graph.nodes)
       for (auto* v : n->results) orders_[size_t(v->id)] = false;
-    for (auto& e : plan.execs) look_at(e);
+    for (auto& e : outline.execs) look_at(e);
     for (int v : g.outputs) keep(v);
     for (auto& [i, v] : g.graph.mutated) keep(v->id);
     for (size_t k = 0; k < out.size() && k < g.outputs.size(); ++k)
@@ -96,9 +101,9 @@ class Apart {
   void keep(int v) {
     if (v >= 0) apart_[size_t(base_[size_t(v)])] = true;
   }
-  void look_at(const Plan::Exec& e) {
+  void look_at(const Outline::Exec& e) {
     for (int v : e.outputs)
-      if (plan_.results[size_t(v)].meta.device.type != DeviceType::cpu) keep(v);
+      if (plan_.forms[size_t(outline_.form[size_t(v)])].meta.device.type != DeviceType::cpu) keep(v);
     if (e.kind == Kind::view) {
       for (int v : e.outputs) base_[size_t(v)] = base_[size_t(e.inputs[0])];
     } else if (e.kind == Kind::library) {
@@ -111,7 +116,7 @@ class Apart {
       }
     }
   }
-  void call(const Plan::Exec& e) {
+  void call(const Outline::Exec& e) {
     auto* library = e.node->op->as<op::Library>();
     if (!library)  // a user's function may keep what it reads
       for (int v : e.inputs) keep(v);
@@ -123,6 +128,7 @@ class Apart {
   }
 
   const Plan& plan_;
+  const Outline& outline_;
   const NumberedGraph& g_;
   std::vector<bool> apart_;
   std::vector<int> base_;     // what a value is a view of, or itself
@@ -131,64 +137,101 @@ class Apart {
 
 struct Item {
   Lifetime life;
-  Plan::Block* block;
-  bool fits;  // may it lie in the arena?
+  int64_t* offset;
+  int value;  // -1: a temporary of a step
 };
 
-std::vector<Item> allocations(Plan& plan, const Apart& apart) {
-  std::vector<size_t> last(plan.results.size(), plan.execs.size() - 1);
-  for (size_t k = 0; k < plan.execs.size(); ++k)
-    for (int v : plan.execs[k].dead) last[size_t(v)] = k;
+std::vector<Item> allocations(Plan& plan, const Outline& outline) {
+  auto& execs = outline.execs;
+  std::vector<size_t> last(outline.form.size(), execs.size() - 1);
+  size_t temporaries = 0;
+  for (size_t k = 0; k < execs.size(); ++k) {
+    for (int v : execs[k].dead) last[size_t(v)] = k;
+    if (execs[k].kernels >= 0) temporaries += plan.kernels[size_t(execs[k].kernels)].temporaries.size();
+  }
+  plan.offsets.assign(outline.form.size(), -1);
+  plan.scratch.assign(temporaries, -1);
   std::vector<Item> items;
-  for (size_t k = 0; k < plan.execs.size(); ++k) {
-    auto& e = plan.execs[k];
-    for (auto& t : e.temporaries) items.push_back({{t.bytes, k, k}, &t, true});
+  auto* scratch = plan.scratch.data();
+  for (size_t k = 0; k < execs.size(); ++k) {
+    auto& e = execs[k];
+    if (e.kernels >= 0)
+      for (size_t bytes : plan.kernels[size_t(e.kernels)].temporaries)
+        items.push_back({{bytes, k, k}, scratch++, -1});
     if (!e.allocates()) continue;
     for (int v : e.outputs)
-      if (plan.written_to[size_t(v)] < 0)
-        items.push_back(
-            {{plan.results[size_t(v)].bytes, k, last[size_t(v)]}, &plan.results[size_t(v)], !apart[v]});
+      if (outline.written_to[size_t(v)] < 0)
+        items.push_back({{plan.forms[size_t(outline.form[size_t(v)])].bytes, k, last[size_t(v)]},
+                         &plan.offsets[size_t(v)],
+                         v});
   }
   return items;
 }
 
 struct Choice {
-  std::vector<Plan::Block*> inside;
+  std::vector<const Item*> inside;
   Packing packing;
   size_t peak = 0;
 };
-// In the arena lies what is no larger than `largest`.
-Choice choose(const std::vector<Item>& items, size_t steps, size_t largest) {
+// `lies_inside`: of an item.
+template <class F>
+Choice choose(const std::vector<Item>& items, size_t steps, F&& lies_inside) {
   Choice c;
   std::vector<Lifetime> inside, outside;
   for (auto& i : items) {
-    bool in = i.fits && i.life.bytes <= largest;
+    bool in = lies_inside(i);
     (in ? inside : outside).push_back(i.life);
-    if (in) c.inside.push_back(i.block);
+    if (in) c.inside.push_back(&i);
   }
   c.packing = pack(inside);
   c.peak = c.packing.bytes + liveness_bound(outside, steps);
   return c;
 }
+// The most that a plan may hold.
+size_t most_bytes(const std::vector<Item>& items, size_t steps) {
+  std::vector<Lifetime> all;
+  for (auto& i : items) all.push_back(i.life);
+  constexpr size_t kSlack = 4096;  // of alignment
+  size_t bound = liveness_bound(all, steps);
+  return bound + bound / 16 + kSlack;
+}
+void settle(Plan& plan, const Choice& chosen) {
+  for (size_t k = 0; k < chosen.inside.size(); ++k) *chosen.inside[k]->offset = chosen.packing.offsets[k];
+  plan.arena = chosen.packing.bytes;
+  plan.peak = chosen.peak;
+}
 
 }  // namespace
 
-void place_in_arena(Plan& plan, const NumberedGraph& g, std::span<const Tensor> out) {
-  if (plan.execs.empty()) return;
-  size_t steps = plan.execs.size(), largest = 0;
-  auto items = allocations(plan, Apart(plan, g, out));
-  std::vector<Lifetime> all;
-  for (auto& i : items) {
-    all.push_back(i.life);
-    largest = std::max(largest, i.life.bytes);
-  }
-  constexpr size_t kSlack = 4096;  // of alignment
-  size_t bound = liveness_bound(all, steps), most = bound + bound / 16 + kSlack;
-  auto chosen = choose(items, steps, largest);
-  while (chosen.peak > most && largest) chosen = choose(items, steps, largest /= 4);
-  for (size_t k = 0; k < chosen.inside.size(); ++k) chosen.inside[k]->offset = chosen.packing.offsets[k];
-  plan.arena = chosen.packing.bytes;
-  plan.peak = chosen.peak;
+void place_in_arena(Plan& plan, Outline& outline, const NumberedGraph& g, std::span<const Tensor> out) {
+  outline.inside.assign(outline.form.size(), false);
+  plan.offsets.assign(outline.form.size(), -1);
+  if (outline.execs.empty()) return;
+  Apart apart(plan, outline, g, out);
+  auto items = allocations(plan, outline);
+  size_t steps = outline.execs.size(), largest = 0, most = most_bytes(items, steps);
+  for (auto& i : items) largest = std::max(largest, i.life.bytes);
+  auto chosen_below = [&] {
+    return choose(items, steps,
+                  [&](const Item& i) { return i.life.bytes <= largest && (i.value < 0 || !apart[i.value]); });
+  };
+  auto chosen = chosen_below();
+  for (; chosen.peak > most && largest; chosen = chosen_below()) largest /= 4;
+  settle(plan, chosen);
+  for (auto& i : items)
+    if (i.value >= 0) outline.inside[size_t(i.value)] = *i.offset >= 0;
+}
+
+bool place_in_arena(Plan& plan) {
+  auto& outline = *plan.outline;
+  plan.offsets.assign(outline.form.size(), -1);
+  if (outline.execs.empty()) return true;
+  auto items = allocations(plan, outline);
+  size_t steps = outline.execs.size();
+  auto chosen =
+      choose(items, steps, [&](const Item& i) { return i.value < 0 || outline.inside[size_t(i.value)]; });
+  settle(plan, chosen);
+  return chosen.peak <= most_bytes(items, steps);
 }
 
 }  // namespace facula::run

@@ -26,9 +26,12 @@ Packing pack(std::span<const Lifetime> values);
 // The most bytes that live at one of `steps` steps: no plan holds less.
 size_t liveness_bound(std::span<const Lifetime> values, size_t steps);
 
-// Says where all that the steps of a plan allocate lies (Plan::Block), and what a run holds. In the arena lies what
-// nobody but the plan's kernels and libraries gets to hold, the small before the large, as long as that costs little
-// memory: an arena is there from the beginning of a run to its end, also while results take the place of what died.
-void place_in_arena(Plan& plan, const NumberedGraph& g, std::span<const Tensor> out);
+// Says where all that the steps of a plan allocate lies, and what a run holds. In the arena lies what nobody but the
+// plan's kernels and libraries gets to hold, the small before the large, as long as that costs little memory: an arena is
+// there from the beginning of a run to its end, also while results take the place of what died. `outline`: the plan's,
+// which is told which values lie there.
+void place_in_arena(Plan& plan, Outline& outline, const NumberedGraph& g, std::span<const Tensor> out);
+// The same for other sizes of the plan's outline. False: what lies in its arena costs too much memory for these.
+bool place_in_arena(Plan& plan);
 
 }  // namespace facula::run

@@ -36,21 +36,22 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
       results.push_back(given.tag == Tag::tensor ? Tensor(Ref<TensorImpl>::share(given.tensor)) : Tensor());
       continue;
     }
-    Tensor t = k < out.size() && out[k].defined() ? out[k] : fresh(plan.results[size_t(g.outputs[k])]);
+    Tensor t = k < out.size() && out[k].defined() ? out[k] : fresh(plan.form(g.outputs[k]));
     buffers[b] = t.impl()->data_ptr();
     results.push_back(std::move(t));
   }
-  for (auto& l : plan.execs[0].launches)
+  for (auto& l : plan.kernels[0].launches)
     codegen::launch(*l.kernel, l.work, buffers, l.params.data(), g.name.c_str());
   return results;
 }
 
 [[gnu::noinline]] Results execute_in_frame(const Plan& plan, const NumberedGraph& g,
                                            std::span<const op::Value> inputs, std::span<const Tensor> out) {
-  auto frame = plan.idle.take();
-  if (!frame) frame = std::make_unique<Frame>(plan, g);
-  auto results = frame->run(inputs, out);
-  plan.idle.give(std::move(frame));
+  auto& idle = plan.outline->idle;
+  auto frame = idle.take(plan);
+  if (!frame) frame = std::make_unique<Frame>(*plan.outline, g);
+  auto results = frame->run(plan, inputs, out);
+  idle.give(std::move(frame));
   return results;
 }
 

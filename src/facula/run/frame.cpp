@@ -33,7 +33,7 @@ void conform(const op::Operator& o, Results& results, const Plan& plan, std::spa
   runtime_check(results.size() == values.size(), o.name())
       << "gave " << results.size() << " tensors, but its fake implementation " << values.size();
   for (size_t k = 0; k < values.size(); ++k) {
-    auto& expected = plan.results[size_t(values[k])].meta;
+    auto& expected = plan.form(values[k]).meta;
     auto& t = results[k];
     bool same = t.dtype() == expected.dtype && Dims(t.sizes()) == expected.sizes;
     runtime_check(same, o.name()) << "gave " << t.dtype() << to_string(t.sizes()) << " as result " << k
@@ -50,10 +50,10 @@ void conform(const op::Operator& o, Results& results, const Plan& plan, std::spa
 
 // ---- once
 
-Frame::Frame(const Plan& plan, const NumberedGraph& g)
-    : plan_(plan), g_(g), values_(g.graph.values().size()), numbers_(g.inputs.size()) {
+Frame::Frame(const Outline& outline, const NumberedGraph& g)
+    : outline_(outline), g_(g), values_(g.graph.values().size()), numbers_(g.inputs.size()) {
   find_escaping();
-  for (auto& exec : plan.execs) add(exec);
+  for (auto& exec : outline.execs) add(exec);
   std::vector<bool> dropped(values_.size());
   for (auto& s : steps_)
     for (int v : s.dropped) dropped[size_t(v)] = true;
@@ -66,72 +66,124 @@ void Frame::find_escaping() {
   for (int v : g_.outputs)
     if (v >= 0) at(v).escapes = true;
   for (auto& [i, v] : g_.graph.mutated) at(v->id).escapes = true;
-  for (auto& e : plan_.execs)  // a user's function may keep what it reads
+  for (auto& e : outline_.execs)  // a user's function may keep what it reads
     for (int v : e.inputs)
       if (v >= 0 && e.kind == Kind::library && !e.node->op->is<op::Library>()) at(v).escapes = true;
-  for (size_t k = plan_.execs.size(); k-- > 0;) {
-    auto& e = plan_.execs[k];
+  for (size_t k = outline_.execs.size(); k-- > 0;) {
+    auto& e = outline_.execs[k];
     if (e.kind == Kind::view)
       for (int v : e.outputs) at(e.inputs[0]).escapes |= at(v).escapes;
   }
 }
 
-void Frame::own(int v) {
-  auto& r = plan_.results[size_t(v)];
-  auto& m = r.meta;
-  auto storage = make_ref<StorageImpl>(nullptr, r.bytes, m.device, std::function<void()>());
-  residents_.push_back({storage.get(), r.offset});
-  set(v, Tensor(make_ref<TensorImpl>(std::move(storage), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
-  at(v).in_arena = r.offset;
-}
-
-void Frame::add(const Plan::Exec& exec) {
+void Frame::add(const Outline::Exec& exec) {
   Step step;
   step.exec = &exec;
   for (int v : exec.outputs) {
-    if (!exec.allocates() || plan_.written_to[size_t(v)] >= 0) continue;
-    if (plan_.results[size_t(v)].offset >= 0) own(v);
-    else step.allocated.push_back(v);
+    if (!exec.allocates() || outline_.written_to[size_t(v)] >= 0) continue;
+    at(v).inside = outline_.inside[size_t(v)];
+    if (!at(v).inside) step.allocated.push_back(v);
   }
   switch (exec.kind) {
-    case Kind::kernel: add_launch(step); break;
+    case Kind::kernel: step.action = Action::launch; break;
     case Kind::library: add_call(step); break;
-    case Kind::view:
-      if (!add_view(step)) return;
+    case Kind::view: add_view(step); break;
   }
   for (int v : exec.dead)
     if (!lies_in_arena(v)) step.dropped.push_back(v);
   steps_.push_back(std::move(step));
 }
 
-void Frame::add_launch(Step& step) {
+void Frame::add_call(Step& step) {
+  step.action = Action::call;
+  step.args = step.exec->node->args.clone();
+  step.args.each_tensor([](size_t, Tensor& t) { t = {}; });
+  size_t k = 0;
+  step.args.each_size([&](SymInt& x) {
+    if (x.is_symbolic()) step.sizes.push_back({k, x});
+    ++k;
+  });
+  for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot) {
+    int v = step.exec->inputs[slot];
+    if (v >= 0 && !lies_in_arena(v)) step.bound.push_back({slot, v});
+  }
+}
+
+void Frame::add_view(Step& step) {
+  add_call(step);
   auto& exec = *step.exec;
-  step.action = Action::launch;
-  step.buffers = buffers_.size();
+  bool escapes = std::ranges::any_of(exec.outputs, [&](int v) { return at(v).escapes; });
+  bool inside = lies_in_arena(exec.inputs[0]);
+  step.action = inside ? Action::none : escapes ? Action::view : Action::follow;
+  for (int v : exec.outputs) {
+    at(v).inside = inside;
+    at(v).follows = !inside && !escapes;
+  }
+}
+
+// ---- for each plan
+
+void Frame::bind(const Plan& plan) {
+  bound_ = 0;
+  residents_.clear();
+  settled_.clear();
+  buffers_.clear();
+  arena_at_ = nullptr;
+  size_t scratch = 0;
+  for (auto& step : steps_) {
+    for (int v : step.exec->outputs)
+      if (step.exec->allocates() && lies_in_arena(v)) own(v);
+    switch (step.action) {
+      case Action::launch: bind_launch(step, scratch); break;
+      case Action::call: bind_call(step); break;
+      default: bind_view(step);
+    }
+  }
+  bound_ = plan.number;
+}
+
+void Frame::own(int v) {
+  auto& f = plan_->form(v);
+  auto& m = f.meta;
+  int64_t offset = plan_->offsets[size_t(v)];
+  auto storage = make_ref<StorageImpl>(nullptr, f.bytes, m.device, std::function<void()>());
+  residents_.push_back({storage.get(), offset});
+  set(v, Tensor(make_ref<TensorImpl>(std::move(storage), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
+  at(v).in_arena = offset;
+}
+
+void Frame::bind_launch(Step& step, size_t& scratch) {
+  auto& exec = *step.exec;
   size_t operands = exec.inputs.size() + exec.outputs.size();
-  buffers_.resize(buffers_.size() + operands + exec.temporaries.size());
+  size_t temporaries = plan_->kernels_of(exec).temporaries.size();
+  step.buffers = buffers_.size();
+  step.scratch = scratch;
+  step.fetched.clear();
+  buffers_.resize(buffers_.size() + operands + temporaries);
   for (size_t k = 0; k < operands; ++k) {
     int v = exec.operand(k);
     bool empty = std::ranges::count(exec.empty, int(k));
     if (!empty && lies_in_arena(v)) settled_.push_back({step.buffers + k, at(v).in_arena});
     else step.fetched.push_back({k, empty ? -1 : v});
   }
-  for (size_t k = 0; k < exec.temporaries.size(); ++k)
-    if (auto& t = exec.temporaries[k]; t.offset >= 0)
-      settled_.push_back({step.buffers + operands + k, t.offset});
+  for (size_t k = 0; k < temporaries; ++k)
+    if (int64_t offset = plan_->scratch[scratch++]; offset >= 0)
+      settled_.push_back({step.buffers + operands + k, offset});
   step.may_be_packed =
       std::ranges::any_of(exec.alike, [&](int k) { return !lies_in_arena(exec.operand(size_t(k))); });
 }
 
-void Frame::add_call(Step& step) {
-  step.action = Action::call;
-  step.args = step.exec->args.clone();
-  for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot) {
-    int v = step.exec->inputs[slot];
-    if (v < 0) continue;
-    if (lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
-    else step.bound.push_back({slot, v});
+void Frame::bind_call(Step& step) {
+  if (!step.sizes.empty()) {
+    size_t k = 0;
+    auto next = step.sizes.begin();
+    step.args.each_size([&](SymInt& x) {
+      if (next != step.sizes.end() && next->first == k++)
+        x = SymInt(sym::evaluate(next++->second, plan_->symbols));
+    });
   }
+  for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot)
+    if (int v = step.exec->inputs[slot]; v >= 0 && lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
 }
 
 op::Views Frame::views_of(const Step& step, const Tensor& base) const {
@@ -139,16 +191,12 @@ op::Views Frame::views_of(const Step& step, const Tensor& base) const {
   return o.as<op::View>()->rule(op::Call(o, step.args.values()), op::Geometry(o.name(), base, false));
 }
 
-bool Frame::add_view(Step& step) {
-  add_call(step);
+void Frame::bind_view(Step& step) {
+  bind_call(step);
+  step.followed = SymInt(int64_t(-1));
+  if (step.action != Action::none) return;
   auto& exec = *step.exec;
-  bool escapes = std::ranges::any_of(exec.outputs, [&](int v) { return at(v).escapes; });
-  step.action = escapes ? Action::view : Action::follow;
   auto& base = at(exec.inputs[0]);
-  if (base.in_arena < 0) {
-    for (int v : exec.outputs) at(v).follows = !escapes;
-    return true;
-  }
   auto views = views_of(step, base.own);
   int64_t begin = base.in_arena - base.own.offset().concrete() * base.own.itemsize();
   for (size_t k = 0; k < views.size(); ++k) {
@@ -156,25 +204,27 @@ bool Frame::add_view(Step& step) {
     at(exec.outputs[k]).in_arena = begin + t.offset().concrete() * t.itemsize();
     set(exec.outputs[k], std::move(t));
   }
-  return false;
 }
 
 // ---- in each run
 
-Results Frame::run(std::span<const op::Value> inputs, std::span<const Tensor> out) {
+op::Results Frame::run(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) {
+  plan_ = &plan;
+  if (bound_ != plan.number) bind(plan);
   take_arena();
-  bind(inputs, out);
+  bind_given(inputs, out);
   for (auto& step : steps_) {
     switch (step.action) {
       case Action::launch: launch(step); break;
       case Action::follow: follow(step); break;
       case Action::view: view(step); break;
       case Action::call: call(step); break;
+      case Action::none: break;
     }
     drop(step.dropped);
   }
   for (auto& [i, v] : g_.graph.mutated)
-    if (plan_.written_to[size_t(v->id)] < 0)
+    if (outline_.written_to[size_t(v->id)] < 0)
       copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
   auto results = outputs(out);
   drop(kept_);
@@ -185,8 +235,8 @@ Results Frame::run(std::span<const op::Value> inputs, std::span<const Tensor> ou
 
 // The block that the last run gave back, mostly.
 void Frame::take_arena() {
-  if (!plan_.arena) return;
-  arena_ = make_ref<StorageImpl>(plan_.arena, Device{});
+  if (!plan_->arena) return;
+  arena_ = make_ref<StorageImpl>(plan_->arena, Device{});
   if (arena_->data() == arena_at_) return;
   arena_at_ = arena_->data();
   auto* begin = static_cast<char*>(arena_at_);
@@ -194,7 +244,7 @@ void Frame::take_arena() {
   for (auto& b : settled_) buffers_[b.buffer] = begin + b.offset;
 }
 
-void Frame::bind(std::span<const op::Value> inputs, std::span<const Tensor> out) {
+void Frame::bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& to = at(g_.inputs[i]);
     if (inputs[i].tag == Tag::tensor) {
@@ -206,7 +256,7 @@ void Frame::bind(std::span<const op::Value> inputs, std::span<const Tensor> out)
   }
   for (auto* v : g_.constants) at(v->id).tensor = v->constant.impl();
   for (auto& [i, v] : g_.graph.mutated)
-    if (int input = plan_.written_to[size_t(v->id)]; input >= 0)
+    if (int input = outline_.written_to[size_t(v->id)]; input >= 0)
       at(v->id).tensor = inputs[size_t(input)].tensor;
   for (size_t k = 0; k < out.size() && k < g_.outputs.size(); ++k)
     if (out[k].defined() && g_.outputs[k] >= 0) at(g_.outputs[k]).tensor = out[k].impl();
@@ -218,7 +268,7 @@ void Frame::set(int v, Tensor t) {
 }
 
 void Frame::allocate(int v) {
-  if (!at(v).tensor) set(v, fresh(plan_.results[size_t(v)]));
+  if (!at(v).tensor) set(v, fresh(plan_->form(v)));
 }
 
 void Frame::launch(Step& step) {
@@ -234,12 +284,13 @@ void Frame::launch(Step& step) {
   }
   for (size_t k = 0; k < packed.size(); ++k) buffers[exec.alike[k]] = packed[k].impl()->data_ptr();
   std::vector<Storage> scratch;
-  for (size_t k = 0; k < exec.temporaries.size(); ++k) {
-    if (exec.temporaries[k].offset >= 0) continue;
-    scratch.push_back(make_ref<StorageImpl>(exec.temporaries[k].bytes, Device{}));
+  auto& kernels = plan_->kernels_of(exec);
+  for (size_t k = 0; k < kernels.temporaries.size(); ++k) {
+    if (plan_->scratch[step.scratch + k] >= 0) continue;
+    scratch.push_back(make_ref<StorageImpl>(kernels.temporaries[k], Device{}));
     buffers[exec.inputs.size() + exec.outputs.size() + k] = scratch.back()->data();
   }
-  for (auto& l : exec.launches) {
+  for (auto& l : kernels.launches) {
     void** taken = buffers;
     if (!l.all_in_order) {
       chosen_.clear();
@@ -256,7 +307,7 @@ void Frame::launch(Step& step) {
 }
 
 // Is it a result that this run allocated?
-bool Frame::is_fresh(const Plan::Exec& exec, int operand) {
+bool Frame::is_fresh(const Outline::Exec& exec, int operand) {
   return size_t(operand) >= exec.inputs.size() && at(exec.operand(size_t(operand))).own.defined() &&
          !lies_in_arena(exec.operand(size_t(operand)));
 }
@@ -325,7 +376,7 @@ void Frame::call(Step& step) {
       destinations.push_back(mine ? std::move(at(v).own) : tensor_at(v));
     }
   auto results = run_library(exec.library, o, step.args.values(), std::move(destinations));
-  if (o.is<op::Foreign>()) conform(o, results, plan_, exec.outputs);
+  if (o.is<op::Foreign>()) conform(o, results, *plan_, exec.outputs);
   for (size_t k = 0; k < exec.outputs.size(); ++k)
     if (int v = exec.outputs[k]; !lies_in_arena(v)) set(v, std::move(results[k]));
     else
@@ -361,20 +412,34 @@ Results Frame::outputs(std::span<const Tensor> out) {
 // ---- idle frames
 
 IdleFrames::~IdleFrames() {
-  while (take()) {}
+  for (auto& slot : slots_) taken(slot);
 }
 
-std::unique_ptr<Frame> IdleFrames::take() {
-  for (auto& f : frames_)
-    if (f.load(std::memory_order_relaxed))
-      if (auto* frame = f.exchange(nullptr, std::memory_order_acquire)) return std::unique_ptr<Frame>(frame);
+std::unique_ptr<Frame> IdleFrames::taken(Slot& slot) {
+  if (!slot.frame.load(std::memory_order_relaxed)) return nullptr;
+  return std::unique_ptr<Frame>(slot.frame.exchange(nullptr, std::memory_order_acquire));
+}
+
+std::unique_ptr<Frame> IdleFrames::take(const Plan& plan) {
+  size_t idle = 0;
+  for (auto& slot : slots_) {
+    idle += slot.frame.load(std::memory_order_relaxed) != nullptr;
+    if (slot.plan.load(std::memory_order_relaxed) == plan.number)
+      if (auto frame = taken(slot)) return frame;
+  }
+  if (plan.has_run.exchange(true, std::memory_order_relaxed) && idle < kMost) return nullptr;
+  for (auto& slot : slots_)
+    if (auto frame = taken(slot)) return frame;
   return nullptr;
 }
 
 void IdleFrames::give(std::unique_ptr<Frame> frame) {
-  for (auto& f : frames_) {
+  for (auto& slot : slots_) {
     Frame* none = nullptr;
-    if (f.compare_exchange_strong(none, frame.get(), std::memory_order_release)) return void(frame.release());
+    uint64_t plan = frame->plan();
+    if (!slot.frame.compare_exchange_strong(none, frame.get(), std::memory_order_release)) continue;
+    slot.plan.store(plan, std::memory_order_relaxed);
+    return void(frame.release());
   }
 }
 

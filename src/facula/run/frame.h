@@ -1,6 +1,7 @@
-// Frame: where a plan runs. What does not change from run to run is bound once: tensors over the arena, views of those,
-// arguments of library calls, addresses that kernels take. What is left to a run is what changes with it: the arena's
-// block, addresses of inputs, results. One thread at a time runs in a frame; a run that raises throws it away.
+// Frame: where the plans of an outline run. What does not change from run to run of one plan is bound once: tensors over
+// the arena, views of those, arguments of library calls, addresses that kernels take. What is left to a run is what
+// changes with it: the arena's block, addresses of inputs, results. One thread at a time runs in a frame; a run that
+// raises throws it away.
 #pragma once
 #include <vector>
 
@@ -12,9 +13,10 @@ namespace facula::run {
 
 class Frame {
  public:
-  Frame(const Plan& plan, const NumberedGraph& g);
-  // `inputs` and `out` as of Program::run.
-  op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out);
+  Frame(const Outline& outline, const NumberedGraph& g);
+  // `plan`: of that outline. `inputs` and `out` as of Program::run.
+  op::Results run(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out);
+  uint64_t plan() const { return bound_; }  // the number of the one that ran last
 
  private:
   enum class Action : uint8_t {
@@ -22,14 +24,15 @@ class Frame {
     follow,  // views of what lies elsewhere in each run: their storage alone changes
     view,    // views that others get to hold: tensors of their own in each run
     call,    // of a library or a user's function
+    none,    // views of what lies in the arena: there once they are bound
   };
   struct Step {
     Action action;
-    const Plan::Exec* exec;
+    const Outline::Exec* exec;
     std::vector<int> allocated;  // results that each run allocates
     std::vector<int> dropped;    // what no later step reads, and lies elsewhere in each run
     // launch
-    size_t buffers = 0;  // where its buffers are among all
+    size_t buffers = 0, scratch = 0;  // where its buffers are among all, and its temporaries
     struct Fetch {
       size_t buffer;
       int value;  // -1: without elements
@@ -38,6 +41,7 @@ class Frame {
     bool may_be_packed = false;  // may operands lie in orders of their own?
     // others
     op::Args args;
+    std::vector<std::pair<size_t, SymInt>> sizes;  // of args: those that follow from the plan's symbols
     struct Bound {
       size_t slot;
       int value;
@@ -50,21 +54,27 @@ class Frame {
     void* number = nullptr;  // memory of a number that is given
     Tensor own;  // the tensor, if it is made here; for good where it lies in the arena or follows another
     int64_t in_arena = -1;  // offset of its first element in bytes
+    bool inside = false;    // the arena
     bool follows = false;
     bool escapes = false;  // a view that others get to hold, or of which such a view is made
   };
 
   // Once.
   void find_escaping();
-  void own(int v);
-  void add(const Plan::Exec& exec);
-  void add_launch(Step& step);
-  bool add_view(Step& step);  // false: all of it lies in the arena
+  void add(const Outline::Exec& exec);
+  void add_view(Step& step);
   void add_call(Step& step);
+
+  // For each plan.
+  void bind(const Plan& plan);
+  void own(int v);
+  void bind_launch(Step& step, size_t& scratch);
+  void bind_call(Step& step);
+  void bind_view(Step& step);
 
   // In each run.
   void take_arena();
-  void bind(std::span<const op::Value> inputs, std::span<const Tensor> out);
+  void bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out);
   void launch(Step& step);
   std::vector<Tensor> in_order(const Step& step, PhysicalOrder& order);
   void follow(Step& step);
@@ -74,19 +84,21 @@ class Frame {
   op::Results outputs(std::span<const Tensor> out);
 
   Value& at(int v) { return values_[size_t(v)]; }
-  bool lies_in_arena(int v) const { return values_[size_t(v)].in_arena >= 0; }
+  bool lies_in_arena(int v) const { return values_[size_t(v)].inside; }
   void set(int v, Tensor t);
   void allocate(int v);
   Tensor tensor_at(int v) { return Tensor(Ref<TensorImpl>::share(at(v).tensor)); }
   TensorImpl* argument(int v);
   void* address(int v) { return at(v).number ? at(v).number : at(v).tensor->data_ptr(); }
-  bool is_fresh(const Plan::Exec& exec, int operand);
+  bool is_fresh(const Outline::Exec& exec, int operand);
   void bind_arguments(Step& step);
   op::Views views_of(const Step& step, const Tensor& base) const;
 
-  const Plan& plan_;
+  const Outline& outline_;
   const NumberedGraph& g_;
-  std::vector<Value> values_;  // by number
+  const Plan* plan_ = nullptr;  // during a run
+  uint64_t bound_ = 0;          // the plan that it is bound to
+  std::vector<Value> values_;   // by number
   std::vector<Step> steps_;
   std::vector<int> kept_;  // what steps make and none drops
   std::vector<Number> numbers_;

@@ -153,16 +153,20 @@ class Placement {
     for (auto& n : g.nodes)
       if (n->op->is<op::View>() && addresses_memory(*n)) keep(graph::operands(*n)[0]);
   }
+  bool lies_as_traced() const {
+    return std::ranges::all_of(g_.values(), [&](auto& v) {
+      return lies_as_traced_[size_t(v->id)] || !at_[size_t(v->id)].defined();
+    });
+  }
   // False: to be done again.
-  bool place(const graph::Node& n, const std::function<op::Args(const graph::Node&)>& args_of,
-             std::vector<op::Meta>& metas) {
+  bool place(const graph::Node& n, const std::function<op::Args(const graph::Node&)>& args_of) {
     if (follows_trace(n)) {
       for (auto* v : n.results) {
         auto& t = v->tensor;
-        put(*v, {traced(t.sizes()), t.dtype(), t.device(), traced(t.strides())}, metas);
+        put(*v, {traced(t.sizes()), t.dtype(), t.device(), traced(t.strides())});
         lies_as_traced_[size_t(v->id)] = true;
       }
-      if (settings().verify) check_against_rule(n, args_of(n), metas);
+      if (settings().verify) check_against_rule(n, args_of(n));
       return true;
     }
     op::Args args = args_of(n);
@@ -182,7 +186,7 @@ class Placement {
           m.strides = channels_last_strides(m.sizes);
       }
       if (m.strides.size() != m.sizes.size()) m.strides = contiguous_strides(m.sizes);
-      put(*v, std::move(m), metas);
+      put(*v, m);
     }
     return true;
   }
@@ -194,23 +198,21 @@ class Placement {
     auto operands = graph::operands(n);
     return std::ranges::all_of(operands, [&](auto* v) { return !v || lies_as_traced_[size_t(v->id)]; });
   }
-  static void check_against_rule(const graph::Node& n, const op::Args& args,
-                                 const std::vector<op::Meta>& metas) {
+  void check_against_rule(const graph::Node& n, const op::Args& args) const {
     auto made = graph::infer(*n.op, args.values());
     for (size_t k = 0; k < made.size(); ++k) {
-      auto& m = metas[size_t(n.results[k]->id)];
+      auto& t = at_[size_t(n.results[k]->id)];
       Dims strides = made[k].strides.size() == made[k].sizes.size() ? made[k].strides
                                                                     : contiguous_strides(made[k].sizes);
-      internal_check(made[k].sizes == m.sizes && strides == m.strides)
-          << n.op->name() << ": traced as " << to_string(SymSpan(m.sizes)) << " with strides "
-          << to_string(SymSpan(m.strides)) << ", and its rule gives " << to_string(SymSpan(made[k].sizes))
+      internal_check(made[k].sizes == Dims(t.sizes()) && strides == Dims(t.strides()))
+          << n.op->name() << ": traced as " << to_string(t.sizes()) << " with strides "
+          << to_string(t.strides()) << ", and its rule gives " << to_string(SymSpan(made[k].sizes))
           << " with strides " << to_string(SymSpan(strides));
     }
   }
-  void put(const graph::Value& v, op::Meta m, std::vector<op::Meta>& metas) {
+  void put(const graph::Value& v, const op::Meta& m) {
     at_[size_t(v.id)] =
         Tensor(make_ref<TensorImpl>(Storage(), m.sizes, m.strides, SymInt(), m.dtype, m.device));
-    metas[size_t(v.id)] = std::move(m);
   }
   // True if it was not kept before.
   bool keep(const graph::Value* v) {
@@ -236,14 +238,13 @@ class Placement {
 
 }  // namespace
 
-std::vector<op::Meta> place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
-                                   const std::function<op::Args(const graph::Node&)>& args_of) {
-  std::vector<op::Meta> metas(g.values().size());
+bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
+                  const std::function<op::Args(const graph::Node&)>& args_of) {
   Placement placement(g, symbols, at);
   for (size_t k = 0; k < g.nodes.size();)
-    if (placement.place(*g.nodes[k], args_of, metas)) ++k;
+    if (placement.place(*g.nodes[k], args_of)) ++k;
     else k = 0;
-  return metas;
+  return placement.lies_as_traced();
 }
 
 Tensor shown(Tensor t, SymSpan strides) {

@@ -67,12 +67,12 @@ std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const st
 // Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be plain.
 bool needs_plain_inputs(const graph::Graph& g);
 
-// How what the calls of a graph make lies in memory, by value number: metas with concrete sizes and strides. Of
+// How what the calls of a graph make lies in memory: puts tensors without data into `at`, by value number. Of
 // convolutions it lies in channels_last, as they choose, and so does what is computed from that; outputs, and what is
 // viewed in ways that channels_last does not allow, lie as they were traced. `args_of`: concrete arguments of a call;
-// `at`: tensors without data, there for inputs and constants.
-std::vector<op::Meta> place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
-                                   const std::function<op::Args(const graph::Node&)>& args_of);
+// `at`: there for inputs and constants. True: all lies as it was traced, as it will for other sizes if the inputs do.
+bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
+                  const std::function<op::Args(const graph::Node&)>& args_of);
 
 // `t`, made by a program or library, shown with `strides`.
 Tensor shown(Tensor t, SymSpan strides);

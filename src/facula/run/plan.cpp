@@ -10,6 +10,7 @@
 #include "facula/codegen/nest_index.h"
 #include "facula/loop/monoid.h"
 #include "facula/run/arena.h"
+#include "facula/run/key.h"
 #include "facula/run/layout.h"
 #include "facula/schedule/schedule.h"
 
@@ -23,7 +24,12 @@ Tensor fake(const op::Meta& m) {
   return Tensor(make_ref<TensorImpl>(Storage(), m.sizes, strides, SymInt(), m.dtype, m.device));
 }
 
-void Plan::Exec::find_library() {
+uint64_t Plan::next_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+void Outline::Exec::find_library() {
   auto* called = node->op->as<op::Library>();
   if (called) library = backend::backend_of(node->results[0]->tensor.device().type).find(called->name);
 }
@@ -106,13 +112,175 @@ std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   return all;
 }
 
-class Planner {
+// What steps do where values lie in given forms.
+class Arranger {
+ protected:
+  Arranger(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols) : g_(g), steps_(steps) {
+    plan_->symbols.assign(symbols.begin(), symbols.end());
+  }
+
+  struct Made {
+    Plan::Kernels kernels;
+    std::vector<int> empty, alike;  // as of the step
+  };
+  // The kernels of a step; `overlaps`, by output: may it read what it writes there?
+  Made kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
+    Made made;
+    auto layout = layout_of(step, exec, made);
+    layout.output_overlaps = std::move(overlaps);
+    auto schedule = made.empty.empty() ? schedule::schedule(step.group, layout, step.analysed)
+                                       : schedule::schedule(without_nothing(step), layout);
+    if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
+    for (auto& t : schedule.temporaries)
+      made.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
+    if (step.each_element_alone) made.alike = alike(exec);
+    size_t buffers = exec.inputs.size() + exec.outputs.size() + made.kernels.temporaries.size();
+    for (auto& l : schedule.launches) {
+      bool all = l.buffers.size() == buffers;
+      for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
+      nests_.push_back(std::move(l.nest));
+      made.kernels.launches.push_back({nullptr, {}, all, std::move(l.buffers), std::move(l.params)});
+    }
+    return made;
+  }
+  // When all kernels are arranged, so that they are made side by side.
+  void make_kernels() {
+    auto kernels = kernels_of(nests_);
+    auto next = kernels.begin();
+    for (auto& k : plan_->kernels)
+      for (auto& l : k.launches) {
+        l.kernel = *next++;
+        l.work = codegen::work_of(*l.kernel, l.params.data());
+      }
+  }
+  std::optional<Plan::Direct> directly(const Outline& outline, std::span<const Tensor> out) {
+    if (outline.execs.size() != 1 || g_.output_repeats || !g_.graph.mutated.empty()) return {};
+    auto& exec = outline.execs[0];
+    if (exec.kind != Step::Kind::kernel || !exec.dead.empty() || !exec.empty.empty()) return {};
+    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect) return {};
+    auto& kernels = plan_->kernels[size_t(exec.kernels)];
+    if (!kernels.temporaries.empty()) return {};
+    for (auto& l : kernels.launches)
+      if (!l.all_in_order) return {};
+    auto position = [](const std::vector<int>& in, int v) {
+      auto it = std::find(in.begin(), in.end(), v);
+      return it == in.end() ? -1 : int(it - in.begin());
+    };
+    Plan::Direct d;
+    for (int v : exec.inputs) {
+      d.inputs.push_back(position(g_.inputs, v));
+      if (d.inputs.back() < 0) return {};
+    }
+    size_t made = 0;
+    for (size_t k = 0; k < g_.outputs.size(); ++k) {
+      int made_at = position(exec.outputs, g_.outputs[k]), given = position(g_.inputs, g_.outputs[k]);
+      bool wanted_elsewhere = k < out.size() && out[k].defined();
+      if (made_at < 0 && (given < 0 || wanted_elsewhere)) return {};
+      made += made_at >= 0;
+      d.outputs.push_back(made_at >= 0 ? int(exec.inputs.size()) + made_at : int(Plan::kDirect) + given);
+    }
+    return made == exec.outputs.size() ? std::optional(d) : std::nullopt;
+  }
+  void measure(const Outline& outline) {
+    for (auto& exec : outline.execs)
+      for (int v : exec.outputs) {
+        auto& f = plan_->forms[size_t(outline.form[size_t(v)])];
+        if (exec.allocates() && !f.bytes)
+          f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
+      }
+  }
+  int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, plan_->symbols) : e.concrete(); }
+  const Tensor& lies(int v) const { return lying_[size_t(form_[size_t(v)])]; }
+
+  const NumberedGraph& g_;
+  const std::vector<Step>& steps_;
+  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::vector<Tensor> lying_;  // by form: without memory
+  std::span<const int> form_;  // by value number
+
+ private:
+  // The group without what is computed of no elements, or for none: where other values have some, its checks of indices
+  // would be made too.
+  schedule::Group without_nothing(const Step& step) {
+    using loop::Kind;
+    schedule::Group g = step.group;
+    auto is_none = [&](const loop::BoundVar& v) {
+      if (v.extent->kind == Kind::size) return size_of(v.extent->size) == 0;
+      return is_zero(v.extent);
+    };
+    auto over_none = [&](loop::Expr e) {
+      return e->kind == Kind::reduce && std::any_of(e->bound.begin(), e->bound.end(), is_none);
+    };
+    auto neutral = [&](loop::Expr e) -> loop::Expr {
+      loop::Expr r = e->kind == Kind::part ? e->args[0] : e;
+      if (!over_none(r)) return {};
+      size_t slot = loop::same(e, r) ? 0 : size_t(e->slot);
+      if (r->monoid == loop::Monoid::welford && slot == 0)  // the mean of nothing
+        return loop::constant(std::numeric_limits<double>::quiet_NaN(), e.dtype());
+      auto position = r->args.size() > 1 ? r->args[1].dtype() : DType::Int64;
+      return loop::cast(loop::identity(r->monoid, r->args[0].dtype(), position).at(slot), e.dtype());
+    };
+    for (size_t k = 0; k < g.outputs.size() && !g.scatter; ++k) {
+      auto& value = g.outputs[k].value;
+      bool none = lies(step.outputs[k]->id).numel() == SymInt(int64_t(0));
+      value = none ? loop::constant(Scalar(int64_t(0)), value.dtype()) : loop::rewrite(value, neutral);
+    }
+    return g;
+  }
+  bool is_empty(const Step& step) {
+    bool any = false;
+    for (auto* v : step.outputs) any |= lies(v->id).numel() != SymInt(int64_t(0));
+    if (!step.group.scatter) return !any;
+    auto& domain = step.group.scatter->domain;
+    return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
+  }
+  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, Made& made) {
+    schedule::Layout layout;
+    layout.size_of = [this](SymInt e) { return size_of(e); };
+    for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
+    // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
+    // index is pulled into range before it is reported, and no range has room for it.
+    auto strides_of = [&](const Tensor& t, int position) {
+      Ints strides(t.int_strides());
+      if (t.numel() == SymInt(int64_t(0))) {
+        std::fill(strides.begin(), strides.end(), 0);
+        made.empty.push_back(position);
+      }
+      return strides;
+    };
+    int position = 0;
+    for (int v : exec.inputs) {
+      layout.input_sizes.emplace_back(lies(v).int_sizes());
+      layout.input_strides.emplace_back(strides_of(lies(v), position++));
+    }
+    for (int v : exec.outputs) {
+      layout.output_strides.emplace_back(strides_of(lies(v), position++));
+      layout.output_sizes.emplace_back(lies(v).int_sizes());
+    }
+    return layout;
+  }
+  // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
+  std::vector<int> alike(const Outline::Exec& exec) {
+    std::vector<int> found;
+    auto& shape = lies(exec.outputs[0]);
+    for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
+      auto& t = lies(exec.operand(k));
+      bool like = Dims(t.sizes()) == Dims(shape.sizes()) && t.is_contiguous();
+      if (like) found.push_back(int(k));
+      else if (k >= exec.inputs.size() || t.numel() != SymInt(int64_t(1))) return {};
+    }
+    return found;
+  }
+
+  Nests nests_;
+};
+
+// A plan with an outline of its own.
+class Planner : Arranger {
  public:
   Planner(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols, std::vector<Tensor> at,
           std::span<const Tensor> out)
-      : g_(g),
-        steps_(steps),
-        symbols_(symbols),
+      : Arranger(g, steps, symbols),
         at_(std::move(at)),
         out_(out),
         kept_(g.graph.values().size()),
@@ -127,27 +295,14 @@ class Planner {
     place();
     find_last_reads();
     find_destinations();
-    for (size_t k = 0; k < steps_.size(); ++k) {
-      auto& step = steps_[k];
-      Plan::Exec exec = step.kind == Step::Kind::kernel ? kernel(step) : call(step);
-      for (int v : exec.outputs) {
-        auto& r = plan_->results[size_t(v)];
-        if (exec.allocates())
-          r.bytes = storage_bytes(g_.name.c_str(), r.meta.sizes, r.meta.strides, r.meta.dtype);
-        if (last_read_[size_t(v)] < 0 && !kept_[size_t(v)]) dead_[k].push_back(v);
-      }
-      exec.dead = std::move(dead_[k]);
-      plan_->execs.push_back(std::move(exec));
-    }
-    auto kernels = kernels_of(nests_);
-    auto next = kernels.begin();
-    for (auto& exec : plan_->execs)
-      for (auto& l : exec.launches) {
-        l.kernel = *next++;
-        l.work = codegen::work_of(*l.kernel, l.params.data());
-      }
-    plan_->direct = directly();
-    place_in_arena(*plan_, g_, out_);
+    list_steps();
+    choose_forms();
+    measure(*outline_);
+    arrange_kernels();
+    make_kernels();
+    plan_->direct = directly(*outline_, out_);
+    place_in_arena(*plan_, *outline_, g_, out_);
+    plan_->outline = std::move(outline_);
     return plan_;
   }
 
@@ -162,23 +317,20 @@ class Planner {
     });
     return args;
   }
-  int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, symbols_) : e.concrete(); }
 
   // What lies where, with which strides.
   void place() {
     auto& g = g_.graph;
     for (auto& v : g.values())
       if (v->constant.defined()) at_[size_t(v->id)] = v->constant;
-    plan_->results.resize(g.values().size());
-    auto metas = place_values(g, symbols_, at_, [this](const Node& n) { return concrete_args(n); });
-    for (size_t v = 0; v < metas.size(); ++v) plan_->results[v].meta = std::move(metas[v]);
+    outline_->general =
+        place_values(g, plan_->symbols, at_, [this](const Node& n) { return concrete_args(n); });
+    for (auto& t : out_) outline_->general &= !t.defined();
     for (auto& step : steps_)  // what fusing stores wider than its value's dtype
       for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
-        auto id = size_t(step.outputs[k]->id);
-        auto& meta = plan_->results[id].meta;
-        if (meta.dtype == step.group.outputs[k].dtype) continue;
-        meta.dtype = step.group.outputs[k].dtype;
-        at_[id] = fake(meta);
+        auto& t = at_[size_t(step.outputs[k]->id)];
+        DType dtype = step.group.outputs[k].dtype;
+        if (t.dtype() != dtype) t = fake({Dims(t.sizes()), dtype, t.device(), Dims(t.strides())});
       }
   }
 
@@ -203,7 +355,7 @@ class Planner {
 
   // Given ones, and inputs that a mutation replaces where the writing kernel allows it.
   void find_destinations() {
-    plan_->written_to.assign(g_.graph.values().size(), -1);
+    outline_->written_to.assign(g_.graph.values().size(), -1);
     for (size_t k = 0; k < out_.size() && k < g_.outputs.size(); ++k)
       if (out_[k].defined() && g_.outputs[k] >= 0) at_[size_t(g_.outputs[k])] = out_[k];
     if (g_.graph.mutated.empty()) return;
@@ -214,24 +366,27 @@ class Planner {
     for (auto& [i, v] : g_.graph.mutated) {
       auto* input = g_.graph.inputs[size_t(i)];
       auto writer = writers.find(v);
-      if (writer == writers.end()) continue;
-      auto& step = steps_[writer->second];
-      auto position = size_t(std::find(step.outputs.begin(), step.outputs.end(), v) - step.outputs.begin());
-      bool safe = last_read_[size_t(input->id)] <= int(writer->second);
-      if (step.group.scatter) safe &= step.group.scatter->base < 0;  // what it changes lies elsewhere
-      for (size_t b = 0; b < step.inputs.size(); ++b)
-        if (step.inputs[b] == input) safe &= reads_only_own_element(step.group, int(b), position);
-        else safe &= memory_of(step.inputs[b]) != input;
-      // Views of v show v as it lies by itself.
-      if (at_[size_t(v->id)].strides().size() != at_[size_t(input->id)].strides().size() ||
-          !std::equal(at_[size_t(v->id)].strides().begin(), at_[size_t(v->id)].strides().end(),
-                      at_[size_t(input->id)].strides().begin()))
-        for (auto& other : steps_)
-          if (other.kind == Step::Kind::view) safe &= graph::operands(*other.node)[0] != v;
-      if (!safe) continue;
-      plan_->written_to[size_t(v->id)] = i;
+      if (writer == writers.end() || !may_write(*v, *input, writer->second)) continue;
+      outline_->written_to[size_t(v->id)] = i;
       at_[size_t(v->id)] = at_[size_t(input->id)];
     }
+  }
+  bool may_write(const graph::Value& v, const graph::Value& input, size_t writer) {
+    auto& step = steps_[writer];
+    auto position = size_t(std::find(step.outputs.begin(), step.outputs.end(), &v) - step.outputs.begin());
+    bool safe = last_read_[size_t(input.id)] <= int(writer);
+    if (step.group.scatter) safe &= step.group.scatter->base < 0;  // what it changes lies elsewhere
+    for (size_t b = 0; b < step.inputs.size(); ++b)
+      if (step.inputs[b] == &input) safe &= reads_only_own_element(step.group, int(b), position);
+      else safe &= memory_of(step.inputs[b]) != &input;
+    if (!safe) return false;
+    // Views of v show v as it lies by itself.
+    bool viewed = std::ranges::any_of(steps_, [&](auto& other) {
+      return other.kind == Step::Kind::view && graph::operands(*other.node)[0] == &v;
+    });
+    if (!viewed) return true;
+    outline_->general &= Dims(v.tensor.strides()) == Dims(input.tensor.strides());
+    return Dims(at_[size_t(v.id)].strides()) == Dims(at_[size_t(input.id)].strides());
   }
 
   static const graph::Value* memory_of(const graph::Value* v) {
@@ -239,118 +394,81 @@ class Planner {
     return v;
   }
 
-  Plan::Exec call(const Step& step) {
-    Plan::Exec exec;
-    exec.kind = step.kind;
-    exec.node = step.node;
-    exec.args = concrete_args(*step.node);
-    exec.find_library();
-    for (auto* v : graph::operands(*step.node)) exec.inputs.push_back(v ? v->id : -1);
-    for (auto* v : step.node->results) exec.outputs.push_back(v->id);
-    exec.args.each_tensor([](size_t, Tensor& t) { t = {}; });  // bound at each run
-    return exec;
+  void list_steps() {
+    for (size_t k = 0; k < steps_.size(); ++k) {
+      auto& step = steps_[k];
+      auto& exec = outline_->execs.emplace_back();
+      exec.kind = step.kind;
+      exec.node = step.node;
+      if (step.node) exec.find_library();
+      for (auto* v : step.node ? graph::operands(*step.node) : step.inputs)
+        exec.inputs.push_back(v ? v->id : -1);
+      for (auto* v : step.node ? step.node->results : step.outputs) exec.outputs.push_back(v->id);
+      for (int v : exec.outputs)
+        if (last_read_[size_t(v)] < 0 && !kept_[size_t(v)]) dead_[k].push_back(v);
+      exec.dead = std::move(dead_[k]);
+    }
   }
 
-  Plan::Exec kernel(const Step& step) {
-    Plan::Exec exec;
-    exec.kind = step.kind;
-    exec.node = step.node;
-    for (auto* v : step.inputs) exec.inputs.push_back(v->id);
-    for (auto* v : step.outputs) exec.outputs.push_back(v->id);
-    auto layout = layout_of(step, exec);
-    auto schedule = exec.empty.empty() ? schedule::schedule(step.group, layout)
-                                       : schedule::schedule(without_nothing(step), layout);
-    if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
-    for (auto& t : schedule.temporaries)
-      exec.temporaries.push_back({size_t(t.numel) * size_t(itemsize(t.dtype))});
-    if (step.each_element_alone) exec.alike = alike(exec);
-    size_t buffers = exec.inputs.size() + exec.outputs.size() + exec.temporaries.size();
-    for (auto& l : schedule.launches) {
-      bool all = l.buffers.size() == buffers;
-      for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
-      nests_.push_back(l.nest);
-      exec.launches.push_back({nullptr, {}, all, l.buffers, l.params});
-    }
-    return exec;
-  }
-  // The group without what is computed of no elements, or for none: where other values have some, its checks of indices
-  // would be made too.
-  schedule::Group without_nothing(const Step& step) {
-    using loop::Kind;
-    schedule::Group g = step.group;
-    auto is_none = [&](const loop::BoundVar& v) {
-      if (v.extent->kind == Kind::size) return size_of(v.extent->size) == 0;
-      return is_zero(v.extent);
-    };
-    auto over_none = [&](loop::Expr e) {
-      return e->kind == Kind::reduce && std::any_of(e->bound.begin(), e->bound.end(), is_none);
-    };
-    auto neutral = [&](loop::Expr e) -> loop::Expr {
-      loop::Expr r = e->kind == Kind::part ? e->args[0] : e;
-      if (!over_none(r)) return {};
-      size_t slot = loop::same(e, r) ? 0 : size_t(e->slot);
-      if (r->monoid == loop::Monoid::welford && slot == 0)  // the mean of nothing
-        return loop::constant(std::numeric_limits<double>::quiet_NaN(), e.dtype());
-      auto position = r->args.size() > 1 ? r->args[1].dtype() : DType::Int64;
-      return loop::cast(loop::identity(r->monoid, r->args[0].dtype(), position).at(slot), e.dtype());
-    };
-    for (size_t k = 0; k < g.outputs.size() && !g.scatter; ++k) {
-      auto& value = g.outputs[k].value;
-      bool none = at_[size_t(step.outputs[k]->id)].numel() == SymInt(int64_t(0));
-      value = none ? loop::constant(Scalar(int64_t(0)), value.dtype()) : loop::rewrite(value, neutral);
-    }
-    return g;
-  }
-  bool is_empty(const Step& step) {
-    bool any = false;
-    for (auto* v : step.outputs) any |= at_[size_t(v->id)].numel() != SymInt(int64_t(0));
-    if (!step.group.scatter) return !any;
-    auto& domain = step.group.scatter->domain;
-    return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
-  }
-  schedule::Layout layout_of(const Step& step, Plan::Exec& exec) {
-    schedule::Layout layout;
-    layout.size_of = [this](SymInt e) { return size_of(e); };
-    for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
-    // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
-    // index is pulled into range before it is reported, and no range has room for it.
-    auto strides_of = [&](const Tensor& t, int position) {
-      Ints strides(t.int_strides());
-      if (t.numel() == SymInt(int64_t(0))) {
-        std::fill(strides.begin(), strides.end(), 0);
-        exec.empty.push_back(position);
-      }
-      return strides;
-    };
-    int position = 0;
-    for (int v : exec.inputs) {
-      layout.input_sizes.emplace_back(at_[size_t(v)].int_sizes());
-      layout.input_strides.emplace_back(strides_of(at_[size_t(v)], position++));
-    }
-    for (int v : exec.outputs) {
+  // Values that lie alike for all sizes, or for these if the outline serves no others.
+  void choose_forms() {
+    outline_->form.assign(at_.size(), -1);
+    std::unordered_map<Key, int, KeyHash> known;
+    auto choose = [&](int v) {
+      if (v < 0 || outline_->form[size_t(v)] >= 0) return;
       auto& t = at_[size_t(v)];
-      layout.output_strides.emplace_back(strides_of(t, position++));
-      layout.output_sizes.emplace_back(t.int_sizes());
-      layout.output_overlaps.push_back(overlaps(v, exec));
+      int input = outline_->written_to[size_t(v)];
+      int like = input >= 0 ? g_.inputs[size_t(input)] : v;
+      auto& shown = outline_->general ? g_.graph.values()[size_t(like)]->tensor : t;
+      Key key{uint64_t(t.dtype()) | uint64_t(t.device().type) << 8 |
+              uint64_t(uint8_t(t.device().index)) << 16};
+      for (auto s : shown.sizes()) key.push_back(s.identity());
+      for (auto s : shown.strides()) key.push_back(s.identity());
+      auto [it, is_new] = known.try_emplace(std::move(key), int(lying_.size()));
+      outline_->form[size_t(v)] = it->second;
+      if (!is_new) return;
+      lying_.push_back(t);
+      outline_->forms.push_back({like, t.dtype()});
+      plan_->forms.push_back({{Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())}});
+    };
+    for (auto& exec : outline_->execs) {
+      for (int v : exec.inputs) choose(v);
+      for (int v : exec.outputs) choose(v);
     }
-    return layout;
+    form_ = outline_->form;
   }
-  // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
-  std::vector<int> alike(const Plan::Exec& exec) {
-    std::vector<int> found, operands(exec.inputs);
-    operands.insert(operands.end(), exec.outputs.begin(), exec.outputs.end());
-    auto& shape = at_[size_t(exec.outputs[0])];
-    for (size_t k = 0; k < operands.size(); ++k) {
-      auto& t = at_[size_t(operands[k])];
-      bool like = Dims(t.sizes()) == Dims(shape.sizes()) && t.is_contiguous();
-      if (like) found.push_back(int(k));
-      else if (k >= exec.inputs.size() || t.numel() != SymInt(int64_t(1))) return {};
+
+  // Steps that do the same have the same kernels.
+  void arrange_kernels() {
+    std::unordered_map<Key, std::pair<int, size_t>, KeyHash> known;  // the kernels, and the first step
+    for (size_t k = 0; k < steps_.size(); ++k) {
+      auto& exec = outline_->execs[k];
+      if (exec.kind != Step::Kind::kernel) continue;
+      std::vector<bool> overlapping;
+      Key key{reinterpret_cast<uint64_t>(steps_[k].analysed.get())};
+      for (int v : exec.inputs) key.push_back(uint64_t(form_[size_t(v)]));
+      for (int v : exec.outputs) {
+        overlapping.push_back(overlaps(v, exec));
+        key.push_back(uint64_t(form_[size_t(v)]) << 1 | uint64_t(overlapping.back()));
+      }
+      auto [it, is_new] = known.try_emplace(std::move(key), int(plan_->kernels.size()), k);
+      exec.kernels = it->second.first;
+      if (is_new) {
+        auto made = kernels(steps_[k], exec, std::move(overlapping));
+        exec.empty = std::move(made.empty);
+        exec.alike = std::move(made.alike);
+        plan_->kernels.push_back(std::move(made.kernels));
+      } else {
+        auto& same = outline_->execs[it->second.second];
+        exec.empty = same.empty;
+        exec.alike = same.alike;
+      }
     }
-    return found;
+    outline_->kernels = plan_->kernels.size();
   }
   // May the step read what it writes as v?
-  bool overlaps(int v, const Plan::Exec& exec) {
-    if (plan_->written_to[size_t(v)] >= 0) return true;
+  bool overlaps(int v, const Outline::Exec& exec) {
+    if (outline_->written_to[size_t(v)] >= 0) return true;
     auto& storage = at_[size_t(v)].impl()->storage;
     for (size_t j = 0; j < out_.size() && storage; ++j)
       if (g_.outputs[j] == v && out_[j].defined())
@@ -359,45 +477,60 @@ class Planner {
     return false;
   }
 
-  std::optional<Plan::Direct> directly() {
-    if (plan_->execs.size() != 1 || g_.output_repeats || !g_.graph.mutated.empty()) return {};
-    auto& exec = plan_->execs[0];
-    if (exec.kind != Step::Kind::kernel || !exec.temporaries.empty() || !exec.dead.empty() ||
-        !exec.empty.empty())
-      return {};
-    if (exec.inputs.size() + exec.outputs.size() > Plan::kDirect) return {};
-    for (auto& l : exec.launches)
-      if (!l.all_in_order) return {};
-    auto position = [](const std::vector<int>& in, int v) {
-      auto it = std::find(in.begin(), in.end(), v);
-      return it == in.end() ? -1 : int(it - in.begin());
-    };
-    Plan::Direct d;
-    for (int v : exec.inputs) {
-      d.inputs.push_back(position(g_.inputs, v));
-      if (d.inputs.back() < 0) return {};
-    }
-    size_t made = 0;
-    for (size_t k = 0; k < g_.outputs.size(); ++k) {
-      int made_at = position(exec.outputs, g_.outputs[k]), given = position(g_.inputs, g_.outputs[k]);
-      bool wanted_elsewhere = k < out_.size() && out_[k].defined();
-      if (made_at < 0 && (given < 0 || wanted_elsewhere)) return {};
-      made += made_at >= 0;
-      d.outputs.push_back(made_at >= 0 ? int(exec.inputs.size()) + made_at : int(Plan::kDirect) + given);
-    }
-    return made == exec.outputs.size() ? std::optional(d) : std::nullopt;
-  }
-
-  const NumberedGraph& g_;
-  const std::vector<Step>& steps_;
-  IntSpan symbols_;
   std::vector<Tensor> at_;  // by value number: what it will be, with concrete sizes and strides
   std::span<const Tensor> out_;
-  std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
+  std::shared_ptr<Outline> outline_ = std::make_shared<Outline>();
   std::vector<bool> kept_;              // by value number: does it outlive the call?
   std::vector<int> last_read_;          // by value number: step, or -1
   std::vector<std::vector<int>> dead_;  // by step: values that no later one reads
-  Nests nests_;                         // of all steps, so that their kernels are made side by side
+};
+
+// A plan for other sizes of an outline that is there.
+class Resizer : Arranger {
+ public:
+  Resizer(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
+          std::shared_ptr<const Outline> outline)
+      : Arranger(g, steps, symbols), outline_(std::move(outline)) {
+    form_ = outline_->form;
+  }
+
+  std::shared_ptr<Plan> run() {
+    shape();
+    measure(*outline_);
+    if (!arrange_kernels()) return nullptr;
+    make_kernels();
+    plan_->direct = directly(*outline_, {});
+    plan_->outline = outline_;
+    return place_in_arena(*plan_) ? plan_ : nullptr;
+  }
+
+ private:
+  void shape() {
+    for (auto& f : outline_->forms) {
+      auto& like = g_.graph.values()[size_t(f.like)]->tensor;
+      op::Meta m{Dims(like.sizes()), f.dtype, like.device(), Dims(like.strides())};
+      for (auto* all : {&m.sizes, &m.strides})
+        for (auto& s : *all) s = SymInt(size_of(s));
+      lying_.push_back(fake(m));
+      plan_->forms.push_back({std::move(m)});
+    }
+  }
+  // False if some step does otherwise than in the outline: what has no elements, or lies alike.
+  bool arrange_kernels() {
+    plan_->kernels.reserve(outline_->kernels);
+    for (size_t k = 0; k < steps_.size(); ++k) {
+      auto& exec = outline_->execs[k];
+      if (exec.kind != Step::Kind::kernel || size_t(exec.kernels) < plan_->kernels.size()) continue;
+      std::vector<bool> overlaps;
+      for (int v : exec.outputs) overlaps.push_back(outline_->written_to[size_t(v)] >= 0);
+      auto made = kernels(steps_[k], exec, std::move(overlaps));
+      if (made.empty != exec.empty || made.alike != exec.alike) return false;
+      plan_->kernels.push_back(std::move(made.kernels));
+    }
+    return true;
+  }
+
+  std::shared_ptr<const Outline> outline_;
 };
 
 }  // namespace
@@ -405,6 +538,36 @@ class Planner {
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
                                 std::vector<Tensor> at, std::span<const Tensor> out) {
   return Planner(g, steps, symbols, std::move(at), out).run();
+}
+
+std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
+                                std::shared_ptr<const Outline> outline) {
+  return Resizer(g, steps, symbols, std::move(outline)).run();
+}
+
+void check_same(const Plan& a, const Plan& b) {
+  auto check = [](bool same, const char* what) {
+    internal_check(same) << "plans of one layout differ in " << what;
+  };
+  auto &x = *a.outline, &y = *b.outline;
+  check(x.execs.size() == y.execs.size() && x.written_to == y.written_to, "what they write");
+  for (size_t k = 0; k < x.execs.size(); ++k) {
+    auto &s = x.execs[k], &t = y.execs[k];
+    check(s.kind == t.kind && s.node == t.node && s.inputs == t.inputs && s.outputs == t.outputs, "steps");
+    check(s.empty == t.empty && s.alike == t.alike && s.dead == t.dead, "operands");
+    for (int v : s.outputs) {
+      auto &f = a.form(v), &g = b.form(v);
+      check(f.meta.sizes == g.meta.sizes && f.meta.strides == g.meta.strides, "sizes and strides");
+      check(f.meta.dtype == g.meta.dtype && f.meta.device == g.meta.device && f.bytes == g.bytes, "memory");
+    }
+    if (s.kernels < 0) continue;
+    auto &one = a.kernels_of(s), &other = b.kernels_of(t);
+    check(one.temporaries == other.temporaries && one.launches.size() == other.launches.size(), "launches");
+    for (size_t l = 0; l < one.launches.size(); ++l) {
+      auto &m = one.launches[l], &n = other.launches[l];
+      check(m.kernel == n.kernel && m.buffers == n.buffers && m.params == n.params, "kernels");
+    }
+  }
 }
 
 }  // namespace facula::run

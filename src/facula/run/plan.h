@@ -1,5 +1,5 @@
-// Plan: what a program does for one layout of its inputs, with nothing left to decide. Plans refer to their program's
-// graph.
+// Plan: what a program does for one layout of its inputs, with nothing left to decide. It is an outline, which other
+// layouts share, with the numbers of this one. Plans refer to their program's graph.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -17,42 +17,36 @@
 namespace facula::run {
 
 class Frame;  // run/frame.h
+class Plan;
 
-// Frames of a plan that nobody runs in.
+// Frames of an outline that nobody runs in.
 class IdleFrames {
  public:
   ~IdleFrames();
-  std::unique_ptr<Frame> take();  // null: none is idle
+  // One that ran `plan` last; another one if the plan is run for the first time, or if there are as many as are kept.
+  // Null: none is idle.
+  std::unique_ptr<Frame> take(const Plan& plan);
   void give(std::unique_ptr<Frame> frame);
 
  private:
+  struct Slot {
+    std::atomic<Frame*> frame{nullptr};
+    std::atomic<uint64_t> plan{0};  // which it ran last; a hint
+  };
+  std::unique_ptr<Frame> taken(Slot& slot);
   static constexpr size_t kMost = 4;
-  std::atomic<Frame*> frames_[kMost]{};
+  Slot slots_[kMost];
 };
 
-class Plan {
- public:
-  // Memory that a run takes: a part of its arena, or, offset -1, a block of its own.
-  struct Block {
-    size_t bytes = 0;
-    int64_t offset = -1;
-  };
-  struct KernelLaunch {
-    const codegen::Kernel* kernel;
-    codegen::Work work;
-    bool all_in_order;  // buffers: those of the step as they are
-    std::vector<int> buffers;
-    std::vector<int64_t> params;
-  };
+// What runs in which order on which values. Plans for layouts of one class, which differ in numbers alone, share it.
+struct Outline {
   struct Exec {
     schedule::Step::Kind kind;
     const graph::Node* node;               // view, library
     backend::LibraryFn library = nullptr;  // of a library call: what computes it, if its backend has it
-    std::vector<KernelLaunch> launches;    // kernel
-    std::vector<Block> temporaries;        // of all its launches
-    op::Args args;                         // view, library: sizes are concrete
-    std::vector<int> inputs, outputs;      // value numbers
-    std::vector<int> empty;  // inputs and outputs without elements, in the order of the pointers
+    int kernels = -1;                  // kernel: which of the plan's, for steps that do the same share them
+    std::vector<int> inputs, outputs;  // value numbers
+    std::vector<int> empty;            // inputs and outputs without elements, in the order of the pointers
     std::vector<int> alike;  // likewise: those that lie alike, of a kernel that treats each element alone
     std::vector<int> dead;   // values that no later step reads
     int operand(size_t k) const { return k < inputs.size() ? inputs[k] : outputs[k - inputs.size()]; }
@@ -62,15 +56,50 @@ class Plan {
       return kind == schedule::Step::Kind::kernel || (node && node->op->is<op::Library>());
     }
   };
-  struct Result : Block {
-    op::Meta meta;
-  };
-  std::vector<Result> results;  // by value number: what a step allocates
   std::vector<Exec> execs;
   std::vector<int> written_to;  // by value number: input it is written to in place, or -1
+  std::vector<int> form;        // by value number: which of the plan's forms it has; -1: no step knows it
+  std::vector<bool> inside;     // by value number: does it lie in the arena?
+  // Does it hold for other sizes? So where every value lies as it was traced.
+  bool general = false;
+  struct Form {
+    int like;  // a value that was traced so
+    DType dtype;
+  };
+  std::vector<Form> forms;
+  size_t kernels = 0;  // of a plan
+  mutable IdleFrames idle;
+};
+
+class Plan {
+ public:
+  struct KernelLaunch {
+    const codegen::Kernel* kernel;
+    codegen::Work work;
+    bool all_in_order;  // buffers: those of the step as they are
+    std::vector<int> buffers;
+    std::vector<int64_t> params;
+  };
+  struct Kernels {
+    std::vector<KernelLaunch> launches;
+    std::vector<size_t> temporaries;  // bytes that all launches together need besides
+  };
+  struct Form {
+    op::Meta meta;
+    size_t bytes = 0;  // of values that a step allocates
+  };
+  std::shared_ptr<const Outline> outline;
+  std::vector<int64_t> symbols;  // the sizes' values
+  std::vector<Form> forms;
+  std::vector<Kernels> kernels;
+  std::vector<int64_t> offsets;  // by value number: in the arena; -1: in a block of its own, or nowhere
+  std::vector<int64_t> scratch;  // likewise of the temporaries of all steps, in order
+  const Form& form(int v) const { return forms[size_t(outline->form[size_t(v)])]; }
+  const Kernels& kernels_of(const Outline::Exec& e) const { return kernels[size_t(e.kernels)]; }
   // Bytes that a run holds from beginning to end, and with those the most that it holds of blocks of their own.
   size_t arena = 0, peak = 0;
-  mutable IdleFrames idle;
+  const uint64_t number = next_number();  // its own, from 1
+  mutable std::atomic<bool> has_run{false};
   // A single kernel whose operands are the program's inputs and whose results are its outputs, none of them
   // without elements, as calls of one operator mostly are: execute() then needs no table of values.
   struct Direct {
@@ -79,6 +108,9 @@ class Plan {
   };
   std::optional<Direct> direct;
   static constexpr size_t kDirect = 12;  // buffers at most
+
+ private:
+  static uint64_t next_number();
 };
 
 // A graph whose values plans refer to by number.
@@ -94,11 +126,18 @@ struct NumberedGraph {
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<schedule::Step>& steps,
                                 IntSpan symbols, std::vector<Tensor> at, std::span<const Tensor> out);
 
+// The plan of an outline for other sizes; null if it has none for them. Inputs lie as they were traced, and no destinations
+// are given.
+std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<schedule::Step>& steps,
+                                IntSpan symbols, std::shared_ptr<const Outline> outline);
+// Do plans say the same? For checks.
+void check_same(const Plan& a, const Plan& b);
+
 Tensor fake(const op::Meta& m);  // without memory
 // In a block of its own.
-inline Tensor fresh(const Plan::Result& r) {
-  auto& m = r.meta;
-  return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(r.bytes, m.device), m.sizes, m.strides, SymInt(),
+inline Tensor fresh(const Plan::Form& f) {
+  auto& m = f.meta;
+  return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(f.bytes, m.device), m.sizes, m.strides, SymInt(),
                                      m.dtype, m.device));
 }
 // Memory of a number, of any dtype.

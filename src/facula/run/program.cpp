@@ -23,6 +23,7 @@
 #include "facula/run/layout.h"
 #include "facula/run/plan.h"
 #include "facula/run/stored_plan.h"
+#include "facula/schedule/schedule.h"
 
 namespace facula::run {
 
@@ -39,12 +40,17 @@ struct Program::State : NumberedGraph {
   // Plans that were looked for on the disk, which a program does for its first ones.
   std::atomic<int> looked_for{0};
   static constexpr int kStored = 8;
+  GraphName name_on_disk;
 
   // Fused when the first plan is made that was not stored.
   const std::vector<Step>& steps() {
     if (auto* known = fused_.load(std::memory_order_acquire)) return *known;
     auto made = schedule::fuse(graph, schedule::Between::exact);
-    for (auto& step : made) step.each_element_alone = treats_each_element_alone(step.group);
+    for (auto& step : made) {
+      if (step.kind != Step::Kind::kernel) continue;
+      step.each_element_alone = treats_each_element_alone(step.group);
+      step.analysed = schedule::analysed(step.group);
+    }
     std::lock_guard lock(mutex);
     if (!fused_.load(std::memory_order_relaxed)) {
       steps_ = std::move(made);
@@ -53,10 +59,50 @@ struct Program::State : NumberedGraph {
     return steps_;
   }
 
+  bool is_fused() const { return fused_.load(std::memory_order_relaxed); }
+
+  // The plan of an outline of another plan, or null.
+  std::shared_ptr<const Plan> resized(IntSpan symbols) {
+    std::vector<std::shared_ptr<const Outline>> known;
+    {
+      std::lock_guard lock(mutex);
+      known = outlines_;
+    }
+    for (auto& o : known)
+      if (auto plan = make_plan(*this, steps(), symbols, o)) {
+        keep(o);
+        return plan;
+      }
+    return nullptr;
+  }
+  // Others will follow from it.
+  void keep(const std::shared_ptr<const Outline>& outline) {
+    if (!outline->general) return;
+    std::lock_guard lock(mutex);
+    auto it = std::find(outlines_.begin(), outlines_.end(), outline);
+    if (it == outlines_.end()) {
+      if (outlines_.size() == kOutlines) outlines_.pop_back();
+      it = outlines_.insert(outlines_.end(), outline);
+    }
+    std::rotate(outlines_.begin(), it, it + 1);
+  }
+
  private:
   std::vector<Step> steps_;
   std::atomic<const std::vector<Step>*> fused_{nullptr};
+  static constexpr size_t kOutlines = 4;
+  std::vector<std::shared_ptr<const Outline>> outlines_;  // what was used last in front
 };
+
+// Do inputs lie as they were traced?
+static bool lie_as_traced(const Graph& g, IntSpan symbols, std::span<const Tensor> at) {
+  for (auto* v : g.inputs) {
+    auto traced = v->tensor.strides(), given = at[size_t(v->id)].strides();
+    for (size_t d = 0; d < traced.size(); ++d)
+      if (sym::evaluate(traced[d], symbols) != given[d].concrete()) return false;
+  }
+  return true;
+}
 
 Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
   auto& s = *state_;
@@ -161,11 +207,21 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   }
   std::string stored;
   if (s.looked_for.load(std::memory_order_relaxed) < State::kStored && s.looked_for++ < State::kStored)
-    stored = stored_name(s.name, g, symbols, inputs, out);
-  if (!stored.empty())
-    if (auto known = load_plan(stored, g, symbols)) return known;
-  auto& steps = s.steps();
-  auto plan = make_plan(s, steps, symbols, std::move(at), out);
+    stored = stored_name(s.name, s.name_on_disk, g, symbols, inputs, out);
+  std::shared_ptr<const Plan> plan;
+  if (!stored.empty() && !s.is_fused()) plan = load_plan(stored, g, symbols);
+  if (plan) {
+    s.keep(plan->outline);
+    return plan;
+  }
+  bool like_others = lie_as_traced(g, symbols, at) && std::ranges::none_of(out, &Tensor::defined);
+  if (like_others) plan = s.resized(symbols);
+  if (!plan || settings().verify) {
+    auto made = make_plan(s, s.steps(), symbols, std::move(at), out);
+    if (plan) check_same(*plan, *made);
+    else s.keep(made->outline);
+    plan = std::move(made);
+  }
   if (!stored.empty()) store_plan(stored, g, *plan);
   return plan;
 }
@@ -221,7 +277,7 @@ std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value>
     if (!n->op->is<op::Pointwise>()) return nullptr;
   auto p = plan(inputs, {});
   for (auto& [i, v] : s.graph.mutated)
-    if (p->written_to[size_t(v->id)] < 0) return nullptr;
+    if (p->outline->written_to[size_t(v->id)] < 0) return nullptr;
   return p;
 }
 

@@ -66,7 +66,7 @@ Report report(graph::Graph given, const std::string& name) {
   Report all{{}, plan->arena, plan->peak};
   std::vector<size_t> held(g.values().size());  // by value: bytes of its own
   size_t alive = 0;
-  for (auto& e : plan->execs) {
+  for (auto& e : plan->outline->execs) {
     using Kind = schedule::Step::Kind;
     auto& s = all.steps.emplace_back();
     s.kind = e.kind == Kind::kernel ? "kernel" : e.kind == Kind::view ? "view" : "library";
@@ -74,13 +74,14 @@ Report report(graph::Graph given, const std::string& name) {
     s.writes = e.outputs;
     s.calls = e.node ? e.node->op->schema.full_name() : calls_between(g, e.inputs, e.outputs);
     for (int v : e.outputs) {
-      if (e.kind == Kind::view || plan->written_to[size_t(v)] >= 0) continue;
-      held[size_t(v)] = plan->results[size_t(v)].bytes;
+      if (e.kind == Kind::view || plan->outline->written_to[size_t(v)] >= 0) continue;
+      held[size_t(v)] = plan->form(v).bytes;
       s.allocates += held[size_t(v)];
     }
     alive += s.allocates;
     s.alive = alive;
-    for (auto& t : e.temporaries) s.alive += t.bytes;
+    if (e.kind == Kind::kernel)
+      for (size_t bytes : plan->kernels_of(e).temporaries) s.alive += bytes;
     for (int v : e.dead) alive -= std::exchange(held[size_t(v)], 0);
   }
   return all;

@@ -222,28 +222,28 @@ class Identity {
 
 constexpr uint64_t kNoPlace = ~uint64_t(0);
 
-void write_block(Writer& w, const Plan::Block& b) {
-  w.word(b.bytes);
-  w.word(uint64_t(b.offset));
+void write_form(Writer& w, const Plan::Form& f) {
+  auto& m = f.meta;
+  w.word(uint64_t(m.dtype) << 16 | uint64_t(m.device.type) << 8 | uint8_t(m.device.index));
+  w.list(concrete(SymSpan(m.sizes)));
+  w.list(concrete(SymSpan(m.strides)));
+  w.word(f.bytes);
 }
-void read_block(Reader& r, Plan::Block& b, size_t arena) {
-  b.bytes = r.word();
-  b.offset = int64_t(r.word());
-  if (b.offset >= 0 && (size_t(b.offset) > arena || b.bytes > arena - size_t(b.offset))) r.refuse();
+Plan::Form read_form(Reader& r) {
+  Plan::Form f;
+  uint64_t type = r.word();
+  f.meta.dtype = DType(type >> 16);
+  f.meta.device = Device{DeviceType(type >> 8 & 255), int8_t(type & 255)};
+  r.list(f.meta.sizes);
+  r.list(f.meta.strides);
+  f.bytes = r.word();
+  return f;
 }
 
-void write_exec(Writer& w, const Plan::Exec& e, const std::unordered_map<const graph::Node*, size_t>& nodes) {
-  w.word(uint64_t(e.kind));
-  w.word(e.node ? nodes.at(e.node) : kNoPlace);
-  w.list(e.inputs);
-  w.list(e.outputs);
-  w.list(e.empty);
-  w.list(e.alike);
-  w.list(e.dead);
-  w.word(e.temporaries.size());
-  for (auto& t : e.temporaries) write_block(w, t);
-  w.word(e.launches.size());
-  for (auto& l : e.launches) {
+void write_kernels(Writer& w, const Plan::Kernels& kernels) {
+  w.list(kernels.temporaries);
+  w.word(kernels.launches.size());
+  for (auto& l : kernels.launches) {
     auto& name = codegen::name_of(*l.kernel);
     w.bytes.append(reinterpret_cast<const char*>(name.data()), name.size());
     w.text(l.kernel->name);
@@ -254,10 +254,10 @@ void write_exec(Writer& w, const Plan::Exec& e, const std::unordered_map<const g
     w.list(l.params);
   }
 }
-
 // False if a kernel is missing.
-bool read_launches(Reader& r, Plan::Exec& e) {
-  size_t buffers = e.inputs.size() + e.outputs.size() + e.temporaries.size(), n = r.count();
+bool read_kernels(Reader& r, Plan::Kernels& kernels) {
+  r.list(kernels.temporaries);
+  size_t n = r.count();
   for (size_t k = 0; k < n && !r.failed(); ++k) {
     Sha256 name;
     auto digest = r.piece(name.size());
@@ -268,70 +268,104 @@ bool read_launches(Reader& r, Plan::Exec& e) {
     l.work.tasks = int64_t(r.word());
     l.work.grain = int64_t(r.word());
     l.all_in_order = r.word();
-    r.below(l.buffers, buffers);
+    r.list(l.buffers);
     r.list(l.params);
     l.kernel = r.failed() ? nullptr : codegen::find_kernel(name, shown);
     if (!l.kernel) return false;
-    e.launches.push_back(std::move(l));
+    kernels.launches.push_back(std::move(l));
   }
-  return true;
+  return !r.failed();
 }
 
-bool read_exec(Reader& r, Plan::Exec& e, const Graph& g, IntSpan symbols, size_t arena) {
+void write_exec(Writer& w, const Outline::Exec& e,
+                const std::unordered_map<const graph::Node*, size_t>& nodes) {
+  w.word(uint64_t(e.kind));
+  w.word(e.node ? nodes.at(e.node) : kNoPlace);
+  w.word(uint64_t(int64_t(e.kernels)));
+  w.list(e.inputs);
+  w.list(e.outputs);
+  w.list(e.empty);
+  w.list(e.alike);
+  w.list(e.dead);
+}
+bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   using Kind = schedule::Step::Kind;
   size_t values = g.values().size();
   e.kind = Kind(r.below(size_t(Kind::library) + 1));
   e.node = nullptr;
   if (int node = r.below_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
-  if ((e.kind == Kind::kernel) != !e.node) return false;
+  e.kernels = r.below_or_none(plan.kernels.size());
+  bool kernel = e.kind == Kind::kernel;
+  if (kernel != !e.node || kernel != (e.kernels >= 0)) return false;
   r.below(e.inputs, values, e.node);
   r.below(e.outputs, values);
-  r.below(e.empty, e.inputs.size() + e.outputs.size());
-  r.below(e.alike, e.inputs.size() + e.outputs.size());
+  size_t operands = e.inputs.size() + e.outputs.size();
+  r.below(e.empty, operands);
+  r.below(e.alike, operands);
   r.below(e.dead, values);
-  size_t temporaries = r.count();
-  for (size_t k = 0; k < temporaries; ++k) read_block(r, e.temporaries.emplace_back(), arena);
-  if (!read_launches(r, e)) return false;
-  if (e.node) {
-    e.args = e.node->args.clone();
-    e.args.each_size([&](SymInt& x) {
-      if (x.is_symbolic()) x = SymInt(sym::evaluate(x, symbols));
-    });
-    e.args.each_tensor([](size_t, Tensor& t) { t = {}; });
-    e.find_library();
-  }
+  if (e.node) e.find_library();
+  if (kernel)
+    for (auto& l : plan.kernels_of(e).launches)
+      for (int b : l.buffers)
+        if (b < 0 || size_t(b) >= operands + plan.kernels_of(e).temporaries.size()) return false;
   return !r.failed();
+}
+
+// What no other part says: where values lie.
+bool fits(const Plan& plan, const Outline& o, size_t values) {
+  if (o.form.size() != values || o.written_to.size() != values || plan.offsets.size() != values) return false;
+  auto lies = [&](int64_t offset, size_t bytes) {
+    return offset < 0 || (size_t(offset) <= plan.arena && bytes <= plan.arena - size_t(offset));
+  };
+  size_t scratch = 0;
+  for (auto& e : o.execs) {
+    for (size_t k = 0; k < e.inputs.size() + e.outputs.size(); ++k)
+      if (int v = e.operand(k); v >= 0) {
+        if (o.form[size_t(v)] < 0) return false;
+        if (k >= e.inputs.size() && !lies(plan.offsets[size_t(v)], plan.form(v).bytes)) return false;
+      }
+    if (e.kernels < 0) continue;
+    for (size_t bytes : plan.kernels_of(e).temporaries)
+      if (scratch >= plan.scratch.size() || !lies(plan.scratch[scratch++], bytes)) return false;
+  }
+  return scratch == plan.scratch.size();
 }
 
 std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, IntSpan symbols) {
   Reader r(bytes);
   auto plan = std::make_shared<Plan>();
+  auto outline = std::make_shared<Outline>();
+  plan->outline = outline;
+  plan->symbols.assign(symbols.begin(), symbols.end());
   size_t values = g.values().size();
-  plan->results.resize(values);
   plan->arena = r.word();
   plan->peak = r.word();
-  for (auto& n : g.nodes)
-    for (auto* v : n->results) {
-      auto& to = plan->results[size_t(v->id)];
-      uint64_t type = r.word();
-      to.meta.dtype = DType(type >> 16);
-      to.meta.device = Device{DeviceType(type >> 8 & 255), int8_t(type & 255)};
-      r.list(to.meta.sizes);
-      r.list(to.meta.strides);
-      read_block(r, to, plan->arena);
-    }
-  r.below(plan->written_to, g.inputs.size(), true);
+  outline->general = r.word();
+  size_t forms = r.count();
+  for (size_t k = 0; k < forms; ++k) {
+    int like = r.below(values);
+    plan->forms.push_back(read_form(r));
+    outline->forms.push_back({like, plan->forms.back().meta.dtype});
+  }
+  r.below(outline->form, forms, true);
+  r.below(outline->written_to, g.inputs.size(), true);
+  r.list(plan->offsets);
+  r.list(plan->scratch);
+  outline->kernels = r.count();
+  for (size_t k = 0; k < outline->kernels; ++k)
+    if (!read_kernels(r, plan->kernels.emplace_back())) return nullptr;
   size_t execs = r.count();
   for (size_t k = 0; k < execs; ++k)
-    if (!read_exec(r, plan->execs.emplace_back(), g, symbols, plan->arena)) return nullptr;
+    if (!read_exec(r, outline->execs.emplace_back(), g, *plan)) return nullptr;
   if (r.word()) {
     Plan::Direct d;
     r.below(d.inputs, g.inputs.size());
     r.below(d.outputs, Plan::kDirect + g.inputs.size());
-    if (d.inputs.size() > Plan::kDirect || plan->execs.size() != 1) return nullptr;
+    if (d.inputs.size() > Plan::kDirect || execs != 1) return nullptr;
     plan->direct = std::move(d);
   }
-  return r.whole() && plan->written_to.size() == values ? plan : nullptr;
+  for (int64_t offset : plan->offsets) outline->inside.push_back(offset >= 0);
+  return r.whole() && fits(*plan, *outline, values) ? plan : nullptr;
 }
 
 // May one more plan of that operator be looked for?
@@ -421,23 +455,29 @@ const codegen::Thing ReadAhead::kThing("plan", &ReadAhead::read);
 
 }  // namespace
 
-std::string stored_name(const std::string& op, const Graph& g, IntSpan symbols,
+std::string stored_name(const std::string& op, GraphName& of_graph, const Graph& g, IntSpan symbols,
                         std::span<const op::Value> inputs, std::span<const Tensor> out) {
   if (codegen::build_id().empty() || settings().verify || codegen::records_kernels() || !is_among_first(op))
     return "";
-  Identity identity;
-  identity.w.text(codegen::build_id());
-  identity.w.text(codegen::target_features());
-  identity.w.word(uint64_t(default_dtype()));
-  identity.graph(g);
-  identity.w.list(symbols);
+  std::call_once(of_graph.made, [&] {
+    Identity identity;
+    identity.w.text(codegen::build_id());
+    identity.w.text(codegen::target_features());
+    identity.graph(g);
+    of_graph.captures = identity.captures;
+    if (identity.complete) of_graph.name = hex(sha256({"graph", identity.w.bytes}));
+  });
   // A destination could be memory of a captured tensor.
-  if (!identity.complete || (identity.captures && !out.empty())) return "";
+  if (of_graph.name.empty() || (of_graph.captures && !out.empty())) return "";
+  Writer w;
+  w.text(of_graph.name);
+  w.word(uint64_t(default_dtype()));
+  w.list(symbols);
   Key key;
   for (auto& v : inputs) append(key, v);
   for (auto& t : out) append(key, t, inputs);
-  identity.w.list(key);
-  return hex(sha256({"plan", identity.w.bytes}));
+  w.list(key);
+  return hex(sha256({"plan", w.bytes}));
 }
 
 std::shared_ptr<const Plan> load_plan(const std::string& name, const Graph& g, IntSpan symbols) {
@@ -453,22 +493,26 @@ std::shared_ptr<const Plan> load_plan(const std::string& name, const Graph& g, I
 void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   std::string folder = codegen::user_folder();
   if (folder.empty()) return;
+  auto& outline = *plan.outline;
   Writer w;
   w.word(plan.arena);
   w.word(plan.peak);
-  for (auto& n : g.nodes)
-    for (auto* v : n->results) {
-      auto& r = plan.results[size_t(v->id)];
-      w.word(uint64_t(r.meta.dtype) << 16 | uint64_t(r.meta.device.type) << 8 | uint8_t(r.meta.device.index));
-      w.list(concrete(SymSpan(r.meta.sizes)));
-      w.list(concrete(SymSpan(r.meta.strides)));
-      write_block(w, r);
-    }
-  w.list(plan.written_to);
+  w.word(outline.general);
+  w.word(plan.forms.size());
+  for (size_t k = 0; k < plan.forms.size(); ++k) {
+    w.word(uint64_t(outline.forms[k].like));
+    write_form(w, plan.forms[k]);
+  }
+  w.list(outline.form);
+  w.list(outline.written_to);
+  w.list(plan.offsets);
+  w.list(plan.scratch);
+  w.word(plan.kernels.size());
+  for (auto& k : plan.kernels) write_kernels(w, k);
   std::unordered_map<const graph::Node*, size_t> nodes;
   for (size_t k = 0; k < g.nodes.size(); ++k) nodes[g.nodes[k].get()] = k;
-  w.word(plan.execs.size());
-  for (auto& e : plan.execs) write_exec(w, e, nodes);
+  w.word(outline.execs.size());
+  for (auto& e : outline.execs) write_exec(w, e, nodes);
   w.word(plan.direct.has_value());
   if (plan.direct) {
     w.list(plan.direct->inputs);

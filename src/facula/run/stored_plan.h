@@ -6,6 +6,7 @@
 //   change for ever cost no files.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -14,8 +15,14 @@
 
 namespace facula::run {
 
-// "" if the plan is not to be kept. `op`: whose program it is; `symbols`: the values of the graph's symbols.
-std::string stored_name(const std::string& op, const graph::Graph& g, IntSpan symbols,
+// What names of plans have of their graph, made once.
+struct GraphName {
+  std::once_flag made;
+  std::string name;       // "": plans of the graph are not kept
+  bool captures = false;  // does it have constants?
+};
+// "" if the plan is not to be kept. `op`: whose program it is; `of_graph`: of `g`; `symbols`: the values of its symbols.
+std::string stored_name(const std::string& op, GraphName& of_graph, const graph::Graph& g, IntSpan symbols,
                         std::span<const op::Value> inputs, std::span<const Tensor> out);
 // Null if there is none whose kernels are all there.
 std::shared_ptr<const Plan> load_plan(const std::string& name, const graph::Graph& g, IntSpan symbols);

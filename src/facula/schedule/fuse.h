@@ -3,6 +3,7 @@
 //   when the reduction's rows are its own rows. Horizontal: reductions over the same rows of the same input share a
 //   sweep. A producer used by several groups is recomputed if cheap, else materialised.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "facula/graph/graph.h"
@@ -10,13 +11,17 @@
 
 namespace facula::schedule {
 
+struct AnalysedGroup;  // schedule/schedule.h
+
 struct Step {
   enum class Kind : uint8_t { kernel, view, library } kind;
   Group group;                         // kernel
   const graph::Node* node = nullptr;   // view, library (and data-dependent)
   std::vector<graph::Value*> inputs;   // kernel: by group input
   std::vector<graph::Value*> outputs;  // kernel: by group output
-  bool each_element_alone = false;     // kernel: run::treats_each_element_alone of its group
+  // What programs know of a kernel's group besides: run::treats_each_element_alone, schedule::analysed.
+  bool each_element_alone = false;
+  std::shared_ptr<const AnalysedGroup> analysed;
 };
 
 // What a value between two operators is: rounded to its tensor's dtype, as calls one by one round it, or as

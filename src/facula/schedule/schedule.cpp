@@ -21,6 +21,20 @@ using loop::Fn;
 using loop::Kind;
 
 namespace {
+struct Part {
+  Analysis analysis;
+  std::string text;  // what it does, if anybody knows nests by it
+  TableMutex mutex;
+  Bounded<std::string, std::shared_ptr<const Built>> built{256};
+};
+}  // namespace
+struct AnalysedGroup {
+  std::vector<std::unique_ptr<Part>> parts;
+  std::shared_ptr<const AnalysedGroup> open;  // the same with `numbers` as sizes
+  Ints numbers;
+};
+
+namespace {
 
 const NestIndex* nest_index = nullptr;
 
@@ -87,18 +101,6 @@ std::string described(const Group& g, const std::vector<int>& outputs) {
   }
   return clear ? text : "";
 }
-
-struct Part {
-  Analysis analysis;
-  std::string text;  // what it does, if anybody knows nests by it
-  TableMutex mutex;
-  Bounded<std::string, std::shared_ptr<const Built>> built{256};
-};
-struct AnalysedGroup {
-  std::vector<std::unique_ptr<Part>> parts;
-  std::shared_ptr<const AnalysedGroup> open;  // the same with `numbers` as sizes
-  Ints numbers;
-};
 
 // The sizes that stand for a group's numbers, alike in all groups.
 SymInt open_number(size_t k) {
@@ -171,6 +173,8 @@ class Opened {
   int axes_;
 };
 
+}  // namespace
+
 std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   static TableMutex mutex;
   static Bounded<std::string, std::shared_ptr<const AnalysedGroup>> all(2048);
@@ -203,6 +207,8 @@ std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   if (auto* found = all.find(key)) return *found;
   return all.put(std::move(key), std::move(k));
 }
+
+namespace {
 
 // Adds the launches of what is known to `s`.
 Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l, Schedule s) {
@@ -332,14 +338,14 @@ Schedule initial(const Group& g, const Layout& l) {
 
 void set_nest_index(const NestIndex* index) { nest_index = index; }
 
-Schedule schedule(const Group& g, const Layout& l) {
+Schedule schedule(const Group& g, const Layout& l, std::shared_ptr<const AnalysedGroup> known) {
   Schedule s;
   if (g.scatter) {
     internal_check(l.output_sizes.size() == 1)
         << "schedule: the layout of a scatter needs its result's sizes";
     s = initial(g, l);
   }
-  auto found = analysed(g);
+  auto found = known ? std::move(known) : analysed(g);
   if (found->open) {
     Layout with = l;
     with.size_of = [&](SymInt e) {
