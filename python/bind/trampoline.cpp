@@ -139,14 +139,6 @@ PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
   return tuple.detach();
 }
 
-// What a call over lists has written.
-PyObject* list_of(std::span<TensorImpl* const> tensors) {
-  PyRef list = checked(PyList_New(Py_ssize_t(tensors.size())));
-  for (size_t i = 0; i < tensors.size(); ++i)
-    PyList_SET_ITEM(list.get(), Py_ssize_t(i), wrap(Tensor(Ref<TensorImpl>::share(tensors[i]))));
-  return list.detach();
-}
-
 PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   std::span<const Value> args(f.values(), o.params.size());
   if (f.out) {
@@ -171,9 +163,6 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
         << "only Tensors of floating point and complex dtype can require gradients, not " << r[i].dtype();
     autograd::set_requires_grad(r[i], true);
   }
-  if (o.op->schema.returns.empty() && !args.empty() && args[0].tag == op::Tag::tensors &&
-      o.op->schema.parameters[0].written)
-    return list_of(args[0].tensors());
   return wrap_results(o, r, f.sub);
 }
 

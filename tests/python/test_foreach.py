@@ -60,8 +60,7 @@ def test_an_overload_gives_each_item_and_writes_it(name, case):
     a, b, c = lists(A, B, C)
     result = getattr(facula, f"_foreach_{name}")(a, *given(b, c), **options)
     assert isinstance(result, tuple) and numbers(a) == list(map(list, A))
-    written = getattr(facula, f"_foreach_{name}_")(a, *given(b, c), **options)
-    assert written[0] is a[0] and written[1] is a[1]
+    getattr(facula, f"_foreach_{name}_")(a, *given(b, c), **options)
     for got in (numbers(result), numbers(a)):
         for x, y in zip(got, expected):
             assert x == pytest.approx(y, rel=1e-6)

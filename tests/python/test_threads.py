@@ -39,7 +39,7 @@ def test_a_factorization_starts_no_threads_of_a_library_and_the_process_may_run_
         import os, facula
         facula.set_num_threads(1)
         before = os.sched_getaffinity(0)
-        assert facula.linalg.inv(facula.eye(4)).trace() == 4
+        assert facula.linalg.inv(facula.eye(40)).trace() == 40  # a small one needs no library
         assert any("openblas" in line for line in open("/proc/self/maps"))
         assert os.sched_getaffinity(0) == before
         print(len(os.listdir("/proc/self/task")))

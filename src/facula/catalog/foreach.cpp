@@ -196,9 +196,9 @@ FACULA_FAMILY(foreach) {
   with("addcmul", "addcmul", "ScalarList", "Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars",
        "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2], [4]}, scalars=[2.0, 3.0]");
   with("addcdiv", "addcdiv", "Scalar", "Tensor[] tensor1, Tensor[] tensor2, Scalar value=1",
-       "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2], [4]}, value=2.0");
+       "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2](1, 2), [4](1, 2)}, value=2.0");
   with("addcdiv", "addcdiv", "ScalarList", "Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars",
-       "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2], [4]}, scalars=[2.0, 3.0]");
+       "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2](1, 2), [4](1, 2)}, scalars=[2.0, 3.0]");
   by_elements("addcmul.Tensor", "_foreach_addcmul.ScalarList");
   by_elements_("addcmul_.Tensor", "_foreach_addcmul_.ScalarList");
   by_elements("addcdiv.Tensor", "_foreach_addcdiv.ScalarList");

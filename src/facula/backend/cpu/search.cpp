@@ -1,5 +1,6 @@
 // Binary search in sorted lines.
 #include <algorithm>
+#include <type_traits>
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
@@ -14,52 +15,38 @@ auto comparable(T x) {
   else return x;
 }
 
-// Does the search go on behind `here`?
-template <bool Right, class T>
-bool is_before(T here, T value) {
-  return Right ? !(here > value) : !(here >= value);
-}
-
-// The number of leading elements of x[0..n), in the order of `sorter` if there is one, that are not `at least`
-// value, or not above it if `right`. Without a branch on the comparison: its outcome cannot be foreseen.
+// Where a value is sought: the number of leading elements of x, in the order of `sorter` if there is one, that are not
+// `at least` it, or not above it if Right. Without a branch on the comparison, whose outcome cannot be foreseen.
 template <class T, bool Right>
-int64_t position(const T* x, const int64_t* sorter, int64_t n, T given) {
-  auto value = comparable(given);
-  int64_t begin = 0;
-  while (n > 0) {
-    int64_t half = n / 2, at = begin + half;
-    bool before = is_before<Right>(comparable(x[sorter ? sorter[at] : at]), value);
-    begin = before ? at + 1 : begin;
-    n = before ? n - half - 1 : half;
+struct Search {
+  int64_t begin, left;
+
+  void step(const T* x, const int64_t* sorter, T given) {
+    int64_t half = left / 2, at = begin + half;
+    auto here = comparable(x[sorter ? sorter[at] : at]), value = comparable(given);
+    int64_t before = Right ? !(here > value) : !(here >= value);
+    begin += (half + 1) & -before;
+    left = half - (before & ~left & 1);
   }
-  return begin;
-}
+};
 
-// The same of several values at a time, since each waits for memory at every step; they all take the same steps,
-// which is right where no NaN is among the elements.
-template <int kBeside, class T, bool Right>
-void positions(const T* x, int64_t n, const T* values, int64_t* to) {
-  const T* at[kBeside];
-  decltype(comparable(*values)) value[kBeside];
-  for (int k = 0; k < kBeside; ++k) at[k] = x, value[k] = comparable(values[k]);
-  for (int64_t left = n; left > 1; left -= left / 2)
-    for (int k = 0; k < kBeside; ++k) {
-      int64_t before = is_before<Right>(comparable(at[k][left / 2 - 1]), value[k]);
-      at[k] += left / 2 & -before;
-    }
-  for (int k = 0; k < kBeside; ++k) to[k] = at[k] - x + is_before<Right>(comparable(*at[k]), value[k]);
-}
-
-// All values of [begin, end) that are sought in one sorted line.
+// All values that are sought in one line of n elements: several at a time, since each waits for memory at every step.
 template <class T, bool Right>
 void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, int64_t count, int64_t* to) {
-  int64_t k = 0;
-  if (bool numbers = n && !sorter && comparable(x[n - 1]) == comparable(x[n - 1]); numbers) {
-    constexpr int kBeside = 8;
-    for (; k + kBeside <= count; k += kBeside) positions<kBeside, T, Right>(x, n, values + k, to + k);
-    for (; k < count; ++k) positions<1, T, Right>(x, n, values + k, to + k);
-  }
-  for (; k < count; ++k) to[k] = position<T, Right>(x, sorter, n, values[k]);
+  constexpr int kBeside = 8;
+  auto some = [&](auto beside) {
+    Search<T, Right> searches[beside()];
+    for (auto& s : searches) s = {0, n};
+    for (int64_t least = n; least > 0; least -= least / 2 + 1)  // as much is left for each of them
+      for (int k = 0; k < beside(); ++k) searches[k].step(x, sorter, values[k]);
+    for (int k = 0; k < beside(); ++k) {
+      while (searches[k].left > 0) searches[k].step(x, sorter, values[k]);
+      to[k] = searches[k].begin;
+    }
+    count -= beside(), values += beside(), to += beside();
+  };
+  while (count >= kBeside) some(std::integral_constant<int, kBeside>());
+  while (count > 0) some(std::integral_constant<int, 1>());
 }
 
 }  // namespace
