@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -262,6 +263,18 @@ void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buf
   }
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(found[k]);
 }
+// The least and the most of n keys.
+template <class Key>
+auto range_of(Key key, int64_t n) {
+  using U = decltype(key(0));
+  std::pair<U, U> range{U(~U(0)), U(0)};
+  for (int64_t i = 0; i < n; ++i) {
+    range.first = std::min(range.first, key(i));
+    range.second = std::max(range.second, key(i));
+  }
+  return range;
+}
+
 template <class T>
 void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
   using U = typename Bits<T>::type;
@@ -269,11 +282,7 @@ void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t*
     bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
     U least = 0, most = ~U(0);
     if (std::is_integral_v<T> && wanted > n / 8 && (sizeof(U) == 8 || n >= Digits::kLeast)) {
-      least = ~U(0), most = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        least = std::min(least, key(i));
-        most = std::max(most, key(i));
-      }
+      std::tie(least, most) = range_of(key, n);
       narrow = n < Narrow::kMost &&
                uint64_t(U(most - least)) < uint64_t(Narrow::kMost);  // as good as numbers of 32 bits
     }
@@ -288,28 +297,27 @@ void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t*
   else run([=](int64_t i) { return key_of(x[i]); });
 }
 
-// The k-th in order (from 0): counting by the leading digits says which few of them have to be looked at.
+// The k-th in order (from 0): but for short lines, counting by the leading digits says which few have to be looked at.
 template <class E, class Key>
 int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
   using U = decltype(key(0));
-  constexpr int kDigits = 11;
-  U least = ~U(0), most = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    least = std::min(least, key(i));
-    most = std::max(most, key(i));
-  }
-  int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - kDigits);
-  auto digit = [=](int64_t i) { return size_t(U(key(i) - least) >> shift); };
-  std::array<int64_t, 1 << kDigits> counts{};
+  auto kth_of = [&](int64_t count, auto wanted) {  // of `count` wanted ones
+    auto* b = buffers.room<typename E::Entry>(0, count);
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; ++i)
+      if (wanted(i)) b[found++] = E::entry(key(i), i);
+    std::nth_element(b, b + k, b + found, E::before);
+    return E::position(b[k]);
+  };
+  if (n <= 2 * kShort) return kth_of(n, [](int64_t) { return true; });
+  auto [least, most] = range_of(key, n);
+  int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - Digits::kBits);
+  auto digit = [=, least = least](int64_t i) { return size_t(U(key(i) - least) >> shift); };
+  std::array<int64_t, 1 << Digits::kBits> counts{};
   for (int64_t i = 0; i < n; ++i) ++counts[digit(i)];
   size_t d = 0;
   for (; k >= counts[d]; ++d) k -= counts[d];
-  auto* b = buffers.room<typename E::Entry>(0, counts[d]);
-  int64_t found = 0;
-  for (int64_t i = 0; i < n; ++i)
-    if (digit(i) == d) b[found++] = E::entry(key(i), i);
-  std::nth_element(b, b + k, b + found, E::before);
-  return E::position(b[k]);
+  return kth_of(counts[d], [=](int64_t i) { return digit(i) == d; });
 }
 
 struct Lines {
