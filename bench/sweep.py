@@ -251,9 +251,9 @@ def main() -> None:
     if args.library:
         print(json.dumps(measured(args.library, args.only)))
         return
-    both = []
+    both, wanted = [], json.dumps(names())
     for library, python in (("facula", sys.executable), ("torch", args.peer)):
-        env = dict(os.environ, OMP_NUM_THREADS="1", FACULA_SWEEP_NAMES=json.dumps(names()))
+        env = dict(os.environ, OMP_NUM_THREADS="1", FACULA_SWEEP_NAMES=wanted)
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, __file__, "--library", library] + (["--only", args.only] if args.only else [])

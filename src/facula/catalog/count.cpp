@@ -54,10 +54,9 @@ Range range_of(const char* name, const Tensor& x, double low, double high) {
       << "range of [" << low << ", " << high << "] is not finite";
   return {low, high};
 }
-Tensor of_dtype(const Tensor& x, DType t) { return x.dtype() == t ? x : to_dtype(x, t); }
 // Weights (ones if there are none) added up by bin; what lies in bin `bins` is dropped.
 Tensor binned(const Tensor& at, std::optional<Tensor> weight, const SymInt& bins, DType t) {
-  Tensor each = weight ? reshape(of_dtype(*weight, t), Sizes{at.numel()})
+  Tensor each = weight ? reshape(facula::to(*weight, t), Sizes{at.numel()})
                        : expand(full(Dims{}, 1, t), Sizes{at.numel()});
   return narrow(index_add(zeros(Sizes{bins + SymInt(int64_t(1))}, t), 0, at, each), 0, int64_t(0), bins);
 }
@@ -278,7 +277,7 @@ FACULA_FAMILY(count) {
         DType t = !weights                             ? DType::Int64
                   : weights->dtype() == DType::Float32 ? DType::Float32
                                                        : DType::Float64;
-        return contiguous(binned(of_dtype(self, DType::Int64),
+        return contiguous(binned(facula::to(self, DType::Int64),
                                  weights ? std::optional(detach(*weights)) : std::nullopt,
                                  max(minlength, count), t));
       })

@@ -86,7 +86,7 @@ void with(const char* name, const char* of, const char* overload, const char* pa
 }
 
 // addcmul and addcdiv with the elements of a tensor as numbers.
-CompositeBody with_elements(const char* numbers) {
+CompositeBody with_elements(std::string numbers) {
   return [numbers](const Call& c) {
     Tensor scalars = c.tensor("scalars");
     runtime_check(scalars.dim() == 1, c.name())
@@ -98,24 +98,30 @@ CompositeBody with_elements(const char* numbers) {
     return call(get(numbers), args);
   };
 }
-void by_elements(const char* name, const char* numbers) {
+void by_elements(const char* name) {
   define(std::string("_foreach_") + name +
-         "(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> Tensor[]")
+         ".Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> Tensor[]")
       .doc("The operator of that name, of each tensor of self, with an element of scalars each.")
       .bind(function)
       .reads_data()
-      .procedure(with_elements(numbers))
+      .procedure(with_elements(std::string("_foreach_") + name + ".ScalarList"))
       .samples({"self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2](1, 2), [4](1, 2)}, scalars<4>[2]"});
-}
-void by_elements_(const char* name, const char* numbers) {
   define(std::string("_foreach_") + name +
-         "(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> ()")
+         "_.Tensor(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> ()")
       .doc(
           "The operator of that name, of each tensor of self, in its place, with an element of scalars each.")
       .bind(function)
       .reads_data()
-      .procedure(with_elements(numbers))
+      .procedure(with_elements(std::string("_foreach_") + name + "_.ScalarList"))
       .samples({"self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2](1, 2), [4](1, 2)}, scalars<4>[2]"});
+}
+
+// f of each tensor of self.
+template <class F>
+std::vector<Tensor> of_each(const Call& c, const std::vector<Tensor>& self, F&& f) {
+  std::vector<Tensor> all;
+  for (size_t k = 0, n = items(c); k < n; ++k) all.push_back(f(self[k]));
+  return all;
 }
 
 }  // namespace
@@ -199,10 +205,8 @@ FACULA_FAMILY(foreach) {
        "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2](1, 2), [4](1, 2)}, value=2.0");
   with("addcdiv", "addcdiv", "ScalarList", "Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars",
        "self{[3, 2], [4]}, tensor1{[3, 2], [4]}, tensor2{[3, 2](1, 2), [4](1, 2)}, scalars=[2.0, 3.0]");
-  by_elements("addcmul.Tensor", "_foreach_addcmul.ScalarList");
-  by_elements_("addcmul_.Tensor", "_foreach_addcmul_.ScalarList");
-  by_elements("addcdiv.Tensor", "_foreach_addcdiv.ScalarList");
-  by_elements_("addcdiv_.Tensor", "_foreach_addcdiv_.ScalarList");
+  by_elements("addcmul");
+  by_elements("addcdiv");
 
   define("_foreach_pow.ScalarAndTensor(Scalar self, Tensor[] exponent) -> Tensor[]")
       .doc("A number to the power of each tensor.")
@@ -218,22 +222,19 @@ FACULA_FAMILY(foreach) {
       .bind(function)
       .procedure(
           [](const Call& c, const std::vector<Tensor>& self, const Scalar& ord, std::optional<DType> dtype) {
-            std::vector<Tensor> all;
-            for (size_t k = 0, n = items(c); k < n; ++k)
-              all.push_back(linalg_vector_norm(self[k], ord, std::nullopt, false, dtype));
-            return all;
+            return of_each(c, self, [&](const Tensor& x) {
+              return linalg_vector_norm(x, ord, std::nullopt, false, dtype);
+            });
           })
       .samples({"self{[3, 2], [4]}", "self{[3, 2], [4]}, ord=1.0"});
   define("_foreach_powsum.Scalar(Tensor[] self, Scalar ord=2, dtype? dtype=None) -> Tensor[]")
       .doc("The sum of the magnitudes of each tensor's elements to the power of ord.")
       .bind(function)
-      .procedure(
-          [](const Call& c, const std::vector<Tensor>& self, const Scalar& ord, std::optional<DType> dtype) {
-            std::vector<Tensor> all;
-            for (size_t k = 0, n = items(c); k < n; ++k)
-              all.push_back(sum(pow(abs(dtype ? to_dtype(self[k], *dtype) : self[k]), ord)));
-            return all;
-          })
+      .procedure([](const Call& c, const std::vector<Tensor>& self, const Scalar& ord,
+                    std::optional<DType> dtype) {
+        return of_each(c, self,
+                       [&](const Tensor& x) { return sum(pow(abs(dtype ? to_dtype(x, *dtype) : x), ord)); });
+      })
       .samples({"self{[3, 2], [4]}", "self{[3, 2], [4]}, ord=1.0"});
   define("_foreach_max(Tensor[] self) -> Tensor[]")
       .doc("The largest element of each tensor.")

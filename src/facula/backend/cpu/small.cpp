@@ -2,7 +2,7 @@
 
 #include "facula/backend/cpu/iterate.h"
 #include "facula/backend/cpu/lanes.h"
-#include "facula/base/settings.h"
+#include "facula/codegen/kernel.h"
 
 namespace facula::backend::cpu {
 
@@ -106,9 +106,8 @@ struct Steps : Lanes<T, kBytes> {
     }
   }
 
-  FACULA_LANES Mask load_square(const SmallJob<T>& job, V* a) {
+  FACULA_LANES void load_square(const SmallJob<T>& job, V* a) {
     L::load(a, job.a, job.n * job.n, job.n, job.n, job.n, job.count);
-    return L::everywhere();
   }
   FACULA_LANES uint32_t left_of(uint32_t done, int count) { return ~done & ((uint32_t(1) << count) - 1); }
 
@@ -550,7 +549,6 @@ template <class T>
 using Routine = uint32_t (*)(const SmallJob<T>&);
 template <class R, class T>
 struct Made {
-#ifdef __x86_64__
   __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static uint32_t of_64(
       const SmallJob<T>& job) {
     return R::template run<T, 64>(job);
@@ -558,31 +556,14 @@ struct Made {
   __attribute__((target("avx2,fma"))) static uint32_t of_32(const SmallJob<T>& job) {
     return R::template run<T, 32>(job);
   }
-#endif
-  static uint32_t of_16(const SmallJob<T>& job) { return R::template run<T, 16>(job); }
 };
 
-int register_bytes() {
-#ifdef __x86_64__
-  static const int bytes = [] {
-    bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-    bool middle = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    return wide && middle && settings().cpu_capability != "avx2" ? 64 : middle ? 32 : 16;
-  }();
-  return bytes;
-#else
-  return 16;
-#endif
-}
+// Of a vector of generated kernels.
+int register_bytes() { return 4 * codegen::vector_lanes(); }
 
 template <class T, class R>
 Routine<T> made() {
-#ifdef __x86_64__
-  if (register_bytes() == 64) return Made<R, T>::of_64;
-  if (register_bytes() == 32) return Made<R, T>::of_32;
-#endif
-  return Made<R, T>::of_16;
+  return register_bytes() == 64 ? Made<R, T>::of_64 : Made<R, T>::of_32;
 }
 template <class T, class... R>
 struct Table {
