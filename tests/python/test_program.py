@@ -477,13 +477,53 @@ def test_memory_is_told_step_by_step():
     memory = program.memory()
     assert [step.text for step in memory] == program.steps()
     kib = [(step.kind, step.allocates // 1024, step.holds // 1024) for step in memory]
-    assert kib[:4] == [("library", 64, 64), ("library", 64, 128), ("kernel", 64, 192), ("library", 64, 192)]
+    assert kib[:4] == [("library", 64, 64), ("library", 64, 128), ("kernel", 0, 128), ("library", 64, 192)]
     assert memory.peak == 192 * 1024
     assert memory.taken == 192 * 1024 + 4  # the result lies apart
     assert str(memory).endswith(
         "peak 196608 bytes, beside arguments and captured tensors\n"
         "a call takes 196612 bytes, 196608 of them as one block"
     )
+
+
+def test_elements_that_die_leave_their_memory_to_those_made_of_them():
+    x, w = facula.randint(-3, 4, (64, 64)).float(), facula.arange(64.0)  # sums are exact
+
+    def chain(x, w):
+        a = x @ x
+        b = (a + w).relu()  # over a
+        c = b @ x
+        return (c.T + c).sum(), b.sum(1)  # c.T reads other elements than c
+
+    program = trace(chain, x, w)
+    steps = {step.text.split(":")[0]: step.allocates // 1024 for step in program.memory()}
+    assert steps["kernel add+relu"] == 0
+    assert [y.tolist() for y in program(x, w)] == [y.tolist() for y in chain(x, w)]
+
+    large = trace(lambda x, w: ((x @ x) + w).relu(), facula.randn(2048, 2048), facula.randn(2048))
+    assert large.memory().peak == 16 << 20  # results lie apart, as do large blocks
+    x, w = facula.randn(2048, 2048), facula.randn(2048)
+    large(x, w)
+    facula.reset_peak_memory()
+    before = facula.memory_stats()["current_bytes"]
+    y = large(x, w)
+    assert facula.memory_stats()["peak_bytes"] - before < 17 << 20
+    assert facula.equal(y, ((x @ x) + w).relu())
+
+
+def test_a_value_that_somebody_holds_leaves_its_memory_to_nobody():
+    def kept(x):
+        a = x @ x
+        view = a[1:]
+        return view, a.exp() + 1, a.log().relu()  # a lives on
+
+    x = facula.rand(8, 8)
+    program = trace(kept, x)
+    first = program(x)
+    copies = [y.clone() for y in first]
+    program(x + 1)
+    for y, copied, expected in zip(first, copies, kept(x), strict=True):
+        assert facula.equal(y, copied) and facula.equal(y, expected)
 
 
 def test_the_picture_of_a_program_is_one_whole_page():

@@ -67,8 +67,6 @@ size_t liveness_bound(std::span<const Lifetime> values, size_t steps) {
 
 namespace {
 
-// What is allocated for each run, by value number: others than the plan come to hold it, or it may come to lie in an order
-// that its storage alone knows (docs/layouts.md), which a part of an arena cannot.
 class Apart {
  public:
   Apart(const Plan& plan, const Outline& outline, const NumberedGraph& g, std::span<const Tensor> out)
@@ -90,7 +88,7 @@ class Apart {
     for (size_t k = 0; k < out.size() && k < g.outputs.size(); ++k)
       keep(out[k].defined() ? g.outputs[k] : -1);
   }
-  bool operator[](int v) const { return apart_[size_t(v)]; }
+  const std::vector<bool>& values() const { return apart_; }
 
  private:
   using Kind = schedule::Step::Kind;
@@ -152,6 +150,7 @@ std::vector<Item> allocations(Plan& plan, const Outline& outline) {
   plan.offsets.assign(outline.form.size(), -1);
   plan.scratch.assign(temporaries, -1);
   std::vector<Item> items;
+  std::vector<size_t> item_of(outline.form.size());
   auto* scratch = plan.scratch.data();
   for (size_t k = 0; k < execs.size(); ++k) {
     auto& e = execs[k];
@@ -159,11 +158,18 @@ std::vector<Item> allocations(Plan& plan, const Outline& outline) {
       for (size_t bytes : plan.kernels[size_t(e.kernels)].temporaries)
         items.push_back({{bytes, k, k}, scratch++, -1});
     if (!e.allocates()) continue;
-    for (int v : e.outputs)
-      if (outline.written_to[size_t(v)] < 0)
-        items.push_back({{plan.forms[size_t(outline.form[size_t(v)])].bytes, k, last[size_t(v)]},
-                         &plan.offsets[size_t(v)],
-                         v});
+    for (int v : e.outputs) {
+      if (outline.written_to[size_t(v)] >= 0) continue;
+      if (int u = outline.takes_over[size_t(v)]; u >= 0) {
+        item_of[size_t(v)] = item_of[size_t(u)];
+        items[item_of[size_t(v)]].life.last = last[size_t(v)];
+        continue;
+      }
+      item_of[size_t(v)] = items.size();
+      items.push_back({{plan.forms[size_t(outline.form[size_t(v)])].bytes, k, last[size_t(v)]},
+                       &plan.offsets[size_t(v)],
+                       v});
+    }
   }
   return items;
 }
@@ -195,31 +201,38 @@ size_t most_bytes(const std::vector<Item>& items, size_t steps) {
   size_t bound = liveness_bound(all, steps);
   return bound + bound / 16 + kSlack;
 }
-void settle(Plan& plan, const Choice& chosen) {
+void settle(Plan& plan, const Outline& outline, const Choice& chosen) {
   for (size_t k = 0; k < chosen.inside.size(); ++k) *chosen.inside[k]->offset = chosen.packing.offsets[k];
+  for (auto& e : outline.execs)
+    for (int v : e.outputs)
+      if (int u = outline.takes_over[size_t(v)]; u >= 0) plan.offsets[size_t(v)] = plan.offsets[size_t(u)];
   plan.arena = chosen.packing.bytes;
   plan.peak = chosen.peak;
 }
 
 }  // namespace
 
-void place_in_arena(Plan& plan, Outline& outline, const NumberedGraph& g, std::span<const Tensor> out) {
+std::vector<bool> values_apart(const Plan& plan, const Outline& outline, const NumberedGraph& g,
+                               std::span<const Tensor> out) {
+  return Apart(plan, outline, g, out).values();
+}
+
+void place_in_arena(Plan& plan, Outline& outline, const std::vector<bool>& apart) {
   outline.inside.assign(outline.form.size(), false);
   plan.offsets.assign(outline.form.size(), -1);
   if (outline.execs.empty()) return;
-  Apart apart(plan, outline, g, out);
   auto items = allocations(plan, outline);
   size_t steps = outline.execs.size(), largest = 0, most = most_bytes(items, steps);
   for (auto& i : items) largest = std::max(largest, i.life.bytes);
   auto chosen_below = [&] {
-    return choose(items, steps,
-                  [&](const Item& i) { return i.life.bytes <= largest && (i.value < 0 || !apart[i.value]); });
+    return choose(items, steps, [&](const Item& i) {
+      return i.life.bytes <= largest && (i.value < 0 || !apart[size_t(i.value)]);
+    });
   };
   auto chosen = chosen_below();
   for (; chosen.peak > most && largest; chosen = chosen_below()) largest /= 4;
-  settle(plan, chosen);
-  for (auto& i : items)
-    if (i.value >= 0) outline.inside[size_t(i.value)] = *i.offset >= 0;
+  settle(plan, outline, chosen);
+  for (size_t v = 0; v < outline.inside.size(); ++v) outline.inside[v] = plan.offsets[v] >= 0;
 }
 
 bool place_in_arena(Plan& plan) {
@@ -230,7 +243,7 @@ bool place_in_arena(Plan& plan) {
   size_t steps = outline.execs.size();
   auto chosen =
       choose(items, steps, [&](const Item& i) { return i.value < 0 || outline.inside[size_t(i.value)]; });
-  settle(plan, chosen);
+  settle(plan, outline, chosen);
   return chosen.peak <= most_bytes(items, steps);
 }
 

@@ -23,6 +23,13 @@ char* nothing() {
   return line->bytes;
 }
 
+// Does nobody else have it or its memory, in which its elements lie as they are shown?
+bool is_held_alone(const Tensor& t) {
+  if (!t.defined() || t.impl()->use_count() != 1) return false;
+  auto& storage = t.impl()->storage;
+  return storage->use_count() == 1 && storage->is_plain() && !storage->is_foreign();
+}
+
 void copy(const Tensor& from, const Tensor& to) {
   op::Value args[] = {to, from};
   op::call(op::get("copy"), args, op::Form::in_place);
@@ -268,7 +275,10 @@ void Frame::set(int v, Tensor t) {
 }
 
 void Frame::allocate(int v) {
-  if (!at(v).tensor) set(v, fresh(plan_->form(v)));
+  if (at(v).tensor) return;
+  int u = outline_.takes_over[size_t(v)];
+  if (u >= 0 && is_held_alone(at(u).own)) set(v, std::move(at(u).own));
+  else set(v, fresh(plan_->form(v)));
 }
 
 void Frame::launch(Step& step) {

@@ -121,7 +121,7 @@ class Arranger {
 
   struct Made {
     Plan::Kernels kernels;
-    std::vector<int> empty, alike;  // as of the step
+    std::vector<int> empty;  // as of the step
   };
   // The kernels of a step; `overlaps`, by output: may it read what it writes there?
   Made kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
@@ -133,7 +133,6 @@ class Arranger {
     if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
     for (auto& t : schedule.temporaries)
       made.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
-    if (step.each_element_alone) made.alike = alike(exec);
     size_t buffers = exec.inputs.size() + exec.outputs.size() + made.kernels.temporaries.size();
     for (auto& l : schedule.launches) {
       bool all = l.buffers.size() == buffers;
@@ -188,6 +187,19 @@ class Arranger {
         if (exec.allocates() && !f.bytes)
           f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
       }
+  }
+  // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
+  std::vector<int> alike(const Step& step, const Outline::Exec& exec) {
+    if (!step.each_element_alone) return {};
+    std::vector<int> found;
+    auto& shape = lies(exec.outputs[0]);
+    for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
+      auto& t = lies(exec.operand(k));
+      bool like = Dims(t.sizes()) == Dims(shape.sizes()) && t.is_contiguous();
+      if (like) found.push_back(int(k));
+      else if (k >= exec.inputs.size() || t.numel() != SymInt(int64_t(1))) return {};
+    }
+    return found;
   }
   int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, plan_->symbols) : e.concrete(); }
   const Tensor& lies(int v) const { return lying_[size_t(form_[size_t(v)])]; }
@@ -259,19 +271,6 @@ class Arranger {
     }
     return layout;
   }
-  // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
-  std::vector<int> alike(const Outline::Exec& exec) {
-    std::vector<int> found;
-    auto& shape = lies(exec.outputs[0]);
-    for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
-      auto& t = lies(exec.operand(k));
-      bool like = Dims(t.sizes()) == Dims(shape.sizes()) && t.is_contiguous();
-      if (like) found.push_back(int(k));
-      else if (k >= exec.inputs.size() || t.numel() != SymInt(int64_t(1))) return {};
-    }
-    return found;
-  }
-
   Nests nests_;
 };
 
@@ -297,11 +296,16 @@ class Planner : Arranger {
     find_destinations();
     list_steps();
     choose_forms();
+    for (size_t k = 0; k < steps_.size(); ++k)
+      if (auto& exec = outline_->execs[k]; exec.kind == Step::Kind::kernel)
+        exec.alike = alike(steps_[k], exec);
+    auto apart = values_apart(*plan_, *outline_, g_, out_);
+    find_heirs(apart);
     measure(*outline_);
     arrange_kernels();
     make_kernels();
     plan_->direct = directly(*outline_, out_);
-    place_in_arena(*plan_, *outline_, g_, out_);
+    place_in_arena(*plan_, *outline_, apart);
     plan_->outline = std::move(outline_);
     return plan_;
   }
@@ -438,6 +442,44 @@ class Planner : Arranger {
     form_ = outline_->form;
   }
 
+  // Values that are made element by element where others that lie alike die.
+  void find_heirs(std::vector<bool>& apart) {
+    outline_->takes_over.assign(at_.size(), -1);
+    std::vector<bool> leaves(at_.size());  // is it in memory of the run's own that nobody has taken over?
+    for (size_t k = 0; k < steps_.size(); ++k) {
+      auto& exec = outline_->execs[k];
+      for (size_t o = 0; o < exec.outputs.size() && exec.allocates(); ++o) {
+        int v = exec.outputs[o];
+        if (is_given(v)) continue;
+        leaves[size_t(v)] = !kept_[size_t(v)];
+        if (exec.kind != Step::Kind::kernel) continue;
+        auto dying = std::ranges::find_if(exec.dead, [&](int u) {
+          return leaves[size_t(u)] && apart[size_t(u)] <= apart[size_t(v)] && may_take_over(steps_[k], o, u);
+        });
+        if (dying == exec.dead.end()) continue;
+        outline_->takes_over[size_t(v)] = *dying;
+        leaves[size_t(*dying)] = false;
+        for (int u = *dying; apart[size_t(v)] && u >= 0; u = outline_->takes_over[size_t(u)])
+          apart[size_t(u)] = true;  // one block from the first to the last of them
+      }
+    }
+  }
+  bool may_take_over(const Step& step, size_t output, int dying) {
+    if (form_[size_t(dying)] != form_[size_t(step.outputs[output]->id)]) return false;
+    bool safe = true, read = false;
+    for (size_t b = 0; b < step.inputs.size() && safe; ++b)
+      if (step.inputs[b]->id == dying) safe = read = reads_only_own_element(step.group, int(b), output);
+      else safe = memory_of(step.inputs[b])->id != dying;
+    return safe && read;
+  }
+  // Does it lie in memory of somebody else's?
+  bool is_given(int v) const {
+    if (outline_->written_to[size_t(v)] >= 0) return true;
+    for (size_t j = 0; j < out_.size(); ++j)
+      if (g_.outputs[j] == v && out_[j].defined()) return true;
+    return false;
+  }
+
   // Steps that do the same have the same kernels.
   void arrange_kernels() {
     std::unordered_map<Key, std::pair<int, size_t>, KeyHash> known;  // the kernels, and the first step
@@ -456,19 +498,17 @@ class Planner : Arranger {
       if (is_new) {
         auto made = kernels(steps_[k], exec, std::move(overlapping));
         exec.empty = std::move(made.empty);
-        exec.alike = std::move(made.alike);
         plan_->kernels.push_back(std::move(made.kernels));
       } else {
         auto& same = outline_->execs[it->second.second];
         exec.empty = same.empty;
-        exec.alike = same.alike;
       }
     }
     outline_->kernels = plan_->kernels.size();
   }
   // May the step read what it writes as v?
   bool overlaps(int v, const Outline::Exec& exec) {
-    if (outline_->written_to[size_t(v)] >= 0) return true;
+    if (outline_->overwrites(v)) return true;
     auto& storage = at_[size_t(v)].impl()->storage;
     for (size_t j = 0; j < out_.size() && storage; ++j)
       if (g_.outputs[j] == v && out_[j].defined())
@@ -522,9 +562,9 @@ class Resizer : Arranger {
       auto& exec = outline_->execs[k];
       if (exec.kind != Step::Kind::kernel || size_t(exec.kernels) < plan_->kernels.size()) continue;
       std::vector<bool> overlaps;
-      for (int v : exec.outputs) overlaps.push_back(outline_->written_to[size_t(v)] >= 0);
+      for (int v : exec.outputs) overlaps.push_back(outline_->overwrites(v));
       auto made = kernels(steps_[k], exec, std::move(overlaps));
-      if (made.empty != exec.empty || made.alike != exec.alike) return false;
+      if (made.empty != exec.empty || alike(steps_[k], exec) != exec.alike) return false;
       plan_->kernels.push_back(std::move(made.kernels));
     }
     return true;
@@ -550,7 +590,8 @@ void check_same(const Plan& a, const Plan& b) {
     internal_check(same) << "plans of one layout differ in " << what;
   };
   auto &x = *a.outline, &y = *b.outline;
-  check(x.execs.size() == y.execs.size() && x.written_to == y.written_to, "what they write");
+  check(x.execs.size() == y.execs.size() && x.written_to == y.written_to && x.takes_over == y.takes_over,
+        "what they write");
   for (size_t k = 0; k < x.execs.size(); ++k) {
     auto &s = x.execs[k], &t = y.execs[k];
     check(s.kind == t.kind && s.node == t.node && s.inputs == t.inputs && s.outputs == t.outputs, "steps");

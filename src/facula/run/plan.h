@@ -58,8 +58,12 @@ struct Outline {
   };
   std::vector<Exec> execs;
   std::vector<int> written_to;  // by value number: input it is written to in place, or -1
-  std::vector<int> form;        // by value number: which of the plan's forms it has; -1: no step knows it
-  std::vector<bool> inside;     // by value number: does it lie in the arena?
+  std::vector<int>
+      takes_over;  // by value number: the one that dies where it is made and leaves it its memory, or -1
+  std::vector<int> form;     // by value number: which of the plan's forms it has; -1: no step knows it
+  std::vector<bool> inside;  // by value number: does it lie in the arena?
+  // May the step that makes v read what it writes there?
+  bool overwrites(int v) const { return written_to[size_t(v)] >= 0 || takes_over[size_t(v)] >= 0; }
   // Does it hold for other sizes? So where every value lies as it was traced.
   bool general = false;
   struct Form {

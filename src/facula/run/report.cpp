@@ -75,6 +75,10 @@ Report report(graph::Graph given, const std::string& name) {
     s.calls = e.node ? e.node->op->schema.full_name() : calls_between(g, e.inputs, e.outputs);
     for (int v : e.outputs) {
       if (e.kind == Kind::view || plan->outline->written_to[size_t(v)] >= 0) continue;
+      if (int u = plan->outline->takes_over[size_t(v)]; u >= 0) {
+        held[size_t(v)] = std::exchange(held[size_t(u)], 0);
+        continue;
+      }
       held[size_t(v)] = plan->form(v).bytes;
       s.allocates += held[size_t(v)];
     }

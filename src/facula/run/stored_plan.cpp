@@ -313,7 +313,9 @@ bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
 
 // What no other part says: where values lie.
 bool fits(const Plan& plan, const Outline& o, size_t values) {
-  if (o.form.size() != values || o.written_to.size() != values || plan.offsets.size() != values) return false;
+  if (o.form.size() != values || o.written_to.size() != values || o.takes_over.size() != values ||
+      plan.offsets.size() != values)
+    return false;
   auto lies = [&](int64_t offset, size_t bytes) {
     return offset < 0 || (size_t(offset) <= plan.arena && bytes <= plan.arena - size_t(offset));
   };
@@ -349,6 +351,7 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   }
   r.below(outline->form, forms, true);
   r.below(outline->written_to, g.inputs.size(), true);
+  r.below(outline->takes_over, values, true);
   r.list(plan->offsets);
   r.list(plan->scratch);
   outline->kernels = r.count();
@@ -505,6 +508,7 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   }
   w.list(outline.form);
   w.list(outline.written_to);
+  w.list(outline.takes_over);
   w.list(plan.offsets);
   w.list(plan.scratch);
   w.word(plan.kernels.size());
