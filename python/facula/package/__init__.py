@@ -1,4 +1,4 @@
-"""Archives of objects together with the source of the modules that they need, in PyTorch's format.
+"""Archives of objects together with the source of the modules that they need, in PyTorch's format::
 
     with facula.package.PackageExporter("model.pt") as e:
         e.intern("mylib.**")                      # this source goes along
