@@ -160,6 +160,15 @@ Tensor root(const Tensor& variance) {
   return where(none, zeros_like(variance), sqrt(where(none, ones_like(variance), variance)));
 }
 
+// Of the mean and the sum of squared distances from it.
+Grads gradient_of_centre(const Vjp& v) {
+  Tensor x = v["self"], g;
+  auto dims = v.call().dims("dim");
+  if (v.grad(1).defined()) g = mul(mul(put_back(v, v.grad(1)), 2), sub(x, mean(x, dims, true)));
+  if (!v.grad(0).defined()) return grads(g);
+  Tensor of_mean = expand(div(put_back(v, v.grad(0)), reduced_count(x.sizes(), dims)), x.sizes());
+  return grads(g.defined() ? add(g, of_mean) : of_mean);
+}
 // The gradient of variance and mean, of each alone: a variance of NaN must not reach the mean's.
 Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance, std::optional<Tensor> root,
                            const Tensor& of_mean) {
@@ -607,6 +616,18 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
+  define("_mean_and_deviation(Tensor self, int[] dim, bool keepdim) -> (Tensor mean, Tensor deviation)")
+      .doc("Mean and `_square_deviation` over `dim`; the mean is corrected by the sum of what is left.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .shapes([](const Call& c) { return std::vector<Dims>(2, reduced()(c)); })
+      .loop([](const LoopCall& c, Index i) {
+        Expr fold = Axes(c).reduce(monoid::welford, i, [&](Index j) { return c.load("self", j); });
+        return std::vector<Expr>{part(fold, 0), part(fold, 1)};
+      })
+      .vjp(gradient_of_centre)
+      .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
+                "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("_moments(Tensor self, int[] dim, bool keepdim) -> (Tensor mean, Tensor deviation)")
       .doc(
           "Mean and `_square_deviation` over `dim`; the mean is corrected by the sum of what is left. Beside an infinity it "
@@ -630,14 +651,7 @@ FACULA_FAMILY(reduce) {
         return std::vector<Expr>{select(last, sum, select(isinf(mean), constant(NAN, mean.dtype()), mean)),
                                  part(fold, 1)};
       })
-      .vjp([](const Vjp& v) {
-        Tensor x = v["self"], g;
-        auto dims = v.call().dims("dim");
-        if (v.grad(1).defined()) g = mul(mul(put_back(v, v.grad(1)), 2), sub(x, mean(x, dims, true)));
-        if (!v.grad(0).defined()) return grads(g);
-        Tensor of_mean = expand(div(put_back(v, v.grad(0)), reduced_count(x.sizes(), dims)), x.sizes());
-        return grads(g.defined() ? add(g, of_mean) : of_mean);
-      })
+      .vjp(gradient_of_centre)
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("_lone_deviation(Tensor self, Scalar freedom) -> Tensor")
