@@ -376,3 +376,32 @@ def test_one_call_moves_all_parameters():
             optimizer.step()
         calls = [e for e in prof.events() if e.name.startswith("_") and e.name.endswith("_")]
         assert len(calls) == 1, (name, [e.name for e in calls])
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop", "NAdam", "ASGD", "Rprop", "Adadelta", "Adafactor"])
+def test_numbers_of_a_running_optimizer_are_tensors(name):
+    _, params = parameters()
+    optimizer = getattr(torch.optim, name)(params, lr=0.1)
+    for missing in (None, 1, None):
+        for k, p in enumerate(params):
+            p.grad = None if k == missing else torch.ones_like(p)
+        optimizer.step()
+    steps = [optimizer.state[p]["step"] for p in params]
+    assert [(s.dtype, s.dim(), s.item()) for s in steps] == [
+        (torch.float32, 0, 2.0 if k == 1 else 3.0) for k in range(len(params))
+    ]
+    # A state_dict has one for each, which other libraries count in place.
+    saved = [s["step"] for s in optimizer.state_dict()["state"].values()]
+    saved[0] += 7
+    assert [s.item() for s in saved[1:]] == [s.item() for s in steps[1:]] and steps[0].item() == 3
+
+
+def test_a_count_of_steps_that_somebody_sets_is_gone_on_from():
+    _, params = parameters()
+    optimizer = torch.optim.Adam(params, lr=0.1)
+    for value in (torch.tensor(9.0), 9, 9.0):
+        for p in params:
+            p.grad = torch.ones_like(p)
+            optimizer.state[p].update(step=value) if optimizer.state[p] else None
+        optimizer.step()
+    assert [optimizer.state[p]["step"].item() for p in params] == [10.0] * len(params)

@@ -19,11 +19,16 @@ def single(x: Any) -> Any:
     return x.float().double() if isinstance(x, Tensor) else ctypes.c_float(x).value
 
 
+def _number(x: Any) -> Tensor:
+    return x if isinstance(x, Tensor) else _C.tensor(x, dtype=_C.float32)
+
+
 class ListOptimizer(GroupOptimizer):
     """An optimizer whose step is one operator over lists of parameters, gradients and each kind of state.
 
-    Parameters whose numbers are equal go together, which nearly always are all of them. Numbers that a
-    program (facula.program) counts with are tensors in the state, which its parameters share.
+    Parameters whose numbers are equal go together, which nearly always are all of them: they share the
+    tensors that hold these numbers, so that one of them is written in a step. A state_dict has a tensor for
+    each.
     """
 
     _traceable = True
@@ -46,7 +51,7 @@ class ListOptimizer(GroupOptimizer):
 
     def _state(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         if not (state := self.state[p]):
-            state.update(_C.outside_of_trace(self._first, p, group))
+            state.update(_C.outside_of_trace(lambda: self._import_state(self._first(p, group))))
         return state
 
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Tensor]) -> None:
@@ -80,30 +85,41 @@ class ListOptimizer(GroupOptimizer):
     def _alike(self, *lists: list[Any]) -> list[tuple[list[Any], ...]]:
         """Parameters, gradients and states, those together whose numbers are equal."""
         params, _, states = lists
-        columns = [[s[name] for s in states] for name in self._numbers]  # a tensor's hash is its identity
+        if not states:
+            return []
+        alike = self._apart is None
+        for name in self._numbers:
+            cell = states[0][name]
+            if not isinstance(cell, Tensor) or not all([s[name] is cell for s in states]):
+                _C.outside_of_trace(self._share, states, name)
+                alike = False
+        if alike:
+            return [lists]  # type: ignore[list-item]
+        columns = [[id(s[name]) for s in states] for name in self._numbers]
         if self._apart:
             columns.append([self._apart(p) for p in params])
         keys: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns))
-        if len(set(keys)) < 2:
-            return [lists] if params else []  # type: ignore[list-item]
         groups: dict[Any, tuple[list[Any], ...]] = {}
         for key, *row in zip(keys, *lists):
             for items, item in zip(groups.setdefault(key, ([], [], [])), row):
                 items.append(item)
         return list(groups.values())
 
+    @staticmethod
+    def _share(states: list[dict[str, Any]], name: str) -> None:
+        """One tensor for those of them whose numbers are equal."""
+        cells: dict[float, Tensor] = {}
+        for state in states:
+            state[name] = cells.setdefault(float(state[name]), _number(state[name]))
+
     def _counted(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """The numbers of this step, as floats or, in a function that is traced, as tensors."""
         counts = {name: states[0][name] for name in self._numbers}
         if _C.is_tracing():
-            for name, x in counts.items():
-                if not isinstance(x, Tensor):
-                    counts[name] = _C.outside_of_trace(_C.tensor, x, dtype=_C.float32)
-                    for state in states:
-                        state[name] = counts[name]
+            for name, cell in counts.items():
                 assume(
                     f"the count of steps of {type(self).__name__} as when it was traced",
-                    lambda name=name, cell=counts[name]: all(s[name] is cell for s in states),
+                    lambda name=name, cell=cell: all(s[name] is cell for s in states),
                 )
             counts = {name: cell.double() for name, cell in counts.items()}
         else:
@@ -114,24 +130,19 @@ class ListOptimizer(GroupOptimizer):
     def _count(self, states: list[dict[str, Any]], numbers: dict[str, Any]) -> None:
         for name, x in numbers.items():
             cell = states[0][name]
-            alone = sum(s.get(name) is cell for s in self.state.values()) <= len(states)
-            if isinstance(cell, Tensor) and alone:
+            every = len(states) == len(self.state)
+            if every or sum(s.get(name) is cell for s in self.state.values()) <= len(states):
                 cell.copy_(x) if isinstance(x, Tensor) else cell.fill_(x)
                 continue
-            if isinstance(x, Tensor) and _C.is_tracing():
+            if _C.is_tracing():
                 raise NotImplementedError(
                     f"{type(self).__name__}: a step of some of the parameters whose steps are counted "
                     "together is traced\n"
                     "  hint: give parameters that get no gradient in each step an optimizer of their own"
                 )
-            if isinstance(cell, Tensor):  # the others go on without these
-                x = _C.tensor(float(x), dtype=cell.dtype)
-                for state in states:
-                    state[name] = x
-            else:
-                x = single(x)
-                for state in states:
-                    state[name] = x
+            cell = _number(x)  # the others go on without these
+            for state in states:
+                state[name] = cell
 
     def _update_parts(
         self, group: dict[str, Any], numbers: dict[str, float], lists: list[list[Tensor]]
@@ -154,8 +165,7 @@ class ListOptimizer(GroupOptimizer):
     _apart: Callable[[Tensor], tuple] | None = None
 
     def _export_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        numbers = self._numbers
-        return {k: _C.tensor(float(v), dtype=_C.float32) if k in numbers else v for k, v in state.items()}
+        return self._import_state(state)
 
     def _import_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        return {k: float(v) if k in self._numbers else v for k, v in state.items()}
+        return {k: _number(float(v)) if k in self._numbers else v for k, v in state.items()}
