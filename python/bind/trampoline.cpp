@@ -166,6 +166,20 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   return wrap_results(o, r, f.sub);
 }
 
+// As PyTorch's, which writes each of a list and gives that list: those of lists alone (`_foreach_add_`).
+bool gives_its_list(const Overload& o) {
+  return o.op->schema.returns.empty() && o.op->schema.name.starts_with("_foreach_");
+}
+PyObject* list_given(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  auto is_list = [&](Py_ssize_t k) {
+    auto name = text_of(PyTuple_GET_ITEM(kwnames, k));
+    return name == "self" || name == "input";
+  };
+  Py_ssize_t k = 0;
+  while (!n && !is_list(k)) ++k;
+  return Py_NewRef(args[k]);
+}
+
 bool number_may_be_ambiguous(const Entry& e) {
   if (e.overloads.size() < 2) return false;
   bool number = false, other = false;
@@ -397,7 +411,9 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
         if (f.override_ && !overrides_disabled())
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
         try {
-          return run(e, o, self, f);
+          PyObject* result = run(e, o, self, f);
+          if (result == Py_None && gives_its_list(o)) return list_given(args, n, kwnames);
+          return result;
         } catch (const std::bad_alloc&) {  // outside of the allocator of tensors, which says how much
           return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
         } catch (const std::length_error&) {

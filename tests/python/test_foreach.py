@@ -60,7 +60,7 @@ def test_an_overload_gives_each_item_and_writes_it(name, case):
     a, b, c = lists(A, B, C)
     result = getattr(facula, f"_foreach_{name}")(a, *given(b, c), **options)
     assert isinstance(result, tuple) and numbers(a) == list(map(list, A))
-    getattr(facula, f"_foreach_{name}_")(a, *given(b, c), **options)
+    assert getattr(facula, f"_foreach_{name}_")(a, *given(b, c), **options) is a
     for got in (numbers(result), numbers(a)):
         for x, y in zip(got, expected):
             assert x == pytest.approx(y, rel=1e-6)
@@ -74,7 +74,7 @@ def test_what_is_made_of_one_list():
     assert numbers(facula._foreach_max(a)) == [3.0, 4.0]
     assert numbers(facula._foreach_pow(2.0, a)) == [[4.0, 8.0], pytest.approx([2**0.5, 2.0, 16.0])]
     copies = facula._foreach_clone(a)
-    facula._foreach_zero_(a)
+    assert facula._foreach_zero_(self=a) is a and facula._foreach_zero_(input=a) is a
     assert numbers(a) == [[0.0] * 2, [0.0] * 3] and numbers(copies) == list(map(list, A))
     facula._foreach_copy_(a, copies)
     assert numbers(a) == list(map(list, A))
