@@ -2,6 +2,7 @@
 // strides and type).
 #include <optional>
 
+#include "types.h"
 #include "tensor.h"
 
 namespace facula::bind {
@@ -67,7 +68,7 @@ PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, holder_slots};
 
 PyObject* from_numpy(PyObject*, PyObject* array) {
-  return guarded([&]() -> PyObject* {
+  return guarded("from_numpy", [&]() -> PyObject* {
     if (!has_array_interface(array)) {
       PyErr_Format(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
       return nullptr;
@@ -78,7 +79,7 @@ PyObject* from_numpy(PyObject*, PyObject* array) {
 
 // The memory of an object with the buffer protocol, as a 1-d tensor.
 PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
-  return guarded([&]() -> PyObject* {
+  return guarded("frombuffer", [&]() -> PyObject* {
     static const char* keywords[] = {"buffer", "dtype", "count", "offset", "requires_grad", nullptr};
     PyObject *object, *type = nullptr;
     Py_ssize_t count = -1, offset = 0;
@@ -87,8 +88,9 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
                                      &object, &type, &count, &offset, &requires_grad))
       return nullptr;
     type_check(type, "frombuffer") << "missing required keyword argument 'dtype'";
-    PyRef size = checked(PyObject_GetAttrString(type, "itemsize"));
-    Py_ssize_t width = PyLong_AsSsize_t(size.get());
+    DType d;
+    type_check(to_dtype(type, d), "frombuffer") << "argument 'dtype' must be a dtype, not " << Py_TYPE(type)->tp_name;
+    Py_ssize_t width = itemsize(d);
     auto buffer = std::make_shared<Py_buffer>();
     if (PyObject_GetBuffer(object, buffer.get(), PyBUF_WRITABLE) < 0) {
       PyErr_Clear();
@@ -112,8 +114,6 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
     value_check(count > 0 && count <= rest / width, "frombuffer")
         << "requested buffer length (" << count << " elements of " << width
         << " bytes) is outside of the buffer of " << buffer->len << " bytes";
-    PyRef name = checked(PyObject_CallMethod(type, "__reduce__", nullptr));
-    DType d = dtype_from_name(text_of(name.get()));
     Tensor t = Tensor::from_blob(static_cast<char*>(buffer->buf) + offset, IntSpan(Ints{count}),
                                  IntSpan(Ints{1}), d, [release] {});
     if (requires_grad) t.impl()->requires_grad = true;

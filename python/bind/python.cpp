@@ -136,6 +136,30 @@ void prefix_python_error(const std::string& prefix) noexcept {
   PyErr_Restore(type, value, trace);
 }
 
+bool has_word(std::string_view text, std::string_view word) {
+  auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    size_t end = at + word.size();
+    if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) return true;
+  }
+  return false;
+}
+
+void name_python_error(const std::string& called) noexcept {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyRef shown(value ? PyObject_Str(value) : nullptr);
+  const char* text = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
+  PyErr_Clear();
+  bool named = !text || has_word(text, called), silent = text && !*text;
+  PyErr_Restore(type, value, trace);
+  if (silent && PyErr_ExceptionMatches(PyExc_MemoryError))
+    PyErr_Format(PyExc_MemoryError, "%s: not enough memory", called.c_str());
+  else if (!named)
+    prefix_python_error(called + ": ");
+}
+
 PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObject* meta) {
   PyRef bases(base ? PyTuple_Pack(1, base) : nullptr);
   PyRef type;

@@ -182,7 +182,7 @@ PyObject* is_conj(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(se
 PyObject* is_neg(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->neg); }
 
 PyObject* tolist(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("tolist", [&] {
     check_has_data(tensor_of(self), "tolist");
     Tensor t = resolved(tensor_of(self)).on_host();
     return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
@@ -265,7 +265,7 @@ PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device
 }
 
 PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("to", [&]() -> PyObject* {
     std::optional<DType> d;
     std::optional<Device> device;
     std::optional<MemoryFormat> f;
@@ -323,7 +323,7 @@ struct Text {
 };
 template <int D, Text Name>
 PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded(Name.at, [&]() -> PyObject* {
     static const char* const spec[] = {"memory_format", nullptr};
     PyObject* v[1];
     MemoryFormat f = MemoryFormat::preserve;
@@ -338,14 +338,14 @@ PyMethodDef conversion(const char* doc) {
   return fast(Name.at, as_dtype<D, Name>, doc);
 }
 PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
-  return guarded([&] { return converted(self, {}, Device{}, false, {}); });
+  return guarded("cpu", [&] { return converted(self, {}, Device{}, false, {}); });
 }
 PyObject* type_as(PyObject* self, PyObject* other) {
-  return guarded(
+  return guarded("type_as",
       [&] { return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {}); });
 }
 PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("type", [&]() -> PyObject* {
     static const char* const spec[] = {"dtype", "non_blocking", nullptr};
     PyObject* v[2];
     if (!take_arguments("type", spec, 0, args, n, kwnames, v)) return nullptr;

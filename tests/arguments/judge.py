@@ -142,6 +142,7 @@ def gradient(lib, result, leaves, values):
 # What Python says itself of `x < 'a'`, and PyTorch of devices.
 PYTHONS = re.compile(
     r"not supported between|unsupported operand type|bad operand type|not compiled with \w+ enabled"
+    r"|can be converted to an index|can't multiply sequence|can only concatenate"
 )
 
 

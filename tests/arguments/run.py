@@ -85,7 +85,8 @@ class Runner:
         ):
             return "error", "AttributeError"  # a method, called with what is no tensor
         names = target.names | {tree.path.split(".")[-1].rstrip("_")}
-        return judge.judged(facula, got, names, self.every)
+        # What a module calls may speak for it.
+        return judge.judged(facula, got, names | self.every if tree.is_module() else names, self.every)
 
     def answers(self, drawn):
         """What each of the calls gives, in processes of their own."""

@@ -7,6 +7,7 @@ yields trees with less in them, for minimising.
 
 import ast
 import copy
+import dataclasses
 import functools
 import inspect
 import math
@@ -171,7 +172,9 @@ def operator_targets(lib):
 
 
 def function_targets(lib, known):
-    """Functions and methods that are no operators of the registry, as signatures and stubs tell them."""
+    """Functions and methods that are no operators of the registry, as signatures and stubs tell them, and operators
+    under names that only Python gives."""
+    by_name = {path.removeprefix("Tensor."): o for path, o in known.items() if "." not in path[7:]}
     for space in (*SPACES, *MORE, "Tensor"):
         module = resolve(lib, space) if space else lib
         for name in sorted(set(dir(module)) - set(getattr(module, "_SUBMODULES", ()))):
@@ -182,6 +185,10 @@ def function_targets(lib, known):
             if isinstance(f, (type, types.ModuleType)) or not callable(f):
                 continue
             if getattr(f, "__module__", None) in ("typing", "collections.abc"):
+                continue
+            same = by_name.get(getattr(f, "__name__", ""))
+            if same and type(f) is type(lib.add):
+                yield dataclasses.replace(same, path=path, names=same.names | {name})
                 continue
             parameters = signature(stubs().get(("Tensor" if space == "Tensor" else "", name), f))
             if parameters:
@@ -222,7 +229,7 @@ def operator_forms(lib):
 
 def reach(lib):
     operators = list(operator_targets(lib))
-    known = {o.path for o in operators}
+    known = {o.path: o for o in operators}
     forms = list(operator_forms(lib))
     read, value = (
         [parameter("self", "Tensor"), parameter("index", "Tensor")],
@@ -230,7 +237,7 @@ def reach(lib):
     )
     index = [
         Target("[]", read, names=frozenset(("index",))),
-        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem"))),
+        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem", "assign"))),
     ]  # fmt: skip
     return operators + list(function_targets(lib, known)) + list(module_targets(lib)) + forms + index
 
@@ -553,6 +560,8 @@ class Draw:
             nodes = [self.anything() if self.chance(0.1) else self.value(p) for p in target.parameters]
             if target.path.startswith("[]"):
                 nodes[0:2] = self.tensor(), self.index()
+            elif not any(isinstance(x, T) for x in nodes):
+                nodes[self.rng.randrange(len(nodes))] = self.tensor()
             return Tree(target.path, [(None, x) for x in nodes], number)
         given = self.sampled() if target.samples and self.chance(0.8) else self.typed()
         by_name = {p.name: p for p in target.parameters}
