@@ -67,8 +67,11 @@ PyType_Slot holder_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(holder_dea
 PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, holder_slots};
 
-PyObject* from_numpy(PyObject*, PyObject* array) {
+PyObject* from_numpy(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded("from_numpy", [&]() -> PyObject* {
+    static const char* const spec[] = {"ndarray", nullptr};
+    PyObject* array;
+    if (!take_arguments("from_numpy", spec, 1, args, n, kwnames, &array)) return nullptr;
     if (!has_array_interface(array)) {
       PyErr_Format(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
       return nullptr;
@@ -122,7 +125,8 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 PyMethodDef functions[] = {
-    {"from_numpy", from_numpy, METH_O, "from_numpy(ndarray) -> Tensor sharing the memory"},
+    {"from_numpy", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(from_numpy)),
+     METH_FASTCALL | METH_KEYWORDS, "from_numpy(ndarray) -> Tensor sharing the memory"},
     {"frombuffer", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(frombuffer)),
      METH_VARARGS | METH_KEYWORDS,
      "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing the memory"},

@@ -247,24 +247,10 @@ bool blame_argument(const std::string& called, PyFunctionObject* f, PyObject* co
   return false;
 }
 
-// Are these the globals of a module of this package?
-bool is_our_module(PyObject* globals) {
-  PyObject* module = globals ? PyDict_GetItemString(globals, "__name__") : nullptr;
-  if (!module || !PyUnicode_Check(module)) return false;
-  std::string_view name = text_of(module);
-  return name == "facula" || name.starts_with("facula.");
-}
-// Was it raised in a file of this package, and not by what a program handed over to a function of it?
-bool is_ours(PyObject* trace) {
-  if (!trace || !PyTraceBack_Check(trace)) return !trace;  // its signature refused the arguments
-  auto* last = reinterpret_cast<PyTracebackObject*>(trace);
-  while (last->tb_next) last = last->tb_next;
-  return is_our_module(PyRef(PyFrame_GetGlobals(last->tb_frame)).get());
-}
-
 // "mean: ..." and "mean(): ...", as operators and the parser say it.
 bool names_operator(std::string_view text) {
   size_t at = 0;
+  if (text.starts_with('_')) return false;  // nobody calls it by that
   while (at < text.size() && (isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_')) ++at;
   return at && (text.substr(at).starts_with(":") || text.substr(at).starts_with("()"));
 }

@@ -221,7 +221,7 @@ def operator_forms(lib):
         yield Target(
             f"{sign}",
             [parameter("self", "Tensor"), parameter("other", "Tensor|Scalar")],
-            names=frozenset((name,)),
+            names=frozenset((name, {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}.get(name, name))),  # reflected
         )
     for sign, name in UNARY_OPERATORS:
         yield Target(f"{sign}.", [parameter("self", "Tensor")], names=frozenset((name,)))
@@ -236,8 +236,8 @@ def reach(lib):
         parameter("value", "Tensor|Scalar"),
     )
     index = [
-        Target("[]", read, names=frozenset(("index",))),
-        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem", "assign"))),
+        Target("[]", read, names=frozenset(("index", "slice"))),
+        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem", "assign", "slice"))),
     ]  # fmt: skip
     return operators + list(function_targets(lib, known)) + list(module_targets(lib)) + forms + index
 
@@ -285,6 +285,18 @@ class Listed:
         if self.round:
             return f"({inside}{',' if len(self.items) == 1 else ''})"
         return f"[{inside}]"
+
+
+@dataclass
+class View:
+    """A view of a tensor that is an argument too."""
+
+    of: str
+    how: str
+    apart: bool = False  # the same numbers elsewhere
+
+    def __str__(self):
+        return f"{self.of}{self.how}{'.clone()' if self.apart else ''}"
 
 
 @dataclass
@@ -580,11 +592,19 @@ class Draw:
         return Tree(target.path, self.placed(given), number)
 
     def alias(self, given):
-        """One tensor twice."""
+        """One tensor twice, or with a view of it."""
         tensors = [n for n, x in given.items() if isinstance(x, T)]
         if len(tensors) > 1:
             given[tensors[0]].name = "a"
-            given[tensors[1]] = "a"
+            given[tensors[1]] = self.view_of(given[tensors[0]])
+
+    def view_of(self, x):
+        ways = [".detach()", ".unsqueeze(0)", ".ravel()"]
+        if len(x.shape) > 1:
+            ways += [".mT", ".transpose(0, -1)"]
+        if x.shape and x.shape[0]:
+            ways += ["[:1]", "[-1]", "[1:]", "[::2]", "[:1].expand_as(a)"]
+        return "a" if x.layout.startswith("sparse") or self.chance(0.5) else View("a", self.pick(ways))
 
     def placed(self, given):
         """Arguments as they are written: positional as far as that goes or chance has it, then by name."""
@@ -622,7 +642,7 @@ class Draw:
             return T((0,), self.pick(DTYPES))
         if what == "alias":
             tensors[0].name = "a"
-            return "a"
+            return self.view_of(tensors[0])
         like = T(tensors[0].shape, tensors[0].dtype, self.layout(), "", 0, what == "grad")
         if what == "other":
             return self.tensor()
@@ -647,15 +667,24 @@ def alike(tree, target):
     if target.random:
         return None
     tensors = tensors_of(tree)
+    views = [x for _, x in tree.arguments if isinstance(x, View)]
     repeated = any(x.layout in ("expanded", "overlapping") or math.prod(x.shape) > 1 << 16 for x in tensors)
     if (target.writes and repeated) or any(x.layout == "meta" for x in tensors):
         return None
     out = [x for n, x in tree.arguments if n == "out"]
-    if out and (out[0] != "a" or repeated):
+    if out and (not (out[0] == "a" or isinstance(out[0], View)) or repeated):
         return None
-    if not out and not any(x.layout in ALIKE for x in tensors):
+    if not out and not views and not any(x.layout in ALIKE for x in tensors):
         return None
-    return Tree(tree.path, [(n, x) for n, x in tree.arguments if n != "out"], tree.number)
+    apart = [(n, dataclasses.replace(x, apart=True) if isinstance(x, View) else x) for n, x in tree.arguments]
+    return Tree(tree.path, [(n, x) for n, x in apart if n != "out"], tree.number)
+
+
+def of_dense(tree, target):
+    """May the call be made with tensors without memory, for the shapes of its results?"""
+    tensors = tensors_of(tree)
+    usual = all(x.layout not in ("meta", "sparse_coo", "sparse_csr") for x in tensors)
+    return bool(tensors) and usual and not tree.is_module() and not target.random and tree.number % 4 == 0
 
 
 def draw(rng, target, number):
