@@ -177,7 +177,8 @@ int module_init(PyObject* o, PyObject* args, PyObject* kwargs) {
   if (!failed) return 0;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  std::vector<PyObject*> given(PySequence_Fast_ITEMS(args), PySequence_Fast_ITEMS(args) + PyTuple_GET_SIZE(args));
+  std::vector<PyObject*> given(PySequence_Fast_ITEMS(args),
+                               PySequence_Fast_ITEMS(args) + PyTuple_GET_SIZE(args));
   PyRef keys(kwargs ? PyDict_Keys(kwargs) : PyList_New(0)), values(kwargs ? PyDict_Values(kwargs) : nullptr);
   PyRef names(keys ? PyList_AsTuple(keys.get()) : nullptr);
   for (Py_ssize_t k = 0; values && k < PyList_GET_SIZE(values.get()); ++k)

@@ -2,8 +2,8 @@
 // strides and type).
 #include <optional>
 
-#include "types.h"
 #include "tensor.h"
+#include "types.h"
 
 namespace facula::bind {
 
@@ -92,7 +92,8 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
       return nullptr;
     type_check(type, "frombuffer") << "missing required keyword argument 'dtype'";
     DType d;
-    type_check(to_dtype(type, d), "frombuffer") << "argument 'dtype' must be a dtype, not " << Py_TYPE(type)->tp_name;
+    type_check(to_dtype(type, d), "frombuffer")
+        << "argument 'dtype' must be a dtype, not " << Py_TYPE(type)->tp_name;
     Py_ssize_t width = itemsize(d);
     auto buffer = std::make_shared<Py_buffer>();
     if (PyObject_GetBuffer(object, buffer.get(), PyBUF_WRITABLE) < 0) {

@@ -238,7 +238,8 @@ bool blame_argument(const std::string& called, PyFunctionObject* f, PyObject* co
     if (!said || !PyUnicode_Check(said) || is_tensor(args[k])) continue;
     std::string_view text = text_of(said);
     bool number = args[k] == Py_None || PyNumber_Check(args[k]);
-    if (text != "Tensor" && (number || !text.starts_with("Tensor |"))) continue;
+    bool several = text.find('[') != text.npos;  // of Iterable[Tensor], say
+    if (text != "Tensor" && (number || several || !text.starts_with("Tensor |"))) continue;
     std::string position = k < n ? " (position " + std::to_string(k + 1 - own) + ")" : "";
     PyErr_Format(PyExc_TypeError, "%s(): argument '%U'%s must be Tensor, not %s", called.c_str(), name,
                  position.c_str(), Py_TYPE(args[k])->tp_name);

@@ -170,10 +170,10 @@ void name_python_error(const std::string& called) noexcept {
   PyErr_Restore(type, value, trace);
   if (silent && PyErr_ExceptionMatches(PyExc_MemoryError))
     PyErr_Format(PyExc_MemoryError, "%s: not enough memory", called.c_str());
-  else if (!named && PyErr_ExceptionMatches(PyExc_OverflowError))  // whose arguments may be a number and a text
+  else if (!named &&
+           PyErr_ExceptionMatches(PyExc_OverflowError))  // whose arguments may be a number and a text
     PyErr_Format(PyExc_OverflowError, "%s: %U", called.c_str(), shown.get());
-  else if (!named)
-    prefix_python_error(called + ": ");
+  else if (!named) prefix_python_error(called + ": ");
 }
 
 PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObject* meta) {

@@ -72,7 +72,7 @@ void prefix_python_error(const std::string& prefix) noexcept;
 void name_python_error(const std::string& called) noexcept;
 bool has_word(std::string_view text, std::string_view word);
 bool is_our_module(PyObject* globals);  // of a function: is it of this package?
-bool is_ours(PyObject* trace);          // was it raised in this package, and not by what a program handed over?
+bool is_ours(PyObject* trace);  // was it raised in this package, and not by what a program handed over?
 ErrorType error_type(PyObject* exception);  // of a class of Python, or the nearest above it
 
 // Runs f; C++ exceptions become Python's.

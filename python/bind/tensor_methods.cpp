@@ -341,8 +341,9 @@ PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
   return guarded("cpu", [&] { return converted(self, {}, Device{}, false, {}); });
 }
 PyObject* type_as(PyObject* self, PyObject* other) {
-  return guarded("type_as",
-      [&] { return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {}); });
+  return guarded("type_as", [&] {
+    return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {});
+  });
 }
 PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded("type", [&]() -> PyObject* {

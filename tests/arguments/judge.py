@@ -75,7 +75,7 @@ def error(e):
 
 
 def answer(lib, text, values=True, alike=""):
-    """{"results": ...} or {"error": type, "text": ...}; "gradient" where there are leaves. `alike`: see maker."""
+    """{"results": ...} or {"error": type, "text": ...}; "gradient" of leaves. For `alike` see maker."""
     leaves = []
     names = environment(lib, leaves, alike)
     lib.manual_seed(0)
@@ -116,9 +116,11 @@ def deviation(lib, text, got):
 
 
 def meta_deviation(lib, text, got):
-    """How the call of operands without memory, if it is answered, gives another shape or dtype; None if not."""
+    """How the call of operands without memory gives another shape or dtype, if it is answered; else None."""
     again = answer(lib, text, values=False, alike="meta")
-    shapes = json.loads(json.dumps(got["results"]), object_hook=lambda x: {k: x[k] for k in ("T", "shape") if k in x})
+    shapes = json.loads(
+        json.dumps(got["results"]), object_hook=lambda x: {k: x[k] for k in ("T", "shape") if k in x}
+    )
     here = other(shapes, again["results"]) if "results" in again else None
     return None if here and here.startswith("layout") else here
 
@@ -161,7 +163,9 @@ def clear(lib, said, names, every):
         return None
     if kind not in TYPES:
         return "type " + kind
-    found = INTERNAL.search(re.sub(r"<[^<>]*(<\w+>)?[^<>]* at 0x[0-9a-f]+>", "", text))  # objects of a program
+    found = INTERNAL.search(
+        re.sub(r"<[^<>]*(<\w+>)?[^<>]* at 0x[0-9a-f]+>", "", text)
+    )  # objects of a program
     if found:
         return "text " + found[0][:20].split("0x")[0]
     words = set(re.findall(r"\w+", text))

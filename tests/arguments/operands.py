@@ -44,7 +44,7 @@ def stored(lib, shape, dtype, content, seed, low, high):
             x = np.clip(np.nan_to_num(x), np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
         elif dtype.startswith("complex"):
             x = x + 1j * numbers(shape, dtype, content, seed + 1, low, high)
-    return lib.from_numpy(np.ascontiguousarray(x)).to(own).reshape(shape)
+    return lib.from_numpy(np.ascontiguousarray(x)).to(own).reshape(shape).clone()  # its memory may grow
 
 
 def laid_out(lib, x, layout):

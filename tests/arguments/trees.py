@@ -75,7 +75,13 @@ ANNOTATIONS = {
     "Sequence[int]": "int[]", "list[Tensor]": "Tensor[]", "Sequence[Tensor]": "Tensor[]", "dtype": "dtype",
     "dtype | None": "dtype?", "tuple[int, int]": "int[2]", "Generator | None": "Generator?",
 }  # fmt: skip
-BY_NAME = {"self": "Tensor", "dtype": "dtype?", "device": "Device?", "generator": "Generator?", "memory_format": "MemoryFormat?"}
+BY_NAME = {
+    "self": "Tensor",
+    "dtype": "dtype?",
+    "device": "Device?",
+    "generator": "Generator?",
+    "memory_format": "MemoryFormat?",
+}
 
 
 @functools.cache
@@ -83,7 +89,10 @@ def stubs():
     """What C gives Python, by (class or "", name): a function with the signature that its stub has."""
     tree = ast.parse((ROOT / "python" / "facula" / "_C" / "__init__.pyi").read_text())
     found = {}
-    for owner, body in [("", tree.body), *((c.name, c.body) for c in tree.body if isinstance(c, ast.ClassDef))]:
+    for owner, body in [
+        ("", tree.body),
+        *((c.name, c.body) for c in tree.body if isinstance(c, ast.ClassDef)),
+    ]:
         for f in body:
             if isinstance(f, ast.FunctionDef) and not f.decorator_list:
                 text = f"from __future__ import annotations\ndef {f.name}({ast.unparse(f.args)}) -> 0: ..."
@@ -172,8 +181,9 @@ def operator_targets(lib):
 
 
 def function_targets(lib, known):
-    """Functions and methods that are no operators of the registry, as signatures and stubs tell them, and operators
-    under names that only Python gives."""
+    """Functions and methods that are no operators of the registry, as signatures and stubs tell them, and
+    operators under names that only Python gives.
+    """
     by_name = {path.removeprefix("Tensor."): o for path, o in known.items() if "." not in path[7:]}
     for space in (*SPACES, *MORE, "Tensor"):
         module = resolve(lib, space) if space else lib
@@ -210,7 +220,9 @@ def module_targets(lib):
                 p.type = "Tensor"
             p.name = "()" + p.name
         snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-        yield Target("nn." + name, made[1:] + called[1:], random=True, names=frozenset((name, snake, name.lower())))
+        yield Target(
+            "nn." + name, made[1:] + called[1:], random=True, names=frozenset((name, snake, name.lower()))
+        )
 
 
 def operator_forms(lib):
@@ -221,7 +233,9 @@ def operator_forms(lib):
         yield Target(
             f"{sign}",
             [parameter("self", "Tensor"), parameter("other", "Tensor|Scalar")],
-            names=frozenset((name, {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}.get(name, name))),  # reflected
+            names=frozenset(
+                (name, {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}.get(name, name))
+            ),  # reflected
         )
     for sign, name in UNARY_OPERATORS:
         yield Target(f"{sign}.", [parameter("self", "Tensor")], names=frozenset((name,)))
@@ -236,9 +250,9 @@ def reach(lib):
         parameter("value", "Tensor|Scalar"),
     )
     index = [
-        Target("[]", read, names=frozenset(("index", "slice"))),
-        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem", "assign", "slice"))),
-    ]  # fmt: skip
+        Target("[]", read, names=frozenset("index slice".split())),
+        Target("[]=", [*read, value], names=frozenset("index slice index_put copy setitem assign".split())),
+    ]
     return operators + list(function_targets(lib, known)) + list(module_targets(lib)) + forms + index
 
 
@@ -511,7 +525,9 @@ class Draw:
     def typed(self):
         """Arguments of the right types and no more."""
         left = 0.3 if self.size is None else 0.15
-        return {p.name: self.value(p) for p in self.target.parameters if p.default is None or self.chance(left)}
+        return {
+            p.name: self.value(p) for p in self.target.parameters if p.default is None or self.chance(left)
+        }
 
     def changed(self, x, p):
         """Something like the argument, slightly wrong."""

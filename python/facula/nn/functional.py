@@ -143,7 +143,6 @@ def fold(
     return _C.ops.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 
-
 # ---- activations
 
 
