@@ -216,6 +216,23 @@ bool any_taken(PyObject* const* args, Py_ssize_t n) {
   return false;
 }
 
+// Does the exception come of a `raise`, and not of what an expression could not do?
+bool is_deliberate(PyObject* trace) {
+  if (!trace) return false;
+  auto* last = reinterpret_cast<PyTracebackObject*>(trace);
+  while (last->tb_next) last = last->tb_next;
+  PyRef opcode(PyImport_ImportModule("opcode"));
+  PyRef codes(opcode ? PyObject_GetAttrString(opcode.get(), "opmap") : nullptr);
+  PyObject* raise = codes ? PyDict_GetItemString(codes.get(), "RAISE_VARARGS") : nullptr;
+  PyRef at(PyObject_GetAttrString(reinterpret_cast<PyObject*>(last), "tb_lasti"));
+  PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(last->tb_frame)));
+  PyRef bytes(PyObject_GetAttrString(code.get(), "co_code"));
+  if (!raise || !at || !bytes) return false;
+  Py_ssize_t k = PyLong_AsSsize_t(at.get());
+  return k >= 0 && k < PyBytes_GET_SIZE(bytes.get()) &&
+         uint8_t(PyBytes_AS_STRING(bytes.get())[k]) == PyLong_AsLong(raise);
+}
+
 // The parameter of `code` that an argument is for: positional ones in order, then by name. Null if unknown.
 PyObject* parameter_of(PyCodeObject* code, PyObject* names, Py_ssize_t k, Py_ssize_t n, PyObject* kwnames) {
   if (k >= n) return PyTuple_GET_ITEM(kwnames, k - n);
@@ -276,6 +293,8 @@ void name_error(const std::string& called, PyObject* function, PyObject* const* 
   PyErr_Clear();
   if (!text) return restore();
   Py_ssize_t own = method ? 1 : 0;
+  by_type &= !is_deliberate(trace);
+  PyErr_Clear();
   if (by_type && !names_operator(text) &&
       blame_argument(called, reinterpret_cast<PyFunctionObject*>(function), args, n, kwnames, own))
     return;
