@@ -295,7 +295,7 @@ Tensor made_anew(Tensor t) {
 }
 
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
     PyObject* v[5];
     Options o;
@@ -307,7 +307,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
   });
 }
 PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("as_tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", nullptr};
     PyObject* v[4] = {};
     Options o;
@@ -321,7 +321,7 @@ PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyO
   });
 }
 PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("asarray", [&]() -> PyObject* {
     static const char* const spec[] = {"obj", "dtype", "device", "requires_grad", "copy", nullptr};
     PyObject* v[5];
     Options o;
@@ -337,7 +337,7 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
   });
 }
 PyObject* promote_types(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
+  return guarded("promote_types", [&]() -> PyObject* {
     PyObject *a, *b;
     if (!PyArg_ParseTuple(args, "OO:promote_types", &a, &b)) return nullptr;
     DType x, y;
@@ -346,7 +346,7 @@ PyObject* promote_types(PyObject*, PyObject* args) {
   });
 }
 PyObject* can_cast_function(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
+  return guarded("can_cast", [&]() -> PyObject* {
     PyObject *a, *b;
     if (!PyArg_ParseTuple(args, "OO:can_cast", &a, &b)) return nullptr;
     DType x, y;

@@ -165,7 +165,7 @@ Tensor import_capsule(PyObject* capsule) {
 }
 
 PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("from_dlpack", [&]() -> PyObject* {
     static const char* const spec[] = {"ext_tensor", "device", "copy", nullptr};
     PyObject* v[3];
     if (!take_arguments("from_dlpack", spec, 1, args, n, kwnames, v, 1)) return nullptr;
@@ -180,6 +180,8 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* 
     if (PyCapsule_CheckExact(v[0])) {
       capsule = PyRef::share(v[0]);
     } else {
+      type_check(PyObject_HasAttr(v[0], names::__dlpack__), "from_dlpack")
+          << "expected a capsule or an object with __dlpack__, not " << Py_TYPE(v[0])->tp_name;
       PyRef method = checked(PyObject_GetAttr(v[0], names::__dlpack__));
       PyRef none = checked(PyTuple_New(0));
       PyRef keywords = checked(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));

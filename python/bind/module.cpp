@@ -5,6 +5,9 @@
 // subclass: the fast one is put back for each subclass that does not define __getattr__ itself. And 3.11
 // neither inherits nor clears the vectorcall flag on heap types: it is set for each subclass, and a call
 // checks that nobody has put another __call__ there.
+//
+// Errors of the package's own modules name the class, those of functions that they call the function.
+#include "override.h"
 #include "tensor.h"
 
 namespace facula::bind {
@@ -73,6 +76,19 @@ bool has_hooks(PyObject* dict) {
   return false;
 }
 
+// The exception of a call of `method` of `o`, which says whose it is.
+PyObject* raised_by(PyObject* o, PyObject* method, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  std::vector<PyObject*> all{o};
+  all.insert(all.end(), args, args + n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  PyTypeObject* type = Py_TYPE(o);
+  PyObject *kind, *value, *trace;
+  PyErr_Fetch(&kind, &value, &trace);  // a look-up clears it
+  PyRef f = PyRef::share(_PyType_Lookup(type, method));
+  PyErr_Restore(kind, value, trace);
+  if (f) name_error(type->tp_name, f.get(), all.data(), n + 1, kwnames, true, method == names::__init__);
+  return nullptr;
+}
+
 PyObject* module_call(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames, bool direct) {
   PyTypeObject* type = Py_TYPE(o);
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
@@ -107,7 +123,7 @@ PyObject* module_call(PyObject* o, PyObject* const* args, size_t nargsf, PyObjec
     with_self[0] = o;
     PyObject* r = PyObject_Vectorcall(f, with_self, size_t(n) + 1, kwnames);
     with_self[0] = saved;
-    return r;
+    return r ? r : raised_by(o, names::forward, args, n, kwnames);
   }
   Py_ssize_t all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   PyObject* few[12];
@@ -119,7 +135,8 @@ PyObject* module_call(PyObject* o, PyObject* const* args, size_t nargsf, PyObjec
   }
   copy[0] = o;
   std::copy(args, args + all, copy + 1);
-  return PyObject_Vectorcall(f, copy, size_t(n) + 1, kwnames);
+  PyObject* r = PyObject_Vectorcall(f, copy, size_t(n) + 1, kwnames);
+  return r ? r : raised_by(o, names::forward, args, n, kwnames);
 }
 
 PyObject* vectorcall(PyObject* o, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
@@ -154,8 +171,28 @@ void dealloc(PyObject* o) {
   Py_DECREF(t);
 }
 
+initproc python_init;  // what calls an __init__ of Python
+int module_init(PyObject* o, PyObject* args, PyObject* kwargs) {
+  int failed = python_init(o, args, kwargs);
+  if (!failed) return 0;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  std::vector<PyObject*> given(PySequence_Fast_ITEMS(args),
+                               PySequence_Fast_ITEMS(args) + PyTuple_GET_SIZE(args));
+  PyRef keys(kwargs ? PyDict_Keys(kwargs) : PyList_New(0)), values(kwargs ? PyDict_Values(kwargs) : nullptr);
+  PyRef names(keys ? PyList_AsTuple(keys.get()) : nullptr);
+  for (Py_ssize_t k = 0; values && k < PyList_GET_SIZE(values.get()); ++k)
+    given.push_back(PyList_GET_ITEM(values.get(), k));
+  PyErr_Clear();
+  PyErr_Restore(type, value, trace);
+  if (names) raised_by(o, names::__init__, given.data(), PyTuple_GET_SIZE(args), names.get());
+  return failed;
+}
+
 // Sets a subclass's slots as the class stands now.
 void restore_slots(PyTypeObject* type) {
+  if (!python_init && PyDict_Contains(type->tp_dict, names::__init__) == 1) python_init = type->tp_init;
+  if (type->tp_init == python_init) type->tp_init = module_init;
   if (_PyType_Lookup(type, names::__getattr__) == inherited_getattr) type->tp_getattro = module_getattro;
   if (!(type->tp_flags & Py_TPFLAGS_HAVE_VECTORCALL)) {
     type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tensor.h"
+#include "types.h"
 
 namespace facula::bind {
 
@@ -66,8 +67,11 @@ PyType_Slot holder_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(holder_dea
 PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, holder_slots};
 
-PyObject* from_numpy(PyObject*, PyObject* array) {
-  return guarded([&]() -> PyObject* {
+PyObject* from_numpy(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  return guarded("from_numpy", [&]() -> PyObject* {
+    static const char* const spec[] = {"ndarray", nullptr};
+    PyObject* array;
+    if (!take_arguments("from_numpy", spec, 1, args, n, kwnames, &array)) return nullptr;
     if (!has_array_interface(array)) {
       PyErr_Format(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
       return nullptr;
@@ -78,7 +82,7 @@ PyObject* from_numpy(PyObject*, PyObject* array) {
 
 // The memory of an object with the buffer protocol, as a 1-d tensor.
 PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
-  return guarded([&]() -> PyObject* {
+  return guarded("frombuffer", [&]() -> PyObject* {
     static const char* keywords[] = {"buffer", "dtype", "count", "offset", "requires_grad", nullptr};
     PyObject *object, *type = nullptr;
     Py_ssize_t count = -1, offset = 0;
@@ -87,8 +91,10 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
                                      &object, &type, &count, &offset, &requires_grad))
       return nullptr;
     type_check(type, "frombuffer") << "missing required keyword argument 'dtype'";
-    PyRef size = checked(PyObject_GetAttrString(type, "itemsize"));
-    Py_ssize_t width = PyLong_AsSsize_t(size.get());
+    DType d;
+    type_check(to_dtype(type, d), "frombuffer")
+        << "argument 'dtype' must be a dtype, not " << Py_TYPE(type)->tp_name;
+    Py_ssize_t width = itemsize(d);
     auto buffer = std::make_shared<Py_buffer>();
     if (PyObject_GetBuffer(object, buffer.get(), PyBUF_WRITABLE) < 0) {
       PyErr_Clear();
@@ -112,8 +118,6 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
     value_check(count > 0 && count <= rest / width, "frombuffer")
         << "requested buffer length (" << count << " elements of " << width
         << " bytes) is outside of the buffer of " << buffer->len << " bytes";
-    PyRef name = checked(PyObject_CallMethod(type, "__reduce__", nullptr));
-    DType d = dtype_from_name(text_of(name.get()));
     Tensor t = Tensor::from_blob(static_cast<char*>(buffer->buf) + offset, IntSpan(Ints{count}),
                                  IntSpan(Ints{1}), d, [release] {});
     if (requires_grad) t.impl()->requires_grad = true;
@@ -122,7 +126,8 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 PyMethodDef functions[] = {
-    {"from_numpy", from_numpy, METH_O, "from_numpy(ndarray) -> Tensor sharing the memory"},
+    {"from_numpy", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(from_numpy)),
+     METH_FASTCALL | METH_KEYWORDS, "from_numpy(ndarray) -> Tensor sharing the memory"},
     {"frombuffer", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(frombuffer)),
      METH_VARARGS | METH_KEYWORDS,
      "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False) -> Tensor sharing the memory"},

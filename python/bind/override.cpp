@@ -216,6 +216,23 @@ bool any_taken(PyObject* const* args, Py_ssize_t n) {
   return false;
 }
 
+// Does the exception come of a `raise`, and not of what an expression could not do?
+bool is_deliberate(PyObject* trace) {
+  if (!trace) return false;
+  auto* last = reinterpret_cast<PyTracebackObject*>(trace);
+  while (last->tb_next) last = last->tb_next;
+  PyRef opcode(PyImport_ImportModule("opcode"));
+  PyRef codes(opcode ? PyObject_GetAttrString(opcode.get(), "opmap") : nullptr);
+  PyObject* raise = codes ? PyDict_GetItemString(codes.get(), "RAISE_VARARGS") : nullptr;
+  PyRef at(PyObject_GetAttrString(reinterpret_cast<PyObject*>(last), "tb_lasti"));
+  PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(last->tb_frame)));
+  PyRef bytes(PyObject_GetAttrString(code.get(), "co_code"));
+  if (!raise || !at || !bytes) return false;
+  Py_ssize_t k = PyLong_AsSsize_t(at.get());
+  return k >= 0 && k < PyBytes_GET_SIZE(bytes.get()) &&
+         uint8_t(PyBytes_AS_STRING(bytes.get())[k]) == PyLong_AsLong(raise);
+}
+
 // The parameter of `code` that an argument is for: positional ones in order, then by name. Null if unknown.
 PyObject* parameter_of(PyCodeObject* code, PyObject* names, Py_ssize_t k, Py_ssize_t n, PyObject* kwnames) {
   if (k >= n) return PyTuple_GET_ITEM(kwnames, k - n);
@@ -224,85 +241,80 @@ PyObject* parameter_of(PyCodeObject* code, PyObject* names, Py_ssize_t k, Py_ssi
 }
 
 // After an AttributeError or TypeError of the body's own: was there something that the function's annotations
-// say to be a Tensor, but is none? Then that is what was wrong, and a TypeError, as with operators.
-bool blame_argument(PyFunctionObject* f, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+// say to be a Tensor, but is none? Then that is what was wrong, and a TypeError, as with operators. The first `own`
+// arguments are not the caller's.
+bool blame_argument(const std::string& called, PyFunctionObject* f, PyObject* const* args, Py_ssize_t n,
+                    PyObject* kwnames, Py_ssize_t own) {
   auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
   PyRef names(PyObject_GetAttrString(f->func_code, "co_varnames"));
   PyObject* annotations = PyFunction_GetAnnotations(reinterpret_cast<PyObject*>(f));
   Py_ssize_t all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  for (Py_ssize_t k = 0; names && annotations && k < all; ++k) {
+  for (Py_ssize_t k = own; names && annotations && k < all; ++k) {
     PyObject* name = parameter_of(code, names.get(), k, n, kwnames);
     PyObject* said = name ? PyDict_GetItemWithError(annotations, name) : nullptr;
     if (!said || !PyUnicode_Check(said) || is_tensor(args[k])) continue;
     std::string_view text = text_of(said);
     bool number = args[k] == Py_None || PyNumber_Check(args[k]);
-    if (text != "Tensor" && (number || !text.starts_with("Tensor |"))) continue;
-    std::string position = k < n ? " (position " + std::to_string(k + 1) + ")" : "";
-    PyErr_Format(PyExc_TypeError, "%U(): argument '%U'%s must be Tensor, not %s", f->func_name, name,
+    bool several = text.find('[') != text.npos;  // of Iterable[Tensor], say
+    if (text != "Tensor" && (number || several || !text.starts_with("Tensor |"))) continue;
+    std::string position = k < n ? " (position " + std::to_string(k + 1 - own) + ")" : "";
+    PyErr_Format(PyExc_TypeError, "%s(): argument '%U'%s must be Tensor, not %s", called.c_str(), name,
                  position.c_str(), Py_TYPE(args[k])->tp_name);
     return true;
   }
   return false;
 }
 
-// Was it raised in a file of this package, and not by what a program handed over?
-bool is_ours(PyObject* trace) {
-  if (!trace || !PyTraceBack_Check(trace)) return false;
-  auto* last = reinterpret_cast<PyTracebackObject*>(trace);
-  while (last->tb_next) last = last->tb_next;
-  PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(last->tb_frame)));
-  PyRef globals(PyFrame_GetGlobals(last->tb_frame));
-  PyObject* module = globals ? PyDict_GetItemString(globals.get(), "__name__") : nullptr;
-  if (!module || !PyUnicode_Check(module)) return false;
-  std::string_view name = text_of(module);
-  return name == "facula" || name.starts_with("facula.");
-}
-
-// Does the text have this word?
-bool has_word(std::string_view text, std::string_view word) {
-  auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
-    size_t end = at + word.size();
-    if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) return true;
-  }
-  return false;
-}
 // "mean: ..." and "mean(): ...", as operators and the parser say it.
 bool names_operator(std::string_view text) {
   size_t at = 0;
+  if (text.starts_with('_')) return false;  // nobody calls it by that
   while (at < text.size() && (isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_')) ++at;
   return at && (text.substr(at).starts_with(":") || text.substr(at).starts_with("()"));
 }
 
-// The errors of functions written in Python name the function, as those of operators do, and say what was given where
-// its types are wrong.
-void name_function(PyObject* function, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (!PyFunction_Check(function)) return;
+}  // namespace
+
+void name_error(const std::string& called, PyObject* function, PyObject* const* args, Py_ssize_t n,
+                PyObject* kwnames, bool method, bool also_of_operators) {
+  if (!PyFunction_Check(function) || !is_our_module(PyFunction_GET_GLOBALS(function))) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
   PyRef error[] = {PyRef(type), PyRef(value), PyRef(trace)};
   auto restore = [&] { PyErr_Restore(error[0].detach(), error[1].detach(), error[2].detach()); };
-  auto* f = reinterpret_cast<PyFunctionObject*>(function);
   auto matches = [&](PyObject* kind) { return PyErr_GivenExceptionMatches(type, kind) != 0; };
   bool by_type = matches(PyExc_AttributeError) || matches(PyExc_TypeError) || matches(PyExc_KeyError);
   bool known = by_type || matches(PyExc_RuntimeError) || matches(PyExc_ValueError) ||
-               matches(PyExc_IndexError) || matches(PyExc_AssertionError) || matches(PyExc_ArithmeticError);
+               matches(PyExc_IndexError) || matches(PyExc_AssertionError) || matches(PyExc_ArithmeticError) ||
+               matches(PyExc_BufferError) || matches(PyExc_MemoryError);
   PyRef shown(known && is_ours(trace) ? PyObject_Str(value) : nullptr);
   const char* text = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
-  std::string name(text_of(f->func_name));
   PyErr_Clear();
   if (!text) return restore();
-  if (by_type && !names_operator(text) && blame_argument(f, args, n, kwnames)) return;
+  Py_ssize_t own = method ? 1 : 0;
+  by_type &= !is_deliberate(trace);
   PyErr_Clear();
-  if (has_word(text, name)) return restore();
+  if (by_type && !names_operator(text) &&
+      blame_argument(called, reinterpret_cast<PyFunctionObject*>(function), args, n, kwnames, own))
+    return;
+  PyErr_Clear();
+  if (has_word(text, called) || (!also_of_operators && names_operator(text))) return restore();
   if (by_type && !names_operator(text)) {
     PyErr_Format(PyExc_TypeError, "%s() received an invalid combination of arguments - got %s: %s",
-                 name.c_str(), given_text(args, n, kwnames).c_str(), text);
+                 called.c_str(), given_text(args + own, n - own, kwnames).c_str(), text);
     return;
   }
   restore();
-  prefix_python_error(name + ": ");
+  name_python_error(called);
+}
+
+namespace {
+
+std::string name_of(PyObject* function) {
+  return PyFunction_Check(function)
+             ? std::string(text_of(reinterpret_cast<PyFunctionObject*>(function)->func_name))
+             : std::string();
 }
 
 PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyObject* kwnames) {
@@ -311,7 +323,7 @@ PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyO
   if (disabled_depth || (!modes_active && !any_taken(args, all))) {
     PyObject* result = PyObject_Vectorcall(f->function, args, flags, kwnames);
     if (!result) [[unlikely]]
-      name_function(f->function, args, n, kwnames);
+      name_error(name_of(f->function), f->function, args, n, kwnames, false, true);
     return result;
   }
   return call_override(f->shows_itself ? o : f->function, nullptr, args, n, kwnames);

@@ -25,6 +25,11 @@ PyObject* wrap_like(PyObject* like, Tensor t);
 PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
                         PyObject* kwnames);
 
+// After an exception of a function of this package written in Python: its text names what was `called`, and says what
+// was given where types were wrong, also where it names an operator already. Of a method the first argument is self.
+void name_error(const std::string& called, PyObject* function, PyObject* const* args, Py_ssize_t n,
+                PyObject* kwnames, bool method, bool also_of_operators);
+
 // Is `o` one of NumPy's scalars?
 bool is_numpy_scalar(PyObject* o);
 

@@ -420,7 +420,7 @@ int find_keyword(const Overload& o, PyObject* key) {
 bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, Frame& f) {
   if (same(key, names::out) && out_ok) {
     if (value == Py_None) return true;
-    bool good = is_tensor(value) || ((PyTuple_Check(value) || PyList_Check(value)) && returns_several(o));
+    bool good = returns_several(o) ? PyTuple_Check(value) || PyList_Check(value) : is_tensor(value);
     f.failure = good ? Frame::Failure::none : Frame::Failure::wrong_extra;
     f.culprit = value;
     f.out = value;

@@ -136,6 +136,46 @@ void prefix_python_error(const std::string& prefix) noexcept {
   PyErr_Restore(type, value, trace);
 }
 
+bool is_our_module(PyObject* globals) {
+  PyObject* module = globals ? PyDict_GetItemString(globals, "__name__") : nullptr;
+  if (!module || !PyUnicode_Check(module)) return false;
+  std::string_view name = text_of(module);
+  return name == "facula" || name.starts_with("facula.");
+}
+bool is_ours(PyObject* trace) {
+  if (!trace || !PyTraceBack_Check(trace)) return !trace;  // its signature refused the arguments
+  auto* last = reinterpret_cast<PyTracebackObject*>(trace);
+  while (last->tb_next) last = last->tb_next;
+  return is_our_module(PyRef(PyFrame_GetGlobals(last->tb_frame)).get());
+}
+
+bool has_word(std::string_view text, std::string_view word) {
+  auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    size_t end = at + word.size();
+    if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) return true;
+  }
+  return false;
+}
+
+void name_python_error(const std::string& called) noexcept {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyRef raised(value && !trace ? PyException_GetTraceback(value) : PyRef::share(trace).detach());
+  PyRef shown(value && is_ours(raised.get()) ? PyObject_Str(value) : nullptr);
+  const char* text = shown ? PyUnicode_AsUTF8(shown.get()) : nullptr;
+  PyErr_Clear();
+  bool named = !text || has_word(text, called), silent = text && !*text;
+  PyErr_Restore(type, value, trace);
+  if (silent && PyErr_ExceptionMatches(PyExc_MemoryError))
+    PyErr_Format(PyExc_MemoryError, "%s: not enough memory", called.c_str());
+  else if (!named &&
+           PyErr_ExceptionMatches(PyExc_OverflowError))  // whose arguments may be a number and a text
+    PyErr_Format(PyExc_OverflowError, "%s: %U", called.c_str(), shown.get());
+  else if (!named) prefix_python_error(called + ": ");
+}
+
 PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, PyTypeObject* base, PyTypeObject* meta) {
   PyRef bases(base ? PyTuple_Pack(1, base) : nullptr);
   PyRef type;

@@ -68,6 +68,11 @@ const char* package_name();
 void set_python_error() noexcept;
 // Puts `prefix` before the text of the exception that is set, if it has one text.
 void prefix_python_error(const std::string& prefix) noexcept;
+// The exception that is set names what Python `called`, before its text if that does not.
+void name_python_error(const std::string& called) noexcept;
+bool has_word(std::string_view text, std::string_view word);
+bool is_our_module(PyObject* globals);  // of a function: is it of this package?
+bool is_ours(PyObject* trace);  // was it raised in this package, and not by what a program handed over?
 ErrorType error_type(PyObject* exception);  // of a class of Python, or the nearest above it
 
 // Runs f; C++ exceptions become Python's.
@@ -79,6 +84,14 @@ PyObject* guarded(F&& f) noexcept {
     set_python_error();
     return nullptr;
   }
+}
+// The same for what Python reaches as `called`: errors name it, whoever inside of it found the fault.
+template <class F>
+PyObject* guarded(const char* called, F&& f) noexcept {
+  PyObject* result = guarded(std::forward<F>(f));
+  if (!result) [[unlikely]]
+    name_python_error(called);
+  return result;
 }
 template <class F>
 int guarded_int(F&& f) noexcept {
@@ -149,7 +162,7 @@ inline PyObject* unicode(std::string_view s) {
 
 // Names that are looked up often, interned.
 #define FACULA_NAMES(_) \
-  _(__torch_function__) _(__torch_dispatch__) _(__dict__) _(__call__) _(__getattr__) _(__array_interface__) _(_as_tensor) _(__dlpack__) \
+  _(__torch_function__) _(__torch_dispatch__) _(__dict__) _(__init__) _(__call__) _(__getattr__) _(__array_interface__) _(_as_tensor) _(__dlpack__) \
   _(_parameters) _(_buffers) _(_modules) _(_forward_hooks) _(_forward_pre_hooks) _(_backward_hooks) \
   _(_backward_pre_hooks) _(_call_impl) _(forward) _(backward) _(setup_context) _(self) _(input) _(out) \
   _(requires_grad) _(layout) _(pin_memory) _(memory_format) _(names) _(axis) _(keepdims) _(x) _(a) _(x2) _(split_size_or_sections)

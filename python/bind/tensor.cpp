@@ -532,7 +532,10 @@ std::vector<Tensor> tensor_list_argument(const char* function, const char* argum
     list.push_back(tensor_of(o));
     return list;
   }
-  PyRef items = checked(PySequence_Fast(o, "expected a Tensor or a sequence of Tensors"));
+  PyRef items(PySequence_Fast(o, ""));
+  if (!items) PyErr_Clear();
+  type_check(items, function) << "argument '" << argument << "' must be Tensor or a sequence of Tensors, not "
+                              << Py_TYPE(o)->tp_name;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
     if (item == Py_None && gaps) list.emplace_back();

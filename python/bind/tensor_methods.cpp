@@ -30,11 +30,11 @@ inline PyMethodDef fast(const char* name, Fast f, const char* doc) {
 // ---- geometry
 
 PyObject* get_shape(PyObject* self, void*) {
-  return guarded([&] { return wrap_sizes(impl_of(self)->sizes); });
+  return guarded("shape", [&] { return wrap_sizes(impl_of(self)->sizes); });
 }
 PyObject* get_dtype(PyObject* self, void*) { return wrap(impl_of(self)->dtype); }
 PyObject* get_device(PyObject* self, void*) {
-  return guarded([&] { return wrap(impl_of(self)->device); });
+  return guarded("device", [&] { return wrap(impl_of(self)->device); });
 }
 PyObject* get_layout(PyObject* self, void*) { return wrap(layout_of(impl_of(self))); }
 PyObject* get_has_layout(PyObject* self, void* layout) {
@@ -43,7 +43,7 @@ PyObject* get_has_layout(PyObject* self, void* layout) {
 Layout coo = Layout::sparse_coo, csr = Layout::sparse_csr;
 // (nnz, sparse dimensions, is it coalesced?) of a sparse tensor, None of another.
 PyObject* sparse_info(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
+  return guarded("_sparse_info", [&]() -> PyObject* {
     Tensor t = tensor_of(self);
     if (!is_sparse(t)) Py_RETURN_NONE;
     auto& p = sparse_parts(t);
@@ -51,7 +51,7 @@ PyObject* sparse_info(PyObject* self, PyObject*) {
   });
 }
 PyObject* set_coalesced(PyObject* self, PyObject* value) {
-  return guarded([&]() -> PyObject* {
+  return guarded("_coalesced_", [&]() -> PyObject* {
     Tensor t = tensor_of(self);
     runtime_check(is_coo(t), "_coalesced_") << "expected sparse coordinate tensor layout but got another";
     sparse_parts(t).coalesced = PyObject_IsTrue(value) == 1;
@@ -61,12 +61,12 @@ PyObject* set_coalesced(PyObject* self, PyObject* value) {
 PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromSize_t(impl_of(self)->sizes.size()); }
 PyObject* dim(PyObject* self, PyObject*) { return get_ndim(self, nullptr); }
 PyObject* numel(PyObject* self, PyObject*) {
-  return guarded([&] { return wrap_int(product(impl_of(self)->sizes)); });
+  return guarded("nelement", [&] { return wrap_int(product(impl_of(self)->sizes)); });
 }
 PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromLong(itemsize(impl_of(self)->dtype)); }
 PyObject* element_size(PyObject* self, PyObject*) { return get_itemsize(self, nullptr); }
 PyObject* get_nbytes(PyObject* self, void*) {
-  return guarded([&] {
+  return guarded("nbytes", [&] {
     runtime_check(!is_sparse(impl_of(self)), "nbytes")
         << "nbytes is not defined for sparse tensors."
         << hint("add those of the indices and the values, or multiply numel() by element_size()");
@@ -74,10 +74,10 @@ PyObject* get_nbytes(PyObject* self, void*) {
   });
 }
 PyObject* storage_offset(PyObject* self, PyObject*) {
-  return guarded([&] { return wrap_int(impl_of(self)->offset); });
+  return guarded("storage_offset", [&] { return wrap_int(impl_of(self)->offset); });
 }
 PyObject* data_ptr(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("data_ptr", [&] {
     Tensor t = tensor_of(self);
     return t.device().type == DeviceType::meta ? PyLong_FromLong(0) : PyLong_FromVoidPtr(t.data_ptr());
   });
@@ -108,7 +108,7 @@ PyObject* stride(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* 
   return one_or_all("stride", self, args, n, kwnames, false);
 }
 PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("is_contiguous", [&]() -> PyObject* {
     static const char* const spec[] = {"memory_format", nullptr};
     PyObject* format;
     if (!take_arguments("is_contiguous", spec, 0, args, n, kwnames, &format)) return nullptr;
@@ -133,7 +133,7 @@ PyObject* get_is_cuda(PyObject* self, void*) {
   return PyBool_FromLong(impl_of(self)->device.type == DeviceType::cuda);
 }
 PyObject* get_output_nr(PyObject* self, void*) {
-  return guarded([&] {
+  return guarded("output_nr", [&] {
     Tensor t = tensor_of(self);
     auto* m = autograd::meta_of(t);
     return PyLong_FromLong(m && m->node ? m->result : 0);
@@ -149,7 +149,7 @@ PyObject* get_device_number(PyObject* self, PyObject*) {
 // ---- values
 
 PyObject* item(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("item", [&] {
     Tensor t = tensor_of(self);
     runtime_check(t.numel() == 1, "item")
         << "a Tensor with " << to_string(t.numel()) << " elements cannot be converted to Scalar";
@@ -182,7 +182,7 @@ PyObject* is_conj(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(se
 PyObject* is_neg(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->neg); }
 
 PyObject* tolist(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("tolist", [&] {
     check_has_data(tensor_of(self), "tolist");
     Tensor t = resolved(tensor_of(self)).on_host();
     return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
@@ -190,7 +190,7 @@ PyObject* tolist(PyObject* self, PyObject*) {
 }
 
 PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("numpy", [&]() -> PyObject* {
     static const char* const spec[] = {"force", nullptr};
     PyObject* force;
     if (!take_arguments("numpy", spec, 0, args, n, kwnames, &force, 0)) return nullptr;
@@ -204,7 +204,7 @@ PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
   });
 }
 PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("__array__", [&]() -> PyObject* {
     static const char* const spec[] = {"dtype", "copy", nullptr};
     PyObject* v[2];
     if (!take_arguments("__array__", spec, 0, args, n, kwnames, v)) return nullptr;
@@ -226,7 +226,7 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* k
 }
 
 PyObject* format(PyObject* self, PyObject* spec) {
-  return guarded([&]() -> PyObject* {
+  return guarded("__format__", [&]() -> PyObject* {
     if (!PyUnicode_Check(spec) || PyUnicode_GET_LENGTH(spec) == 0) return PyObject_Str(self);
     Tensor t = tensor_of(self);
     type_check(t.dim() == 0, "format")
@@ -239,7 +239,7 @@ PyObject* format(PyObject* self, PyObject* spec) {
 }
 
 PyObject* to_complex_number(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("__complex__", [&] {
     Tensor t = tensor_of(self);
     check_has_data(t, "item");
     auto z = t.item().to_complex();
@@ -265,7 +265,7 @@ PyObject* converted(PyObject* self, std::optional<DType> d, std::optional<Device
 }
 
 PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("to", [&]() -> PyObject* {
     std::optional<DType> d;
     std::optional<Device> device;
     std::optional<MemoryFormat> f;
@@ -323,7 +323,7 @@ struct Text {
 };
 template <int D, Text Name>
 PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded(Name.at, [&]() -> PyObject* {
     static const char* const spec[] = {"memory_format", nullptr};
     PyObject* v[1];
     MemoryFormat f = MemoryFormat::preserve;
@@ -338,14 +338,15 @@ PyMethodDef conversion(const char* doc) {
   return fast(Name.at, as_dtype<D, Name>, doc);
 }
 PyObject* cpu(PyObject* self, PyObject* const*, Py_ssize_t, PyObject*) {
-  return guarded([&] { return converted(self, {}, Device{}, false, {}); });
+  return guarded("cpu", [&] { return converted(self, {}, Device{}, false, {}); });
 }
 PyObject* type_as(PyObject* self, PyObject* other) {
-  return guarded(
-      [&] { return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {}); });
+  return guarded("type_as", [&] {
+    return converted(self, tensor_argument("type_as", "other", other).dtype(), {}, false, {});
+  });
 }
 PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("type", [&]() -> PyObject* {
     static const char* const spec[] = {"dtype", "non_blocking", nullptr};
     PyObject* v[2];
     if (!take_arguments("type", spec, 0, args, n, kwnames, v)) return nullptr;
@@ -370,7 +371,7 @@ PyObject* type(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kw
 }
 
 PyObject* get_hermitian(PyObject* self, void* matrix) {
-  return guarded([&]() -> PyObject* {
+  return guarded("mH", [&]() -> PyObject* {
     Tensor t = tensor_of(self);
     bool any_rank = matrix != nullptr;
     runtime_check(t.dim() == 2 || t.dim() == 0 || (any_rank && t.dim() > 2), any_rank ? "mH" : "H")
@@ -390,7 +391,7 @@ PyObject* get_part(PyObject* self, void* name) {
 // ---- gradients
 
 PyObject* get_grad(PyObject* self, void*) {
-  return guarded([&] {
+  return guarded("grad", [&] {
     Tensor t = tensor_of(self), g = autograd::grad_of(t);
     if (!g.defined() && autograd::node_of(t) && !autograd::retains_grad(t) &&
         PyErr_WarnEx(
@@ -410,7 +411,7 @@ int set_grad(PyObject* self, PyObject* value, void*) {
   });
 }
 PyObject* get_requires_grad(PyObject* self, void*) {
-  return guarded([&] { return PyBool_FromLong(tensor_of(self).requires_grad()); });
+  return guarded("requires_grad", [&] { return PyBool_FromLong(tensor_of(self).requires_grad()); });
 }
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
   return guarded_int([&] {
@@ -419,7 +420,7 @@ int set_requires_grad(PyObject* self, PyObject* value, void*) {
   });
 }
 PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("requires_grad_", [&]() -> PyObject* {
     static const char* const spec[] = {"requires_grad", nullptr};
     PyObject* value;
     if (!take_arguments("requires_grad_", spec, 0, args, n, kwnames, &value)) return nullptr;
@@ -430,16 +431,16 @@ PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t n, Py
   });
 }
 PyObject* get_grad_fn(PyObject* self, void*) {
-  return guarded([&] { return wrap_node(autograd::node_of(tensor_of(self))); });
+  return guarded("grad_fn", [&] { return wrap_node(autograd::node_of(tensor_of(self))); });
 }
 PyObject* get_is_leaf(PyObject* self, void*) {
-  return guarded([&] { return PyBool_FromLong(autograd::is_leaf(tensor_of(self))); });
+  return guarded("is_leaf", [&] { return PyBool_FromLong(autograd::is_leaf(tensor_of(self))); });
 }
 PyObject* get_retains_grad(PyObject* self, void*) {
-  return guarded([&] { return PyBool_FromLong(autograd::retains_grad(tensor_of(self))); });
+  return guarded("retains_grad", [&] { return PyBool_FromLong(autograd::retains_grad(tensor_of(self))); });
 }
 PyObject* get_base(PyObject* self, void*) {
-  return guarded([&] {
+  return guarded("_base", [&] {
     auto* m = autograd::meta_of(tensor_of(self));
     return wrap(m ? m->base : Tensor());
   });
@@ -449,20 +450,20 @@ PyObject* is_view(PyObject* self, PyObject*) {
   return PyBool_FromLong(m && m->base.defined());
 }
 PyObject* get_version(PyObject* self, void*) {
-  return guarded([&] {
+  return guarded("_version", [&] {
     runtime_check(!impl_of(self)->inference, "_version") << "Inference tensors do not track version counter.";
     return PyLong_FromUnsignedLong(tensor_of(self).version());
   });
 }
 PyObject* is_inference(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->inference); }
 PyObject* retain_grad(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("retain_grad", [&] {
     autograd::retain_grad(tensor_of(self));
     Py_RETURN_NONE;
   });
 }
 PyObject* detach(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("detach", [&] {
     Tensor t = tensor_of(self), r;
     if (run::below_in_use.load(std::memory_order_relaxed)) [[unlikely]] {
       op::Value args[] = {t};
@@ -474,13 +475,13 @@ PyObject* detach(PyObject* self, PyObject*) {
   });
 }
 PyObject* detach_(PyObject* self, PyObject*) {
-  return guarded([&] {
+  return guarded("detach_", [&] {
     autograd::detach_(tensor_of(self));
     return Py_NewRef(self);
   });
 }
 PyObject* get_data(PyObject* self, void*) {
-  return guarded([&] {
+  return guarded("data", [&] {
     // Shares storage but not the version: a write through .data is the user's own responsibility.
     Tensor t = tensor_of(self);
     if (t.is_traced()) return wrap_like(self, autograd::detach(t));
@@ -510,13 +511,13 @@ int set_data(PyObject* self, PyObject* value, void*) {
   });
 }
 PyObject* register_hook(PyObject* self, PyObject* hook) {
-  return guarded([&] {
+  return guarded("register_hook", [&] {
     track(self);
     return add_tensor_hook(tensor_of(self), hook);
   });
 }
 PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("backward", [&]() -> PyObject* {
     static const char* const spec[] = {"gradient", "retain_graph", "create_graph", "inputs", nullptr};
     PyObject* v[4];
     if (!take_arguments("backward", spec, 0, args, n, kwnames, v)) return nullptr;
@@ -536,7 +537,7 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject
 }
 
 PyObject* as_subclass(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  return guarded([&]() -> PyObject* {
+  return guarded("as_subclass", [&]() -> PyObject* {
     static const char* const spec[] = {"cls", nullptr};
     PyObject* cls;
     if (!take_arguments("as_subclass", spec, 1, args, n, kwnames, &cls)) return nullptr;
@@ -548,7 +549,7 @@ PyObject* as_subclass(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObj
   });
 }
 PyObject* rewrap(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
+  return guarded("rewrap", [&]() -> PyObject* {
     PyObject *like, *result;
     if (!PyArg_ParseTuple(args, "O!O!:rewrap", TensorType, &like, TensorType, &result)) return nullptr;
     return override_of(Py_TYPE(like)) == Override::rewrap ? wrap_as(tensor_of(result), Py_TYPE(like))
@@ -587,7 +588,7 @@ Tensor copied(const Tensor& t, PyObject* memo) {
 }
 
 PyObject* deepcopy(PyObject* self, PyObject* memo) {
-  return guarded([&]() -> PyObject* {
+  return guarded("__deepcopy__", [&]() -> PyObject* {
     PyRef key = checked(PyLong_FromVoidPtr(self));
     if (PyDict_Check(memo))
       if (PyObject* done = PyDict_GetItemWithError(memo, key.get())) return Py_NewRef(done);
@@ -639,7 +640,7 @@ PyMethodDef helpers[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyObject* is_same_storage(PyObject* self, PyObject* other) {
-  return guarded([&] {
+  return guarded("is_set_to", [&] {
     Tensor o = tensor_argument("is_set_to", "tensor", other);
     TensorImpl *a = impl_of(self), *b = o.impl();
     return PyBool_FromLong(a->storage == b->storage && a->offset == b->offset && a->sizes == b->sizes &&
@@ -648,7 +649,7 @@ PyObject* is_same_storage(PyObject* self, PyObject* other) {
 }
 // (address of the storage, its bytes): what saving and sharing need to know of it.
 PyObject* storage_info(PyObject* self, PyObject*) {
-  return guarded([&]() -> PyObject* {
+  return guarded("_storage_info", [&]() -> PyObject* {
     TensorImpl* t = impl_of(self);
     if (!t->storage) Py_RETURN_NONE;
     supported_check(!is_sparse(t), "storage") << "Cannot access storage of a sparse tensor"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import _C
+from . import _C, _namespace
 
 Tensor = _C.Tensor
 f = _C.functions
@@ -256,3 +256,6 @@ def as_masked_tensor(data: Tensor, mask: Tensor) -> MaskedTensor:
 def is_masked_tensor(obj: Any, /) -> bool:
     """Is it a MaskedTensor?"""
     return isinstance(obj, MaskedTensor)
+
+
+_namespace.overridable(globals(), _namespace.of_tensors)

@@ -551,7 +551,5 @@ def reset_peak_memory_stats() -> None:
 
 _namespace.overridable(
     globals(),
-    lambda f: (
-        f.__module__ == __name__ and str(next(iter(f.__annotations__.values()), "")).startswith("Tensor")
-    ),
+    lambda f: f.__module__ == __name__ and _namespace.of_tensors(f),
 )

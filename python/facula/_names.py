@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from . import _C
+from . import _C, _namespace
 from .nn import functional as F
 
 Tensor = _C.Tensor
@@ -507,3 +507,6 @@ def fork(func: Callable, *args: Any, **kwargs: Any) -> Any:
 
 def wait(future: Any) -> Any:
     return future.wait()
+
+
+_namespace.overridable(globals(), _namespace.of_tensors)

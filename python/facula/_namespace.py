@@ -31,6 +31,11 @@ def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], ob
     return getattribute
 
 
+def of_tensors(f: FunctionType) -> bool:
+    """Does a function take or give tensors, as its annotations say?"""
+    return any("Tensor" in str(said) for said in f.__annotations__.values())
+
+
 def overridable(module: dict[str, object], which: Callable[[FunctionType], bool] = lambda f: True) -> None:
     """Lets arguments with a ``__torch_function__`` of their own take the public functions of a module.
 

@@ -32,7 +32,11 @@ def share_memory_(t: Tensor) -> Tensor:
     if is_shared(t):
         return t
     order = sorted(range(t.dim()), key=lambda d: -t.stride(d))
-    block = _Block(-1, t.numel() * t.element_size())
+    nbytes = t.numel() * t.element_size()
+    try:
+        block = _Block(-1, nbytes)
+    except (OSError, OverflowError):
+        raise RuntimeError(f"share_memory_: not enough memory: tried to map {nbytes} bytes") from None
     flat = _C.frombuffer(block, dtype=t.dtype)
     block.address = flat.data_ptr()
     _blocks.add(block)

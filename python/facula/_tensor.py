@@ -436,7 +436,7 @@ def _fact(name: str, value: Any) -> None:
 def _add(name: str, f: Callable) -> None:
     if name not in vars(Tensor) or name in ("__contains__", "__format__"):
         f.__name__ = f.__qualname__ = name
-        setattr(Tensor, name, f)
+        setattr(Tensor, name, f if name.startswith("_") else _C.Overridable(f))
 
 
 for _g in (
@@ -533,7 +533,7 @@ def _natives() -> Any:
         elif isinstance(d, slots):
             if name in _SYNTAX:
                 yield name, d, False
-        elif name in own or hasattr(d, "__code__"):
+        elif (name in own or hasattr(d, "__code__")) and not isinstance(d, _C.Overridable):  # asks by itself
             if name not in ("__reduce_ex__", "__init_subclass__"):
                 yield name, d, False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _C
+from . import _C, _namespace
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -226,6 +226,8 @@ class check_sparse_tensor_invariants:
     def __call__(self, function: Any) -> Any:
         return function
 
+
+_namespace.overridable(globals(), _namespace.of_tensors)
 
 TYPE_CHECKING = False
 if not TYPE_CHECKING:

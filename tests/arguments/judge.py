@@ -1,5 +1,6 @@
 """What becomes of a call, with either library: an answer, an error, and of which kind."""
 
+import json
 import math
 import re
 import time
@@ -22,7 +23,7 @@ INTERNAL = re.compile(
 LINE = 4 << 20  # bytes that a call may take beside eight times what it reads and gives
 
 
-def environment(lib, leaves, alike=False):
+def environment(lib, leaves, alike=""):
     def put(x, index, value):
         x[index] = value
         return x
@@ -73,10 +74,10 @@ def error(e):
     return {"error": type(e).__name__, "text": str(e)[:600]}
 
 
-def answer(lib, text, values=True):
-    """{"results": ...} or {"error": type, "text": ...}; "gradient" where there are leaves."""
+def answer(lib, text, values=True, alike=""):
+    """{"results": ...} or {"error": type, "text": ...}; "gradient" of leaves. For `alike` see maker."""
     leaves = []
-    names = environment(lib, leaves)
+    names = environment(lib, leaves, alike)
     lib.manual_seed(0)
     started = time.perf_counter()
     out = {}
@@ -104,15 +105,24 @@ def answer(lib, text, values=True):
 
 def deviation(lib, text, got):
     """How the call of contiguous operands, without out= (`text`), gives something else; None if not."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        lib.manual_seed(0)
-        try:
-            again = told(lib, eval(text, environment(lib, [], True)), True)
-        except Exception as e:  # noqa: BLE001
-            return f"{type(e).__name__}: {e}"
-    here = other(got["results"], again)
-    return None if here and here.startswith("dtype") else here  # that of out=
+    again = answer(lib, text, alike="plain")
+    if "results" not in again:
+        return f"{again.get('error', '')}: {again}"
+    for key in ("results", "gradient"):
+        here = other(got[key], again[key]) if got.get(key) and again.get(key) else None
+        if here and not here.startswith("dtype"):  # that of out=
+            return f"{key}: {here}"
+    return None
+
+
+def meta_deviation(lib, text, got):
+    """How the call of operands without memory gives another shape or dtype, if it is answered; else None."""
+    again = answer(lib, text, values=False, alike="meta")
+    shapes = json.loads(
+        json.dumps(got["results"]), object_hook=lambda x: {k: x[k] for k in ("T", "shape") if k in x}
+    )
+    here = other(shapes, again["results"]) if "results" in again else None
+    return None if here and here.startswith("layout") else here
 
 
 def made(e):
@@ -142,6 +152,7 @@ def gradient(lib, result, leaves, values):
 # What Python says itself of `x < 'a'`, and PyTorch of devices.
 PYTHONS = re.compile(
     r"not supported between|unsupported operand type|bad operand type|not compiled with \w+ enabled"
+    r"|can be converted to an index|can't multiply sequence|can only concatenate"
 )
 
 
@@ -152,7 +163,9 @@ def clear(lib, said, names, every):
         return None
     if kind not in TYPES:
         return "type " + kind
-    found = INTERNAL.search(text)
+    found = INTERNAL.search(
+        re.sub(r"<[^<>]*(<\w+>)?[^<>]* at 0x[0-9a-f]+>", "", text)
+    )  # objects of a program
     if found:
         return "text " + found[0][:20].split("0x")[0]
     words = set(re.findall(r"\w+", text))
@@ -168,8 +181,9 @@ def judged(lib, got, names, every):
     for key in ("unmade", "crash"):
         if key in got:
             return key, got[key]
-    if got.get("alike"):
-        return "otherwise laid out", got["alike"]
+    for key, kind in (("alike", "otherwise laid out"), ("meta", "otherwise without memory")):
+        if got.get(key):
+            return kind, got[key]
     said = (
         got
         if "error" in got

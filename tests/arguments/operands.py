@@ -44,7 +44,7 @@ def stored(lib, shape, dtype, content, seed, low, high):
             x = np.clip(np.nan_to_num(x), np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
         elif dtype.startswith("complex"):
             x = x + 1j * numbers(shape, dtype, content, seed + 1, low, high)
-    return lib.from_numpy(np.ascontiguousarray(x)).to(own).reshape(shape)
+    return lib.from_numpy(np.ascontiguousarray(x)).to(own).reshape(shape).clone()  # its memory may grow
 
 
 def laid_out(lib, x, layout):
@@ -90,8 +90,10 @@ def plain(x):
     return x if x.numel() > HELD else x.contiguous().clone()
 
 
-def maker(lib, leaves, alike=False):
-    """`t` for a library; `leaves` gets the tensors that have a gradient. `alike`: every tensor contiguous."""
+def maker(lib, leaves, alike=""):
+    """`t` for a library; `leaves` gets the tensors that have a gradient. `alike`: "plain" makes every tensor
+    contiguous, "meta" one without memory.
+    """
 
     def t(shape, dtype="float32", layout="", content="", seed=0, grad=False, low=-2, high=2):
         n = 1
@@ -102,7 +104,9 @@ def maker(lib, leaves, alike=False):
             x = lib.empty(shape, dtype=x.dtype, device="meta") if layout == "meta" else x.expand(shape)
         else:
             x = laid_out(lib, stored(lib, shape, dtype, content, seed, low, high), layout)
-        if alike and layout not in ("meta", "sparse_coo", "sparse_csr"):
+        if alike == "meta":
+            x = lib.empty(x.shape, dtype=x.dtype, device="meta")
+        if alike == "plain" and layout not in ("meta", "sparse_coo", "sparse_csr"):
             x = plain(x)
         if grad and (x.is_floating_point() or x.is_complex()) and x.is_leaf:
             x.requires_grad_(True)

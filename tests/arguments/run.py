@@ -85,21 +85,26 @@ class Runner:
         ):
             return "error", "AttributeError"  # a method, called with what is no tensor
         names = target.names | {tree.path.split(".")[-1].rstrip("_")}
-        return judge.judged(facula, got, names, self.every)
+        # What a module calls may speak for it.
+        return judge.judged(facula, got, names | self.every if tree.is_module() else names, self.every)
 
     def answers(self, drawn):
         """What each of the calls gives, in processes of their own."""
-        texts = [(str(tree), trees.alike(tree, target)) for tree, target in drawn]
+        texts = [
+            (str(tree), trees.alike(tree, target), trees.of_dense(tree, target)) for tree, target in drawn
+        ]
         pieces = [texts[k : k + PIECE] for k in range(0, len(texts), PIECE)]
 
         def work(name, done):
             lib = limited(self.a.memory << 20)
-            for text, alike in pieces[int(name)][done:]:
+            for text, alike, meta in pieces[int(name)][done:]:
                 before = peak(reset=True)
                 got = judge.answer(lib, text)
                 got["memory"] = peak() - before
                 if alike and "results" in got:
                     got["alike"] = judge.deviation(lib, str(alike), got)
+                if meta and "results" in got:
+                    got["meta"] = judge.meta_deviation(lib, text, got)
                 yield got
 
         found = {}
@@ -138,6 +143,12 @@ def elements(tree, got):
     return sum(math.prod(x.shape) for x in trees.tensors_of(tree)) + sum(
         math.prod(json.loads(s)) for s in re.findall(r'"shape": (\[[^]]*\])', results)
     )
+
+
+def asked(tree, got):
+    """How much a call is to do: its elements, or what its largest number says."""
+    numbers = [int(n) for n in re.findall(r"(?<![\w.])\d{1,19}(?![\w.])", str(tree))]
+    return max([elements(tree, got), *numbers])
 
 
 def ask_peer(texts, a):
@@ -184,9 +195,9 @@ def main():
         kind, detail = runner.judge(tree, target, g)
         if kind in GOOD and g.get("memory", 0) > (512 << 20) + 64 * elements(tree, g):
             kind, detail = "memory", f"{g['memory'] >> 20} MiB"
-        if kind in ("crash", "slow") and "took" in detail and elements(tree, g) > 1 << 28:
+        if kind in ("crash", "slow") and "took" in detail and asked(tree, g) > 1 << 28:
             kind = "long"  # so many elements take their time
-        if kind in GOOD and g.get("seconds", 0) > a.limit / 3 and elements(tree, g) < 1 << 28:
+        if kind in GOOD and g.get("seconds", 0) > a.limit / 3 and asked(tree, g) < 1 << 28:
             kind, detail = "slow", f"{g['seconds']:.0f} s"
         counts[kind] += 1
         if kind not in GOOD:

@@ -5,7 +5,10 @@ right or slightly wrong; `str(tree)` is text that `judge.py` evaluates with eith
 yields trees with less in them, for minimising.
 """
 
+import ast
 import copy
+import dataclasses
+import functools
 import inspect
 import math
 import re
@@ -22,6 +25,7 @@ from generate import PY_KEYWORDS, parse_schema  # noqa: E402
 
 HIDDEN = 128  # of an operator's namespaces
 SPACES = ("nn.functional", "linalg", "fft", "special", "")
+MORE = ("signal.windows", "sparse", "masked", "nn.init", "nn.utils")  # of functions that are no operators
 NAMESPACES = {"fft": 8, "linalg": 16, "special": 32}
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 16, 33]
 FAR = [2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1]
@@ -71,28 +75,59 @@ ANNOTATIONS = {
     "Sequence[int]": "int[]", "list[Tensor]": "Tensor[]", "Sequence[Tensor]": "Tensor[]", "dtype": "dtype",
     "dtype | None": "dtype?", "tuple[int, int]": "int[2]", "Generator | None": "Generator?",
 }  # fmt: skip
+BY_NAME = {
+    "self": "Tensor",
+    "dtype": "dtype?",
+    "device": "Device?",
+    "generator": "Generator?",
+    "memory_format": "MemoryFormat?",
+}
 
 
-def signature(f):
-    """The parameters of a Python function that has one for a tensor; None of others."""
+@functools.cache
+def stubs():
+    """What C gives Python, by (class or "", name): a function with the signature that its stub has."""
+    tree = ast.parse((ROOT / "python" / "facula" / "_C" / "__init__.pyi").read_text())
+    found = {}
+    for owner, body in [
+        ("", tree.body),
+        *((c.name, c.body) for c in tree.body if isinstance(c, ast.ClassDef)),
+    ]:
+        for f in body:
+            if isinstance(f, ast.FunctionDef) and not f.decorator_list:
+                text = f"from __future__ import annotations\ndef {f.name}({ast.unparse(f.args)}) -> 0: ..."
+                made = {}
+                exec(text, made)  # noqa: S102
+                made[f.name].__annotations__["return"] = ast.unparse(f.returns)
+                found[owner, f.name] = made[f.name]
+    return found
+
+
+def kind_of(p):
+    """A schema's type for a parameter of Python: of its annotation, its name, or its default."""
+    kind = ANNOTATIONS.get(str(p.annotation).strip("'").replace("_int", "int").replace("_bool", "bool"))
+    return kind or BY_NAME.get(p.name) or ANNOTATIONS.get(type(p.default).__name__, "Any")
+
+
+def signature(f, of_tensors=True):
+    """The parameters of a Python function; None of one that neither takes nor gives tensors."""
     try:
-        found = inspect.signature(f).parameters.values()
+        told = inspect.signature(f)
     except (TypeError, ValueError):
         return None
     out = []
-    for p in found:
-        kind = ANNOTATIONS.get(str(p.annotation).strip("'"), "Any")
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            if kind.startswith("Tensor"):
-                out.append(parameter(p.name, "Tensor[]"))
+    for p in told.parameters.values():
+        kind = kind_of(p)
+        if p.kind == p.VAR_KEYWORD:
             continue
-        default = None if p.default is p.empty else repr(p.default)
-        made = parameter(p.name, "Tensor" if kind == "Any" else kind)
-        made.type = "Any" if kind == "Any" else made.type
-        made.default = default
-        made.keyword_only = p.kind == p.KEYWORD_ONLY
-        out.append(made)
-    return out if any(p.type == "Tensor" for p in out) else None
+        for k in range(3) if p.kind == p.VAR_POSITIONAL else (0,):
+            made = parameter(f"{p.name}{k}" if k else p.name, "Tensor" if kind == "Any" else kind)
+            made.type = "Any" if kind == "Any" else made.type
+            made.default = None if p.default is p.empty and k == 0 else repr(p.default)
+            made.keyword_only = p.kind == p.KEYWORD_ONLY
+            out.append(made)
+    tensors = any(p.type == "Tensor" for p in out) or "Tensor" in str(told.return_annotation)
+    return out if tensors or not of_tensors else None
 
 
 def resolve(lib, path):
@@ -146,25 +181,48 @@ def operator_targets(lib):
 
 
 def function_targets(lib, known):
-    """Functions and methods that are no operators of the registry, as their signatures tell them."""
-    for space in (*SPACES, "Tensor"):
+    """Functions and methods that are no operators of the registry, as signatures and stubs tell them, and
+    operators under names that only Python gives.
+    """
+    by_name = {path.removeprefix("Tensor."): o for path, o in known.items() if "." not in path[7:]}
+    for space in (*SPACES, *MORE, "Tensor"):
         module = resolve(lib, space) if space else lib
-        for name in sorted(vars(module) if space != "Tensor" else dir(module)):
+        for name in sorted(set(dir(module)) - set(getattr(module, "_SUBMODULES", ()))):
             path = f"{space}.{name}".lstrip(".")
             if name.startswith("_") or path in known:
                 continue
             f = getattr(module, name)
             if isinstance(f, (type, types.ModuleType)) or not callable(f):
                 continue
-            if space == "Tensor" and isinstance(f, types.MethodDescriptorType):
-                more = [parameter(n, "Tensor", "None") for n in ("a", "b")]
-                for p in more:
-                    p.type = "Any"
-                yield Target(path, [parameter("self", "Tensor"), *more], names=frozenset((name,)))
+            if getattr(f, "__module__", None) in ("typing", "collections.abc"):
                 continue
-            parameters = signature(f)
+            same = by_name.get(getattr(f, "__name__", ""))
+            if same and type(f) is type(lib.add):
+                yield dataclasses.replace(same, path=path, names=same.names | {name})
+                continue
+            parameters = signature(stubs().get(("Tensor" if space == "Tensor" else "", name), f))
             if parameters:
-                yield Target(path, parameters, names=frozenset((name, getattr(f, "__name__", name))))
+                names = frozenset((name, getattr(f, "__name__", name)))
+                yield Target(path, parameters, writes=name.endswith("_"), names=names)
+
+
+def module_targets(lib):
+    """Modules: constructed, then called. Parameters of the call are named `()`."""
+    for name in dir(lib.nn):
+        cls = getattr(lib.nn, name)
+        if not (isinstance(cls, type) and issubclass(cls, lib.nn.Module)) or cls is lib.nn.Module:
+            continue
+        made, called = signature(cls.__init__, False), signature(cls.forward, False)
+        if made is None or called is None:
+            continue
+        for p in called[1:]:
+            if p.type == "Any" and p.default is None:
+                p.type = "Tensor"
+            p.name = "()" + p.name
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        yield Target(
+            "nn." + name, made[1:] + called[1:], random=True, names=frozenset((name, snake, name.lower()))
+        )
 
 
 def operator_forms(lib):
@@ -175,7 +233,9 @@ def operator_forms(lib):
         yield Target(
             f"{sign}",
             [parameter("self", "Tensor"), parameter("other", "Tensor|Scalar")],
-            names=frozenset((name,)),
+            names=frozenset(
+                (name, {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge"}.get(name, name))
+            ),  # reflected
         )
     for sign, name in UNARY_OPERATORS:
         yield Target(f"{sign}.", [parameter("self", "Tensor")], names=frozenset((name,)))
@@ -183,17 +243,17 @@ def operator_forms(lib):
 
 def reach(lib):
     operators = list(operator_targets(lib))
-    known = {o.path for o in operators}
+    known = {o.path: o for o in operators}
     forms = list(operator_forms(lib))
     read, value = (
         [parameter("self", "Tensor"), parameter("index", "Tensor")],
         parameter("value", "Tensor|Scalar"),
     )
     index = [
-        Target("[]", read, names=frozenset(("index",))),
-        Target("[]=", [*read, value], names=frozenset(("index", "index_put", "copy", "setitem"))),
-    ]  # fmt: skip
-    return operators + list(function_targets(lib, known)) + forms + index
+        Target("[]", read, names=frozenset("index slice".split())),
+        Target("[]=", [*read, value], names=frozenset("index slice index_put copy setitem assign".split())),
+    ]
+    return operators + list(function_targets(lib, known)) + list(module_targets(lib)) + forms + index
 
 
 # ---- trees
@@ -242,10 +302,25 @@ class Listed:
 
 
 @dataclass
+class View:
+    """A view of a tensor that is an argument too."""
+
+    of: str
+    how: str
+    apart: bool = False  # the same numbers elsewhere
+
+    def __str__(self):
+        return f"{self.of}{self.how}{'.clone()' if self.apart else ''}"
+
+
+@dataclass
 class Tree:
     path: str
     arguments: list  # (name or None, node); a node is T, Listed or text
     number: int = 0
+
+    def is_module(self):
+        return self.path[:3] == "nn." and self.path[3].isupper()
 
     def __str__(self):
         nodes = [x for _, x in self.arguments]
@@ -259,7 +334,10 @@ class Tree:
                 if self.path.endswith(".")
                 else f"{nodes[0]} {self.path} {nodes[1]}"
             )
-        texts = [str(x) if n is None else f"{n}={x}" for n, x in self.arguments]
+        texts = [str(x) if n in (None, "()") else f"{n.removeprefix('()')}={x}" for n, x in self.arguments]
+        if self.is_module():
+            first = next((k for k, (n, _) in enumerate(self.arguments) if n and n[:2] == "()"), len(texts))
+            return f"F.{self.path}({', '.join(texts[:first])})({', '.join(texts[first:])})"
         if self.path.startswith("Tensor.") and self.arguments and self.arguments[0][0] is None:
             if isinstance(nodes[0], T):
                 return f"{texts[0]}.{self.path[7:]}({', '.join(texts[1:])})"
@@ -275,6 +353,9 @@ class Draw:
     def __init__(self, rng, target):
         self.rng, self.target = rng, target
         self.seed = 0
+        self.size = None  # most sizes and integers of a call that has no sample, so that they fit
+        if not target.samples and self.chance(0.9 if target.path.startswith("nn.") else 0.3):
+            self.size = self.rng.randint(1, 4)
 
     def chance(self, p):
         return self.rng.random() < p
@@ -287,6 +368,8 @@ class Draw:
     def shape(self):
         rank = self.pick([0, 1, 1, 2, 2, 2, 3, 3, 4, 5])
         shape = [self.pick(SIZES if self.chance(0.3) else [1, 2, 3, 4]) for _ in range(rank)]
+        if self.size and self.chance(0.8):
+            return (self.size,) * rank
         if shape and self.chance(0.03):
             shape[self.rng.randrange(rank)] = self.pick(FAR[:4])
         while math.prod(shape) > 1 << 14 and max(shape) <= 33:
@@ -318,6 +401,8 @@ class Draw:
         )
 
     def integer(self):
+        if self.size and self.chance(0.7):
+            return str(self.size)
         if self.chance(0.03):
             return str(self.pick(BEYOND))
         return str(self.pick(INTEGERS) if self.chance(0.35) else self.rng.randint(-4, 5))
@@ -349,6 +434,8 @@ class Draw:
         return self.anything()
 
     def anything(self):
+        if self.size and self.chance(0.6):
+            return self.integer()
         return self.pick(
             [
                 self.pick(WRONG),
@@ -437,8 +524,9 @@ class Draw:
 
     def typed(self):
         """Arguments of the right types and no more."""
+        left = 0.3 if self.size is None else 0.15
         return {
-            p.name: self.value(p) for p in self.target.parameters if p.default is None or self.chance(0.3)
+            p.name: self.value(p) for p in self.target.parameters if p.default is None or self.chance(left)
         }
 
     def changed(self, x, p):
@@ -500,6 +588,8 @@ class Draw:
             nodes = [self.anything() if self.chance(0.1) else self.value(p) for p in target.parameters]
             if target.path.startswith("[]"):
                 nodes[0:2] = self.tensor(), self.index()
+            elif not any(isinstance(x, T) for x in nodes):
+                nodes[self.rng.randrange(len(nodes))] = self.tensor()
             return Tree(target.path, [(None, x) for x in nodes], number)
         given = self.sampled() if target.samples and self.chance(0.8) else self.typed()
         by_name = {p.name: p for p in target.parameters}
@@ -518,18 +608,29 @@ class Draw:
         return Tree(target.path, self.placed(given), number)
 
     def alias(self, given):
-        """One tensor twice."""
+        """One tensor twice, or with a view of it."""
         tensors = [n for n, x in given.items() if isinstance(x, T)]
         if len(tensors) > 1:
             given[tensors[0]].name = "a"
-            given[tensors[1]] = "a"
+            given[tensors[1]] = self.view_of(given[tensors[0]])
+
+    def view_of(self, x):
+        ways = [".detach()", ".unsqueeze(0)", ".ravel()"]
+        if len(x.shape) > 1:
+            ways += [".mT", ".transpose(0, -1)"]
+        if x.shape and x.shape[0]:
+            ways += ["[:1]", "[-1]", "[1:]", "[::2]", "[:1].expand_as(a)"]
+        return "a" if x.layout.startswith("sparse") or self.chance(0.5) else View("a", self.pick(ways))
 
     def placed(self, given):
         """Arguments as they are written: positional as far as that goes or chance has it, then by name."""
         out, positional = [], True
         method = self.target.path.startswith("Tensor.")
         stop = self.rng.randrange(1, 9) if self.chance(0.3) else 99
+        called = False
         for k, p in enumerate(self.target.parameters):
+            if p.name.startswith("()") and not called:
+                called = positional = True
             if p.name not in given:
                 positional = False
                 continue
@@ -541,7 +642,7 @@ class Draw:
             name = "input" if p.name == "self" and not positional else p.name
             if not positional and name in PY_KEYWORDS:
                 continue
-            out.append((None if positional else name, given[p.name]))
+            out.append((("()" if called else None) if positional else name, given[p.name]))
         if self.target.out and self.chance(0.25):
             out.append(("out", self.out(given)))
         if self.chance(0.01):
@@ -557,7 +658,7 @@ class Draw:
             return T((0,), self.pick(DTYPES))
         if what == "alias":
             tensors[0].name = "a"
-            return "a"
+            return self.view_of(tensors[0])
         like = T(tensors[0].shape, tensors[0].dtype, self.layout(), "", 0, what == "grad")
         if what == "other":
             return self.tensor()
@@ -582,15 +683,24 @@ def alike(tree, target):
     if target.random:
         return None
     tensors = tensors_of(tree)
+    views = [x for _, x in tree.arguments if isinstance(x, View)]
     repeated = any(x.layout in ("expanded", "overlapping") or math.prod(x.shape) > 1 << 16 for x in tensors)
     if (target.writes and repeated) or any(x.layout == "meta" for x in tensors):
         return None
     out = [x for n, x in tree.arguments if n == "out"]
-    if out and (out[0] != "a" or repeated):
+    if out and (not (out[0] == "a" or isinstance(out[0], View)) or repeated):
         return None
-    if not out and not any(x.layout in ALIKE for x in tensors):
+    if not out and not views and not any(x.layout in ALIKE for x in tensors):
         return None
-    return Tree(tree.path, [(n, x) for n, x in tree.arguments if n != "out"], tree.number)
+    apart = [(n, dataclasses.replace(x, apart=True) if isinstance(x, View) else x) for n, x in tree.arguments]
+    return Tree(tree.path, [(n, x) for n, x in apart if n != "out"], tree.number)
+
+
+def of_dense(tree, target):
+    """May the call be made with tensors without memory, for the shapes of its results?"""
+    tensors = tensors_of(tree)
+    usual = all(x.layout not in ("meta", "sparse_coo", "sparse_csr") for x in tensors)
+    return bool(tensors) and usual and not tree.is_module() and not target.random and tree.number % 4 == 0
 
 
 def draw(rng, target, number):
@@ -634,7 +744,7 @@ def simpler(tree):
     """Trees with one thing less, the largest cuts first."""
     args = tree.arguments
     named = "".join(str(x) for _, x in args)
-    for k in range(len(args) - 1, 0, -1):
+    for k in range(len(args) - 1, 0, -1) if tree.path[0].isalpha() else ():  # a sign has all its operands
         yield Tree(tree.path, args[:k] + args[k + 1 :], tree.number)
     for k, (name, x) in enumerate(args):
         if isinstance(x, T) and x.name and named.count(x.name) > 1:

@@ -124,7 +124,24 @@ GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
 GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 logsigmoid = _C.nn_functional.log_sigmoid
 _op = _C.nn_functional
-unfold, fold = _C.ops.im2col, _C.ops.col2im
+
+
+def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+    """The windows of [N, C, H, W], which may lack N, as columns [N, C * kernel_size, number of windows]."""
+    return _C.ops.im2col(input, kernel_size, dilation, padding, stride)
+
+
+def fold(
+    input: Tensor,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Tensor:
+    """Sums of the columns that ``unfold`` makes of [N, C, *output_size] where their windows lie."""
+    return _C.ops.col2im(input, output_size, kernel_size, dilation, padding, stride)
+
 
 # ---- activations
 

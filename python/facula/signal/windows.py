@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .. import _C
+from .. import _C, _namespace
 from .._tensor import Tensor
 
 __all__ = [
@@ -116,3 +116,6 @@ def hamming(M: int, *, sym: bool = True, alpha: float = 0.54, **options: Any) ->
 def hann(M: int, *, sym: bool = True, **options: Any) -> Tensor:
     """general_hamming with alpha=0.5."""
     return _sampled("hann", M, sym, cosines=[0.5, 0.5], **options)
+
+
+_namespace.overridable(globals(), _namespace.of_tensors)

@@ -1,5 +1,6 @@
 // Arrangements of tensors: stacks, parts, mirrored and turned ones, matrices from diagonals and blocks, lists of
 // indices and of choices.
+#include "facula/catalog/shifts.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/views.h"
@@ -214,10 +215,12 @@ FACULA_FAMILY(arrange) {
             << "expected total rotation dims == 2, but got dims = " << to_string(dims);
         runtime_check(self.dim() >= 2, "rot90")
             << "expected total dims >= 2, but got shape " << to_string(self.sizes());
-        int64_t n = self.dim(), a = dims[0].guard_int(), b = dims[1].guard_int();
-        runtime_check(a != b && std::abs(a - b) != n, "rot90")
+        check_shift("rot90", "k", k);
+        int a = wrap_dim("rot90", dims[0].guard_int(), self.dim()),
+            b = wrap_dim("rot90", dims[1].guard_int(), self.dim());
+        runtime_check(a != b, "rot90")
             << "expected rotation dims to be different, but got " << to_string(dims);
-        return turned(self, k, wrap_dim("rot90", a, self.dim()), wrap_dim("rot90", b, self.dim()));
+        return turned(self, k, a, b);
       })
       .samples({"self[2, 3]", "self[2, 3, 4], k=-1, dims=[1, 2]", "self[2, 3], k=2", "self[2, 3], k=4"});
 

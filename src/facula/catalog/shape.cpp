@@ -1,5 +1,6 @@
 // Copies that rearrange: joining, repeating, mirroring, padding, triangles.
 #include "facula/autograd/function.h"
+#include "facula/catalog/shifts.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -305,6 +306,7 @@ FACULA_FAMILY(shape) {
           index_check(self.dim() > 0, "roll")
               << "Dimension specified as " << dims[k] << " but tensor has no dimensions";
           int d = wrap_dim("roll", dims[k].guard_int(), self.dim());
+          check_shift("roll", "shifts", shifts[k]);
           SymInt n = self.size(d), s = shifts[k] % n;
           if (s != SymInt(int64_t(0)))
             t = cat(std::vector<Tensor>{narrow(t, d, n - s, s), narrow(t, d, int64_t(0), n - s)}, d);

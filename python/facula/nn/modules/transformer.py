@@ -111,7 +111,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 def _clones(layer: Module, count: int) -> ModuleList:
-    return ModuleList([copy.deepcopy(layer) for _ in range(count)])
+    return ModuleList(copy.deepcopy(layer) for _ in range(count))
 
 
 def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ... import _C
+from ... import _C, _namespace
 from ...program import require
 from . import rnn as rnn
 from .spectral_norm import remove_spectral_norm as remove_spectral_norm
@@ -152,6 +152,7 @@ def fuse_conv_bn_weights(
     shape = [1, -1] if transpose else [-1, 1]
     weight = conv_w * scale.reshape(shape + [1] * (conv_w.dim() - 2))
     bias = ((0 if conv_b is None else conv_b) - bn_rm) * scale + (0 if bn_b is None else bn_b)
+    weight, bias = weight.to(conv_w.dtype), bias.to((conv_w if conv_b is None else conv_b).dtype)
     return Parameter(weight.detach(), conv_w.requires_grad), Parameter(bias.detach(), conv_w.requires_grad)
 
 
@@ -234,3 +235,6 @@ def clip_grad_norm(
         "`clip_grad_norm` is now deprecated in favor of `clip_grad_norm_`.", FutureWarning, stacklevel=2
     )
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+
+
+_namespace.overridable(globals(), _namespace.of_tensors)
