@@ -166,9 +166,9 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   return wrap_results(o, r, f.sub);
 }
 
-// As PyTorch's, which writes each of a list and gives that list: those of lists alone (`_foreach_add_`).
+// An operator that writes each of a list `self` gives that list (`_foreach_add_`).
 bool gives_its_list(const Overload& o) {
-  return o.op->schema.returns.empty() && o.op->schema.name.starts_with("_foreach_");
+  return o.op->schema.returns.empty() && !o.params.empty() && o.params[0].is_self && o.params[0].list;
 }
 PyObject* list_given(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   auto is_list = [&](Py_ssize_t k) {

@@ -689,8 +689,8 @@ bool refused(const std::string& text) {
   for (auto* known :
        {"through detach()", "elements share memory", "with out= changes the size", "sizes or strides of",
         "looks at", "whose memory it also reads", "shares its memory", "steps are counted together",
-        "zero_grad()", "its sizes vary", "on a tensor from outside", "written behind the call",
-        "does not require grad", "which a trace cannot record", "is no leaf",
+        "zero_grad()", "needs a size that no tensor has", "on a tensor from outside",
+        "written behind the call", "does not require grad", "which a trace cannot record", "is no leaf",
         "computed outside of the traced function", "known only when the program has run"})
     if (text.find(known) != text.npos) return true;
   return std::regex_search(text,

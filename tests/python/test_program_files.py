@@ -61,6 +61,17 @@ STEPS = {
 }
 
 
+@pytest.mark.parametrize("shape", [(2, 3, -1), (-1, 3), (2, -1)])
+def test_sizes_that_follow_from_others_are_read_again(shape, tmp_path):
+    def f(x):
+        return (x * 2).view(shape).exp()
+
+    p = saved(trace(f, facula.ones(24), dynamic=True), tmp_path)
+    for n in (24, 36, 12):
+        x = facula.randn(n)
+        assert p(x).tolist() == f(x).tolist()
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_a_loaded_step_trains_as_the_saved_one_would_to_the_bit(name, tmp_path):
     make, optimizer_of, batch, classes = STEPS[name]

@@ -552,9 +552,70 @@ def test_what_a_backward_cannot_do_is_told_when_its_gradient_is_wanted():
         NotImplementedError, match="Bad: has a backward that reads a tensor which is written behind"
     ):
         trace(late, facula.ones(3, requires_grad=True))
-    p = trace(lambda x: Square.apply(x), facula.ones(3, requires_grad=True), dynamic=True)
-    with pytest.raises(NotImplementedError, match="its sizes vary; trace without dynamic=True"):
-        p(facula.ones(3, requires_grad=True))
+
+    def far(x):  # g has 2 * s0 elements, and nothing that is read has s0
+        return function(lambda ctx, g: g.view(2, -1).sum(0)).apply(x)
+
+    p = trace(lambda x: far(x), facula.ones(3, requires_grad=True), dynamic=True)
+
+
+class Doubling(facula.autograd.Function):
+    """Rows one after another, twice."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return facula.cat([x * scale, x]).flatten()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        first, second = (part.view_as(x) for part in g.view(2, -1))
+        return first * scale + second + facula.ones_like(x), first.sum(0) * 2
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, s: Square.apply(x).sum(0) * s,
+    lambda x, s: Doubling.apply(x, s) * Square.apply(s).sum(),
+    lambda x, s: Square.apply(Doubling.apply(x[1:], s).view(-1, 3)).exp().mean(),
+], ids=["square", "doubling", "both"])  # fmt: skip
+def test_gradients_follow_sizes(f, tmp_path):
+    made = [facula.randn(4, 3, requires_grad=True), facula.randn(3, requires_grad=True)]
+    p = trace(f, *made, dynamic=True)
+    p.save(tmp_path / "p")
+    read = facula.program.load(tmp_path / "p")
+    for rows in (4, 3, 7, 4):
+        inputs = [facula.randn(rows, 3, requires_grad=True), facula.randn(3, requires_grad=True)]
+        expected = gradients([f(*inputs)], inputs, create_graph=True)
+        twice = gradients(expected, inputs)
+        for program in (p, read):
+            found = gradients([program(*inputs)], inputs, create_graph=True)
+            same(found, expected)
+            same(gradients(found, inputs), twice)
+
+
+def test_a_step_with_a_custom_function_follows_sizes():
+    def net():
+        facula.manual_seed(0)
+        model = facula.nn.Linear(3, 4)
+        optimizer = facula.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = Square.apply(model(x)).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return model, step
+
+    (ours, step), (theirs, eager) = net(), net()
+    step(facula.ones(4, 3)), eager(facula.ones(4, 3))
+    program = trace(step, facula.randn(4, 3), dynamic=True)
+    for rows in (4, 9, 2, 9):
+        x = facula.randn(rows, 3)
+        same([program(x)], [eager(x)])
+    same(list(ours.parameters()), list(theirs.parameters()))
 
 
 def test_differentiating_once():

@@ -17,6 +17,7 @@
 #include "facula/op/views.h"
 #include "facula/sym/parse.h"
 #include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::graph {
 
@@ -361,9 +362,7 @@ class Parser final : op::Reader {
     std::string what = "the gradient has other inputs or outputs, or writes";
     try {
       auto g = std::make_shared<const Graph>(Parser(lines, depth_ + 1).parse());
-      bool symbols = g->shapes && g->shapes->symbol_count();
-      if (g->inputs.size() == inputs && g->outputs.size() == outputs && g->mutated.empty() && !symbols)
-        return g;
+      if (g->inputs.size() == inputs && g->outputs.size() == outputs && g->mutated.empty()) return g;
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::internal) throw;
       what = "in the gradient: " + e.message();
@@ -372,17 +371,37 @@ class Parser final : op::Reader {
     fail(what);
   }
 
+  // Are the graph's inputs such tensors, whose sizes say what its symbols are?
+  static bool takes(const Graph& g, const std::vector<const Tensor*>& given) {
+    std::vector<SymInt> symbols(g.shapes ? size_t(g.shapes->symbol_count()) : 0, SymInt(int64_t(-1)));
+    bool fits = given.size() == g.inputs.size();
+    for (size_t k = 0; fits && k < given.size(); ++k) {
+      const Tensor &t = *given[k], &taken = g.inputs[k]->tensor;
+      fits = t.defined() && t.dtype() == taken.dtype() && t.dim() == taken.dim();
+      for (size_t d = 0; fits && d < t.sizes().size(); ++d)
+        if (auto s = taken.sizes()[d]; s.is_symbol()) symbols[size_t(s.node()->value)] = t.sizes()[d];
+    }
+    for (auto s : symbols) fits &= s.is_symbolic() || !(s < SymInt(int64_t(0)));
+    for (size_t k = 0; fits && k < given.size(); ++k)
+      for (size_t d = 0; d < given[k]->sizes().size(); ++d)
+        fits &= SymInt::surely_equal(sym::substitute(g.inputs[k]->tensor.sizes()[d], symbols),
+                                     given[k]->sizes()[d]);
+    return fits;
+  }
   // The tensors of a call of a function are those that its gradients take.
   void check_function(const UserFunction& f, const op::Args& args) {
     auto& all = args.tensors();
     bool fits = all.size() == f.inputs + f.results + f.reads && args[0].list.count == f.inputs &&
                 args[1].list.count == f.results;
-    for (auto& g : f.gradients)
-      for (size_t k = 0; fits && g.graph && k < f.reads + f.results; ++k) {
-        auto& given = all[k < f.reads ? f.inputs + f.results + k : f.inputs + (k - f.reads)];
-        auto& taken = g.graph->inputs[k]->tensor;
-        fits = given.defined() && given.dtype() == taken.dtype() && same(given.sizes(), taken.sizes());
-      }
+    for (auto& g : f.gradients) {
+      if (!fits || !g.graph) continue;
+      std::vector<const Tensor*> given;
+      for (size_t k = 0; k < f.reads; ++k) given.push_back(&all[f.inputs + f.results + k]);
+      for (size_t k = 0; k < f.results; ++k) given.push_back(&all[f.inputs + k]);
+      for (size_t k = 0; k < f.results; ++k)
+        if (g.given[k]) given.push_back(&all[f.inputs + k]);
+      fits = takes(*g.graph, given);
+    }
     if (!fits) fail("the function takes other tensors");
   }
 
@@ -471,9 +490,10 @@ class Parser final : op::Reader {
     bool agrees = t.defined() && t.dtype() == s.dtype && same(t.sizes(), s.sizes);
     bool empty =
         std::any_of(s.sizes.begin(), s.sizes.end(), [](SymInt n) { return !n.is_symbolic() && n == 0; });
-    for (size_t d = 0; agrees && !empty && d < s.sizes.size();
-         ++d)  // strides of single elements mean nothing
-      agrees = s.sizes[d].hint() == 1 || SymInt::surely_equal(t.strides()[d], s.strides[d]);
+    for (
+        size_t d = 0; agrees && !empty && d < s.sizes.size();
+        ++d)  // strides of single elements mean nothing; symbolic ones have several forms, and the operator's count
+      agrees = s.sizes[d].hint() == 1 || t.strides()[d].hint() == s.strides[d].hint();
     if (agrees) return;
     std::ostringstream found;
     if (t.defined()) found << t.dtype() << to_string(t.sizes()) << " strides " << to_string(t.strides());

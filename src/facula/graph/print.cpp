@@ -17,10 +17,19 @@ namespace {
 
 using autograd::Derivation;
 
+// For all sizes, and not only for those that were traced: a comparison would be noted as what a trace relies on.
+bool is_surely_contiguous(const Tensor& t) {
+  auto expected = contiguous_strides(t.sizes());
+  for (size_t d = 0; d < expected.size(); ++d)
+    if (!SymInt::surely_equal(t.sizes()[d], int64_t(1)) && !SymInt::surely_equal(t.strides()[d], expected[d]))
+      return false;
+  return true;
+}
+
 std::string type_of(const Tensor& t) {
   std::ostringstream s;
   s << t.dtype() << to_string(t.sizes());
-  if (!t.is_contiguous()) s << " strides " << to_string(t.strides());
+  if (!is_surely_contiguous(t)) s << " strides " << to_string(t.strides());
   if (t.impl()->wrapped_number) s << " number";
   if (t.device().type != DeviceType::cpu) s << " on " << t.device();
   return s.str();

@@ -1,12 +1,55 @@
 // Custom functions (autograd.Function) in a trace: one call that knows the graphs of their gradients (function.h).
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/graph/tracer.h"
 #include "facula/op/registry.h"
+#include "facula/sym/run_time.h"
+#include "facula/sym/substitute.h"
 
 namespace facula::graph {
+
+namespace {
+
+// The sizes of a gradient's graph, in symbols of its own: one for each size of an input that others do not say.
+class OwnSizes {
+ public:
+  explicit OwnSizes(const std::vector<Value*>& inputs) {
+    for (bool symbols : {true, false})  // what a symbol is in the text of a call needs no other name
+      for (auto* v : inputs)
+        for (auto s : v->tensor.sizes())
+          if (s.is_symbolic() && s.is_symbol() == symbols && !sym::is_run_time(s) && !is_known(s)) {
+            auto* n = s.node();
+            own_[s.identity()] = shapes->fresh("s" + std::to_string(own_.size()), n->hint, n->low, n->high);
+          }
+  }
+  // Do these sizes say what it is before anything runs?
+  bool is_known(SymInt s) const {
+    bool all = true;
+    rewritten(s, all);
+    return all;
+  }
+  SymInt of(SymInt s) const {
+    bool all = true;
+    return rewritten(s, all);
+  }
+  const std::shared_ptr<sym::Shapes> shapes = std::make_shared<sym::Shapes>();
+
+ private:
+  SymInt rewritten(SymInt s, bool& all) const {
+    return sym::rewrite(s, [&](SymInt x) -> std::optional<SymInt> {
+      if (auto it = own_.find(x.identity()); it != own_.end()) return it->second;
+      all &= !x.is_symbol();
+      return {};
+    });
+  }
+  std::map<uint64_t, SymInt> own_;
+};
+
+}  // namespace
 
 void Tracer::enter(autograd::TracedFunction& f) {
   f.begun = graph_->nodes.size();
@@ -196,15 +239,21 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
   std::vector<Value*> inputs = reads;
   inputs.insert(inputs.end(), results.begin(), results.end());
   inputs.insert(inputs.end(), r.grads.begin(), r.grads.end());
+  OwnSizes own(inputs);
   std::vector<InputSpec> specs;
-  bool varies = false;
+  bool known = true;
+  auto take = [&](SymInt& x) {
+    known &= own.is_known(x);
+    x = own.of(x);
+  };
   for (auto* v : inputs) {
-    specs.push_back(spec_of(v->tensor));
-    varies |= any_symbolic(v->tensor.sizes());
+    auto& spec = specs.emplace_back(spec_of(v->tensor));
+    for (auto* all : {&spec.sizes, &spec.strides})
+      for (auto& x : *all) take(x);
   }
-  for (auto& n : r.calls) n->args.each_size([&](SymInt& s) { varies |= s.is_symbolic(); });
-  if (varies) {
-    r.gradient.refused = "its sizes vary; trace without dynamic=True";
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { known &= own.is_known(x); });
+  if (!known) {
+    r.gradient.refused = "it needs a size that no tensor has which it reads; trace without dynamic=True";
     r.gradient.type = ErrorType::NotImplementedError;
     return;
   }
@@ -222,6 +271,7 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
       args.each_tensor([&](size_t, Tensor& t) {
         if (t.defined()) t = value(value_of(t));
       });
+      args.each_size([&](SymInt& s) { s = own.of(s); });
       auto results = op::call(*n->op, args.values());
       for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
     }
@@ -231,7 +281,7 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
   };
   KeepRules keep;
   At nowhere({});
-  auto made = std::make_shared<Graph>(traced(std::make_shared<sym::Shapes>(), specs, calls, nullptr));
+  auto made = std::make_shared<Graph>(traced(own.shapes, specs, calls, nullptr));
   made->renumber();
   r.gradient.graph = std::move(made);
 }

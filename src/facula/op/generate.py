@@ -954,8 +954,9 @@ def py_default(p: Parameter) -> str:
 
 
 def py_result(op: Operator) -> str:
-    if not op.results:  # a function over a list that it writes gives the list (python/bind/trampoline.cpp)
-        return py_type(op, op.parameters[0]) if op.name.startswith("_foreach_") else "None"
+    if not op.results:  # or the list that it writes (python/bind/trampoline.cpp)
+        first = next(iter(op.parameters), None)
+        return py_type(op, first) if first and first.name == "self" and first.list else "None"
     if len(op.results) == 1:
         r = op.results[0]
         return "tuple[Tensor, ...]" if r.list else PY_TYPES[r.type]

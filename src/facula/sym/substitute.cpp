@@ -2,13 +2,8 @@
 
 namespace facula::sym {
 
-SymInt substitute(SymInt e, SymSpan values) {
-  if (!e.is_symbolic()) return e;
-  auto* n = e.node();
-  if (n->kind == Kind::constant) return n->value;
-  if (n->kind == Kind::symbol) return values[size_t(n->value)];
-  SymInt a = substitute(SymInt::of(n->a), values), b = substitute(SymInt::of(n->b), values);
-  switch (n->kind) {
+static SymInt combined(Kind kind, SymInt a, SymInt b) {
+  switch (kind) {
     case Kind::add: return a + b;
     case Kind::mul: return a * b;
     case Kind::floordiv: return a / b;
@@ -16,6 +11,22 @@ SymInt substitute(SymInt e, SymSpan values) {
     case Kind::min: return min(a, b);
     default: return max(a, b);
   }
+}
+
+SymInt substitute(SymInt e, SymSpan values) {
+  if (!e.is_symbolic()) return e;
+  auto* n = e.node();
+  if (n->kind == Kind::constant) return n->value;
+  if (n->kind == Kind::symbol) return values[size_t(n->value)];
+  return combined(n->kind, substitute(SymInt::of(n->a), values), substitute(SymInt::of(n->b), values));
+}
+
+SymInt rewrite(SymInt e, const std::function<std::optional<SymInt>(SymInt)>& f) {
+  if (!e.is_symbolic()) return e;
+  if (auto found = f(e)) return *found;
+  auto* n = e.node();
+  if (!n->a) return n->kind == Kind::constant ? SymInt(n->value) : e;
+  return combined(n->kind, rewrite(SymInt::of(n->a), f), rewrite(SymInt::of(n->b), f));
 }
 
 void each_symbol(SymInt e, const std::function<void(size_t)>& f) {

@@ -342,7 +342,7 @@ REFUSALS = [
     "through detach(), which a trace cannot record", "elements share memory", "writes through view(dtype)",
     "shares its memory with another tensor", "whose memory it also reads as another tensor", "which a traced function has not yet",
     "is called while another function is traced", "let the traced function begin with", "with out= changes the size",
-    "on a tensor from outside of it", "the sizes or strides of", "its sizes vary; trace without dynamic=True", "which a file cannot hold",
+    "on a tensor from outside of it", "the sizes or strides of", "needs a size that no tensor has which it reads", "which a file cannot hold",
     "and they are others now", "One of the differentiated Tensors does not require grad", "whose steps are counted together",
     "fills the gradient of a tensor", "which a trace cannot record", "known only when the program has run",
     "cannot be traced with tensors of a sparse layout",
