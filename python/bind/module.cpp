@@ -6,7 +6,7 @@
 // neither inherits nor clears the vectorcall flag on heap types: it is set for each subclass, and a call
 // checks that nobody has put another __call__ there.
 //
-// Errors of the package's own modules name the class, those of functions that they call the function.
+// Errors of the modules of `nn` name the class, those of functions that they call the function.
 #include "override.h"
 #include "tensor.h"
 
@@ -85,7 +85,8 @@ PyObject* raised_by(PyObject* o, PyObject* method, PyObject* const* args, Py_ssi
   PyErr_Fetch(&kind, &value, &trace);  // a look-up clears it
   PyRef f = PyRef::share(_PyType_Lookup(type, method));
   PyErr_Restore(kind, value, trace);
-  if (f) name_error(type->tp_name, f.get(), all.data(), n + 1, kwnames, true, method == names::__init__);
+  if (f && PyFunction_Check(f.get()) && is_our_module(PyFunction_GET_GLOBALS(f.get()), "facula.nn"))
+    name_error(type->tp_name, f.get(), all.data(), n + 1, kwnames, true, method == names::__init__);
   return nullptr;
 }
 

@@ -293,7 +293,7 @@ void name_error(const std::string& called, PyObject* function, PyObject* const* 
   PyErr_Clear();
   if (!text) return restore();
   Py_ssize_t own = method ? 1 : 0;
-  by_type &= !is_deliberate(trace);
+  by_type &= matches(PyExc_AttributeError) || !is_deliberate(trace);
   PyErr_Clear();
   if (by_type && !names_operator(text) &&
       blame_argument(called, reinterpret_cast<PyFunctionObject*>(function), args, n, kwnames, own))

@@ -136,11 +136,11 @@ void prefix_python_error(const std::string& prefix) noexcept {
   PyErr_Restore(type, value, trace);
 }
 
-bool is_our_module(PyObject* globals) {
+bool is_our_module(PyObject* globals, std::string_view package) {
   PyObject* module = globals ? PyDict_GetItemString(globals, "__name__") : nullptr;
   if (!module || !PyUnicode_Check(module)) return false;
   std::string_view name = text_of(module);
-  return name == "facula" || name.starts_with("facula.");
+  return name.starts_with(package) && (name.size() == package.size() || name[package.size()] == '.');
 }
 bool is_ours(PyObject* trace) {
   if (!trace || !PyTraceBack_Check(trace)) return !trace;  // its signature refused the arguments

@@ -71,7 +71,8 @@ void prefix_python_error(const std::string& prefix) noexcept;
 // The exception that is set names what Python `called`, before its text if that does not.
 void name_python_error(const std::string& called) noexcept;
 bool has_word(std::string_view text, std::string_view word);
-bool is_our_module(PyObject* globals);  // of a function: is it of this package?
+// Are these the globals of a function of this package, or of a part of it?
+bool is_our_module(PyObject* globals, std::string_view package = "facula");
 bool is_ours(PyObject* trace);  // was it raised in this package, and not by what a program handed over?
 ErrorType error_type(PyObject* exception);  // of a class of Python, or the nearest above it
 

@@ -321,6 +321,16 @@ bool slot_operand(PyObject* o, Value& v) {
   return true;
 }
 
+// The operands of a sign, `b` if there is one; false where they are not as simple as that.
+bool slot_operands(const Entry& e, PyObject* a, PyObject* b, Value* values) {
+  try {
+    return slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]));
+  } catch (const PythonError&) {  // a number beyond 64 bits
+    prefix_python_error(e.name + ": ");
+    throw;
+  }
+}
+
 PyObject* operators(PyObject*, PyObject*) {
   return guarded([&] {
     static const char* const kinds[] = {"pointwise", "loop",    "view",           "composite",
@@ -432,7 +442,7 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
     alignas(Value) char room[6 * sizeof(Value)];
     auto* values = reinterpret_cast<Value*>(room);
     size_t operands = b ? 2 : 1, count = o.params.size();
-    if (!modes_active && count <= 6 && slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]))) {
+    if (!modes_active && count <= 6 && slot_operands(e, a, b, values)) {
       for (size_t i = operands; i < count; ++i)
         std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
       Results r = call_freely(*o.op, {values, count}, form, {});

@@ -17,8 +17,8 @@ TYPES = ("RuntimeError IndexError TypeError ValueError NotImplementedError LinAl
 # Texts that speak of how we are made.
 INTERNAL = re.compile(
     r"internal|std::|basic_string|vector::|map::|bad_alloc|bad_\w+_access|out_of_range|Assertion|0x[0-9a-f]{6}"
-    r"|_C\.|\.cpp|\.h:\d|object has no attribute|'NoneType' object (?!$)|not subscriptable|not iterable"
-    r"|unsupported operand type|not supported between|to unpack|local variable"
+    r"|_C\.(?!TensorMeta)|\.cpp|\.h:\d|object has no attribute|'NoneType' object (?!$|cannot be interp)"
+    r"|not subscriptable|not iterable|unsupported operand type|not supported between|to unpack|local variable"
 )
 LINE = 4 << 20  # bytes that a call may take beside eight times what it reads and gives
 
@@ -51,7 +51,7 @@ def plain(v):
 
 def told(lib, x, values):
     """A result as JSON, everything in it read."""
-    if isinstance(x, lib.Tensor):
+    if type(x) in (lib.Tensor, lib.nn.Parameter):
         out = {
             "T": str(x.dtype).split(".")[-1],
             "shape": list(x.shape),
@@ -103,13 +103,18 @@ def answer(lib, text, values=True, alike=""):
     return out
 
 
+def failed(said):
+    return isinstance(said, dict) and "error" in said
+
+
 def deviation(lib, text, got):
     """How the call of contiguous operands, without out= (`text`), gives something else; None if not."""
     again = answer(lib, text, alike="plain")
     if "results" not in again:
         return f"{again.get('error', '')}: {again}"
     for key in ("results", "gradient"):
-        here = other(got[key], again[key]) if got.get(key) and again.get(key) else None
+        both = [x[key] for x in (got, again) if x.get(key) and not failed(x[key])]
+        here = other(*both) if len(both) == 2 else None
         if here and not here.startswith("dtype"):  # that of out=
             return f"{key}: {here}"
     return None
@@ -187,8 +192,7 @@ def judged(lib, got, names, every):
     said = (
         got
         if "error" in got
-        else got.get("unread")
-        or (got["gradient"] if isinstance(got.get("gradient"), dict) and "error" in got["gradient"] else None)
+        else got.get("unread") or (got["gradient"] if failed(got.get("gradient")) else None)
     )
     if said is None:
         return "answer", ""

@@ -107,7 +107,7 @@ def maker(lib, leaves, alike=""):
         if alike == "meta":
             x = lib.empty(x.shape, dtype=x.dtype, device="meta")
         if alike == "plain" and layout not in ("meta", "sparse_coo", "sparse_csr"):
-            x = plain(x)
+            x = plain(x).requires_grad_(x.requires_grad)
         if grad and (x.is_floating_point() or x.is_complex()) and x.is_leaf:
             x.requires_grad_(True)
         if x.requires_grad:

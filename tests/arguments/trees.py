@@ -685,7 +685,7 @@ def alike(tree, target):
     tensors = tensors_of(tree)
     views = [x for _, x in tree.arguments if isinstance(x, View)]
     repeated = any(x.layout in ("expanded", "overlapping") or math.prod(x.shape) > 1 << 16 for x in tensors)
-    if (target.writes and repeated) or any(x.layout == "meta" for x in tensors):
+    if ((target.writes or views) and repeated) or any(x.layout == "meta" for x in tensors):
         return None
     out = [x for n, x in tree.arguments if n == "out"]
     if out and (not (out[0] == "a" or isinstance(out[0], View)) or repeated):

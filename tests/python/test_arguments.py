@@ -165,6 +165,26 @@ NAMED = [
     ("F.ones(2).map_()", TypeError, r"^map_\(\) expects 1 tensor and a function"),
     ("F.ones(2).set_('a')", TypeError, r"^set_\(\): argument 'source' must be Tensor or Storage, not str"),
     ("F.is_conj([])", TypeError, r"is_conj\(\): argument '\w+' \(position 1\) must be Tensor, not list"),
+    ("F.ones(2).module_load(F.ones(3))", RuntimeError, r"^module_load: copy_: shapes \[2\] and \[3\]"),
+    ("F.ones(2).resize_as(F.ones(3))", RuntimeError, r"^resize_as: .* resize to \[3\].* shape \[2\]"),
+    ("F.ones(2).tile(3.5)", TypeError, r"^tile\(\) .* got \(Tensor, float\)"),
+    ("F.ones(1).expand(2**40).char()", RuntimeError, "^char: to_dtype: not enough memory"),
+    ("F.is_same_size(F.ones(1), 2)", TypeError, r"^is_same_size\(\): argument 'other' \(position 2\) must be T"),
+    ("F.ones(2) < 2**70", OverflowError, "^lt: Python int too large"),
+    ("F.from_numpy([1])", TypeError, "^from_numpy: expected np.ndarray"),
+    ("F.frombuffer(b'ab', dtype=object())", TypeError, "^frombuffer: argument 'dtype' must be a dtype, not obj"),
+    ("F.from_dlpack([])", TypeError, "^from_dlpack: expected a capsule or an object with __dlpack__, not list"),
+    ("F.split_copy(F.ones(2), 2, out=F.ones(2))", TypeError, "(?s)^split_copy.*must be tuple of Tensors, not T"),
+    ("F.roll(F.arange(3), 2**62 + 1)", RuntimeError, r"^roll: shifts must be within"),
+    ("F.rot90(F.ones(2, 3), 1 - 2**62)", RuntimeError, "^rot90: k must be within"),
+    ("F.ones(1).expand(2**48).share_memory_()", RuntimeError, "^share_memory_: not enough memory"),
+    ("F.ones(2).backward(inputs=3)", TypeError, "argument 'inputs' must be Tensor or a sequence of Tensors, not"),
+    ("fn.unfold(F.ones(1), 2)", RuntimeError, r"^unfold: im2col: expected 3D .* got shape \[1\]"),
+    ("F.smm(F.ones(2), F.ones(3))", RuntimeError, "^smm: mm: `self` must be a matrix"),
+    ("F.signal.windows.hann(2**70)", ValueError, "^hann: .* does not fit into 64 bits"),
+    ("F.nn.init.ones_(3)", TypeError, r"^ones_: constant_\(\): argument 'tensor' \(position 1\) must be Tensor"),
+    ("F.nn.init.kaiming_uniform_(F.ones(1, 1), 1e300)", OverflowError, "^kaiming_uniform_: "),
+    ("F.nn.utils.clip_grad_norm_(1, 2)", TypeError, r"^clip_grad_norm_\(\) .* got \(int, int\): 'int' object is"),
 ]
 
 
@@ -172,6 +192,86 @@ NAMED = [
 def test_errors_name_what_was_called(call, kind, text):
     with pytest.raises(kind, match=text):
         eval(call)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: F.nn.Linear(2, -3), RuntimeError, r"^Linear: empty: .* negative dimension -3: \[-3, 2\]"),
+        (lambda: F.nn.Conv2d(1, 2, 3, groups=0), ValueError, "^Conv2d: groups must be a positive integer$"),
+        (lambda: F.nn.Conv2d(1, 2), TypeError, r"^Conv2d\(\) .* got \(int, int\): .* missing 1 required"),
+        (lambda: F.nn.MaxUnpool1d(1.0), TypeError, r"^MaxUnpool1d\(\) .* got \(float\): 'float' object is not"),
+        (lambda: F.nn.LSTM(2, "a"), TypeError, "^LSTM: hidden_size should be of type int, got: str$"),
+        (lambda: F.nn.BatchNorm2d(3)(F.ones(2, 3)), ValueError, "^BatchNorm2d: expected 4D input"),
+        (lambda: F.nn.Sequential(F.nn.BatchNorm2d(3))(F.ones(2, 3)), ValueError, "^BatchNorm2d: expected 4D"),
+        (lambda: F.nn.LazyBatchNorm1d()(F.ones(2)), ValueError, "^LazyBatchNorm1d: expected 2D or 3D"),
+        (lambda: F.nn.CircularPad1d(1)(3), TypeError, r"^CircularPad1d\(\): argument 'input' .* not int"),
+        (lambda: F.nn.Linear(2, 3)(F.ones(4)), RuntimeError, "^linear: the last dimension"),
+        (lambda: F.nn.TransformerEncoder(3, 2**40), TypeError, "^TransformerEncoder: .*int is not a Module"),
+    ],
+)
+def test_errors_of_modules_name_the_class_or_what_it_called(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_errors_of_a_programs_own_modules_stay_as_they_are():
+    class Mine(F.nn.Linear):
+        def __init__(self, size):
+            super().__init__(size, 2)
+            if size == 3:
+                raise TypeError("mine")
+
+        def forward(self, x):
+            raise AttributeError("mine too")
+
+    with pytest.raises(TypeError, match="^mine$"):
+        Mine(3)
+    with pytest.raises(AttributeError, match="^mine too$"):
+        Mine(2)(F.ones(2))
+
+
+def test_errors_inside_of_a_programs_dlpack_stay_as_they_are():
+    class Mine:
+        def __dlpack__(self, **options):
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="^mine$"):
+        F.from_dlpack(Mine())
+
+
+def test_methods_written_in_python_are_seen_by_modes():
+    seen = []
+
+    class Mode(F.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        F.ones(2).new_ones(3)
+    assert F.Tensor.new_ones in seen
+
+
+def test_fused_weights_keep_the_dtype_of_the_layer():
+    w, b = F.nn.utils.fuse_linear_bn_weights(
+        F.ones(2, 2, dtype=F.bfloat16), F.ones(2), *[F.ones(2)] * 2, 0.1, *[F.ones(2)] * 2
+    )
+    assert (w.dtype, b.dtype) == (F.bfloat16, F.float32)
+
+
+def test_trees_made_smaller_are_calls():
+    """Each candidate has the text of a call, signs with all their operands."""
+    import random
+
+    sys.path.insert(0, str(TREES.parent))
+    import trees
+
+    for target in trees.operator_forms(F):
+        tree = trees.draw(random.Random(1), target, 0)
+        for smaller in trees.simpler(tree):
+            compile(str(smaller), "call", "eval")
+            assert len(smaller.arguments) == len(tree.arguments)
 
 
 def test_errors_of_what_a_program_hands_over_stay_as_they_are():
