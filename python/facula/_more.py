@@ -164,35 +164,10 @@ def repeat_interleave(
 # ---- unique elements
 
 
-def _runs(first: Tensor, inverse: bool, counts: bool, order: Tensor | None, shape: Any) -> tuple[Any, Any]:
-    """Of a sequence whose runs begin where ``first`` is true: the run of each place, and the runs'
-    lengths.
-    """
-    run = first.long().cumsum(0) - 1
-    lengths = None
-    if counts:
-        starts = first.nonzero().reshape(-1)
-        end = _f.ones_like(first, dtype=_C.int64).sum(0, keepdim=True)
-        lengths = _f.cat([starts, end])[1:] - starts
-    if not inverse:
-        return None, lengths
-    if order is not None:  # back to where the elements came from
-        run = _f.zeros_like(run).scatter(0, order, run)
-    return run.view(shape), lengths
-
-
-def _begins(rows: Tensor) -> Tensor:
-    """Where a row differs from the one before it."""
-    at = _f.ones([rows.shape[0]], dtype=_C.int64).cumsum(0) - 1
-    changed = rows != rows.index_select(0, (at - 1).clamp_min(0))
-    if changed.dim() > 1:
-        changed = changed.flatten(1).any(1)
-    return changed | (at == 0)
-
-
-def _answer(values: Tensor, inverse: Any, counts: Any) -> Any:
-    extra = [x for x in (inverse, counts) if x is not None]
-    return (values, *extra) if extra else values
+def _wanted(found: tuple[Tensor, Tensor, Tensor], inverse: bool, counts: bool) -> Any:
+    """The values alone, or with those of the others that were asked for."""
+    extra = [x for x, wanted in zip(found[1:], (inverse, counts), strict=True) if wanted]
+    return (found[0], *extra) if extra else found[0]
 
 
 def unique_consecutive(
@@ -203,13 +178,8 @@ def unique_consecutive(
     >>> facula.unique_consecutive(facula.tensor([1, 1, 2, 2, 1]), return_counts=True)
     (tensor([1, 2, 1]), tensor([2, 2, 1]))
     """
-    with _C.GradMode(False):
-        rows = input.reshape(-1) if dim is None else input.movedim(dim, 0)
-        first = _begins(rows)
-        shape = input.shape if dim is None else [rows.shape[0]]
-        inverse, counts = _runs(first, return_inverse, return_counts, None, shape)
-        values = rows[first]
-    return _answer(values if dim is None else values.movedim(0, dim), inverse, counts)
+    found = _C.ops.unique_consecutive(input, return_inverse, return_counts, dim)
+    return _wanted(found, return_inverse, return_counts)
 
 
 def unique(
@@ -224,23 +194,11 @@ def unique(
     >>> facula.unique(facula.tensor([3, 1, 3]), return_inverse=True)
     (tensor([1, 3]), tensor([1, 0, 1]))
     """
-    with _C.GradMode(False):
-        if dim is None:
-            rows, order = input.reshape(-1).sort(stable=True)
-        else:
-            rows = input.movedim(dim, 0)
-            flat = rows.unsqueeze(-1).flatten(1)
-            order = _f.arange(rows.shape[0])
-            for k in range(
-                flat.shape[1] - 1, -1, -1
-            ):  # the last column first: a stable sort keeps what is below
-                order = order[flat[order, k].sort(stable=True)[1]]
-            rows = rows[order]
-        first = _begins(rows)
-        shape = input.shape if dim is None else [rows.shape[0]]
-        inverse, counts = _runs(first, return_inverse, return_counts, order, shape)
-        values = rows[first]
-    return _answer(values if dim is None else values.movedim(0, dim), inverse, counts)
+    if dim is None:
+        found = _C.ops._unique2(input, sorted, return_inverse, return_counts)
+    else:
+        found = _C.ops.unique_dim(input, dim, sorted, return_inverse, return_counts)
+    return _wanted(found, return_inverse, return_counts)
 
 
 def _given(out: Tensor | None) -> dict[str, Tensor]:

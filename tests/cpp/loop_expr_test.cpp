@@ -8,6 +8,7 @@
 
 #include "facula/loop/differentiate.h"
 #include "facula/loop/interpret.h"
+#include "facula/loop/mapped.h"
 #include "facula/loop/monoid.h"
 
 using namespace facula;
@@ -335,6 +336,38 @@ TEST(LoopExpr, TheInverseOfErfIsInfiniteAtOneAndNothingBeyond) {
   EXPECT_EQ(at(1), INFINITY);
   EXPECT_EQ(at(-1), -INFINITY);
   for (double x : {1.5, -2.0, double(INFINITY), double(NAN)}) EXPECT_TRUE(std::isnan(at(x))) << x;
+}
+
+TEST(LoopMapped, LanesHaveTheBitsOfNumbersByThemselves) {
+  const double special[] = {0.0, -0.0, NAN, INFINITY, -INFINITY, 1,     -1,     0.5,
+                            2,   -2,   -3,  7,        10,        1e-30, 1e-310, 1e300};
+  std::mt19937_64 random(1);
+  auto some = [&] {
+    double any = std::ldexp(double(random() % 1000) / 500, int(random() % 8) - 4);
+    return random() % 4 ? any : special[random() % std::size(special)];
+  };
+  auto compare = [&](const char* name, auto one, auto lanes) {
+    for (int64_t count : {1, 2, 4, 8, 16})
+      for (int round = 0; round < 500; ++round) {
+        double x[16], y[16], want[16];
+        for (int64_t l = 0; l < count; ++l) {
+          x[l] = some(), y[l] = random() % 2 ? double(random() % 9) - 1 : some();
+          if (std::fabs(y[l]) > 1e3 || std::fabs(x[l]) > 1e4) y[l] = 3;  // a recurrence takes as many steps
+          want[l] = one(x[l], y[l]);
+        }
+        lanes(x, y, count);
+        for (int64_t l = 0; l < count; ++l)
+          ASSERT_TRUE((std::isnan(x[l]) && std::isnan(want[l])) ||
+                      std::bit_cast<uint64_t>(x[l]) == std::bit_cast<uint64_t>(want[l]))
+              << name << " lane " << l << " of " << count << ": " << x[l] << " for " << want[l];
+      }
+  };
+#define FACULA_FN(n, ...)                                  \
+  compare(                                                 \
+      #n, [](double x, double y) { return mapped::n(x, y); }, \
+      [](double* x, const double* y, int64_t c) { mapped::n(x, y, c); });
+  FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
 }
 
 TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {

@@ -51,6 +51,13 @@ SelectForm form_of(const std::string& select, bool with_loads = false) {
   bool branch = selects.is_branch(l.scope, Expr(&l.value()), false);
   return selects.form(l.scope, l.value(), branch, false);
 }
+// Which sides a vector goes past; loads are computed.
+std::pair<bool, bool> skipped(const std::string& select) {
+  auto l = lowered("    store 1[i1] = " + select + "\n");
+  Selects selects(l.facts, [&](Expr e, bool) { return e->kind == Kind::load && l.scope.varies(e); });
+  EXPECT_EQ(selects.form(l.scope, l.value(), false, false), SelectForm::blend);
+  return {selects.is_skipped(l.scope, l.value(), 1, false), selects.is_skipped(l.scope, l.value(), 2, false)};
+}
 bool has_border(const std::string& select) {
   auto l = lowered("    store 1[i1] = " + select + "\n");
   return Selects(l.facts, [](Expr, bool) { return false; }).has_border(l.scope, l.value());
@@ -150,16 +157,23 @@ TEST(LaneSelect, LoadsAndChecksAreGuarded) {
 
 TEST(LaneSelect, DearSidesAreJumpedOver) {
   EXPECT_EQ(form_of("select(lt(p3, p2), exp(load[0:float32](i1)), 2:float32)", true), SelectForm::branch);
-  EXPECT_EQ(form_of("select(lt(load[0:float32](i1), 0:float32), exp(load[0:float32](i1)), 2:float32)", true),
-            SelectForm::rare);
-  EXPECT_EQ(
-      form_of(
-          "select(lt(load[0:float32](i1), 0:float32), mul(load[0:float32](p3), exp(load[0:float32](i1))), "
-          "2:float32)",
-          true),
-      SelectForm::rare);  // one number is read for all lanes
-  EXPECT_EQ(form_of("select(lt(load[0:float32](i1), 0:float32), 2:float32, exp(load[0:float32](i1)))", true),
-            SelectForm::blend);
+  EXPECT_EQ(skipped("select(lt(load[0:float32](i1), 0:float32), exp(load[0:float32](i1)), 2:float32)"),
+            (std::pair{true, false}));
+  EXPECT_EQ(skipped("select(lt(load[0:float32](i1), 0:float32), 2:float32, exp(load[0:float32](i1)))"),
+            (std::pair{false, true}));
+  EXPECT_EQ(skipped("select(lt(load[0:float32](i1), 0:float32), mul(load[0:float32](p3), "
+                    "exp(load[0:float32](i1))), log(load[0:float32](i1)))"),
+            (std::pair{true, true}));  // one number is read for all lanes
+}
+
+TEST(LaneSelect, WhatBothSidesNeedIsComputedBefore) {
+  std::string e = "exp(load[0:float32](i1))", select = "select(lt(load[0:float32](i1), 0:float32), neg(log(" +
+                                                       e + ")), mul(2:float32, log(" + e + ")))";
+  auto l = lowered("    store 1[i1] = " + select + "\n");
+  Selects selects(l.facts, [&](Expr x, bool) { return x->kind == Kind::load && l.scope.varies(x); });
+  auto shared = selects.shared(l.scope, l.value(), false);
+  ASSERT_EQ(shared.size(), 1u);
+  EXPECT_EQ(loop::print(shared[0]), "log(" + e + ")");
 }
 
 TEST(LaneSelect, ConditionsOnThePlaceHaveABorder) {

@@ -24,10 +24,6 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
-// The bound where x has reached it; a zero has x's sign. No gradient passes.
-Expr at_bound(Expr x, Expr bound) {
-  return is_floating(x.dtype()) ? nan_or(x, select(eq(x, bound), copysign(bound, x), bound)) : bound;
-}
 // Where gradients at NaN differ, and why.
 constexpr const char* kZeroAtNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
 constexpr const char* kVectorsAtNaN =
@@ -130,8 +126,19 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x, Expr low, Expr high) {
         low = cast(low, x.dtype());
         high = cast(high, x.dtype());
-        Expr y = select(x > low, x, at_bound(x, low));
-        return select(y < high, y, at_bound(y, high));
+        // A bound that is reached gives x: a zero has its sign, NaN stays; a bound that is NaN gives that.
+        auto limit = [](Expr beyond, Expr bound, Expr v) {
+          return select(is_floating(v.dtype()) ? beyond | isnan(bound) : beyond, bound, v);
+        };
+        Expr y = limit(x < low, low, x);
+        return limit(y > high, high, y);
+      })
+      // Derived, the gradient would pass where a bound is reached.
+      .vjp([](const Vjp& v) {
+        Tensor x = v["self"];
+        auto& c = v.call();
+        Tensor inside = logical_and(gt(x, c["min_val"].scalar), lt(x, c["max_val"].scalar));
+        return grads(where(inside, v.grad(), 0.0));
       });
 
   define("selu(Tensor self) -> Tensor")

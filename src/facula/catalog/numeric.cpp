@@ -42,26 +42,39 @@ Split binary_parts(Expr x) {
   e = select(high, e + 1.0, select(low, e - 1.0, e));
   return {m, select(small, e - 600.0, e)};
 }
-// The digits of a float and its smallest exponent, as frexp counts.
-std::pair<int, int> format(DType t) {
-  if (t == DType::Float16) return {11, -13};
-  if (t == DType::BFloat16) return {8, -125};
-  return t == DType::Float32 ? std::pair(24, -125) : std::pair(53, -1021);
+// What is known of a floating dtype: its digits, its least number and its largest.
+struct Format {
+  int digits;
+  double least, largest;
+};
+template <class T>
+constexpr Format format_of() {
+  using N = std::numeric_limits<T>;
+  return {N::digits, double(N::denorm_min()), double(N::max())};
 }
-// Numbers of dtype `t` as float64, in which one step from x is exact (beyond the largest it is infinite in t).
+Format format(DType t) {
+  if (t == DType::Float16) return {11, 0x1p-24, 65504};
+  if (t == DType::BFloat16) return {8, 0x1p-133, 0x1.fep127};
+  return t == DType::Float32 ? format_of<float>() : format_of<double>();
+}
+// The neighbour of x among the numbers of dtype `t`. Moved by 0.6 to 1.2 units in the last place, x rounds to it; below a
+// power of 2, where units are half as large, too. Near the least number that is done with numbers 2^64 times as large, so
+// that parts of a unit are numbers.
 Expr next_after(Expr x, Expr y, DType t) {
-  auto [digits, lowest] = format(t);
-  Split s = binary_parts(x);
-  double least = std::ldexp(1.0, lowest - digits);
-  Expr step = exp2(max(s.exponent, double(lowest)) - double(digits)), away = eq(x < y, x > 0.0);
-  step = select(bit_not(away) & eq(abs(s.mantissa), 0.5) & (s.exponent > double(lowest)), step * 0.5, step);
-  Expr r = x + copysign(step, select(x < y, like(1, x), like(-1, x)));
-  double largest = t == DType::Float16 ? 65504
-                                       : std::ldexp(2 - std::ldexp(1.0, 1 - digits),
-                                                    (1 << (t == DType::Float64 ? 10 : 7)) - 1);
-  r = select(isinf(x), copysign(like(largest, x), x), copysign(r, x));  // a step to zero keeps the sign
-  r = select(eq(x, 0), copysign(like(least, x), y), r);
-  return select(eq(x, y), y, select(isnan(x), x, select(isnan(y), y, r)));
+  Format f = format(t);
+  double digit = std::ldexp(0.6, 1 - f.digits);
+  bool in_memory_only = t != x.dtype();
+  Expr up = like(1, x), down = up, least = like(0.75 * f.least, x);
+  if (!in_memory_only) {
+    Expr small = abs(x) < std::ldexp(f.least, f.digits + 8);
+    up = select(small, like(0x1p64, x), 1.0), down = select(small, like(0x1p-64, x), 1.0);
+    least = select(small, like(0x1p64 * f.least * 0.75, x), 0.0);
+  }
+  Expr scaled = x * up, part = abs(scaled) * digit, step = select(part > least, part, least);
+  Expr r = (scaled + select(x < y, step, -step)) * down;
+  if (in_memory_only) r = round_to(r, t);
+  r = select(isinf(x), copysign(like(f.largest, x), x), r);
+  return select(eq(x, y) | isnan(y), y, select(isnan(x), x, r));
 }
 
 // log(base^a + base^b) from the larger of both.
@@ -241,9 +254,7 @@ FACULA_FAMILY(numeric) {
       .doc("The number of the dtype beside self on the way to other.")
       .dtypes(d::floating)
       .pointwise([](const LoopCall& c, Expr x, Expr y) {
-        return cast(next_after(cast(x, DType::Float64), cast(y, DType::Float64),
-                               computing_dtype(c.op(), c.args())),
-                    x.dtype());
+        return next_after(x, y, computing_dtype(c.op(), c.args()));
       })
       .vjp([](const Vjp& v) {
         Tensor self = v["self"], other = v["other"];

@@ -201,10 +201,7 @@ FACULA_FAMILY(order) {
         check_line("nanmedian", self, dim);
         if (!is_floating(self.dtype())) return median(self, dim, keepdim);
         if (self.dim() == 0) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
-        Tensor count = sum(logical_not(isnan(self)), Sizes{dim}, true);
-        Tensor at = clamp_min(floor_divide(sub(count, 1), 2), Scalar(int64_t(0)));
-        auto [sorted, order] = sort(detach(self), dim, false, true);
-        Tensor indices = gather(order, dim, at);
+        Tensor indices = _middle(detach(self), true, dim);
         return std::tuple(without_dim(gather(self, dim, indices), dim, keepdim),
                           without_dim(indices, dim, keepdim));
       })

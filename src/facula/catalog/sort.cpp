@@ -136,6 +136,28 @@ FACULA_FAMILY(sort) {
         return by_rank(c, i, false, loop::size(c.integer("k") - SymInt(int64_t(1))))[1];
       })
       .samples({"self![3, 8], k=3, dim=1", "self![5, 3], k=5, dim=0"});
+  define("_middle(Tensor self, bool ignore_nan, int dim) -> Tensor")
+      .doc(
+          "Where the middle element along `dim` is (the lower one of two), which keeps its place as 1: of those that are not NaN, or the first NaN if there is one.")
+      .bind(hidden)
+      .dtypes(d::integral | d::floating)
+      .non_differentiable()
+      .result(ResultType::int64)
+      .no_in_place()
+      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
+      .library("middle")
+      .batched_in_front()
+      .reference([](const LoopCall& c, Index i) {
+        int k = c.dim("dim");
+        SymInt n = c.size("self", k);
+        Expr numbers = reduce(c, monoid::sum, {n}, [&](Index q) {
+          return cast(bit_not(isnan(c.load("self", with(i, k, q[0])))), DType::Int64);
+        });
+        Expr all = eq(numbers, loop::size(n)),
+             middle = truncdiv(max(numbers - int64_t(1), int64_t(0)), int64_t(2));
+        return by_rank(c, i, false, c.flag("ignore_nan") ? middle : select(all, middle, numbers))[1];
+      })
+      .samples({"self![3, 8], ignore_nan=False, dim=1", "self![5, 3], ignore_nan=True, dim=0"});
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .procedure([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
@@ -160,12 +182,8 @@ FACULA_FAMILY(sort) {
         SymInt n = self.dim() ? self.size(wrap_dim("median", dim, self.dim())) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "median")
             << "expected reduction dim " << dim << " to have non-zero size";
-        auto [values, indices] = kthvalue(self, (n + SymInt(int64_t(1))) / SymInt(int64_t(2)), dim, keepdim);
-        if (!is_floating(self.dtype()) || !self.dim()) return std::tuple(values, indices);
-        Tensor nan = isnan(self);  // the first of them
-        indices = where(any(nan, dim, true), argmax(to_dtype(nan, DType::UInt8), dim, true),
-                        keepdim ? indices : unsqueeze(indices, dim));
-        values = gather(self, dim, indices);
+        if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
+        Tensor indices = _middle(detach(self), false, dim), values = gather(self, dim, indices);
         return std::tuple(keepdim ? values : squeeze(values, dim), keepdim ? indices : squeeze(indices, dim));
       })
       .samples({"self![3, 5], dim=1", "self![4, 3], dim=0, keepdim=True"});

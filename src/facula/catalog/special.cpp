@@ -87,7 +87,7 @@ Expr log_gamma_positive(Expr x) {
   root(2, {0.42278433509846714, 0.32246703342411322, -0.067352301053198094});
   Expr r = 1.0 / max(x, 8.0), far = (max(x, 8.0) - 0.5) * log(max(x, 8.0)) - max(x, 8.0) +
                                     0.91893853320467274178 + r * horner(r * r, kStirling);
-  return select(x < 8.0, near, select(eq(x, wide(kInfinity)), wide(kInfinity), far));
+  return select(x >= 8.0, select(eq(x, wide(kInfinity)), wide(kInfinity), far), near);
 }
 Expr log_gamma(Expr x) {
   Expr positive = log_gamma_positive(select(x > 0.0, x, select(isnan(x), x, 1.0 - x)));
@@ -118,7 +118,12 @@ Expr digamma_of(Expr x) {
 // Hurwitz's zeta function sum (q + k)^-s for s >= 2 and q > 0: ten terms, then the formula of Euler and
 // Maclaurin.
 Expr hurwitz(int64_t s, Expr q) {
-  auto power = [&](Expr x, int64_t n) { return loop::pow(x, wide(double(n))); };
+  auto power = [&](Expr x, int64_t n) {
+    if (n < -4 || n >= 0) return loop::pow(x, wide(double(n)));
+    Expr p = x;
+    for (; ++n < 0;) p = p * x;
+    return 1.0 / p;
+  };
   Expr total = power(q, -s), a = q;
   for (int k = 1; k < 10; ++k) {
     a = a + 1.0;

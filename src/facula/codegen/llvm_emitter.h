@@ -136,6 +136,7 @@ class EmitValues : protected EmitFrame {
   V masked_select(const Node& n, const Side& value);
   template <class T, class E>
   V either(V condition, T&& yes, E&& no);
+  V where_any(V condition, const std::function<V()>& side);
   V check(V i, V n, bool wraps);
   V divisor(V y);
   void flag(V bad, int64_t kind, V i, V n);

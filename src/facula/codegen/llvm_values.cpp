@@ -189,6 +189,14 @@ V EmitValues::either(V condition, T&& yes, E&& no) {
   return phi;
 }
 
+// side(), or what nobody reads where the condition holds in no lane.
+V EmitValues::where_any(V condition, const std::function<V()>& side) {
+  V v = nullptr;
+  return either(
+      math_->any(condition), [&] { return v = side(); },
+      [&] { return llvm::Constant::getNullValue(v->getType()); });
+}
+
 V EmitValues::select(const Node& n, const Side& value) {
   Expr condition = n.args[0];
   if (in_lanes() && !first_ && !mask_ && !shared_ && selects_.has_border(*scope_, n)) {
@@ -206,15 +214,18 @@ V EmitValues::masked_select(const Node& n, const Side& value) {
   bool branch = selects_.is_branch(*scope_, Expr(&n), first_);
   V c = emit(n.args[0]);
   auto form = selects_.form(*scope_, n, branch, first_);
-  if (form == SelectForm::rare) {
-    V usual = spread(value(n.args[2]));
-    auto unusual = [&] { return b_.CreateSelect(c, spread(value(n.args[1])), usual); };
-    return either(math_->any(c), unusual, [&] { return usual; });
-  }
   if (form == SelectForm::blend) {
-    std::vector<V> sides{value(n.args[1]), value(n.args[2])};
-    if (is_vector(c))
-      for (auto& s : sides) s = spread(s);
+    bool skipped[2] = {};
+    if (is_vector(c)) {
+      for (auto& e : selects_.shared(*scope_, n, first_)) emit(e);
+      for (size_t k : {0, 1}) skipped[k] = selects_.is_skipped(*scope_, n, k + 1, first_);
+    }
+    std::vector<V> sides(2);
+    auto side = [&](size_t k) { return is_vector(c) ? spread(value(n.args[k + 1])) : value(n.args[k + 1]); };
+    for (size_t k : {0, 1})
+      if (!skipped[k]) sides[k] = side(k);
+    for (size_t k : {0, 1})
+      if (skipped[k]) sides[k] = where_any(k ? b_.CreateNot(c) : c, [&] { return side(k); });
     level(sides);
     return b_.CreateSelect(c, sides[0], sides[1]);
   }

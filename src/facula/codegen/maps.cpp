@@ -21,16 +21,9 @@ using Map = void(double*, const double*, int64_t);
 FACULA_LIBM_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
-#define FACULA_MAP(name, ...)                                        \
-  void map_##name(double* x, const double*, int64_t n) {             \
-    for (int64_t i = 0; i < n; ++i) x[i] = loop::mapped::name(x[i]); \
-  }
+#define FACULA_MAP(name, ...) \
+  void map_##name(double* x, const double* y, int64_t n) { loop::mapped::name(x, y, n); }
 FACULA_MAPPED_UNARY(FACULA_MAP)
-#undef FACULA_MAP
-#define FACULA_MAP(name, ...)                                              \
-  void map_##name(double* x, const double* y, int64_t n) {                 \
-    for (int64_t i = 0; i < n; ++i) x[i] = loop::mapped::name(x[i], y[i]); \
-  }
 FACULA_MAPPED_BINARY(FACULA_MAP)
 #undef FACULA_MAP
 

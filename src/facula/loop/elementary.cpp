@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "facula/loop/elementary_tables.h"
+#include "facula/loop/mapped_tables.h"
 #include "facula/loop/seen.h"
 #include "facula/loop/simplify.h"
 
@@ -694,6 +695,48 @@ E expand_any_pow(E x, E y) {
   return unless(bit_not(easy), p, select(eq(y, 0.0) | eq(x, 1.0), 1.0, special));
 }
 
+// ---- modified Bessel functions of the first kind: the power series (DLMF 10.25.2) up to 8, from there on the polynomials
+// of mapped.cpp.
+
+std::vector<double> bessel_series(int order) {
+  std::vector<double> c;
+  long double term = 1;
+  for (int k = 0; k < 26; ++k) {  // enough for x <= 8
+    c.push_back(double(term));
+    term /= static_cast<long double>((k + 1) * (k + 1 + order));
+  }
+  return c;
+}
+// sqrt(a) exp(-a) I(a), a > 8.
+template <size_t n>
+E scaled_far(E a, const double (&c)[2][n]) {
+  E t = 1.0 / a;
+  auto piece = [&](const double(&row)[n], double middle) {
+    size_t terms = n;
+    while (row[terms - 1] == 0) --terms;
+    return poly(t - middle, std::span(row, terms));
+  };
+  return select(t < 0.03125, piece(c[0], 0.03125 / 2), piece(c[1], (0.03125 + 0.125) / 2));
+}
+E wide_bessel(E x, int order, bool scaled) {
+  E a = abs(x), half = a * 0.5, near = poly(half * half, bessel_series(order));
+  if (order) near = near * half;
+  E far = (order ? scaled_far(a, mapped::kScaledI1) : scaled_far(a, mapped::kScaledI0)) / sqrt(a);
+  if (scaled) {
+    near = exp(-a) * near;
+  } else {  // in two factors where one would overflow before the product does
+    E huge = a > 700.0, e = exp(select(huge, half, a));
+    far = select(eq(a, kInf), kInf, select(huge, e * far * e, e * far));
+  }
+  E r = unless(a > 8.0, near, far);
+  return order ? select(eq(x, 0.0), 0.0, copysign(r, x)) : r;
+}
+E expand_bessel(Fn f, E x) {
+  if (!is_wide(x)) return narrow(call(f, {widen(x)}));
+  bool first = f == Fn::bessel_i1 || f == Fn::bessel_i1e;
+  return wide_bessel(x, first, f == Fn::bessel_i0e || f == Fn::bessel_i1e);
+}
+
 // ---- exact functions. max and min give a NaN, fmax and fmin the other operand.
 
 E opposite_signs(E m, E y) { return ne(m, 0.0) & ((m < 0.0) ^ (y < 0.0)); }
@@ -799,6 +842,10 @@ E made(Fn f, E x, E y, E z) {
     case Fn::erf: return expand_erf(x);
     case Fn::erfc: return expand_erfc(x);
     case Fn::erfinv: return expand_erfinv(x);
+    case Fn::bessel_i0:
+    case Fn::bessel_i0e:
+    case Fn::bessel_i1:
+    case Fn::bessel_i1e: return expand_bessel(f, x);
     case Fn::sin:
     case Fn::cos:
     case Fn::tan: return expand_angle(f, x);

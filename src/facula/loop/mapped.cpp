@@ -1,14 +1,21 @@
 #include "facula/loop/mapped.h"
 
+#include <immintrin.h>
 #include <math.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <limits>
 
 #include "facula/loop/mapped_tables.h"
+
+// What is defined here alone: every processor that runs generated kernels has these. Without fma, which would give a lane
+// other bits than a number by itself.
+#pragma GCC target("avx2")
 
 namespace facula::loop::mapped {
 namespace {
@@ -16,6 +23,24 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity(),
                  kNan = std::numeric_limits<double>::quiet_NaN(), kPi = 3.14159265358979323846,
                  kEuler = 0.57721566490153286061, kEpsilon = std::numeric_limits<double>::epsilon();
+
+// What is said of a V is of a double, or of a few lanes side by side (GCC's vectors).
+constexpr int64_t kLanes = 4;
+using Lanes = double __attribute__((vector_size(8 * kLanes)));
+using Mask = int64_t __attribute__((vector_size(8 * kLanes)));
+bool any(bool c) { return c; }
+bool any(const Mask& c) {
+  __m256d bits;
+  std::memcpy(&bits, &c, sizeof c);
+  return _mm256_movemask_pd(bits);
+}
+Lanes lanes_at(const double* x) {
+  Lanes v;
+  std::memcpy(&v, x, sizeof v);
+  return v;
+}
+double size_of(double x) { return std::fabs(x); }
+Lanes size_of(const Lanes& x) { return x < 0.0 ? -x : x; }
 
 template <size_t n>
 double horner(double x, const double (&c)[n]) {
@@ -123,20 +148,43 @@ double gamma_star(double a) {
        r * (1.0 / 360 - r * (1.0 / 1260 - r * (1.0 / 1680 - r * (1.0 / 1188 - r * 691.0 / 360360))))) /
       a);
 }
+// The polynomial of a piece, as `piece`, of V.
+template <class V, size_t n>
+V piece_of(V x, double low, double high, const double (&c)[n]) {
+  V t = x - (low + high) / 2, y = t * c[n - 1] + c[n - 2];
+  for (size_t k = n - 2; k-- > 0;) y = y * t + c[k];
+  return y;
+}
+// 1 / Gamma(a + 1), 0 <= a < 10.
+template <class V>
+V gamma_reciprocal(V a) {
+  V product = a - a + 1.0;
+  for (int k = 0; k < 9; ++k) {
+    product = a > 1.0 ? product * a : product;
+    a = a > 1.0 ? a - 1.0 : a;
+  }
+  return piece_of(a, 0, 1, kGammaReciprocal[0]) / product;
+}
 // x^a exp(-x) / Gamma(a + 1).
 double gamma_factor(double a, double x) {
   if (a < 10) {
-    double power = std::pow(x, a), g = std::tgamma(a + 1);
-    if (x < 600 && power > 1e-290 && power < 1e290) return power * std::exp(-x) / g;
+    double power = std::pow(x, a);
+    if (x < 600 && power > 1e-290 && power < 1e290) return power * std::exp(-x) * gamma_reciprocal(a);
     return std::exp(a * std::log(x) - x - std::lgamma(a + 1));
   }
   return decay(a * log_excess(a, x)) / std::sqrt(2 * kPi * a) / gamma_star(a);
 }
-double lower_series(double a, double x) {
-  double term = 1, sum = 1;
-  for (double k = a + 1; term > sum * kEpsilon / 4; ++k) sum += term *= x / k;
-  return gamma_factor(a, x) * sum;
+// Lanes go on until all are done: what is added to one that is done is less than half of its last place.
+template <class V>
+V lower_sum(V a, V x) {
+  V term = a - a + 1.0, sum = term;
+  for (V k = a + 1.0; any(term > sum * (kEpsilon / 4)); k += 1.0) {
+    term *= x / k;
+    sum += term;
+  }
+  return sum;
 }
+double lower_series(double a, double x) { return gamma_factor(a, x) * lower_sum(a, x); }
 // Legendre's continued fraction, by the algorithm of Lentz, 1976.
 double upper_fraction(double a, double x) {
   double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
@@ -151,18 +199,35 @@ double upper_fraction(double a, double x) {
   }
   return gamma_factor(a, x) * a * h;
 }
-// Of small x: 1 - x^a / Gamma(1 + a), and the other terms of the series for P.
-double upper_series(double a, double x) {
-  double term = 1, sum = 0;
-  for (int k = 1; k < 200; ++k) {
-    term *= -x / k;
-    sum += term / (a + k);
-    if (std::fabs(term) < kEpsilon * std::fabs(sum) / 4) break;
+constexpr int kUpperTerms = 32;  // x < 1.1: x^k / k! is long below the last place
+struct Reciprocals {
+  double of[kUpperTerms];
+  constexpr Reciprocals() : of() {
+    for (int k = 1; k < kUpperTerms; ++k) of[k] = 1.0 / k;
   }
-  double log_gamma = a < 1e-5 ? a * (-kEuler + a * 0.82246703342411322) : double(lgammal(1.0L + a));
+};
+constexpr Reciprocals kReciprocals;
+// Of small x and a: 1 - x^a / Gamma(1 + a), and the other terms of the series for P.
+template <class V>
+V upper_sum(V a, V x) {
+  V term = a - a + 1.0, sum = term - term;
+  for (int k = 1; k < kUpperTerms; ++k) {
+    term *= -x * kReciprocals.of[k];
+    sum += term / (a + double(k));
+    if (!any(size_of(term) >= size_of(sum) * (kEpsilon / 4))) break;
+  }
+  return sum;
+}
+template <class V>
+V log_gamma(V a) {  // of 1 + a
+  return a * piece_of(a, 0, 1.25, kLogGammaSlope[0]);
+}
+double upper_series(double a, double x, double log_gamma, double sum) {
   double exponent = a * std::log(x) - log_gamma;
   return -std::expm1(exponent) - std::exp(exponent) * a * sum;
 }
+bool by_upper_series(double a, double x) { return x < 1.1 && (x * 1.1 >= a || a < 0.5); }
+bool by_lower_series(double a, double x) { return x < 1 || x < a; }
 // Temme's expansion, 1979, for a > 100 and x within 0.3 a of a; of P or of Q.
 double uniform(double a, double x, bool upper) {
   long double excess = log_excess(a, x);
@@ -180,8 +245,8 @@ double gamma_ratio(double a, double x, bool upper) {
   if (std::isnan(a) || std::isnan(x)) return kNan;
   if (a > 1e5 && (x < a / 2 || x > 2 * a)) return (x < a) == upper;
   if (a > 100 && std::fabs(x - a) < 0.3 * a) return uniform(a, x, upper);
-  if (x < 1.1 && upper && (x * 1.1 >= a || a < 0.5)) return upper_series(a, x);
-  if (x < 1 || x < a) {
+  if (upper && by_upper_series(a, x)) return upper_series(a, x, log_gamma(a), upper_sum(a, x));
+  if (by_lower_series(a, x)) {
     double p = lower_series(a, x);
     return upper ? 1 - p : p;
   }
@@ -211,12 +276,70 @@ double zeta_right(double s, double q) {
   return sum + tail;
 }
 
-// ---- Polynomials p_k of recurrences: p_(k+1) = next(k, p_k, p_(k-1)).
-template <class Next>
-double recurrence(double first, int64_t n, Next&& next) {
-  double before = 1, p = first;
+// ---- Polynomials: p_0 = 1, p_1 = first(x), p_(k+1) = next(k, x, p_k, p_(k-1)).
+template <int shift>  // the four kinds by p_1 = x, or 2x + shift
+struct Chebyshev {
+  template <class V>
+  static V first(V x) {
+    return x + x + double(shift);
+  }
+  template <class V>
+  static V next(double, V x, V p, V q) {
+    return (x + x) * p - q;
+  }
+};
+struct ChebyshevT : Chebyshev<0> {
+  template <class V>
+  static V first(V x) {
+    return x;
+  }
+};
+struct HermiteH {
+  template <class V>
+  static V first(V x) {
+    return x + x;
+  }
+  template <class V>
+  static V next(double k, V x, V p, V q) {
+    return (x + x) * p - 2 * k * q;
+  }
+};
+struct HermiteHe {
+  template <class V>
+  static V first(V x) {
+    return x;
+  }
+  template <class V>
+  static V next(double k, V x, V p, V q) {
+    return x * p - k * q;
+  }
+};
+struct Laguerre {
+  template <class V>
+  static V first(V x) {
+    return 1.0 - x;
+  }
+  template <class V>
+  static V next(double k, V x, V p, V q) {
+    return ((k + k + (1.0 - x)) * p - k * q) / (k + 1);
+  }
+};
+struct Legendre {
+  template <class V>
+  static V first(V x) {
+    return x;
+  }
+  template <class V>
+  static V next(double k, V x, V p, V q) {
+    return ((k + k + 1) * x * p - k * q) / (k + 1);
+  }
+};
+template <class P>
+double recurrence(double x, int64_t n) {
+  if (n == 0) return 1;
+  double before = 1, p = P::first(x);
   for (int64_t k = 1; k < n && !std::isnan(p); ++k) {
-    double following = next(double(k), p, before);
+    double following = P::next(double(k), x, p, before);
     before = p;
     p = following;
   }
@@ -265,11 +388,6 @@ double laguerre_far(double x, int64_t n) {
   double next = -1 / (8 * t) - (-0.125 + ratio / 4 + 5.0 / 24 * ratio * ratio) / std::sqrt(ratio);
   return far_value(outside * std::sqrt(t) * (::j0(v * t) + next / v * ::j1(v * t)), false);
 }
-// Of the four kinds, p_1 = first: p_(k+1) = 2 x p_k - p_(k-1).
-double chebyshev(double x, double first, int64_t n) {
-  return n == 0 ? 1 : recurrence(first, n, [&](double, double p, double q) { return (x + x) * p - q; });
-}
-
 }  // namespace
 
 double bessel_j0(double x) { return ::j0(x); }
@@ -340,7 +458,7 @@ double chebyshev_t(double x, double y) {
   if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? 1 : -1;
   if (n > 6 && std::fabs(x) < 1) return std::cos(double(n) * std::acos(x));
   if (n > kMostSteps) return hyperbolic(x, n, [&](double a) { return std::cosh(double(n) * a); });
-  return chebyshev(x, x, n);
+  return recurrence<ChebyshevT>(x, n);
 }
 double chebyshev_u(double x, double y) {
   int64_t n = order(y);
@@ -353,7 +471,7 @@ double chebyshev_u(double x, double y) {
   }
   if (n > kMostSteps)
     return hyperbolic(x, n, [&](double a) { return std::sinh(double(n + 1) * a) / std::sinh(a); });
-  return chebyshev(x, x + x, n);
+  return recurrence<Chebyshev<0>>(x, n);
 }
 double chebyshev_v(double x, double y) {
   int64_t n = order(y);
@@ -362,7 +480,7 @@ double chebyshev_v(double x, double y) {
   if (n > 8 && std::fabs(x) < 1 && std::sin(std::acos(x) / 2) != 1)
     return std::cos((double(n) + 0.5) * std::acos(x)) / std::cos(std::acos(x) / 2);
   if (n > kMostSteps) return beside(x, n, x > 0);
-  return chebyshev(x, x + x - 1, n);
+  return recurrence<Chebyshev<-1>>(x, n);
 }
 double chebyshev_w(double x, double y) {
   int64_t n = order(y);
@@ -371,33 +489,128 @@ double chebyshev_w(double x, double y) {
   if (n > 8 && std::fabs(x) < 1 && std::cos(std::acos(x) / 2) != 1)
     return std::sin((double(n) + 0.5) * std::acos(x)) / std::sin(std::acos(x) / 2);
   if (n > kMostSteps) return beside(x, n, x < 0);
-  return chebyshev(x, x + x + 1, n);
+  return recurrence<Chebyshev<1>>(x, n);
 }
 double hermite_h(double x, double y) {
   int64_t n = order(y);
-  if (n <= 0) return n == 0;
-  return recurrence(x + x, n, [&](double k, double p, double q) { return (x + x) * p - 2 * k * q; });
+  return n < 0 ? 0 : recurrence<HermiteH>(x, n);
 }
 double hermite_he(double x, double y) {
   int64_t n = order(y);
-  if (n <= 0) return n == 0;
-  return recurrence(x, n, [&](double k, double p, double q) { return x * p - k * q; });
+  return n < 0 ? 0 : recurrence<HermiteHe>(x, n);
 }
 double laguerre_l(double x, double y) {
   int64_t n = order(y);
-  if (n <= 0) return n == 0;
+  if (n < 0) return 0;
   if (x == 0) return 1;
-  if (n > kMostSteps) return laguerre_far(x, n);
-  return recurrence(1 - x, n,
-                    [&](double k, double p, double q) { return ((k + k + (1 - x)) * p - k * q) / (k + 1); });
+  return n > kMostSteps ? laguerre_far(x, n) : recurrence<Laguerre>(x, n);
 }
 double legendre_p(double x, double y) {
   int64_t n = order(y);
-  if (n <= 0) return n == 0;
+  if (n < 0) return 0;
   if (std::fabs(x) == 1) return x > 0 || !is_odd(n) ? 1 : -1;
-  if (n > kMostSteps) return legendre_far(x, n);
-  return recurrence(x, n,
-                    [&](double k, double p, double q) { return ((k + k + 1) * x * p - k * q) / (k + 1); });
+  return n > kMostSteps ? legendre_far(x, n) : recurrence<Legendre>(x, n);
 }
+
+// ---- Lanes.
+
+namespace {
+
+constexpr double kFewSteps = 6;  // of a recurrence, whose values are right at -1 and 1 too
+
+// The polynomials of a few lanes of low orders, side by side; false if one is of a higher order.
+template <class P>
+bool low_orders(double* x, const double* n) {
+  Lanes v = lanes_at(x), order = lanes_at(n), p = P::first(v), before = Lanes{} + 1.0;
+  if (any(order >= kFewSteps + 1)) return false;
+  Lanes result = order > -1.0 ? (order < 1.0 ? before : p) : Lanes{};
+  for (double k = 1; any(order >= k + 1); ++k) {
+    Lanes following = P::next(k, v, p, before);
+    before = p;
+    p = following;
+    result = order >= k + 1 ? p : result;
+  }
+  std::memcpy(x, &result, sizeof result);
+  return true;
+}
+// Incomplete gamma functions of a few lanes where series give them, side by side; the others by themselves.
+void gamma_ratios(double* a, const double* x, bool upper) {
+  bool low[kLanes], high[kLanes], any_low = false, any_high = false;
+  double all_a[2][kLanes], all_x[2][kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) {
+    bool ordinary = a[l] > 0 && a[l] < 10 && x[l] > 1e-28;  // powers and exponentials are normal numbers
+    high[l] = ordinary && upper && by_upper_series(a[l], x[l]);
+    low[l] = ordinary && !high[l] && by_lower_series(a[l], x[l]);
+    any_low |= low[l], any_high |= high[l];
+    all_a[0][l] = low[l] ? a[l] : 1, all_x[0][l] = low[l] ? x[l] : 0.25;
+    all_a[1][l] = high[l] ? a[l] : 1, all_x[1][l] = high[l] ? x[l] : 0.25;
+  }
+  Lanes lower, inverse, higher, slope;
+  if (any_low) {
+    Lanes v = lanes_at(all_a[0]);
+    lower = lower_sum(v, lanes_at(all_x[0])), inverse = gamma_reciprocal(v);
+  }
+  if (any_high) {
+    Lanes v = lanes_at(all_a[1]);
+    higher = upper_sum(v, lanes_at(all_x[1])), slope = log_gamma(v);
+  }
+  for (int64_t l = 0; l < kLanes; ++l) {
+    double y;
+    if (high[l]) {
+      y = upper_series(a[l], x[l], slope[l], higher[l]);
+    } else if (low[l]) {
+      y = std::pow(x[l], a[l]) * std::exp(-x[l]) * inverse[l] * lower[l];
+      if (upper) y = 1 - y;
+    } else {
+      y = gamma_ratio(a[l], x[l], upper);
+    }
+    a[l] = y <= 0 ? 0 : y;
+  }
+}
+template <class P, class F>
+void polynomials(double* x, const double* n, int64_t count, F f) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    if (!low_orders<P>(x + i, n + i))
+      for (int64_t l = i; l < i + kLanes; ++l) x[l] = f(x[l], n[l]);
+  for (; i < count; ++i) x[i] = f(x[i], n[i]);
+}
+
+}  // namespace
+
+#define FACULA_FN(name, ...)                               \
+  void name(double* x, const double*, int64_t count) {     \
+    for (int64_t i = 0; i < count; ++i) x[i] = name(x[i]); \
+  }
+FACULA_MAPPED_UNARY(FACULA_FN)
+#undef FACULA_FN
+#define FACULA_LANES(name)                                       \
+  void name(double* x, const double* y, int64_t count) {         \
+    for (int64_t i = 0; i < count; ++i) x[i] = name(x[i], y[i]); \
+  }
+FACULA_LANES(hurwitz_zeta)
+#undef FACULA_LANES
+#define FACULA_LANES(name, upper)                                                         \
+  void name(double* a, const double* x, int64_t count) {                                  \
+    int64_t i = 0;                                                                        \
+    for (; i + kLanes <= count; i += kLanes) gamma_ratios(a + i, x + i, upper);           \
+    for (; i < count; ++i) a[i] = name(a[i], x[i]);                                       \
+  }
+FACULA_LANES(igamma, false)
+FACULA_LANES(igammac, true)
+#undef FACULA_LANES
+#define FACULA_LANES(name, P)                                                               \
+  void name(double* x, const double* y, int64_t count) {                                    \
+    polynomials<P>(x, y, count, [](double x, double n) { return mapped::name(x, n); }); \
+  }
+FACULA_LANES(chebyshev_t, ChebyshevT)
+FACULA_LANES(chebyshev_u, Chebyshev<0>)
+FACULA_LANES(chebyshev_v, Chebyshev<-1>)
+FACULA_LANES(chebyshev_w, Chebyshev<1>)
+FACULA_LANES(hermite_h, HermiteH)
+FACULA_LANES(hermite_he, HermiteHe)
+FACULA_LANES(laguerre_l, Laguerre)
+FACULA_LANES(legendre_p, Legendre)
+#undef FACULA_LANES
 
 }  // namespace facula::loop::mapped

@@ -1,6 +1,8 @@
 // Functions of the table FACULA_MAPPED_UNARY and FACULA_MAPPED_BINARY (expr.h): special functions whose number of
 // steps depends on the arguments. The interpreter and generated code, lane by lane, call the same code.
 #pragma once
+#include <cstdint>
+
 #include "facula/loop/expr.h"
 
 namespace facula::loop::mapped {
@@ -10,6 +12,11 @@ FACULA_MAPPED_UNARY(FACULA_FN)
 // igamma(a, x) and igammac(a, x): regularised incomplete gamma functions. hurwitz_zeta(s, q): sum (q + k)^-s.
 // The others, polynomials of order n: f(x, n), 0 for negative n.
 #define FACULA_FN(n, a, r, u) double n(double x, double y);
+FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+// The same of each lane, x[i] := f(x[i], y[i]): the same bits.
+#define FACULA_FN(n, a, r, u) void n(double* x, const double* y, int64_t count);
+FACULA_MAPPED_UNARY(FACULA_FN)
 FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
 }  // namespace facula::loop::mapped

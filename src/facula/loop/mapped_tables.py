@@ -136,6 +136,9 @@ def main():
     print("// x^(1/4) Ai(-x) = cos(z - pi/4) p + sin(z - pi/4) q / z: p and q in 1/z.")
     show("AiryCosine", airy_left(0), [0, mp.mpf("0.103")])
     show("AirySine", airy_left(1), [0, mp.mpf("0.103")])
+    print("// 1 / Gamma(1 + t), and log(Gamma(1 + t)) / t.")
+    show("GammaReciprocal", lambda t: mp.rgamma(1 + t), [0, 1])
+    show("LogGammaSlope", lambda t: mp.loggamma(1 + t) / t if t else -mp.euler, [0, mp.mpf("1.25")], False)
     temme(9, 24)
     print("\n}  // namespace facula::loop::mapped")
 

@@ -308,6 +308,7 @@ class AccessCollector {
     }
     if (e->kind == Kind::load) return add_load(e);
     if (e->kind == Kind::position) return add_position(e);
+    if (e->kind == Kind::reduce && loop::has_position(e->monoid)) add_position_within(*e);
     if (e->kind == Kind::index) a_.vars[size_t(e->slot)].plain = false;
     if (e->kind == Kind::scan) a_.vars[size_t(e->slot)].plain = false;
     for (auto& x : e->args) visit(x);
@@ -341,6 +342,27 @@ class AccessCollector {
       s.dims.push_back((!is_one(a_.vars[size_t(v)].extent)) ? v : Access::kNothing);
       if ((!is_one(a_.vars[size_t(v)].extent))) s.inner |= a_.vars[size_t(v)].domain >= 0;
     }
+    s.indices.resize(s.dims.size());
+    a_.accesses.push_back(s);
+  }
+
+  // The position that an argmax over several axes keeps, if it is that in row-major order: then axes can be merged.
+  void add_position_within(const loop::Node& reduction) {
+    if (reduction.bound.size() < 2) return;
+    Access s;
+    s.kind = Access::Kind::position;
+    s.bytes = 1;
+    s.inner = true;
+    Expr p;
+    for (auto& b : reduction.bound) {
+      auto& v = a_.vars[size_t(b.var)];
+      if (v.domain < 0 || v.ragged) return;
+      Expr i = loop::index(b.var);
+      p = p.get() ? p * b.extent + i : i;
+      s.dims.push_back(b.var);
+    }
+    if (!same(p, reduction.args[1]) || !seen_.insert(p.get())) return;
+    s.node = p;
     s.indices.resize(s.dims.size());
     a_.accesses.push_back(s);
   }

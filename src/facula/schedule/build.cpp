@@ -159,9 +159,11 @@ class Builder {
   Expr flat(Expr e) {
     if (auto it = flat_.find(e.get()); it != flat_.end()) return it->second;
     Expr r;
+    auto access = at_.find(e.get());
+    if (access != at_.end() && e->kind != Kind::load)
+      return flat_[e.get()] = offset(access->second);  // a position
     switch (e->kind) {
-      case Kind::load: r = loop::load(e->slot, e->memory, {offset(at_.at(e.get()))}, e->part); break;
-      case Kind::position: r = offset(at_.at(e.get())); break;
+      case Kind::load: r = loop::load(e->slot, e->memory, {offset(access->second)}, e->part); break;
       case Kind::size: {
         SymInt s = e->size;
         r = s.is_symbolic() ? param("size " + std::to_string(s.identity()),

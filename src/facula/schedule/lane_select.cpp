@@ -106,9 +106,32 @@ SelectForm Selects::form(LaneScope& scope, const Node& n, bool branch, bool firs
   bool vector = !first && scope.varies(n.args[0]), data = is_decided_by_data(n.args[0]);
   bool guarded = branch || is_guarded(n.args[1], data, first) || is_guarded(n.args[2], data, first);
   if (guarded) return vector ? SelectForm::masked : SelectForm::branch;
-  // Bodies name the rare case first: a vector without it goes past.
-  bool rare = vector && is_dear(scope, n.args[1], first) && !has_new_load(scope, n.args[1], first);
-  return rare ? SelectForm::rare : SelectForm::blend;
+  return SelectForm::blend;
+}
+
+bool Selects::is_skipped(LaneScope& scope, const Node& n, size_t side, bool first) {
+  return !first && scope.varies(n.args[0]) && is_dear(scope, n.args[side], first) &&
+         !has_new_load(scope, n.args[side], first);
+}
+
+std::vector<Expr> Selects::shared(LaneScope& scope, const Node& n, bool first) {
+  std::vector<Expr> out;
+  if (!is_skipped(scope, n, 1, first) && !is_skipped(scope, n, 2, first)) return out;
+  loop::NodeMap<bool> of_first;
+  Seen of_second;
+  auto is_known = [&](Expr e) { return e->args.empty() || computed_(e, first); };
+  auto collect = [&](Expr e, auto& self) -> void {
+    if (is_known(e) || !of_first.try_emplace(e.get()).second) return;
+    for (auto& a : e->args) self(a, self);
+  };
+  auto meet = [&](Expr e, auto& self) -> void {
+    if (is_known(e) || !of_second.insert(e.get())) return;
+    if (of_first.contains(e.get())) return out.push_back(e);
+    for (auto& a : e->args) self(a, self);
+  };
+  collect(n.args[1], collect);
+  meet(n.args[2], meet);
+  return out;
 }
 
 }  // namespace facula::schedule

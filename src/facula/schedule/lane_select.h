@@ -3,14 +3,14 @@
 #pragma once
 #include <functional>
 #include <unordered_map>
+#include <vector>
 
 #include "facula/loop/lanes.h"
 
 namespace facula::schedule {
 
 enum class SelectForm : uint8_t {
-  blend,   // both sides are computed, and each lane takes its own
-  rare,    // so too, but the first side only where some lane takes it: it is dear
+  blend,   // both sides are computed, and each lane takes its own; is_skipped: or only where some lane takes them
   masked,  // each side for the lanes that take it
   branch,  // one condition for all lanes: one side is computed
 };
@@ -28,6 +28,10 @@ class Selects {
   bool is_branch(loop::LaneScope& scope, loop::Expr select, bool first);
   // The form, when the code has the condition; `branch`: is_branch before that, `first`: of the first lane alone.
   SelectForm form(loop::LaneScope& scope, const loop::Node& select, bool branch, bool first);
+  // Of a blend: is side 1 or 2 dear, so that a vector of which no lane takes it goes past? Without what both sides need,
+  // `shared`, which is to be computed before.
+  bool is_skipped(loop::LaneScope& scope, const loop::Node& select, size_t side, bool first);
+  std::vector<loop::Expr> shared(loop::LaneScope& scope, const loop::Node& select, bool first);
   void forget() { branches_.clear(); }  // what was computed when it was asked
 
  private:

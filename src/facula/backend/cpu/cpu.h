@@ -34,6 +34,10 @@ Results max_pool2d_backward(const Call& c, Out out);
 Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);
 Results kth(const Call& c, Out out);
+Results middle(const Call& c, Out out);
+// unique.cpp
+Results run_starts(const Call& c, Out out);
+Results run_values(const Call& c, Out out);
 // search.cpp
 Results searchsorted(const Call& c, Out out);
 // scan.cpp

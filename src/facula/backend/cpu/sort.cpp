@@ -309,11 +309,13 @@ int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
     std::nth_element(b, b + k, b + found, E::before);
     return E::position(b[k]);
   };
-  if (n <= 2 * kShort) return kth_of(n, [](int64_t) { return true; });
+  if (n <= kShort) return kth_of(n, [](int64_t) { return true; });
   auto [least, most] = range_of(key, n);
-  int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - Digits::kBits);
+  int bits = std::min(Digits::kBits, int(std::bit_width(uint64_t(n))));  // about as many counts as elements
+  int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - bits);
   auto digit = [=, least = least](int64_t i) { return size_t(U(key(i) - least) >> shift); };
-  std::array<int64_t, 1 << Digits::kBits> counts{};
+  std::array<int64_t, 1 << Digits::kBits> counts;
+  std::fill_n(counts.begin(), 1 << bits, 0);
   for (int64_t i = 0; i < n; ++i) ++counts[digit(i)];
   size_t d = 0;
   for (; k >= counts[d]; ++d) k -= counts[d];
@@ -400,10 +402,12 @@ Results run(const Call& c, Out out, bool descending) {
 Results sort(const Call& c, Out out) { return run(c, out, c.flag("descending")); }
 Results topk(const Call& c, Out out) { return run(c, out, c.flag("largest")); }
 
-Results kth(const Call& c, Out out) {
+namespace {
+// Of each line along `dim` one position, rank(x, n), of the first in order as 0; negative for ~position itself.
+template <class F>
+Results positions(const Call& c, Out out, F rank) {
   Tensor self = dense(c.tensor("self"));
   Destination found(out[0]);
-  int64_t k = c.integer("k").concrete() - 1;
   Lines lines(self, c.dim("dim"));
   if (lines.count)
     of_ordered(self.dtype(), [&](auto zero) {
@@ -413,11 +417,37 @@ Results kth(const Call& c, Out out) {
       lines.each(self.data<T>(), 1, [&](const T* x, int64_t at, Buffers& buffers) {
         auto key = [=](int64_t i) { return key_of(x[i]); };
         auto position = narrow ? kth_position<Narrow, decltype(key)> : kth_position<Wide, decltype(key)>;
-        index[at] = position(key, lines.n, k, buffers);
+        int64_t k = rank(x, lines.n);
+        index[at] = k < 0 ? ~k : position(key, lines.n, k, buffers);
       });
     });
   found.finish();
   return Results{out[0]};
+}
+template <class T>
+bool is_number(T x) {
+  if constexpr (std::is_integral_v<T>) return true;
+  else return float(x) == float(x);
+}
+template <>
+bool is_number(double x) {
+  return x == x;
+}
+}  // namespace
+
+Results kth(const Call& c, Out out) {
+  int64_t k = c.integer("k").concrete() - 1;
+  return positions(c, out, [=](auto*, int64_t) { return k; });
+}
+
+Results middle(const Call& c, Out out) {
+  bool ignore_nan = c.flag("ignore_nan");
+  return positions(c, out, [=](auto* x, int64_t n) {
+    int64_t numbers = 0;
+    for (int64_t i = 0; i < n; ++i) numbers += is_number(x[i]);
+    if (numbers == n || ignore_nan) return std::max<int64_t>(0, numbers - 1) / 2;
+    return ~int64_t(std::find_if_not(x, x + n, [](auto v) { return is_number(v); }) - x);
+  });
 }
 
 }  // namespace facula::backend::cpu
