@@ -139,6 +139,20 @@ PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
   return tuple.detach();
 }
 
+// What a function that returns nothing and writes into a list gives: that list, as it was given. An overload called by
+// its full name gives nothing, as its schema says.
+PyObject* written_list(const Entry& e, const Overload& o, PyObject* const* args, Py_ssize_t n,
+                       PyObject* kwnames) {
+  auto& schema = o.op->schema;
+  if (!e.function_def.ml_meth || !schema.returns.empty() || schema.parameters.empty()) return nullptr;
+  auto& first = schema.parameters[0];
+  if (!first.list || !first.written) return nullptr;
+  if (n > 0) return args[0];
+  for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k)
+    if (!PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, k), first.name.c_str())) return args[k];
+  return nullptr;
+}
+
 PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   std::span<const Value> args(f.values(), o.params.size());
   if (f.out) {
@@ -397,7 +411,9 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
         if (f.override_ && !overrides_disabled())
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
         try {
-          return run(e, o, self, f);
+          PyRef result(run(e, o, self, f));
+          auto* list = result.get() == Py_None ? written_list(e, o, args, n, kwnames) : nullptr;
+          return list ? Py_NewRef(list) : result.detach();
         } catch (const std::bad_alloc&) {  // outside of the allocator of tensors, which says how much
           return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
         } catch (const std::length_error&) {
