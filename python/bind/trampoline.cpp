@@ -166,9 +166,11 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   return wrap_results(o, r, f.sub);
 }
 
-// An operator that writes each of a list `self` gives that list (`_foreach_add_`).
-bool gives_its_list(const Overload& o) {
-  return o.op->schema.returns.empty() && !o.params.empty() && o.params[0].is_self && o.params[0].list;
+// A function that writes each of a list `self` gives that list (`_foreach_add_`); an overload that is called by its full
+// name gives nothing, as its schema says.
+bool gives_its_list(const Entry& e, const Overload& o) {
+  return e.function_def.ml_meth && o.op->schema.returns.empty() && !o.params.empty() && o.params[0].is_self &&
+         o.params[0].list;
 }
 PyObject* list_given(PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   auto is_list = [&](Py_ssize_t k) {
@@ -422,7 +424,7 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
           return call_override(self && e.method ? e.method : e.function, self, args, n, kwnames);
         try {
           PyObject* result = run(e, o, self, f);
-          if (result == Py_None && gives_its_list(o)) return list_given(args, n, kwnames);
+          if (result == Py_None && gives_its_list(e, o)) return list_given(args, n, kwnames);
           return result;
         } catch (const std::bad_alloc&) {  // outside of the allocator of tensors, which says how much
           return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());

@@ -204,6 +204,47 @@ TEST(Optimizers, AStateGoesOnWhereItWasSaved) {
             }).find("group 0 has 1 parameters, the optimizer's has 2"),
             std::string::npos);
 }
+TEST(Optimizers, RefuseStatesOfOtherSizes) {
+  auto refused = [](auto& o, std::function<Tensor()> loss, const char* kind, auto replace) {
+    for (int k = 0; k < 3; ++k) {
+      if constexpr (std::is_same_v<decltype(o), optim::LBFGS&>) {
+        o.step([&] {
+          o.zero_grad();
+          Tensor l = loss();
+          backward(l);
+          return l;
+        });
+      } else {
+        o.zero_grad();
+        backward(loss());
+        o.step();
+      }
+    }
+    io::Value state = o.state_dict();
+    o.load_state_dict(state);
+    replace(state["state"].dict().find(io::Value(0))->dict());
+    EXPECT_NE(message([&] { o.load_state_dict(state); }).find(std::string("state '") + kind + "'"),
+              std::string::npos)
+        << kind << ": " << message([&] { o.load_state_dict(state); });
+  };
+  auto other = [](const char* kind) { return [kind](io::Dict& state) { state.set(kind, ones({7})); }; };
+  Tensor p = requires_grad_(ones({3, 2}));
+  auto squares = [&] { return sum(square(square(p - 3))); };
+  optim::Muon muon({p}, {});
+  refused(muon, squares, "momentum_buffer", other("momentum_buffer"));
+  optim::SGD sgd({p}, {.lr = 0.001, .momentum = 0.9});
+  refused(sgd, squares, "momentum_buffer", other("momentum_buffer"));
+  for (auto* kind : {"d", "prev_flat_grad", "H_diag"}) {
+    optim::LBFGS lbfgs({p}, {.lr = 0.001, .max_iter = 2});
+    refused(lbfgs, squares, kind, other(kind));
+  }
+  optim::LBFGS lbfgs({p}, {.lr = 0.001, .max_iter = 2});
+  refused(lbfgs, squares, "old_dirs",
+          [](io::Dict& state) { state.set("old_dirs", io::List{io::Value(ones({2}))}); });
+  Tensor table = requires_grad_(ones({3, 2})), rows = arange(Scalar(int64_t(2)));
+  optim::SparseAdam sparse({table}, {});
+  refused(sparse, [&] { return sum(embedding(table, rows, -1, false, true)); }, "exp_avg", other("exp_avg"));
+}
 TEST(Optimizers, RefuseWrongOptionsAndParameters) {
   Tensor p = requires_grad_(ones({2}));
   EXPECT_EQ(message([&] { optim::SGD({p}, {.lr = -1}); }), "Invalid learning rate: -1");

@@ -103,3 +103,13 @@ def test_items_have_gradients_and_promote_by_themselves():
 def test_lists_that_do_not_fit_are_refused(call, error):
     with pytest.raises(RuntimeError, match=error):
         call(*lists(A, B))
+
+
+def test_in_place_forms_give_back_the_list_and_overloads_nothing():
+    a = [facula.ones(2), facula.ones(3)]
+    assert facula._foreach_add_(a, 1) is a
+    assert facula._foreach_zero_(self=a) is a
+    several = tuple(a)
+    assert facula._foreach_copy_(several, a) is several
+    assert facula.ops.aten._foreach_add_(a, 1) is None
+    assert facula.ops.aten._foreach_add_.Scalar(a, 1) is None

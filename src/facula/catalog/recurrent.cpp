@@ -1,5 +1,8 @@
 // Recurrent networks: one step of each cell is a fused body; a layer is a product for all steps at once and a walk
-// over them.
+// over them. What a step adds to the gradient of its weight is not summed step by step: see StateProducts.
+#include <memory>
+
+#include "facula/autograd/function.h"
 #include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -57,32 +60,99 @@ struct Weights {
 };
 MaybeTensor maybe(const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); }
 
-// One direction of one layer. Rows of `x` are the elements of all steps, of which step t has sizes[t], never more
-// than the step before.
-std::pair<Tensor, State> walk(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
-                              const State& start, const Weights& w, bool reverse) {
-  Tensor all = linear(x, w.input, maybe(w.input_bias));
+// The products of the states with one weight. A gradient of the weight a step, added up, would read and write as much
+// as the weight has elements each time, so the tape has them as one product of all steps. That needs what arrives at
+// the products, which is what arrives at `all` where a cell adds the two: LSTM and plain networks, not GRU.
+class StateProducts {
+ public:
+  // Gives `all` back, connected to the weight. `again`: the states that come into the steps, computed anew with their
+  // history, from (all, h, c, weight), for gradients of the gradient.
+  using Again = std::function<Tensor(const std::vector<Tensor>& from)>;
+  static std::unique_ptr<StateProducts> of(Cell cell, Tensor& all, const State& start, const Tensor& weight,
+                                           Again again) {
+    // A mode (a trace, a batch, tangents) sees the calls as they are; of complex numbers products are conjugated.
+    bool real = all.dtype() == DType::Float32 || all.dtype() == DType::Float64;
+    if (cell == Cell::gru || !real || op::Mode::current() || !autograd::grad_enabled() ||
+        !weight.requires_grad())
+      return nullptr;
+    auto made = std::make_unique<StateProducts>(weight);
+    auto node = make_ref<autograd::FunctionNode>("StateProductsBackward0", std::vector<Tensor>{all, weight});
+    std::vector<Tensor> from{all, weight, start.h};
+    if (start.c.defined()) from.push_back(start.c);
+    node->save_for_backward(from);
+    node->backward = [n = node.get(), states = made->states_,
+                      again = std::move(again)](std::vector<Tensor> grads) {
+      std::vector<Tensor> from = n->saved();  // raises where one was written to since
+      Tensor of_weight;
+      if (n->needs_input_grad(1)) {
+        std::vector<Tensor> each;
+        if (!autograd::grad_enabled())
+          for (auto& s : *states) each.push_back(s.unpack("lstm", {}));
+        Tensor rows = each.empty() ? again(from) : each.size() == 1 ? each[0] : cat(each, 0);
+        of_weight = mm(transpose(grads[0], 0, 1), rows);
+      }
+      return std::vector<Tensor>{grads[0], of_weight};
+    };
+    all = node->finish({all})[0];
+    return made;
+  }
+  explicit StateProducts(Tensor weight) : weight_(std::move(weight)) {}
+
+  // The product of step `t` of `steps`, whose gradient passes the weight by.
+  Tensor operator()(const Tensor& h, size_t t, size_t steps) {
+    auto node = make_ref<autograd::FunctionNode>("LinearBackward0", std::vector<Tensor>{h});
+    Tensor y;
+    {
+      autograd::GradMode off(false);
+      y = linear(h, weight_);
+    }
+    states_->resize(steps);
+    (*states_)[t] =
+        autograd::Saved(h.detached(), false);  // with its history it would own the node that owns it
+    node->save_for_backward({weight_});
+    node->backward = [n = node.get()](std::vector<Tensor> grads) {
+      return std::vector<Tensor>{mm(grads[0], n->saved()[0])};
+    };
+    return node->finish({y})[0];
+  }
+
+ private:
+  Tensor weight_;
+  std::shared_ptr<std::vector<autograd::Saved>> states_ = std::make_shared<std::vector<autograd::Saved>>();
+};
+
+State rows_of(const State& s, int64_t from, int64_t to) {
+  auto part = [&](const Tensor& t) {
+    return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
+  };
+  return State{part(s.h), part(s.c)};
+}
+Tensor joined(const std::vector<Tensor>& parts) { return parts.size() == 1 ? parts[0] : cat(parts, 0); }
+State joined(const std::vector<State>& parts) {
+  State s;
+  for (auto member : {&State::h, &State::c}) {
+    std::vector<Tensor> items;
+    for (auto& p : parts)
+      if ((p.*member).defined()) items.push_back(p.*member);
+    if (!items.empty()) s.*member = joined(items);
+  }
+  return s;
+}
+
+// One direction of one layer. Rows of `all`, the products of the input, and of what comes of it are the elements of
+// all steps, of which step t has sizes[t], never more than the step before.
+struct Walked {
+  Tensor output;
+  State ended;
+  std::vector<Tensor> before;  // the states that came into the steps
+};
+Walked walk(Cell cell, const Tensor& all, const std::vector<int64_t>& sizes, const State& start,
+            const Weights& w, bool reverse, StateProducts* products) {
   Dims rows;
   for (auto n : sizes) rows.push_back(SymInt(n));
   std::vector<Tensor> gates = sizes.size() == 1 ? std::vector<Tensor>{all} : split(all, rows, 0);
-  std::vector<Tensor> outputs(sizes.size());
+  std::vector<Tensor> outputs(sizes.size()), before(sizes.size());
   std::vector<State> ended;  // last first
-  auto rows_of = [](const State& s, int64_t from, int64_t to) {
-    auto part = [&](const Tensor& t) {
-      return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
-    };
-    return State{part(s.h), part(s.c)};
-  };
-  auto joined = [](const std::vector<State>& parts) {
-    State s;
-    for (auto member : {&State::h, &State::c}) {
-      std::vector<Tensor> items;
-      for (auto& p : parts)
-        if ((p.*member).defined()) items.push_back(p.*member);
-      if (!items.empty()) s.*member = items.size() == 1 ? items[0] : cat(items, 0);
-    }
-    return s;
-  };
   int64_t held = reverse ? sizes.back() : sizes.front();
   int64_t whole = sizes.front();
   State s = held == whole ? start : rows_of(start, 0, held);
@@ -95,13 +165,36 @@ std::pair<Tensor, State> walk(Cell cell, const Tensor& x, const std::vector<int6
       s = joined({s, rows_of(start, held, sizes[t])});
     }
     held = sizes[t];
-    s = step(cell, gates[t], linear(s.h, w.state, maybe(w.state_bias)), s);
+    before[t] = s.h;
+    Tensor product = products ? (*products)(s.h, t, sizes.size()) : linear(s.h, w.state, maybe(w.state_bias));
+    s = step(cell, gates[t], product, s);
     if (w.projection.defined()) s.h = linear(s.h, w.projection);
     outputs[t] = s.h;
   }
   ended.push_back(s);
   std::reverse(ended.begin(), ended.end());
-  return {outputs.size() == 1 ? outputs[0] : cat(outputs, 0), joined(ended)};
+  return {joined(outputs), joined(ended), std::move(before)};
+}
+
+std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
+                                       const State& start, Weights w, bool reverse) {
+  auto &first = w.input_bias, &second = w.state_bias;
+  // Added once for all steps, where both fit (else the products say what is wrong).
+  if (cell != Cell::gru && first.defined() && to_string(first.sizes()) == to_string(second.sizes())) {
+    w.input_bias = add(w.input_bias, w.state_bias);
+    w.state_bias = {};
+  }
+  Tensor all = linear(x, w.input, maybe(w.input_bias));
+  auto products =
+      StateProducts::of(cell, all, start, w.state,
+                        [cell, sizes, w, reverse](const std::vector<Tensor>& from) {
+                          Weights again = w;
+                          again.state = from[1];
+                          State start{from[2], from.size() > 3 ? from[3] : Tensor()};
+                          return joined(walk(cell, from[0], sizes, start, again, reverse, nullptr).before);
+                        });
+  auto walked = walk(cell, all, sizes, start, w, reverse, products.get());
+  return {walked.output, walked.ended};
 }
 
 struct Result {
@@ -137,7 +230,7 @@ Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& si
       runtime_check(x.size(-1) == w.input.size(-1), name)
           << "input has inconsistent input_size: got " << x.size(-1) << " expected " << w.input.size(-1);
       check_rows(name, cell, (c.defined() ? c : h).size(-1), w.input, w.state);
-      auto [y, s] = walk(cell, x, sizes, {hs[k], cs[k]}, w, direction == 1);
+      auto [y, s] = one_direction(cell, x, sizes, {hs[k], cs[k]}, w, direction == 1);
       outputs.push_back(y);
       last_h.push_back(s.h);
       if (s.c.defined()) last_c.push_back(s.c);

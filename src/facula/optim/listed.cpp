@@ -1,5 +1,7 @@
 #include "facula/optim/listed.h"
 
+#include <algorithm>
+
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/tracing.h"
 #include "facula/nn/dynamic.h"
@@ -180,6 +182,14 @@ Value GroupOptimizer::bound() {
   Value self = object_of(self_);
   nn::set_attribute(self, "param_groups", nn::attribute(OptimizerObject::of(*this), "param_groups"));
   return self;
+}
+std::optional<Dims> GroupOptimizer::state_sizes(const Tensor& p, const ParamGroup&, const std::string& kind) {
+  Value self = bound();
+  if (!nn::has_attribute(self, "_gradient")) return Dims(p.sizes());
+  // LBFGS keeps vectors of all parameters, and numbers.
+  static constexpr std::string_view kNumbers[] = {"H_diag", "ro", "al", "t", "prev_loss"};
+  if (std::find(std::begin(kNumbers), std::end(kNumbers), kind) != std::end(kNumbers)) return Dims{};
+  return Dims(nn::method(self, "_gradient", {}).tensor().sizes());
 }
 void GroupOptimizer::step() {
   note_step();

@@ -53,9 +53,7 @@ class GroupOptimizer : public Optimizer {
  protected:
   GroupOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options);
   Tensor step_with(const Closure& closure);  // for a step that calls it as often as it likes
-  std::optional<Dims> state_sizes(const Tensor&, const ParamGroup&, const std::string&) override {
-    return std::nullopt;
-  }
+  std::optional<Dims> state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) override;
 
  private:
   GroupOptimizer(nn::Module made, std::vector<ParamGroup> groups);

@@ -117,17 +117,22 @@ void Optimizer::load_state_dict(const io::Value& given) {
     const io::Value* of = given["state"].dict().find(id);
     if (!of) continue;
     io::Dict mine;
+    auto check = [&](const io::Value& key, const Tensor& t) {
+      auto sizes = state_sizes(p, groups_[k], key.string());
+      value_check(!sizes || Dims(t.sizes()) == *sizes, kind_)
+          << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id)
+          << " has shape " << facula::to_string(t.sizes()) << ", but must have " << facula::to_string(*sizes);
+    };
     for (auto& [key, value] : of->dict()) {
       nn::Arguments given{value};
+      if (value.kind() == io::Value::Kind::list)
+        for (auto& item : value.list())
+          if (item.is_tensor()) check(key, item.tensor());
       if (!value.is_tensor()) mine.set(key, nn::deep_copy(given));
       else if (key == io::Value("step") || counted.contains(key)) mine.set(key, value.number());
       else {
         const Tensor& t = value.tensor();
-        auto sizes = state_sizes(p, groups_[k], key.string());
-        value_check(!sizes || Dims(t.sizes()) == *sizes, kind_)
-            << "the loaded state " << io::to_string(key) << " of parameter " << io::to_string(id)
-            << " has shape " << facula::to_string(t.sizes()) << ", the parameter "
-            << facula::to_string(p.sizes());
+        check(key, t);
         bool keep = !is_differentiable(t.dtype()) || !is_differentiable(p.dtype());
         mine.set(key, clone(to(t.detached(), keep ? t.dtype() : p.dtype())));
       }
