@@ -954,8 +954,9 @@ def py_default(p: Parameter) -> str:
 
 
 def py_result(op: Operator) -> str:
-    if not op.results:
-        return "None"
+    if not op.results:  # a list that is written is given back
+        first = op.parameters[0] if op.parameters else None
+        return "Sequence[Tensor]" if first and first.list and first.written else "None"
     if len(op.results) == 1:
         r = op.results[0]
         return "tuple[Tensor, ...]" if r.list else PY_TYPES[r.type]
