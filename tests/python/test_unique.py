@@ -32,7 +32,10 @@ def same(ours, theirs):
 @pytest.mark.parametrize("shape", [(7,), (1,), (0,), (300, 251), (3, 4, 5)])
 def test_different_elements_are_as_numpys(dtype, shape):
     x, values = some(dtype, *shape)
-    same(F.unique(x, return_inverse=True, return_counts=True), np.unique(values, return_inverse=True, return_counts=True))
+    same(
+        F.unique(x, return_inverse=True, return_counts=True),
+        np.unique(values, return_inverse=True, return_counts=True),
+    )
     same([F.unique(x)], [np.unique(values)])
 
 

@@ -10,7 +10,7 @@
 namespace facula::schedule {
 
 enum class SelectForm : uint8_t {
-  blend,   // both sides are computed, and each lane takes its own; is_skipped: or only where some lane takes them
+  blend,  // both sides are computed, and each lane takes its own; is_skipped: or only where some lane takes them
   masked,  // each side for the lanes that take it
   branch,  // one condition for all lanes: one side is computed
 };

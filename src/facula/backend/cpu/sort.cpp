@@ -267,12 +267,13 @@ void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buf
 template <class Key>
 auto range_of(Key key, int64_t n) {
   using U = decltype(key(0));
-  std::pair<U, U> range{U(~U(0)), U(0)};
-  for (int64_t i = 0; i < n; ++i) {
-    range.first = std::min(range.first, key(i));
-    range.second = std::max(range.second, key(i));
+  U least = U(~U(0)), most = 0;
+  for (int64_t i = 0; i < n; ++i) {  // in vectors
+    U k = key(i);
+    least = k < least ? k : least;
+    most = k > most ? k : most;
   }
-  return range;
+  return std::pair(least, most);
 }
 
 template <class T>
@@ -303,9 +304,18 @@ int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
   using U = decltype(key(0));
   auto kth_of = [&](int64_t count, auto wanted) {  // of `count` wanted ones
     auto* b = buffers.room<typename E::Entry>(0, count);
-    int64_t found = 0;
-    for (int64_t i = 0; i < n; ++i)
-      if (wanted(i)) b[found++] = E::entry(key(i), i);
+    int64_t found = 0, i = 0;
+    auto look = [&](int64_t end) {
+      for (; i < end; ++i)
+        if (wanted(i)) b[found++] = E::entry(key(i), i);
+    };
+    for (constexpr int64_t kBlock = 32; i + kBlock <= n;) {  // most blocks have none
+      U any = 0;
+      for (int64_t j = 0; j < kBlock; ++j) any |= U(wanted(i + j));
+      if (any) look(i + kBlock);
+      else i += kBlock;
+    }
+    look(n);
     std::nth_element(b, b + k, b + found, E::before);
     return E::position(b[k]);
   };
@@ -313,11 +323,11 @@ int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
   auto [least, most] = range_of(key, n);
   int bits = std::min(Digits::kBits, int(std::bit_width(uint64_t(n))));  // about as many counts as elements
   int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - bits);
-  auto digit = [=, least = least](int64_t i) { return size_t(U(key(i) - least) >> shift); };
+  auto digit = [=, least = least](int64_t i) { return U(U(key(i) - least) >> shift); };
   std::array<int64_t, 1 << Digits::kBits> counts;
   std::fill_n(counts.begin(), 1 << bits, 0);
   for (int64_t i = 0; i < n; ++i) ++counts[digit(i)];
-  size_t d = 0;
+  U d = 0;
   for (; k >= counts[d]; ++d) k -= counts[d];
   return kth_of(counts[d], [=](int64_t i) { return digit(i) == d; });
 }
