@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "facula/autograd/accumulate.h"
@@ -290,7 +291,24 @@ PyType_Slot node_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc
                             {Py_tp_getset, node_getset},
                             {0, nullptr}};
 PyType_Spec node_spec = {"facula._C.Node", sizeof(NodeObject), 0,
-                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, node_slots};
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                         node_slots};
+
+// The class of nodes of one name, so that `type(grad_fn).__name__` tells it: tools that draw graphs read that. They
+// are as many as operators and users' functions, and are never freed.
+PyTypeObject* node_type(const std::string& name) {
+  static auto& types = *new std::unordered_map<std::string, PyTypeObject*>;  // under the interpreter's lock
+  auto [at, made] = types.try_emplace("facula._C." + name, nullptr);
+  if (!at->second) {
+    PyType_Slot none[] = {{0, nullptr}};
+    PyType_Spec spec = {at->first.c_str(), 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                        none};
+    PyRef bases = checked(PyTuple_Pack(1, NodeType));
+    at->second =
+        reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpecWithBases(&spec, bases.get())).detach());
+  }
+  return at->second;
+}
 
 // ---- modes as context managers
 
@@ -592,7 +610,8 @@ PyObject* backward_restricted(PyObject*, PyObject*) {
 }
 PyObject* backward_runs(PyObject*, PyObject* o) {
   return guarded([&]() -> PyObject* {
-    type_check(Py_IS_TYPE(o, NodeType), "backward_runs") << "expected a node, not " << Py_TYPE(o)->tp_name;
+    type_check(PyObject_TypeCheck(o, NodeType), "backward_runs")
+        << "expected a node, not " << Py_TYPE(o)->tp_name;
     return PyBool_FromLong(autograd::backward_runs(node(o)));
   });
 }
@@ -758,7 +777,7 @@ PyMethodDef functions[] = {
 PyObject* wrap_node(Ref<Node> n) {
   if (!n) Py_RETURN_NONE;
   if (n->py_object) return Py_NewRef(static_cast<PyObject*>(n->py_object));
-  auto* o = PyObject_New(NodeObject, NodeType);
+  auto* o = PyObject_New(NodeObject, node_type(n->name()));
   if (!o) throw PythonError();
   n->py_object = o;
   o->metadata = nullptr;

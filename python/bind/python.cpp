@@ -78,6 +78,8 @@ static PyObject* set_package_name(PyObject*, PyObject* name) {
 
 void add_errors(PyObject* module) {
   checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error()));
+  checked(PyModule_AddObjectRef(module, "_LinAlgError",
+                                linalg_error()));  // what handlers of users' programs name
   static PyMethodDef functions[] = {{"set_package_name", set_package_name, METH_O,
                                      "The name that objects show and messages advise."},
                                     {nullptr, nullptr, 0, nullptr}};

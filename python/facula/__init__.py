@@ -92,7 +92,9 @@ if (
     from .compiler import compile as compile
     from .serialization import load as load
     from .serialization import save as save
+    from .sparse import dsmm as dsmm
     from .sparse import smm as smm
+    from .sparse import spmm as spmm
     from .sparse import sparse_coo_tensor as sparse_coo_tensor
     from .sparse import sparse_csr_tensor as sparse_csr_tensor
     from ._C import *
@@ -265,7 +267,7 @@ _ELSEWHERE = {
             tensordot tile trace unique unique_consecutive
         """,
         "_logging": "set_logs",
-        "sparse": "sparse_coo_tensor sparse_csr_tensor smm",
+        "sparse": "dsmm smm sparse_coo_tensor sparse_csr_tensor spmm",
         "_vmap": "vmap",
         "_determinism": """
             are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision

@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from .compiler import OptimizedModule as OptimizedModule
 from .compiler import compile as compile
 from .compiler import disable as disable
 from .compiler import is_compiling as is_compiling
 from .compiler import reset as reset
 
+eval_frame = SimpleNamespace(OptimizedModule=OptimizedModule)
 config = SimpleNamespace(suppress_errors=False, cache_size_limit=8, verbose=False)
 
 

@@ -222,6 +222,14 @@ class GradScaler:
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
         self._optimizers: dict[int, dict[str, Any]] = {}
+        self._scaled = False  # was scale() ever called?
+
+    def _check_scaled(self, what: str) -> None:
+        if not self._scaled:
+            raise AssertionError(
+                f"Attempted {what} but _scale is None.  This may indicate your script did not use "
+                "scaler.scale(loss or outputs) earlier in the iteration."
+            )
 
     def is_enabled(self) -> bool:
         return self._enabled
@@ -230,6 +238,7 @@ class GradScaler:
         """A tensor, or tensors in nested lists and tuples, times the scale."""
         if not self._enabled:
             return outputs
+        self._scaled = True
         if isinstance(outputs, _C.Tensor):
             return outputs * self._scale
         if isinstance(outputs, (list, tuple)):
@@ -237,12 +246,15 @@ class GradScaler:
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
     def _of(self, optimizer: Any) -> dict[str, Any]:
-        return self._optimizers.setdefault(id(optimizer), {"stage": "ready", "finite": True})
+        return self._optimizers.setdefault(
+            id(optimizer), {"stage": "ready", "finite": True, "checked": False}
+        )
 
     def unscale_(self, optimizer: Any) -> None:
         """Divides the gradients of an optimizer's parameters by the scale; step() does it otherwise."""
         if not self._enabled:
             return
+        self._check_scaled("unscale_")
         of = self._of(optimizer)
         if of["stage"] == "unscaled":
             raise RuntimeError(
@@ -251,8 +263,7 @@ class GradScaler:
         if of["stage"] == "stepped":
             raise RuntimeError("unscale_() is being called after step().")
         grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
-        if not grads:
-            raise AssertionError("No inf checks were recorded for this optimizer.")
+        of["checked"] = bool(grads)
         with _C.GradMode(False):
             for g in grads:
                 if g.dtype == _C.float16:
@@ -267,11 +278,14 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        self._check_scaled("step")
         of = self._of(optimizer)
         if of["stage"] == "stepped":
             raise RuntimeError("step() has already been called since the last update().")
         if of["stage"] == "ready":
             self.unscale_(optimizer)
+        if not of["checked"]:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
         result = optimizer.step(*args, **kwargs) if of["finite"] else None
         of["stage"] = "stepped"
         return result
@@ -280,9 +294,10 @@ class GradScaler:
         """Adapts the scale, or sets it."""
         if not self._enabled:
             return
+        self._check_scaled("update")
         if new_scale is not None:
             self._scale = float(new_scale)
-        elif not self._optimizers:
+        elif not any(of["checked"] for of in self._optimizers.values()):
             raise AssertionError("No inf checks were recorded prior to update.")
         elif not all(of["finite"] for of in self._optimizers.values()):
             self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0

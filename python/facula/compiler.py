@@ -5,10 +5,62 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from .nn.modules.module import Module
+
+
+class OptimizedModule(Module):
+    """What :func:`compile` makes of a module, which is its ``_orig_mod``: names of its state begin with that.
+
+    Attributes are read from the module and written to it.
+    """
+
+    _orig_mod: Module
+
+    def __init__(self, mod: Module) -> None:
+        super().__init__()
+        self._modules["_orig_mod"] = mod
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._orig_mod(*args, **kwargs)
+
+    @property
+    def training(self) -> bool:
+        return bool(self._orig_mod.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if "_orig_mod" in self.__dict__.get("_modules", ()):
+            self._orig_mod.training = mode
+
+    def __getattr__(self, name: str) -> Any:
+        modules = self.__dict__.get("_modules", {})
+        if "_orig_mod" not in modules:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return modules["_orig_mod"] if name == "_orig_mod" else getattr(modules["_orig_mod"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        modules = self.__dict__.get("_modules", {})
+        if name == "_orig_mod":
+            modules[name] = value
+        elif "_orig_mod" not in modules or hasattr(type(self), name) or name in self.__dict__:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(modules["_orig_mod"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._orig_mod, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._orig_mod,)
+
 
 def compile(model: Any = None, **options: Any) -> Any:
-    """The function or module itself, with a warning: every operator is compiled in eager already, but
-    operators of a program are not fused with each other yet. Also a decorator, with or without options.
+    """The function itself, or the module as an ``OptimizedModule``, with a warning: every operator is
+    compiled in eager already, but operators of a program are not fused with each other yet. Also a
+    decorator, with or without options.
 
     >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
     tensor([0., 2.])
@@ -18,10 +70,10 @@ def compile(model: Any = None, **options: Any) -> Any:
         stacklevel=2,
     )
     if model is None:
-        return lambda f: f
+        return lambda f: OptimizedModule(f) if isinstance(f, Module) else f
     if not callable(model):
         raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
-    return model
+    return OptimizedModule(model) if isinstance(model, Module) else model
 
 
 def is_compiling() -> bool:

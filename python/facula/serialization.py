@@ -382,15 +382,18 @@ def replacing(path: str, what: str = "save") -> Iterator[Any]:
 # ---- reading
 
 
-def _check_location(map_location: Any) -> None:
+def _to_meta(map_location: Any) -> bool:
+    """Are tensors to have sizes and no elements? Raises for a device that files are not read to."""
     if isinstance(map_location, dict):
-        for place in map_location.values():
-            _check_location(place)
-        return
+        return {str(saved): _to_meta(place) for saved, place in map_location.items()}.get("cpu", False)
     if map_location is None or callable(map_location):
-        return
-    if _C.device(str(map_location)).type != "cpu":
-        raise RuntimeError(f"load: map_location='{map_location}': this build keeps tensors on the CPU")
+        return False
+    kind = _C.device(str(map_location)).type
+    if kind not in ("cpu", "meta"):
+        raise RuntimeError(
+            f"load: map_location='{map_location}': this build reads files to the CPU or to meta"
+        )
+    return bool(kind == "meta")
 
 
 def load(
@@ -406,13 +409,13 @@ def load(
 
     ``weights_only=False`` also makes other objects, which can run code: for trusted files only. ``mmap=True``
     leaves elements in the file until they are used, after a look at their checksums; changes of tensors don't
-    reach it.
+    reach it. Tensors are made on the CPU wherever they were; with ``map_location="meta"`` without elements.
 
     >>> facula.save({"w": facula.ones(2)}, path := tempfile.mktemp())
     >>> facula.load(path)
     {'w': tensor([1., 1.])}
     """
-    _check_location(map_location)
+    to_meta = _to_meta(map_location)
     is_path = isinstance(f, (str, os.PathLike))
     if not is_path and not (hasattr(f, "read") and hasattr(f, "seek")):
         raise AttributeError(f"load: expected a path or a binary file that can seek, not {type(f).__name__}")
@@ -425,9 +428,10 @@ def load(
             beginning = file.read(len(_stream_format.BEGINNING))
             file.seek(start)
             if beginning == _stream_format.BEGINNING:
-                if mmap:
+                if mmap or to_meta:
+                    asked = "mmap=True" if mmap else "map_location='meta'"
                     raise RuntimeError(
-                        f"load: {where} is in the format from before PyTorch 1.6, of which mmap=True is not "
+                        f"load: {where} is in the format from before PyTorch 1.6, of which {asked} is not "
                         "possible\n  hint: save it anew"
                     )
                 return _stream_format.read(file, str(where), not weights_only)
@@ -437,7 +441,7 @@ def load(
                     "  hint: read it with pickle.load if you trust it"
                 )
             with zipfile.ZipFile(file) as archive:
-                return _read(archive, str(where), not weights_only, file if mmap else None)
+                return _read(archive, str(where), not weights_only, file if mmap else None, to_meta)
     except UnpicklingError:
         raise
     except zipfile.BadZipFile as error:
@@ -511,7 +515,9 @@ def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo, where: str) -> mem
     return record
 
 
-def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any = None) -> Any:
+def _read(
+    archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any = None, to_meta: bool = False
+) -> Any:
     names = archive.namelist()
     archive.fp.seek(0, os.SEEK_END)  # type: ignore[union-attr]
     _check_records(archive, where, archive.fp.tell())  # type: ignore[union-attr]
@@ -531,7 +537,9 @@ def _read(archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any 
         mapped = memoryview(mmap(mapped_file.fileno(), 0, access=ACCESS_COPY))  # changes stay in memory
 
     def storage(key: str, dtype: Any, numel: int) -> Tensor:
-        if key not in storages:
+        if key not in storages and to_meta:
+            storages[key] = _C.functions.empty([numel], dtype=dtype, device="meta")
+        elif key not in storages:
             try:
                 info = archive.getinfo(f"{folder}data/{key}")
                 if info.file_size != numel * dtype.itemsize:

@@ -138,6 +138,14 @@ def smm(input: Tensor, mat: Tensor) -> Tensor:
     return _f.mm(input, mat).to_sparse()
 
 
+def spmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The product of a matrix, which may be sparse, with a dense one: ``mm``, by an old name."""
+    return _f.mm(input, mat2)
+
+
+dsmm = spmm
+
+
 def addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * mat + alpha * (mat1 @ mat2), where mat1 may be sparse."""
     return _f.addmm(mat, mat1, mat2, beta=beta, alpha=alpha)

@@ -113,7 +113,7 @@ def _compare(
         return
     i, j = at
     raise GradcheckError(
-        f"Jacobian mismatch for output {n} with respect to input {k}: d output{_place(y, j)} / d "
+        f"Jacobian mismatch for output {n} with respect to input {k},\nd output{_place(y, j)} / d "
         f"input{_place(x, i)} is "
         f"{numerical[i][j]:.8g} by finite differences and {analytical[i][j]:.8g} by backward.\n"
         f"  input {k}: shape {list(x.shape)}, {x.dtype}; output {n}: shape {list(y.shape)}, {y.dtype}; "

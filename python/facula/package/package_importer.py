@@ -16,7 +16,7 @@ from .._namespace import renamed
 from .._pickles import Unpickler
 from .._tensor import from_elements
 from .._utils import UnpicklingError
-from ..serialization import _check_location, _check_records, _record
+from ..serialization import _check_records, _record, _to_meta
 from ._files import Directory, GlobGroup
 from ._importers import Importer, demangled, new_mangle
 
@@ -117,7 +117,8 @@ class PackageImporter(Importer):
 
     def load_pickle(self, package: str, resource: str, map_location: Any = None) -> Any:
         """The object that ``save_pickle`` wrote, another one each time."""
-        _check_location(map_location)
+        if _to_meta(map_location):
+            raise RuntimeError("load_pickle: a package is read to the CPU, not to map_location='meta'")
         storages: dict[str, Any] = {}
 
         def storage(key: str, dtype: Any, numel: int) -> Any:

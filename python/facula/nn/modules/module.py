@@ -706,9 +706,8 @@ class Module(_C.ModuleBase):
                 )
             elif given.shape != mine.shape:
                 error_msgs.append(
-                    f"size mismatch for {key}: copying a param with shape {tuple(given.shape)} from "
-                    f"checkpoint, "
-                    f"the shape in current model is {tuple(mine.shape)}."
+                    f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
+                    f"the shape in current model is {mine.shape}."
                 )
             elif assign:
                 if name in self._parameters:

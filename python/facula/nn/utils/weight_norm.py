@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ... import _C
@@ -36,8 +37,14 @@ class WeightNorm:
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     """Trains the direction ``name_v`` and the length ``name_g`` of a weight apart.  Salimans and Kingma,
-    2016.
+    2016. Deprecated, as in PyTorch: ``parametrizations.weight_norm`` does it by a parametrization.
     """
+    warnings.warn(
+        "`torch.nn.utils.weight_norm` is deprecated in favor of "
+        "`torch.nn.utils.parametrizations.weight_norm`.",
+        FutureWarning,
+        stacklevel=2,
+    )
     if any(isinstance(h, WeightNorm) and h.name == name for h in module._forward_pre_hooks.values()):
         raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
     hook = WeightNorm(name, dim)

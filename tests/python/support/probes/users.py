@@ -3,6 +3,7 @@ resuming.
 """
 
 import copy
+import io
 import warnings
 
 import numpy as np
@@ -528,3 +529,111 @@ def probe(torch, P):
     @P
     def modes_take_truth_values_only():
         return [error(lambda v=v: torch.set_grad_enabled(v)) for v in ("a", 1, None)]
+
+    @P
+    def a_compiled_module_wraps_the_module():
+        model = nn.Sequential(nn.Linear(2, 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = torch.compile(model, backend="eager")
+        model.extra = 3
+        compiled.more = 4
+        compiled.eval()
+        again = copy.deepcopy(compiled)
+        return (
+            type(compiled).__name__,
+            isinstance(compiled, nn.Module),
+            list(compiled.state_dict()),
+            [n for n, _ in compiled.named_parameters()],
+            compiled._orig_mod is model,
+            (compiled.extra, model.more, model.training, compiled.training, len(again.state_dict())),
+            again._orig_mod is model,
+            error(lambda: compiled.absent),
+            error(lambda: compiled.load_state_dict(model.state_dict())),
+            str(compiled.load_state_dict({f"_orig_mod.{k}": v for k, v in model.state_dict().items()})),
+            isinstance(compiled, torch._dynamo.eval_frame.OptimizedModule),
+        )
+
+    @P
+    def the_class_of_a_node_is_named_as_the_node():
+        x = torch.ones(2, requires_grad=True)
+        y = (x * x).exp().sum()
+        names = []
+        node = y.grad_fn
+        while node is not None:
+            names.append((type(node).__name__, repr(node).split()[0]))
+            node = node.next_functions[0][0] if node.next_functions else None
+        return (
+            names,
+            isinstance(y.grad_fn, torch.autograd.graph.Node),
+            type(y.grad_fn) is type(x.sum().grad_fn),
+        )
+
+    @P
+    def states_of_other_sizes_are_named_by_their_sizes():
+        try:
+            nn.Linear(3, 2).load_state_dict(nn.Linear(4, 2).state_dict())
+        except RuntimeError as e:
+            return str(e).splitlines()[1]
+
+    @P
+    def a_scaler_of_an_optimizer_without_gradients_unscales_nothing():
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(torch.ones(1))
+        return (
+            scaler.unscale_(optimizer),
+            error(lambda: scaler.unscale_(optimizer)),
+            error(lambda: scaler.step(optimizer)),
+            error(scaler.update),
+        )
+
+    @P
+    def old_names_of_sparse_products():
+        m = torch.eye(2).to_sparse()
+        return (
+            torch.spmm(m, torch.ones(2, 2)),
+            torch.dsmm(m, t([[1.0], [2.0]])),
+            torch.spmm(torch.eye(2), torch.eye(2)),
+        )
+
+    @P
+    def a_singular_matrix_is_caught_by_the_private_name():
+        try:
+            torch.linalg.inv(torch.zeros(2, 2))
+        except torch._C._LinAlgError:
+            return True
+
+    @P
+    def the_first_line_of_a_wrong_jacobian():
+        class Wrong(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                return g
+
+        try:
+            torch.autograd.gradcheck(Wrong.apply, torch.ones(2, dtype=torch.float64, requires_grad=True))
+        except RuntimeError as e:
+            return str(e).splitlines()[0]
+
+    @P
+    def weight_norm_by_hooks_is_deprecated():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            nn.utils.weight_norm(nn.Linear(2, 2))
+        return [(str(w.message), w.category.__name__) for w in caught]
+
+    @P
+    def a_file_is_read_to_meta():
+        file = io.BytesIO()
+        torch.save({"a": torch.arange(6.0).view(2, 3).t(), "n": 3}, file)
+        answers = []
+        for place in ("meta", torch.device("meta"), {"cpu": "meta"}):
+            file.seek(0)
+            read = torch.load(file, map_location=place)
+            answers.append((read["a"].device.type, tuple(read["a"].shape), read["a"].stride(), read["n"]))
+        return answers
