@@ -42,7 +42,7 @@ def test_cat_joins_rows_of_every_length(dtype, sizes, dim):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8"])
 @pytest.mark.parametrize("n", [1, 8, 64, 65, 1000])
 @pytest.mark.parametrize("largest", [True, False])
-def test_topk_takes_the_first_of_equal_ones(dtype, n, largest):
+def test_topk_takes_the_first_in_order(dtype, n, largest):
     x = numbers((4, n), dtype, 1000)
     if dtype.startswith("float"):
         x[0, ::3] = np.nan
@@ -59,10 +59,44 @@ def test_topk_takes_the_first_of_equal_ones(dtype, n, largest):
         ).astype(np.int64)
     for k in {0, 1, min(5, n), n // 9, n // 2, n}:
         values, indices = facula.from_numpy(x).topk(k, 1, largest)
-        assert np.array_equal(indices.numpy(), order[:, :k])
-        assert np.array_equal(
-            values.numpy(), np.take_along_axis(x, order[:, :k], 1), equal_nan=dtype.startswith("float")
-        )
+        places, floats = indices.numpy(), dtype.startswith("float")
+        assert all(len(set(row)) == k for row in places.tolist())  # which of equal ones is another test's
+        assert np.array_equal(values.numpy(), np.take_along_axis(x, places, 1), equal_nan=floats)
+        assert np.array_equal(values.numpy(), np.take_along_axis(x, order[:, :k], 1), equal_nan=floats)
+
+
+# Of equal elements: n, k, then checks of the places that PyTorch 2.13 gives for the largest and the least k, and the
+# place of the k-th.
+EQUAL = [
+    (5, 3, 3942, 1028, 4),
+    (24, 5, 4220976, 1274732, 12),
+    (40, 39, 1380334883, 1249986874, 29),
+    (64, 1, 4, 1, 36),
+    (64, 2, 947, 484, 13),
+    (65, 17, 1331776117, 292073775, 24),
+    (130, 2, 252, 342, 91),
+    (1000, 3, 16469, 13796, 403),
+    (1000, 20, 243083768, 884778651, 689),
+    (1000, 900, 459193522, 378941537, 722),
+    (5000, 70, 720413478, 1498010722, 803),
+]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "float32", "float64", "bfloat16"])
+def test_topk_and_kthvalue_take_of_equal_ones_those_that_pytorch_takes(dtype):
+    def check(places):
+        value = 0
+        for i in places.tolist():
+            value = (value * 31 + i + 1) % (1 << 31)
+        return value
+
+    for n, k, largest, least, kth in EQUAL:
+        line = (np.arange(n) * 7919 + np.arange(n) ** 2 * 31) % 13
+        x = facula.from_numpy(line).to(getattr(facula, dtype))
+        for given in (x, facula.stack([x, x], 1)[:, 1]):
+            assert check(given.topk(k)[1]) == largest
+            assert check(given.topk(k, largest=False)[1]) == least
+            assert int(given.kthvalue(k)[1]) == kth
 
 
 @pytest.mark.parametrize(
@@ -343,4 +377,5 @@ def test_lines_of_every_length_are_sorted_stably(n, kind):
             for k in {1, min(5, n), min(16, n), min(17, n), n // 2}:
                 values, places = given.topk(k, 1, largest=descending)
                 assert np.array_equal(values.numpy(), np.take_along_axis(array, order[:, :k], 1))
-                assert np.array_equal(places.numpy(), order[:, :k])
+                assert np.array_equal(values.numpy(), np.take_along_axis(array, places.numpy(), 1))
+                assert all(len(set(row)) == k for row in places.tolist())

@@ -64,6 +64,19 @@ SymInt chosen(const Call& c) {
   return k;
 }
 
+std::tuple<Tensor, Tensor> kth(const Tensor& self, SymInt k, int64_t dim, bool keepdim, bool stable) {
+  int d = wrap_dim("kthvalue", dim, self.dim());
+  SymInt n = self.dim() ? self.size(d) : SymInt(int64_t(1));
+  index_check(n > SymInt(int64_t(0)), "kthvalue")
+      << "expected reduction dim " << d << " to have non-zero size (shape " << to_string(self.sizes()) << ")";
+  runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
+      << "selected number k out of range for dimension " << d << ": k = " << k << ", size " << n;
+  if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
+  Tensor indices = _kth(detach(self), k, dim, stable), values = gather(self, dim, indices);
+  if (keepdim) return std::tuple(values, indices);
+  return std::tuple(squeeze(values, dim), squeeze(indices, dim));
+}
+
 SampleArg unequal(std::vector<int64_t> sizes) { return distinct(op::tensor(std::move(sizes))); }
 
 }  // namespace
@@ -122,8 +135,10 @@ FACULA_FAMILY(sort) {
                               {"k", op::literal("3")},
                               {"dim", op::literal("1")},
                               {"largest", op::literal("False")}}}}));
-  define("_kth(Tensor self, SymInt k, int dim) -> Tensor")
-      .doc("Where the k-th smallest element along `dim` is, which keeps its place as 1; k counts from 1.")
+  define("_kth(Tensor self, SymInt k, int dim, bool stable) -> Tensor")
+      .doc(
+          "Where the k-th smallest element along `dim` is, which keeps its place as 1; k counts from 1. Of equal elements the earlier one "
+          "is smaller if `stable`, else it is the one that PyTorch's selection ends at.")
       .bind(hidden)
       .dtypes(d::integral | d::floating)
       .non_differentiable()
@@ -135,21 +150,11 @@ FACULA_FAMILY(sort) {
       .reference([](const LoopCall& c, Index i) {
         return by_rank(c, i, false, loop::size(c.integer("k") - SymInt(int64_t(1))))[1];
       })
-      .samples({"self![3, 8], k=3, dim=1", "self![5, 3], k=5, dim=0"});
+      .samples({"self![3, 8], k=3, dim=1, stable=True", "self![5, 3], k=5, dim=0, stable=False"});
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .procedure([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
-        int d = wrap_dim("kthvalue", dim, self.dim());
-        SymInt n = self.dim() ? self.size(d) : SymInt(int64_t(1));
-        index_check(n > SymInt(int64_t(0)), "kthvalue")
-            << "expected reduction dim " << d << " to have non-zero size (shape " << to_string(self.sizes())
-            << ")";
-        runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
-            << "selected number k out of range for dimension " << d << ": k = " << k << ", size " << n;
-        if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
-        Tensor indices = _kth(detach(self), k, dim), values = gather(self, dim, indices);
-        if (keepdim) return std::tuple(values, indices);
-        return std::tuple(squeeze(values, dim), squeeze(indices, dim));
+        return kth(self, k, dim, keepdim, false);
       })
       .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -160,7 +165,7 @@ FACULA_FAMILY(sort) {
         SymInt n = self.dim() ? self.size(wrap_dim("median", dim, self.dim())) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "median")
             << "expected reduction dim " << dim << " to have non-zero size";
-        auto [values, indices] = kthvalue(self, (n + SymInt(int64_t(1))) / SymInt(int64_t(2)), dim, keepdim);
+        auto [values, indices] = kth(self, (n + SymInt(int64_t(1))) / SymInt(int64_t(2)), dim, keepdim, true);
         if (!is_floating(self.dtype()) || !self.dim()) return std::tuple(values, indices);
         Tensor nan = isnan(self);  // the first of them
         indices = where(any(nan, dim, true), argmax(to_dtype(nan, DType::UInt8), dim, true),

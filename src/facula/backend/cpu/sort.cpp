@@ -163,11 +163,41 @@ struct Digits {
   }
 };
 
-// The first `wanted` of n values in order, with few wanted: of most blocks a comparison in vectors says that none
-// comes before the last one that counts so far. Very few are kept in order, others looked through from time to time.
+// take(i, key) of each of n values from `from` on whose key is less than `limit` was when its block began, and after()
+// each block: of most blocks a comparison in vectors says that there is none.
+constexpr int64_t kBlock = 64;
+template <class K, class Key, class Take, class After>
+void each_before(Key key, int64_t from, int64_t n, const K& limit, Take take, After after) {
+  K keys[kBlock];
+  uint8_t before[kBlock];  // 1: comes before it
+  for (; from < n; from += kBlock) {
+    int64_t count = std::min(kBlock, n - from);
+    if (count < kBlock) std::memset(before, 0, sizeof before);
+    auto look = [&, bound = limit](int64_t count) {
+      for (int64_t k = 0; k < count; ++k) {
+        keys[k] = key(from + k);
+        before[k] = keys[k] < bound;
+      }
+    };
+    if (count == kBlock) look(kBlock);  // in vectors
+    else look(count);
+    for (int64_t eight = 0; eight < kBlock; eight += 8) {
+      uint64_t marks;
+      std::memcpy(&marks, before + eight, 8);
+      for (; marks; marks &= marks - 1) {
+        int64_t k = eight + std::countr_zero(marks) / 8;
+        take(from + k, keys[k]);
+      }
+    }
+    after();
+  }
+}
+
+// The first `wanted` of n values in order, with few wanted. Very few are kept in order, others looked through from time
+// to time.
 template <class E, class Key>
 void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
-  constexpr int64_t kBlock = 64, kVeryFew = 16;
+  constexpr int64_t kVeryFew = 16;
   using K = decltype(key(0));
   bool in_order = wanted <= kVeryFew;
   size_t room = size_t(2 * wanted + kBlock);
@@ -190,35 +220,20 @@ void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& 
     in_order ? insert(from, key(from)) : found.push_back(E::entry(key(from), from));
   if (in_order) limit = K(E::key(found.back()));
   else shrink();
-  K keys[kBlock];
-  uint8_t before[kBlock];  // 1: comes before it
-  for (; from < n; from += kBlock) {
-    int64_t count = std::min(kBlock, n - from);
-    if (count < kBlock) std::memset(before, 0, sizeof before);
-    auto look = [&](int64_t count) {
-      for (int64_t k = 0; k < count; ++k) {
-        keys[k] = key(from + k);
-        before[k] = keys[k] < limit;
-      }
-    };
-    if (count == kBlock) look(kBlock);  // in vectors
-    else look(count);
-    for (int64_t eight = 0; eight < kBlock; eight += 8) {
-      uint64_t marks;
-      std::memcpy(&marks, before + eight, 8);
-      for (; marks; marks &= marks - 1) {
-        int64_t k = eight + std::countr_zero(marks) / 8;
+  each_before<K>(
+      key, from, n, limit,
+      [&](int64_t i, K k) {
         if (!in_order) {
-          found.push_back(E::entry(keys[k], from + k));
-        } else if (keys[k] < limit) {
+          found.push_back(E::entry(k, i));
+        } else if (k < limit) {
           found.pop_back();
-          insert(from + k, keys[k]);
+          insert(i, k);
           limit = K(E::key(found.back()));
         }
-      }
-    }
-    if (!in_order && found.size() + kBlock > room) shrink();
-  }
+      },
+      [&] {
+        if (!in_order && found.size() + kBlock > room) shrink();
+      });
   if (in_order) return;
   if (int64_t(found.size()) > wanted) shrink();
   std::sort(found.begin(), found.end(), E::before);
@@ -263,6 +278,63 @@ void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buf
   }
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(found[k]);
 }
+// Which of equal elements topk takes, and in which order, is not defined. It is as in PyTorch: with few wanted those
+// that std::partial_sort leaves, else those of std::nth_element in the order of std::sort.
+template <class E>
+bool before_by_key(const typename E::Entry& a, const typename E::Entry& b) {
+  return E::key(a) < E::key(b);
+}
+
+// std::partial_sort of the first `wanted`, which looks at the others through a heap.
+template <class E, class Key>
+void sort_partially(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
+  using K = decltype(key(0));
+  found.resize(size_t(wanted + 1));
+  auto begin = found.begin(), end = begin + wanted;
+  for (int64_t i = 0; i < wanted; ++i) found[size_t(i)] = E::entry(key(i), i);
+  std::make_heap(begin, end, before_by_key<E>);
+  K limit = K(E::key(*begin));
+  each_before<K>(
+      key, wanted, n, limit,
+      [&](int64_t i, K k) {
+        if (!(k < limit)) return;
+        *end = E::entry(k, i);
+        std::pop_heap(begin, end + 1, before_by_key<E>);
+        limit = K(E::key(*begin));
+      },
+      [] {});
+  std::sort_heap(begin, end, before_by_key<E>);
+}
+
+// Is one of the first `wanted` equal to another element?
+template <class Key>
+bool any_equal(Key key, int64_t n, int64_t wanted, const int64_t* order) {
+  for (int64_t k = 1; k < wanted; ++k)
+    if (key(order[k]) == key(order[k - 1])) return true;
+  auto last = key(order[wanted - 1]);
+  int64_t equal = 0;
+  for (int64_t i = 0; i < n; ++i) equal += key(i) == last;
+  return equal > 1;
+}
+
+template <class E, class Key>
+void top_of_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buffers) {
+  if (!wanted) return;
+  typename E::Entry* found;
+  if (wanted * 64 <= n) {
+    sort_partially<E>(key, n, wanted, few<E>(buffers));
+    found = few<E>(buffers).data();
+  } else {
+    order_line<E>(key, n, wanted, order, buffers);
+    if (!any_equal(key, n, wanted, order)) return;
+    found = buffers.room<typename E::Entry>(0, n);
+    for (int64_t i = 0; i < n; ++i) found[i] = E::entry(key(i), i);
+    std::nth_element(found, found + wanted - 1, found + n, before_by_key<E>);
+    std::sort(found, found + wanted - 1, before_by_key<E>);
+  }
+  for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(found[k]);
+}
+
 // The least and the most of n keys.
 template <class Key>
 auto range_of(Key key, int64_t n) {
@@ -276,8 +348,12 @@ auto range_of(Key key, int64_t n) {
 }
 
 template <class T>
-void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
+void order_line(const T* x, int64_t n, int64_t wanted, bool descending, bool stable, int64_t* order,
+                Buffers& buffers) {
   using U = typename Bits<T>::type;
+  auto by = [&]<class E>(E, auto key) {
+    stable ? order_line<E>(key, n, wanted, order, buffers) : top_of_line<E>(key, n, wanted, order, buffers);
+  };
   auto run = [&](auto key) {
     bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
     U least = 0, most = ~U(0);
@@ -287,11 +363,11 @@ void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t*
                uint64_t(U(most - least)) < uint64_t(Narrow::kMost);  // as good as numbers of 32 bits
     }
     auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
-    if (narrow && wanted == n && n >= Digits::kLeast && most - least < (U(1) << 2 * Digits::kBits))
+    if (narrow && stable && wanted == n && n >= Digits::kLeast && most - least < (U(1) << 2 * Digits::kBits))
       Digits(n, std::bit_width(uint32_t(most - least))).order(from_least, n, order, buffers);
-    else if (narrow && sizeof(U) == 8) order_line<Narrow>(from_least, n, wanted, order, buffers);
-    else if (narrow) order_line<Narrow>(key, n, wanted, order, buffers);
-    else order_line<Wide>(key, n, wanted, order, buffers);
+    else if (narrow && sizeof(U) == 8) by(Narrow(), from_least);
+    else if (narrow) by(Narrow(), key);
+    else by(Wide(), key);
   };
   if (descending) run([=](int64_t i) { return U(~key_of(x[i])); });
   else run([=](int64_t i) { return key_of(x[i]); });
@@ -318,6 +394,40 @@ int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
   size_t d = 0;
   for (; k >= counts[d]; ++d) k -= counts[d];
   return kth_of(counts[d], [=](int64_t i) { return digit(i) == d; });
+}
+
+// The k-th in order (from 0), of equal elements the one that PyTorch's selection ends at: by the median of three, with
+// scans from both ends that stop at what is equal (Hoare, "Algorithm 65: Find", 1961, as Numerical Recipes has it).
+template <class E, class Key>
+int64_t kth_by_partitions(Key key, int64_t n, int64_t wanted, Buffers& buffers) {
+  auto* b = buffers.room<typename E::Entry>(0, n);
+  for (int64_t i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
+  auto before = before_by_key<E>;
+  auto in_order = [&](int64_t i, int64_t j) {
+    if (before(b[j], b[i])) std::swap(b[i], b[j]);
+  };
+  int64_t left = 0, right = n - 1;
+  while (right > left + 1) {
+    std::swap(b[left + (right - left) / 2], b[left + 1]);
+    in_order(left + 1, right);
+    in_order(left, right);
+    in_order(left + 1, left);
+    int64_t i = left + 1, j = right;
+    const auto pivot = b[left];
+    for (;;) {
+      do ++i;
+      while (before(b[i], pivot));
+      do --j;
+      while (before(pivot, b[j]));
+      if (j < i) break;
+      std::swap(b[i], b[j]);
+    }
+    std::swap(b[left], b[j]);
+    if (j <= wanted) left = i;
+    if (j >= wanted) right = j - 1;
+  }
+  if (right == left + 1) in_order(left, right);
+  return E::position(b[wanted]);
 }
 
 struct Lines {
@@ -359,7 +469,7 @@ void of_ordered(DType d, F&& f) {
 }
 
 // The first `wanted` along dimension `dim`: values and positions, into plain tensors.
-void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const Tensor& values,
+void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, bool stable, const Tensor& values,
             const Tensor& indices) {
   Lines lines(self, dim);
   int64_t inner = lines.inner;
@@ -369,7 +479,7 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
     auto* index = indices.data<int64_t>();
     lines.each(self.data<T>(), wanted, [&](const T* from, int64_t at, Buffers& buffers) {
       auto* order = inner > 1 ? buffers.room<int64_t>(2, wanted) : index + at;
-      order_line(from, lines.n, wanted, descending, order, buffers);
+      order_line(from, lines.n, wanted, descending, stable, order, buffers);
       auto put = [&](int64_t first, int64_t last) {
         for (int64_t k = first; k < last; ++k) {
           value[at + k * inner] = from[order[k]];
@@ -382,13 +492,13 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
   });
 }
 
-Results run(const Call& c, Out out, bool descending) {
+Results run(const Call& c, Out out, bool descending, bool stable) {
   Tensor self = c.tensor("self");
   Destination values(out[0]), indices(out[1]);
   if (out[0].numel() != SymInt(int64_t(0))) {
     int d = self.dim() ? c.dim("dim") : 0;
     int64_t wanted = self.dim() ? out[0].int_sizes()[size_t(d)] : 1;
-    sorted(dense(self), d, wanted, descending, values.tensor(), indices.tensor());
+    sorted(dense(self), d, wanted, descending, stable, values.tensor(), indices.tensor());
   }
   values.finish();
   indices.finish();
@@ -397,13 +507,14 @@ Results run(const Call& c, Out out, bool descending) {
 
 }  // namespace
 
-Results sort(const Call& c, Out out) { return run(c, out, c.flag("descending")); }
-Results topk(const Call& c, Out out) { return run(c, out, c.flag("largest")); }
+Results sort(const Call& c, Out out) { return run(c, out, c.flag("descending"), true); }
+Results topk(const Call& c, Out out) { return run(c, out, c.flag("largest"), false); }
 
 Results kth(const Call& c, Out out) {
   Tensor self = dense(c.tensor("self"));
   Destination found(out[0]);
   int64_t k = c.integer("k").concrete() - 1;
+  bool stable = c.flag("stable");
   Lines lines(self, c.dim("dim"));
   if (lines.count)
     of_ordered(self.dtype(), [&](auto zero) {
@@ -412,8 +523,12 @@ Results kth(const Call& c, Out out) {
       bool narrow = sizeof(T) <= 4 && lines.n < Narrow::kMost;
       lines.each(self.data<T>(), 1, [&](const T* x, int64_t at, Buffers& buffers) {
         auto key = [=](int64_t i) { return key_of(x[i]); };
-        auto position = narrow ? kth_position<Narrow, decltype(key)> : kth_position<Wide, decltype(key)>;
+        using Key = decltype(key);
+        auto position = narrow ? kth_position<Narrow, Key> : kth_position<Wide, Key>;
         index[at] = position(key, lines.n, k, buffers);
+        if (stable || !any_equal(key, lines.n, 1, index + at)) return;
+        auto among_equal = narrow ? kth_by_partitions<Narrow, Key> : kth_by_partitions<Wide, Key>;
+        index[at] = among_equal(key, lines.n, k, buffers);
       });
     });
   found.finish();
