@@ -65,8 +65,8 @@ def test_topk_takes_the_first_in_order(dtype, n, largest):
         assert np.array_equal(values.numpy(), np.take_along_axis(x, order[:, :k], 1), equal_nan=floats)
 
 
-# Of equal elements: n, k, then checks of the places that PyTorch 2.13 gives for the largest and the least k, and the
-# place of the k-th.
+# Of equal elements: n, k, then checks of the places that PyTorch 2.13 gives for the largest and the least k,
+# and the place of the k-th.
 EQUAL = [
     (5, 3, 3942, 1028, 4),
     (24, 5, 4220976, 1274732, 12),

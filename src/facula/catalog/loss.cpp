@@ -457,8 +457,8 @@ FACULA_FAMILY(loss) {
       .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, double eps,
                     std::string_view reduction) {
-        Tensor loss = log_input ? sub(exp(self), mul(target, self))
-                                : sub(self, mul(target, log(add(self, eps))));
+        Tensor loss =
+            log_input ? sub(exp(self), mul(target, self)) : sub(self, mul(target, log(add(self, eps))));
         if (full) {
           Tensor last = mul(log(mul(target, 2 * std::numbers::pi)), 0.5);
           Tensor stirling = add(sub(mul(target, log(target)), target), last);
@@ -466,8 +466,9 @@ FACULA_FAMILY(loss) {
         }
         return reduced_loss("poisson_nll_loss", loss, reduction);
       })
-      .samples({"self[3, 2], target[3, 2](0.1, 4), log_input=True, full=True, eps=1e-08",
-                "self[3, 2](0.1, 2), target[3, 2](0.1, 4), log_input=False, full=False, eps=1e-08, reduction='none'"});
+      .samples(
+          {"self[3, 2], target[3, 2](0.1, 4), log_input=True, full=True, eps=1e-08",
+           "self[3, 2](0.1, 2), target[3, 2](0.1, 4), log_input=False, full=False, eps=1e-08, reduction='none'"});
   define(
       "_gaussian_nll_loss(Tensor self, Tensor target, Tensor var, bool full, float eps, str reduction='mean') -> Tensor")
       .doc(
@@ -477,7 +478,8 @@ FACULA_FAMILY(loss) {
       .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, const Tensor& var, bool full, double eps,
                     std::string_view reduction) {
-        Tensor low = detach(var), bounded = add(var, sub(clamp_min(low, eps), low)), error = sub(self, target);
+        Tensor low = detach(var), bounded = add(var, sub(clamp_min(low, eps), low)),
+               error = sub(self, target);
         Tensor loss = mul(add(log(bounded), div(mul(error, error), bounded)), 0.5);
         if (full) loss = add(loss, 0.5 * std::log(2 * std::numbers::pi));
         return reduced_loss("gaussian_nll_loss", loss, reduction);

@@ -220,8 +220,10 @@ FACULA_FAMILY(numeric) {
       .promote(Promote::int_to_float)
       .pointwise([](Expr x, Expr n) { return x * (is_complex(n.dtype()) ? pow(like(2, n), n) : exp2(n)); })
       .vjp([](const Vjp& v) {  // products in PyTorch's order, on which it depends what overflows
-        Tensor g = catalog::wide_if_repeated(v, "self"), h = catalog::wide_if_repeated(v, "other"), of_self, of_other;
-        if (v.needs("self")) of_self = mul(g, conj_physical(pow(Scalar(2.0), to_dtype(v["other"], g.dtype()))));
+        Tensor g = catalog::wide_if_repeated(v, "self"), h = catalog::wide_if_repeated(v, "other"), of_self,
+               of_other;
+        if (v.needs("self"))
+          of_self = mul(g, conj_physical(pow(Scalar(2.0), to_dtype(v["other"], g.dtype()))));
         if (v.needs("other")) {
           bool rounded = compute_type(v.grad().dtype()) != v.grad().dtype();  // the result, to 16 bits
           Tensor y = rounded ? ldexp(catalog::wide(v["self"]), v["other"]) : v.result();
@@ -282,7 +284,8 @@ FACULA_FAMILY(numeric) {
         Tensor difference = sub(b, a);
         return div(g, conj_physical(add(base_two ? exp2(difference) : exp(difference), 1)));
       })
-      .samples({"grad[3, 4], self[3, 4], other[4], base_two=False", "grad[3], self[3], other[3], base_two=True"});
+      .samples(
+          {"grad[3, 4], self[3, 4], other[4], base_two=False", "grad[3], self[3], other[3], base_two=True"});
   define("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
       .doc(

@@ -755,9 +755,7 @@ FACULA_FAMILY(reduce) {
         return catalog::narrowed(root(moments(roomy(self), dim, correction, keepdim, false).variance),
                                  real_of(self.dtype()));
       })
-      .vjp([](const Vjp& v) {
-        return grads(gradient_of_moments(v, v.grad(0), v.result(), Tensor()));
-      })
+      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), v.result(), Tensor())); })
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
@@ -954,7 +952,9 @@ FACULA_FAMILY(reduce) {
       .no_in_place()
       .composite([](const Tensor& grad, const Tensor& x, const Tensor& y, int64_t dim, double eps) {
         graph::KeepRules keep;
-        auto length_of = [&](const Tensor& t) { return norm(t, std::optional<Scalar>(2.0), Sizes{dim}, true); };
+        auto length_of = [&](const Tensor& t) {
+          return norm(t, std::optional<Scalar>(2.0), Sizes{dim}, true);
+        };
         Tensor length = length_of(x), bounded = clamp_min(length, eps);
         Tensor g = mul(grad, conj_physical(div(y, clamp_min(length_of(y), eps))));
         return add(div(g, bounded),

@@ -130,9 +130,8 @@ FACULA_FAMILY(unpool) {
       .bind(hidden)
       .no_in_place()
       .composite([](const Tensor& grad, const Tensor& index) { return gather(grad, -1, index); })
-      .vjp([](const Vjp& v) {
-        return grads(_unpool(v.grad(), v["index"], v.call().sizes("grad")), Tensor());
-      })
+      .vjp(
+          [](const Vjp& v) { return grads(_unpool(v.grad(), v["index"], v.call().sizes("grad")), Tensor()); })
       .samples({"grad[2, 4], index<4>[2, 3]"});
   define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")
       .doc(

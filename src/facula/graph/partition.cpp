@@ -282,9 +282,8 @@ class Cutter {
     DType d = v->tensor.dtype();
     if (d != DType::Float16 && d != DType::BFloat16) return false;
     if (p_.saved_inputs.back() >= 0 || p_.saved_outputs.back() >= 0 || written_.count(v)) return false;
-    return std::any_of(g_.inputs.begin(), g_.inputs.begin() + std::ptrdiff_t(inputs_), [&](const Value* in) {
-      return v->tensor.numel().hint() < in->tensor.numel().hint();
-    });
+    return std::any_of(g_.inputs.begin(), g_.inputs.begin() + std::ptrdiff_t(inputs_),
+                       [&](const Value* in) { return v->tensor.numel().hint() < in->tensor.numel().hint(); });
   }
   void save_wide(const Value* v, Value* mine) {
     auto& t = v->tensor;

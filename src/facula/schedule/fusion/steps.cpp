@@ -30,7 +30,8 @@ std::unordered_set<int> wide_values(State& f) {
     for (int id : unit.cluster->outputs) {
       DType d = f.values.at(id)->tensor.dtype();
       if ((d == DType::Float16 || d == DType::BFloat16) && !f.values.is_required(id) &&
-          (f.between == Between::exact || is_of_folds(unit.cluster->members.at(id).value)) && only_loaded(f, id))
+          (f.between == Between::exact || is_of_folds(unit.cluster->members.at(id).value)) &&
+          only_loaded(f, id))
         wide.insert(id);
     }
   }
