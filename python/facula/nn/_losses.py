@@ -4,7 +4,6 @@ several.
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from collections.abc import Callable
@@ -171,7 +170,7 @@ def soft_margin_loss(
     """log(1 + exp(-target * input)) for targets of -1 and 1."""
     reduction = reduction_of(size_average, reduce, reduction)
     _check_broadcast(input, target)
-    return _reduced(_f.log1p(_f.exp(-target * input)), reduction)
+    return _C.ops._soft_margin_loss(input, target, reduction)
 
 
 def multilabel_soft_margin_loss(
@@ -375,11 +374,7 @@ def poisson_nll_loss(
     """
     reduction = reduction_of(size_average, reduce, reduction)
     _check_broadcast(input, target)
-    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
-    if full:
-        stirling = target * target.log() - target + 0.5 * (2 * math.pi * target).log()
-        loss = loss + stirling.masked_fill(target <= 1, 0)
-    return _reduced(loss, reduction)
+    return _C.ops._poisson_nll_loss(input, target, log_input, full, float(eps), reduction)
 
 
 def gaussian_nll_loss(
@@ -407,15 +402,8 @@ def gaussian_nll_loss(
             raise ValueError(
                 f"gaussian_nll_loss: var is of incorrect size: {list(var.shape)} for {list(input.shape)}"
             )
-    # The bound counts for the value; gradients pass it by.
-    low = var.detach()
-    var = var + (low.clamp(min=eps) - low)
     _check_broadcast(input, target)
-    error = input - target
-    loss = 0.5 * (var.log() + error * error / var)
-    if full:
-        loss = loss + 0.5 * math.log(2 * math.pi)
-    return _reduced(loss, reduction)
+    return _C.ops._gaussian_nll_loss(input, target, var, full, float(eps), reduction)
 
 
 # ---- distances and rankings
@@ -435,12 +423,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             f"cosine_similarity: expected common dtype to be floating point, yet common dtype is {common}"
         )
     x1, x2 = broadcast_tensors(x1.to(common), x2.to(common))
-
-    def length(x: Tensor) -> Tensor:  # at least eps, which does not stop its gradient
-        n = x.norm(2, dim, keepdim=True)
-        return _f.where(n < eps, n + (eps - n).detach(), n)
-
-    return (x1 / length(x1) * (x2 / length(x2))).sum(dim)
+    return _C.ops._cosine_similarity(x1, x2, dim, float(eps))
 
 
 def pairwise_distance(

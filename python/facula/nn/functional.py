@@ -229,11 +229,6 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
     return rrelu(input, lower, upper, training, inplace=True)
 
 
-def softsign(input: Tensor) -> Tensor:
-    """input / (1 + |input|)."""
-    return input / (input.abs() + 1)
-
-
 def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input)."""
     return input - input.tanh()
@@ -410,6 +405,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f"bilinear: inputs must agree in all but the last dimension, got {list(input1.shape)} and "
             f"{list(input2.shape)}"
         )
+    if input1.dtype in (_C.float16, _C.bfloat16):  # the product of the first two is not rounded to 16 bits
+        wide = bilinear(
+            input1.float(), input2.float(), weight.float(), None if bias is None else bias.float()
+        )
+        return wide.to(input1.dtype)
     out, n1, n2 = weight.shape
     rows = input1.reshape(-1, n1) @ weight.permute(1, 0, 2).reshape(n1, out * n2)
     rows, columns = rows.view(-1, out, n2), input2.reshape(-1, n2, 1)
@@ -493,8 +493,9 @@ def normalize(
     >>> F.normalize(facula.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
     """
-    lengths = input.norm(p, dim, keepdim=True).clamp(min=eps)
-    return input / lengths if out is None else _f.div(input, lengths, out=out)
+    if out is not None:
+        return _f.div(input, input.norm(p, dim, keepdim=True).clamp(min=eps), out=out)
+    return _C.ops._normalize(input, float(p), dim, float(eps))
 
 
 # ---- pooling

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/node.h"
 #include "facula/base/bounded.h"
@@ -357,6 +358,35 @@ class PointwiseDeriver : Deriver {
     for (auto& r : returns) key += ' ' + r;
     for (auto& g : grads_) key += std::string(", ") + (g ? name(*g) : "None");
     f_->derived = registered(std::move(d), c_, key, wanted_, grads_, -1);
+    auto short_float = [](DType t) { return t == DType::Float16 || t == DType::BFloat16; };
+    if (std::ranges::any_of(types, short_float) && !has_symbolic_attribute(c_))
+      f_->summed = &op::register_derived(with_sums(*f_->derived, returns, key));
+  }
+
+  // A program of the derived operator and sums over the dimensions that operands were repeated along, so that what lies
+  // between is not rounded to 16 bits.
+  std::unique_ptr<op::Operator> with_sums(const op::Operator& derived,
+                                          const std::vector<std::string>& returns, const std::string& key) {
+    std::string parameters = parameters_;
+    for (auto& r : returns) parameters += ", int[] dims_of_" + r;
+    auto all = derive(c_.op(), parameters, returns);
+    all->schema.overload = c_.op().schema.overload + ": " + key + ", summed";
+    std::vector<int> ranks;
+    for (int t : f_->targets)
+      for (auto& operand : operands_)
+        if (operand.tensor == t) ranks.push_back(int(operand.value.tensor->sizes.size()));
+    size_t given = f_->sources.size();
+    all->definition = op::Composite{[&derived, ranks, given](const op::Call& c) {
+      auto results = op::call(derived, c.args().first(given));
+      for (size_t k = 0; k < ranks.size(); ++k) {
+        SymSpan dims = c.args()[given + k].ints();
+        if (!dims.empty()) results[k] = invoke("sum", {results[k], dims, true});
+        while (results[k].dim() > ranks[k])
+          results[k] = invoke("select", {results[k], int64_t(0), int64_t(0)});
+      }
+      return results;
+    }};
+    return all;
   }
 
   std::vector<Expr> results_;      // of the derived operator
@@ -483,16 +513,18 @@ class LoopDeriver : Deriver {
     auto pieces = t.transpose(original_, *grads_[size_t(r)]);
     for (size_t k = 0; k < pieces.size(); ++k) {
       t.piece = k;
-      add_piece(operand, t, pieces[k]);
+      add_piece(operand, t, pieces[k], pieces.size() > 1);
     }
   }
 
-  void add_piece(const Operand& operand, Transposed& t, const loop::Definition& piece) {
+  // Several pieces are added up in the dtype of sums.
+  void add_piece(const Operand& operand, Transposed& t, const loop::Definition& piece, bool several) {
     auto arguments = arguments_of(piece, t);
     std::string target = "grad_" + unique_name(operand);
     auto d = derive(c_.op(), arguments.parameters, {target});
     for (auto& x : t.operands) x.value = {};
-    DType type = operand.value.tensor->dtype, grad = *grads_[size_t(t.result)];
+    DType own = operand.value.tensor->dtype, type = several ? compute_type(own) : own;
+    DType grad = *grads_[size_t(t.result)];
     d->dtype_rule = [type](const op::Call&) { return std::vector<DType>{type}; };
     d->definition = definition(t, arguments.slots, grad);
     std::string key = text_of(c_, true) + " -> " + target + ", " + std::to_string(t.result) + ": " +
@@ -740,6 +772,12 @@ class Application {
       if (!g.defined() || !is_wanted(target)) continue;
       accumulate(out_[size_t(piece.tensor)], gradient_of(piece, g));
     }
+    for (auto& piece : f_.pieces) {
+      Tensor& sum = out_[size_t(piece.tensor)];
+      DType own = operand_of(piece.tensor).value.tensor->dtype;
+      if (sum.defined() && sum.dtype() != own && is_floating(own) == is_floating(sum.dtype()))
+        sum = invoke("to_dtype", {sum, own});
+    }
     for (int tensor : f_.constant)
       if (auto& o = operand_of(tensor); is_wanted(o)) {
         auto& t = *o.value.tensor;
@@ -769,11 +807,32 @@ class Application {
       internal_check(kept.back().defined()) << f_.derived->schema.text << ": an argument is missing";
       args.push_back(kept.back());
     }
-    auto results = op::call(*f_.derived, args);
+    auto results = call_summed(args);
     for (size_t k = 0; k < f_.targets.size(); ++k) {
       auto& o = operand_of(f_.targets[k]);
       if (is_wanted(o)) out_[size_t(f_.targets[k])] = fit(results[k], o.value.tensor->sizes);
     }
+  }
+
+  // The derived operator, with the sums that follow if both are one program.
+  op::Results call_summed(std::vector<op::Value>& args) const {
+    if (!f_.summed || grad_enabled() || op::Mode::current()) return op::call(*f_.derived, args);
+    SymSpan from;  // the sizes of the result
+    for (size_t r = 0; r < c_.op().schema.returns.size() && from.empty(); ++r)
+      if (Tensor g = v_.grad(int(r)); g.defined()) from = SymSpan(g.impl()->sizes);
+    std::vector<Dims> dims;
+    bool any = false;
+    for (int tensor : f_.targets) {
+      auto& to = operand_of(tensor).value.tensor->sizes;
+      size_t leading = from.size() - to.size();
+      auto& over = dims.emplace_back();
+      for (size_t d = 0; d < from.size(); ++d)
+        if (d < leading || from[d] != to[d - leading]) over.push_back(int64_t(d));
+      any = any || !over.empty();
+    }
+    if (!any) return op::call(*f_.derived, args);
+    for (auto& d : dims) args.push_back(SymSpan(d));
+    return op::call(*f_.summed, args);
   }
 
   Tensor gradient_of(const Formula::Piece& piece, const Tensor& g) {

@@ -28,6 +28,7 @@ struct Formula {
     int index;
   };
   const op::Operator* derived = nullptr;    // pointwise
+  const op::Operator* summed = nullptr;     // the same with sums to the operands' sizes, of 16-bit ones
   std::vector<Source> sources;              // its arguments
   std::vector<int> targets;                 // tensor that each of its results belongs to
   std::vector<std::pair<int, int>> passed;  // tensor and result whose gradient it takes as it is

@@ -67,6 +67,14 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
       .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
                "exp(-self) overflows in PyTorch; the result is subnormal");
+  define("softsign(Tensor self) -> Tensor")
+      .doc("x / (1 + |x|).")
+      .bind(nn_functional)
+      .dtypes(d::floating | d::complex)
+      .promote(Promote::int_to_float)
+      .no_in_place()
+      .pointwise([](Expr x) { return x / cast(abs(x) + 1.0, x.dtype()); })
+      .samples(unary_samples(-4, 4));
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
              "x where positive, else negative_slope * x.")
       .check(fitting_computed({"negative_slope"}))

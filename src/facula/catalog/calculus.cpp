@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -121,6 +122,11 @@ Tensor even_differences(const Tensor& f, int k, const Scalar& dx, int order) {
     end = sub(add(mul(at(last - two), 0.5), mul(at(last), 1.5)), mul(at(last - SymInt(int64_t(1))), 2.0));
   }
   return cat(std::vector<Tensor>{div(begin, dx), centre, div(end, dx)}, k);
+}
+
+Tensor rounded_once(const Tensor& f, int k, const Scalar& dx, int order) {
+  if (!is_floating(f.dtype())) return even_differences(f, k, dx, order);
+  return catalog::narrowed(even_differences(catalog::wide(f), k, dx, order), f.dtype());
 }
 
 Tensor uneven_differences(const Tensor& f, int k, const Tensor& x, int order) {
@@ -404,7 +410,7 @@ FACULA_FAMILY(calculus) {
       .procedure([](const Call& c, const Tensor& self, std::optional<Scalar> spacing, Sizes, int64_t order) {
         std::vector<Tensor> out;
         for (int64_t k : gradient_dims(c, self, std::nullopt))
-          out.push_back(even_differences(self, int(k), spacing.value_or(Scalar(int64_t(1))), int(order)));
+          out.push_back(rounded_once(self, int(k), spacing.value_or(Scalar(int64_t(1))), int(order)));
         return out;
       })
       .samples({"self[5]", "self[3, 4], spacing=0.5, edge_order=2", "self[3, 4], dim=[1]"});
@@ -417,7 +423,7 @@ FACULA_FAMILY(calculus) {
             std::vector<Tensor> out;
             Ints dims = gradient_dims(c, self, spacing.size());
             for (size_t k = 0; k < dims.size(); ++k)
-              out.push_back(even_differences(self, int(dims[k]), spacing[k], int(order)));
+              out.push_back(rounded_once(self, int(dims[k]), spacing[k], int(order)));
             return out;
           })
       .samples({"self[3, 4], spacing=[0.5, 2]"});
@@ -501,7 +507,8 @@ FACULA_FAMILY(calculus) {
       .procedure([](const Tensor& self) {
         runtime_check(self.dim() <= 2, "corrcoef")
             << "expected input to have two or fewer dimensions but got shape " << to_string(self.sizes());
-        return correlation(cov(self));
+        Tensor x = catalog::wide(self), y = correlation(cov(x));
+        return x.dtype() == self.dtype() ? y : catalog::narrowed(y, self.dtype());
       })
       .samples({"self[3, 5]", "self[5]"});
   define("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor")

@@ -1,4 +1,7 @@
 // Losses: compositions, fused with their reduction.
+#include <cmath>
+#include <numbers>
+
 #include "facula/autograd/tracing.h"
 #include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
@@ -436,6 +439,53 @@ FACULA_FAMILY(loss) {
         return reduced_loss("huber_loss", _huber(difference("huber_loss", self, target), delta), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
+  // Losses that Python gives their arguments' conventions: one program each, so that 16-bit numbers are rounded once.
+  define("_soft_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
+      .doc("log(1 + exp(-target * self)).")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
+        return reduced_loss("soft_margin_loss", log1p(exp(mul(neg(target), self))), reduction);
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[2], reduction='none'"});
+  define(
+      "_poisson_nll_loss(Tensor self, Tensor target, bool log_input, bool full, float eps, str reduction='mean') -> Tensor")
+      .doc(
+          "Negative log-likelihood of counts under a Poisson distribution of rate exp(self), or of rate self; `full` adds Stirling's "
+          "approximation of log(target!) for targets above 1.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, double eps,
+                    std::string_view reduction) {
+        Tensor loss =
+            log_input ? sub(exp(self), mul(target, self)) : sub(self, mul(target, log(add(self, eps))));
+        if (full) {
+          Tensor last = mul(log(mul(target, 2 * std::numbers::pi)), 0.5);
+          Tensor stirling = add(sub(mul(target, log(target)), target), last);
+          loss = add(loss, masked_fill(stirling, le(target, 1), 0));
+        }
+        return reduced_loss("poisson_nll_loss", loss, reduction);
+      })
+      .samples(
+          {"self[3, 2], target[3, 2](0.1, 4), log_input=True, full=True, eps=1e-08",
+           "self[3, 2](0.1, 2), target[3, 2](0.1, 4), log_input=False, full=False, eps=1e-08, reduction='none'"});
+  define(
+      "_gaussian_nll_loss(Tensor self, Tensor target, Tensor var, bool full, float eps, str reduction='mean') -> Tensor")
+      .doc(
+          "Negative log-likelihood under normal distributions of mean self and variance var, at least eps: the bound counts for the "
+          "value, and gradients pass it by.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& self, const Tensor& target, const Tensor& var, bool full, double eps,
+                    std::string_view reduction) {
+        Tensor low = detach(var), bounded = add(var, sub(clamp_min(low, eps), low)),
+               error = sub(self, target);
+        Tensor loss = mul(add(log(bounded), div(mul(error, error), bounded)), 0.5);
+        if (full) loss = add(loss, 0.5 * std::log(2 * std::numbers::pi));
+        return reduced_loss("gaussian_nll_loss", loss, reduction);
+      })
+      .samples({"self[3, 2], target[3, 2], var[3, 2](0.1, 2), full=True, eps=1e-06",
+                "self[3, 2], target[3, 2], var[3, 1](0.1, 2), full=False, eps=1e-06, reduction='none'"});
   define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
       .doc(
           "target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")

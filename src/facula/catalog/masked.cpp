@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -41,7 +42,7 @@ Tensor filled(const Call& c, const Tensor& input, const Given& mask, double valu
 }
 
 Tensor as(const Tensor& t, const std::optional<DType>& dtype) { return dtype ? to_dtype(t, *dtype) : t; }
-DType wide(const Tensor& t, const std::optional<DType>& dtype) {
+DType dtype_of_sums(const Tensor& t, const std::optional<DType>& dtype) {
   return dtype ? *dtype : is_differentiable(t.dtype()) ? t.dtype() : DType::Int64;
 }
 Sizes dims_of(const Sizes& dim) { return dim.is_none() ? Sizes() : dim; }
@@ -136,11 +137,11 @@ void define_variance(const char* name, const char* doc, bool root) {
 FACULA_FAMILY(masked) {
   define_reduction("sum", "Sum over `dim` of what the mask leaves.", 0,
                    [](const Tensor& x, Sizes dim, bool keep, std::optional<DType> t) {
-                     return sum(x, dim, keep, wide(x, t));
+                     return sum(x, dim, keep, dtype_of_sums(x, t));
                    });
   define_reduction("prod", "Product over `dim` of what the mask leaves.", 1,
                    [](const Tensor& x, Sizes dim, bool keep, std::optional<DType> t) {
-                     Tensor y = to_dtype(x, wide(x, t));
+                     Tensor y = to_dtype(x, dtype_of_sums(x, t));
                      Ints over;
                      for (auto k : dim) over.push_back(wrap_dim("prod", k.guard_int(), x.dim()));
                      if (over.empty())
@@ -233,9 +234,12 @@ FACULA_FAMILY(masked) {
       .bind(hidden)
       .procedure([](const Call& c, const Tensor& input, double ord, int64_t dim, double eps,
                     std::optional<DType> dtype, Given mask) {
-        Tensor length = linalg_vector_norm(filled(c, input, mask, ord == -kInf ? kInf : 0), Scalar(ord),
-                                           Sizes{dim}, true, dtype.value_or(input.dtype()));
-        return div(filled(c, input, mask, 0), maximum(length, full(Dims{}, eps, length.dtype())));
+        DType t = dtype.value_or(input.dtype());
+        Tensor x = catalog::wide(input);
+        Tensor length = linalg_vector_norm(filled(c, x, mask, ord == -kInf ? kInf : 0), Scalar(ord),
+                                           Sizes{dim}, true, compute_type(t));
+        Tensor y = div(filled(c, x, mask, 0), maximum(length, full(Dims{}, eps, length.dtype())));
+        return catalog::narrowed(y, promote(input.dtype(), t));
       })
       .samples({"input[3, 4], ord=2, dim=1, mask?[3, 4]"});
   define(

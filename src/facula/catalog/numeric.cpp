@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/repeated.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -166,9 +168,12 @@ Definer scaled(const char* schema, const char* doc, double factor) {
       .samples(unary_samples());
 }
 
-Tensor logistic(const Tensor& g, const Tensor& a, const Tensor& b, bool base_two) {
-  Tensor difference = sub(b, a);
-  return div(g, conj_physical(add(base_two ? exp2(difference) : exp(difference), 1)));
+// The gradients of logaddexp and logaddexp2.
+Grads shares(const Vjp& v, bool base_two) {
+  auto of = [&](const char* one, const char* other) {
+    return v.needs(one) ? _share(catalog::wide_if_repeated(v, one), v[one], v[other], base_two) : Tensor();
+  };
+  return grads(of("self", "other"), of("other", "self"));
 }
 
 }  // namespace
@@ -228,9 +233,16 @@ FACULA_FAMILY(numeric) {
       .promote(Promote::int_to_float)
       .pointwise([](Expr x, Expr n) { return x * (is_complex(n.dtype()) ? pow(like(2, n), n) : exp2(n)); })
       .vjp([](const Vjp& v) {  // products in PyTorch's order, on which it depends what overflows
-        Tensor scale = pow(Scalar(2.0), to_dtype(v["other"], v.grad().dtype()));
-        return grads(v.needs("self") ? mul(v.grad(), conj_physical(scale)) : Tensor(),
-                     v.needs("other") ? mul(v.grad(), conj_physical(mul(v.result(), kLn2))) : Tensor());
+        Tensor g = catalog::wide_if_repeated(v, "self"), h = catalog::wide_if_repeated(v, "other"), of_self,
+               of_other;
+        if (v.needs("self"))
+          of_self = mul(g, conj_physical(pow(Scalar(2.0), to_dtype(v["other"], g.dtype()))));
+        if (v.needs("other")) {
+          bool rounded = compute_type(v.grad().dtype()) != v.grad().dtype();  // the result, to 16 bits
+          Tensor y = rounded ? ldexp(catalog::wide(v["self"]), v["other"]) : v.result();
+          of_other = mul(h, conj_physical(mul(y, kLn2)));
+        }
+        return grads(of_self, of_other);
       })
       .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .differs(catalog::kComplexInfinite, catalog::kByParts)
@@ -268,19 +280,23 @@ FACULA_FAMILY(numeric) {
           [](Expr a, Expr b) { return is_complex(a.dtype()) ? complex_log_of_sum(a, b) : log_of_sum(a, b); })
       .differs(catalog::kComplexInfinite, catalog::kByParts)
       // As PyTorch's: NaN where both are infinite.
-      .vjp([](const Vjp& v) {
-        Tensor a = v["self"], b = v["other"];
-        return grads(logistic(v.grad(), a, b, false), logistic(v.grad(), b, a, false));
-      });
+      .vjp([](const Vjp& v) { return shares(v, false); });
   sum_in_logarithms("logaddexp2(Tensor self, Tensor other) -> Tensor",
                     "log2(2^self + 2^other), without overflow.")
       .pointwise(log2_of_sum)
       .differs("b?float\\d+ value: 0 for (finite|-0) at self=-1, other=-1",
                "2^-1 + 2^-1 is 1; PyTorch's log1p(1) / log(2) is not quite")
-      .vjp([](const Vjp& v) {
-        Tensor a = v["self"], b = v["other"];
-        return grads(logistic(v.grad(), a, b, true), logistic(v.grad(), b, a, true));
-      });
+      .vjp([](const Vjp& v) { return shares(v, true); });
+  define("_share(Tensor grad, Tensor self, Tensor other, bool base_two) -> Tensor")
+      .doc("grad times the share that exp(self), or 2^self, has in the sum of both.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& g, const Tensor& a, const Tensor& b, bool base_two) {
+        Tensor difference = sub(b, a);
+        return div(g, conj_physical(add(base_two ? exp2(difference) : exp(difference), 1)));
+      })
+      .samples(
+          {"grad[3, 4], self[3, 4], other[4], base_two=False", "grad[3], self[3], other[3], base_two=True"});
   define("nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
       .doc(

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/repeated.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
@@ -584,7 +585,8 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
       .vjp([](const Vjp& v) {
         auto of = [&](const char* one, const char* other) {
-          return v.needs(one) ? invoked("_addcmul_backward", {v.grad(), v[other], v.call()["value"].scalar})
+          return v.needs(one) ? invoked("_addcmul_backward", {catalog::wide_if_repeated(v, one), v[other],
+                                                              v.call()["value"].scalar})
                               : Tensor();
         };
         return grads(v.grad(), of("tensor1", "tensor2"), of("tensor2", "tensor1"));
@@ -598,11 +600,14 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; })
       .vjp([](const Vjp& v) {
         Scalar value = v.call()["value"].scalar;
-        Tensor g = v.grad(), over, under;
-        if (v.needs("tensor1")) over = invoked("_addcdiv_backward_over", {g, v["tensor2"], value});
+        Tensor over, under;
+        if (v.needs("tensor1"))
+          over = invoked("_addcdiv_backward_over",
+                         {catalog::wide_if_repeated(v, "tensor1"), v["tensor2"], value});
         if (v.needs("tensor2"))
-          under = invoked("_addcdiv_backward_under", {g, v["tensor1"], v["tensor2"], value});
-        return grads(g, over, under);
+          under = invoked("_addcdiv_backward_under",
+                          {catalog::wide_if_repeated(v, "tensor2"), v["tensor1"], v["tensor2"], value});
+        return grads(v.grad(), over, under);
       })
       .differs(
           "b?float\\d+ gradient of tensor2: (finite|-?0|-?inf|-?\\d\\S*) for (nan|-?0|-?inf|-?\\d\\S*|finite) at",
@@ -642,6 +647,16 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](const LoopCall& c, Expr x) { return converted(x, c["dtype"].dtype); })
       .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
                 "self[0], dtype=complex64"});
+  define("_unrounded(Tensor self, dtype dtype) -> Tensor")
+      .dtypes(d::floating)
+      .doc("self in `dtype`, float32 or a shorter one, but within a program as it was computed.")
+      .bind(hidden)
+      .promote(Promote::none)
+      .no_in_place()
+      .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
+      .pointwise([](Expr x) { return x; })
+      .vjp([](const Vjp& v) { return grads(invoked("_unrounded", {v.grad(), v.call().dtype("self")})); })
+      .samples({"self[3, 4], dtype=float32", "self[5], dtype=float32"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .dtypes(d::stored)
       .also("src", "other")

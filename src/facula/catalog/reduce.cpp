@@ -3,6 +3,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
+#include "facula/graph/trace.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -169,25 +170,26 @@ Grads gradient_of_centre(const Vjp& v) {
   Tensor of_mean = expand(div(put_back(v, v.grad(0)), reduced_count(x.sizes(), dims)), x.sizes());
   return grads(g.defined() ? add(g, of_mean) : of_mean);
 }
+// A result of 16 bits says less of its operand than its gradient needs: it is computed anew.
+bool is_rounded(const Tensor& t) { return compute_type(t.dtype()) != t.dtype(); }
+
 // The gradient of variance and mean, of each alone: a variance of NaN must not reach the mean's.
 Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance, std::optional<Tensor> root,
                            const Tensor& of_mean) {
   auto& c = v.call();
-  Tensor x = v["self"], g;
+  Tensor x = v["self"];
   Ints dims = c.dims("dim");
   SymInt count = reduced_count(c.sizes("self"), dims);
-  if (of_variance.defined()) {
-    double freedom = double(count.guard_int()) - correction_of(c);
-    bool all = c["dim"].is_none() || c.rank("self") == 0;
-    if (root) root = put_back(v, *root);
-    g = _variance_backward(put_back(v, of_variance), x, root ? MaybeTensor(*root) : MaybeTensor(), dims,
-                           2.0 / freedom, all && freedom <= 0);
+  if (!of_variance.defined()) {
+    return of_mean.defined() ? expand(div(put_back(v, of_mean), count), c.sizes("self")) : Tensor();
   }
-  if (of_mean.defined()) {
-    Tensor h = expand(div(put_back(v, of_mean), count), c.sizes("self"));
-    g = g.defined() ? add(g, h) : h;
-  }
-  return g;
+  double freedom = double(count.guard_int()) - correction_of(c);
+  bool all = c["dim"].is_none() || c.rank("self") == 0, rounded = root && is_rounded(x) && x.dim();
+  Tensor mean = of_mean.defined() ? put_back(v, of_mean) : of_mean;
+  return _variance_backward(put_back(v, of_variance), x,
+                            root && !rounded ? MaybeTensor(put_back(v, *root)) : MaybeTensor(),
+                            mean.defined() ? MaybeTensor(mean) : MaybeTensor(), dims, 2.0 / freedom,
+                            all && freedom <= 0, rounded);
 }
 Tensor gradient_of_root(const Tensor& y, const Tensor& g) {
   Tensor none = eq(y, 0);
@@ -216,6 +218,20 @@ Tensor gradient_of_norm(const Tensor& x, const Tensor& y, const Tensor& g, doubl
   if (order < 1) return mul(mul(sgn(x), unless_zero(x, pow(abs(x), order - 1))), mul(g, pow(y, 1 - order)));
   Tensor scaled = order < 2 ? mul(sgn(x), pow(abs(x), order - 1)) : mul(x, pow(abs(x), order - 2));
   return mul(scaled, quotient([&](const Tensor& t) { return pow(t, order - 1); }));
+}
+// What the length of x adds to the gradient g of unit = x / bounded: none where it is below eps.
+Tensor gradient_by_length(const Tensor& g, const Tensor& x, const Tensor& unit, const Tensor& length,
+                          const Tensor& bounded, double p, SymSpan dim, double eps) {
+  Ints dims;
+  for (auto k : dim) dims.push_back(wrap_dim("normalize", k.guard_int(), x.dim()));
+  Tensor along = mul(g, conj_physical(unit));
+  Tensor of_length = neg(div(sum(is_complex(along.dtype()) ? _real(along) : along, dims, true), bounded));
+  if (eps >= 0) of_length = where(lt(length, eps), zeros_like(of_length), of_length);
+  Tensor result = gradient_of_norm(x, length, of_length, p, is_rounded(x), dims);
+  return result.defined() ? result : zeros_like(x);
+}
+Tensor self_or_unsqueezed(const Vjp& v) {
+  return v.call().rank("self") ? unsqueeze(v.grad(), v.call().dim("dim")) : v.grad();
 }
 std::vector<Dims> twice(const Call& c) {
   auto sizes = reduced_not_empty("the extremum")(c);
@@ -668,7 +684,7 @@ FACULA_FAMILY(reduce) {
       })
       .vjp([](const Vjp& v) {
         bool undefined = !(v.call().number("freedom").to_double() > 0);
-        return grads(_variance_backward(v.grad(), v["self"], nullopt, Ints{}, 2.0, undefined));
+        return grads(_variance_backward(v.grad(), v["self"], nullopt, nullopt, Ints{}, 2.0, undefined));
       })
       .samples({"self[], freedom=1"});
   define("_without_freedom(Tensor self, Scalar freedom) -> Tensor")
@@ -683,25 +699,43 @@ FACULA_FAMILY(reduce) {
       .vjp([](const Vjp& v) { return grads(div(v.grad(), v.call().number("freedom"))); })
       .samples({"self[0], freedom=-2"});
   define(
-      "_variance_backward(Tensor grad, Tensor self, Tensor? root, int[] dim, Scalar factor, bool undefined) -> Tensor")
+      "_variance_backward(Tensor grad, Tensor self, Tensor? root, Tensor? grad_mean, int[] dim, Scalar factor, bool undefined, bool rooted=False) "
+      "-> Tensor")
       .doc(
-          "grad * factor * (self - mean) for a grad whose reduced dimensions are there; of the square root `root` if given. "
-          "Where no degree of freedom is left (`undefined`) only elements at the mean have no gradient.")
+          "grad * factor * (self - mean) for a grad whose reduced dimensions are there; of the square root `root` if given, which "
+          "`rooted` computes anew; and of the mean. Where no degree of freedom is left (`undefined`) only elements at the mean have "
+          "no gradient.")
       .bind(hidden)
       .dtypes(d::floating | d::complex)
       .no_in_place()
-      .composite([](const Tensor& grad, const Tensor& self, std::optional<Tensor> root, Sizes dim,
-                    const Tensor& factor, bool undefined) {
-        Tensor g = root ? gradient_of_root(*root, grad) : grad,
-               middle = self.dim() ? mean(self, dim, true) : self;
+      .composite([](const Tensor& grad, const Tensor& self, std::optional<Tensor> given,
+                    std::optional<Tensor> grad_mean, Sizes dim, const Tensor& factor, bool undefined,
+                    bool rooted) {
+        Tensor middle, g = given ? gradient_of_root(*given, grad) : grad;
+        if (rooted) {
+          auto [along, deviation] = _moments(self, dim, true);
+          middle = along, g = gradient_of_root(root(div(mul(deviation, factor), 2)), grad);
+        } else {
+          middle = self.dim() ? mean(self, dim, true) : self;
+        }
         if (!self.dim() && is_complex(self.dtype()))  // an infinity by parts is no mean
           middle = where(isfinite(self), self, full_like(self, std::numeric_limits<double>::quiet_NaN()));
-        if (!undefined) return mul(mul(g, factor), sub(self, middle));
-        Tensor none = zeros_like(g), endless = add(none, std::numeric_limits<double>::infinity());
-        return mul(g, where(eq(self, middle), mul(none, endless), endless));
+        Tensor result;
+        if (undefined) {
+          Tensor none = zeros_like(g), endless = add(none, std::numeric_limits<double>::infinity());
+          result = mul(g, where(eq(self, middle), mul(none, endless), endless));
+        } else {
+          result = mul(mul(g, factor), sub(self, middle));
+        }
+        if (!grad_mean) return result;
+        Ints dims;
+        for (auto k : dim) dims.push_back(k.guard_int());
+        return add(result, div(*grad_mean, reduced_count(self.sizes(), dims)));
       })
-      .samples({"grad[3, 1], self[3, 4], root=None, dim=[1], factor=0.5, undefined=False",
-                "grad[3, 1], self[3, 4], root[3, 1](0.1, 2), dim=[1], factor=0.5, undefined=False"});
+      .samples(
+          {"grad[3, 1], self[3, 4], root=None, grad_mean=None, dim=[1], factor=0.5, undefined=False",
+           "grad[3, 1], self[3, 4], root[3, 1](0.1, 2), grad_mean[3, 1], dim=[1], factor=0.5, undefined=False",
+           "grad[3, 1], self[3, 4], root=None, grad_mean=None, dim=[1], factor=0.5, undefined=False, rooted=True"});
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .converting_out()
       .differs(kLargestMean, kMeanOverflows)
@@ -881,6 +915,66 @@ FACULA_FAMILY(reduce) {
             gradient_of_norm(x, y, g, order, one || compute_type(x.dtype()) != x.dtype(), c.dims("dim")));
       })
       .samples(reduction_samples());
+  define("_normalize(Tensor self, float p, int[1] dim, float eps) -> Tensor")
+      .doc("self over its p-norm along `dim`, or over eps if that is larger.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& self, double p, SymSpan dim, double eps) {
+        return div(self, clamp_min(norm(self, std::optional<Scalar>(p), dim, true), eps));
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        return grads(_normalize_backward(v.grad(), v["self"], c.real("p"), c.dims("dim"), c.real("eps")));
+      })
+      .samples({"self[3, 4], p=2.0, dim=[1], eps=1e-12", "self[2, 3, 2], p=3.0, dim=[0, 2], eps=1e-12"});
+  define("_normalize_backward(Tensor grad, Tensor self, float p, int[] dim, float eps) -> Tensor")
+      .doc("The gradient of _normalize.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& g, const Tensor& x, double p, SymSpan dim, double eps) {
+        graph::KeepRules keep;  // second derivatives of a length of 0
+        Tensor length = norm(x, std::optional<Scalar>(p), dim, true), bounded = clamp_min(length, eps);
+        return add(div(g, bounded), gradient_by_length(g, x, div(x, bounded), length, bounded, p, dim, eps));
+      })
+      .samples({"grad[3, 4], self[3, 4], p=2.0, dim=[1], eps=1e-12"});
+  define("_cosine_similarity(Tensor self, Tensor other, int dim, float eps) -> Tensor")
+      .doc("The product along `dim` of self and other, each over its length or over eps if that is larger.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& self, const Tensor& other, int64_t dim, double eps) {
+        auto unit = [&](const Tensor& x) {
+          return div(x, clamp_min(norm(x, std::optional<Scalar>(2.0), Sizes{dim}, true), eps));
+        };
+        return sum(mul(unit(self), unit(other)), Sizes{dim});
+      })
+      .vjp([](const Vjp& v) {
+        auto& c = v.call();
+        Tensor g = self_or_unsqueezed(v), a = v["self"], b = v["other"];
+        auto of = [&](const char* one, const Tensor& x, const Tensor& y) {
+          return v.needs(one) ? _cosine_similarity_backward(g, x, y, c.dim("dim"), c.real("eps")) : Tensor();
+        };
+        return grads(of("self", a, b), of("other", b, a));
+      })
+      .samples({"self[3, 4], other[3, 4], dim=1, eps=1e-08"});
+  define("_cosine_similarity_backward(Tensor grad, Tensor self, Tensor other, int dim, float eps) -> Tensor")
+      .doc("The gradient of _cosine_similarity for self, of a grad with `dim`; eps does not stop it.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .composite([](const Tensor& grad, const Tensor& x, const Tensor& y, int64_t dim, double eps) {
+        graph::KeepRules keep;
+        auto length_of = [&](const Tensor& t) {
+          return norm(t, std::optional<Scalar>(2.0), Sizes{dim}, true);
+        };
+        Tensor length = length_of(x), bounded = clamp_min(length, eps);
+        Tensor g = mul(grad, conj_physical(div(y, clamp_min(length_of(y), eps))));
+        return add(div(g, bounded),
+                   gradient_by_length(g, x, div(x, bounded), length, bounded, 2, Sizes{dim}, -1));
+      })
+      .samples({"grad[3, 1], self[3, 4], other[3, 4], dim=1, eps=1e-08"});
   define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
       .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
       .differs("float32 gradient of self: .* with p is the number 1e\\+300", "a p that float32 does not hold")
@@ -985,10 +1079,20 @@ FACULA_FAMILY(reduce) {
         return keepdim ? y : dim.empty() ? view(y, Sizes(Dims{})) : squeeze(y, dim);
       })
       .vjp([](const Vjp& v) {
-        return grads(mul(put_back(v, v.grad()), conj_physical(exp(sub(v["self"], put_back(v, v.result()))))));
+        Tensor x = v["self"], g = put_back(v, v.grad());
+        if (!is_rounded(x)) return grads(mul(g, conj_physical(exp(sub(x, put_back(v, v.result()))))));
+        return grads(_logsumexp_backward(g, x, v.call().dims("dim")));
       })
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], keepdim=True", "self[33, 129], dim=[1]",
                 "self[3, 4], dim=[]"});
+  define("_logsumexp_backward(Tensor grad, Tensor self, int[] dim) -> Tensor")
+      .doc("The gradient of logsumexp, whose reduced dimensions are there, from the operand alone.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& grad, const Tensor& self, Sizes dim) {
+        return mul(grad, exp(sub(self, logsumexp(self, dim, true))));
+      })
+      .samples({"grad[3, 1], self[3, 4], dim=[1]"});
 
   define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)

@@ -152,14 +152,22 @@ Expr cotangent_derivative(int64_t n, Expr x) {
   return horner(cotangent_of_pi(x), p) * std::pow(kPi, double(n));
 }
 // Of a negative number by the reflection (-1)^n psi_n(1 - x) - psi_n(x) = pi times that derivative.
-Expr polygamma_of(int64_t n, Expr x) {
+// trigamma at a pole: as PyTorch it reflects with pi x as `computing` rounds it, which gives a large number.
+Expr trigamma_pole(Expr x, DType computing) {
+  bool single = computing == DType::Float32;
+  Expr angle = x * (single ? double(float(kPi)) : kPi);
+  Expr s = sin(single ? cast(cast(angle, DType::Float32), DType::Float64) : angle);
+  return (kPi * kPi) / (s * s);
+}
+Expr polygamma_of(int64_t n, Expr x, DType computing) {
   double factorial = std::tgamma(double(n) + 1);
   Expr pole = wide(kInfinity);
   if (n == 1) {
     Expr s = sine_of_pi(x), positive = hurwitz(2, select(x > 0.0, x, 1.0 - x));
     return select(isinf(x) & (x > 0.0), wide(0),
                   select(x > 0.0, positive,
-                         select(is_whole(x) & bit_not(isinf(x)), pole, (kPi * kPi) / (s * s) - positive)));
+                         select(is_whole(x) & bit_not(isinf(x)), trigamma_pole(x, computing),
+                                (kPi * kPi) / (s * s) - positive)));
   }
   Expr y = hurwitz(n + 1, select(x > 0.0, x, 1.0 - x)) * (n % 2 ? factorial : -factorial);
   Expr reflected = wide(std::nan(""));  // beyond 170! everything overflows
@@ -353,7 +361,7 @@ FACULA_FAMILY(special) {
         int64_t n = c.integer("n").guard_int();
         runtime_check(n >= 0, "polygamma") << "polygamma(n, x) does not support negative n, got " << n;
         Expr y = cast(x, DType::Float64);
-        return cast(n == 0 ? digamma_of(y) : polygamma_of(n, y), x.dtype());
+        return cast(n == 0 ? digamma_of(y) : polygamma_of(n, y, x.dtype()), x.dtype());
       })
       // Derived, it repeats the series of the body: 1.4 times the time.
       .vjp([](const Vjp& v) {
@@ -365,8 +373,23 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .pointwise([](Expr x) { return loop::erfinv(x); })
+      .vjp([](const Vjp& v) {
+        bool rounded = compute_type(v.grad().dtype()) != v.grad().dtype();  // the result, to 16 bits
+        return grads(_erfinv_backward(v.grad(), rounded ? v["self"] : v.result(), rounded));
+      })
       .samples(unary_samples(-0.9, 0.9))
       .bind(function | method | special);
+  define("_erfinv_backward(Tensor grad, Tensor given, bool from_operand) -> Tensor")
+      .doc("The gradient of erfinv from its result, or from its operand.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](const LoopCall& c, Expr g, Expr given) {
+        Expr y = c.flag("from_operand") ? loop::erfinv(given) : given;
+        return g * (0.88622692545275801365 * exp(y * y));
+      })
+      .samples({"grad[3, 4], given[3, 4](-2, 2), from_operand=False",
+                "grad[3, 4], given[3, 4](-0.9, 0.9), from_operand=True"});
   special_function("_erfcx_slope(Tensor self) -> Tensor", "The derivative of special_erfcx.",
                    scaled_complement_slope, -2, 4)
       .bind(hidden)

@@ -38,8 +38,7 @@ Tensor unpooled(const Call& c, const Tensor& self, const Tensor& indices, SymSpa
   planes.push_back(total);
   lines.push_back(int64_t(1));
   for (size_t k = leading; k < self.sizes().size(); ++k) lines.back() *= self.sizes()[k];
-  Tensor y = scatter(zeros(planes, self.dtype()), -1, reshape(indices, lines), reshape(self, lines));
-  return view(y, out);
+  return view(_unpool(reshape(self, lines), reshape(indices, lines), planes), out);
 }
 
 // Where the windows along a dimension begin: window k of `out` in `in` elements, shifted by a random u in [0, 1).
@@ -115,6 +114,25 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
 }  // namespace
 
 FACULA_FAMILY(unpool) {
+  define("_unpool(Tensor self, Tensor index, SymInt[] size) -> Tensor")
+      .doc(
+          "Zeros of `size` with the elements of self at index along the last dimension, of several at one place the last. As in PyTorch "
+          "the gradient goes to all of them, and a direction comes from the last.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& self, const Tensor& index, SymSpan size) {
+        return scatter(zeros(size, self.dtype()), -1, index, self);
+      })
+      .vjp([](const Vjp& v) { return grads(_unpool_backward(v.grad(), v["index"]), Tensor()); })
+      .samples({"self[2, 3], index<4>[2, 3], size=[2, 4]"});
+  define("_unpool_backward(Tensor grad, Tensor index) -> Tensor")
+      .doc("The gradient of _unpool, whose own is _unpool.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& grad, const Tensor& index) { return gather(grad, -1, index); })
+      .vjp(
+          [](const Vjp& v) { return grads(_unpool(v.grad(), v["index"], v.call().sizes("grad")), Tensor()); })
+      .samples({"grad[2, 4], index<4>[2, 3]"});
   define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")
       .doc(
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")

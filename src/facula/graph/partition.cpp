@@ -5,6 +5,7 @@
 // algorithm is fast enough.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -36,6 +37,11 @@ class Copier {
     to.add_node(*n.op, args.values(), results)->place = n.place;
   }
   void same(const Value* v, const Value* as) { at_[v] = value(as); }
+  // `v` is what `make` gives once all inputs are there.
+  void stand_in(const Value* v, std::function<Value*()> make) { waiting_.push_back({v, std::move(make)}); }
+  void fill_in() {
+    for (auto& [v, make] : waiting_) at_[v] = make();
+  }
   Value* value(const Value* v) {
     auto it = at_.find(v);
     if (it != at_.end()) return it->second;
@@ -55,6 +61,7 @@ class Copier {
   }
   const Graph& from_;
   std::unordered_map<const Value*, Value*> at_;
+  std::vector<std::pair<const Value*, std::function<Value*()>>> waiting_;
 };
 
 // Nodes that `targets` need, not looking beyond `given`.
@@ -265,8 +272,31 @@ class Cutter {
       forward_.to.add_node(op::get("_copied"), args, {copy});
       mine = copy;
     }
+    if (is_kept_wide(v)) return save_wide(v, mine);
     forward_.to.outputs.push_back(mine);
     backward_.input(v);
+  }
+  // Sums of 16-bit numbers and what is made of them alone: little memory, and the backward pass reads them as they were
+  // computed.
+  bool is_kept_wide(const Value* v) const {
+    DType d = v->tensor.dtype();
+    if (d != DType::Float16 && d != DType::BFloat16) return false;
+    if (p_.saved_inputs.back() >= 0 || p_.saved_outputs.back() >= 0 || written_.count(v)) return false;
+    return std::any_of(g_.inputs.begin(), g_.inputs.begin() + std::ptrdiff_t(inputs_),
+                       [&](const Value* in) { return v->tensor.numel().hint() < in->tensor.numel().hint(); });
+  }
+  void save_wide(const Value* v, Value* mine) {
+    auto& t = v->tensor;
+    auto converted = [&](Graph& to, const Tensor& from, DType d) {
+      op::Value args[] = {from, d};
+      auto* y = to.add_value(t.sizes(), t.strides(), d, t.device());
+      to.add_node(op::get("_unrounded"), args, {y});
+      return y;
+    };
+    forward_.to.outputs.push_back(converted(forward_.to, mine->tensor, DType::Float32));
+    auto* kept = backward_.to.add_value(t.sizes(), t.strides(), DType::Float32, t.device());
+    backward_.to.inputs.push_back(kept);
+    backward_.stand_in(v, [=, this] { return converted(backward_.to, kept->tensor, t.dtype()); });
   }
   void carry(SymInt s) {
     auto* one = forward_.to.add_constant(Tensor::empty(IntSpan(), DType::Bool));
@@ -284,6 +314,7 @@ class Cutter {
   }
   void copy_backward() {
     for (size_t k = inputs_; k < g_.inputs.size(); ++k) backward_.input(g_.inputs[k]);
+    backward_.fill_in();
     for (auto& n : g_.nodes)
       if (backward_nodes_.count(n.get())) backward_.node(*n);
     for (auto* v : gradients_) backward_.to.outputs.push_back(v ? backward_.value(v) : nullptr);

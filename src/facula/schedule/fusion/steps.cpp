@@ -21,8 +21,8 @@ bool only_loaded(State& f, int id) {
   return true;
 }
 
-// Sums in 16 bits that only kernels of this program read lie in memory as they were computed: they are small, and
-// rounded between two kernels they would lose digits that one kernel keeps. Scans too, few as they are.
+// 16-bit values that only kernels of this program read lie in memory as they were computed: rounded between two kernels
+// they would lose digits that one kernel keeps. There are few of them, and of calls one by one only sums and scans.
 std::unordered_set<int> wide_values(State& f) {
   std::unordered_set<int> wide;
   for (auto& unit : f.units) {
@@ -30,7 +30,8 @@ std::unordered_set<int> wide_values(State& f) {
     for (int id : unit.cluster->outputs) {
       DType d = f.values.at(id)->tensor.dtype();
       if ((d == DType::Float16 || d == DType::BFloat16) && !f.values.is_required(id) &&
-          is_of_folds(unit.cluster->members.at(id).value) && only_loaded(f, id))
+          (f.between == Between::exact || is_of_folds(unit.cluster->members.at(id).value)) &&
+          only_loaded(f, id))
         wide.insert(id);
     }
   }
