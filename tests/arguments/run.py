@@ -193,7 +193,7 @@ def main():
     counts, faults = collections.Counter(), collections.defaultdict(list)
     for (tree, target), g in zip(drawn, got):
         kind, detail = runner.judge(tree, target, g)
-        if kind in GOOD and g.get("memory", 0) > (512 << 20) + 64 * elements(tree, g):
+        if kind in GOOD and g.get("memory", 0) > (512 << 20) + 64 * asked(tree, g):
             kind, detail = "memory", f"{g['memory'] >> 20} MiB"
         if kind in ("crash", "slow") and "took" in detail and asked(tree, g) > 1 << 28:
             kind = "long"  # so many elements take their time

@@ -11,10 +11,6 @@ import facula as F
 
 fn = F.nn.functional
 TREES = Path(__file__).parents[1] / "arguments" / "run.py"
-# Texts that only leave out the function's name, or say that of another one inside of it.
-TOLERATED = (
-    r"unclear \((no name|another's name|type AttributeError|text not \w+|text to unpack|text cannot.*)\)"
-)
 
 
 @pytest.mark.timeout(300)
@@ -28,8 +24,6 @@ def test_random_calls_give_an_answer_or_a_clear_error():
         "0",
         "--count",
         count,
-        "--tolerate",
-        TOLERATED,
         "--jobs",
         "1",
     ]
@@ -169,22 +163,50 @@ NAMED = [
     ("F.ones(2).resize_as(F.ones(3))", RuntimeError, r"^resize_as: .* resize to \[3\].* shape \[2\]"),
     ("F.ones(2).tile(3.5)", TypeError, r"^tile\(\) .* got \(Tensor, float\)"),
     ("F.ones(1).expand(2**40).char()", RuntimeError, "^char: to_dtype: not enough memory"),
-    ("F.is_same_size(F.ones(1), 2)", TypeError, r"^is_same_size\(\): argument 'other' \(position 2\) must be T"),
+    (
+        "F.is_same_size(F.ones(1), 2)",
+        TypeError,
+        r"^is_same_size\(\): argument 'other' \(position 2\) must be T",
+    ),
     ("F.ones(2) < 2**70", OverflowError, "^lt: Python int too large"),
     ("F.from_numpy([1])", TypeError, "^from_numpy: expected np.ndarray"),
-    ("F.frombuffer(b'ab', dtype=object())", TypeError, "^frombuffer: argument 'dtype' must be a dtype, not obj"),
-    ("F.from_dlpack([])", TypeError, "^from_dlpack: expected a capsule or an object with __dlpack__, not list"),
-    ("F.split_copy(F.ones(2), 2, out=F.ones(2))", TypeError, "(?s)^split_copy.*must be tuple of Tensors, not T"),
+    (
+        "F.frombuffer(b'ab', dtype=object())",
+        TypeError,
+        "^frombuffer: argument 'dtype' must be a dtype, not obj",
+    ),
+    (
+        "F.from_dlpack([])",
+        TypeError,
+        "^from_dlpack: expected a capsule or an object with __dlpack__, not list",
+    ),
+    (
+        "F.split_copy(F.ones(2), 2, out=F.ones(2))",
+        TypeError,
+        "(?s)^split_copy.*must be tuple of Tensors, not T",
+    ),
     ("F.roll(F.arange(3), 2**62 + 1)", RuntimeError, r"^roll: shifts must be within"),
     ("F.rot90(F.ones(2, 3), 1 - 2**62)", RuntimeError, "^rot90: k must be within"),
     ("F.ones(1).expand(2**48).share_memory_()", RuntimeError, "^share_memory_: not enough memory"),
-    ("F.ones(2).backward(inputs=3)", TypeError, "argument 'inputs' must be Tensor or a sequence of Tensors, not"),
+    (
+        "F.ones(2).backward(inputs=3)",
+        TypeError,
+        "argument 'inputs' must be Tensor or a sequence of Tensors, not",
+    ),
     ("fn.unfold(F.ones(1), 2)", RuntimeError, r"^unfold: im2col: expected 3D .* got shape \[1\]"),
     ("F.smm(F.ones(2), F.ones(3))", RuntimeError, "^smm: mm: `self` must be a matrix"),
     ("F.signal.windows.hann(2**70)", ValueError, "^hann: .* does not fit into 64 bits"),
-    ("F.nn.init.ones_(3)", TypeError, r"^ones_: constant_\(\): argument 'tensor' \(position 1\) must be Tensor"),
+    (
+        "F.nn.init.ones_(3)",
+        TypeError,
+        r"^ones_: constant_\(\): argument 'tensor' \(position 1\) must be Tensor",
+    ),
     ("F.nn.init.kaiming_uniform_(F.ones(1, 1), 1e300)", OverflowError, "^kaiming_uniform_: "),
-    ("F.nn.utils.clip_grad_norm_(1, 2)", TypeError, r"^clip_grad_norm_\(\) .* got \(int, int\): 'int' object is"),
+    (
+        "F.nn.utils.clip_grad_norm_(1, 2)",
+        TypeError,
+        r"^clip_grad_norm_\(\) .* got \(int, int\): 'int' object is",
+    ),
 ]
 
 
@@ -200,7 +222,11 @@ def test_errors_name_what_was_called(call, kind, text):
         (lambda: F.nn.Linear(2, -3), RuntimeError, r"^Linear: empty: .* negative dimension -3: \[-3, 2\]"),
         (lambda: F.nn.Conv2d(1, 2, 3, groups=0), ValueError, "^Conv2d: groups must be a positive integer$"),
         (lambda: F.nn.Conv2d(1, 2), TypeError, r"^Conv2d\(\) .* got \(int, int\): .* missing 1 required"),
-        (lambda: F.nn.MaxUnpool1d(1.0), TypeError, r"^MaxUnpool1d\(\) .* got \(float\): 'float' object is not"),
+        (
+            lambda: F.nn.MaxUnpool1d(1.0),
+            TypeError,
+            r"^MaxUnpool1d\(\) .* got \(float\): 'float' object is not",
+        ),
         (lambda: F.nn.LSTM(2, "a"), TypeError, "^LSTM: hidden_size should be of type int, got: str$"),
         (lambda: F.nn.BatchNorm2d(3)(F.ones(2, 3)), ValueError, "^BatchNorm2d: expected 4D input"),
         (lambda: F.nn.Sequential(F.nn.BatchNorm2d(3))(F.ones(2, 3)), ValueError, "^BatchNorm2d: expected 4D"),
