@@ -25,7 +25,7 @@ from generate import PY_KEYWORDS, parse_schema  # noqa: E402
 
 HIDDEN = 128  # of an operator's namespaces
 SPACES = ("nn.functional", "linalg", "fft", "special", "")
-MORE = ("signal.windows", "sparse", "masked", "nn.init", "nn.utils")  # of functions that are no operators
+MORE = ("signal.windows", "sparse", "masked")  # of functions that are no operators
 NAMESPACES = {"fft": 8, "linalg": 16, "special": 32}
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 16, 33]
 FAR = [2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1]

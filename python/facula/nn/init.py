@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .. import _C, _namespace
+from .. import _C
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -232,6 +232,3 @@ uniform, normal, constant, eye = _former("uniform"), _former("normal"), _former(
 dirac, orthogonal, sparse = _former("dirac"), _former("orthogonal"), _former("sparse")
 xavier_uniform, xavier_normal = _former("xavier_uniform"), _former("xavier_normal")
 kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_normal")
-
-
-_namespace.overridable(globals(), _namespace.of_tensors)

@@ -56,7 +56,7 @@ class Adagrad(ListOptimizer):
 
         for group in self.param_groups:
             for p in group["params"]:
-                self._state(p, group)
+                self.state[p] = self._first(p, group)
 
     def share_memory(self) -> None:
         """Moves the sums to memory that child processes share."""

@@ -656,6 +656,7 @@ FACULA_FAMILY(pointwise) {
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
       .pointwise([](Expr x) { return x; })
       .vjp([](const Vjp& v) { return grads(invoked("_unrounded", {v.grad(), v.call().dtype("self")})); })
+      .undifferenced("its result has the dtype that is given")
       .samples({"self[3, 4], dtype=float32", "self[5], dtype=float32"});
   define("copy(Tensor self, Tensor|Scalar src) -> Tensor")
       .dtypes(d::stored)

@@ -80,7 +80,7 @@ for e in range(14):
         opt.step()
         losses.append(loss.item())
     if e % 4 == 0:
-        print("Epoch: {}/{}...".format(e + 1, 14), "Loss: {:.2f}".format(np.mean(losses)))
+        print("Epoch: {}/{}...".format(e + 1, 14), "Loss: {:.1f}".format(np.mean(losses)))
 print("learned", losses[-1] < 0.5)
 
 

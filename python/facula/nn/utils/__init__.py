@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ... import _C, _namespace
+from ... import _C
 from ...program import require
 from . import rnn as rnn
 from .spectral_norm import remove_spectral_norm as remove_spectral_norm
@@ -235,6 +235,3 @@ def clip_grad_norm(
         "`clip_grad_norm` is now deprecated in favor of `clip_grad_norm_`.", FutureWarning, stacklevel=2
     )
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
-
-
-_namespace.overridable(globals(), _namespace.of_tensors)
