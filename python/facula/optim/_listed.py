@@ -67,6 +67,8 @@ class ListOptimizer(GroupOptimizer):
         dense, grads, sparse = parameters_by_layout(group, type(self).__name__, takes_sparse)
         for p in sparse:
             state = self._state(p, group)
+            for name in self._numbers:
+                _C.outside_of_trace(self._share, [state], name)
             numbers = self._counted([state])
             tensors = [state[kind] for kind, used in kinds.items() if used]
             self._update_sparse(group, numbers, p, *tensors)  # type: ignore[attr-defined]
