@@ -1,6 +1,5 @@
 #include "facula/loop/mapped.h"
 
-#include <immintrin.h>
 #include <math.h>
 
 #include <algorithm>
@@ -29,11 +28,7 @@ constexpr int64_t kLanes = 4;
 using Lanes = double __attribute__((vector_size(8 * kLanes)));
 using Mask = int64_t __attribute__((vector_size(8 * kLanes)));
 bool any(bool c) { return c; }
-bool any(const Mask& c) {
-  __m256d bits;
-  std::memcpy(&bits, &c, sizeof c);
-  return _mm256_movemask_pd(bits);
-}
+bool any(const Mask& c) { return c[0] | c[1] | c[2] | c[3]; }
 Lanes lanes_at(const double* x) {
   Lanes v;
   std::memcpy(&v, x, sizeof v);
@@ -304,11 +299,13 @@ struct HermiteH {
     return (x + x) * p - 2 * k * q;
   }
 };
-struct HermiteHe {
+struct BeginsWithX {
   template <class V>
   static V first(V x) {
     return x;
   }
+};
+struct HermiteHe : BeginsWithX {
   template <class V>
   static V next(double k, V x, V p, V q) {
     return x * p - k * q;
@@ -324,11 +321,7 @@ struct Laguerre {
     return ((k + k + (1.0 - x)) * p - k * q) / (k + 1);
   }
 };
-struct Legendre {
-  template <class V>
-  static V first(V x) {
-    return x;
-  }
+struct Legendre : BeginsWithX {
   template <class V>
   static V next(double k, V x, V p, V q) {
     return ((k + k + 1) * x * p - k * q) / (k + 1);
