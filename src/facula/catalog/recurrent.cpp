@@ -1,5 +1,6 @@
 // Recurrent networks: one step of each cell is a fused body; a layer is a product for all steps at once and a walk
 // over them. What a step adds to the gradient of its weight is not summed step by step: see StateProducts.
+#include <algorithm>
 #include <memory>
 
 #include "facula/autograd/function.h"
@@ -60,6 +61,24 @@ struct Weights {
 };
 MaybeTensor maybe(const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); }
 
+State rows_of(const State& s, int64_t from, int64_t to) {
+  auto part = [&](const Tensor& t) {
+    return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
+  };
+  return State{part(s.h), part(s.c)};
+}
+Tensor joined(const std::vector<Tensor>& parts) { return parts.size() == 1 ? parts[0] : cat(parts, 0); }
+State joined(const std::vector<State>& parts) {
+  State s;
+  for (auto member : {&State::h, &State::c}) {
+    std::vector<Tensor> items;
+    for (auto& p : parts)
+      if ((p.*member).defined()) items.push_back(p.*member);
+    if (!items.empty()) s.*member = joined(items);
+  }
+  return s;
+}
+
 // The products of the states with one weight. A gradient of the weight a step, added up, would read and write as much
 // as the weight has elements each time, so the tape has them as one product of all steps. That needs what arrives at
 // the products, which is what arrives at `all` where a cell adds the two: LSTM and plain networks, not GRU.
@@ -88,7 +107,7 @@ class StateProducts {
         std::vector<Tensor> each;
         if (!autograd::grad_enabled())
           for (auto& s : *states) each.push_back(s.unpack("lstm", {}));
-        Tensor rows = each.empty() ? again(from) : each.size() == 1 ? each[0] : cat(each, 0);
+        Tensor rows = each.empty() ? again(from) : joined(each);
         of_weight = mm(transpose(grads[0], 0, 1), rows);
       }
       return std::vector<Tensor>{grads[0], of_weight};
@@ -120,24 +139,6 @@ class StateProducts {
   Tensor weight_;
   std::shared_ptr<std::vector<autograd::Saved>> states_ = std::make_shared<std::vector<autograd::Saved>>();
 };
-
-State rows_of(const State& s, int64_t from, int64_t to) {
-  auto part = [&](const Tensor& t) {
-    return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
-  };
-  return State{part(s.h), part(s.c)};
-}
-Tensor joined(const std::vector<Tensor>& parts) { return parts.size() == 1 ? parts[0] : cat(parts, 0); }
-State joined(const std::vector<State>& parts) {
-  State s;
-  for (auto member : {&State::h, &State::c}) {
-    std::vector<Tensor> items;
-    for (auto& p : parts)
-      if ((p.*member).defined()) items.push_back(p.*member);
-    if (!items.empty()) s.*member = joined(items);
-  }
-  return s;
-}
 
 // One direction of one layer. Rows of `all`, the products of the input, and of what comes of it are the elements of
 // all steps, of which step t has sizes[t], never more than the step before.
@@ -180,7 +181,8 @@ std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::ve
                                        const State& start, Weights w, bool reverse) {
   auto &first = w.input_bias, &second = w.state_bias;
   // Added once for all steps, where both fit (else the products say what is wrong).
-  if (cell != Cell::gru && first.defined() && to_string(first.sizes()) == to_string(second.sizes())) {
+  if (cell != Cell::gru && first.defined() &&
+      std::ranges::equal(first.sizes(), second.sizes(), SymInt::surely_equal)) {
     w.input_bias = add(w.input_bias, w.state_bias);
     w.state_bias = {};
   }

@@ -66,6 +66,21 @@ SymInt chosen(const Call& c) {
 
 SampleArg unequal(std::vector<int64_t> sizes) { return distinct(op::tensor(std::move(sizes))); }
 
+// One position of each line along `dim`, which the library finds.
+Definer position_along(const char* schema, const char* doc, const char* library) {
+  return std::move(
+      define(schema)
+          .doc(doc)
+          .bind(hidden)
+          .dtypes(d::integral | d::floating)
+          .non_differentiable()
+          .result(ResultType::int64)
+          .no_in_place()
+          .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
+          .library(library)
+          .batched_in_front());
+}
+
 }  // namespace
 
 FACULA_FAMILY(sort) {
@@ -122,31 +137,17 @@ FACULA_FAMILY(sort) {
                               {"k", op::literal("3")},
                               {"dim", op::literal("1")},
                               {"largest", op::literal("False")}}}}));
-  define("_kth(Tensor self, SymInt k, int dim) -> Tensor")
-      .doc("Where the k-th smallest element along `dim` is, which keeps its place as 1; k counts from 1.")
-      .bind(hidden)
-      .dtypes(d::integral | d::floating)
-      .non_differentiable()
-      .result(ResultType::int64)
-      .no_in_place()
-      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
-      .library("kth")
-      .batched_in_front()
+  position_along(
+      "_kth(Tensor self, SymInt k, int dim) -> Tensor",
+      "Where the k-th smallest element along `dim` is, which keeps its place as 1; k counts from 1.", "kth")
       .reference([](const LoopCall& c, Index i) {
         return by_rank(c, i, false, loop::size(c.integer("k") - SymInt(int64_t(1))))[1];
       })
       .samples({"self![3, 8], k=3, dim=1", "self![5, 3], k=5, dim=0"});
-  define("_middle(Tensor self, bool ignore_nan, int dim) -> Tensor")
-      .doc(
-          "Where the middle element along `dim` is (the lower one of two), which keeps its place as 1: of those that are not NaN, or the first NaN if there is one.")
-      .bind(hidden)
-      .dtypes(d::integral | d::floating)
-      .non_differentiable()
-      .result(ResultType::int64)
-      .no_in_place()
-      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), SymInt(int64_t(1))); })
-      .library("middle")
-      .batched_in_front()
+  position_along(
+      "_middle(Tensor self, bool ignore_nan, int dim) -> Tensor",
+      "Where the middle element along `dim` is (the lower one of two), which keeps its place as 1: of those that are not NaN, or the first NaN if there is one.",
+      "middle")
       .reference([](const LoopCall& c, Index i) {
         int k = c.dim("dim");
         SymInt n = c.size("self", k);

@@ -21,31 +21,24 @@ class OwnSizes {
     for (bool symbols : {true, false})  // what a symbol is in the text of a call needs no other name
       for (auto* v : inputs)
         for (auto s : v->tensor.sizes())
-          if (s.is_symbolic() && s.is_symbol() == symbols && !sym::is_run_time(s) && !is_known(s)) {
+          if (s.is_symbolic() && s.is_symbol() == symbols && !sym::is_run_time(s) && !of(s)) {
             auto* n = s.node();
             own_[s.identity()] = shapes->fresh("s" + std::to_string(own_.size()), n->hint, n->low, n->high);
           }
   }
-  // Do these sizes say what it is before anything runs?
-  bool is_known(SymInt s) const {
-    bool all = true;
-    rewritten(s, all);
-    return all;
-  }
-  SymInt of(SymInt s) const {
-    bool all = true;
-    return rewritten(s, all);
+  // None where these sizes do not say what it is before anything runs.
+  std::optional<SymInt> of(SymInt s) const {
+    bool known = true;
+    SymInt r = sym::rewrite(s, [&](SymInt x) -> std::optional<SymInt> {
+      if (auto it = own_.find(x.identity()); it != own_.end()) return it->second;
+      known &= !x.is_symbol();
+      return {};
+    });
+    return known ? std::optional(r) : std::nullopt;
   }
   const std::shared_ptr<sym::Shapes> shapes = std::make_shared<sym::Shapes>();
 
  private:
-  SymInt rewritten(SymInt s, bool& all) const {
-    return sym::rewrite(s, [&](SymInt x) -> std::optional<SymInt> {
-      if (auto it = own_.find(x.identity()); it != own_.end()) return it->second;
-      all &= !x.is_symbol();
-      return {};
-    });
-  }
   std::map<uint64_t, SymInt> own_;
 };
 
@@ -243,15 +236,16 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
   std::vector<InputSpec> specs;
   bool known = true;
   auto take = [&](SymInt& x) {
-    known &= own.is_known(x);
-    x = own.of(x);
+    auto mine = own.of(x);
+    known &= mine.has_value();
+    x = mine.value_or(x);
   };
   for (auto* v : inputs) {
     auto& spec = specs.emplace_back(spec_of(v->tensor));
     for (auto* all : {&spec.sizes, &spec.strides})
       for (auto& x : *all) take(x);
   }
-  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { known &= own.is_known(x); });
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { known &= own.of(x).has_value(); });
   if (!known) {
     r.gradient.refused = "it needs a size that no tensor has which it reads; trace without dynamic=True";
     r.gradient.type = ErrorType::NotImplementedError;
@@ -271,7 +265,7 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
       args.each_tensor([&](size_t, Tensor& t) {
         if (t.defined()) t = value(value_of(t));
       });
-      args.each_size([&](SymInt& s) { s = own.of(s); });
+      args.each_size([&](SymInt& s) { s = *own.of(s); });
       auto results = op::call(*n->op, args.values());
       for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
     }

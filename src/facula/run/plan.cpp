@@ -450,7 +450,7 @@ class Planner : Arranger {
       auto& exec = outline_->execs[k];
       for (size_t o = 0; o < exec.outputs.size() && exec.allocates(); ++o) {
         int v = exec.outputs[o];
-        if (is_given(v)) continue;
+        if (outline_->written_to[size_t(v)] >= 0 || has_destination(v)) continue;
         leaves[size_t(v)] = !kept_[size_t(v)];
         if (exec.kind != Step::Kind::kernel) continue;
         auto dying = std::ranges::find_if(exec.dead, [&](int u) {
@@ -472,9 +472,7 @@ class Planner : Arranger {
       else safe = memory_of(step.inputs[b])->id != dying;
     return safe && read;
   }
-  // Does it lie in memory of somebody else's?
-  bool is_given(int v) const {
-    if (outline_->written_to[size_t(v)] >= 0) return true;
+  bool has_destination(int v) const {
     for (size_t j = 0; j < out_.size(); ++j)
       if (g_.outputs[j] == v && out_[j].defined()) return true;
     return false;
@@ -509,12 +507,11 @@ class Planner : Arranger {
   // May the step read what it writes as v?
   bool overlaps(int v, const Outline::Exec& exec) {
     if (outline_->overwrites(v)) return true;
+    if (!has_destination(v)) return false;
     auto& storage = at_[size_t(v)].impl()->storage;
-    for (size_t j = 0; j < out_.size() && storage; ++j)
-      if (g_.outputs[j] == v && out_[j].defined())
-        for (int input : exec.inputs)
-          if (at_[size_t(input)].impl()->storage == storage) return true;
-    return false;
+    return storage && std::ranges::any_of(exec.inputs, [&](int input) {
+             return at_[size_t(input)].impl()->storage == storage;
+           });
   }
 
   std::vector<Tensor> at_;  // by value number: what it will be, with concrete sizes and strides
