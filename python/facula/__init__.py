@@ -176,7 +176,6 @@ if not TYPE_CHECKING:
         is_nonzero,
         is_storage,
         is_tensor,
-        isclose,
         meshgrid,
         nonzero,
         numel,
@@ -241,15 +240,15 @@ _ELSEWHERE = {
         "_names": """
             adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout alpha_dropout_
             autocast_decrement_nesting autocast_increment_nesting avg_pool1d bilinear
-            channel_shuffle cosine_embedding_loss cosine_similarity dequantize detach_ dropout_
+            cosine_embedding_loss cosine_similarity dequantize detach_ dropout_
             embedding_renorm_ feature_alpha_dropout feature_alpha_dropout_ feature_dropout
             feature_dropout_ fork frobenius_norm get_autocast_gpu_dtype get_device get_device_module
             get_num_interop_threads grid_sampler_2d grid_sampler_3d has_lapack has_mkl has_openmp
             has_spectral hinge_embedding_loss init_num_threads instance_norm is_distributed
             is_inference is_same_size is_signed is_vulkan_available is_warn_always_enabled
-            margin_ranking_loss max_pool1d max_pool1d_with_indices native_channel_shuffle
-            native_dropout norm_except_dim nuclear_norm pairwise_distance pixel_shuffle
-            pixel_unshuffle poisson_nll_loss range rrelu rrelu_ set_anomaly_enabled
+            margin_ranking_loss max_pool1d max_pool1d_with_indices
+            native_dropout norm_except_dim nuclear_norm pairwise_distance
+            poisson_nll_loss range rrelu rrelu_ set_anomaly_enabled
             set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype
             set_flush_denormal set_num_interop_threads set_warn_always sym_float sym_int sym_ite
             _shape_as_tensor sym_max sym_min sym_not sym_sqrt sym_sum thread_safe_generator
@@ -261,10 +260,10 @@ _ELSEWHERE = {
             set_autocast_dtype set_autocast_enabled
         """,
         "_more": """
-            _assert block_diag chain_matmul diag diff histogramdd lu max_memory_allocated
-            max_memory_reserved memory_allocated memory_reserved memory_summary multinomial normal profile
-            ravel repeat_interleave reset_peak_memory_stats scalar_tensor set_printoptions take_along_dim
-            tensordot tile trace unique unique_consecutive
+            _assert block_diag chain_matmul histogramdd lu max_memory_allocated
+            max_memory_reserved memory_allocated memory_reserved memory_summary profile
+            ravel reset_peak_memory_stats scalar_tensor set_printoptions
+            tensordot tile unique unique_consecutive
         """,
         "_logging": "set_logs",
         "sparse": "dsmm smm sparse_coo_tensor sparse_csr_tensor spmm",

@@ -101,33 +101,11 @@ class iinfo(_TypeFacts):
 # ---- comparing
 
 
-def isclose(
-    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Tensor:
-    """|input - other| <= atol + rtol * |other|, element by element."""
-    for name, x in (("input", input), ("other", other)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"isclose(): argument '{name}' must be Tensor, not {type(x).__name__}")
-    if input.dtype != other.dtype:
-        raise RuntimeError(f"isclose: {input.dtype} and {other.dtype} did not match; convert one with .to()")
-    if rtol < 0 or atol < 0:
-        raise RuntimeError(f"isclose: rtol and atol must not be negative, got {rtol} and {atol}")
-    close = input == other
-    if equal_nan and (input.is_floating_point() or input.is_complex()):
-        close = close | ((input != input) & (other != other))
-    if rtol == 0 and atol == 0:
-        return close
-    if not (input.is_floating_point() or input.is_complex()):
-        input, other = input.to(_C.float64), other.to(_C.float64)
-    error = (input - other).abs()
-    return close | (_f.isfinite(error) & (error <= atol + (rtol * other).abs()))
-
-
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
     """Is every element close (isclose)?"""
-    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+    return bool(_f.isclose(input, other, rtol, atol, equal_nan).all())
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
@@ -170,14 +148,6 @@ def broadcast_shapes(*shapes: Any) -> Any:
                 )
             result[-k] = s[-k] if result[-k] == 1 else result[-k]
     return _C.Size(result)
-
-
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Views of all tensors with their common shape."""
-    if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
-        tensors = tuple(tensors[0])
-    shape = broadcast_shapes(*(t.shape for t in tensors))
-    return tuple(t.expand(shape) for t in tensors)
 
 
 def _as_equation(given: tuple) -> tuple[str, tuple]:
@@ -224,41 +194,39 @@ def cdist(
     return _C.ops._cdist_forward(x1, x2, float(p), modes.index(compute_mode))
 
 
+def _several(tensors: tuple) -> Any:
+    """The tensors that a function was given one by one, or as one list."""
+    return tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Views of all tensors with their common shape."""
+    return _f.broadcast_tensors(_several(tensors))
+
+
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions."""
-    if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
-        tensors = tuple(tensors[0])
-    if not tensors:
-        raise RuntimeError("meshgrid expects at least one tensor")
-    if indexing not in ("ij", "xy"):
-        raise RuntimeError(f"meshgrid: indexing must be 'ij' or 'xy', not '{indexing}'")
-    for t in tensors:
-        if t.dim() > 1:
-            raise RuntimeError(f"meshgrid: expected vectors or 0-d tensors, got shape {list(t.shape)}")
-    if any(t.dtype != tensors[0].dtype for t in tensors):
-        raise RuntimeError("meshgrid expects all tensors to have the same dtype")
-    swap = indexing == "xy" and len(tensors) > 1
-    vectors = [t.reshape(-1) for t in tensors]
-    if swap:
-        vectors[:2] = vectors[1::-1]
-    shape = [v.shape[0] for v in vectors]
-    grids = [
-        v.view([-1 if k == i else 1 for k in range(len(vectors))]).expand(shape)
-        for i, v in enumerate(vectors)
-    ]
-    if swap:
-        grids = [grids[1], grids[0], *grids[2:]]
-    return tuple(grids)
+    return _f.meshgrid(_several(tensors), indexing=indexing)
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of the elements of vectors, one a row."""
-    for t in tensors:
-        if t.dim() != 1:
-            raise RuntimeError(f"cartesian_prod: Expect a 1D vector, but got shape {list(t.shape)}")
-    if len(tensors) == 1:
-        return tensors[0]
-    return _f.stack([g.reshape(-1) for g in meshgrid(*tensors)], 1)
+    return _f.cartesian_prod(tensors)
+
+
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """The tensor, or each of several, as a vector where it is 0-d."""
+    return _f.atleast_1d(tensors[0] if len(tensors) == 1 else tensors)
+
+
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """The tensor, or each of several, as a matrix of one row where it has fewer dimensions."""
+    return _f.atleast_2d(tensors[0] if len(tensors) == 1 else tensors)
+
+
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """The tensor, or each of several, with dimensions of size 1 in front and behind, up to 3."""
+    return _f.atleast_3d(tensors[0] if len(tensors) == 1 else tensors)
 
 
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -269,31 +237,6 @@ def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 def adjoint(input: Tensor) -> Tensor:
     """Matrices in the last two dimensions transposed and conjugated: ``input.mH``."""
     return input.mH
-
-
-def _at_least(rank: int, tensors: tuple, grow: Any) -> Any:
-    if len(tensors) == 1:
-        return grow(tensors[0]) if isinstance(tensors[0], Tensor) else tuple(map(grow, tensors[0]))
-    return tuple(map(grow, tensors))
-
-
-def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    return _at_least(1, tensors, lambda t: t.reshape(1) if t.dim() == 0 else t)
-
-
-def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    return _at_least(
-        2, tensors, lambda t: t.reshape(1, 1) if t.dim() == 0 else t.unsqueeze(0) if t.dim() == 1 else t
-    )
-
-
-def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    def grow(t: Tensor) -> Tensor:
-        if t.dim() == 0:
-            return t.reshape(1, 1, 1)
-        return t.unsqueeze(0).unsqueeze(-1) if t.dim() == 1 else t.unsqueeze(-1) if t.dim() == 2 else t
-
-    return _at_least(3, tensors, grow)
 
 
 def result_type(tensor1: Any, tensor2: Any) -> Any:

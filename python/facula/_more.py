@@ -5,7 +5,6 @@ tensors print.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _C, _namespace
@@ -115,52 +114,6 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     return input.repeat([1] * (input.dim() - len(times)) + times)
 
 
-def repeat_interleave(
-    input: Tensor,
-    repeats: Tensor | int | None = None,
-    dim: int | None = None,
-    *,
-    output_size: int | None = None,
-) -> Tensor:
-    """Each slice along ``dim`` (each element without) ``repeats`` times, one after the other.
-
-    ``repeat_interleave(repeats)`` gives the index of the slice that each place repeats.
-
-    >>> facula.repeat_interleave(facula.tensor([1, 2, 3]), facula.tensor([1, 0, 2]))
-    tensor([1, 3, 3])
-    """
-    if repeats is None:
-        counts = input
-        if counts.dim() != 1 or counts.dtype not in (_C.int64, _C.int32):
-            raise RuntimeError("repeat_interleave only accept 1D vector as repeat, of int32 or int64")
-        return _C.ops._repeated_positions(counts.long())
-    if dim is None:
-        input, dim = input.reshape(-1), 0
-    n = input.shape[dim]
-    if isinstance(repeats, int):
-        if repeats < 0:
-            raise RuntimeError("Repeats must be non-negative")
-        at = _f.arange(n).unsqueeze(1).expand(n, repeats).reshape(-1)
-    else:
-        if not isinstance(repeats, Tensor):
-            raise TypeError(
-                f"repeat_interleave(): repeats must be Tensor or int, not {type(repeats).__name__}"
-            )
-        if repeats.dim() > 1 or repeats.dtype not in (_C.int64, _C.int32):
-            raise RuntimeError("repeats must be 0-dim or 1-dim tensor of int32 or int64")
-        counts = repeats.reshape(-1)
-        if counts.shape[0] == 1:
-            counts = counts.expand(n)
-        if counts.shape[0] != n:
-            raise RuntimeError(
-                f"repeats must have the same size as input along dim, but got repeats.size(0) = "
-                f"{counts.shape[0]} "
-                f"and input.size({dim}) = {n}"
-            )
-        at = _C.ops._repeated_positions(counts.long())
-    return _f.index_select(input, dim, at)
-
-
 # ---- unique elements
 
 
@@ -206,148 +159,10 @@ def _given(out: Tensor | None) -> dict[str, Tensor]:
     return {} if out is None else {"out": out}
 
 
-def _into(name: str, result: Tensor, out: Tensor | None) -> Tensor:
-    """``result``, or ``out`` with its numbers: for functions without an out= form of their own."""
-    if out is None:
-        return result
-    if out.dtype != result.dtype:
-        raise RuntimeError(
-            f"{name}: expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead"
-        )
-    return _C.ops.clone(result, out=out)
-
-
 # ---- random picks
 
 
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None, out: Any = None
-) -> Tensor:
-    """Indices picked in proportion to the weights ``[n]`` or ``[rows, n]``.
-
-    >>> facula.multinomial(facula.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
-    tensor([1, 1])
-    """
-    if input.dim() not in (1, 2):
-        raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {list(input.shape)}")
-    if not input.is_floating_point():
-        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {input.dtype}")
-    if out is not None and out.dtype != _C.int64:
-        raise RuntimeError(f"multinomial expects an int64 tensor for out, got: {out.dtype}")
-    if num_samples <= 0:
-        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {num_samples}")
-    n = input.shape[-1]
-    if not replacement and num_samples > n:
-        raise RuntimeError(
-            "multinomial: cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
-            f"{num_samples} of {n}"
-        )
-    with _C.GradMode(False):
-        weights = input.double()
-        whole = _C.debug_unwrap(weights) if _C.vmap_level() else weights  # of all calls of a batch
-        if not bool((whole.isfinite() & (whole >= 0)).all()):
-            raise RuntimeError("multinomial: probability tensor contains either `inf`, `nan` or element < 0")
-        if bool((whole.sum(-1) <= 0).any()):
-            raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-        rows = [*input.shape[:-1]]
-        if replacement:
-            sums = weights.cumsum(-1)
-            u = _f.rand([*rows, num_samples], dtype=_C.float64, generator=generator) * sums[..., -1:]
-            picked = (sums.unsqueeze(-2) <= u.unsqueeze(-1)).sum(-1).clamp(max=n - 1)
-        else:
-            # The earliest of arrivals at these rates come as picks do (Efraimidis and Spirakis, 2006).
-            u = _f.rand([*rows, n], dtype=_C.float64, generator=generator)
-            picked = (-(1 - u).log() / weights).argsort(-1)[..., :num_samples]
-    return _into("multinomial", picked, out)
-
-
 # ---- others
-
-
-def take_along_dim(
-    input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
-) -> Tensor:
-    """``input`` at ``indices`` along ``dim``, other dimensions broadcast; of the flat input without.
-
-    >>> facula.take_along_dim(facula.tensor([[10, 30, 20]]), facula.tensor([[2]]), dim=1)
-    tensor([[20]])
-    """
-    if dim is None:
-        return take_along_dim(input.reshape(-1), indices.reshape(-1), 0, out=out)
-    if input.dim() != indices.dim():
-        raise RuntimeError(
-            f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
-            f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
-        )
-    from ._functions import broadcast_shapes
-
-    if not -input.dim() <= dim < input.dim():
-        raise IndexError(
-            f"take_along_dim: Dimension out of range (expected to be in range of [{-input.dim()}, "
-            f"{input.dim() - 1}], but got {dim})"
-        )
-    d = dim % input.dim()
-    common = list(
-        broadcast_shapes(*([1 if k == d else n for k, n in enumerate(t.shape)] for t in (input, indices)))
-    )
-    sizes = [[t.shape[d] if k == d else n for k, n in enumerate(common)] for t in (input, indices)]
-    from_start = _C.functions.where(indices < 0, indices + input.shape[d], indices)
-    return _C.ops.gather(input.expand(sizes[0]), d, from_start.expand(sizes[1]), **_given(out))
-
-
-def diff(
-    input: Tensor,
-    n: int = 1,
-    dim: int = -1,
-    prepend: Tensor | None = None,
-    append: Tensor | None = None,
-    *,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Differences of neighbours along ``dim``, ``n`` times.
-
-    >>> facula.diff(facula.tensor([1, 3, 2]))
-    tensor([ 2, -1])
-    """
-    if input.dim() == 0:
-        raise RuntimeError("diff expects input to be at least one-dimensional")
-    if n < 0:
-        raise RuntimeError(f"diff: order must be non-negative but got {n}")
-    if n == 0:
-        return _into("diff", _C.ops.clone(input), out)
-    parts = [t for t in (prepend, input, append) if t is not None]
-    x = _f.cat(parts, dim) if len(parts) > 1 else input
-    steps = min(n, x.shape[dim])
-    for k in range(steps):
-        m = x.shape[dim]
-        a, b = x.narrow(dim, 0, m - 1), x.narrow(dim, 1, m - 1)
-        operator = _C.ops.logical_xor if x.dtype == _C.bool else _C.ops.sub
-        x = operator(b, a, **_given(out if k == steps - 1 else None))
-    return x if steps else _C.ops.clone(x, **_given(out))
-
-
-def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """The matrix with these elements on a diagonal, or a matrix's diagonal.
-
-    >>> facula.diag(facula.tensor([1, 2]))
-    tensor([[1, 0],
-            [0, 2]])
-    """
-    if input.dim() == 2:
-        return _into("diag", input.diagonal(diagonal).clone(), out)
-    if input.dim() != 1:
-        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.dim()}D")
-    n = input.shape[0] + abs(diagonal)
-    at = _f.arange(input.shape[0])
-    place = (at + max(-diagonal, 0)) * n + at + max(diagonal, 0)
-    return _into("diag", _f.zeros([n * n], dtype=input.dtype).scatter(0, place, input).view(n, n), out)
-
-
-def trace(input: Tensor) -> Tensor:
-    """The sum of a matrix's diagonal."""
-    if input.dim() != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got shape {list(input.shape)}")
-    return input.diagonal().sum()
 
 
 def ravel(input: Tensor) -> Tensor:
@@ -423,35 +238,6 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
         device=device,
         requires_grad=requires_grad,
     )
-
-
-def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Sequence[int] | None = None,
-    *,
-    generator: Any = None,
-    **options: Any,
-) -> Tensor:
-    """Normal numbers of the given mean and deviation: tensors, or numbers with a ``size``."""
-    of_tensors = isinstance(mean, Tensor) or isinstance(std, Tensor)
-    if size is not None and of_tensors:
-        raise TypeError(f"normal(): tensors have sizes of their own, got size={size!r} beside them")
-    if not isinstance(std, Tensor) and std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-    if size is not None:
-        return _f.randn(list(size), generator=generator, **options) * std + mean
-    if not of_tensors:
-        raise TypeError("normal() of two numbers needs a size")
-    if options:
-        raise TypeError(f"normal() of tensors got an unexpected keyword argument {next(iter(options))!r}")
-    from ._functions import broadcast_shapes
-
-    like = mean if isinstance(mean, Tensor) else std
-    shape = broadcast_shapes(*(t.shape for t in (mean, std) if isinstance(t, Tensor)))
-    if isinstance(std, Tensor) and bool((std < 0).any()):
-        raise RuntimeError("normal expects all elements of std >= 0.0")
-    return _f.randn(list(shape), dtype=like.dtype, generator=generator) * std + mean
 
 
 def _assert(condition: Any, message: str) -> None:

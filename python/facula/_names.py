@@ -23,7 +23,6 @@ __all__ = [
     "autocast_increment_nesting",
     "avg_pool1d",
     "bilinear",
-    "channel_shuffle",
     "cosine_embedding_loss",
     "cosine_similarity",
     "dequantize",
@@ -58,13 +57,10 @@ __all__ = [
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool1d_with_indices",
-    "native_channel_shuffle",
     "native_dropout",
     "norm_except_dim",
     "nuclear_norm",
     "pairwise_distance",
-    "pixel_shuffle",
-    "pixel_unshuffle",
     "poisson_nll_loss",
     "range",
     "rrelu",
@@ -108,9 +104,8 @@ def _reduction(number: int | str) -> str:
 # ---- functions of networks, with the parameters of operators
 
 adaptive_avg_pool1d, avg_pool1d, max_pool1d = F.adaptive_avg_pool1d, F.avg_pool1d, F.max_pool1d
-bilinear, channel_shuffle, native_channel_shuffle = F.bilinear, F.channel_shuffle, F.channel_shuffle
+bilinear = F.bilinear
 cosine_similarity, pairwise_distance = F.cosine_similarity, F.pairwise_distance
-pixel_shuffle, pixel_unshuffle = F.pixel_shuffle, F.pixel_unshuffle
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:

@@ -506,12 +506,9 @@ _add("to_sparse_coo", lambda self: self.to_sparse())
 Tensor.grad_dtype = property(lambda self: self.dtype)  # type: ignore[attr-defined]
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _sized(getattr(_f, _n)))
-for _n in ("adjoint", "isclose", "allclose", "equal", "is_nonzero", "nonzero"):
+for _n in ("adjoint", "allclose", "equal", "is_nonzero", "nonzero"):
     _add(_n, _from_functions(_n))
-for _n in (
-    "tile", "repeat_interleave", "unique", "unique_consecutive", "multinomial", "take_along_dim",
-    "diff", "diag", "trace", "ravel", "lu",
-):  # fmt: skip
+for _n in ("tile", "unique", "unique_consecutive", "ravel", "lu"):
     _add(_n, _from_functions(_n, "_more"))
 
 

@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _C
-from ._functions import isclose
 from ._modes import no_grad
 from ._ops import FunctionSchema, OpOverload, OpOverloadPacket, _defined, forget, ops
 
@@ -971,7 +970,7 @@ def _copied(tree: Any) -> Any:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(isclose(a, b, 0.0, 0.0, True).all())
+    return a.shape == b.shape and bool(a.isclose(b, 0.0, 0.0, True).all())
 
 
 def _test_schema(op: OpOverload, args: tuple, kwargs: dict, **_: Any) -> None:

@@ -148,3 +148,42 @@ def test_integers_are_drawn_from_all_of_64_bits():
             refused()
     with pytest.raises(TypeError, match="whole"):
         F.randint(0.5, 2, (2,))
+
+
+def test_the_gradient_of_drawn_numbers_is_zero_as_pytorchs():
+    # What a policy's loss relies on: its gradient reaches the mean by the logarithm alone.
+    mean = F.tensor([1.0, 2.0], requires_grad=True)
+    std = F.tensor([[0.5], [1.0]], requires_grad=True)
+    for drawn in (F.normal(mean, std), F.normal(mean, 1.0), F.normal(0.5, std)):
+        drawn.sum().backward()
+    assert mean.grad.tolist() == [0.0, 0.0] and std.grad.tolist() == [[0.0], [0.0]]
+    mean.grad = None
+    action = F.normal(mean, 1.0)
+    (-((action - mean) ** 2) / 2).sum().backward()
+    np.testing.assert_array_equal(mean.grad.numpy(), (action - mean).detach().numpy())
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_multinomial_picks_in_proportion_to_the_weights(replacement):
+    weights = F.tensor([[0.0, 1.0, 3.0, 0.0], [2.0, 0.0, 1.0, 5.0]]).repeat(20_000, 1)
+    picked = F.multinomial(weights, 2 if replacement else 1, replacement).reshape(20_000, 2, -1)
+    for row, wanted in enumerate([[0.0, 0.25, 0.75, 0.0], [0.25, 0.0, 0.125, 0.625]]):
+        counts = np.bincount(picked[:, row].flatten().numpy(), minlength=4)
+        n = counts.sum()
+        for count, p in zip(counts, wanted):
+            assert abs(count - n * p) <= 6 * (n * p * (1 - p)) ** 0.5, (row, counts)
+
+
+def test_multinomial_without_replacement_takes_each_once():
+    picked = F.multinomial(F.tensor([1.0, 5.0, 0.5, 2.0]), 4)
+    assert sorted(picked.tolist()) == [0, 1, 2, 3] and picked.is_contiguous()
+
+
+def test_a_batch_of_picks_is_checked_as_a_whole():
+    from facula.func import vmap
+
+    weights = F.tensor([[0.0, 1.0], [1.0, 0.0]])
+    drawn = vmap(lambda w: F.multinomial(w, 3, True), randomness="different")(weights)
+    assert drawn.tolist() == [[1, 1, 1], [0, 0, 0]]
+    with pytest.raises(RuntimeError, match="^multinomial: probability tensor contains"):
+        vmap(lambda w: F.multinomial(w, 1), randomness="different")(weights - 1)

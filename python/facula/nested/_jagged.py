@@ -48,9 +48,8 @@ class _Ragged:
     @functools.cached_property
     def rows(self) -> Tensor:
         """The row of each element."""
-        from .._more import repeat_interleave
 
-        return repeat_interleave(_f.arange(len(self)), self.lengths)
+        return _f.repeat_interleave(_f.arange(len(self)), self.lengths)
 
     @functools.cached_property
     def within(self) -> Tensor:

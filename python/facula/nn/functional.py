@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ._attention import multi_head_attention_forward as multi_head_attention_forward
     from ._grouped import grouped_mm as grouped_mm
     from ._losses import *
-    from ._padding import *
     from ._resample import *
     from ._unpool import *
 else:
@@ -52,7 +51,6 @@ else:
         triplet_margin_loss,
         triplet_margin_with_distance_loss,
     )
-    from ._padding import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
     from ._resample import (
         affine_grid,
         embedding_bag,
@@ -73,7 +71,6 @@ else:
     )
 
 tanh, sigmoid = _f.tanh, _f.sigmoid
-native_channel_shuffle = channel_shuffle
 has_torch_function, handle_torch_function = _C.has_torch_function, _C.handle_torch_function
 
 
@@ -479,7 +476,7 @@ def local_response_norm(
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
     if input.numel() == 0:
         return input
-    squares = pad(input * input, [0, 0] * (input.dim() - 2) + [size // 2, (size - 1) // 2])
+    squares = _op.pad(input * input, [0, 0] * (input.dim() - 2) + [size // 2, (size - 1) // 2])
     windows = squares.unfold(1, size, 1)
     means = windows.mean(-1) if input.is_floating_point() else windows.sum(-1) // size
     return input / (means * alpha + k) ** beta

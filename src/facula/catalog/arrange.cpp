@@ -29,10 +29,68 @@ Definer stack_raised(const char* name, int dim, Tensor (*raise)(const Tensor&)) 
       });
 }
 Tensor as_column(const Tensor& t) { return t.dim() < 2 ? reshape(t, Sizes{t.numel(), int64_t(1)}) : t; }
-Tensor with_depth(const Tensor& t) {
-  if (t.dim() > 2) return t;
-  Tensor matrix = t.dim() == 2 ? t : reshape(t, Sizes{int64_t(1), t.numel()});
-  return unsqueeze(matrix, -1);
+Tensor as_row(const Tensor& t) { return t.dim() < 2 ? reshape(t, Sizes{int64_t(1), t.numel()}) : t; }
+Tensor with_depth(const Tensor& t) { return t.dim() > 2 ? t : unsqueeze(as_row(t), -1); }
+// Operator `name` gives a tensor, or each of several, what `raise` makes of it.
+void at_least(const char* name, const char* doc, Tensor (*raise)(const Tensor&)) {
+  define(std::string(name) + "(Tensor self) -> Tensor")
+      .doc(doc)
+      .dtypes(d::stored)
+      .bind(function)
+      .no_in_place()
+      .procedure([raise](const Tensor& self) { return raise(self); })
+      .samples({"self[]", "self[3]", "self[2, 3]"});
+  define(std::string(name) + ".Sequence(Tensor[] tensors) -> Tensor[]")
+      .doc(doc)
+      .dtypes(d::stored)
+      .bind(function)
+      .procedure([raise](std::vector<Tensor> tensors) {
+        for (Tensor& t : tensors) t = raise(t);
+        return tensors;
+      })
+      .samples({"tensors{[], [3]}"});
+}
+
+// ---- channels and pixels
+bool lies_channels_last(const Tensor& t) {
+  return t.dim() == 4 && !t.is_contiguous() && t.is_contiguous(MemoryFormat::channels_last);
+}
+struct Pixels {
+  Tensor images;  // [*, channels, height, width], the channels last in memory where `is_last`
+  bool is_last;
+  Dims lead;
+  SymInt channels, height, width;
+};
+Pixels pixels(const char* name, const Tensor& self, const char* factor, int64_t r) {
+  runtime_check(r > 0, name) << "expects a positive " << factor << ", but got " << r;
+  runtime_check(self.dim() >= 3, name)
+      << "expects input to have at least 3 dimensions, but got " << self.dim();
+  auto sizes = self.sizes();
+  return {self,
+          lies_channels_last(self),
+          Dims(sizes.first(sizes.size() - 3)),
+          self.size(-3),
+          self.size(-2),
+          self.size(-1)};
+}
+// The images seen with five dimensions, `apart`, in place of the last three: those that make up the channels and
+// then those that make up a place become the dimensions `together`.
+Tensor rearranged(const Pixels& p, const Dims& apart, Ints of_channels, Ints of_places, Dims together) {
+  auto joined = [&](const Dims& of) {
+    Dims sizes = p.lead;
+    for (SymInt n : of) sizes.push_back(n);
+    return sizes;
+  };
+  if (p.is_last) {
+    std::swap(of_channels, of_places);
+    together = {together[1], together[2], together[0]};
+  }
+  Ints order;
+  for (size_t k = 0; k < p.lead.size(); ++k) order.push_back(int64_t(k));
+  for (auto* part : {&of_channels, &of_places})
+    for (int64_t k : *part) order.push_back(int64_t(p.lead.size()) + k);
+  Tensor made = reshape(permute(reshape(p.images, joined(apart)), order), joined(together));
+  return p.is_last ? movedim(made, {-1}, {1}) : made;
 }
 
 // ---- parts along a dimension
@@ -245,6 +303,28 @@ FACULA_FAMILY(arrange) {
         return diag_embed(reshape(self, Sizes{self.numel()}), offset);
       })
       .samples({"self[3]", "self[2, 2], offset=1", "self[]"});
+  define("diag(Tensor self, SymInt diagonal=0) -> Tensor")
+      .doc("The matrix with the elements of a vector on a diagonal, or a matrix's diagonal.")
+      .exact_out()
+      .dtypes(d::stored)
+      .no_in_place()
+      .procedure([](const Tensor& self, SymInt diagonal) {
+        runtime_check(self.dim() == 1 || self.dim() == 2, "diag")
+            << "Supports 1D or 2D tensors. Got " << self.dim() << "D";
+        return self.dim() == 1 ? diag_embed(self, diagonal) : clone(facula::diagonal(self, diagonal));
+      })
+      .samples({"self[3]", "self[3], diagonal=-1", "self[3, 4], diagonal=1"});
+  define("trace(Tensor self) -> Tensor")
+      .doc("The sum of a matrix's diagonal.")
+      .no_in_place()
+      .composite([](const Tensor& self) {
+        supported_check(self.dtype() != DType::Bool, "trace")
+            << "not implemented for '" << self.dtype() << "'";
+        runtime_check(self.dim() == 2, "trace")
+            << "expected a matrix, but got shape " << to_string(self.sizes());
+        return sum(diagonal(self));
+      })
+      .samples({"self[3, 3]", "self[2, 4]", "self[0, 3]"});
   define("block_diag(Tensor[] tensors) -> Tensor")
       .doc("The matrix with the given ones along its diagonal, 0 elsewhere; numbers and vectors are rows.")
       .bind(hidden)
@@ -286,6 +366,121 @@ FACULA_FAMILY(arrange) {
         return triangle_indices(c, row, col, offset, false);
       })
       .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
+  at_least("atleast_1d", "self, as a vector where it is 0-d.",
+           [](const Tensor& t) { return t.dim() ? t : reshape(t, Sizes{int64_t(1)}); });
+  at_least("atleast_2d", "self, as a matrix of one row where it has fewer dimensions.", as_row);
+  at_least("atleast_3d", "self, with dimensions of size 1 in front and behind where it has fewer than 3.",
+           with_depth);
+  define("broadcast_tensors(Tensor[] tensors) -> Tensor[]")
+      .doc("Views of all tensors with the shape that they broadcast to.")
+      .bind(function)
+      .procedure([](const std::vector<Tensor>& tensors) {
+        std::vector<SymSpan> shapes;
+        for (auto& t : tensors) shapes.push_back(t.sizes());
+        Dims sizes = broadcast_sizes("broadcast_tensors", shapes);
+        std::vector<Tensor> out;
+        for (auto& t : tensors) out.push_back(expand(t, sizes));
+        return out;
+      })
+      .samples({"tensors{[2, 1], [3], []}"});
+  define("meshgrid(Tensor[] tensors, *, str indexing='ij') -> Tensor[]")
+      .doc(
+          "Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions.")
+      .bind(function)
+      .procedure([](const std::vector<Tensor>& tensors, std::string_view indexing) {
+        runtime_check(!tensors.empty(), "meshgrid") << "expects at least one tensor";
+        runtime_check(indexing == "ij" || indexing == "xy", "meshgrid")
+            << "indexing must be 'ij' or 'xy', not '" << indexing << "'";
+        bool exchanged = indexing == "xy" && tensors.size() > 1;
+        std::vector<Tensor> vectors;
+        for (auto& t : tensors) {
+          runtime_check(t.dim() <= 1, "meshgrid")
+              << "expected vectors or 0-d tensors, got shape " << to_string(t.sizes());
+          runtime_check(t.dtype() == tensors[0].dtype(), "meshgrid")
+              << "expects all tensors to have the same dtype, got " << tensors[0].dtype() << " and "
+              << t.dtype();
+          vectors.push_back(reshape(t, Sizes{t.numel()}));
+        }
+        if (exchanged) std::swap(vectors[0], vectors[1]);
+        Dims sizes;
+        for (auto& v : vectors) sizes.push_back(v.size(0));
+        for (size_t k = 0; k < vectors.size(); ++k) {
+          Dims along(vectors.size(), SymInt(int64_t(1)));
+          along[k] = sizes[k];
+          vectors[k] = expand(view(vectors[k], along), sizes);
+        }
+        if (exchanged) std::swap(vectors[0], vectors[1]);
+        return vectors;
+      })
+      .samples({"tensors{[2], [3]}", "tensors{[2], [3], []}, indexing='xy'"});
+  define("cartesian_prod(Tensor[] tensors) -> Tensor")
+      .doc("All choices of one element of each vector, one a row; of a single vector itself.")
+      .bind(function)
+      .no_in_place()
+      .procedure([](const std::vector<Tensor>& tensors) {
+        for (auto& t : tensors)
+          runtime_check(t.dim() == 1, "cartesian_prod")
+              << "expected 1D vectors, but got shape " << to_string(t.sizes());
+        if (tensors.size() == 1) return tensors[0];
+        std::vector<Tensor> columns = meshgrid(tensors);
+        for (Tensor& t : columns) t = reshape(t, Sizes{t.numel()});
+        return stack(columns, 1);
+      })
+      .samples({"tensors{[2], [3]}", "tensors{[2]}"});
+  define("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor")
+      .doc("[*, C r^2, H, W] to [*, C, H r, W r].  Shi et al., 2016.")
+      .dtypes(d::stored)
+      .bind(function | nn_functional)
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t upscale_factor) {
+        Pixels p = pixels("pixel_shuffle", self, "upscale_factor", upscale_factor);
+        SymInt r(upscale_factor), squared = r * r;
+        runtime_check(p.channels % squared == SymInt(int64_t(0)), "pixel_shuffle")
+            << "expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but "
+            << "input.size(-3)=" << p.channels << " is not divisible by " << squared;
+        return rearranged(p, {p.channels / squared, r, r, p.height, p.width}, {0}, {3, 1, 4, 2},
+                          {p.channels / squared, p.height * r, p.width * r});
+      })
+      .samples({"self[2, 8, 2, 3], upscale_factor=2", "self[4, 1, 2], upscale_factor=2"});
+  define("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor")
+      .doc("[*, C, H r, W r] to [*, C r^2, H, W]: the inverse of pixel_shuffle.")
+      .dtypes(d::stored)
+      .bind(function | nn_functional)
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t downscale_factor) {
+        Pixels p = pixels("pixel_unshuffle", self, "downscale_factor", downscale_factor);
+        SymInt r(downscale_factor), none(int64_t(0));
+        runtime_check(p.height % r == none && p.width % r == none, "pixel_unshuffle")
+            << "expects height and width to be divisible by downscale_factor, but input "
+            << to_string(self.sizes()) << " is not by " << r;
+        return rearranged(p, {p.channels, p.height / r, r, p.width / r, r}, {0, 2, 4}, {1, 3},
+                          {p.channels * r * r, p.height / r, p.width / r});
+      })
+      .samples({"self[2, 2, 4, 6], downscale_factor=2", "self[1, 2, 4], downscale_factor=2"});
+  define("channel_shuffle(Tensor self, int groups) -> Tensor")
+      .doc(
+          "Channels [N, C, ...] in groups of C / groups, dealt out one of each group in turn.  Zhang et al., 2018.")
+      .dtypes(d::stored)
+      .bind(function | nn_functional)
+      .alias("native_channel_shuffle")
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t groups) {
+        runtime_check(groups > 0, "channel_shuffle")
+            << "number of groups to divide channels in must be positive, got " << groups;
+        runtime_check(self.dim() >= 3, "channel_shuffle")
+            << "expects input with > 2 dims, but got shape " << to_string(self.sizes());
+        SymInt each = self.size(1) / SymInt(groups);
+        runtime_check(each * SymInt(groups) == self.size(1), "channel_shuffle")
+            << "number of channels must be divisible by groups, got " << self.size(1) << " channels and "
+            << groups << " groups";
+        bool last = lies_channels_last(self);
+        Tensor x = last ? movedim(self, {1}, {-1}) : contiguous(self);
+        int k = last ? 3 : 1;
+        Dims apart = inserted(with(x.sizes(), k, SymInt(groups)), k + 1, each);
+        Tensor dealt = reshape(transpose(view(x, apart), k, k + 1), x.sizes());
+        return last ? movedim(dealt, {-1}, {1}) : dealt;
+      })
+      .samples({"self[2, 6, 2, 2], groups=3", "self[1, 4, 3], groups=2"});
   define("unravel_index(Tensor indices, SymInt[1] shape) -> Tensor[]")
       .doc(
           "The coordinates, a tensor a dimension, of positions in row-major order in a tensor of `shape`; of one beyond it "

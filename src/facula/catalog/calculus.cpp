@@ -330,6 +330,29 @@ FACULA_FAMILY(calculus) {
         return diagonal(A, offset, dim1, dim2);
       })
       .samples({"A[2, 3, 4]", "A[3, 4], offset=1"});
+  define("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
+      .doc("Differences of neighbours along `dim`, n times; of bool whether they differ.")
+      .exact_out([](const Call& c) { return c.integer("n") == SymInt(int64_t(0)); })
+      .no_in_place()
+      .procedure([](const Tensor& self, int64_t n, int64_t dim, std::optional<Tensor> prepend,
+                    std::optional<Tensor> append) {
+        runtime_check(self.dim() > 0, "diff") << "expects input to be at least one-dimensional";
+        runtime_check(n >= 0, "diff") << "order must be non-negative but got " << n;
+        int k = wrap_dim("diff", dim, self.dim());
+        std::vector<Tensor> parts;
+        if (prepend) parts.push_back(*prepend);
+        parts.push_back(self);
+        if (append) parts.push_back(*append);
+        Tensor x = n == 0 || parts.size() == 1 ? self : cat(parts, k);
+        int64_t steps = 0;
+        for (; steps < n && x.size(k) > SymInt(int64_t(0)); ++steps) {
+          Sides s = neighbours(x, k);
+          x = x.dtype() == DType::Bool ? logical_xor(s.right, s.left) : sub(s.right, s.left);
+        }
+        return steps ? x : clone(x);
+      })
+      .samples(
+          {"self[5]", "self[3, 4], n=2, dim=0", "self[2, 3], prepend[2, 1], append[2, 2]", "self[4], n=0"});
   define("kron(Tensor self, Tensor other) -> Tensor")
       .converting_out()
       .doc("The Kronecker product: each element of self times all of other, as blocks.")

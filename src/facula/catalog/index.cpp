@@ -15,6 +15,24 @@ namespace {
 
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
+bool is_count(DType t) { return t == DType::Int64 || t == DType::Int32; }
+Tensor flat(const Tensor& t) { return reshape(t, Sizes{int64_t(-1)}); }
+int repeated_dim(const Tensor& x, std::optional<int64_t> dim) {
+  index_check(x.dim() > 0, "repeat_interleave")
+      << "dimension specified as " << *dim << " but tensor has no dimensions";
+  return wrap_dim("repeat_interleave", dim.value_or(0), x.dim());
+}
+// Of repeat_interleave: k, counts[k] times, for all k in order.
+Tensor positions(const Call& c, const Tensor& counts) {
+  Tensor at = _repeated_positions(facula::to(counts, DType::Int64));
+  runtime_check(!c.has("output_size") || c.integer("output_size") == at.size(0), c.name())
+      << "output_size " << (c.has("output_size") ? c.integer("output_size") : SymInt(int64_t(0)))
+      << " does not match the sum of the repeats, " << at.size(0);
+  return at;
+}
+// Indices with those that count from the end of n places counted from the start.
+Tensor from_start(const Tensor& indices, SymInt n) { return where(lt(indices, 0), add(indices, n), indices); }
+
 bool indexes(const Tensor& index) {
   return (is_integral(index.dtype()) && itemsize(index.dtype()) >= 4 && !is_limited(index.dtype())) ||
          index.numel() == SymInt(int64_t(0));
@@ -364,6 +382,26 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], dim=1, index<4>[3, 2]", "self[3, 4], dim=0, index<3>[2, 4]",
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
+  define("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
+      .doc("self at `indices` along `dim`, other dimensions broadcast; of the flat self without `dim`.")
+      .exact_out()
+      .dtypes(d::stored)
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
+        if (!dim) return gather(flat(self), 0, from_start(flat(indices), self.numel()));
+        runtime_check(self.dim() == indices.dim(), "take_along_dim")
+            << "input and indices should have the same number of dimensions, but got " << self.dim()
+            << " dimensions for input, and " << indices.dim() << " dimensions for indices";
+        int k = wrap_dim("take_along_dim", *dim, self.dim());
+        SymInt one(int64_t(1));
+        Dims shapes[] = {with(self.sizes(), k, one), with(indices.sizes(), k, one)};
+        SymSpan both[] = {shapes[0], shapes[1]};
+        Dims sizes = broadcast_sizes("take_along_dim", both);
+        return gather(expand(self, with(sizes, k, self.size(k))), k,
+                      expand(from_start(indices, self.size(k)), with(sizes, k, indices.size(k))));
+      })
+      .samples({"self[3, 4], indices<4>[1, 2], dim=1", "self[3, 4], indices<12>[5]",
+                "self[3, 4], indices<3>[2, 1], dim=0"});
   define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
@@ -842,6 +880,52 @@ FACULA_FAMILY(index) {
         return narrow(cumsum(marks, 0), 0, int64_t(0), total);
       })
       .samples({"counts<4>[5]", "counts<4>[0]"});
+  define("repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor")
+      .doc("k, repeats[k] times, for all k in order.")
+      .bind(function)
+      .no_in_place()
+      .non_differentiable()
+      .procedure([](const Call& c, const Tensor& repeats) {
+        runtime_check(repeats.dim() == 1 && is_count(repeats.dtype()), "repeat_interleave")
+            << "only accepts a vector of int64 or int32 as repeats, got " << repeats.dtype() << " of shape "
+            << to_string(repeats.sizes());
+        return positions(c, repeats);
+      })
+      .samples({"repeats<4>[5]"});
+  define(
+      "repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor")
+      .doc("Each slice along `dim`, each element without it, repeats[k] times, one after the other.")
+      .dtypes(d::stored)
+      .promote(Promote::none)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& repeats, std::optional<int64_t> dim) {
+        runtime_check(repeats.dim() <= 1 && is_count(repeats.dtype()), "repeat_interleave")
+            << "repeats must be 0-dim or 1-dim tensor of int64 or int32, got " << repeats.dtype()
+            << " of shape " << to_string(repeats.sizes());
+        Tensor x = dim ? self : flat(self);
+        int k = repeated_dim(x, dim);
+        Tensor counts = flat(repeats);
+        if (counts.size(0) == SymInt(int64_t(1))) counts = expand(counts, Sizes{x.size(k)});
+        runtime_check(counts.size(0) == x.size(k), "repeat_interleave")
+            << "repeats must have the same size as input along dim, but got repeats.size(0) = "
+            << counts.size(0) << " and input.size(" << k << ") = " << x.size(k);
+        return index_select(x, k, positions(c, counts));
+      })
+      .samples({"self[3, 2], repeats<3>[3], dim=0", "self[2, 2], repeats<3>[4]",
+                "self[2, 3], repeats<3>[], dim=1"});
+  define(
+      "repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor")
+      .doc("Each slice along `dim`, each element without it, `repeats` times, one after the other.")
+      .dtypes(d::stored)
+      .no_in_place()
+      .procedure([](const Call&, const Tensor& self, SymInt repeats, std::optional<int64_t> dim) {
+        Tensor x = dim ? self : flat(self);
+        int k = repeated_dim(x, dim);
+        runtime_check(!(repeats < SymInt(int64_t(0))), "repeat_interleave") << "Repeats must be non-negative";
+        Tensor each = expand(unsqueeze(x, k + 1), inserted(x.sizes(), k + 1, repeats));
+        return view(clone(each, MemoryFormat::contiguous), with(x.sizes(), k, x.size(k) * repeats));
+      })
+      .samples({"self[3, 2], repeats=2, dim=1", "self[2, 2], repeats=3", "self[2], repeats=0"});
   define("where.positions(Tensor condition) -> Tensor[]")
       .doc("The positions where condition is true, a vector for each dimension.")
       .bind(function)

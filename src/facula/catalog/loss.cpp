@@ -69,6 +69,74 @@ Tensor difference(const char* name, const Tensor& input, const Tensor& target) {
   return sub(input, target);
 }
 
+// ---- cross-entropy of a linear map
+void check_linear_cross_entropy(const Tensor& input, const Tensor& linear, const Tensor& target,
+                                const Call& c, SymSpan logits) {
+  const char* name = "linear_cross_entropy";
+  bool places = linear.dim() > 2;
+  runtime_check(!c.has("linear_bias") ||
+                    Dims(c.sizes("linear_bias")) == without(linear.sizes(), linear.dim() - 1),
+                name)
+      << "expected linear_bias of shape " << to_string(SymSpan(without(linear.sizes(), linear.dim() - 1)))
+      << ", got " << to_string(c.sizes("linear_bias"));
+  runtime_check(!places || input.dim() == 2, name)
+      << "a loss for several places needs batched input, got input " << to_string(input.sizes())
+      << ", linear_weight " << to_string(linear.sizes());
+  runtime_check(!c.has("ignore_index") || Dims(target.sizes()) != Dims(logits), name)
+      << "ignore_index cannot be specified when target contains probabilities";
+}
+// The mean or sum of rows whose losses are added up by chunks.
+Tensor reduced_chunks(const Tensor& total, const Tensor& target, const std::optional<Tensor>& weight,
+                      SymInt ignored, std::string_view reduction) {
+  if (reduction == "sum") return total;
+  if (is_floating(target.dtype())) return div(total, target.size(0));
+  Tensor valid = ne(target, ignored);
+  if (!weight) return div(total, sum(valid));
+  Tensor of_rows = index_select(*weight, 0, where(valid, target, 0));
+  return div(total, sum(mul(of_rows, valid)));
+}
+Tensor linear_cross_entropy_of(const Call& c) {
+  const char* name = "linear_cross_entropy";
+  Tensor input = c.tensor("input"), linear = c.tensor("linear_weight"), target = c.tensor("target");
+  runtime_check((input.dim() == 1 || input.dim() == 2) && linear.dim() >= 2 &&
+                    input.size(-1) == linear.size(-1),
+                name)
+      << "expected input of 1 or 2 dimensions and linear_weight of at least 2, with as many features in the "
+      << "last one, got input " << to_string(input.sizes()) << ", linear_weight "
+      << to_string(linear.sizes());
+  Dims logits = without(input.sizes(), input.dim() - 1);
+  for (SymInt n : without(linear.sizes(), linear.dim() - 1)) logits.push_back(n);
+  check_linear_cross_entropy(input, linear, target, c, logits);
+  std::optional<Tensor> bias, weight;
+  if (c.has("linear_bias")) bias = reshape(c.tensor("linear_bias"), Sizes{int64_t(-1)});
+  if (c.has("weight")) weight = c.tensor("weight");
+  SymInt ignored = c.has("ignore_index") ? c.integer("ignore_index") : SymInt(int64_t(-100));
+  auto reduction = c.str("reduction");
+  double smoothing = c.real("label_smoothing");
+  bool by_chunks = c.has("rows") && input.dim() == 2 && linear.dim() == 2 && reduction != "none";
+  if (by_chunks && !target.requires_grad()) {  // which the chunks have no gradient of
+    value_check(smoothing >= 0 && smoothing <= 1, name)
+        << "label_smoothing must be between 0.0 and 1.0, got " << smoothing;
+    bool indices = is_integral(target.dtype());
+    Dims expected = indices ? Dims{input.size(0)} : logits;
+    value_check(Dims(target.sizes()) == expected, name)
+        << "expected target of shape " << to_string(SymSpan(expected)) << ", got "
+        << to_string(target.sizes());
+    auto total = std::get<0>(_linear_cross_entropy(input, linear, target, bias, weight, ignored, smoothing,
+                                                   c.integer("rows").guard_int()));
+    return reduced_chunks(total, target, weight, ignored, reduction);
+  }
+  bool widened = c.has("rows") && itemsize(input.dtype()) < 4;  // as by chunks, logits are not rounded
+  auto wide = [&](const Tensor& t) {
+    return widened && is_floating(t.dtype()) ? to_dtype(t, DType::Float32) : t;
+  };
+  auto maybe = [&](const std::optional<Tensor>& t) { return t ? std::optional(wide(*t)) : t; };
+  Tensor rows = reshape(wide(linear), Sizes{int64_t(-1), linear.size(-1)});
+  Tensor all = reshape(facula::linear(wide(input), rows, maybe(bias)), logits);
+  Tensor loss = cross_entropy(all, wide(target), maybe(weight), reduction, ignored, smoothing);
+  return widened ? to_dtype(loss, input.dtype()) : loss;
+}
+
 }  // namespace
 
 FACULA_FAMILY(loss) {
@@ -320,6 +388,16 @@ FACULA_FAMILY(loss) {
           {"input[5, 3], linear_weight[4, 3], target<4>[5], linear_bias=None, weight=None, ignore_index=-100, label_smoothing=0.0, chunk=2",
            "input[4, 3], linear_weight[4, 3], target<4>[4], linear_bias[4], weight[4](0.1, 2), "
            "ignore_index=1, label_smoothing=0.1, chunk=4"});
+  define(
+      "linear_cross_entropy(Tensor input, Tensor linear_weight, Tensor target, *, Tensor? linear_bias=None, Tensor? weight=None, str reduction='mean', SymInt? ignore_index=None, float label_smoothing=0.0, int? rows=None) -> Tensor")
+      .doc(
+          "cross_entropy of the logits linear(input, linear_weight, linear_bias). linear_weight is [classes, *, features]; dimensions between give a loss for each of their places. Of `rows` rows the logits are there at a time, of all without it.")
+      .bind(nn_functional)
+      .no_in_place()
+      .procedure([](const Call& c) { return linear_cross_entropy_of(c); })
+      .samples({"input[5, 3], linear_weight[4, 3], target<4>[5]",
+                "input[5, 3], linear_weight[4, 3], target<4>[5], linear_bias[4], reduction='sum'",
+                "input[2, 3], linear_weight[4, 5, 3], target<4>[2, 5]"});
   // One body each: the gradient of the side that an error is not on never reaches it.
   define("_smooth_l1(Tensor self, Scalar beta) -> Tensor")
       .doc("self^2 / (2 beta) where |self| < beta, else |self| - beta / 2.")

@@ -356,4 +356,30 @@ FACULA_FAMILY(numeric) {
           "float\\d+ gradient of abs: .* at abs=(-|0|nan|inf|\\S+e|\\S+, angle=(-?inf|nan))",
           "the cosine and sine of the angle; PyTorch takes sgn(result), 0 at 0 and turned where abs is negative")
       .samples({"abs[3, 4](0, 2), angle[4]", "abs[](0, 2), angle[]", "abs[2, 0](0, 2), angle[1]"});
+  define(
+      "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
+      .doc("|self - other| <= atol + rtol * |other|, element by element; integers are compared in float64.")
+      .no_in_place()
+      .non_differentiable()
+      .check([](const Call& c) {
+        double rtol = c.real("rtol"), atol = c.real("atol");
+        runtime_check(!(rtol < 0) && !(atol < 0), "isclose")
+            << "rtol and atol must not be negative, got " << rtol << " and " << atol;
+      })
+      .composite([](const Tensor& self, const Tensor& other, const Tensor& rtol, const Tensor& atol,
+                    bool equal_nan) {
+        runtime_check(self.dtype() == other.dtype(), "isclose")
+            << self.dtype() << " and " << other.dtype() << " did not match"
+            << hint("other.to(input.dtype) converts");
+        Tensor close = eq(self, other), a = self, b = other;
+        bool exact = !is_differentiable(self.dtype());
+        if (equal_nan && !exact) close = logical_or(close, logical_and(isnan(self), isnan(other)));
+        if (exact) a = to_dtype(a, DType::Float64), b = to_dtype(b, DType::Float64);
+        Tensor error = abs(sub(a, b)), allowed = add(abs(mul(b, rtol)), atol);
+        Tensor within = logical_and(isfinite(error), le(error, allowed));
+        // Integers that are equal as float64 alone are not without a tolerance.
+        return logical_or(close, exact ? logical_and(within, gt(allowed, 0)) : within);
+      })
+      .samples({"self[3, 4], other[3, 4]", "self[3], other[2, 3], rtol=0.5, atol=0.1, equal_nan=True",
+                "self<3>[4], other<3>[4], rtol=0, atol=1"});
 }

@@ -219,6 +219,18 @@ void expect_floating(const Tensor& t, const char* name) {
       << hint("it takes floating-point parameters: x.float() converts");
 }
 
+void check_deviation(double std) {
+  runtime_check(std >= 0, "normal") << "expects std >= 0.0, but found std " << std;
+}
+Tensor noise(const Tensor& like, SymSpan sizes, std::optional<Generator*> g) {
+  return randn(sizes, g ? *g : nullptr, like.dtype());
+}
+Tensor normal_around(const Tensor& mean, const Tensor& std, std::optional<Generator*> g) {
+  runtime_check(!is_complex(std.dtype()), "normal") << "expects standard deviation to be non-complex";
+  _checked_deviations(detach(std));
+  return _normal_around(noise(mean.dim() ? mean : std, both("normal", mean, std), g), mean, std);
+}
+
 DType float_or_default(std::optional<DType> t) { return t.value_or(default_dtype()); }
 
 }  // namespace
@@ -426,6 +438,57 @@ FACULA_FAMILY(random) {
                         self.dtype());
       })
       .samples({"self[3, 4](0, 1)"});
+  define("_checked_weights(Tensor self) -> Tensor")
+      .doc("Weights [n] or [rows, n] in float64, of which some of each row are positive and none negative.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .reads_data()
+      .batched_in_front()
+      .procedure([](const Tensor& self) {
+        Tensor weights = to_dtype(self, DType::Float64);
+        auto hold = [](const Tensor& t) { return !catalog::has_elements(t) || all(t).item().to_bool(); };
+        runtime_check(hold(logical_and(isfinite(weights), ge(weights, 0))), "multinomial")
+            << "probability tensor contains either `inf`, `nan` or element < 0";
+        runtime_check(hold(gt(sum(weights, Sizes{int64_t(-1)}), 0)), "multinomial")
+            << "invalid multinomial distribution (sum of probabilities <= 0)";
+        return weights;
+      })
+      .samples({"self[3, 4](0.1, 1)"});
+  define(
+      "multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor")
+      .doc(
+          "Indices picked in proportion to the weights [n] or [rows, n].  Without replacement: Efraimidis and Spirakis, 2006.")
+      .exact_out()
+      .draws()
+      .no_in_place()
+      .non_differentiable()
+      .procedure([](const Tensor& self, SymInt num_samples, bool replacement, std::optional<Generator*> g) {
+        runtime_check(self.dim() == 1 || self.dim() == 2, "multinomial")
+            << "prob_dist must be 1 or 2 dim, got shape " << to_string(self.sizes());
+        runtime_check(is_floating(self.dtype()), "multinomial")
+            << "only supports floating-point dtypes for input, got: " << self.dtype();
+        runtime_check(num_samples > SymInt(int64_t(0)), "multinomial")
+            << "cannot sample n_sample <= 0 samples, got " << num_samples;
+        SymInt n = self.size(-1);
+        runtime_check(replacement || !(num_samples > n), "multinomial")
+            << "cannot sample n_sample > prob_dist.size(-1) samples without replacement: " << num_samples
+            << " of " << n;
+        Tensor weights = _checked_weights(detach(self));
+        Dims drawn(self.sizes());
+        if (replacement) {
+          drawn.back() = num_samples;
+          SymInt last = n - SymInt(int64_t(1));
+          Tensor sums = cumsum(weights, -1), whole = narrow(sums, -1, last, int64_t(1));
+          Tensor u = mul(rand(drawn, g ? *g : nullptr, DType::Float64), whole);
+          return searchsorted(narrow(sums, -1, int64_t(0), last), u, false, true);
+        }
+        // The earliest of arrivals at these rates come as picks do.
+        Tensor u = rand(drawn, g ? *g : nullptr, DType::Float64);
+        Tensor arrivals = div(neg(log(rsub(u, 1))), weights);
+        return contiguous(narrow(argsort(arrivals, -1), -1, int64_t(0), num_samples));
+      })
+      .samples({"self[3, 4](0.1, 1), num_samples=2", "self[4](0.1, 1), num_samples=6, replacement=True"});
   define("bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor")
       .doc("1 with probability p, else 0, shaped like self.")
       .draws()
@@ -478,6 +541,70 @@ FACULA_FAMILY(random) {
         return to ? fill_integers(self, first, whole("random_", *to), g) : fill_integers(self, first, {}, g);
       })
       .samples({"self[3, 4], from=2, to=7"});
+  define("_normal_around(Tensor noise, Tensor mean, Tensor std) -> Tensor")
+      .doc(
+          "noise * std + mean. Its gradient is 0, as PyTorch's: numbers that were drawn do not move with these.")
+      .bind(hidden)
+      .no_in_place()
+      .pointwise([](Expr noise, Expr mean, Expr std) { return noise * std + mean; })
+      .vjp([](const Vjp& v) {
+        auto none = [&](const char* of) { return v.needs(of) ? zeros_like(v.grad()) : Tensor(); };
+        return grads(Tensor(), none("mean"), none("std"));
+      })
+      .undifferenced("random numbers do not move with their mean")
+      .samples({"noise[3, 4], mean[3, 4], std[4](0, 1)"});
+  define("_checked_deviations(Tensor std) -> Tensor")
+      .doc("std, which must not be negative.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .reads_data()
+      .batched_in_front()
+      .procedure([](const Tensor& std) {
+        runtime_check(!catalog::has_elements(std) || all(ge(std, 0)).item().to_bool(), "normal")
+            << "expects all elements of std >= 0.0";
+        return clone(std);
+      })
+      .samples({"std[3](0, 1)"});
+  const char* drawn_around = "Normal numbers of the given means and deviations, one for each element.";
+  define("normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor")
+      .doc(drawn_around)
+      .bind(function)
+      .draws()
+      .no_in_place()
+      .procedure([](const Tensor& mean, const Tensor& std, std::optional<Generator*> g) {
+        return normal_around(mean, std, g);
+      })
+      .samples({"mean[3, 1], std[4](0, 1)"});
+  define("normal.Tensor_float(Tensor mean, float std=1, *, Generator? generator=None) -> Tensor")
+      .doc(drawn_around)
+      .bind(function)
+      .draws()
+      .no_in_place()
+      .procedure([](const Tensor& mean, double std, std::optional<Generator*> g) {
+        check_deviation(std);
+        return _normal_around(noise(mean, mean.sizes(), g), mean, full(Dims{}, Scalar(std), mean.dtype()));
+      })
+      .samples({"mean[3, 4], std=0.5"});
+  define("normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor")
+      .doc(drawn_around)
+      .bind(function)
+      .draws()
+      .no_in_place()
+      .procedure([](double mean, const Tensor& std, std::optional<Generator*> g) {
+        return normal_around(full(Dims{}, Scalar(mean), std.dtype()), std, g);
+      })
+      .samples({"mean=2.0, std[3](0, 1)"});
+  define(
+      "normal.float_float(float mean, float std, SymInt[] size, *, Generator? generator=None, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
+      .doc("Normal numbers of one mean and deviation.")
+      .bind(function)
+      .draws()
+      .procedure([](const Call& c, double mean, double std, SymSpan size, std::optional<Generator*> g) {
+        check_deviation(std);
+        return add(mul(randn(size, g ? *g : nullptr, c.maybe_dtype("dtype")), std), mean);
+      })
+      .samples({"mean=1.0, std=0.5, size=[3, 4]"});
   in_place_fill("bernoulli_(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with 1 (probability p) and 0.")
       .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {

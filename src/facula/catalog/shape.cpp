@@ -69,6 +69,38 @@ Results joined_batches(const Batched& b) {
   return cat(whole, d + 1);
 }
 
+// ---- padding by elements of the tensor itself
+void check_repeated_pad(SymSpan sizes, SymSpan pad, std::string_view mode) {
+  size_t rank = sizes.size(), dims = pad.size() / 2;
+  runtime_check(pad.size() % 2 == 0, "pad") << "the length of pad must be even, got " << to_string(pad);
+  supported_check(dims >= 1 && dims <= 3 && (rank == dims + 1 || rank == dims + 2), "pad")
+      << "mode '" << mode << "' pads the last 1, 2 or 3 of 2-3, 3-4 or 4-5 dimensions; got a shape "
+      << to_string(sizes) << " and pad of " << pad.size() << " numbers";
+  SymInt none(int64_t(0));
+  for (size_t k = 0; k < dims; ++k) {
+    SymInt before = pad[2 * k], after = pad[2 * k + 1], n = sizes[rank - 1 - k];
+    runtime_check(!(n == none) || !(before > none || after > none), "pad")
+        << "mode '" << mode << "' can't pad the empty dimension " << rank - 1 - k << " of "
+        << to_string(sizes);
+    SymInt most = n - SymInt(int64_t(mode == "reflect"));
+    runtime_check(mode == "replicate" || !(before > most || after > most), "pad")
+        << "padding size should be " << (mode == "reflect" ? "less than" : "at most")
+        << " the corresponding input dimension for mode '" << mode << "', but got padding (" << before << ", "
+        << after << ") at dimension " << rank - 1 - k << " of input " << to_string(sizes);
+  }
+}
+// The element, of n, that place `at` of a padded dimension repeats.
+Expr padded_from(std::string_view mode, Expr at, SymInt n, SymInt before, SymInt after) {
+  SymInt one(int64_t(1)), none(int64_t(0));
+  if (mode == "circular") {  // negative padding crops first
+    SymInt low = max(-before, none), left = n - max(-after, none) - low;
+    return remainder(at - loop::size(max(before, none)), loop::size(max(left, one))) + loop::size(low);
+  }
+  Expr x = at - loop::size(before), last = loop::size(n - one);
+  if (mode == "replicate") return max(min(x, last), integer(0));
+  return last - abs(abs(x) - last);  // the edge itself is not repeated
+}
+
 }  // namespace
 
 FACULA_FAMILY(shape) {
@@ -393,6 +425,55 @@ FACULA_FAMILY(shape) {
       })
       .samples({"self[2, 3], pad=[1, 2]", "self[2, 3], pad=[1, 2, 0, -1], value=3",
                 "self[0, 3], pad=[1, 1, 1, 1], value=0.5"});
+  define("_pad_repeated(Tensor self, SymInt[] pad, str mode) -> Tensor")
+      .doc(
+          "self with elements of its own around it: `mode` 'reflect' (without the edge), 'replicate' (the edge) or 'circular'.")
+      .dtypes(d::stored)
+      .bind(hidden)
+      .no_in_place()
+      .shape([](const Call& c) {
+        Dims sizes(c.sizes("self"));
+        auto pad = c.ints("pad");
+        check_repeated_pad(sizes, pad, c.str("mode"));
+        for (size_t k = 0; k < pad.size() / 2; ++k) {
+          SymInt& n = sizes[sizes.size() - 1 - k];
+          n = n + pad[2 * k] + pad[2 * k + 1];
+          runtime_check(!(n < SymInt(int64_t(0))), "pad")
+              << "the padding " << to_string(pad) << " leaves a negative size of shape "
+              << to_string(c.sizes("self"));
+        }
+        return sizes;
+      })
+      .format_of({"self"})
+      .loop([](const LoopCall& c, Index i) {
+        auto pad = c.ints("pad");
+        auto sizes = c.sizes("self");
+        for (size_t k = 0; k < pad.size() / 2; ++k) {
+          size_t d = sizes.size() - 1 - k;
+          i[d] = padded_from(c.str("mode"), i[d], sizes[d], pad[2 * k], pad[2 * k + 1]);
+        }
+        return c.load("self", i);
+      })
+      .samples({"self[2, 4], pad=[1, 2], mode='reflect'",
+                "self[2, 3, 4], pad=[2, 1, -1, 1], mode='replicate'",
+                "self[1, 2, 3, 4], pad=[3, -1, 1, 3], mode='circular'"});
+  define("pad(Tensor self, SymInt[] pad, str mode='constant', Scalar? value=None) -> Tensor")
+      .doc(
+          "`pad` = (before, after) of the last dimension, then of the one before, ... By `value`, or in the last one to three dimensions of a batched or single image by elements of its own: `mode` 'reflect', 'replicate' or 'circular'.")
+      .dtypes(d::stored)
+      .bind(nn_functional)
+      .no_in_place()
+      .procedure([](const Tensor& self, SymSpan pad, std::string_view mode, std::optional<Scalar> value) {
+        if (mode == "constant") return constant_pad_nd(self, pad, value.value_or(Scalar(int64_t(0))));
+        supported_check(mode == "reflect" || mode == "replicate" || mode == "circular", "pad")
+            << "Unrecognised padding mode " << mode;
+        runtime_check(!value || value->to_double() == 0, "pad")
+            << "padding mode \"" << mode << "\" doesn't take in value argument";
+        // Wherever the channels lie, as PyTorch's.
+        bool by_rows = mode == "circular" && !self.is_contiguous();
+        return _pad_repeated(by_rows ? contiguous(self, MemoryFormat::contiguous) : self, pad, mode);
+      })
+      .samples({"self[1, 2, 3], pad=[1, 2], value=2", "self[1, 2, 4], pad=[2, 1], mode='reflect'"});
   define("_to_device(Tensor self, Device device) -> Tensor")
       .doc("The elements of self on another device, dense; itself where it is there.")
       .bind(hidden)

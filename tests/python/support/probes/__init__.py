@@ -27,6 +27,10 @@ def anonymous(text: str) -> str:
     return re.sub(r"\b(torch|facula)\b", "LIB", text)
 
 
+# An error's name of the function: "diff: ", "torch.diff(): ", "diff expects".
+NAMED = re.compile(r"^(?:torch\.)?\w+(?:\(\): |: | (?=expects\b))")
+
+
 def results(torch, probe) -> dict[str, str]:
     """Name of each inner function of a probe: the text of its value, or of its error."""
     found = {}
@@ -37,7 +41,7 @@ def results(torch, probe) -> dict[str, str]:
                 warnings.simplefilter("ignore")
                 text = str(norm(f()))
         except Exception as e:
-            message = re.sub(r"^\w+: ", "", str(e).splitlines()[0]) if str(e) else ""  # only ours may name it
+            message = NAMED.sub("", str(e).splitlines()[0]) if str(e) else ""
             text = f"{type(e).__name__}: {anonymous(message)[:60]}"  # how it goes on may differ
         assert f.__name__ not in found, f.__name__
         found[f.__name__] = anonymous(text).replace("\n", "|")

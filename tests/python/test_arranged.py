@@ -1,0 +1,105 @@
+"""Padding, repetition and rearrangement: values, memory, gradients, and traces with sizes that change."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import facula as F
+
+NUMPY = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@pytest.mark.parametrize("mode", NUMPY)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_padding_by_elements_agrees_with_numpy(mode, dims):
+    rng = np.random.default_rng(dims)
+    shape = (2, 3) + (4, 5, 3)[:dims]
+    x = rng.standard_normal(shape)
+    for amounts in itertools.islice(itertools.product([0, 1, 2], repeat=2 * dims), 0, None, 7):
+        pad = list(amounts)
+        width = [(0, 0)] * 2 + [(pad[2 * k], pad[2 * k + 1]) for k in reversed(range(dims))]
+        got = F.nn.functional.pad(F.from_numpy(x), pad, mode)
+        np.testing.assert_array_equal(got.numpy(), np.pad(x, width, NUMPY[mode]))
+
+
+@pytest.mark.parametrize("mode", NUMPY)
+def test_the_gradient_of_padding_counts_how_often_an_element_is_there(mode):
+    x = np.arange(15.0).reshape(1, 3, 5)
+    for pad in ([2, 1], [-1, 2], [0, 0]):
+        t = F.tensor(x, requires_grad=True)
+        y = F.nn.functional.pad(t, pad, mode)
+        weights = F.arange(float(y.numel())).reshape(y.shape).double()
+        (y * weights).sum().backward()
+        want = np.zeros_like(x)
+        np.add.at(want.reshape(-1), y.detach().long().numpy().reshape(-1), weights.numpy().reshape(-1))
+        np.testing.assert_array_equal(t.grad.numpy(), want)
+
+
+def test_channels_last_images_stay_so():
+    x = F.arange(2.0 * 8 * 4 * 4).reshape(2, 8, 4, 4)
+    last = x.contiguous(memory_format=F.channels_last)
+    N = F.nn.functional
+    for f in (
+        lambda t: N.pixel_shuffle(t, 2),
+        lambda t: N.pixel_unshuffle(t, 2),
+        lambda t: N.channel_shuffle(t, 4),
+        lambda t: N.pad(t, (1, 2, 0, 1), "reflect"),
+    ):
+        a, b = f(x), f(last)
+        assert a.is_contiguous() and b.is_contiguous(memory_format=F.channels_last)
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_pixels_and_channels_agree_with_numpy():
+    x = np.arange(2.0 * 12 * 2 * 3).reshape(2, 12, 2, 3)
+    shuffled = x.reshape(2, 3, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(2, 3, 4, 6)
+    t = F.from_numpy(x)
+    np.testing.assert_array_equal(F.pixel_shuffle(t, 2).numpy(), shuffled)
+    np.testing.assert_array_equal(F.pixel_unshuffle(F.from_numpy(shuffled), 2).numpy(), x)
+    dealt = x.reshape(2, 3, 4, 2, 3).swapaxes(1, 2).reshape(x.shape)
+    np.testing.assert_array_equal(F.channel_shuffle(t, 3).numpy(), dealt)
+
+
+@pytest.mark.parametrize("repeats", [0, 1, 3])
+def test_repetition_is_a_copy_that_agrees_with_numpy(repeats):
+    x = np.arange(12.0).reshape(3, 4)
+    for dim in (None, 0, 1, -1):
+        t = F.tensor(x)
+        y = t.repeat_interleave(repeats, dim)
+        np.testing.assert_array_equal(y.numpy(), np.repeat(x, repeats, dim))
+        y.fill_(-1)
+        np.testing.assert_array_equal(t.numpy(), x)
+    with pytest.raises(RuntimeError, match="^repeat_interleave: output_size 3 does not match"):
+        F.repeat_interleave(F.tensor(x), F.tensor([1, 0, 1]), 0, output_size=3)
+
+
+def test_close_integers_are_compared_exactly_without_a_tolerance():
+    a, b = F.tensor([2**53, 5]), F.tensor([2**53 + 1, 5])
+    assert F.isclose(a, b, 0, 0).tolist() == [False, True]
+    assert F.isclose(a, b, 0, 1).tolist() == [True, True]
+
+
+def test_grids_and_raised_ranks_are_views():
+    a, b = F.tensor([1, 2]), F.tensor([3, 4, 5])
+    for indexing in ("ij", "xy"):
+        want = np.meshgrid(a.numpy(), b.numpy(), indexing=indexing)
+        got = F.meshgrid(a, b, indexing=indexing)
+        for g, w, v in zip(got, want, (a, b)):
+            np.testing.assert_array_equal(g.numpy(), w)
+            assert g.data_ptr() == v.data_ptr()
+    assert F.atleast_3d(a).data_ptr() == a.data_ptr()
+    assert [t.shape for t in F.atleast_2d(F.tensor(1), b)] == [(1, 1), (1, 3)]
+    assert [t.data_ptr() for t in F.broadcast_tensors(a, b.unsqueeze(1))] == [a.data_ptr(), b.data_ptr()]
+
+
+def test_traced_arrangements_take_other_sizes():
+    def f(x):
+        y = F.nn.functional.pad(x, (1, 2), "reflect").repeat_interleave(2, 0)
+        return y.diff(dim=1), F.atleast_3d(y), F.isclose(y, y + 1e-9)
+
+    p = F.program.trace(f, F.ones(3, 5), dynamic=True)
+    for shape in ((3, 5), (4, 9), (7, 6)):
+        x = F.randn(*shape)
+        for got, want in zip(p(x), f(x)):
+            np.testing.assert_array_equal(got.numpy(), want.numpy())
