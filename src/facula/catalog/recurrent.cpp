@@ -1,9 +1,8 @@
 // Recurrent networks: one step of each cell is a fused body; a layer is a product for all steps at once and a walk
-// over them. What a step adds to the gradient of its weight is not summed step by step: see StateProducts.
+// over them, which float32 and float64 take in one call (_recurrence).
 #include <algorithm>
-#include <memory>
 
-#include "facula/autograd/function.h"
+#include "facula/autograd/autograd.h"
 #include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -59,6 +58,10 @@ void check_rows(const char* name, Cell cell, const SymInt& hidden, const Tensor&
 struct Weights {
   Tensor input, state, input_bias, state_bias, projection;
 };
+std::vector<int64_t> numbers_of(const Tensor& t) {
+  Tensor plain = contiguous(t).on_host();
+  return {plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int()};
+}
 MaybeTensor maybe(const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); }
 
 State rows_of(const State& s, int64_t from, int64_t to) {
@@ -79,84 +82,13 @@ State joined(const std::vector<State>& parts) {
   return s;
 }
 
-// The products of the states with one weight. A gradient of the weight a step, added up, would read and write as much
-// as the weight has elements each time, so the tape has them as one product of all steps. That needs what arrives at
-// the products, which is what arrives at `all` where a cell adds the two: LSTM and plain networks, not GRU.
-class StateProducts {
- public:
-  // Gives `all` back, connected to the weight. `again`: the states that come into the steps, computed anew with their
-  // history, from (all, h, c, weight), for gradients of the gradient.
-  using Again = std::function<Tensor(const std::vector<Tensor>& from)>;
-  static std::unique_ptr<StateProducts> of(Cell cell, Tensor& all, const State& start, const Tensor& weight,
-                                           Again again) {
-    // A mode (a trace, a batch, tangents) sees the calls as they are; of complex numbers products are conjugated.
-    bool real = all.dtype() == DType::Float32 || all.dtype() == DType::Float64;
-    if (cell == Cell::gru || !real || op::Mode::current() || !autograd::grad_enabled() ||
-        !weight.requires_grad())
-      return nullptr;
-    auto made = std::make_unique<StateProducts>(weight);
-    auto node = make_ref<autograd::FunctionNode>("StateProductsBackward0", std::vector<Tensor>{all, weight});
-    std::vector<Tensor> from{all, weight, start.h};
-    if (start.c.defined()) from.push_back(start.c);
-    node->save_for_backward(from);
-    node->backward = [n = node.get(), states = made->states_,
-                      again = std::move(again)](std::vector<Tensor> grads) {
-      std::vector<Tensor> from = n->saved();  // raises where one was written to since
-      Tensor of_weight;
-      if (n->needs_input_grad(1)) {
-        std::vector<Tensor> each;
-        if (!autograd::grad_enabled())
-          for (auto& s : *states) each.push_back(s.unpack("lstm", {}));
-        Tensor rows = each.empty() ? again(from) : joined(each);
-        of_weight = mm(transpose(grads[0], 0, 1), rows);
-      }
-      return std::vector<Tensor>{grads[0], of_weight};
-    };
-    all = node->finish({all})[0];
-    return made;
-  }
-  explicit StateProducts(Tensor weight) : weight_(std::move(weight)) {}
-
-  // The product of step `t` of `steps`, whose gradient passes the weight by.
-  Tensor operator()(const Tensor& h, size_t t, size_t steps) {
-    auto node = make_ref<autograd::FunctionNode>("LinearBackward0", std::vector<Tensor>{h});
-    Tensor y;
-    {
-      autograd::GradMode off(false);
-      y = linear(h, weight_);
-    }
-    states_->resize(steps);
-    (*states_)[t] =
-        autograd::Saved(h.detached(), false);  // with its history it would own the node that owns it
-    node->save_for_backward({weight_});
-    node->backward = [n = node.get()](std::vector<Tensor> grads) {
-      return std::vector<Tensor>{mm(grads[0], n->saved()[0])};
-    };
-    return node->finish({y})[0];
-  }
-
- private:
-  Tensor weight_;
-  std::shared_ptr<std::vector<autograd::Saved>> states_ = std::make_shared<std::vector<autograd::Saved>>();
-};
-
-// One direction of one layer. Rows of `all`, the products of the input, and of what comes of it are the elements of
-// all steps, of which step t has sizes[t], never more than the step before.
-struct Walked {
-  Tensor output;
-  State ended;
-  std::vector<Tensor> before;  // the states that came into the steps
-};
-Walked walk(Cell cell, const Tensor& all, const std::vector<int64_t>& sizes, const State& start,
-            const Weights& w, bool reverse, StateProducts* products) {
-  Dims rows;
-  for (auto n : sizes) rows.push_back(SymInt(n));
-  std::vector<Tensor> gates = sizes.size() == 1 ? std::vector<Tensor>{all} : split(all, rows, 0);
-  std::vector<Tensor> outputs(sizes.size()), before(sizes.size());
+// The steps of a walk over sequences, which are sorted by length: step t has the first sizes[t] of them, and rows of
+// what all steps have lie one step after the other. f(t, states before) gives those after.
+template <class F>
+State walk(const std::vector<int64_t>& sizes, const State& start, bool reverse, F&& f) {
   std::vector<State> ended;  // last first
   int64_t held = reverse ? sizes.back() : sizes.front();
-  int64_t whole = sizes.front();
-  State s = held == whole ? start : rows_of(start, 0, held);
+  State s = held == sizes.front() ? start : rows_of(start, 0, held);
   for (size_t k = 0; k < sizes.size(); ++k) {
     size_t t = reverse ? sizes.size() - 1 - k : k;
     if (sizes[t] < held) {  // sequences that are over
@@ -166,19 +98,26 @@ Walked walk(Cell cell, const Tensor& all, const std::vector<int64_t>& sizes, con
       s = joined({s, rows_of(start, held, sizes[t])});
     }
     held = sizes[t];
-    before[t] = s.h;
-    Tensor product = products ? (*products)(s.h, t, sizes.size()) : linear(s.h, w.state, maybe(w.state_bias));
-    s = step(cell, gates[t], product, s);
-    if (w.projection.defined()) s.h = linear(s.h, w.projection);
-    outputs[t] = s.h;
+    s = f(t, s);
   }
   ended.push_back(s);
   std::reverse(ended.begin(), ended.end());
-  return {joined(outputs), joined(ended), std::move(before)};
+  return joined(ended);
+}
+std::vector<Tensor> by_steps(const Tensor& rows, const std::vector<int64_t>& sizes) {
+  Dims parts;
+  for (auto n : sizes) parts.push_back(SymInt(n));
+  return sizes.size() == 1 ? std::vector<Tensor>{rows} : split(rows, parts, 0);
 }
 
-std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
-                                       const State& start, Weights w, bool reverse) {
+// One direction of one layer, step by step. Of `given`, the products of the input.
+struct Walked {
+  Tensor given, output;
+  State ended;
+  Tensor before, cells;  // if they are wanted: the states that came into the steps, and the cell states after them
+};
+Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start, Weights w,
+               bool reverse, bool wanted) {
   auto &first = w.input_bias, &second = w.state_bias;
   // Added once for all steps, where both fit (else the products say what is wrong).
   if (cell != Cell::gru && first.defined() &&
@@ -186,25 +125,224 @@ std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::ve
     w.input_bias = add(w.input_bias, w.state_bias);
     w.state_bias = {};
   }
-  Tensor all = linear(x, w.input, maybe(w.input_bias));
-  auto products =
-      StateProducts::of(cell, all, start, w.state,
-                        [cell, sizes, w, reverse](const std::vector<Tensor>& from) {
-                          Weights again = w;
-                          again.state = from[1];
-                          State start{from[2], from.size() > 3 ? from[3] : Tensor()};
-                          return joined(walk(cell, from[0], sizes, start, again, reverse, nullptr).before);
-                        });
-  auto walked = walk(cell, all, sizes, start, w, reverse, products.get());
-  return {walked.output, walked.ended};
+  Walked r;
+  r.given = linear(x, w.input, maybe(w.input_bias));
+  auto given = by_steps(r.given, sizes);
+  std::vector<Tensor> outputs(sizes.size()), before(sizes.size()), cells(sizes.size());
+  r.ended = walk(sizes, start, reverse, [&](size_t t, const State& s) {
+    before[t] = s.h;
+    State next = step(cell, given[t], linear(s.h, w.state, maybe(w.state_bias)), s);
+    if (w.projection.defined()) next.h = linear(next.h, w.projection);
+    outputs[t] = next.h, cells[t] = next.c;
+    return next;
+  });
+  r.output = joined(outputs);
+  if (wanted) r.before = joined(before);
+  if (wanted && cell == Cell::lstm) r.cells = joined(cells);
+  return r;
+}
+
+// What the gradient of a step reads: squashed gates and the like of each unit, of all steps (backend/cpu/recurrent_nest.h).
+Tensor kept_of(Cell cell, const Walked& r, const Weights& w) {
+  if (cell == Cell::lstm) {  // both biases are in r.given
+    Tensor of_state = linear(r.before, w.state, {});
+    auto gate = chunk(add(r.given, of_state), 4, -1);
+    return cat({sigmoid(gate[0]), sigmoid(gate[1]), tanh(gate[2]), sigmoid(gate[3]), r.cells}, -1);
+  }
+  auto x = chunk(r.given, 3, -1), h = chunk(linear(r.before, w.state, maybe(w.state_bias)), 3, -1);
+  Tensor reset = sigmoid(add(x[0], h[0])), update = sigmoid(add(x[1], h[1]));
+  return cat({reset, update, tanh(add(x[2], mul(reset, h[2]))), h[2]}, -1);
+}
+
+// The gradient of a direction: of the products of the input and of the states, of all steps, and of the first states.
+struct Gradient {
+  Tensor of_input, of_state;  // the latter only where it is another
+  State start;
+};
+Tensor through_sigmoid(const Tensor& y, const Tensor& grad) { return mul(mul(grad, y), rsub(y, 1)); }
+Tensor through_tanh(const Tensor& y, const Tensor& grad) { return mul(grad, rsub(mul(y, y), 1)); }
+
+// One step: gives the gradients of its products, and leaves in `s` what reaches the states before it past them.
+std::pair<Tensor, Tensor> step_gradient(Cell cell, const Tensor& kept, const State& before, State& s) {
+  if (cell == Cell::tanh) return {through_tanh(kept, s.h), {}};
+  if (cell == Cell::relu) return {where(le(kept, 0), zeros_like(s.h), s.h), {}};
+  if (cell == Cell::lstm) {
+    auto k = chunk(kept, 5, -1);
+    Tensor squashed = tanh(k[4]), c = add(s.c, through_tanh(squashed, mul(s.h, k[3])));
+    Tensor gates = cat({through_sigmoid(k[0], mul(c, k[2])), through_sigmoid(k[1], mul(c, before.c)),
+                        through_tanh(k[2], mul(c, k[0])), through_sigmoid(k[3], mul(s.h, squashed))},
+                       -1);
+    s.c = mul(c, k[1]);
+    return {gates, {}};
+  }
+  auto k = chunk(kept, 4, -1);
+  Tensor fresh = through_tanh(k[2], sub(s.h, mul(s.h, k[1])));
+  Tensor reset = through_sigmoid(k[0], mul(fresh, k[3])), update = through_sigmoid(k[1], mul(s.h, sub(before.h, k[2])));
+  s.h = mul(s.h, k[1]);
+  return {cat({reset, update, fresh}, -1), cat({reset, update, mul(fresh, k[0])}, -1)};
+}
+Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, const Tensor& of_output,
+                  const State& of_ended, const Tensor& kept, const Tensor& before, const State& start,
+                  const Tensor& weight) {
+  auto given = by_steps(of_output, sizes), each = by_steps(kept, sizes), states = by_steps(before, sizes);
+  std::vector<Tensor> of_input(sizes.size()), of_state(sizes.size()), cells(sizes.size());
+  if (cell == Cell::lstm) {
+    // The cell states before the steps: those after the steps before.
+    walk(sizes, start, reverse, [&](size_t t, const State& s) {
+      cells[t] = s.c;
+      return State{s.h, chunk(each[t], 5, -1)[4]};
+    });
+  }
+  Gradient g;
+  g.start = walk(sizes, of_ended, !reverse, [&](size_t t, State s) {
+    s.h = add(s.h, given[t]);
+    std::tie(of_input[t], of_state[t]) = step_gradient(cell, each[t], {states[t], cells[t]}, s);
+    Tensor arrives = mm(of_state[t].defined() ? of_state[t] : of_input[t], weight);
+    s.h = cell == Cell::gru ? add(arrives, s.h) : arrives;
+    return s;
+  });
+  g.of_input = joined(of_input);
+  if (cell == Cell::gru) g.of_state = joined(of_state);
+  return g;
+}
+
+// The operator `_recurrence`: a direction of a layer, in one call.
+struct Direction {
+  Cell cell;
+  bool reverse;
+  Tensor x, batch_sizes;
+  State start;
+  Weights w;
+  template <class Given>
+  Direction(const Call& c, const Given& given) : cell(cell_of(c)), reverse(c.flag("reverse")) {
+    auto optional = [&](const char* name) { return c.has(name) ? given(name) : Tensor(); };
+    x = given("input"), batch_sizes = optional("batch_sizes");
+    start = {given("hx"), optional("cx")};
+    w = {given("w_ih"), given("w_hh"), optional("b_ih"), optional("b_hh"), {}};
+  }
+  explicit Direction(const Call& c) : Direction(c, [&](const char* name) { return c.tensor(name); }) {}
+  explicit Direction(const Vjp& v) : Direction(v.call(), [&](const char* name) { return v[name]; }) {}
+
+  static Cell cell_of(const Call& c) {
+    auto name = c.str("cell");
+    for (Cell cell : {Cell::lstm, Cell::gru, Cell::tanh, Cell::relu})
+      if (name == kNames[size_t(cell)]) return cell;
+    value_check(false, c.name()) << "cell must be lstm, gru, tanh or relu, got " << name;
+    return Cell::lstm;
+  }
+  static constexpr const char* kNames[] = {"lstm", "gru", "tanh", "relu"};
+  std::vector<int64_t> sizes() const { return sizes_of(x, start.h, batch_sizes); }
+  static std::vector<int64_t> sizes_of(const Tensor& x, const Tensor& h, const Tensor& batch_sizes) {
+    if (batch_sizes.defined()) return numbers_of(batch_sizes);
+    int64_t each = h.size(0).guard_int();
+    return std::vector<int64_t>(size_t(x.size(0).guard_int() / each), each);
+  }
+};
+constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
+
+// Does one call compute the direction? What it does not take goes step by step, which says so where it is a mistake: a
+// mode (a trace, a batch, tangents) sees the calls as they are.
+bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start, const Weights& w) {
+  DType d = x.dtype();
+  if (op::Mode::current() || !kReal.has(d) || w.projection.defined()) return false;
+  SymInt units = start.h.size(-1), gates = units * SymInt(gates_of(cell));
+  auto is = [&](const Tensor& t, Dims expected) {
+    return t.dtype() == d && std::ranges::equal(t.sizes(), expected, SymInt::surely_equal);
+  };
+  int64_t rows = 0;
+  for (size_t t = 0; t < sizes.size(); rows += sizes[t++])
+    if (sizes[t] <= 0 || (t && sizes[t] > sizes[t - 1])) return false;
+  SymInt first = sizes.front();
+  if (units == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) || !is(start.h, {first, units}) ||
+      !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, units}))
+    return false;
+  if (start.c.defined() && !is(start.c, {first, units})) return false;
+  return !w.input_bias.defined() || (is(w.input_bias, {gates}) && is(w.state_bias, {gates}));
+}
+
+std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
+                                       const Tensor& batch_sizes, const State& start, const Weights& w,
+                                       bool reverse) {
+  if (!fits(cell, x, sizes, start, w)) {
+    auto walked = forward(cell, x, sizes, start, w, reverse, false);
+    return {walked.output, walked.ended};
+  }
+  bool wanted = false;
+  if (autograd::grad_enabled())
+    for (auto* t : {&x, &start.h, &start.c, &w.input, &w.state, &w.input_bias, &w.state_bias})
+      wanted |= t->defined() && t->requires_grad();
+  auto [y, h, c, kept] =
+      _recurrence(x, start.h, maybe(start.c), w.input, w.state, maybe(w.input_bias), maybe(w.state_bias),
+                  maybe(batch_sizes), Direction::kNames[size_t(cell)], reverse, wanted);
+  return {y, {h, cell == Cell::lstm ? c : Tensor()}};
+}
+
+Tensor or_zeros(const Tensor& t, const Tensor& like) { return t.defined() ? t : zeros_like(like); }
+
+Results backward_reference(const Call& c) {
+  Cell cell = Direction::cell_of(c);
+  bool reverse = c.flag("reverse"), lstm = cell == Cell::lstm;
+  State start{c.tensor("hx"), c.tensor("cx")};
+  Tensor output = c.tensor("output"), none = zeros({kZero}, output.dtype());
+  auto sizes = Direction::sizes_of(c.tensor("input"), start.h, c.tensor("batch_sizes"));
+  auto outputs = by_steps(output, sizes);
+  std::vector<Tensor> before(sizes.size());
+  walk(sizes, {start.h, {}}, reverse, [&](size_t t, const State& s) {
+    before[t] = s.h;
+    return State{outputs[t], {}};
+  });
+  State ended{or_zeros(c.tensor("grad_h"), start.h),
+              lstm ? or_zeros(c.tensor("grad_c"), start.c) : Tensor()};
+  Tensor states = joined(before);
+  Gradient g = backward(cell, sizes, reverse, or_zeros(c.tensor("grad_output"), output), ended,
+                        gates_of(cell) == 1 ? output : c.tensor("kept"), states, start, c.tensor("w_hh"));
+  return {g.of_input, cell == Cell::gru ? g.of_state : none,
+          c.flag("needs_h") ? g.start.h : zeros_like(start.h), lstm ? g.start.c : none, states};
+}
+
+// The gradients of _recurrence: those of the walk by one call, or, where they have gradients themselves, step by step.
+Grads recurrence_gradients(const Vjp& v) {
+  auto& c = v.call();
+  internal_check(c.flag("keep")) << "the gradient of a _recurrence that kept nothing";
+  Direction d(v);
+  Tensor output = v.result(0), kept = v.result(3), before;
+  bool lstm = d.cell == Cell::lstm;
+  Gradient g;
+  if (autograd::grad_enabled() && !d.x.is_traced()) {
+    auto sizes = d.sizes();
+    Walked r = forward(d.cell, d.x, sizes, d.start, d.w, d.reverse, true);
+    State ended{or_zeros(v.grad(1), d.start.h), lstm ? or_zeros(v.grad(2), d.start.c) : Tensor()};
+    before = r.before;
+    g = backward(d.cell, sizes, d.reverse, or_zeros(v.grad(0), r.output), ended,
+                 gates_of(d.cell) == 1 ? r.output : kept_of(d.cell, r, d.w), before, d.start, d.w.state);
+  } else {
+    auto [of_input, of_state, h, cell, states] = _recurrence_backward(
+        maybe(v.grad(0)), maybe(v.grad(1)), lstm ? maybe(v.grad(2)) : MaybeTensor(), output, kept, d.x, d.start.h,
+        maybe(d.start.c), d.w.state, maybe(d.batch_sizes), c.str("cell"), d.reverse, v.needs("hx"));
+    g = {of_input, d.cell == Cell::gru ? of_state : Tensor(), {h, cell}};
+    before = states;
+  }
+  Tensor of_state = g.of_state.defined() ? g.of_state : g.of_input;
+  Grads out(size_t(c.tensor_slot("b_hh")) + 1);
+  auto set = [&](const char* name, auto&& f) {
+    if (c.has(name) && v.needs(name)) out[size_t(c.tensor_slot(name))] = f();
+  };
+  set("input", [&] { return mm(g.of_input, d.w.input); });
+  set("hx", [&] { return g.start.h; });
+  set("cx", [&] { return g.start.c; });
+  set("w_ih", [&] { return mm(transpose(g.of_input, 0, 1), d.x); });
+  set("w_hh", [&] { return mm(transpose(of_state, 0, 1), before); });
+  set("b_ih", [&] { return sum(g.of_input, 0); });
+  set("b_hh", [&] { return sum(of_state, 0); });
+  return out;
 }
 
 struct Result {
   Tensor output, h, c;
 };
 // All layers of a call. `h` and `c` are [layers * directions, N, size], `x` and the output rows as walk() has them.
-Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes, const Tensor& h,
-           const Tensor& c) {
+Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes, const Tensor& batch_sizes,
+           const Tensor& h, const Tensor& c) {
   const char* name = call.name();
   auto params = call.tensors("params");
   int64_t layers = call.integer("num_layers").guard_int(), directions = call.flag("bidirectional") ? 2 : 1;
@@ -232,7 +370,7 @@ Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& si
       runtime_check(x.size(-1) == w.input.size(-1), name)
           << "input has inconsistent input_size: got " << x.size(-1) << " expected " << w.input.size(-1);
       check_rows(name, cell, (c.defined() ? c : h).size(-1), w.input, w.state);
-      auto [y, s] = one_direction(cell, x, sizes, {hs[k], cs[k]}, w, direction == 1);
+      auto [y, s] = one_direction(cell, x, sizes, batch_sizes, {hs[k], cs[k]}, w, direction == 1);
       outputs.push_back(y);
       last_h.push_back(s.h);
       if (s.c.defined()) last_c.push_back(s.c);
@@ -251,7 +389,7 @@ Result run_padded(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   Tensor x = first ? transpose(input, 0, 1) : input;
   SymInt steps = x.size(0), batch = x.size(1);
   Result r = run(call, cell, reshape(x, Dims{steps * batch, x.size(2)}),
-                 std::vector<int64_t>(size_t(steps.guard_int()), batch.guard_int()), h, c);
+                 std::vector<int64_t>(size_t(steps.guard_int()), batch.guard_int()), {}, h, c);
   r.output = view(r.output, Dims{steps, batch, r.output.size(-1)});
   if (first) r.output = transpose(r.output, 0, 1);
   return r;
@@ -262,9 +400,7 @@ Result run_packed(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   runtime_check(batches.dim() == 1 && batches.dtype() == DType::Int64, call.name())
       << "batch_sizes must be a 1-D int64 tensor, got " << batches.dtype() << " of shape "
       << to_string(batches.sizes());
-  Tensor plain = contiguous(batches).on_host();
-  std::vector<int64_t> sizes(plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int());
-  return run(call, cell, data, sizes, h, c);
+  return run(call, cell, data, numbers_of(batches), batches, h, c);
 }
 std::pair<Tensor, Tensor> two(const Call& c) {
   auto hx = c.tensors("hx");
@@ -373,6 +509,62 @@ FACULA_FAMILY(recurrent) {
         return add(mul(sub(hx, fresh), update), fresh);
       })
       .samples({"of_input[2, 9], of_state[2, 9], hx[2, 3]"});
+
+  define(
+      "_recurrence(Tensor input, Tensor hx, Tensor? cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor? batch_sizes, str cell, bool reverse, bool keep) "
+      "-> (Tensor output, Tensor h, Tensor c, Tensor kept)")
+      .doc(
+          "One direction of a recurrent layer over the rows of all steps: its outputs, the last states, and, if `keep`, what its gradient reads. `cell` is lstm, gru, tanh or relu.")
+      .bind(hidden)
+      .dtypes(kReal)
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>(4, c.dtype("input")); })
+      .shapes([](const Call& c) {
+        SymInt rows = c.size("input", 0), units = c.size("hx", 1);
+        Cell cell = Direction::cell_of(c);
+        Dims none{kZero};
+        int64_t kept = cell == Cell::lstm ? 5 : cell == Cell::gru ? 4 : 0;
+        return std::vector<Dims>{{rows, units},
+                                 Dims(c.sizes("hx")),
+                                 cell == Cell::lstm ? Dims(c.sizes("hx")) : none,
+                                 kept && c.flag("keep") ? Dims{rows, units * SymInt(kept)} : none};
+      })
+      .non_differentiable({3})
+      .library("recurrence")
+      .reference([](const Call& c) {
+        Direction d(c);
+        auto r = forward(d.cell, d.x, d.sizes(), d.start, d.w, d.reverse, true);
+        Tensor none = zeros({kZero}, d.x.dtype());
+        return Results{r.output, r.ended.h, d.cell == Cell::lstm ? r.ended.c : none,
+                       gates_of(d.cell) > 1 && c.flag("keep") ? kept_of(d.cell, r, d.w) : none};
+      })
+      .vjp(recurrence_gradients)
+      .samples(
+          {"input[6, 4], hx[2, 3], cx[2, 3], w_ih[12, 4], w_hh[12, 3], b_ih[12], b_hh[12], batch_sizes=None, cell='lstm', reverse=False, keep=True",
+           "input[6, 4], hx[2, 3], cx=None, w_ih[9, 4], w_hh[9, 3], b_ih[9], b_hh[9], batch_sizes=None, cell='gru', reverse=True, keep=True",
+           "input[6, 4], hx[2, 3], cx=None, w_ih[3, 4], w_hh[3, 3], b_ih=None, b_hh=None, batch_sizes=None, cell='tanh', reverse=False, keep=True"});
+  define(
+      "_recurrence_backward(Tensor? grad_output, Tensor? grad_h, Tensor? grad_c, Tensor output, Tensor kept, Tensor input, Tensor hx, Tensor? cx, Tensor w_hh, "
+      "Tensor? batch_sizes, str cell, bool reverse, bool needs_h) -> (Tensor of_input, Tensor of_state, Tensor h, Tensor c, Tensor before)")
+      .doc(
+          "The gradients of a _recurrence's products with its input and with its states (where they differ) and, if `needs_h`, of the first states; and the states that came into the steps.")
+      .bind(hidden)
+      .dtypes(kReal)
+      .promote(Promote::none)
+      .result([](const Call& c) { return std::vector<DType>(5, c.dtype("input")); })
+      .shapes([](const Call& c) {
+        Cell cell = Direction::cell_of(c);
+        Dims none{kZero}, states(c.sizes("hx")), gates{c.size("input", 0), c.size("w_hh", 0)};
+        return std::vector<Dims>{gates, cell == Cell::gru ? gates : none, states,
+                                 cell == Cell::lstm ? states : none, Dims(c.sizes("output"))};
+      })
+      .non_differentiable()
+      .library("recurrence_backward")
+      .reference(backward_reference)
+      .samples(
+          {"grad_output[6, 3], grad_h[2, 3], grad_c[2, 3], output[6, 3], kept[6, 15], input[6, 4], hx[2, 3], cx[2, 3], w_hh[12, 3], batch_sizes=None, cell='lstm', reverse=True, needs_h=True",
+           "grad_output[6, 3], grad_h[2, 3], grad_c=None, output[6, 3], kept[6, 12], input[6, 4], hx[2, 3], cx=None, w_hh[9, 3], batch_sizes=None, cell='gru', reverse=False, needs_h=True",
+           "grad_output[6, 3], grad_h=None, grad_c=None, output[6, 3], kept[0], input[6, 4], hx[2, 3], cx=None, w_hh[3, 3], batch_sizes=None, cell='relu', reverse=False, needs_h=False"});
 
   define(
       "lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")

@@ -24,6 +24,8 @@ class CpuBackend final : public Backend {
         {"conv2d_backward_weight", cpu::conv2d_backward_weight},
         {"attention", cpu::attention},
         {"attention_backward", cpu::attention_backward},
+        {"recurrence", cpu::recurrence},
+        {"recurrence_backward", cpu::recurrence_backward},
         {"cat", cpu::cat},
         {"nonzero", cpu::nonzero},
         {"repeated_positions", cpu::repeated_positions},

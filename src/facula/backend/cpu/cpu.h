@@ -23,6 +23,9 @@ Results conv2d_backward_weight(const Call& c, Out out);
 // attention.cpp: kernels generated for tiles
 Results attention(const Call& c, Out out);
 Results attention_backward(const Call& c, Out out);
+// recurrent.cpp: kernels generated for a step
+Results recurrence(const Call& c, Out out);
+Results recurrence_backward(const Call& c, Out out);
 // move.cpp
 Results cat(const Call& c, Out out);
 Results nonzero(const Call& c, Out out);
