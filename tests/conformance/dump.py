@@ -28,6 +28,7 @@ from pathlib import Path
 import torch
 from record import (
     DTYPES,
+    FLOAT8,
     OUT_FORMS,
     Reader,
     Unrecordable,
@@ -60,6 +61,7 @@ CONSISTENCY = ("test_variant_consistency_eager", "test_noncontiguous_samples")
 
 # Forms, and the test of the database that must pass for PyTorch's own answer to count.
 TESTED = {
+    "out": ("TestCommon", "test_out"),
     "gradient": ("TestBwdGradients", "test_fn_grad"),
     "gradgrad": ("TestBwdGradients", "test_fn_gradgrad"),
     "jvp": ("TestFwdGradients", "test_forward_mode_AD"),
@@ -67,7 +69,7 @@ TESTED = {
 
 
 def refuted(op, dtype):
-    """The derivatives that PyTorch's own test of this operator is expected to find wrong."""
+    """The forms that PyTorch's own test of this operator is expected to find wrong."""
     high = torch.complex128 if dtype.is_complex else torch.float64
 
     def fails(form):
@@ -115,6 +117,8 @@ def same(a, b):
             x, y = torch.view_as_real(x), torch.view_as_real(y)
         if x.dtype == y.dtype == torch.uint64:
             return torch.equal(x, y)
+        if x.dtype == y.dtype and str(x.dtype).split(".")[1] in FLOAT8:
+            x, y = x.float(), y.float()
         return x.dtype == y.dtype and torch.equal(torch.nan_to_num(x), torch.nan_to_num(y))
 
     return len(a) == len(b) and all(both(x, y) for x, y in zip(a, b))
@@ -184,6 +188,8 @@ class Entry:
     def __init__(self, op, samples, elements):
         self.op, self.limit, self.elements, self.bound = op, samples, elements, elements
         self.f, self.w = find(torch, op.name), Writer()
+        # Whose dtypes: functions of entries for GPUs alone may take the same samples on a CPU.
+        self.device = "cpu" if op.supported_dtypes("cpu") else "cuda"
         self.skipped = collections.Counter()
         self.out = {
             "name": op.name,
@@ -210,14 +216,15 @@ class Entry:
     def record_dtypes(self):
         for name in DTYPES:
             dtype = getattr(torch, name)
-            if dtype not in self.op.supported_dtypes("cpu"):
+            if dtype not in self.op.supported_dtypes(self.device):
                 continue
             if t := tolerances(self.op, dtype):
                 self.out["tolerances"][name] = t
             self.record_dtype(name, dtype)
 
     def record_dtype(self, name, dtype):
-        gradient = self.op.supports_autograd and dtype in self.op.supported_backward_dtypes("cpu")
+        differentiable = self.op.supported_backward_dtypes(self.device)
+        gradient = self.op.supports_autograd and dtype in differentiable
         try:
             samples = list(self.op.sample_inputs("cpu", dtype, requires_grad=gradient))
         except Exception as e:  # noqa: BLE001  a sample maker of the database that needs what is not installed
@@ -367,9 +374,10 @@ class Entry:
         """The results and gradients in double precision, where PyTorch's own are further from them than the
         tolerance: its answer says little there.
         """
-        if dtype not in EXACT:
-            return
-        wide = getattr(torch, EXACT[dtype])
+        r = Reader(torch, self.w.bytes)
+        operands = (*tensors(torch, r.value(case["args"])), *tensors(torch, r.value(case["kwargs"])))
+        if not {dtype, *(str(x.dtype).split(".")[1] for x in operands)} & EXACT.keys():
+            return  # all in double precision, or integers
 
         def widen(x):
             if isinstance(x, torch.Tensor):
@@ -399,17 +407,21 @@ class Entry:
             grads = gradients(torch, made, leaves) if "gradients" in case else None
         except Exception:  # noqa: BLE001  no such call in double precision
             return
-        atol, rtol = {"float16": (1e-5, 1e-3), "bfloat16": (1e-5, 1.6e-2)}.get(dtype, (1e-5, 1.3e-6))
+        tolerances = {"float16": (1e-5, 1e-3), "bfloat16": (1e-5, 1.6e-2)}
+        tolerances |= dict.fromkeys(HIGH, (1e-7, 1e-7))
 
         def off(recorded, truths):
             r = Reader(torch, self.w.bytes)
             for t, truth in zip(recorded, truths):
                 if t and truth is not None and "layout" in t:
                     t, truth = t["parts"][-1], parts(truth)[-1]
-                if t is None or not isinstance(truth, torch.Tensor) or truth.dtype != wide or "at" not in t:
+                if t is None or not isinstance(truth, torch.Tensor) or "at" not in t:
                     continue
-                x = r.tensor({**t, "strides": list(torch.empty(t["shape"]).stride())})
-                if not torch.allclose(x.to(wide), truth.detach(), rtol / 2, atol / 2, equal_nan=True):
+                if str(truth.dtype).split(".")[1] not in HIGH:
+                    continue
+                x = r.tensor({**t, "strides": list(torch.empty(t["shape"]).stride())}).to(truth.dtype)
+                atol, rtol = tolerances.get(t["T"], (1e-5, 1.3e-6))
+                if not torch.allclose(x, truth.detach(), rtol / 2, atol / 2, equal_nan=True):
                     return True
             return False
 

@@ -3,7 +3,8 @@ tensors of a library.
 
 Used on both sides: by dump.py with PyTorch, by replay.py with Facula (`lib` is the module). A recording is a
 zip file with one member per entry of the database: 8 bytes with the size of a JSON text, the text, then the
-bytes of all tensors. bfloat16 travels as int16, complex32 as pairs of float16, a sparse tensor as its parts.
+bytes of all tensors. bfloat16 travels as int16, complex32 as pairs of float16, float8 as bytes, a sparse
+tensor as its parts.
 """
 
 import inspect
@@ -12,7 +13,16 @@ import struct
 
 import numpy as np
 
-DTYPES = ("float32 float64 complex64 complex128 int64 int32 int16 int8 uint8 bool float16 bfloat16").split()
+# Floats of 8 bits: bits of the mantissa, what is subtracted from exponents, and the bits of what is no number
+# (sign aside, of the least one: of e5m2 the infinity).
+FLOAT8 = {
+    "float8_e4m3fn": (3, 7, 0x7F),
+    "float8_e5m2": (2, 15, 0x7C),
+    "float8_e4m3fnuz": (3, 8, None),
+    "float8_e5m2fnuz": (2, 16, None),
+}
+DTYPES = "float32 float64 complex64 complex128 int64 int32 int16 int8 uint8 bool float16 bfloat16".split()
+DTYPES += FLOAT8
 # Of tensors in a call; a library need not have operators on the last ones.
 STORED = (*DTYPES, "complex32", "uint64")
 # The parts of a tensor of each layout but strided.
@@ -25,6 +35,8 @@ OBJECTS = {
     "LinearCrossEntropyOptions": "allow_retain_graph batch_chunk_size chunking_method acc_policy acc_dtype",
     "PairwiseDistance": "norm:p eps keepdim",
 }
+# Arguments that are members of an enumeration of nn.functional, by the name of their type.
+ENUMERATIONS = {"_ScalingType": "ScalingType", "_SwizzleType": "SwizzleType"}
 NAMESPACES = ("nn.functional", "linalg", "fft", "special", "signal", "masked", "sparse")
 # What is looked at in a call; the report counts them apart.
 FORMS = "function method in-place operator out alias gradient gradgrad jvp error".split()
@@ -71,8 +83,10 @@ class Writer:
         x = x.contiguous()
         if x.dtype == lib.complex32:
             out["at"] = self.array(lib.view_as_real(x).numpy())
+        elif stored := storage_dtype(out["T"], None):
+            out["at"] = self.array(x.view(getattr(lib, stored)).numpy())
         else:
-            out["at"] = self.array((x.view(lib.int16) if x.dtype == lib.bfloat16 else x).numpy())
+            out["at"] = self.array(x.numpy())
         out["n"] = x.numel()
         return out
 
@@ -111,6 +125,8 @@ class Writer:
         if (name := type(x).__name__) in OBJECTS:
             fields = [f.split(":") for f in OBJECTS[name].split()]
             return {"object": [name, [[f[-1], self.value(lib, getattr(x, f[0]))] for f in fields]]}
+        if name in ENUMERATIONS:
+            return {"member": [ENUMERATIONS[name], x.name]}
         raise Unrecordable(f"an argument of type {type(x).__name__}")
 
 
@@ -137,12 +153,31 @@ def of_parts(lib, name, parts, shape, **more):
     return make(*parts, tuple(shape), **more)
 
 
-def storage_dtype(name):
-    return {"bfloat16": "int16", "complex32": "int32"}.get(name, name)
+def storage_dtype(name, other):
+    """The integers that stand for elements of a dtype which NumPy doesn't have."""
+    return "uint8" if name in FLOAT8 else {"bfloat16": "int16", "complex32": "int32"}.get(name, other)
+
+
+def float8_values(name, x):
+    mantissa, bias, special = FLOAT8[name]
+    magnitude = x & 0x7F
+    exponent, fraction = magnitude >> mantissa, (magnitude & ((1 << mantissa) - 1)) / (1 << mantissa)
+    lowest = exponent == 0
+    value = np.ldexp(fraction + ~lowest, np.maximum(exponent.astype("int32"), 1) - bias)
+    if special is None:  # the pattern of -0
+        value = np.where(x == 0x80, np.nan, value)
+    else:
+        beyond = np.where((magnitude == 0x7C) & (special == 0x7C), np.inf, np.nan)
+        value = np.where(magnitude >= special, beyond, value)
+    return np.where(x >= 0x80, -value, value).astype("float32")
 
 
 def widened(name, x):
-    """bfloat16's bits as the float32 of the same value, complex32's as complex64; all else as it is."""
+    """The bits of bfloat16 and float8 as the float32 of the same value, complex32's as complex64; all else as
+    it is.
+    """
+    if name in FLOAT8:
+        return float8_values(name, x)
     if name == "complex32":
         return x.view("float16").astype("float32").view("complex64")
     return (x.astype("uint16").astype("uint32") << 16).view("float32") if name == "bfloat16" else x
@@ -157,7 +192,7 @@ class Reader:
         self.lib, self.data, self.leaf, self.leaves = lib, data, leaf, []
 
     def array(self, t):
-        return np.frombuffer(self.data, storage_dtype(t["T"]), t["n"], t["at"])
+        return np.frombuffer(self.data, storage_dtype(t["T"], t["T"]), t["n"], t["at"])
 
     def tensor(self, t):
         lib = self.lib
@@ -208,6 +243,7 @@ class Reader:
             "device": lambda: self.lib.device(y),
             "type": lambda: {"bool": bool, "int": int, "float": float, "complex": complex}[y],
             "object": lambda: self.object(*y),
+            "member": lambda: getattr(getattr(self.lib.nn.functional, y[0]), y[1]),
             "kwargs": lambda: {k: self.value(v) for k, v in y.items()},
         }[kind]()
 

@@ -36,6 +36,7 @@ import processes
 import report
 from record import (
     ABSOLUTE,
+    FLOAT8,
     Reader,
     determined,
     find,
@@ -86,6 +87,7 @@ C_NAMES = {
 
 
 WIDER = {facula.bfloat16: facula.float32, facula.complex32: facula.complex64}
+WIDER |= {getattr(facula, name): facula.float32 for name in FLOAT8}
 
 
 def numpy(x):
@@ -449,7 +451,7 @@ def summary(record, data, answers):
     skipped = collections.Counter(record["skipped"])
     for (c, form, key, call), answer in zip(labelled(record, data), answers):
         if answer and form in c.case.get("refuted", ()) and not answer.get("nearer"):
-            skipped[f"{form}: differs, and PyTorch's own test expects its derivative to be wrong"] += 1
+            skipped[f"{form}: differs, and PyTorch's own test expects it to be wrong"] += 1
             continue
         counts[key] += 1
         if answer and "crash" in answer:
