@@ -7,6 +7,7 @@
 #include "facula/op/factory.h"
 #include "facula/tensor/promotion.h"
 #include "override.h"
+#include "symint.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -15,6 +16,10 @@ namespace facula::bind {
 
 bool to_scalar(PyObject* o, Scalar& s) {
   PyTypeObject* t = Py_TYPE(o);
+  if (is_symint(o)) {
+    s = Scalar(symint_of(o).guard_int());
+    return true;
+  }
   if (PyLong_Check(o)) {
     if (PyBool_Check(o)) {
       s = Scalar(o == Py_True);

@@ -8,7 +8,7 @@
 #include "facula/tensor/promotion.h"
 #include "facula/tensor/sparse.h"
 #include "override.h"
-#include "run_time_size.h"
+#include "symint.h"
 #include "tensor.h"
 #include "trampoline.h"
 
@@ -46,9 +46,9 @@ SymInt whole(PyObject* o) {
 Tensor slice(const Tensor& t, int dim, PyObject* s, bool& changed) {
   auto* py = reinterpret_cast<PySliceObject*>(s);
   if (py->start == Py_None && py->stop == Py_None && py->step == Py_None) return t;
-  if (is_run_time_size(py->start) || is_run_time_size(py->stop)) {
+  if (is_symint(py->start) || is_symint(py->stop)) {
     auto bound = [](PyObject* o) {
-      return o == Py_None ? op::Value() : op::Value(is_run_time_size(o) ? run_time_size_of(o) : whole(o));
+      return o == Py_None ? op::Value() : op::Value(is_symint(o) ? symint_of(o) : whole(o));
     };
     changed = true;
     op::Value step = bound(py->step);

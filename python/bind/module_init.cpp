@@ -43,7 +43,7 @@
 #include "facula/catalog/catalog.h"
 #include "facula/codegen/ahead.h"
 #include "python.h"
-#include "run_time_size.h"
+#include "symint.h"
 
 namespace {
 
@@ -68,7 +68,7 @@ PyObject* start(PyObject*) {
     facula::catalog::load();
     add_types(module);
     add_size(module);
-    add_run_time_size(module);
+    add_symint(module);
     add_tensor(module);
     add_overrides(module);
     add_generator(module);

@@ -9,7 +9,7 @@
 #include "facula/run/entry.h"
 #include "generator.h"
 #include "override.h"
-#include "run_time_size.h"
+#include "symint.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -126,10 +126,10 @@ int64_t long_of(PyObject* o, PyObject* error) {
 }
 
 // A number of a traced function that is known only when its program runs.
-bool to_run_time_size(PyObject* o, Value& v) {
-  if (!is_run_time_size(o)) [[likely]]
+bool to_symint(PyObject* o, Value& v) {
+  if (!is_symint(o)) [[likely]]
     return false;
-  v = Value(run_time_size_of(o));
+  v = Value(symint_of(o));
   return true;
 }
 
@@ -149,7 +149,7 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
     return true;
   }
   if (!PyIndex_Check(o) || PyUnicode_Check(o)) return false;
-  if (is_run_time_size(o)) i = run_time_size_of(o).guard_int();  // raises
+  if (is_symint(o)) i = symint_of(o).guard_int();  // raises
   PyRef whole(PyNumber_Index(o));
   if (!whole) {
     PyErr_Clear();
@@ -160,8 +160,8 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
 }
 
 bool to_size(PyObject* o, SymInt& s, PyObject* error = PyExc_ValueError) {
-  if (is_run_time_size(o)) [[unlikely]] {
-    s = run_time_size_of(o);
+  if (is_symint(o)) [[unlikely]] {
+    s = symint_of(o);
     return true;
   }
   int64_t i;
@@ -214,7 +214,7 @@ bool to_tensor(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
   }
   if (p.number && numbers) {
     Scalar s;
-    if (to_run_time_size(o, v)) {
+    if (to_symint(o, v)) {
       f.number_first |= p.is_self;
       return true;
     }
@@ -334,8 +334,8 @@ bool to_number(const Param& p, PyObject* o, Value& v) {
     }
     if (!t->sizes.empty() || is_differentiated(*t)) return false;
     s = tensor_of(o).item();
-  } else if (is_run_time_size(o)) {
-    s = Scalar(run_time_size_of(o).guard_int());  // raises: numbers are part of a program
+  } else if (is_symint(o)) {
+    s = Scalar(symint_of(o).guard_int());  // raises: numbers are part of a program
   } else if (!to_scalar(o, s)) {
     return false;
   }

@@ -1,6 +1,6 @@
 // facula.Size: the tuple subclass that `shape` and `size()` give. Slices, sums and products of Sizes are
 // Sizes.
-#include "run_time_size.h"
+#include "symint.h"
 #include "types.h"
 
 namespace facula::bind {
@@ -8,9 +8,9 @@ namespace facula::bind {
 PyTypeObject* SizeType;
 
 PyObject* wrap_int(SymInt i) {
-  if (sym::is_run_time(i)) [[unlikely]]
-    return wrap_run_time_size(i);
-  return PyLong_FromLongLong(i.guard_int());
+  if (i.is_symbolic()) [[unlikely]]
+    return wrap_symint(i);
+  return PyLong_FromLongLong(i.concrete());
 }
 
 static void fill(PyObject* tuple, SymSpan ints) {
@@ -50,7 +50,7 @@ PyObject* size_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!t) return nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(t); ++i) {
     PyObject* item = PyTuple_GET_ITEM(t, i);
-    if (PyLong_Check(item) || is_run_time_size(item)) continue;
+    if (PyLong_Check(item) || is_symint(item)) continue;
     PyObject* whole = PyIndex_Check(item) ? PyNumber_Index(item) : nullptr;
     if (!whole) {
       PyErr_Format(PyExc_TypeError, "Size() takes an iterable of 'int' (item %zd is '%s')", i,

@@ -4,7 +4,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
 #include "override.h"
-#include "run_time_size.h"
+#include "symint.h"
 #include "trampoline.h"
 #include "types.h"
 
@@ -176,7 +176,7 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     } else if (is_tensor(first)) {
       t = tensor_of(first);
       t = t.detached();
-    } else if (PyLong_Check(first)) {
+    } else if (PyLong_Check(first) || is_symint(first)) {
       Ints sizes;
       for (Py_ssize_t i = 0; i < n; ++i) {
         int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(args, i));
@@ -212,7 +212,7 @@ Py_ssize_t tensor_len(PyObject* o) {
 // Is `o` an operand of an arithmetic operator? Everything else gets its chance to handle the operation.
 bool is_operand(PyObject* o) {
   if (is_plain(Py_TYPE(o)) || PyFloat_Check(o) || PyLong_Check(o)) return true;
-  if (is_tensor(o) || PyComplex_Check(o) || is_run_time_size(o) || has_array_interface(o))
+  if (is_tensor(o) || PyComplex_Check(o) || is_symint(o) || has_array_interface(o))
     return true;  // NumPy's arrays and scalars
   return has_torch_function(o);
 }

@@ -10,6 +10,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/op/registry.h"
 #include "override.h"
+#include "symint.h"
 #include "tensor.h"
 
 namespace facula::bind {
@@ -318,7 +319,7 @@ bool slot_operand(PyObject* o, Value& v) {
     return true;
   }
   Scalar s;
-  if (is_tensor(o) || !to_scalar(o, s)) return false;
+  if (is_tensor(o) || is_symint(o) || !to_scalar(o, s)) return false;
   v = Value(s);
   return true;
 }

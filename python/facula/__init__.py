@@ -109,6 +109,7 @@ else:
     from ._C import (
         Generator,
         Size,
+        SymInt,
         Tensor,
         as_tensor,
         asarray,

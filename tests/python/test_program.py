@@ -434,7 +434,7 @@ def test_sizes_are_fixed_or_dynamic():
     for n in (3, 5, 17):
         x = facula.randn(n, 7)
         same(dynamic(x), f(x), 1e-6)
-    looked = trace(lambda x: x * x.size(0), facula.randn(3, 4), dynamic=True)
+    looked = trace(lambda x: x * float(x.size(0)), facula.randn(3, 4), dynamic=True)
     same(looked(facula.ones(3, 9)), facula.full((3, 9), 3.0))
     with pytest.raises(ValueError, match="relied on sizes"):
         looked(facula.ones(5, 4))

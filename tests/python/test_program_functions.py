@@ -553,11 +553,6 @@ def test_what_a_backward_cannot_do_is_told_when_its_gradient_is_wanted():
     ):
         trace(late, facula.ones(3, requires_grad=True))
 
-    def far(x):  # g has 2 * s0 elements, and nothing that is read has s0
-        return function(lambda ctx, g: g.view(2, -1).sum(0)).apply(x)
-
-    p = trace(lambda x: far(x), facula.ones(3, requires_grad=True), dynamic=True)
-
 
 class Doubling(facula.autograd.Function):
     """Rows one after another, twice."""

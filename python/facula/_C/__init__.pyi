@@ -46,6 +46,9 @@ class Size(tuple[_int, ...]):
     def __new__(cls, sizes: Sequence[_int] = ...) -> Size: ...
     def numel(self) -> _int: ...
 
+class SymInt(_int):
+    """A size in the trace of a function: a number, or an expression over sizes."""
+
 class Generator:
     @property
     def device(self) -> _device: ...

@@ -1,4 +1,5 @@
 // Normalisations: compositions, fused.
+#include "facula/autograd/calls.h"
 #include "facula/catalog/normalisation.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/operator.h"
@@ -244,13 +245,20 @@ FACULA_FAMILY(norm) {
         return in_order_of(input, narrowed(y, input.dtype()));
       })
       .samples({"input[4, 3, 2], weight[3], bias[3], running_mean[3], running_var[3](0.1, 2), eps=1e-05"});
-  define("_update_running(Tensor self, Tensor batch, Scalar momentum, Scalar scale) -> Tensor")
-      .doc("(1 - momentum) * self + momentum * scale * batch.")
+  define("_update_running_mean(Tensor self, Tensor batch, Scalar momentum) -> Tensor")
+      .doc("(1 - momentum) * self + momentum * batch.")
       .bind(hidden)
-      .pointwise([](Expr running, Expr batch, Expr momentum, Expr scale) {
-        return (1 - momentum) * running + momentum * scale * batch;
+      .pointwise([](Expr running, Expr batch, Expr momentum) {
+        return (1 - momentum) * running + momentum * batch;
       })
-      .samples({"self[3], batch[3], momentum=0.1, scale=1.5"});
+      .samples({"self[3], batch[3], momentum=0.1"});
+  define("_update_running_var(Tensor self, Tensor batch, Scalar momentum, Scalar count) -> Tensor")
+      .doc("(1 - momentum) * self + momentum * batch, with Bessel's correction of a variance of `count` values.")
+      .bind(hidden)
+      .pointwise([](Expr running, Expr batch, Expr momentum, Expr count) {
+        return (1 - momentum) * running + momentum * (count / (count - 1)) * batch;
+      })
+      .samples({"self[3], batch[3], momentum=0.1, count=3"});
   define(
       "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
@@ -297,9 +305,10 @@ FACULA_FAMILY(norm) {
             << "expected more than 1 value per channel when training, got input size "
             << to_string(input.sizes());
         auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);
-        double n = double(count.guard_int());
-        if (running_mean) _update_running_(detach(*running_mean), detach(mean), momentum, 1.0);
-        if (running_var) _update_running_(detach(*running_var), detach(var), momentum, n / (n - 1));
+        if (running_mean) _update_running_mean_(detach(*running_mean), detach(mean), momentum);
+        if (running_var)  // the count as a size, which a program may know later
+          autograd::invoke("_update_running_var", {detach(*running_var), detach(var), Scalar(momentum), count},
+                           op::Form::in_place);
         return y;
       })
       .samples({"input[4, 3, 2], running_mean[3], running_var[3](0.1, 2)",

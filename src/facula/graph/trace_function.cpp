@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
@@ -74,12 +75,27 @@ std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
     if (f.attach) f.attach(f.outputs);
     return f.outputs;
   }
+  Value* sizes = sizes_at(f.at_entry);
   op::Value args[] = {std::span<const Tensor>(f.at_entry), std::span<const Tensor>(carried),
                       std::span<const Tensor>()};
   Node& call = *graph_->add_node(operator_of({f.name, f.at_entry.size(), made.size()}), args, made);
   auto results = results_of(f, call, carried);
-  take_gradients(f, call, needs, results);
+  take_gradients(f, call, needs, results, sizes);
   return results;
+}
+
+// A tensor with the symbols that sizes of the inputs are made of as its sizes, and one element of memory: for a backward
+// that keeps sizes alone. Null: there are none.
+Value* Tracer::sizes_at(const std::vector<Tensor>& inputs) {
+  std::set<size_t> symbols;
+  for (auto& t : inputs)
+    for (auto s : t.sizes()) sym::each_symbol(s, [&](size_t k) { symbols.insert(k); });
+  Dims sizes;
+  for (size_t k : symbols)
+    if (auto s = graph_->shapes->symbol(int(k)); !sym::is_run_time(s)) sizes.push_back(s);
+  if (sizes.empty()) return nullptr;
+  Tensor one = autograd::invoke("zeros", {SymSpan(), DType::Bool});
+  return value_of(autograd::invoke("expand", {one, SymSpan(sizes)}));
 }
 
 // What callers get: what forward gave, whose history is the call by now.
@@ -122,7 +138,7 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
 // Traces backward, for each choice of what it may be asked for, and gives the call the operator that knows these.
 void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
                             const std::vector<std::vector<bool>>& needs,
-                            const std::vector<Tensor>& attached) {
+                            const std::vector<Tensor>& attached, Value* sizes) {
   constexpr size_t kAllChoices = 3;  // of more results: all of them, and each alone
   size_t results = call.results.size();
   std::vector<std::vector<bool>> given{std::vector<bool>(results, true)};
@@ -146,6 +162,8 @@ void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
   for (auto& n : needs)
     for (auto& g : given) all.push_back(record_backward(f, call, n, g));
   auto reads = reads_of(all, outputs);
+  if (sizes && std::ranges::any_of(all, [&](auto& r) { return !has_sizes(r, reads, outputs); }))
+    reads.push_back(sizes);
   UserFunction made{f.name, f.at_entry.size(), results, reads.size(), f.materialize};
   for (auto& r : all) {
     if (r.gradient.refused.empty()) set_graph(r, reads, outputs, f.begun);
@@ -227,11 +245,26 @@ std::vector<Value*> Tracer::reads_of(const std::vector<Recorded>& all, const std
   return reads;
 }
 
-void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
-                       size_t begun) {
+std::vector<Value*> Tracer::inputs_of(const Recorded& r, const std::vector<Value*>& reads,
+                                      const std::vector<Value*>& results) {
   std::vector<Value*> inputs = reads;
   inputs.insert(inputs.end(), results.begin(), results.end());
   inputs.insert(inputs.end(), r.grads.begin(), r.grads.end());
+  return inputs;
+}
+
+// Do the tensors that it is given say all sizes that it needs?
+bool Tracer::has_sizes(const Recorded& r, const std::vector<Value*>& reads,
+                       const std::vector<Value*>& results) {
+  OwnSizes own(inputs_of(r, reads, results));
+  bool known = true;
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { known &= own.of(x).has_value(); });
+  return known;
+}
+
+void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
+                       size_t begun) {
+  auto inputs = inputs_of(r, reads, results);
   OwnSizes own(inputs);
   std::vector<InputSpec> specs;
   bool known = true;

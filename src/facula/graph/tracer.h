@@ -96,10 +96,15 @@ class Tracer final : public op::Mode {
   std::vector<Tensor> results_of(autograd::TracedFunction& f, const Node& call,
                                  const std::vector<Tensor>& carried);
   void take_gradients(autograd::TracedFunction& f, Node& call, const std::vector<std::vector<bool>>& needs,
-                      const std::vector<Tensor>& results);
+                      const std::vector<Tensor>& results, Value* sizes);
+  Value* sizes_at(const std::vector<Tensor>& inputs);
   Recorded record_backward(autograd::TracedFunction& f, const Node& call, std::vector<bool> needs,
                            std::vector<bool> given);
   static std::vector<Value*> reads_of(const std::vector<Recorded>& all, const std::vector<Value*>& results);
+  static std::vector<Value*> inputs_of(const Recorded& r, const std::vector<Value*>& reads,
+                                       const std::vector<Value*>& results);
+  static bool has_sizes(const Recorded& r, const std::vector<Value*>& reads,
+                        const std::vector<Value*>& results);
   void set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
                  size_t begun);
 

@@ -39,4 +39,13 @@ void each_symbol(SymInt e, const std::function<void(size_t)>& f) {
   look(e.node(), look);
 }
 
+bool is_of(SymInt e, const Shapes& shapes) {
+  auto look = [&](const Node* n, auto& self) -> bool {
+    if (n->kind == Kind::symbol)
+      return n->value < shapes.symbol_count() && shapes.symbol(int(n->value)).node() == n;
+    return (!n->a || self(n->a, self)) && (!n->b || self(n->b, self));
+  };
+  return !e.is_symbolic() || look(e.node(), look);
+}
+
 }  // namespace facula::sym

@@ -13,5 +13,7 @@ SymInt substitute(SymInt e, SymSpan values);
 SymInt rewrite(SymInt e, const std::function<std::optional<SymInt>(SymInt)>& f);
 // Calls f(number) for every symbol that `e` is made of, as often as it is there.
 void each_symbol(SymInt e, const std::function<void(size_t)>& f);
+// Is `e` made of these symbols, or a number?
+bool is_of(SymInt e, const Shapes& shapes);
 
 }  // namespace facula::sym

@@ -1,0 +1,16 @@
+// Sizes that are symbols, as Python has them while a function is traced: PyTorch's SymInt. Arithmetic gives expressions,
+// comparisons are guards of the trace, and what only a number can be (range(), float(), a list's length) makes the program
+// one for this number. Sizes that are known only when a program runs (sym/run_time.h) raise there.
+#pragma once
+#include "facula/sym/run_time.h"
+#include "python.h"
+
+namespace facula::bind {
+
+bool is_symint(PyObject* o);
+// Outside of the trace that it belongs to: the number that it had there.
+SymInt symint_of(PyObject* o);
+PyObject* wrap_symint(SymInt size);
+void add_symint(PyObject* module);
+
+}  // namespace facula::bind
