@@ -90,7 +90,7 @@ bool is_nested(PyObject* o) {
 
 constexpr int kMaxDepth = 64;
 
-constexpr const char* kTooLong = "tensor: a Python int does not fit into 64 bits";
+constexpr const char* kTooLong = "%s: a Python int does not fit into 64 bits";
 
 struct Nested {
   const char* function;
@@ -166,7 +166,7 @@ struct Nested {
     bool too_long = s.is_beyond_int64() && is_integral(d) && d != DType::UInt64;
     if (too_long || (d == DType::UInt64 && s.category() == Category::integral && !s.is_beyond_int64() &&
                      s.to_int() < 0)) {
-      PyErr_SetString(PyExc_OverflowError, too_long ? kTooLong : "can't convert negative int to unsigned");
+      PyErr_Format(PyExc_OverflowError, too_long ? kTooLong : "%s: can't convert negative int to unsigned", function);
       throw PythonError();
     }
     type_check(d != DType::UInt64 || s.category() <= Category::integral, function)
@@ -224,13 +224,14 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype) {
   Nested n(function);
   n.measure(data);
   struct Overflow {  // of an element is a ValueError, as in PyTorch, of an operand an OverflowError
+    const char* function;
     bool is_unsigned;
     ~Overflow() {
       if (is_unsigned || !PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_OverflowError)) return;
       PyErr_Clear();
-      PyErr_SetString(PyExc_ValueError, kTooLong);
+      PyErr_Format(PyExc_ValueError, kTooLong, function);
     }
-  } overflow{dtype && *dtype == DType::UInt64};
+  } overflow{function, dtype && *dtype == DType::UInt64};
   if (!dtype || n.sizes.size()) n.infer(data, 0);  // also checks that it is no ragged list
   DType d = dtype ? *dtype : n.any ? n.type : default_dtype();
   Tensor t = Tensor::empty(IntSpan(n.sizes), d);

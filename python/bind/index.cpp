@@ -241,10 +241,19 @@ Scalar assignable(const Scalar& s, DType d) {
   return Scalar(std::copysign(std::numeric_limits<double>::infinity(), s.to_complex().real()));
 }
 
+// An assignment by the in-place form of `op`; what is wrong is said of the assignment.
+void write(const char* op, std::initializer_list<op::Value> args) {
+  try {
+    run_operator(operator_named(op), args, op::Form::in_place);
+  } catch (const Error& e) {
+    throw e.from("index_put_");
+  }
+}
+
 }  // namespace
 
 PyObject* tensor_subscript(PyObject* self, PyObject* index) {
-  return guarded([&]() -> PyObject* {
+  return guarded("index", [&]() -> PyObject* {
     if ((modes_active && !overrides_disabled()) ||
         (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken))
       return override_item("__getitem__", self, {index});
@@ -284,25 +293,23 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
     if (is_number) number = assignable(number, t.dtype());
     if (is_traced_flag(index) && (is_number || tensor_of(value).dim() == 0)) {
       op::Value fill = is_number ? op::Value(number) : op::Value(tensor_of(value));
-      run_operator(operator_named("masked_fill"), {t, tensor_of(index), fill}, op::Form::in_place);
+      write("masked_fill", {t, tensor_of(index), fill});
       return;
     }
     Applied a = apply(t, index);
     if (!a.advanced) {
-      if (is_number) run_operator(operator_named("fill"), {a.view, number}, op::Form::in_place);
-      else
-        run_operator(operator_named("copy"), {a.view, fitted(tensor_of(value), a.view.dim())},
-                     op::Form::in_place);
+      if (is_number) write("fill", {a.view, number});
+      else write("copy", {a.view, fitted(tensor_of(value), a.view.dim())});
       return;
     }
     Tensor source = is_number ? Tensor::scalar(number, a.view.dtype(), a.view.device()) : tensor_of(value);
     if (a.indices.size() == 1 && a.indices[0].dtype() == DType::Bool && a.indices[0].dim() == a.view.dim() &&
         source.dim() == 0) {
       op::Value fill = is_number ? op::Value(number) : op::Value(source);
-      run_operator(operator_named("masked_fill"), {a.view, a.indices[0], fill}, op::Form::in_place);
+      write("masked_fill", {a.view, a.indices[0], fill});
       return;
     }
-    run_operator(operator_named("index_put"), {a.view, as_value(a.indices), source}, op::Form::in_place);
+    write("index_put", {a.view, as_value(a.indices), source});
   });
 }
 

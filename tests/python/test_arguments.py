@@ -1,8 +1,11 @@
 """Random argument trees (tests/arguments), and by name what they found."""
 
+import itertools
+import operator
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -129,6 +132,16 @@ def test_more_elements_than_there_are_make_no_combination():
     assert F.ones(3).combinations(31).shape == (0, 31)
 
 
+def test_combinations_of_few_elements_take_no_grid_of_all_choices():
+    assert F.arange(3).combinations(64, True).shape == (66 * 65 // 2, 64)
+    assert F.arange(1).combinations(65, True).shape == (1, 65)  # more places than a tensor has dimensions
+    assert F.arange(0).combinations(3, True).shape == (0, 3)
+    for n, r in ((4, 3), (5, 1), (3, 3), (2, 5)):
+        assert F.arange(n).combinations(r).tolist() == [list(x) for x in itertools.combinations(range(n), r)]
+        again = itertools.combinations_with_replacement(range(n), r)
+        assert F.arange(n).combinations(r, True).tolist() == [list(x) for x in again]
+
+
 NAMED = [
     (
         "F.ones(2, 2).swapdims(1, 2**70)",
@@ -138,7 +151,7 @@ NAMED = [
     ("F.zeros(2**70)", TypeError, r"zeros\(\): argument 'size' \(position 1\): a Python int"),
     ("F.eye(2, device='nowhere')", RuntimeError, r"eye\(\): argument 'device': invalid device"),
     ("F.ones(1).expand(2**40, 4).sinh()", RuntimeError, "^sinh: not enough memory"),
-    ("F.ones(3).combinations(2**62, True)", MemoryError, "^combinations: not enough memory"),
+    ("F.ones(3).combinations(2**62, True)", RuntimeError, "^combinations: a tensor of shape"),
     ("F.linalg.cond(F.full((2, 2), float('nan')))", RuntimeError, "^linalg_cond: "),
     ("fn.dropout1d(F.ones(1, 3), -1.0)", ValueError, "^dropout1d: dropout probability"),
     ("fn.pad(F.ones(3), (1, 1), 'no')", NotImplementedError, "^pad: Unrecognised padding mode"),
@@ -195,8 +208,41 @@ NAMED = [
     ),
     ("fn.unfold(F.ones(1), 2)", RuntimeError, r"^unfold: im2col: expected 3D .* got shape \[1\]"),
     ("F.smm(F.ones(2), F.ones(3))", RuntimeError, "^smm: mm: `self` must be a matrix"),
+    ("F.ones(3)[[2**63]]", ValueError, "^index: a Python int does not fit into 64 bits"),
+    ("F.ones(1).to_sparse()[()]", NotImplementedError, "^index: view: does not take tensors of a sparse"),
+    (
+        "operator.setitem(F.ones(3, requires_grad=True), None, 3)",
+        RuntimeError,
+        "^index_put_: a view of a leaf Variable that requires grad",
+    ),
+    (
+        "F.nn.TransformerEncoder(uncopyable(), 2)",
+        TypeError,
+        "^TransformerEncoder: .*a Linear cannot be copied: .*lock",
+    ),
+    (
+        "attend(F.ones(4, 4), F.ones(3, 1, 4), F.ones(3, 1, 4))",
+        ValueError,
+        r"^multi_head_attention_forward: in_proj_weight of shape \(4, 4\) has no parts",
+    ),
+    (
+        "attend(F.ones(4, 4), *[F.ones(2, 1, 4)] * 2)",
+        RuntimeError,
+        r"^multi_head_attention_forward: expected in_proj_weight of shape \(12, 4\), got \(4, 4\)",
+    ),
     ("F.signal.windows.hann(2**70)", ValueError, "^hann: .* does not fit into 64 bits"),
 ]
+
+
+def uncopyable():
+    layer = F.nn.Linear(2, 2)
+    layer.lock = threading.Lock()
+    return layer
+
+
+def attend(weight, key, value):
+    rest = [None, None, False, 0.0, F.ones(4, 4), None]
+    return fn.multi_head_attention_forward(F.ones(2, 1, 4), key, value, 4, 2, weight, None, *rest)
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), NAMED)

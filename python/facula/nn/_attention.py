@@ -61,11 +61,20 @@ def _check_shapes(
     return batched
 
 
+def _thirds(name: str, t: Tensor) -> Any:
+    pieces = t.chunk(3)
+    if len(pieces) != 3:
+        raise ValueError(f"{name} of shape {tuple(t.shape)} has no parts for query, key and value")
+    return pieces
+
+
 def _projected(
     query: Tensor, key: Tensor, value: Tensor, weight: Any, separate: Any, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values: one product where the operands are one."""
     width = query.shape[-1]
+    if separate is None and key is value and weight.shape[:1] != (3 * width,):
+        raise RuntimeError(f"expected in_proj_weight of shape {(3 * width, width)}, got {tuple(weight.shape)}")
     if separate is None and query is key and key is value:
         q, k, v = _op.linear(query, weight, bias).split(width, -1)
         return q, k, v
@@ -74,8 +83,8 @@ def _projected(
         b_q, b_kv = (None, None) if bias is None else bias.split([width, 2 * width])
         k, v = _op.linear(key, w_kv, b_kv).split(width, -1)
         return _op.linear(query, w_q, b_q), k, v
-    w_q, w_k, w_v = weight.chunk(3) if separate is None else separate
-    b_q, b_k, b_v = (None, None, None) if bias is None else bias.chunk(3)
+    w_q, w_k, w_v = _thirds("in_proj_weight", weight) if separate is None else separate
+    b_q, b_k, b_v = (None, None, None) if bias is None else _thirds("in_proj_bias", bias)
     return _op.linear(query, w_q, b_q), _op.linear(key, w_k, b_k), _op.linear(value, w_v, b_v)
 
 

@@ -171,20 +171,29 @@ Tensor triangle_indices(const Call& c, int64_t rows, int64_t columns, int64_t of
   return to_dtype(stack(std::vector<Tensor>{add(at, first), column}, 0), t);
 }
 
-// The rows of places k0, k1, ... below n: each increasing, or not falling where places may come again.
+// n over k, or `far` where it is no less.
+int64_t binomial(__int128 n, __int128 k, int64_t far) {
+  __int128 count = 1;
+  k = std::min(k, n - k);
+  for (__int128 i = 1; i <= k && count < far; ++i) count = count * (n - k + i) / i;
+  return int64_t(std::min<__int128>(count, far));
+}
+
+// The rows of r places below n: each increasing, or not falling where places may come again.
 Tensor choices(int64_t n, int64_t r, bool again) {
-  std::vector<Tensor> grid;
-  Tensor kept;
-  for (int64_t k = 0; k < r; ++k) {
-    Dims shape(size_t(r), SymInt(int64_t(1)));
-    shape[size_t(k)] = n;
-    grid.push_back(view(arange(Scalar(n)), shape));
-    if (k == 0) continue;
-    Tensor rising =
-        again ? le(grid[size_t(k - 1)], grid[size_t(k)]) : lt(grid[size_t(k - 1)], grid[size_t(k)]);
-    kept = kept.defined() ? logical_and(kept, rising) : rising;
+  if (n == 0 || (!again && r > n)) return empty(Sizes{int64_t(0), r}, DType::Int64);
+  int64_t rows = binomial(again ? __int128(n) + r - 1 : n, r, int64_t(1) << 60);
+  Tensor t = Tensor::empty(IntSpan(Ints{rows, r}), DType::Int64);
+  auto* at = t.data<int64_t>();
+  for (int64_t k = 0; k < r; ++k) at[k] = again ? 0 : k;
+  for (int64_t row = 1; row < rows; ++row) {
+    int64_t* before = std::exchange(at, at + r);
+    int64_t k = r - 1;
+    for (int64_t last = n - 1; before[k] == last; --k) last -= again ? 0 : 1;
+    std::copy(before, before + k, at);
+    for (int64_t next = before[k] + 1; k < r; ++k) at[k] = again ? next : next++;
   }
-  return kept.defined() ? nonzero(kept) : unsqueeze(grid[0], 1);
+  return _to_device(t, default_device());  // that of the call
 }
 
 Tensor turned(const Tensor& self, int64_t k, int a, int b) {
@@ -506,13 +515,11 @@ FACULA_FAMILY(arrange) {
       .doc(
           "All choices of r elements of a vector in their order, one a row; an element again where `with_replacement`.")
       .no_in_place()
-      .reads_data()
       .procedure([](const Tensor& self, int64_t r, bool again) {
         runtime_check(self.dim() == 1, "combinations")
             << "expects a 1D vector, but got shape " << to_string(self.sizes());
         runtime_check(r >= 0, "combinations") << "expects a non-negative number, but got " << r;
         if (r == 0) return empty(Sizes{int64_t(0)}, self.dtype());
-        if (!again && SymInt(r) > self.size(0)) return empty(Sizes{int64_t(0), r}, self.dtype());
         Tensor at = choices(self.size(0).guard_int(), r, again);
         return view(index_select(self, 0, reshape(at, Sizes{at.numel()})), at.sizes());
       })

@@ -568,6 +568,8 @@ class Code:
             raise Mistake("try with other than one kind of error")
         lines = ["try {", *self.block(s.body), "} catch (const Error& e_) {"]
         lines.append(f"  if (e_.type() != ErrorType::{ERRORS[kind]}) throw;")
+        if name := s.handlers[0].name:  # its text, which is all that is asked of it
+            lines.append(f"  v_{name} = Value(e_.what());")
         return [*lines, *self.block(s.handlers[0].body), "}"]
 
     def on_Raise(self, s: ast.Raise) -> list[str]:
@@ -905,6 +907,8 @@ def assigned_names(statements: list[ast.stmt]) -> set[str]:
             return
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
         for child in ast.iter_child_nodes(node):
             visit(child)
 

@@ -110,8 +110,15 @@ class TransformerEncoderLayer(_Layer):
         return self.dropout2(self._feed_forward(x))
 
 
+def _copied(layer: Module) -> Module:
+    try:
+        return copy.deepcopy(layer)
+    except TypeError as e:
+        raise TypeError(f"a {type(layer).__name__} cannot be copied: {e}") from e
+
+
 def _clones(layer: Module, count: int) -> ModuleList:
-    return ModuleList(copy.deepcopy(layer) for _ in range(count))
+    return ModuleList(_copied(layer) for _ in range(count))
 
 
 def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:
