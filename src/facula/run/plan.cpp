@@ -119,13 +119,13 @@ class Arranger {
     plan_->symbols.assign(symbols.begin(), symbols.end());
   }
 
-  struct Made {
+  struct StepKernels {
     Plan::Kernels kernels;
     std::vector<int> empty;  // as of the step
   };
   // The kernels of a step; `overlaps`, by output: may it read what it writes there?
-  Made kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
-    Made made;
+  StepKernels kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
+    StepKernels made;
     auto layout = layout_of(step, exec, made);
     layout.output_overlaps = std::move(overlaps);
     auto schedule = made.empty.empty() ? schedule::schedule(step.group, layout, step.analysed)
@@ -246,7 +246,7 @@ class Arranger {
     auto& domain = step.group.scatter->domain;
     return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
   }
-  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, Made& made) {
+  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, StepKernels& made) {
     schedule::Layout layout;
     layout.size_of = [this](SymInt e) { return size_of(e); };
     for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
