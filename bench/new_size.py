@@ -2,10 +2,10 @@
 
     PYTHONPATH=build/python python bench/new_size.py [model ...]
 
-One thread, processor time, medians over sizes. Two programs of one function are called with the same sizes: the
-first one's first call also makes oneDNN's primitives, which a thread keeps by their shapes, so the second one's
-first call finds them. What that takes longer than the second call of the size is planning: symbols, schedules,
-the arena, frames. Kernels of ours know no sizes.
+One thread, processor time, medians over sizes. Two programs of one function are called with the same sizes:
+the first one's first call also makes oneDNN's primitives, which a thread keeps by their shapes, so the
+second one's first call finds them. What that takes longer than the second call of the size is planning:
+symbols, schedules, the arena, frames. Kernels of ours know no sizes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import time
 
 def models():
     import facula.nn.functional as F
-    from facula import nn
 
-    import facula
+    from facula import nn
 
     class Block(nn.Module):
         def __init__(self, d):

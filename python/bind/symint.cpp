@@ -153,7 +153,8 @@ PyMethodDef methods[] = {{"__format__", format, METH_O, nullptr},
                          {"__floor__", rounded, METH_NOARGS, nullptr},
                          {"__ceil__", rounded, METH_NOARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
-PyGetSetDef properties[] = {{"__class__", get_class, nullptr, "int: programs ask isinstance(size, int)", nullptr},
+PyGetSetDef properties[] = {{"__class__", get_class, nullptr, "int: programs ask isinstance(size, int)",
+                             nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
@@ -184,7 +185,8 @@ PyType_Slot slots[] = {
     {Py_nb_int, reinterpret_cast<void*>(number)},
     {Py_nb_index, reinterpret_cast<void*>(number)},
     {Py_nb_float, reinterpret_cast<void*>(real)},
-    {Py_tp_doc, const_cast<char*>("A size in the trace of a function: a number, or an expression over sizes.")},
+    {Py_tp_doc,
+     const_cast<char*>("A size in the trace of a function: a number, or an expression over sizes.")},
     {0, nullptr}};
 PyType_Spec spec = {"facula.SymInt", sizeof(PySymInt), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

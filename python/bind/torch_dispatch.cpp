@@ -67,9 +67,9 @@ bool is_default(const op::Parameter& p, const Value& v, PyObject* shown) {
 }
 
 // (func, args, kwargs)
-struct Shown {
+struct DispatchedCall {
   PyRef function, args, kwargs;
-  Shown(const Operator& o, std::span<const Value> values, Form form, std::span<const Tensor> out) {
+  DispatchedCall(const Operator& o, std::span<const Value> values, Form form, std::span<const Tensor> out) {
     op::Call c(o, values);
     PyRef list = checked(PyList_New(0));
     kwargs = checked(PyDict_New());
@@ -119,7 +119,7 @@ class TorchDispatch final : public run::Below {
                std::span<const Tensor> out) override {
     WithGil gil;
     try {
-      Shown call(o, args, form, out);
+      DispatchedCall call(o, args, form, out);
       auto classes = classes_of(args, out);
       PyRef types = types_tuple(classes);
       PyRef result = asked(call, classes, types.get());
@@ -129,12 +129,12 @@ class TorchDispatch final : public run::Below {
   }
 
  private:
-  static PyRef handled(PyObject* handler, const Shown& call, PyObject* types) {
+  static PyRef handled(PyObject* handler, const DispatchedCall& call, PyObject* types) {
     PyRef f = checked(PyObject_GetAttr(handler, names::__torch_dispatch__));
     return checked(PyObject_CallFunctionObjArgs(f.get(), call.function.get(), types, call.args.get(),
                                                 call.kwargs.get(), nullptr));
   }
-  static PyRef asked(const Shown& call, const std::vector<PyTypeObject*>& classes, PyObject* types) {
+  static PyRef asked(const DispatchedCall& call, const std::vector<PyTypeObject*>& classes, PyObject* types) {
     if (!modes.empty()) {
       WithoutTop inside;
       PyRef result = handled(inside.top.get(), call, types);

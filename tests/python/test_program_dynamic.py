@@ -1,4 +1,4 @@
-"""Programs for sizes that they were not traced with (dynamic=True), and what Python sees of sizes meanwhile."""
+"""Programs for sizes that they were not traced with (dynamic=True), and what Python sees of sizes then."""
 
 import copy
 import math
@@ -25,7 +25,7 @@ FOLLOW = {
     "narrow": lambda x: x.narrow(0, 1, x.size(0) - 1).exp(),
     "flatten": lambda x: x.flatten(0, 1).softmax(0),
     "product of its shape": lambda x: x.reshape(-1, math.prod(x.shape)),
-    "unpacked": lambda x: (lambda b, t, c: x.view(b, t, 2, c // 2).transpose(1, 2).reshape(b, 2, -1))(*x.shape),
+    "unpacked": lambda x: (lambda b, t, c: x.view(b, t, 2, c // 2).transpose(1, 2).flatten(2))(*x.shape),
     "interpolate": lambda x: F.interpolate(x, size=x.size(2)),
     "one_hot": lambda x: F.one_hot(x[:, 0, 0].long().clamp(0, 1), x.size(0)).float(),
     "layer_norm": lambda x: F.layer_norm(x, x.shape[2:]),
@@ -123,7 +123,9 @@ class SumOfAll(facula.autograd.Function):
 
 
 def test_a_backward_may_keep_sizes_alone(tmp_path):
-    program = trace(lambda x: SumOfAll.apply(x.sin()) * 2, facula.randn(4, 3, requires_grad=True), dynamic=True)
+    program = trace(
+        lambda x: SumOfAll.apply(x.sin()) * 2, facula.randn(4, 3, requires_grad=True), dynamic=True
+    )
     program.save(tmp_path / "p")
     for p in (program, load(tmp_path / "p")):
         for n in (4, 7, 2):
@@ -140,7 +142,9 @@ def convolutions():
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 4))
 
 
-@pytest.mark.parametrize("make", [lambda p: optim.SGD(p, lr=0.05, momentum=0.9), lambda p: optim.AdamW(p, lr=1e-3)])
+@pytest.mark.parametrize(
+    "make", [lambda p: optim.SGD(p, lr=0.05, momentum=0.9), lambda p: optim.AdamW(p, lr=1e-3)]
+)
 def test_a_convolutional_step_trains_on_batches_of_any_size(make):
     def world():
         facula.manual_seed(5)
@@ -157,7 +161,10 @@ def test_a_convolutional_step_trains_on_batches_of_any_size(make):
         return model, step
 
     facula.manual_seed(1)
-    batches = [(facula.randn(n, 3, s, s), facula.randint(0, 4, (n,))) for n, s in ((4, 12), (7, 12), (2, 16), (4, 12))]
+    batches = [
+        (facula.randn(n, 3, s, s), facula.randint(0, 4, (n,)))
+        for n, s in ((4, 12), (7, 12), (2, 16), (4, 12))
+    ]
     (ours, traced), (theirs, eager) = world(), world()
     traced(*batches[0]), eager(*batches[0])
     program = trace(traced, *batches[0], dynamic=True)

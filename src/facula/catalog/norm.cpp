@@ -248,12 +248,12 @@ FACULA_FAMILY(norm) {
   define("_update_running_mean(Tensor self, Tensor batch, Scalar momentum) -> Tensor")
       .doc("(1 - momentum) * self + momentum * batch.")
       .bind(hidden)
-      .pointwise([](Expr running, Expr batch, Expr momentum) {
-        return (1 - momentum) * running + momentum * batch;
-      })
+      .pointwise(
+          [](Expr running, Expr batch, Expr momentum) { return (1 - momentum) * running + momentum * batch; })
       .samples({"self[3], batch[3], momentum=0.1"});
   define("_update_running_var(Tensor self, Tensor batch, Scalar momentum, Scalar count) -> Tensor")
-      .doc("(1 - momentum) * self + momentum * batch, with Bessel's correction of a variance of `count` values.")
+      .doc(
+          "(1 - momentum) * self + momentum * batch, with Bessel's correction of a variance of `count` values.")
       .bind(hidden)
       .pointwise([](Expr running, Expr batch, Expr momentum, Expr count) {
         return (1 - momentum) * running + momentum * (count / (count - 1)) * batch;
@@ -307,8 +307,8 @@ FACULA_FAMILY(norm) {
         auto [y, mean, var] = _batch_norm_train(input, weight, bias, eps);
         if (running_mean) _update_running_mean_(detach(*running_mean), detach(mean), momentum);
         if (running_var)  // the count as a size, which a program may know later
-          autograd::invoke("_update_running_var", {detach(*running_var), detach(var), Scalar(momentum), count},
-                           op::Form::in_place);
+          autograd::invoke("_update_running_var",
+                           {detach(*running_var), detach(var), Scalar(momentum), count}, op::Form::in_place);
         return y;
       })
       .samples({"input[4, 3, 2], running_mean[3], running_var[3](0.1, 2)",

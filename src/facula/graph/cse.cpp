@@ -29,13 +29,11 @@ std::unordered_set<const Value*> memory_of(std::span<Value* const> outputs) {
 void merge_equal(Graph& g) {
   auto own = memory_of(std::span(g.outputs).first(std::min(g.results, g.outputs.size())));
   std::unordered_map<Words, Node*, Hash> seen;
-  std::unordered_map<const Value*, Value*> by;  // values of nodes that are there twice
-  auto now = [&](Value* v) {
-    auto it = by.find(v);
-    return it == by.end() ? v : it->second;
-  };
+  std::vector<Value*> by(g.values().size());  // by number, of nodes that are there twice: the first one's
+  bool any = false;
+  auto now = [&](Value* v) { return by[size_t(v->id)] ? by[size_t(v->id)] : v; };
   for (auto& n : g.nodes) {
-    if (!by.empty())
+    if (any)
       n->args.each_tensor([&](size_t, Tensor& t) {
         if (!t.defined()) return;
         auto *v = value_of(t), *other = now(v);
@@ -43,15 +41,16 @@ void merge_equal(Graph& g) {
       });
     if (!n->op->effects.repeatable()) continue;
     Words key{reinterpret_cast<uint64_t>(n->op)};
-    for (auto* v : operands(*n)) key.push_back(v ? uint64_t(v->id) + 1 : 0);
+    for (auto& t : n->args.tensors()) key.push_back(t.defined() ? uint64_t(value_of(t)->id) + 1 : 0);
     append_attributes(key, n->args.values());
     auto [it, fresh] = seen.emplace(std::move(key), n.get());
     if (fresh) continue;
     if (std::any_of(n->results.begin(), n->results.end(), [&](auto* r) { return own.count(r) > 0; }))
       continue;
-    for (size_t i = 0; i < n->results.size(); ++i) by[n->results[i]] = it->second->results[i];
+    for (size_t i = 0; i < n->results.size(); ++i) by[size_t(n->results[i]->id)] = it->second->results[i];
+    any |= !n->results.empty();
   }
-  if (by.empty()) return remove_dead(g);
+  if (!any) return remove_dead(g);
   for (auto& o : g.outputs)
     if (o) o = now(o);
   for (auto& [input, v] : g.mutated) v = now(v);

@@ -8,20 +8,21 @@
 namespace facula::graph {
 
 void remove_dead(Graph& g) {
-  std::unordered_set<const Value*> live;
+  std::vector<bool> live(g.values().size());  // by number
+  auto mark = [&](const Value* v) { live[size_t(v->id)] = true; };
   bool run_time = false;  // are there sizes that calls give?
   for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k)
     run_time |= sym::is_run_time(g.shapes->symbol(k));
   std::unordered_set<size_t> sizes;  // symbols that are read
   auto read = [&](SymInt s) { sym::each_symbol(s, [&](size_t k) { sizes.insert(k); }); };
   for (auto* o : g.outputs)
-    if (o) live.insert(o);
-  for (auto& [i, v] : g.mutated) live.insert(v);
+    if (o) mark(o);
+  for (auto& [i, v] : g.mutated) mark(v);
   std::vector<std::unique_ptr<Node>> kept;
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
     auto& effects = (*it)->op->effects;  // a generator's sequence goes on, whoever reads its numbers
     bool used = (*it)->op->schema.mutates() || effects.draws || effects.ordered;
-    for (auto* r : (*it)->results) used |= live.count(r) > 0;
+    for (auto* r : (*it)->results) used |= live[size_t(r->id)];
     if (run_time && (*it)->op->is<op::DataDependent>()) {
       SymInt given = (*it)->results[0]->tensor.sizes()[0];
       used |= given.is_symbol() && sizes.count(size_t(given.node()->value)) > 0;
@@ -30,8 +31,8 @@ void remove_dead(Graph& g) {
       for (auto* r : (*it)->results) r->producer = nullptr;
       continue;
     }
-    for (auto* v : operands(**it))
-      if (v) live.insert(v);
+    for (auto& t : (*it)->args.tensors())
+      if (auto* v = value_of(t)) mark(v);
     if (run_time) {
       op::Args args = (*it)->args.clone();
       args.each_size([&](SymInt& s) { read(s); });

@@ -83,14 +83,17 @@ void Graph::replace(Value* old, Value* by) {
 }
 
 void Graph::renumber() {
-  std::unordered_set<const Value*> read;
+  std::vector<bool> read(values_.size());  // by number
+  auto mark = [&](const Value* v) {
+    if (v) read[size_t(v->id)] = true;
+  };
   for (auto& n : nodes)
-    for (auto* v : operands(*n)) read.insert(v);
-  for (auto* o : outputs) read.insert(o);
-  for (auto& [i, v] : mutated) read.insert(v);
+    for (auto& t : n->args.tensors()) mark(value_of(t));
+  for (auto* o : outputs) mark(o);
+  for (auto& [i, v] : mutated) mark(v);
   std::vector<Value*> order = inputs;
   for (auto& v : values_)
-    if (v->constant.defined() && read.count(v.get())) order.push_back(v.get());
+    if (v->constant.defined() && read[size_t(v->id)]) order.push_back(v.get());
   for (auto& n : nodes) order.insert(order.end(), n->results.begin(), n->results.end());
   for (auto& v : values_) v->id = -1;
   for (size_t k = 0; k < order.size(); ++k) order[k]->id = int(k);
@@ -104,6 +107,7 @@ void Graph::renumber() {
 
 std::vector<Value*> operands(const Node& n) {
   std::vector<Value*> found;
+  found.reserve(n.args.tensors().size());
   for (auto& t : n.args.tensors()) found.push_back(value_of(t));
   return found;
 }
@@ -152,38 +156,39 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
                               std::span<const std::pair<const Value*, Tensor>> known, bool written) {
   internal_check(inputs.size() == g.inputs.size())
       << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
-  std::unordered_map<const Value*, Tensor> at;
-  std::vector<SymInt> symbols;  // of this graph, as numbers or in symbols of who calls
+  std::vector<Tensor> at(g.values().size());  // by number
+  std::vector<SymInt> symbols;                // of this graph, as numbers or in symbols of who calls
   for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k) symbols.push_back(g.shapes->symbol(k));
   bool run_time = std::any_of(symbols.begin(), symbols.end(), sym::is_run_time);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    at[g.inputs[i]] = inputs[i];
+    at[size_t(g.inputs[i]->id)] = inputs[i];
     auto sizes = g.inputs[i]->tensor.sizes();
     if (!inputs[i].defined()) continue;
     for (size_t d = 0; d < sizes.size(); ++d)
       if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d];
   }
-  for (auto& [v, t] : known) at[v] = t;
+  for (auto& [v, t] : known) at[size_t(v->id)] = t;
   const Place outer = here;
   for (auto& n : g.nodes) {
     At at_node({outer.phase + n->place.phase, outer.checkpoint ? outer.checkpoint : n->place.checkpoint});
     if (!known.empty() && !n->results.empty() &&
-        std::all_of(n->results.begin(), n->results.end(), [&](auto* r) { return at.count(r) > 0; }))
+        std::all_of(n->results.begin(), n->results.end(),
+                    [&](auto* r) { return at[size_t(r->id)].defined(); }))
       continue;
     op::Args args = n->args.clone();
     args.each_tensor([&](size_t, Tensor& t) {
       if (!t.defined()) return;
       auto* v = value_of(t);
-      t = v->constant.defined() ? v->constant : at.at(v);
+      t = v->constant.defined() ? v->constant : at[size_t(v->id)];
     });
     args.each_size([&](SymInt& s) { s = sym::substitute(s, symbols); });
     auto results = op::call(*n->op, args.values());
     if (run_time) check_sizes(*n, results, symbols);
-    for (size_t i = 0; i < n->results.size(); ++i) at[n->results[i]] = results[i];
+    for (size_t i = 0; i < n->results.size(); ++i) at[size_t(n->results[i]->id)] = results[i];
   }
   std::vector<Tensor> out;
   auto give = [&](Value* v) {
-    out.push_back(!v ? Tensor() : v->constant.defined() ? v->constant : at.at(v));
+    out.push_back(!v ? Tensor() : v->constant.defined() ? v->constant : at[size_t(v->id)]);
   };
   for (auto* o : g.outputs) give(o);
   if (written)

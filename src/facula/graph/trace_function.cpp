@@ -137,8 +137,8 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
 
 // Traces backward, for each choice of what it may be asked for, and gives the call the operator that knows these.
 void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
-                            const std::vector<std::vector<bool>>& needs,
-                            const std::vector<Tensor>& attached, Value* sizes) {
+                            const std::vector<std::vector<bool>>& needs, const std::vector<Tensor>& attached,
+                            Value* sizes) {
   constexpr size_t kAllChoices = 3;  // of more results: all of them, and each alone
   size_t results = call.results.size();
   std::vector<std::vector<bool>> given{std::vector<bool>(results, true)};

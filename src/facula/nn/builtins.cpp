@@ -22,7 +22,7 @@ using Kind = Value::Kind;
 
 namespace {
 using Method = Value (*)(const Value& self, Arguments& a);
-struct Known {
+struct BuiltinMethod {
   std::string_view name;
   Method method;
 };
@@ -48,7 +48,7 @@ Value nested(const Tensor& t, int d, List at) {
 }
 
 // Methods of tensors that are no operators.
-constexpr Known tensor_methods[] = {
+constexpr BuiltinMethod tensor_methods[] = {
     {"dim", [](const Value& t, Arguments&) -> Value { return int64_t(t.tensor().dim()); }},
     {"numel", [](const Value& t, Arguments&) -> Value { return t.tensor().numel().guard_int(); }},
     {"is_floating_point",
@@ -81,7 +81,7 @@ Value changed(const Value& s, char (*f)(char)) {
   std::transform(r.begin(), r.end(), r.begin(), f);
   return r;
 }
-constexpr Known string_methods[] = {
+constexpr BuiltinMethod string_methods[] = {
     {"lower", [](const Value& s, Arguments&) { return changed(s, lowered); }},
     {"upper", [](const Value& s, Arguments&) { return changed(s, raised); }},
     {"startswith",
@@ -110,7 +110,7 @@ constexpr Known string_methods[] = {
        return r;
      }},
 };
-constexpr Known sequence_methods[] = {
+constexpr BuiltinMethod sequence_methods[] = {
     {"append", [](const Value& l, Arguments& a) -> Value { return l.list().push_back(a.items[0]), Value(); }},
     {"index",
      [](const Value& l, Arguments& a) -> Value {
@@ -136,7 +136,7 @@ void take_all(io::Dict& d, const Arguments& a) {  // as update() and dict() do
   }
   for (auto& [k, v] : a.named) d.set(k, v);  // a later one wins
 }
-constexpr Known dict_methods[] = {
+constexpr BuiltinMethod dict_methods[] = {
     {"get",
      [](const Value& d, Arguments& a) -> Value {
        const Value* v = std::as_const(dict_of(d)).find(a.items[0]);
@@ -175,7 +175,7 @@ Value register_named(const Value& m, Arguments& a, bool parameter) {
   else module_of(m).register_buffer(name, v.is_none() ? Tensor() : v.tensor().detached());  // to() changes it
   return {};
 }
-constexpr Known module_methods[] = {
+constexpr BuiltinMethod module_methods[] = {
     {"register_parameter", [](const Value& m, Arguments& a) { return register_named(m, a, true); }},
     {"register_buffer", [](const Value& m, Arguments& a) { return register_named(m, a, false); }},
     {"_get_name", [](const Value& m, Arguments&) -> Value { return module_of(m).kind(); }},
@@ -188,12 +188,12 @@ constexpr Known module_methods[] = {
 };
 
 template <size_t N>
-const Known* known(const Known (&methods)[N], std::string_view name) {
+const BuiltinMethod* known(const BuiltinMethod (&methods)[N], std::string_view name) {
   for (auto& m : methods)
     if (m.name == name) return &m;
   return nullptr;
 }
-const Known* known_method(const Value& self, std::string_view name) {
+const BuiltinMethod* known_method(const Value& self, std::string_view name) {
   switch (self.kind()) {
     case Kind::tensor: return known(tensor_methods, name);
     case Kind::string: return known(string_methods, name);

@@ -20,11 +20,11 @@ std::atomic<bool> below_in_use{false};
 namespace {
 FindBelow find = nullptr;
 
-std::vector<std::span<const Shown>> given;
+std::vector<std::span<const Decomposition>> given;
 
-const Shown* shown(const Operator& o) {
+const Decomposition* decomposition_of(const Operator& o) {
   static const auto all = [] {
-    std::unordered_map<const Operator*, const Shown*> all;
+    std::unordered_map<const Operator*, const Decomposition*> all;
     for (auto& list : given)
       for (auto& s : list) all[&op::get(s.op)] = &s;
     return all;
@@ -47,10 +47,10 @@ Below* find_below(std::span<const Value> args, std::span<const Tensor> out) {
   return find ? find(args, out) : nullptr;
 }
 
-void show_as(std::span<const Shown> all) { given.push_back(all); }
+void set_decompositions(std::span<const Decomposition> all) { given.push_back(all); }
 
 bool seen_whole(const Operator& o, Form form, bool recording, const Parts*& parts) {
-  auto* known = shown(o);
+  auto* known = decomposition_of(o);
   parts = known && known->parts ? &known->parts : nullptr;
   if (parts && form == Form::functional) return false;
   parts = nullptr;

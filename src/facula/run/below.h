@@ -4,8 +4,8 @@
 // A program that never had one pays for a look at a flag.
 //
 // One call or several. What takes calls sees primitives and composites as one call. A procedure is the calls of its body,
-// and so is a composite that draws random numbers or writes what has history; but for those that the catalog says are
-// shown otherwise (catalog/shown.cpp), as far as they can be traced for their gradients.
+// and so is a composite that draws random numbers or writes what has history; the catalog names the exceptions
+// (catalog/decompositions.cpp), which hold as far as those can be traced for their gradients.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -29,15 +29,15 @@ extern std::atomic<bool> below_in_use;  // up once a process has made one
 void set_find_below(FindBelow find);
 Below* find_below(std::span<const op::Value> args, std::span<const Tensor> out);
 
-// How a call is shown that is neither as its kind says. `parts`: the calls that stand for it, which are recorded one by
-// one; empty: it is one call although it is a procedure.
+// An exception to what an operator's kind says. `parts`: the calls that stand for it, which are recorded one by one;
+// empty: it is one call although it is a procedure.
 using Parts = std::function<op::Results(const op::Call&)>;
-struct Shown {
+struct Decomposition {
   const char* op;  // full name
   Parts parts;
 };
 // The catalog gives all before the first call; they live as long as the process.
-void show_as(std::span<const Shown> shown);
+void set_decompositions(std::span<const Decomposition> all);
 
 // Is this call seen as one? Else `parts` tells its calls; null: those of its body.
 bool seen_whole(const op::Operator& o, op::Form form, bool recording, const Parts*& parts);

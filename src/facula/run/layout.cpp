@@ -220,11 +220,11 @@ class Placement {
     if (!v->producer || as_traced_[size_t(v->id)]) return false;
     return as_traced_[size_t(v->id)] = true;
   }
-  // What was traced, at the sizes of this plan.
+  // What was traced, at the sizes of this plan, or over their symbols.
   Dims traced(SymSpan dims) const {
     Dims concrete(dims);
     for (auto& s : concrete)
-      if (s.is_symbolic()) s = SymInt(sym::evaluate(s, symbols_));
+      if (s.is_symbolic() && !symbols_.empty()) s = SymInt(sym::evaluate(s, symbols_));
     return concrete;
   }
 

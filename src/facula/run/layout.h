@@ -69,8 +69,8 @@ bool needs_plain_inputs(const graph::Graph& g);
 
 // How what the calls of a graph make lies in memory: puts tensors without data into `at`, by value number. Of
 // convolutions it lies in channels_last, as they choose, and so does what is computed from that; outputs, and what is
-// viewed in ways that channels_last does not allow, lie as they were traced. `args_of`: concrete arguments of a call;
-// `at`: there for inputs and constants. True: all lies as it was traced, as it will for other sizes if the inputs do.
+// viewed in ways that channels_last does not allow, lie as they were traced. `args_of`: arguments of a call that
+// lie as `at` says, which is there for inputs and constants. Without `symbols`: over the sizes' symbols. True: all lies as it was traced, as it will for other sizes if the inputs do.
 bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
                   const std::function<op::Args(const graph::Node&)>& args_of);
 

@@ -119,13 +119,13 @@ class Arranger {
     plan_->symbols.assign(symbols.begin(), symbols.end());
   }
 
-  struct Made {
+  struct StepKernels {
     Plan::Kernels kernels;
     std::vector<int> empty;  // as of the step
   };
   // The kernels of a step; `overlaps`, by output: may it read what it writes there?
-  Made kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
-    Made made;
+  StepKernels kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
+    StepKernels made;
     auto layout = layout_of(step, exec, made);
     layout.output_overlaps = std::move(overlaps);
     auto schedule = made.empty.empty() ? schedule::schedule(step.group, layout, step.analysed)
@@ -246,7 +246,7 @@ class Arranger {
     auto& domain = step.group.scatter->domain;
     return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
   }
-  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, Made& made) {
+  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, StepKernels& made) {
     schedule::Layout layout;
     layout.size_of = [this](SymInt e) { return size_of(e); };
     for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
@@ -278,8 +278,9 @@ class Arranger {
 class Planner : Arranger {
  public:
   Planner(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols, std::vector<Tensor> at,
-          std::span<const Tensor> out)
+          std::span<const Tensor> out, bool for_others)
       : Arranger(g, steps, symbols),
+        for_others_(for_others),
         at_(std::move(at)),
         out_(out),
         kept_(g.graph.values().size()),
@@ -329,6 +330,7 @@ class Planner : Arranger {
       if (v->constant.defined()) at_[size_t(v->id)] = v->constant;
     outline_->general =
         place_values(g, plan_->symbols, at_, [this](const Node& n) { return concrete_args(n); });
+    if (!outline_->general && for_others_) outline_->general = place_in_symbols();
     for (auto& t : out_) outline_->general &= !t.defined();
     for (auto& step : steps_)  // what fusing stores wider than its value's dtype
       for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
@@ -336,6 +338,41 @@ class Planner : Arranger {
         DType dtype = step.group.outputs[k].dtype;
         if (t.dtype() != dtype) t = fake({Dims(t.sizes()), dtype, t.device(), Dims(t.strides())});
       }
+  }
+
+  // The same over the sizes' symbols. True: so values lie for all sizes of which `relied` holds.
+  bool place_in_symbols() {
+    auto& g = g_.graph;
+    if (!g.shapes || !g.shapes->symbol_count()) return false;
+    std::vector<Tensor> at(at_.size());
+    for (auto* v : g.inputs) at[size_t(v->id)] = v->tensor;
+    for (auto* v : g_.constants) at[size_t(v->id)] = v->constant;
+    sym::Shapes shapes(*g.shapes);
+    sym::Shapes::With with(shapes);
+    size_t traced = shapes.guards().size();
+    auto args_of = [&](const Node& n) {
+      op::Args args = n.args.clone();
+      args.each_tensor([&](size_t, Tensor& t) {
+        if (t.defined()) t = at[size_t(graph::value_of(t)->id)];
+      });
+      return args;
+    };
+    try {
+      place_values(g, {}, at, args_of);
+    } catch (const Error&) {  // a rule that wants numbers: each size is planned anew
+      return false;
+    }
+    for (size_t v = 0; v < at.size(); ++v)
+      for (int d = 0; at[v].defined() && d < at[v].dim(); ++d)
+        if (SymInt(size_of(at[v].stride(d))) != at_[v].stride(d)) return false;
+    for (size_t k = traced; k < shapes.guards().size(); ++k) outline_->relied.guard(shapes.guards()[k]);
+    in_symbols_ = std::move(at);
+    return true;
+  }
+  // How a value lies, over the sizes' symbols.
+  SymSpan strides_of(int v) const {
+    bool placed = !in_symbols_.empty() && in_symbols_[size_t(v)].defined();
+    return (placed ? in_symbols_[size_t(v)] : g_.graph.values()[size_t(v)]->tensor).strides();
   }
 
   void find_last_reads() {
@@ -389,7 +426,7 @@ class Planner : Arranger {
       return other.kind == Step::Kind::view && graph::operands(*other.node)[0] == &v;
     });
     if (!viewed) return true;
-    outline_->general &= Dims(v.tensor.strides()) == Dims(input.tensor.strides());
+    outline_->general &= std::ranges::equal(strides_of(v.id), strides_of(input.id), SymInt::surely_equal);
     return Dims(at_[size_t(v.id)].strides()) == Dims(at_[size_t(input.id)].strides());
   }
 
@@ -423,16 +460,20 @@ class Planner : Arranger {
       auto& t = at_[size_t(v)];
       int input = outline_->written_to[size_t(v)];
       int like = input >= 0 ? g_.inputs[size_t(input)] : v;
-      auto& shown = outline_->general ? g_.graph.values()[size_t(like)]->tensor : t;
+      auto& traced = g_.graph.values()[size_t(like)]->tensor;
+      Dims sizes(outline_->general ? traced.sizes() : t.sizes());
+      Dims strides(outline_->general ? strides_of(like) : t.strides());
       Key key{uint64_t(t.dtype()) | uint64_t(t.device().type) << 8 |
               uint64_t(uint8_t(t.device().index)) << 16};
-      for (auto s : shown.sizes()) key.push_back(s.identity());
-      for (auto s : shown.strides()) key.push_back(s.identity());
+      for (auto& all : {sizes, strides})
+        for (auto s : all) key.push_back(s.identity());
       auto [it, is_new] = known.try_emplace(std::move(key), int(lying_.size()));
       outline_->form[size_t(v)] = it->second;
       if (!is_new) return;
       lying_.push_back(t);
       outline_->forms.push_back({like, t.dtype()});
+      if (outline_->general && !std::ranges::equal(strides, traced.strides(), SymInt::surely_equal))
+        outline_->forms.back().strides = strides;
       plan_->forms.push_back({{Dims(t.sizes()), t.dtype(), t.device(), Dims(t.strides())}});
     };
     for (auto& exec : outline_->execs) {
@@ -514,7 +555,9 @@ class Planner : Arranger {
            });
   }
 
-  std::vector<Tensor> at_;  // by value number: what it will be, with concrete sizes and strides
+  bool for_others_;
+  std::vector<Tensor> at_;          // by value number: what it will be, with concrete sizes and strides
+  std::vector<Tensor> in_symbols_;  // likewise over the sizes' symbols, if some lie otherwise than traced
   std::span<const Tensor> out_;
   std::shared_ptr<Outline> outline_ = std::make_shared<Outline>();
   std::vector<bool> kept_;              // by value number: does it outlive the call?
@@ -532,6 +575,7 @@ class Resizer : Arranger {
   }
 
   std::shared_ptr<Plan> run() {
+    if (!outline_->relied.hold(plan_->symbols)) return nullptr;
     shape();
     measure(*outline_);
     if (!arrange_kernels()) return nullptr;
@@ -545,7 +589,7 @@ class Resizer : Arranger {
   void shape() {
     for (auto& f : outline_->forms) {
       auto& like = g_.graph.values()[size_t(f.like)]->tensor;
-      op::Meta m{Dims(like.sizes()), f.dtype, like.device(), Dims(like.strides())};
+      op::Meta m{Dims(like.sizes()), f.dtype, like.device(), f.strides.value_or(Dims(like.strides()))};
       for (auto* all : {&m.sizes, &m.strides})
         for (auto& s : *all) s = SymInt(size_of(s));
       lying_.push_back(fake(m));
@@ -573,8 +617,8 @@ class Resizer : Arranger {
 }  // namespace
 
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
-                                std::vector<Tensor> at, std::span<const Tensor> out) {
-  return Planner(g, steps, symbols, std::move(at), out).run();
+                                std::vector<Tensor> at, std::span<const Tensor> out, bool for_others) {
+  return Planner(g, steps, symbols, std::move(at), out, for_others).run();
 }
 
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,

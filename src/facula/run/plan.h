@@ -64,11 +64,14 @@ struct Outline {
   std::vector<bool> inside;  // by value number: does it lie in the arena?
   // May the step that makes v read what it writes there?
   bool overwrites(int v) const { return written_to[size_t(v)] >= 0 || takes_over[size_t(v)] >= 0; }
-  // Does it hold for other sizes? So where every value lies as it was traced.
+  // Does it hold for other sizes, of which `relied` holds? So where every value lies as it was traced, or in an order
+  // that follows from the trace.
   bool general = false;
+  sym::Shapes relied;
   struct Form {
     int like;  // a value that was traced so
     DType dtype;
+    std::optional<Dims> strides = {};  // over the sizes' symbols, where it lies otherwise
   };
   std::vector<Form> forms;
   size_t kernels = 0;  // of a plan
@@ -126,9 +129,10 @@ struct NumberedGraph {
   bool output_repeats = false;  // is a value an output twice?
 };
 // `steps`: the graph, fused; `at`, by value number: the inputs as they lie in memory; `symbols`: the sizes' values; `out`:
-// given destinations.
+// given destinations; `for_others`: find out whether the outline holds for other sizes, for inputs that lie as traced.
 std::shared_ptr<Plan> make_plan(const NumberedGraph& g, const std::vector<schedule::Step>& steps,
-                                IntSpan symbols, std::vector<Tensor> at, std::span<const Tensor> out);
+                                IntSpan symbols, std::vector<Tensor> at, std::span<const Tensor> out,
+                                bool for_others);
 
 // The plan of an outline for other sizes; null if it has none for them. Inputs lie as they were traced, and no destinations
 // are given.

@@ -39,6 +39,7 @@ struct Program::State : NumberedGraph {
 
   // Plans that were looked for on the disk, which a program does for its first ones.
   std::atomic<int> looked_for{0};
+  std::atomic<bool> planned{false};  // at least once
   static constexpr int kStored = 8;
   GraphName name_on_disk;
 
@@ -211,13 +212,15 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   std::shared_ptr<const Plan> plan;
   if (!stored.empty() && !s.is_fused()) plan = load_plan(stored, g, symbols);
   if (plan) {
+    s.planned.store(true, std::memory_order_relaxed);
     s.keep(plan->outline);
     return plan;
   }
   bool like_others = lie_as_traced(g, symbols, at) && std::ranges::none_of(out, &Tensor::defined);
   if (like_others) plan = s.resized(symbols);
   if (!plan || settings().verify) {
-    auto made = make_plan(s, s.steps(), symbols, std::move(at), out);
+    bool again = s.planned.exchange(true, std::memory_order_relaxed);
+    auto made = make_plan(s, s.steps(), symbols, std::move(at), out, like_others && again);
     if (plan) check_same(*plan, *made);
     else s.keep(made->outline);
     plan = std::move(made);

@@ -500,7 +500,8 @@ void store_plan(const std::string& name, const Graph& g, const Plan& plan) {
   Writer w;
   w.word(plan.arena);
   w.word(plan.peak);
-  w.word(outline.general);
+  w.word(outline.general &&
+         std::ranges::none_of(outline.forms, [](auto& f) { return f.strides.has_value(); }));
   w.word(plan.forms.size());
   for (size_t k = 0; k < plan.forms.size(); ++k) {
     w.word(uint64_t(outline.forms[k].like));

@@ -548,7 +548,7 @@ struct Svd {
 template <class T>
 using Routine = uint32_t (*)(const SmallJob<T>&);
 template <class R, class T>
-struct Made {
+struct ByWidth {
   __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static uint32_t of_64(
       const SmallJob<T>& job) {
     return R::template run<T, 64>(job);
@@ -563,7 +563,7 @@ int register_bytes() { return 4 * codegen::vector_lanes(); }
 
 template <class T, class R>
 Routine<T> made() {
-  return register_bytes() == 64 ? Made<R, T>::of_64 : Made<R, T>::of_32;
+  return register_bytes() == 64 ? ByWidth<R, T>::of_64 : ByWidth<R, T>::of_32;
 }
 template <class T, class... R>
 struct Table {

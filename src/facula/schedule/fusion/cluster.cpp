@@ -39,12 +39,6 @@ void add_rows(Rows& r, Expr e) {
   });
 }
 
-Rows rows_of(const Cluster& k) {
-  Rows r;
-  for (auto& [id, m] : k.members) add_rows(r, m.value);
-  return r;
-}
-
 void add_loads(Expr e, std::set<int>& to) {
   loop::Seen seen;
   each_node(e, seen, [&](Expr x) {

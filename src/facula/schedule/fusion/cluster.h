@@ -15,6 +15,13 @@ struct Member {
   std::vector<int> axes;  // by dimension; -1: size 1
 };
 
+// The reductions of a kernel: all must have the same rows (free variables) and the same domain.
+struct Rows {
+  std::set<int> vars;
+  std::vector<const loop::Node*> domain;  // extents
+  bool any = false, legal = true;
+};
+
 struct Cluster {
   Dims extents;
   std::map<int, Member> members;  // by value number
@@ -24,6 +31,7 @@ struct Cluster {
   bool scans = false;
   std::set<int> outputs;
   std::set<int> loads;  // values read from memory
+  Rows rows;            // of the members
 };
 
 // Something that runs: a cluster, a library call, or the making of views.
@@ -40,14 +48,7 @@ struct Placement {
   std::vector<loop::Expr> values;
 };
 
-// The reductions of a kernel: all must have the same rows (free variables) and the same domain.
-struct Rows {
-  std::set<int> vars;
-  std::vector<const loop::Node*> domain;  // extents
-  bool any = false, legal = true;
-};
 void add_rows(Rows& r, loop::Expr e);
-Rows rows_of(const Cluster& k);
 
 // Values that e loads.
 void add_loads(loop::Expr e, std::set<int>& to);

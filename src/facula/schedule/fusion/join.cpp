@@ -121,10 +121,13 @@ std::optional<Placement> placement(State& f, const Node& n, const Body& b, int a
   Placement j;
   j.extents = k.extents;
   j.axes.assign(sizes.size(), -1);
-  auto reads = f.reads_of(b.values, at);
+  auto reads = f.reads_of(b.values);
+  for (auto& r : reads)  // what it reads elsewhere must not need k
+    if (int u = f.unit[size_t(r.root->id)]; u != at && f.order.depends(u, at)) return {};
+  std::erase_if(reads, [&](auto& r) { return f.unit[size_t(r.root->id)] != at; });
   auto taken = take_axes(j, reads, k);
   if (!taken) return {};
-  Rows before = rows_of(k);
+  const Rows& before = k.rows;
   if (!place(j, sizes, *taken, reads, k, before)) return {};
   bool grows = j.extents.size() != k.extents.size(), same_space = !grows && is_whole_space(j);
   if ((k.positioned && grows) || (node.positioned && !same_space)) return {};

@@ -39,7 +39,7 @@ std::optional<std::vector<int>> axes_read(State& f, const Cluster& k, int from, 
 // Would merging make no cycle, no kernel of too many buffers, and no maps repeat what they compute?
 bool may_merge(State& f, int from, int to, const Node& n) {
   const Cluster &k = *f.units[size_t(to)].cluster, &other = *f.units[size_t(from)].cluster;
-  bool maps = !rows_of(k).any && !rows_of(other).any;
+  bool maps = !k.rows.any && !other.rows.any;
   if (maps) {
     size_t wide = 0, wide_other = 0;
     for (auto e : k.extents) wide += !is_one(e);
@@ -72,6 +72,8 @@ Cluster with_members(State& f, const Cluster& k, const Cluster& other, const std
       auto& m = merged.members.at(r->id);
       m.value = f.canonical(f.expanded(m.value, &merged));
     }
+  merged.rows = {};
+  for (auto& [id, m] : merged.members) add_rows(merged.rows, m.value);
   return merged;
 }
 
@@ -100,7 +102,7 @@ void merge(State& f, int from, int to, const Node& n, const Body& b) {
   auto axes = axes_read(f, k, from, n, b);
   if (!axes || !may_merge(f, from, to, n)) return;
   Cluster merged = with_members(f, k, other, *axes);
-  if (!rows_of(merged).legal) return;
+  if (!merged.rows.legal) return;
   merged.loads.clear();
   for (auto& [id, m] : merged.members) add_loads(m.value, merged.loads);
   merged.outputs.insert(other.outputs.begin(), other.outputs.end());

@@ -188,6 +188,7 @@ void State::add_node(const Node& n, int at, const Placement& p) {
     unit[size_t(n.results[r]->id)] = at;
     k.positioned |= contains(p.values[r], Kind::position);
     k.scans |= contains(p.values[r], Kind::scan);
+    add_rows(k.rows, p.values[r]);
     add_loads(p.values[r], k.loads);
   }
 }

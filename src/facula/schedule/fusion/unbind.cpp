@@ -46,7 +46,7 @@ std::optional<Unbound> unbind(State& f, const std::vector<Expr>& values, const N
   std::set<int> clusters, from;
   for (auto& r : f.reads_of(values)) {
     Cluster& k = f.cluster_of(r.root->id);
-    if (k.scatter || k.scans || k.positioned || rows_of(k).any) return {};
+    if (k.scatter || k.scans || k.positioned || k.rows.any) return {};
     int u = f.unit[size_t(r.root->id)];
     if (is_read_sooner(f, r.root)) {
       from.insert(u);

@@ -18,9 +18,14 @@ op::Geometry geometry(const Value* v) {
 
 }  // namespace
 
-Values::Values(const graph::Graph& g) : g_(g) {
+Values::Values(const graph::Graph& g)
+    : g_(g), required_(g.values().size()), uses_(g.values().size()), composes_(g.values().size(), -1) {
   auto require = [&](Value* v) {
-    while (v && required_.insert(v->id).second && is_view(v)) v = base_of(v);
+    while (v && !required_[size_t(v->id)]) {
+      required_[size_t(v->id)] = true;
+      if (!is_view(v)) return;
+      v = base_of(v);
+    }
   };
   for (auto* o : g_.outputs)
     if (o) require(o);
@@ -28,17 +33,12 @@ Values::Values(const graph::Graph& g) : g_(g) {
   for (auto& n : g_.nodes) {
     auto values = graph::operands(*n);
     for (auto* v : values)
-      if (v) ++uses_[v->id];
+      if (v) ++uses_[size_t(v->id)];
     if (n->op->backed() || n->op->calls())
       for (auto* v : values)
         if (v) require(v);
     if (n->op->is<op::View>() && !n->results.empty() && !composes(n->results[0])) require(values.at(0));
   }
-}
-
-int Values::uses(int id) const {
-  auto it = uses_.find(id);
-  return it == uses_.end() ? 0 : it->second;
 }
 
 bool Values::is_view(const Value* v) { return v->producer && v->producer->op->is<op::View>(); }
@@ -50,12 +50,9 @@ Value* Values::root(Value* v) {
 }
 
 bool Values::composes(const Value* v) {
-  auto [it, fresh] = composes_.try_emplace(v->id, true);
-  if (fresh) {
-    op::Geometry view = geometry(v);
-    it->second = view.has_base_index();
-  }
-  return it->second;
+  auto& known = composes_[size_t(v->id)];
+  if (known < 0) known = geometry(v).has_base_index();
+  return known;
 }
 
 std::vector<Expr> Values::root_index(Value* u, std::vector<Expr> at) {

@@ -1,7 +1,5 @@
 // Values of the graph as fusion sees them: views are index maps over their roots.
 #pragma once
-#include <set>
-#include <unordered_map>
 #include <vector>
 
 #include "facula/graph/graph.h"
@@ -16,8 +14,8 @@ class Values {
 
   graph::Value* at(int id) const { return g_.values()[size_t(id)].get(); }
   // Must the value exist in memory whatever is fused: as an output, a written input, an operand of a library?
-  bool is_required(int id) const { return required_.count(id); }
-  int uses(int id) const;  // as an operand
+  bool is_required(int id) const { return required_[size_t(id)]; }
+  int uses(int id) const { return uses_[size_t(id)]; }  // as an operand
 
   static bool is_view(const graph::Value* v);
   static graph::Value* base_of(const graph::Value* v);
@@ -30,9 +28,10 @@ class Values {
   bool composes(const graph::Value* v);  // has the view an index map?
 
   const graph::Graph& g_;
-  std::set<int> required_;
-  std::unordered_map<int, int> uses_;
-  std::unordered_map<int, bool> composes_;
+  // By value number.
+  std::vector<bool> required_;
+  std::vector<int> uses_;
+  std::vector<signed char> composes_;  // -1: not asked yet
 };
 
 }  // namespace facula::schedule::fusion

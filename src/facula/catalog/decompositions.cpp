@@ -1,5 +1,5 @@
-// How calls look from below the tape (run/below.h) that are not shown as their kind says: as PyTorch's dispatch modes see
-// them, under its names.
+// What PyTorch's dispatch modes see of calls whose kind does not say it (run/below.h): the calls that they consist of there,
+// under its names.
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 #include "facula/run/below.h"
@@ -64,7 +64,7 @@ Results max_pool2d_parts(const Call& c) {
 Results to_dtype_parts(const Call& c) { return _to_copy(c.tensor("self"), c.dtype("dtype")); }
 
 // With parts, or procedures that are operators of their own there.
-const run::Shown kShown[] = {
+const run::Decomposition kDecompositions[] = {
     {"linear", linear_parts},
     {"_matmul", matmul_parts},
     {"layer_norm", layer_norm_parts},
@@ -104,4 +104,4 @@ const run::Shown kShown[] = {
 
 }  // namespace
 
-FACULA_FAMILY(shown) { run::show_as(kShown); }
+FACULA_FAMILY(decompositions) { run::set_decompositions(kDecompositions); }
