@@ -67,8 +67,8 @@ E poly(E x, std::initializer_list<double> c) { return poly<std::initializer_list
 
 #define FACULA_TABLES(_)                                                                                       \
   _(kTail32) _(kTail64) _(kNormal32) _(kSigmoid32) _(kTanh32) _(kInverseErf32) _(kInverseErf64)                \
-  _(kInverseErfFar32) _(kInverseErfFar64) _(kPower32) _(kPower64) _(kLogarithm64) _(kSine64) _(kCosine64)      \
-  _(kArc64)
+  _(kInverseErfFar32) _(kInverseErfFar64) _(kPower32) _(kPower64) _(kLogarithm32) _(kLogarithm64) _(kSine64)   \
+  _(kCosine64) _(kArc64)
 
 const std::vector<TableRow>& table_rows() {
   static const auto& all = *[] {
@@ -199,7 +199,7 @@ Power power(E r, E low, E k, E index) {
   bool d = is_wide(r);
   E point = d ? entry(kPower64, 0, index) : entry(kPower32, 0, index);
   E beyond = d ? entry(kPower64, 1, index) : entry(kPower32, 1, index);
-  E z = r * r, c = d ? poly(r, kExp64) : poly(r, kExp32);
+  E z = r * r, c = !d ? poly(r, kExp32) : low.get() ? poly(r, kExp64) : poly(r, kExpShort64);
   if (!low.get()) return {point, fma(z, c, r), beyond, k};
   return {point, r, fma(point, fma(z, c, low), fma(beyond, r, beyond)), k};
 }
@@ -231,7 +231,7 @@ E rounded(const Power& p) { return scaled_sum(p.point, fma(p.point, p.r, p.rest)
 E bounded_for_exp(E x) { return bounded(x, pick(x, -104.5, -746.0), pick(x, 89.0, 710.0)); }
 E expand_exp(E x) { return rounded(exp_power(bounded_for_exp(x), {}, is_wide(x))); }
 E expand_exp2(E x) { return rounded(exp2_power(bounded(x, pick(x, -155, -1080), pick(x, 129, 1025)))); }
-E exp_short(E x) {  // 0.8 ULP, for float32 results by way of float64
+E exp_short(E x) {  // float64, to 1e-13: for float32 results
   Power p = exp_power(bounded_for_exp(x), {}, false);
   return scale(p.point + fma(p.point, p.r, p.rest), p.k);
 }
@@ -314,26 +314,39 @@ Sum log_sum(E x, bool of_power = false) {
   return fast_sum(t.high, fma(cube * f.high, rest, low + (third.low + t.low)));
 }
 
-E log_short(E x, E rest = {}) {  // of x + rest, which is float32's alone; 0.8 ULP
-  E m = mantissa(x), k = exponent(x), r;
-  if (is_wide(x)) {
-    E index = log_index(m), f = fma(m, entry(kLogarithm64, 0, index), real(-1, x));
-    E point = fma(k, 0.6931471787393093, entry(kLogarithm64, 1, index));  // exact
-    E low = fma(k, 1.8206359985041462e-09, entry(kLogarithm64, 2, index));
-    low = fma(f * f, fma(f, poly(f, kLog64), real(-0.5, x)), low);
-    Sum s = fast_sum(point, f);
-    r = s.high + (s.low + low);
-  } else {
-    Sum s{m - 1.0};
-    if (rest.get()) s = fast_sum(s.high, scale(rest, -k));
-    E f = s.high, z = f * f;
-    E p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
-                   -0.114798367, 0.0697168112});
-    E low = fma(f * z, p, k * -2.1219444170128554e-4);
-    if (rest.get()) low = low + s.low;
-    r = fma(k, 0.693359375, f + fma(z, -0.5, low));
-  }
-  return log_special(r, x);
+// float64, to 1e-11 of the logarithm and so for float32 results; x > 0 and not infinite.
+E log_positive(E x) {
+  E m = mantissa(x), k = exponent(x), index = log_index(m);
+  E f = fma(m, entry(kLogarithm64, 0, index), real(-1, x));
+  E point = fma(k, 0.6931471805599453, entry(kLogarithm64, 1, index));
+  return fma(f * f, fma(f, poly(f, kLogShort64), real(-0.5, x)), point + f);
+}
+E narrow_log(E x, E rest = {}) {  // of x + rest; 0.8 ULP
+  E m = mantissa(x), k = exponent(x);
+  Sum s{m - 1.0};
+  if (rest.get()) s = fast_sum(s.high, scale(rest, -k));
+  E f = s.high, z = f * f;
+  E p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
+                 -0.114798367, 0.0697168112});
+  E low = fma(f * z, p, k * -2.1219444170128554e-4);
+  if (rest.get()) low = low + s.low;
+  return log_special(fma(k, 0.693359375, f + fma(z, -0.5, low)), x);
+}
+E log_short(E x) { return is_wide(x) ? log_special(log_positive(x), x) : narrow_log(x); }
+// To base 2 or 10: by the reciprocal of the nearest j/16, as log_sum.
+E narrow_log_to(E x, bool ten) {
+  double factor = ten ? 0.4342944819032518 : 1.4426950408889634, high = double(float(factor));
+  E m = mantissa(x), k = exponent(x), index = log_index(m);
+  Sum p = exact_product(m, entry(kLogarithm32, 0, index));
+  E f = p.high - 1.0, beyond = fma(-f, p.low, p.low);
+  Sum first = exact_product(f, real(high, x));
+  E point = entry(kLogarithm32, ten ? 3 : 1, index), low = entry(kLogarithm32, ten ? 4 : 2, index);
+  point = ten ? fma(k, 0.301025390625, point) : point + k;  // exact
+  if (ten) low = fma(k, 4.6050389811952137e-06, low);
+  low = fma(beyond, high, fma(f, factor - high, low) + first.low);
+  E c = poly(f, {factor / -2, factor / 3, factor / -4, factor / 5, factor / -6});
+  Sum s = fast_sum(point, first.high);
+  return log_special(s.high + (fma(f * f, c, low) + s.low), x);
 }
 E expand_log(E x) { return is_wide(x) ? log_special(rounded(log_sum(x)), x) : log_short(x); }
 E wide_log_to(E x, double factor, double rest) {  // log(x) (factor + rest)
@@ -353,7 +366,7 @@ E wide_log(Sum u, E twice = {}) {
 }
 E narrow_log1p(E x) {  // near zero the sum with its rest is 1 + x, so that f is x
   Sum u = exact_sum(real(1, x), x);
-  return select(eq(x, 0.0), x, log_short(u.high, u.low));
+  return select(eq(x, 0.0), x, narrow_log(u.high, u.low));
 }
 E wide_log1p(E x) { return select(eq(x, 0.0), x, wide_log(exact_sum(real(1, x), x))); }
 E wide_atanh(E x) {
@@ -524,7 +537,7 @@ E expand_erfinv(E x) {
 
 // ---- angles
 
-// float64 for float32 results, |x| < 2^30: x - n pi/2 in two steps, exact enough while n < 2^30.
+// float64 for float32 results, |x| < 2^30: x - n pi/2 in two steps, exact enough while n < 2^30. For a tangent.
 E sin_cos_short(E x, int64_t shift) {
   double magic = wholes(x);
   E t = fma(x, 0.63661977236758134, magic), k = t - magic, quadrant = bits(t) + shift;
@@ -539,6 +552,16 @@ E sin_cos_short(E x, int64_t shift) {
             fma(z, -0.5, 1.0));
   E odd = ne(quadrant & int64_t(1), int64_t(0)), sign = shl(quadrant & int64_t(2), 62);
   return from_bits(bits(select(odd, c, s)) ^ sign);
+}
+
+// Of the rest from the nearest multiple of pi, for a cosine of that multiple and half: one polynomial.
+E half_turn(E x, bool cosine) {
+  double magic = wholes(x), inverse = 0.31830988618379067;
+  E t = cosine ? fma(x, inverse, -0.5) + magic : fma(x, inverse, magic), k = t - magic;
+  if (cosine) k = k + 0.5;
+  E r = fma(k, -1.2246467991473532e-16, fma(k, -3.141592653589793, x)), z = r * r;
+  E s = r * fma(z, poly(z, kSinShort64), real(1, x)), n = cosine ? bits(t) + int64_t(1) : bits(t);
+  return from_bits(bits(s) ^ shl(n, 63));
 }
 
 // x - n pi/2, n < 2^40. The first product cancels exactly; pi/2 is known to 160 bits.
@@ -579,8 +602,7 @@ Sum sin_cos(const Angle& angle, int64_t shift) {
 E expand_angle(Fn f, E x) {
   E w = widen(x), far = f == Fn::sin ? far_sin(w) : f == Fn::cos ? far_cos(w) : far_tan(w), r;
   if (!is_wide(x)) {
-    r = sin_cos_short(w, f != Fn::sin);
-    if (f == Fn::tan) r = sin_cos_short(w, 0) / r;
+    r = f == Fn::tan ? sin_cos_short(w, 0) / sin_cos_short(w, 1) : half_turn(w, f == Fn::cos);
     return unless(bit_not(abs(x) < 1073741824.0), narrow(r), narrow(far));
   }
   Angle a = reduce_pi(x);
@@ -631,19 +653,26 @@ E wide_arc(Fn f, E x) {
   Sum angle = angle_of(across, along);
   return select(x < 0.0, rounded(beyond_half(angle)), rounded(angle));
 }
-E atan_short(E x) {  // float64, to 1e-12: for float32 results
-  E a = abs(x), big = a > 1.0, t = select(big, 1.0 / a, a), z = t * t;
-  E p = t * poly(z, {0.99999999999971001, -0.3333333332025471, 0.1999999901342103, -0.14285684661254053,
-                     0.11110640790649381, -0.090863606607273315, 0.076631773577540779, -0.065362288118493733,
-                     0.054582394542429476, -0.042324616793255394, 0.028410612112699588, -0.01523249190907656,
-                     0.0059363765964521222, -0.0014666686334116588, 0.00017046040466188239});
-  return copysign(select(big, 1.5707963267948966 - p, p), x);
+// float64, to 1e-11: for float32 results.
+E atan_short(E shorter, E longer, E steep) {  // of their quotient or its reciprocal
+  E t = shorter / longer, z = t * t, p = fma(t * z, poly(z, kAtanShort64), t);
+  return select(steep, 1.5707963267948966 - p, p);
+}
+// By the angle whose sine is up to 1/2, or twice that of sqrt((1 - |x|) / 2).
+E arc_short(Fn f, E x) {
+  E a = abs(x), far = a > 0.5, z = select(far, fma(a, -0.5, 0.5), a * a), s = select(far, sqrt(z), a);
+  E p = fma(s * z, poly(z, kAsinShort64), s), q = select(far, p + p, p);
+  if (f == Fn::asin) return copysign(select(far, 1.5707963267948966 - q, q), x);
+  E side = copysign(q, x);
+  return select(far, select(x < 0.0, 3.141592653589793, real(0, x)) + side, 1.5707963267948966 - side);
 }
 // Of the coordinates' sizes; with the signs, -0 among them, after. Two infinite ones are as two ones, two zeros as 0 and 1.
 E expand_atan2(E y, E x) {
   E ay = abs(y), ax = abs(x), left = bits(x) < whole(0, x), alike = select(eq(ay, 0.0), 0.0, real(1, x));
   if (!is_wide(x)) {
-    E wy = widen(ay), wx = widen(ax), q = atan_short(select(eq(ay, ax), widen(alike), wy / wx));
+    E steep = ay > ax, same = eq(ay, ax), shorter = select(steep, ax, ay), longer = select(steep, ay, ax);
+    shorter = select(same, alike, shorter), longer = select(same, 1.0, longer);
+    E q = atan_short(widen(shorter), widen(longer), steep);
     return copysign(narrow(select(left, 3.141592653589793 - q, q)), y);
   }
   // Of middling size, so that products are normal numbers; a quotient that is small is the angle.
@@ -682,7 +711,7 @@ E wide_power_of(E a, E y) {
   return rounded(exp_power(within, low));
 }
 E expand_any_pow(E x, E y) {
-  E a = abs(x), p = is_wide(x) ? wide_power_of(a, y) : narrow(exp_short(widen(y) * log_short(widen(a))));
+  E a = abs(x), p = is_wide(x) ? wide_power_of(a, y) : narrow(exp_short(widen(y) * log_positive(widen(a))));
   // A negative base has whole exponents only; its odd powers are negative.
   auto is_whole = [](E e) { return eq(trunc(e), e); };
   E odd = bit_not(is_whole(y * 0.5)), signed_power = select(is_whole(y), select(odd, -p, p), kNan);
@@ -785,11 +814,12 @@ E by_wide(Fn f, E x) {
   };
   switch (f) {
     case Fn::expm1: return series(1e-5, exp_short(w) - 1.0, w * poly(w, {1, 0.5}));
-    case Fn::log2: return log_short(w) * 1.4426950408889634;
-    case Fn::log10: return log_short(w) * 0.4342944819032518;
-    case Fn::asin: return atan_short(w / sqrt(1.0 - z));
-    case Fn::acos: return 2.0 * atan_short(sqrt((1.0 - w) / (1.0 + w)));
-    case Fn::atan: return atan_short(w);
+    case Fn::asin:
+    case Fn::acos: return arc_short(f, w);
+    case Fn::atan: {
+      E steep = a > 1.0, one = real(1, w);
+      return copysign(atan_short(select(steep, one, a), select(steep, a, one), steep), w);
+    }
     case Fn::sinh: {
       E e = exp_short(a), big = copysign(0.5 * (e - 1.0 / e), w);
       return series(0.1, big, w * poly(z, {1, 1.0 / 6, 1.0 / 120, 1.0 / 5040}));
@@ -863,6 +893,7 @@ E made(Fn f, E x, E y, E z) {
   if (ulp(f) == 0) return expand_exact(f, x, y);
   if (d) return wide(f, x);
   if (f == Fn::log1p) return narrow_log1p(x);
+  if (f == Fn::log2 || f == Fn::log10) return narrow_log_to(x, f == Fn::log10);
   E r = by_wide(f, x);
   if (!r.get()) return {};
   return f == Fn::acosh ? select(x < 1.0, kNan, narrow(r)) : narrow(r);

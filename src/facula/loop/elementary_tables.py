@@ -9,7 +9,8 @@ kSigmoid: the functions at -a; the interval is the integer nearest to a multiple
 erfinv(a) / a up to 1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
 kInverseErfFar: erfinv by r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
 
-The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits.
+The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits. What ends
+in Short64 is of float64 to more digits than float32 has, by far shorter polynomials.
 """
 
 import struct
@@ -235,6 +236,7 @@ print("// (exp(r) - 1 - r) / r^2 for |r| <= ln2 / 32.")
 reach = mpmath.log(2) / 32 * 1.001
 show("kExp32", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 2, 2)], single)
 show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 7, 2)], double)
+show("kExpShort64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 4, 2)], double)
 
 print("\n// By j mod 16, for 9 <= j <= 24: 16 / j, and its negative logarithm, whose highs end at 2^-42.")
 reciprocals = [double(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
@@ -255,6 +257,27 @@ show(
     double,
 )
 
+show(
+    "kLogShort64",
+    [
+        near_best(
+            lambda f: (mpmath.log1p(f) - f + f * f / 2) / f**3,
+            -mpmath.mpf(1) / 21.9,
+            mpmath.mpf(1) / 21.9,
+            5,
+        )
+    ],
+    double,
+)
+print("// By j mod 16, for 11 <= j <= 23: 16 / j; its negative logarithms to base 2 and 10, whose highs end at 2^-15.")
+reciprocals = [single(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
+rows = [reciprocals]
+for base in (2, 10):
+    logarithms = [-mpmath.log(r) / mpmath.log(base) for r in reciprocals]
+    highs = [mpmath.nint(v * 2**15) / 2**15 for v in logarithms]
+    rows += [highs, [single(v - h) for v, h in zip(logarithms, highs)]]
+show("kLogarithm32", rows, single)
+
 print("\n// sin(j/16), cos(j/16): highs, lows.")
 angles = [mpmath.mpf(j) / 16 for j in range(16)]
 show("kSine64", columns(map(mpmath.sin, angles), double), double)
@@ -267,6 +290,14 @@ show(
     double,
 )
 show("kCos64", [near_best(lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1) / z, 0, reach, 4)], double)
+print("// (sin(r) - r) / r^3, (asin(s) - s) / s^3 and (atan(t) - t) / t^3 by the square, for |r| <= pi/2, |s| <= 1/2, |t| <= 1.")
+for name, f, reach, count in (
+    ("kSinShort64", mpmath.sin, mpmath.pi**2 / 4 * 1.0001, 5),
+    ("kAsinShort64", mpmath.asin, mpmath.mpf(1) / 4, 8),
+    ("kAtanShort64", mpmath.atan, mpmath.mpf(1), 12),
+):
+    value = near_best(lambda z: (f(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, reach, count)
+    show(name, [value], double)
 
 print("\n// atan(j/16): highs, lows.")
 show("kArc64", columns(map(mpmath.atan, angles), double), double)
