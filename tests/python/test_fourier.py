@@ -108,13 +108,22 @@ def test_a_line_with_nan_or_infinity_leaves_others_alone():
 
 
 def test_bits_are_the_same_for_any_number_of_threads():
-    cases = [(1021, 512), (7, 300), (3, 40000), (1, 100003), (1, 1 << 17), (50, 50, 50), (13, 1009), (1, 65537)]
+    cases = [
+        (1021, 512),
+        (7, 300),
+        (3, 40000),
+        (1, 100003),
+        (1, 1 << 17),
+        (50, 50, 50),
+        (13, 1009),
+        (1, 65537),
+    ]
     before = facula.get_num_threads()
     try:
         for shape in cases:
             z = facula.tensor(numbers("complex64", *shape))
             results = []
-            for threads in (1, 2, 3, 5):
+            for threads in (1, 2, 3):
                 facula.set_num_threads(threads)
                 results.append([])
                 for d in (0, -1):
