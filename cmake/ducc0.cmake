@@ -44,8 +44,8 @@ target_compile_definitions(ducc0_float PRIVATE FACULA_FFT_TYPE=float)
 target_compile_definitions(ducc0_double PRIVATE FACULA_FFT_TYPE=double)
 foreach(part infra float double)
   target_include_directories(ducc0_${part} SYSTEM PRIVATE ${ducc0_source})
-  # Every processor that runs our kernels has AVX2. Products and sums stay apart, so that a line's bits don't depend on
-  # which lines are transformed beside it.
+  # Every processor that runs our kernels has AVX2. Products and sums stay apart, so that a line's bits don't depend on the
+  # instructions that its code was made for.
   target_compile_options(ducc0_${part} PRIVATE -w -mavx2 -mfma -ffp-contract=off)
   target_link_libraries(ducc0_${part} PRIVATE Threads::Threads)
   list(APPEND FACULA_DUCC0_OBJECTS ducc0_${part})

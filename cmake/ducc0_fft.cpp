@@ -1,12 +1,9 @@
-// The transforms of ducc0 that Facula calls, for the real type FACULA_FFT_TYPE. Its own files would make many
-// more, which takes minutes.
-#include "ducc0/fft/fftnd_impl.h"
+// The plans of ducc0 that Facula uses, for the real type FACULA_FFT_TYPE. Its own files would make much more, which takes
+// minutes.
+#include "ducc0/fft/fft.h"
+#include "ducc0/fft/fft1d_impl.h"
 
 namespace DUCC0_NAMESPACE::detail_fft {
-using Real = FACULA_FFT_TYPE;
-using Complex = std::complex<Real>;
-
-template void c2c(const cfmav<Complex>&, const vfmav<Complex>&, const shape_t&, bool, Real, size_t);
-template void r2c(const cfmav<Real>&, const vfmav<Complex>&, const shape_t&, bool, Real, size_t);
-template void c2r(const cfmav<Complex>&, const vfmav<Real>&, const shape_t&, bool, Real, size_t);
+template class cfftpass<FACULA_FFT_TYPE>;
+template class rfftpass<FACULA_FFT_TYPE>;
 }  // namespace DUCC0_NAMESPACE::detail_fft

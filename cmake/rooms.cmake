@@ -58,6 +58,10 @@ set_source_files_properties(${FACULA_SOURCES}/codegen/cache.cpp PROPERTIES
 # Square roots of vectors, which tell nothing to errno; nor are vectors handed over by any convention of calls.
 set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
 
+# Made for the vectors of ducc0's objects (ducc0.cmake), whose type depends on the instructions, and for the same reason.
+set_source_files_properties(${FACULA_SOURCES}/backend/cpu/fft_lines.cpp PROPERTIES COMPILE_OPTIONS
+                            "-mavx2;-mfma;-ffp-contract=off;-Wno-psabi")
+
 # facula_room(NAME): object library facula_NAME of the room's sources, if it has any yet.
 function(facula_room room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/${room}/*.cpp)

@@ -113,3 +113,85 @@ def test_in_place_forms_give_back_the_list_and_overloads_nothing():
     assert facula._foreach_copy_(several, a) is several
     assert facula.ops.aten._foreach_add_(a, 1) is None
     assert facula.ops.aten._foreach_add_.Scalar(a, 1) is None
+
+
+def test_items_that_follow_each_other_are_as_calls_of_their_own():
+    """Runs of items that lie alike, and what ends them: other sizes, strides, dtypes, history, shared memory."""
+
+    def make():
+        base = facula.arange(96.0).reshape(8, 12) / 16
+        plain = [facula.full((3, 4), float(k)) for k in range(4)]
+        views = [base[0:3, 0:4], base[3:6, 0:4], base[0:3, 4:8], base[:, ::2], base[:, 1::2]]
+        turned = [facula.full((4, 3), k + 0.5).t() for k in range(3)]
+        doubles = [facula.full((3, 4), k - 0.5, dtype=facula.float64) for k in range(3)]
+        odd = [facula.ones(()), facula.ones(0), facula.ones(2, 0), facula.full((2,), facula.nan)]
+        twice = plain[:2] + plain[:2]
+        return plain + views + turned + doubles + odd + twice
+
+    cases = {
+        "mul": (lambda x, other: (3.0,), {}),
+        "add": (lambda x, other: (other,), {"alpha": 2}),
+        "lerp": (lambda x, other: (other, 0.25), {}),
+        "sqrt": (lambda x, other: (), {}),
+    }
+    for name, (arguments, options) in cases.items():
+        items, alone = make(), make()
+        many, in_place = (getattr(facula, f"_foreach_{name}{suffix}") for suffix in ("", "_"))
+        one = getattr(facula, name)
+        others = [x.flip(0) if x.dim() else x + 1 for x in items]
+        results = many(items, *arguments(items, others), **options)
+        for x, other, result in zip(items, others, results, strict=True):
+            expected = one(x, *arguments(x, other), **options)
+            assert result.dtype == expected.dtype and result.stride() == expected.stride()
+            assert facula.equal(result.nan_to_num(7), expected.nan_to_num(7))
+        in_place(items, *arguments(items, others), **options)
+        for y, other in zip(alone, others, strict=True):
+            y.copy_(one(y, *arguments(y, other), **options))
+        for x, y in zip(items, alone, strict=True):
+            assert facula.equal(x.nan_to_num(7), y.nan_to_num(7))
+            assert x._version == y._version
+    a = make()
+    factors = ([1, 2.5, 0, -1, True] * 5)[: len(a)]
+    for x, number, result in zip(a, factors, facula._foreach_mul(a, factors), strict=True):
+        assert facula.equal((x * number).nan_to_num(7), result.nan_to_num(7))
+
+
+def test_an_item_is_the_memory_of_another_one():
+    a = facula.arange(12.0)
+    x = [a[0:4], a[4:8], a[8:12]]
+    facula._foreach_add_(x, [a[0:4], a[0:4], a[4:8]])
+    assert a.tolist() == [0, 2, 4, 6, 4, 7, 10, 13, 12, 16, 20, 24]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        facula._foreach_add_([a[0:4], a[4:8]], [a[4:8], a[5:9]])
+
+
+def test_integers_refuse_floating_numbers_at_any_item():
+    x = [
+        facula.ones(2),
+        facula.ones(2),
+        facula.ones(2, dtype=facula.int64),
+        facula.ones(2, dtype=facula.int64),
+    ]
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        facula._foreach_mul_(x, [2, 3, 4, 2.5])
+    assert [t.tolist() for t in x] == [[2, 2], [3, 3], [4, 4], [1, 1]]
+
+
+def test_history_of_some_items_only():
+    w = [facula.full((2,), float(k), requires_grad=k % 2 == 1) for k in range(6)]
+    results = facula._foreach_mul(w, [x.detach() + 1 for x in w])
+    assert [r.requires_grad for r in results] == [False, True] * 3
+    sum(r.sum() for r in results).backward()
+    assert [x.grad.tolist() if x.grad is not None else None for x in w] == [
+        None,
+        [2, 2],
+        None,
+        [4, 4],
+        None,
+        [6, 6],
+    ]
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        facula._foreach_mul_(w, 2.0)
+    with facula.no_grad():
+        facula._foreach_mul_(w, 2.0)
+    assert [x[0].item() for x in w] == [0, 2, 4, 6, 8, 10]

@@ -4,6 +4,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
+#include "facula/op/series.h"
 #include "facula/ops.h"
 
 using namespace facula;
@@ -44,7 +45,8 @@ CompositeBody gives(const char* name) {
   return [name](const Call& c) {
     const Operator& op = get(name);
     Results all;
-    each_item(op, c, [&](std::span<const Value> args) { all.push_back(std::move(call(op, args)[0])); });
+    Series calls(op, Form::functional);
+    each_item(op, c, [&](std::span<const Value> args) { all.push_back(std::move(calls(args)[0])); });
     return all;
   };
 }
@@ -52,7 +54,8 @@ CompositeBody gives(const char* name) {
 CompositeBody writes(const char* name) {
   return [name](const Call& c) {
     const Operator& op = get(name);
-    each_item(op, c, [&](std::span<const Value> args) { call(op, args, Form::in_place); });
+    Series calls(op, Form::in_place);
+    each_item(op, c, [&](std::span<const Value> args) { calls(args); });
     return Results();
   };
 }

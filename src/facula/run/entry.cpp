@@ -18,12 +18,6 @@ bool is_run_time_number(const op::Operator& o, size_t k, const op::Value& v) {
   return p.is_number_operand() && !(composite && k < 64 && composite->baked_numbers >> k & 1);
 }
 
-namespace {
-op::Value as_number(const op::Value& v) {
-  return v.tag == op::Tag::integer ? op::Value(Scalar(v.integer().concrete())) : v;
-}
-}  // namespace
-
 void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key,
             Operands& operands) {
   key.push_back(reinterpret_cast<uint64_t>(&o));
@@ -45,7 +39,7 @@ void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purp
         operands.position.push_back(uint32_t(k) << 16 | uint32_t(i));
       }
     } else if (is_run_time_number(o, k, v)) {
-      op::Value number = as_number(v);
+      op::Value number = as_operand(v);
       append(key, number);
       operands.values.push_back(number);
       operands.position.push_back(uint32_t(k) << 16);

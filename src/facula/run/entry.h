@@ -19,6 +19,9 @@ struct Operands {
   SmallVector<uint32_t, 8> position;  // argument << 16 | item
 };
 bool is_run_time_number(const op::Operator& o, size_t parameter, const op::Value& v);
+inline op::Value as_operand(const op::Value& v) {
+  return v.tag == op::Tag::integer ? op::Value(Scalar(v.integer().concrete())) : v;
+}
 
 // What a call is made for: its form, or recording a composite with its gradient.
 enum class Purpose : uint8_t { functional, in_place, out, recorded };

@@ -1,5 +1,6 @@
 // Keys of the caches in this room: what a plan depends on, as words. Equal keys mean interchangeable calls.
 #pragma once
+#include <bit>
 #include <vector>
 
 #include "facula/base/hash.h"
@@ -15,9 +16,15 @@ inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 using Key = graph::Words;
 struct KeyHash {
   size_t operator()(const Key& k) const {
-    uint64_t h = k.size();
-    for (auto w : k) h = mix(h, w);
-    return h;
+    // In four chains, since words of one would wait for each other.
+    uint64_t chains[4] = {k.size(), 1, 2, 3};
+    auto take = [](uint64_t h, uint64_t w) { return std::rotl(h ^ w, 29) * 0x9e3779b97f4a7c15ull; };
+    const uint64_t* w = k.data();
+    size_t n = k.size();
+    for (; n >= 4; n -= 4, w += 4)
+      for (size_t c = 0; c < 4; ++c) chains[c] = take(chains[c], w[c]);
+    for (size_t c = 0; c < n; ++c) chains[c] = take(chains[c], w[c]);
+    return mix(mix(chains[0] ^ std::rotl(chains[1], 16), chains[2]), chains[3]);
   }
 };
 

@@ -1,49 +1,30 @@
-// Fourier transforms by ducc0, one axis after the other. Lines are shared out among our threads; ducc0's stay
-// idle.
-#include <ducc0/fft/fft.h>
-
+// Fourier transforms, one axis after the other.
+#include <algorithm>
 #include <cmath>
 
 #include "facula/backend/cpu/cpu.h"
-#include "facula/base/parallel.h"
+#include "facula/backend/cpu/fft_lines.h"
 
 namespace facula::backend::cpu {
 
 namespace {
 
-using Shape = std::vector<size_t>;
-using Strides = std::vector<std::ptrdiff_t>;
-
-Shape shape_of(const Tensor& t) { return Shape(t.int_sizes().begin(), t.int_sizes().end()); }
-Strides strides_of(const Tensor& t) { return Strides(t.int_strides().begin(), t.int_strides().end()); }
-
-// f(input offset, input shape, output offset, output shape) on pieces along the longest dimension that is not
-// `axis`.
-template <class F>
-void by_pieces(const Tensor& in, const Tensor& out, int axis, F&& f) {
-  Shape from = shape_of(in), to = shape_of(out);
-  int longest = -1;
-  for (int k = 0; k < in.dim(); ++k)
-    if (k != axis && (longest < 0 || from[size_t(k)] > from[size_t(longest)])) longest = k;
-  if (longest < 0 || from[size_t(longest)] == 1) return f(int64_t(0), from, int64_t(0), to);
-  auto l = size_t(longest);
-  auto rest = double(in.numel().concrete()) / double(from[l]);
-  parallel_for(int64_t(from[l]), std::max<int64_t>(1, int64_t(16384 / rest)),
-               [&](int64_t begin, int64_t end) {
-                 Shape a = from, b = to;
-                 a[l] = b[l] = size_t(end - begin);
-                 f(begin * in.int_strides()[l], a, begin * out.int_strides()[l], b);
-               });
+// The lines along `axis`. Those that are next to each other in the result follow each other.
+Lines lines_of(const Tensor& in, const Tensor& out, int axis, int64_t n) {
+  auto a = size_t(axis);
+  Lines lines{n, in.int_strides()[a], out.int_strides()[a], {}};
+  for (size_t k = 0; k < size_t(in.dim()); ++k)
+    if (k != a && in.int_sizes()[k] > 1)
+      lines.others.push_back({in.int_sizes()[k], in.int_strides()[k], out.int_strides()[k]});
+  std::ranges::stable_sort(lines.others, {}, [](auto& d) { return d.to; });
+  return lines;
 }
 
 template <class T>
 void complex_axis(const Tensor& in, const Tensor& out, int axis, bool forward, T factor) {
   using C = std::complex<T>;
-  by_pieces(in, out, axis, [&](int64_t from, const Shape& a, int64_t to, const Shape& b) {
-    ducc0::cfmav<C> x(in.data<C>() + from, a, strides_of(in));
-    ducc0::vfmav<C> y(out.data<C>() + to, b, strides_of(out));
-    ducc0::c2c(x, y, Shape{size_t(axis)}, forward, factor, 1);
-  });
+  transform_lines<T>(in.data<C>(), out.data<C>(), lines_of(in, out, axis, in.int_sizes()[size_t(axis)]),
+                     forward, factor);
 }
 
 double factor_of(const Call& c, SymSpan sizes) {
@@ -96,11 +77,8 @@ Results fft_r2c(const Call& c, Out out) {
   of_precision(self.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const Tensor& y = to.tensor();
-    by_pieces(self, y, last, [&](int64_t from, const Shape& a, int64_t at, const Shape& b) {
-      ducc0::r2c(ducc0::cfmav<T>(self.data<T>() + from, a, strides_of(self)),
-                 ducc0::vfmav<std::complex<T>>(y.data<std::complex<T>>() + at, b, strides_of(y)),
-                 Shape{size_t(last)}, true, T(factor), 1);
-    });
+    transform_lines<T>(self.data<T>(), y.data<std::complex<T>>(),
+                       lines_of(self, y, last, self.int_sizes()[size_t(last)]), T(factor));
     for (size_t k = 0; k + 1 < dims.size(); ++k) complex_axis<T>(y, y, int(dims[k].concrete()), true, T(1));
   });
   to.finish();
@@ -125,11 +103,8 @@ Results fft_c2r(const Call& c, Out out) {
       }
     }
     const Tensor& y = to.tensor();
-    by_pieces(from, y, last, [&](int64_t at, const Shape& a, int64_t target, const Shape& b) {
-      ducc0::c2r(ducc0::cfmav<std::complex<T>>(from.data<std::complex<T>>() + at, a, strides_of(from)),
-                 ducc0::vfmav<T>(y.data<T>() + target, b, strides_of(y)), Shape{size_t(last)}, false,
-                 T(factor), 1);
-    });
+    transform_lines<T>(from.data<std::complex<T>>(), y.data<T>(),
+                       lines_of(from, y, last, y.int_sizes()[size_t(last)]), T(factor));
   });
   to.finish();
   return Results(out[0]);

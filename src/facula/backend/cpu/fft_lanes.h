@@ -1,0 +1,135 @@
+// How points of lines come into lanes and out again: point i of line l becomes lane l of row i, a complex point two rows, its
+// parts. For sources that are compiled for AVX2 (cmake/rooms.cmake).
+#pragma once
+#include <array>
+
+#include "facula/backend/cpu/lanes.h"
+
+namespace facula::backend::cpu {
+
+template <class T>
+struct LineLanes {
+  using L = Lanes<T, 32>;
+  using V = typename L::V;
+  static constexpr int kCount = L::kCount;
+  static constexpr size_t kAll = size_t(kCount);
+  static constexpr size_t kQuarter =
+      16 / sizeof(T);  // numbers of half a register, within which shuffles are cheap
+  using Indices = std::make_index_sequence<kAll>;
+
+  // Where the lines of a block begin; those that are not there are as the first.
+  template <class P>
+  struct Starts {
+    std::array<P, kAll> at;
+    int count;
+    // Do they follow each other, `parts` numbers apart?
+    bool adjacent(int parts) const {
+      for (int l = 1; l < kCount; ++l)
+        if (at[size_t(l)] != at[0] + l * parts) return false;
+      return count == kCount;
+    }
+  };
+  using From = Starts<const T*>;
+  using To = Starts<T*>;
+
+  FACULA_LANES V read(const T* from) {
+    V x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+  }
+  FACULA_LANES void write(T* to, V x) { std::memcpy(to, &x, sizeof x); }
+
+  // Complex numbers a, b in memory's order as their real and imaginary parts, and back.
+  FACULA_LANES void part(V& a, V& b) {
+    halves(a, b, Indices());
+    V re = parts<0>(a, b, Indices());
+    b = parts<1>(a, b, Indices());
+    a = re;
+  }
+  FACULA_LANES void join(V& a, V& b) {
+    V low = joined<0>(a, b, Indices());
+    b = joined<kQuarter / 2>(a, b, Indices());
+    a = low;
+    halves(a, b, Indices());
+  }
+
+  // `n` numbers that follow each other in each line.
+  FACULA_LANES void load_along(const From& from, int64_t n, V* rows) {
+    int64_t i = 0;
+    for (; i + kCount <= n; i += kCount) {
+      V x[kCount];
+      for (size_t l = 0; l < kAll; ++l) x[l] = read(from.at[l] + i);
+      L::turn(x);
+      for (int l = 0; l < kCount; ++l) rows[i + l] = x[l];
+    }
+    for (; i < n; ++i)
+      for (size_t l = 0; l < kAll; ++l) rows[i][l] = from.at[l][i];
+  }
+  FACULA_LANES void store_along(const V* rows, int64_t n, const To& to) {
+    int64_t i = 0;
+    for (; i + kCount <= n; i += kCount) {
+      V x[kCount];
+      for (int l = 0; l < kCount; ++l) x[l] = rows[i + l];
+      L::turn(x);
+      for (size_t l = 0; l < size_t(to.count); ++l) write(to.at[l] + i, x[l]);
+    }
+    for (; i < n; ++i)
+      for (size_t l = 0; l < size_t(to.count); ++l) to.at[l][i] = rows[i][l];
+  }
+
+  // A point of lines that follow each other.
+  template <int kParts>
+  FACULA_LANES void load_across(const T* from, V* row) {
+    row[0] = read(from);
+    if constexpr (kParts == 2) {
+      row[1] = read(from + kCount);
+      part(row[0], row[1]);
+    }
+  }
+  template <int kParts>
+  FACULA_LANES void store_across(const V* row, T* to) {
+    if constexpr (kParts == 1) return write(to, row[0]);
+    V a = row[0], b = row[kParts - 1];
+    join(a, b);
+    write(to, a);
+    write(to + kCount, b);
+  }
+
+  // Points `step` numbers apart in lines that lie anyhow.
+  template <int kParts>
+  FACULA_LANES void load_apart(const From& from, int64_t step, int64_t points, V* rows) {
+    for (int64_t i = 0; i < points; ++i)
+      for (size_t l = 0; l < kAll; ++l)
+        for (int p = 0; p < kParts; ++p) rows[i * kParts + p][l] = from.at[l][i * step + p];
+  }
+  template <int kParts>
+  FACULA_LANES void store_apart(const V* rows, int64_t step, int64_t points, const To& to) {
+    for (int64_t i = 0; i < points; ++i)
+      for (size_t l = 0; l < size_t(to.count); ++l)
+        for (int p = 0; p < kParts; ++p) to.at[l][i * step + p] = rows[i * kParts + p][l];
+  }
+
+ private:
+  // The first halves of both, the second halves of both.
+  template <size_t... i>
+  FACULA_LANES void halves(V& a, V& b, std::index_sequence<i...>) {
+    constexpr size_t half = kAll / 2;
+    V first = __builtin_shufflevector(a, b, int(i < half ? i : i + half)...);
+    b = __builtin_shufflevector(a, b, int(i < half ? i + half : i + kAll)...);
+    a = first;
+  }
+  template <size_t kPart, size_t... i>
+  FACULA_LANES V parts(V a, V b, std::index_sequence<i...>) {
+    constexpr size_t q = kQuarter;
+    return __builtin_shufflevector(a, b,
+                                   int((i % q < q / 2 ? 0 : kAll) + i / q * q + 2 * (i % (q / 2)) +
+                                       kPart)...);
+  }
+  template <size_t kFirst, size_t... i>
+  FACULA_LANES V joined(V re, V im, std::index_sequence<i...>) {
+    constexpr size_t q = kQuarter;
+    return __builtin_shufflevector(re, im, int((i % 2 ? kAll : 0) + i / q * q + i % q / 2 + kFirst)...);
+  }
+};
+
+}  // namespace facula::backend::cpu

@@ -1,0 +1,265 @@
+// The Fourier transform of one long line, for sources that are compiled for AVX2 (cmake/rooms.cmake). Its points are taken as
+// a matrix, point j1 * n2 + j2 in row j1 (Bailey, "FFTs in external or hierarchical memory", 1990): columns are transformed
+// side by side, a column to a lane, multiplied by roots of unity, and turned, so that lanes become rows; these are
+// transformed in turn. Lengths that are no product of two moderate ones are a convolution with a chirp (Bluestein, "A linear
+// filtering approach to the computation of discrete Fourier transform", 1970) by transforms of a length that is: its columns,
+// rows, rows back and columns back need no order between.
+#pragma once
+#include <ducc0/fft/fft.h>
+#include <ducc0/infra/simd.h>
+#include <ducc0/math/unity_roots.h>
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "facula/backend/cpu/fft_lanes.h"
+#include "facula/base/bounded.h"
+#include "facula/base/fork.h"
+#include "facula/base/parallel.h"
+#include "facula/tensor/tensor.h"
+
+namespace facula::backend::cpu {
+
+// Memory for rows of lanes; long pieces come from our allocator, which keeps them.
+template <class V>
+class Rows {
+ public:
+  explicit Rows(int64_t count)
+      : memory_(Tensor::empty(Dims{SymInt(count * int64_t(sizeof(V)) / 8 + 1)}, DType::Int64)) {}
+  V* data() const { return reinterpret_cast<V*>(memory_.template data<int64_t>()); }
+
+ private:
+  Tensor memory_;
+};
+
+template <class T>
+class LongLine {
+ public:
+  using L = LineLanes<T>;
+  using V = typename L::V;
+  static constexpr int64_t kCount = L::kCount;
+  static constexpr int64_t kMostPart = 16384;
+
+  // Null if n is too long for parts of at most kMostPart.
+  static std::shared_ptr<const LongLine> of(int64_t n) {
+    static TableMutex mutex;
+    static Bounded<int64_t, std::shared_ptr<const LongLine>> made(4);
+    constexpr int64_t kMostKept = int64_t(1) << 22;  // points; longer ones are made when they are needed
+    {
+      std::lock_guard lock(mutex);
+      if (auto* known = made.find(n)) return *known;
+    }
+    int64_t convolved =
+        parts_of(n) ? 0 : int64_t(ducc0::good_size_complex(size_t(2 * n - 1), size_t(kCount * kCount)));
+    if (convolved && !parts_of(convolved)) return nullptr;
+    std::shared_ptr<const LongLine> line(new LongLine(n, convolved ? convolved : n));
+    if (line->length_ > kMostKept) return line;
+    std::lock_guard lock(mutex);
+    return made.put(n, std::move(line));
+  }
+
+  // load(j, count, row): `count` points from j on into the first lanes of row[0], real parts, and row[1]; the rest is ignored.
+  // store(k, count, row): takes points so.
+  template <class Load, class Store>
+  void forward(const Load& load, const Store& store) const {
+    Rows<V> work(slabs() * slab_rows());
+    if (chirp_.empty()) {
+      columns(load, work.data());
+      each_slab([&](int64_t slab, V* buffer) {
+        int64_t first = slab * kCount, count = std::min(kCount, n1_ - first);
+        V* rows = run(second_, work.data() + slab * slab_rows(), buffer, true);
+        for (int64_t k = 0; k < n2_; ++k) store(first + n1_ * k, count, rows + 2 * k);
+      });
+      return;
+    }
+    columns([&](int64_t j, int64_t count, V* row) { load_chirped(load, j, count, row); }, work.data());
+    each_slab([&](int64_t slab, V* buffer) {
+      V* rows = work.data() + slab * slab_rows();
+      run_in_place(second_, rows, buffer, true);
+      multiply(rows, kernel_->data() + slab * 2 * n2_, n2_, false);
+      run_in_place(second_, rows, buffer, false);
+    });
+    columns_back(work.data(), [&](int64_t k, int64_t count, V* row) {
+      if (k >= n_) return;
+      multiply_by_chirp(k, count = std::min(count, n_ - k), row);
+      store(k, count, row);
+    });
+  }
+
+ private:
+  using S = ducc0::native_simd<T>;
+  using Plan = ducc0::pocketfft_c<T>;
+  static constexpr int64_t kPad =
+      16;  // rows, so that slabs do not meet in the same places of the first cache
+
+  LongLine(int64_t n, int64_t length)
+      : n_(n),
+        length_(length),
+        n1_(parts_of(length)),
+        n2_(length / n1_),
+        first_(size_t(n1_)),
+        second_(size_t(n2_)),
+        roots_(2 * n1_ * column_blocks()) {
+    ducc0::UnityRoots<T, std::complex<T>> roots{size_t(length)};
+    parallel_for(column_blocks(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c)
+        for (int64_t k = 0; k < n1_; ++k)
+          for (int64_t l = 0; l < kCount; ++l) {
+            auto root = roots[size_t((c * kCount + l) * k % length)];
+            V* row = roots_.data() + 2 * (c * n1_ + k);
+            row[0][size_t(l)] = root.real();
+            row[1][size_t(l)] = -root.imag();
+          }
+    });
+    if (length != n) make_chirp();
+  }
+
+  // The smaller part of n: its divisor next to the root, preferably one that fills lanes. 0 if there is none.
+  static int64_t parts_of(int64_t n) {
+    int64_t any = 0;
+    for (int64_t k = int64_t(std::sqrt(double(n))) + 1; k >= kCount && n / k <= kMostPart; --k)
+      if (n % k == 0 && k <= kMostPart) {
+        if (k % kCount == 0 && n / k % kCount == 0) return k;
+        if (!any) any = k;
+      }
+    return any;
+  }
+
+  void make_chirp() {
+    ducc0::UnityRoots<T, std::complex<T>> roots{size_t(2 * n_)};
+    chirp_.resize(size_t(n_));
+    uint64_t square = 0;  // modulo 2 n
+    for (int64_t k = 0; k < n_; ++k) {
+      chirp_[size_t(k)] = roots[size_t(square)];
+      square = (square + 2 * uint64_t(k) + 1) % uint64_t(2 * n_);
+    }
+    kernel_ = std::make_unique<Rows<V>>(2 * n2_ * slabs());
+    Rows<V> work(slabs() * slab_rows());
+    T scale = T(1) / T(length_);
+    columns(
+        [&](int64_t j, int64_t count, V* row) {
+          for (int64_t l = 0; l < count; ++l) {
+            int64_t at = j + l < n_ ? j + l : length_ - (j + l);
+            auto x = at < n_ ? chirp_[size_t(at)] * scale : std::complex<T>();
+            row[0][size_t(l)] = x.real();
+            row[1][size_t(l)] = x.imag();
+          }
+        },
+        work.data());
+    each_slab([&](int64_t slab, V* buffer) {
+      V* rows = run(second_, work.data() + slab * slab_rows(), buffer, true);
+      std::copy(rows, rows + 2 * n2_, kernel_->data() + slab * 2 * n2_);
+    });
+  }
+
+  int64_t column_blocks() const { return (n2_ + kCount - 1) / kCount; }
+  int64_t slabs() const { return (n1_ + kCount - 1) / kCount; }
+  int64_t slab_rows() const { return 2 * kCount * ((n2_ + kCount - 1) / kCount) + kPad; }
+  static int64_t rows_of(const Plan& plan) {
+    return 2 * int64_t(plan.length()) + kPad + 2 * int64_t(plan.bufsize());
+  }
+
+  static V* run(const Plan& plan, V* rows, V* buffer, bool forward) {
+    using C = ducc0::Cmplx<S>;
+    return reinterpret_cast<V*>(
+        plan.exec(reinterpret_cast<C*>(rows), reinterpret_cast<C*>(buffer), T(1), forward));
+  }
+  static void run_in_place(const Plan& plan, V* rows, V* buffer, bool forward) {
+    using C = ducc0::Cmplx<S>;
+    plan.exec_copyback(reinterpret_cast<C*>(rows), reinterpret_cast<C*>(buffer), T(1), forward);
+  }
+  static void multiply(V* rows, const V* by, int64_t n, bool by_conjugate) {
+    for (int64_t k = 0; k < n; ++k) {
+      V re = rows[2 * k], im = rows[2 * k + 1], c = by[2 * k],
+        s = by_conjugate ? -by[2 * k + 1] : by[2 * k + 1];
+      rows[2 * k] = re * c - im * s;
+      rows[2 * k + 1] = re * s + im * c;
+    }
+  }
+
+  // Columns come from load(), are transformed and multiplied; rows of `work` take them turned.
+  template <class Load>
+  void columns(const Load& load, V* work) const {
+    each_column_block([&](int64_t c, V* rows, V* buffer) {
+      int64_t first = c * kCount, count = std::min(kCount, n2_ - first);
+      for (int64_t j = 0; j < n1_; ++j) load(j * n2_ + first, count, rows + 2 * j);
+      V* result = run(first_, rows, buffer, true);
+      multiply(result, roots_.data() + 2 * c * n1_, n1_, false);
+      for (int64_t slab = 0; slab < slabs(); ++slab) {
+        V x[2][kCount] = {};
+        for (int64_t l = 0; l < std::min(kCount, n1_ - slab * kCount); ++l)
+          for (int64_t p = 0; p < 2; ++p) x[p][l] = result[2 * (slab * kCount + l) + p];
+        for (auto& part : x) L::L::turn(part);
+        V* to = work + slab * slab_rows() + 2 * first;
+        for (int64_t i = 0; i < kCount; ++i)
+          for (int64_t p = 0; p < 2; ++p) to[2 * i + p] = x[p][i];
+      }
+    });
+  }
+  // The inverse, without a factor.
+  template <class Store>
+  void columns_back(const V* work, const Store& store) const {
+    each_column_block([&](int64_t c, V* rows, V* buffer) {
+      int64_t first = c * kCount, count = std::min(kCount, n2_ - first);
+      for (int64_t slab = 0; slab < slabs(); ++slab) {
+        const V* from = work + slab * slab_rows() + 2 * first;
+        V x[2][kCount];
+        for (int64_t i = 0; i < kCount; ++i)
+          for (int64_t p = 0; p < 2; ++p) x[p][i] = from[2 * i + p];
+        for (auto& part : x) L::L::turn(part);
+        for (int64_t l = 0; l < std::min(kCount, n1_ - slab * kCount); ++l)
+          for (int64_t p = 0; p < 2; ++p) rows[2 * (slab * kCount + l) + p] = x[p][l];
+      }
+      multiply(rows, roots_.data() + 2 * c * n1_, n1_, true);
+      V* result = run(first_, rows, buffer, false);
+      for (int64_t j = 0; j < n1_; ++j) store(j * n2_ + first, count, result + 2 * j);
+    });
+  }
+  template <class F>
+  void each_column_block(F&& f) const {
+    parallel_for(column_blocks(), std::max<int64_t>(1, kGrain / n1_), [&](int64_t begin, int64_t end) {
+      Rows<V> room(rows_of(first_));
+      for (int64_t c = begin; c < end; ++c) f(c, room.data(), room.data() + 2 * n1_ + kPad);
+    });
+  }
+  template <class F>
+  void each_slab(F&& f) const {
+    parallel_for(slabs(), std::max<int64_t>(1, kGrain / n2_), [&](int64_t begin, int64_t end) {
+      Rows<V> room(2 * int64_t(second_.bufsize() + second_.length()));
+      for (int64_t slab = begin; slab < end; ++slab) f(slab, room.data());
+    });
+  }
+
+  // Points from n on are zeros.
+  template <class Load>
+  void load_chirped(const Load& load, int64_t j, int64_t count, V* row) const {
+    row[0] = row[1] = V();
+    if (j >= n_) return;
+    load(j, count = std::min(count, n_ - j), row);
+    multiply_by_chirp(j, count, row);
+    for (auto l = size_t(count); l < size_t(kCount); ++l) row[0][l] = row[1][l] = 0;
+  }
+  // By the conjugate, which is that of a forward transform.
+  void multiply_by_chirp(int64_t j, int64_t count, V* row) const {
+    const T* from = reinterpret_cast<const T*>(chirp_.data() + j);
+    V by[2] = {};
+    if (count == kCount) L::template load_across<2>(from, by);
+    else
+      for (int64_t l = 0; l < count; ++l)
+        for (int64_t p = 0; p < 2; ++p) by[p][size_t(l)] = from[2 * l + p];
+    multiply(row, by, 1, true);
+  }
+
+  static constexpr int64_t kGrain = 2048;
+  int64_t n_, length_, n1_, n2_;  // length_ is n_, or of what convolves: n1_ * n2_
+  Plan first_, second_;
+  Rows<V> roots_;  // [column block, k1, 2]
+  std::vector<std::complex<T>> chirp_;
+  std::unique_ptr<Rows<V>> kernel_;  // the transform of the chirp, in the order of slabs
+};
+
+}  // namespace facula::backend::cpu
