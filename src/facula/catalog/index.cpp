@@ -883,6 +883,7 @@ FACULA_FAMILY(index) {
   define("repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor")
       .doc("k, repeats[k] times, for all k in order.")
       .bind(function)
+      .reads_data()
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, const Tensor& repeats) {
@@ -897,6 +898,7 @@ FACULA_FAMILY(index) {
       .doc("Each slice along `dim`, each element without it, repeats[k] times, one after the other.")
       .dtypes(d::stored)
       .promote(Promote::none)
+      .reads_data()
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& repeats, std::optional<int64_t> dim) {
         runtime_check(repeats.dim() <= 1 && is_count(repeats.dtype()), "repeat_interleave")

@@ -461,6 +461,7 @@ FACULA_FAMILY(random) {
           "Indices picked in proportion to the weights [n] or [rows, n].  Without replacement: Efraimidis and Spirakis, 2006.")
       .exact_out()
       .draws()
+      .reads_data()
       .no_in_place()
       .non_differentiable()
       .procedure([](const Tensor& self, SymInt num_samples, bool replacement, std::optional<Generator*> g) {
@@ -571,6 +572,7 @@ FACULA_FAMILY(random) {
       .doc(drawn_around)
       .bind(function)
       .draws()
+      .reads_data()
       .no_in_place()
       .procedure([](const Tensor& mean, const Tensor& std, std::optional<Generator*> g) {
         return normal_around(mean, std, g);
@@ -590,6 +592,7 @@ FACULA_FAMILY(random) {
       .doc(drawn_around)
       .bind(function)
       .draws()
+      .reads_data()
       .no_in_place()
       .procedure([](double mean, const Tensor& std, std::optional<Generator*> g) {
         return normal_around(full(Dims{}, Scalar(mean), std.dtype()), std, g);

@@ -138,7 +138,8 @@ Expr gathered_padding(const LoopCall& c, const Index& at, int d, SymInt n, SymIn
   }
   return reduce(c, monoid::sum, {max(max(before, after), none) + one}, [&](const Index& k) {
     Expr centre = eq(k[0], integer(0));
-    return from(here - k[0], centre | eq(j, integer(0))) + from(here + k[0], !centre & eq(j, last));
+    return from(here - k[0], centre | eq(j, integer(0))) +
+           from(here + k[0], (k[0] >= integer(1)) & eq(j, last));
   });
 }
 
@@ -498,6 +499,7 @@ FACULA_FAMILY(shape) {
       "_pad_repeated_backward(Tensor grad, SymInt size, SymInt before, SymInt after, int dim, str mode) -> Tensor")
       .doc("Sums of what arrives at the places of one dimension that repeat the same element of `size`.")
       .bind(hidden)
+      .dtypes(d::numeric)
       .no_in_place()
       .shape([](const Call& c) { return with(c.sizes("grad"), c.dim("dim", "grad"), c.integer("size")); })
       .format_of({"grad"})
