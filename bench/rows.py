@@ -370,6 +370,23 @@ lengths = torch.arange(50, 18, -1)
 sequences = nn.utils.rnn.pack_padded_sequence(sequences, lengths, batch_first=True)
 """
 
+# A layer alone, over 50 steps: as character models, sentiment and forecasts have them.
+FEW_UNITS = """
+torch.manual_seed(0)
+model = nn.%s(%d, %d)
+sequences = normal(50, %d, %d)
+
+def step():
+    model.zero_grad()
+    loss = model(sequences)[0].square().mean()
+    loss.backward()
+    return loss
+
+@torch.no_grad()
+def infer():
+    return model(sequences)[0]
+"""
+
 
 @dataclass(frozen=True)
 class Best:
@@ -526,6 +543,16 @@ def traced(name: str, program: str, reach: float) -> list[Row]:
     return [
         training(name, program, ()),
         training(f"{name}, traced", program + TRACED, (), reach=reach, own=name),
+    ]
+
+
+def few_units(kind: str, units: int, batch: int) -> list[Row]:
+    """A recurrent layer, its training step and its answer."""
+    program = FEW_UNITS % (kind, units, units, batch, units)
+    name = f"{kind} of {units}, batch {batch}"
+    return [
+        Row(f"{name}, training", "step()", program, check="summary(infer())"),
+        Row(f"{name}, inference", "infer()", program, check="summary(infer())"),
     ]
 
 
@@ -868,6 +895,19 @@ GROUPS = [
             ),
             training("LSTM of 256, packed", RECURRENT % "LSTM(64, 256, batch_first=True)" + PACKED, ()),
             training("GRU of 256", RECURRENT % "GRU(64, 256, batch_first=True)", ()),
+        ],
+    ),
+    Group(
+        "few units",
+        "Recurrent layers of few units, 50 steps",
+        threads=2,
+        unit="us",
+        reach=0.6,
+        rows=[
+            row
+            for kind in ("LSTM", "GRU", "RNN")
+            for units, batch in ((32, 1), (32, 8), (64, 8), (64, 32))
+            for row in few_units(kind, units, batch)
         ],
     ),
     Group(

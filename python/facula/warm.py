@@ -752,6 +752,18 @@ def recurrence() -> None:
     )
 
 
+def recurrent_layers() -> None:
+    """Layers of each kind, over sequences that registers hold four, two and one of at a time, with as many units as
+    pairs of vectors, vectors, and neither have.
+    """
+    for kind in (nn.LSTM, nn.GRU, nn.RNN):
+        for units in (32, 48, 20):
+            layer, x = kind(8, units), torch.randn(3, 7, 8)
+            layer(x)[0].sum().backward()
+            with torch.no_grad():
+                layer(x)
+
+
 def whole_models() -> None:
     """Two training steps of each common kind of model: the second finds states and gradients in place."""
     for kind in KINDS:
@@ -793,6 +805,7 @@ def main() -> None:
         contrast,
         text,
         diffusion,
+        recurrent_layers,
         whole_models,
         *mixed,
     ):

@@ -187,6 +187,41 @@ def sdpa_backward_flop(
     return sdpa_backward_flop_count((b, h, s_q, d_v), query_shape, key_shape, value_shape)
 
 
+@register_flop_formula(aten._recurrence)
+def _recurrence_flop(
+    input_shape: Any,
+    hx: Any,
+    cx: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    w_hr: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> int:
+    """A recurrent layer in one direction: each row meets all weights."""
+    return 2 * input_shape[0] * (prod(w_ih) + prod(w_hh) + (prod(w_hr) if w_hr else 0))
+
+
+@register_flop_formula(aten._recurrence_backward)
+def _recurrence_backward_flop(
+    grad_output: Any,
+    grad_h: Any,
+    grad_c: Any,
+    kept: Any,
+    input_shape: Any,
+    hx: Any,
+    cx: Any,
+    w_hh: Any,
+    w_hr: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> int:
+    """What arrives at the states; products for the weights and the input are calls of their own."""
+    return 2 * input_shape[0] * (prod(w_hh) + (prod(w_hr) if w_hr else 0))
+
+
 suffixes = ["", "K", "M", "B", "T"]
 
 

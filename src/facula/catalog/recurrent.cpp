@@ -114,7 +114,8 @@ std::vector<Tensor> by_steps(const Tensor& rows, const std::vector<int64_t>& siz
 struct Walked {
   Tensor given, output;
   State ended;
-  Tensor before, cells;  // if they are wanted: the states that came into the steps, and the cell states after them
+  // If they are wanted: the states that came into the steps, the cell states after them, and states that are projected.
+  Tensor before, cells, hidden;
 };
 Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start, Weights w,
                bool reverse, bool wanted) {
@@ -128,35 +129,44 @@ Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, co
   Walked r;
   r.given = linear(x, w.input, maybe(w.input_bias));
   auto given = by_steps(r.given, sizes);
-  std::vector<Tensor> outputs(sizes.size()), before(sizes.size()), cells(sizes.size());
+  std::vector<Tensor> outputs(sizes.size()), before(sizes.size()), cells(sizes.size()), hidden(sizes.size());
   r.ended = walk(sizes, start, reverse, [&](size_t t, const State& s) {
     before[t] = s.h;
     State next = step(cell, given[t], linear(s.h, w.state, maybe(w.state_bias)), s);
+    hidden[t] = next.h, cells[t] = next.c;
     if (w.projection.defined()) next.h = linear(next.h, w.projection);
-    outputs[t] = next.h, cells[t] = next.c;
+    outputs[t] = next.h;
     return next;
   });
   r.output = joined(outputs);
-  if (wanted) r.before = joined(before);
-  if (wanted && cell == Cell::lstm) r.cells = joined(cells);
+  if (!wanted) return r;
+  r.before = joined(before);
+  if (cell == Cell::lstm) r.cells = joined(cells);
+  if (w.projection.defined()) r.hidden = joined(hidden);
   return r;
 }
 
-// What the gradient of a step reads: squashed gates and the like of each unit, of all steps (backend/cpu/recurrent_nest.h).
+// What the gradient of a step reads: squashed gates and the like of each unit, states that are projected, and the states
+// after the step, of all steps (backend/cpu/recurrent_nest.h).
 Tensor kept_of(Cell cell, const Walked& r, const Weights& w) {
+  if (gates_of(cell) == 1) return r.output;
   if (cell == Cell::lstm) {  // both biases are in r.given
     Tensor of_state = linear(r.before, w.state, {});
     auto gate = chunk(add(r.given, of_state), 4, -1);
-    return cat({sigmoid(gate[0]), sigmoid(gate[1]), tanh(gate[2]), sigmoid(gate[3]), r.cells}, -1);
+    std::vector<Tensor> kept{sigmoid(gate[0]), sigmoid(gate[1]), tanh(gate[2]), sigmoid(gate[3]), r.cells};
+    if (r.hidden.defined()) kept.push_back(r.hidden);
+    kept.push_back(r.output);
+    return cat(kept, -1);
   }
   auto x = chunk(r.given, 3, -1), h = chunk(linear(r.before, w.state, maybe(w.state_bias)), 3, -1);
   Tensor reset = sigmoid(add(x[0], h[0])), update = sigmoid(add(x[1], h[1]));
-  return cat({reset, update, tanh(add(x[2], mul(reset, h[2]))), h[2]}, -1);
+  return cat({reset, update, tanh(add(x[2], mul(reset, h[2]))), h[2], r.output}, -1);
 }
 
 // The gradient of a direction: of the products of the input and of the states, of all steps, and of the first states.
 struct Gradient {
   Tensor of_input, of_state;  // the latter only where it is another
+  Tensor of_output;           // where states are projected: what arrives at the projection
   State start;
 };
 Tensor through_sigmoid(const Tensor& y, const Tensor& grad) { return mul(mul(grad, y), rsub(y, 1)); }
@@ -167,7 +177,7 @@ std::pair<Tensor, Tensor> step_gradient(Cell cell, const Tensor& kept, const Sta
   if (cell == Cell::tanh) return {through_tanh(kept, s.h), {}};
   if (cell == Cell::relu) return {where(le(kept, 0), zeros_like(s.h), s.h), {}};
   if (cell == Cell::lstm) {
-    auto k = chunk(kept, 5, -1);
+    auto k = split(kept, before.c.size(-1), -1);
     Tensor squashed = tanh(k[4]), c = add(s.c, through_tanh(squashed, mul(s.h, k[3])));
     Tensor gates = cat({through_sigmoid(k[0], mul(c, k[2])), through_sigmoid(k[1], mul(c, before.c)),
                         through_tanh(k[2], mul(c, k[0])), through_sigmoid(k[3], mul(s.h, squashed))},
@@ -175,27 +185,28 @@ std::pair<Tensor, Tensor> step_gradient(Cell cell, const Tensor& kept, const Sta
     s.c = mul(c, k[1]);
     return {gates, {}};
   }
-  auto k = chunk(kept, 4, -1);
+  auto k = split(kept, s.h.size(-1), -1);
   Tensor fresh = through_tanh(k[2], sub(s.h, mul(s.h, k[1])));
   Tensor reset = through_sigmoid(k[0], mul(fresh, k[3])), update = through_sigmoid(k[1], mul(s.h, sub(before.h, k[2])));
   s.h = mul(s.h, k[1]);
   return {cat({reset, update, fresh}, -1), cat({reset, update, mul(fresh, k[0])}, -1)};
 }
-Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, const Tensor& of_output,
+Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, const Tensor& grad_output,
                   const State& of_ended, const Tensor& kept, const Tensor& before, const State& start,
-                  const Tensor& weight) {
-  auto given = by_steps(of_output, sizes), each = by_steps(kept, sizes), states = by_steps(before, sizes);
-  std::vector<Tensor> of_input(sizes.size()), of_state(sizes.size()), cells(sizes.size());
+                  const Tensor& weight, const Tensor& projection) {
+  auto given = by_steps(grad_output, sizes), each = by_steps(kept, sizes), states = by_steps(before, sizes);
+  std::vector<Tensor> of_input(sizes.size()), of_state(sizes.size()), of_output(sizes.size()), cells(sizes.size());
   if (cell == Cell::lstm) {
     // The cell states before the steps: those after the steps before.
     walk(sizes, start, reverse, [&](size_t t, const State& s) {
       cells[t] = s.c;
-      return State{s.h, chunk(each[t], 5, -1)[4]};
+      return State{s.h, split(each[t], s.c.size(-1), -1)[4]};
     });
   }
   Gradient g;
   g.start = walk(sizes, of_ended, !reverse, [&](size_t t, State s) {
-    s.h = add(s.h, given[t]);
+    s.h = of_output[t] = add(s.h, given[t]);
+    if (projection.defined()) s.h = mm(s.h, projection);
     std::tie(of_input[t], of_state[t]) = step_gradient(cell, each[t], {states[t], cells[t]}, s);
     Tensor arrives = mm(of_state[t].defined() ? of_state[t] : of_input[t], weight);
     s.h = cell == Cell::gru ? add(arrives, s.h) : arrives;
@@ -203,6 +214,7 @@ Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, co
   });
   g.of_input = joined(of_input);
   if (cell == Cell::gru) g.of_state = joined(of_state);
+  if (projection.defined()) g.of_output = joined(of_output);
   return g;
 }
 
@@ -218,7 +230,7 @@ struct Direction {
     auto optional = [&](const char* name) { return c.has(name) ? given(name) : Tensor(); };
     x = given("input"), batch_sizes = optional("batch_sizes");
     start = {given("hx"), optional("cx")};
-    w = {given("w_ih"), given("w_hh"), optional("b_ih"), optional("b_hh"), {}};
+    w = {given("w_ih"), given("w_hh"), optional("b_ih"), optional("b_hh"), optional("w_hr")};
   }
   explicit Direction(const Call& c) : Direction(c, [&](const char* name) { return c.tensor(name); }) {}
   explicit Direction(const Vjp& v) : Direction(v.call(), [&](const char* name) { return v[name]; }) {}
@@ -244,8 +256,9 @@ constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32
 // mode (a trace, a batch, tangents) sees the calls as they are.
 bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start, const Weights& w) {
   DType d = x.dtype();
-  if (op::Mode::current() || !kReal.has(d) || w.projection.defined()) return false;
-  SymInt units = start.h.size(-1), gates = units * SymInt(gates_of(cell));
+  if (op::Mode::current() || !kReal.has(d)) return false;
+  SymInt size = start.h.size(-1), units = start.c.defined() ? start.c.size(-1) : size,
+         gates = units * SymInt(gates_of(cell));
   auto is = [&](const Tensor& t, Dims expected) {
     return t.dtype() == d && std::ranges::equal(t.sizes(), expected, SymInt::surely_equal);
   };
@@ -253,10 +266,11 @@ bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const S
   for (size_t t = 0; t < sizes.size(); rows += sizes[t++])
     if (sizes[t] <= 0 || (t && sizes[t] > sizes[t - 1])) return false;
   SymInt first = sizes.front();
-  if (units == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) || !is(start.h, {first, units}) ||
-      !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, units}))
+  if (units == kZero || size == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) || !is(start.h, {first, size}) ||
+      !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
     return false;
   if (start.c.defined() && !is(start.c, {first, units})) return false;
+  if (w.projection.defined() ? !is(w.projection, {size, units}) : !SymInt::surely_equal(size, units)) return false;
   return !w.input_bias.defined() || (is(w.input_bias, {gates}) && is(w.state_bias, {gates}));
 }
 
@@ -269,11 +283,11 @@ std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::ve
   }
   bool wanted = false;
   if (autograd::grad_enabled())
-    for (auto* t : {&x, &start.h, &start.c, &w.input, &w.state, &w.input_bias, &w.state_bias})
+    for (auto* t : {&x, &start.h, &start.c, &w.input, &w.state, &w.input_bias, &w.state_bias, &w.projection})
       wanted |= t->defined() && t->requires_grad();
   auto [y, h, c, kept] =
       _recurrence(x, start.h, maybe(start.c), w.input, w.state, maybe(w.input_bias), maybe(w.state_bias),
-                  maybe(batch_sizes), Direction::kNames[size_t(cell)], reverse, wanted);
+                  maybe(w.projection), maybe(batch_sizes), Direction::kNames[size_t(cell)], reverse, wanted);
   return {y, {h, cell == Cell::lstm ? c : Tensor()}};
 }
 
@@ -283,7 +297,8 @@ Results backward_reference(const Call& c) {
   Cell cell = Direction::cell_of(c);
   bool reverse = c.flag("reverse"), lstm = cell == Cell::lstm;
   State start{c.tensor("hx"), c.tensor("cx")};
-  Tensor output = c.tensor("output"), none = zeros({kZero}, output.dtype());
+  Tensor kept = c.tensor("kept"), none = zeros({kZero}, kept.dtype());
+  Tensor output = narrow(kept, 1, kept.size(1) - start.h.size(1), start.h.size(1));
   auto sizes = Direction::sizes_of(c.tensor("input"), start.h, c.tensor("batch_sizes"));
   auto outputs = by_steps(output, sizes);
   std::vector<Tensor> before(sizes.size());
@@ -295,9 +310,10 @@ Results backward_reference(const Call& c) {
               lstm ? or_zeros(c.tensor("grad_c"), start.c) : Tensor()};
   Tensor states = joined(before);
   Gradient g = backward(cell, sizes, reverse, or_zeros(c.tensor("grad_output"), output), ended,
-                        gates_of(cell) == 1 ? output : c.tensor("kept"), states, start, c.tensor("w_hh"));
+                        kept, states, start, c.tensor("w_hh"), c.tensor("w_hr"));
   return {g.of_input, cell == Cell::gru ? g.of_state : none,
-          c.flag("needs_h") ? g.start.h : zeros_like(start.h), lstm ? g.start.c : none, states};
+          c.flag("needs_h") ? g.start.h : zeros_like(start.h), lstm ? g.start.c : none, states,
+          c.has("w_hr") ? g.of_output : none};
 }
 
 // The gradients of _recurrence: those of the walk by one call, or, where they have gradients themselves, step by step.
@@ -305,7 +321,8 @@ Grads recurrence_gradients(const Vjp& v) {
   auto& c = v.call();
   internal_check(c.flag("keep")) << "the gradient of a _recurrence that kept nothing";
   Direction d(v);
-  Tensor output = v.result(0), kept = v.result(3), before;
+  // Read here, so that both ways find it saved. The output is not, which users may write to.
+  Tensor kept = v.result(3), before;
   bool lstm = d.cell == Cell::lstm;
   Gradient g;
   if (autograd::grad_enabled() && !d.x.is_traced()) {
@@ -313,17 +330,17 @@ Grads recurrence_gradients(const Vjp& v) {
     Walked r = forward(d.cell, d.x, sizes, d.start, d.w, d.reverse, true);
     State ended{or_zeros(v.grad(1), d.start.h), lstm ? or_zeros(v.grad(2), d.start.c) : Tensor()};
     before = r.before;
-    g = backward(d.cell, sizes, d.reverse, or_zeros(v.grad(0), r.output), ended,
-                 gates_of(d.cell) == 1 ? r.output : kept_of(d.cell, r, d.w), before, d.start, d.w.state);
+    kept = kept_of(d.cell, r, d.w);
+    g = backward(d.cell, sizes, d.reverse, or_zeros(v.grad(0), r.output), ended, kept, before, d.start, d.w.state, d.w.projection);
   } else {
-    auto [of_input, of_state, h, cell, states] = _recurrence_backward(
-        maybe(v.grad(0)), maybe(v.grad(1)), lstm ? maybe(v.grad(2)) : MaybeTensor(), output, kept, d.x, d.start.h,
-        maybe(d.start.c), d.w.state, maybe(d.batch_sizes), c.str("cell"), d.reverse, v.needs("hx"));
-    g = {of_input, d.cell == Cell::gru ? of_state : Tensor(), {h, cell}};
+    auto [of_input, of_state, h, cell, states, of_output] = _recurrence_backward(
+        maybe(v.grad(0)), maybe(v.grad(1)), lstm ? maybe(v.grad(2)) : MaybeTensor(), kept, d.x, d.start.h,
+        maybe(d.start.c), d.w.state, maybe(d.w.projection), maybe(d.batch_sizes), c.str("cell"), d.reverse, v.needs("hx"));
+    g = {of_input, d.cell == Cell::gru ? of_state : Tensor(), of_output, {h, cell}};
     before = states;
   }
   Tensor of_state = g.of_state.defined() ? g.of_state : g.of_input;
-  Grads out(size_t(c.tensor_slot("b_hh")) + 1);
+  Grads out(size_t(c.tensor_slot("w_hr")) + 1);
   auto set = [&](const char* name, auto&& f) {
     if (c.has(name) && v.needs(name)) out[size_t(c.tensor_slot(name))] = f();
   };
@@ -332,8 +349,14 @@ Grads recurrence_gradients(const Vjp& v) {
   set("cx", [&] { return g.start.c; });
   set("w_ih", [&] { return mm(transpose(g.of_input, 0, 1), d.x); });
   set("w_hh", [&] { return mm(transpose(of_state, 0, 1), before); });
-  set("b_ih", [&] { return sum(g.of_input, 0); });
-  set("b_hh", [&] { return sum(of_state, 0); });
+  Tensor of_bias;
+  auto bias = [&](const Tensor& t) { return t.is_same(g.of_input) && of_bias.defined() ? of_bias : of_bias = sum(t, 0); };
+  set("b_ih", [&] { return bias(g.of_input); });
+  set("b_hh", [&] { return bias(of_state); });
+  set("w_hr", [&] {
+    SymInt units = d.start.c.size(-1);
+    return mm(transpose(g.of_output, 0, 1), narrow(kept, 1, units * SymInt(int64_t(5)), units));
+  });
   return out;
 }
 
@@ -511,7 +534,7 @@ FACULA_FAMILY(recurrent) {
       .samples({"of_input[2, 9], of_state[2, 9], hx[2, 3]"});
 
   define(
-      "_recurrence(Tensor input, Tensor hx, Tensor? cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor? batch_sizes, str cell, bool reverse, bool keep) "
+      "_recurrence(Tensor input, Tensor hx, Tensor? cx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, Tensor? w_hr, Tensor? batch_sizes, str cell, bool reverse, bool keep) "
       "-> (Tensor output, Tensor h, Tensor c, Tensor kept)")
       .doc(
           "One direction of a recurrent layer over the rows of all steps: its outputs, the last states, and, if `keep`, what its gradient reads. `cell` is lstm, gru, tanh or relu.")
@@ -520,51 +543,59 @@ FACULA_FAMILY(recurrent) {
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>(4, c.dtype("input")); })
       .shapes([](const Call& c) {
-        SymInt rows = c.size("input", 0), units = c.size("hx", 1);
+        SymInt rows = c.size("input", 0);
         Cell cell = Direction::cell_of(c);
+        bool lstm = cell == Cell::lstm;
+        SymInt units = lstm ? c.size("cx", 1) : c.size("hx", 1);
         Dims none{kZero};
-        int64_t kept = cell == Cell::lstm ? 5 : cell == Cell::gru ? 4 : 0;
-        return std::vector<Dims>{{rows, units},
+        int64_t kept = lstm ? 5 + c.has("w_hr") : cell == Cell::gru ? 4 : 0;  // and the state
+        return std::vector<Dims>{{rows, c.size("hx", 1)},
                                  Dims(c.sizes("hx")),
-                                 cell == Cell::lstm ? Dims(c.sizes("hx")) : none,
-                                 kept && c.flag("keep") ? Dims{rows, units * SymInt(kept)} : none};
+                                 lstm ? Dims(c.sizes("cx")) : none,
+                                 c.flag("keep") ? Dims{rows, units * SymInt(kept) + c.size("hx", 1)} : none};
       })
       .non_differentiable({3})
       .library("recurrence")
       .reference([](const Call& c) {
         Direction d(c);
-        auto r = forward(d.cell, d.x, d.sizes(), d.start, d.w, d.reverse, true);
+        auto r = forward(d.cell, d.x, d.sizes(), d.start, d.w, d.reverse, c.flag("keep"));
         Tensor none = zeros({kZero}, d.x.dtype());
         return Results{r.output, r.ended.h, d.cell == Cell::lstm ? r.ended.c : none,
-                       gates_of(d.cell) > 1 && c.flag("keep") ? kept_of(d.cell, r, d.w) : none};
+                       c.flag("keep") ? kept_of(d.cell, r, d.w) : none};
       })
       .vjp(recurrence_gradients)
       .samples(
-          {"input[6, 4], hx[2, 3], cx[2, 3], w_ih[12, 4], w_hh[12, 3], b_ih[12], b_hh[12], batch_sizes=None, cell='lstm', reverse=False, keep=True",
-           "input[6, 4], hx[2, 3], cx=None, w_ih[9, 4], w_hh[9, 3], b_ih[9], b_hh[9], batch_sizes=None, cell='gru', reverse=True, keep=True",
-           "input[6, 4], hx[2, 3], cx=None, w_ih[3, 4], w_hh[3, 3], b_ih=None, b_hh=None, batch_sizes=None, cell='tanh', reverse=False, keep=True"});
+          {"input[6, 4], hx[2, 3], cx[2, 3], w_ih[12, 4], w_hh[12, 3], b_ih[12], b_hh[12], w_hr=None, batch_sizes=None, cell='lstm', reverse=False, keep=True",
+           "input[6, 4], hx[2, 3], cx=None, w_ih[9, 4], w_hh[9, 3], b_ih[9], b_hh[9], w_hr=None, batch_sizes=None, cell='gru', reverse=True, keep=True",
+           "input[6, 4], hx[2, 3], cx=None, w_ih[3, 4], w_hh[3, 3], b_ih=None, b_hh=None, w_hr=None, batch_sizes=None, cell='tanh', reverse=False, keep=True",
+           "input[6, 4], hx[2, 2], cx[2, 3], w_ih[12, 4], w_hh[12, 2], b_ih[12], b_hh[12], w_hr[2, 3], batch_sizes=None, cell='lstm', reverse=True, keep=True"});
   define(
-      "_recurrence_backward(Tensor? grad_output, Tensor? grad_h, Tensor? grad_c, Tensor output, Tensor kept, Tensor input, Tensor hx, Tensor? cx, Tensor w_hh, "
-      "Tensor? batch_sizes, str cell, bool reverse, bool needs_h) -> (Tensor of_input, Tensor of_state, Tensor h, Tensor c, Tensor before)")
+      "_recurrence_backward(Tensor? grad_output, Tensor? grad_h, Tensor? grad_c, Tensor kept, Tensor input, Tensor hx, Tensor? cx, Tensor w_hh, "
+      "Tensor? w_hr, Tensor? batch_sizes, str cell, bool reverse, bool needs_h) -> (Tensor of_input, Tensor of_state, Tensor h, Tensor c, Tensor before, Tensor of_output)")
       .doc(
           "The gradients of a _recurrence's products with its input and with its states (where they differ) and, if `needs_h`, of the first states; and the states that came into the steps.")
       .bind(hidden)
       .dtypes(kReal)
       .promote(Promote::none)
-      .result([](const Call& c) { return std::vector<DType>(5, c.dtype("input")); })
+      .result([](const Call& c) { return std::vector<DType>(6, c.dtype("input")); })
       .shapes([](const Call& c) {
         Cell cell = Direction::cell_of(c);
-        Dims none{kZero}, states(c.sizes("hx")), gates{c.size("input", 0), c.size("w_hh", 0)};
-        return std::vector<Dims>{gates, cell == Cell::gru ? gates : none, states,
-                                 cell == Cell::lstm ? states : none, Dims(c.sizes("output"))};
+        Dims none{kZero}, states(c.sizes("hx")), states_of_steps{c.size("input", 0), c.size("hx", 1)}, gates{c.size("input", 0), c.size("w_hh", 0)};
+        return std::vector<Dims>{gates,
+                                 cell == Cell::gru ? gates : none,
+                                 states,
+                                 cell == Cell::lstm ? Dims(c.sizes("cx")) : none,
+                                 states_of_steps,
+                                 c.has("w_hr") ? states_of_steps : none};
       })
       .non_differentiable()
       .library("recurrence_backward")
       .reference(backward_reference)
       .samples(
-          {"grad_output[6, 3], grad_h[2, 3], grad_c[2, 3], output[6, 3], kept[6, 15], input[6, 4], hx[2, 3], cx[2, 3], w_hh[12, 3], batch_sizes=None, cell='lstm', reverse=True, needs_h=True",
-           "grad_output[6, 3], grad_h[2, 3], grad_c=None, output[6, 3], kept[6, 12], input[6, 4], hx[2, 3], cx=None, w_hh[9, 3], batch_sizes=None, cell='gru', reverse=False, needs_h=True",
-           "grad_output[6, 3], grad_h=None, grad_c=None, output[6, 3], kept[0], input[6, 4], hx[2, 3], cx=None, w_hh[3, 3], batch_sizes=None, cell='relu', reverse=False, needs_h=False"});
+          {"grad_output[6, 3], grad_h[2, 3], grad_c[2, 3], kept[6, 18], input[6, 4], hx[2, 3], cx[2, 3], w_hh[12, 3], w_hr=None, batch_sizes=None, cell='lstm', reverse=True, needs_h=True",
+           "grad_output[6, 3], grad_h[2, 3], grad_c=None, kept[6, 15], input[6, 4], hx[2, 3], cx=None, w_hh[9, 3], w_hr=None, batch_sizes=None, cell='gru', reverse=False, needs_h=True",
+           "grad_output[6, 3], grad_h=None, grad_c=None, kept[6, 3], input[6, 4], hx[2, 3], cx=None, w_hh[3, 3], w_hr=None, batch_sizes=None, cell='relu', reverse=False, needs_h=False",
+           "grad_output[6, 2], grad_h[2, 2], grad_c[2, 3], kept[6, 20], input[6, 4], hx[2, 2], cx[2, 3], w_hh[12, 2], w_hr[2, 3], batch_sizes=None, cell='lstm', reverse=False, needs_h=True"});
 
   define(
       "lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")

@@ -16,6 +16,8 @@ namespace {
 
 using P = StepParam;
 constexpr int64_t kRows = 4;  // sequences that a thread's share is a multiple of
+constexpr double kWorthAThread = 1e6;  // products
+const SymInt kOne = int64_t(1);
 
 // Rows of numbers: the first one of the first step's, and how far the next one is.
 struct Rows {
@@ -26,28 +28,142 @@ struct Rows {
   Rows(const Tensor& t, int64_t stride) : stride(stride) {
     if (t.defined()) data = static_cast<char*>(t.data_ptr()), item = t.itemsize();
   }
-  void* at(int64_t row, int64_t column = 0) const { return data + (row * stride + column) * item; }
+  Rows(void* data) : data(static_cast<char*>(data)) {}
+  void* at(int64_t row) const { return data + row * stride * item; }
+  Rows column(int64_t k) const {
+    Rows r = *this;
+    if (data) r.data += k * item;
+    return r;
+  }
 };
 void copy_rows(const Rows& to, int64_t row, const Rows& from, int64_t other, int64_t count, int64_t width) {
   for (int64_t k = 0; k < count; ++k)
     std::memcpy(to.at(row + k), from.at(other + k), size_t(width * to.item));
 }
 
-// What both passes have in common.
+// The kernels of one step: sums over a weight for some sequences and all units, and what a cell makes of them.
+class StepKernel {
+ public:
+  StepKernel() = default;
+  // The weight has `terms` terms in each sum of a unit's gate: [gate, unit, term], or backward [term, unit].
+  StepKernel(const StepVariant& v, int64_t units, int64_t terms, const Tensor& weight) : variant_(v) {
+    int64_t lanes = codegen::vector_lanes() / (v.dtype == DType::Float64 ? 2 : 1);
+    bool many_registers = codegen::vector_lanes() == 16, narrow = v.backward || gates_of(v.cell) == 1;
+    variant_.rows = many_registers || narrow ? int(kRows) : 2;
+    variant_.vectors = narrow && units % (2 * lanes) == 0 ? 2 : 1;
+    int64_t width = variant_.vectors * lanes;
+    variant_.tail = units % width != 0;
+    params_[P::units] = units, params_[P::strips] = (units + width - 1) / width;
+    if (weight.defined()) weight_ = by_strips(dense(weight), units, terms, width);
+  }
+  void* weight() const { return weight_.defined() ? weight_.data_ptr() : nullptr; }
+
+  // A buffer, the row at which it begins, and the parameter that its stride is (-1: it has no rows).
+  struct Operand {
+    Rows rows;
+    int64_t begin = 0;
+    int stride = -1;
+  };
+  // Blocks of as many sequences as the registers hold, and what is left by halves.
+  template <size_t N>
+  void run(const std::array<Operand, N>& operands, int64_t sequences, int64_t terms) const {
+    std::array<int64_t, P::count> p = params_;
+    p[P::inner] = terms;
+    for (auto& o : operands)
+      if (o.stride >= 0) p[size_t(o.stride)] = o.rows.stride;
+    StepVariant v = variant_;
+    for (int64_t done = 0; done < sequences; v.rows /= 2) {
+      int64_t blocks = (sequences - done) / v.rows;
+      if (!blocks) continue;
+      p[P::blocks] = blocks;
+      std::array<void*, N> at;
+      for (size_t k = 0; k < N; ++k) {
+        auto& o = operands[k];
+        at[k] = o.stride < 0 ? o.rows.data : o.rows.at(o.begin + done);
+      }
+      codegen::Status status;
+      kernel_of(v, [](const StepVariant& v) { return step_nest(v); }).fn(at.data(), p.data(), 0, 1, &status);
+      done += blocks * v.rows;
+    }
+  }
+
+ private:
+  Tensor by_strips(const Tensor& from, int64_t units, int64_t terms, int64_t width) const {
+    int64_t whole = units / width, rest = units % width, gates = variant_.backward ? 1 : gates_of(variant_.cell);
+    if (variant_.backward && whole == 1 && !rest) return from;
+    Tensor to = Tensor::empty(Dims{SymInt(params_[P::strips] * terms * gates * width)}, variant_.dtype);
+    auto part = [&](int64_t strip, int64_t count, int64_t lanes) {
+      if (!count || !lanes) return;
+      Dims sizes{SymInt(count), SymInt(terms), SymInt(gates), SymInt(lanes)};
+      Dims there{SymInt(terms * gates * width), SymInt(gates * width), SymInt(width), kOne};
+      Dims here = variant_.backward ? Dims{SymInt(width), SymInt(units), SymInt(int64_t(0)), kOne}
+                                    : Dims{SymInt(width * terms), kOne, SymInt(units * terms), SymInt(terms)};
+      copy(to.alias(sizes, there, SymInt(strip * terms * gates * width)),
+           from.alias(sizes, here, from.offset() + SymInt(strip * width * (variant_.backward ? 1 : terms))));
+    };
+    part(0, whole, width);
+    part(whole, 1, rest);
+    return to;
+  }
+
+  StepVariant variant_;
+  std::array<int64_t, P::count> params_{};
+  Tensor weight_;
+};
+
+// What both passes have in common. The state's size is that of the projection, if there is one.
 struct Layer {
   Cell cell;
-  bool reverse;
+  bool reverse, projected;
   DType dtype;
-  int64_t units, gates, inputs, sequences;  // gates: of all units
-  std::vector<int64_t> sizes, first;        // of each step: its sequences, and which row is the first one's
-  StepVariant variant;
-  std::array<int64_t, P::count> params{};
+  int64_t sequences, size, units, gates;  // gates: of all units
+  std::vector<int64_t> sizes, first;      // of each step: its sequences, and which row is the first one's
+  Rows zeros;
 
-  explicit Layer(const Call& c, bool backward) : reverse(c.flag("reverse")), dtype(c.dtype("hx")) {
+  explicit Layer(const Call& c) : reverse(c.flag("reverse")), projected(c.has("w_hr")), dtype(c.dtype("hx")) {
     auto name = c.str("cell");
     cell = name == "lstm" ? Cell::lstm : name == "gru" ? Cell::gru : name == "tanh" ? Cell::tanh : Cell::relu;
-    sequences = c.size("hx", 0).concrete(), units = c.size("hx", 1).concrete();
-    gates = units * gates_of(cell), inputs = c.size("input", 1).concrete();
+    sequences = c.size("hx", 0).concrete(), size = c.size("hx", 1).concrete();
+    units = lstm() ? c.size("cx", 1).concrete() : size;
+    gates = units * gates_of(cell);
+    lay_steps(c);
+    none_ = Tensor::empty(Dims{SymInt(std::max(size, units))}, dtype);
+    fill_zero(none_);
+    zeros = Rows(none_, 0);
+  }
+  bool lstm() const { return cell == Cell::lstm; }
+  // What is kept of a sequence, and where the state after the step begins in it.
+  int64_t kept() const { return kept_state() + size; }
+  int64_t kept_state() const { return (kept_of(cell) + int(projected)) * units; }
+  int64_t steps() const { return int64_t(sizes.size()); }
+  int64_t step(int64_t k) const { return reverse ? steps() - 1 - k : k; }  // the k-th of the walk
+  // The steps that come before and follow in the walk; -1 if there is none.
+  int64_t before(int64_t t) const { return !reverse ? t - 1 : t + 1 < steps() ? t + 1 : -1; }
+  int64_t next(int64_t t) const { return reverse ? t - 1 : t + 1 < steps() ? t + 1 : -1; }
+  int64_t size_of(int64_t t) const { return t < 0 ? 0 : sizes[size_t(t)]; }
+  int64_t row(int64_t t) const { return first[size_t(t)]; }
+  int64_t length(int64_t sequence) const {
+    return std::lower_bound(sizes.begin(), sizes.end(), sequence, std::greater<>()) - sizes.begin();
+  }
+  // Rows of the steps at which a sequence begins and ends in the walk.
+  int64_t start(int64_t sequence) const { return row(reverse ? length(sequence) - 1 : 0) + sequence; }
+  int64_t end(int64_t sequence) const { return row(reverse ? 0 : length(sequence) - 1) + sequence; }
+  StepVariant variant(Cell c, bool backward, bool keeps = false) const {
+    return {.dtype = dtype, .cell = c, .backward = backward, .keeps = keeps};
+  }
+
+  // f(first sequence, last sequence) for each thread's.
+  template <class F>
+  void share(F&& f) const {
+    int64_t blocks = (sequences + kRows - 1) / kRows;
+    double work = double(steps()) * double(kRows) * double(gates) * double(size);
+    parallel_for(blocks, std::max<int64_t>(1, int64_t(kWorthAThread / work)), [&](int64_t begin, int64_t end) {
+      f(begin * kRows, std::min(sequences, end * kRows));
+    });
+  }
+
+ private:
+  void lay_steps(const Call& c) {
     int64_t rows = c.size("input", 0).concrete();
     if (c.has("batch_sizes")) {
       Tensor given = dense(c.tensor("batch_sizes"));
@@ -64,88 +180,8 @@ struct Layer {
     }
     runtime_check(row == rows && !sizes.empty() && sizes[0] == sequences, c.name())
         << "batch_sizes must begin with " << sequences << " and add up to " << rows << ", got a sum of " << row;
-    choose(backward);
   }
-  int64_t lanes() const { return codegen::vector_lanes() / (dtype == DType::Float64 ? 2 : 1); }
-  int64_t width() const { return variant.vectors * lanes(); }
-  int64_t steps() const { return int64_t(sizes.size()); }
-  // The step that follows or comes before in the walk; -1 if there is none.
-  int64_t next(int64_t t) const { return reverse ? t - 1 : t + 1 < steps() ? t + 1 : -1; }
-  int64_t before(int64_t t) const { return !reverse ? t - 1 : t + 1 < steps() ? t + 1 : -1; }
-  int64_t size(int64_t t) const { return t < 0 ? 0 : sizes[size_t(t)]; }
-  int64_t row(int64_t t) const { return first[size_t(t)]; }
-  // The steps at which a sequence begins and ends in the walk.
-  int64_t length(int64_t sequence) const {
-    return std::lower_bound(sizes.begin(), sizes.end(), sequence, std::greater<>()) - sizes.begin();
-  }
-  int64_t start(int64_t sequence) const { return reverse ? length(sequence) - 1 : 0; }
-  int64_t end(int64_t sequence) const { return reverse ? 0 : length(sequence) - 1; }
-
-  // f(first sequence, last sequence, thread's) for shares of the sequences.
-  template <class F>
-  void share(F&& f) const {
-    int64_t blocks = (sequences + kRows - 1) / kRows;
-    double work = double(steps()) * double(kRows) * double(gates) * double(units);
-    parallel_for(blocks, std::max<int64_t>(1, int64_t(1e6 / work)), [&](int64_t begin, int64_t end) {
-      f(begin * kRows, std::min(sequences, end * kRows));
-    });
-  }
-  // The kernel over rows [begin, end): blocks of as many as its registers hold, and what is left by halves.
-  template <int N>
-  void run(const std::array<Rows, N>& buffers, const std::array<int, N>& strides,
-           const std::array<int64_t, N>& begin, int64_t rows, int64_t inner) const {
-    std::array<int64_t, P::count> p = params;
-    p[P::inner] = inner;
-    for (size_t k = 0; k < N; ++k)
-      if (strides[k] >= 0 && buffers[k].data) p[size_t(strides[k])] = buffers[k].stride;
-    StepVariant v = variant;
-    for (int64_t done = 0; done < rows; v.rows /= 2) {
-      int64_t blocks = (rows - done) / v.rows;
-      if (!blocks) continue;
-      p[P::blocks] = blocks;
-      std::array<void*, N> at;
-      for (size_t k = 0; k < N; ++k)
-        at[k] = strides[k] < 0 ? buffers[k].data : buffers[k].at(begin[k] + done);
-      codegen::Status status;
-      kernel(v).fn(at.data(), p.data(), 0, 1, &status);
-      done += blocks * v.rows;
-    }
-  }
-  static const codegen::Kernel& kernel(const StepVariant& v) {
-    return kernel_of(v, [](const StepVariant& v) { return step_nest(v); });
-  }
-  // The state's weight [gates, units] by strips: [strip, inner, gate, unit of the strip], or backward [strip, inner,
-  // unit of the strip], where all gates are terms of the sum.
-  Tensor by_strips(const Tensor& weight, bool backward) const {
-    int64_t w = width(), strips = params[P::strips], whole = units / w, rest = units - whole * w,
-            parts = backward ? 1 : gates_of(cell), inner = backward ? gates : units;
-    Tensor from = dense(weight);
-    if (backward && whole == 1 && !rest) return from;
-    Tensor to = Tensor::empty(Dims{SymInt(strips * inner * parts * w)}, dtype);
-    auto part = [&](int64_t strip, int64_t count, int64_t lanes) {
-      if (!count || !lanes) return;
-      Dims sizes{SymInt(count), SymInt(inner), SymInt(parts), SymInt(lanes)};
-      Dims there{SymInt(inner * parts * w), SymInt(parts * w), SymInt(w), SymInt(int64_t(1))};
-      Dims here = backward ? Dims{SymInt(w), SymInt(units), SymInt(int64_t(0)), SymInt(int64_t(1))}
-                           : Dims{SymInt(w * units), SymInt(int64_t(1)), SymInt(units * units), SymInt(units)};
-      copy(to.alias(sizes, there, SymInt(strip * inner * parts * w)),
-           from.alias(sizes, here, from.offset() + SymInt(strip * w * (backward ? 1 : units))));
-    };
-    part(0, whole, w);
-    part(whole, 1, rest);
-    return to;
-  }
-
- private:
-  void choose(bool backward) {
-    variant.dtype = dtype, variant.cell = cell, variant.backward = backward;
-    bool many = codegen::vector_lanes() == 16;  // registers
-    bool narrow = backward || gates_of(cell) == 1;
-    variant.rows = many || narrow ? 4 : 2;
-    variant.vectors = narrow && units % (2 * lanes()) == 0 ? 2 : 1;
-    variant.tail = units % width() != 0;
-    params[P::units] = units, params[P::strips] = (units + width() - 1) / width();
-  }
+  Tensor none_;
 };
 
 // The products of the input with its weight, and both biases where they are simply added.
@@ -167,118 +203,207 @@ Tensor given_products(const Layer& l, const Call& c) {
   product(x, w.alias(Dims{w.size(1), w.size(0)}, Dims{SymInt(int64_t(1)), w.size(1)}, w.offset()), to, bias);
   return to;
 }
-Tensor zero_row(const Layer& l) {
-  Tensor t = Tensor::empty(Dims{SymInt(l.units)}, l.dtype);
-  fill_zero(t);
-  return t;
-}
+
+struct Forward : Layer {
+  using B = StepForward;
+  bool keeps;
+  Destination to_output, to_h, to_c, to_kept;
+  Tensor products, hx, cx, bias, unprojected;
+  StepKernel main, projection;
+  Rows given, starts, start_cells, outputs, cells, all_kept, kept_cells, hidden;
+
+  Forward(const Call& c, Out out)
+      : Layer(c),
+        keeps(c.flag("keep")),
+        to_output(out[0]),
+        to_h(out[1]),
+        to_c(out[2]),
+        to_kept(out[3]),
+        products(given_products(*this, c)),
+        hx(dense(c.tensor("hx"))),
+        main(variant(cell, false, keeps), units, size, c.tensor("w_hh")),
+        given(products, gates),
+        starts(hx, size),
+        outputs(to_output.tensor(), size),
+        cells(to_c.tensor(), units),
+        all_kept(to_kept.tensor(), kept()),
+        hidden(outputs) {
+    if (lstm()) cx = dense(c.tensor("cx")), start_cells = Rows(cx, units);
+    if (lstm()) kept_cells = all_kept.column(4 * units);
+    if (cell == Cell::gru && c.has("b_hh")) bias = dense(c.tensor("b_hh"));
+    if (!projected) return;
+    projection = StepKernel(variant(Cell::none, false, keeps), size, units, c.tensor("w_hr"));
+    if (!keeps) unprojected = Tensor::empty(Dims{SymInt(sequences), SymInt(units)}, dtype);
+    hidden = keeps ? all_kept.column(5 * units) : Rows(unprojected, units);
+  }
+  // Sequences [begin, end) of step t, which are its first ones or have been in the step before.
+  void step(int64_t t, int64_t begin, int64_t end, bool begins) const {
+    if (begin >= end) return;
+    int64_t now = row(t) + begin, earlier = begins ? begin : row(before(t)) + begin;
+    Rows own_bias = bias.defined() ? Rows(bias, 0).column(2 * units) : zeros;
+    const Rows& last_cell = !keeps ? cells : begins ? start_cells : kept_cells;
+    int64_t new_hidden = projected && !keeps ? begin : now;
+    main.run<B::count>({{{given, now, P::given},
+                         {main.weight()},
+                         {own_bias},
+                         {begins ? starts : outputs, earlier, P::state},
+                         {last_cell, keeps ? earlier : begin, P::cell},
+                         {keeps ? kept_cells : cells, keeps ? now : begin, P::cell_next},
+                         {hidden, new_hidden, P::out},
+                         {all_kept, now, P::kept}}},
+                       end - begin, size);
+    if (!projected) return;
+    projection.run<B::count>({{{zeros, 0, P::given},
+                               {projection.weight()},
+                               {},
+                               {hidden, new_hidden, P::state},
+                               {},
+                               {},
+                               {outputs, now, P::out},
+                               {all_kept.column(kept_state()), now, P::kept}}},
+                             end - begin, units);
+  }
+  void walk(int64_t from, int64_t to) const {
+    if (lstm() && !keeps) copy_rows(cells, from, start_cells, from, to - from, units);
+    for (int64_t k = 0; k < steps(); ++k) {
+      int64_t t = Layer::step(k), end = std::max(from, std::min(to, size_of(t)));
+      int64_t going = std::clamp(size_of(before(t)), from, end);
+      step(t, from, going, false);
+      step(t, going, end, true);
+    }
+    Rows ends(to_h.tensor(), size);
+    for (int64_t s = from; s < to; ++s) {
+      copy_rows(ends, s, outputs, end(s), 1, size);
+      if (lstm() && keeps) copy_rows(cells, s, kept_cells, end(s), 1, units);
+    }
+  }
+};
+
+struct Backward : Layer {
+  using B = StepBackward;
+  Destination of_input, of_state, of_h, of_c, to_before, of_output;
+  Tensor hx, cx, kept_numbers, grad_output, grad_h, grad_c, unprojected;
+  StepKernel main, arrivals, spread;
+  Rows starts, start_cells, all_kept, outputs, befores, kept_cells, arriving, last, carried, cells, of_gates, later,
+      projected_grads, hidden_grads;
+
+  Backward(const Call& c, Out out)
+      : Layer(c),
+        of_input(out[0]),
+        of_state(out[1]),
+        of_h(out[2]),
+        of_c(out[3]),
+        to_before(out[4]),
+        of_output(out[5]),
+        hx(dense(c.tensor("hx"))),
+        kept_numbers(dense(c.tensor("kept"))),
+        main(variant(cell, true), units, gates, projected ? Tensor() : c.tensor("w_hh")),
+        starts(hx, size),
+        all_kept(kept_numbers, kept()),
+        outputs(all_kept.column(kept_state())),
+        befores(to_before.tensor(), size),
+        carried(of_h.tensor(), size),
+        cells(of_c.tensor(), units),
+        of_gates(of_input.tensor(), gates) {
+    auto given = [&](const char* name, Tensor& to, int64_t width) {
+      if (!c.has(name)) return zeros;
+      to = dense(c.tensor(name));
+      return Rows(to, width);
+    };
+    arriving = given("grad_output", grad_output, size), last = given("grad_h", grad_h, size);
+    if (lstm()) {
+      cx = dense(c.tensor("cx")), start_cells = Rows(cx, units), kept_cells = all_kept.column(4 * units);
+      copy_rows(cells, 0, given("grad_c", grad_c, units), 0, sequences, units);
+    }
+    if (gru()) copy_rows(carried, 0, last, 0, sequences, size);
+    later = gru() ? Rows(of_state.tensor(), gates) : of_gates;
+    if (!projected) return;
+    arrivals = StepKernel(variant(Cell::none, true), size, gates, c.tensor("w_hh"));
+    spread = StepKernel(variant(Cell::none, true), units, size, c.tensor("w_hr"));
+    unprojected = Tensor::empty(Dims{SymInt(sequences), SymInt(units)}, dtype);
+    hidden_grads = Rows(unprojected, units), projected_grads = Rows(of_output.tensor(), size);
+  }
+  bool gru() const { return cell == Cell::gru; }
+
+  // What arrives at the unprojected states of sequences [begin, end): by way of the projection.
+  void project_back(int64_t t, int64_t begin, int64_t end, bool ends) const {
+    int64_t now = row(t) + begin;
+    auto run = [&](const StepKernel& k, Rows given, int64_t at, Rows carried, Rows later, int64_t next, Rows out,
+                   int64_t to, int64_t terms) {
+      k.run<B::count>({{{given, at, P::given},
+                        {k.weight()},
+                        {carried, begin, P::carried},
+                        {later, next, P::later},
+                        {},
+                        {},
+                        {},
+                        {},
+                        {out, to, P::out},
+                        {},
+                        {},
+                        {}}},
+                      end - begin, terms);
+    };
+    run(arrivals, arriving, now, ends ? last : zeros, later, ends ? 0 : row(next(t)) + begin, projected_grads, now,
+        ends ? 0 : gates);
+    run(spread, zeros, 0, zeros, projected_grads, now, hidden_grads, begin, size);
+  }
+  // Sequences [begin, end) of step t, which is the walk's last or first one of theirs, or neither.
+  void step(int64_t t, int64_t begin, int64_t end, bool ends, bool begins) const {
+    if (begin >= end) return;
+    int64_t now = row(t) + begin, earlier = begins ? begin : row(before(t)) + begin;
+    bool alone = ends || projected;  // nothing arrives by way of the next step's products
+    if (projected) project_back(t, begin, end, ends);
+    main.run<B::count>({{{projected ? hidden_grads : arriving, projected ? begin : now, P::given},
+                         {main.weight()},
+                         {gru() ? carried : ends && !projected ? last : zeros, begin, P::carried},
+                         {later, alone ? 0 : row(next(t)) + begin, P::later},
+                         {begins ? starts : outputs, earlier, P::state},
+                         {begins ? start_cells : kept_cells, earlier, P::cell},
+                         {all_kept, now, P::kept},
+                         {cells, begin, P::cell_grad},
+                         {of_gates, now, P::out},
+                         {Rows(of_state.tensor(), gates), now, P::out},
+                         {carried, begin, P::carry},
+                         {cells, begin, P::cell_grad}}},
+                       end - begin, alone ? 0 : gates);
+    copy_rows(befores, now, begins ? starts : outputs, earlier, end - begin, size);
+  }
+  void walk(int64_t from, int64_t to) const {
+    for (int64_t k = steps(); k-- > 0;) {
+      int64_t t = Layer::step(k), end = std::max(from, std::min(to, size_of(t)));
+      int64_t going = std::clamp(size_of(next(t)), from, end), begun = std::clamp(size_of(before(t)), from, end);
+      int64_t middle = std::min(going, begun), upper = std::max(going, begun);
+      step(t, from, middle, false, false);
+      step(t, middle, upper, going < begun, begun < going);
+      step(t, upper, end, true, true);
+    }
+  }
+  // Of the states before the first steps.
+  void reach_start(const Call& c) const {
+    if (!gru() || !c.flag("needs_h")) fill_zero(of_h.tensor());
+    if (!c.flag("needs_h")) return;
+    Tensor at_start = Tensor::empty(Dims{SymInt(sequences), SymInt(gates)}, dtype);
+    for (int64_t s = 0; s < sequences; ++s) copy_rows(Rows(at_start, gates), s, later, start(s), 1, gates);
+    product(at_start, dense(c.tensor("w_hh")), of_h.tensor(), {}, 1.0, 1.0);
+  }
+};
 
 }  // namespace
 
 Results recurrence(const Call& c, Out out) {
-  using B = StepForward;
-  Layer l(c, false);
-  bool lstm = l.cell == Cell::lstm;
-  l.variant.keeps = c.flag("keep") && kept_of(l.cell);
-  Destination y(out[0]), h(out[1]), last_cell(out[2]), kept(out[3]);
-  Tensor given = given_products(l, c), weight = l.by_strips(c.tensor("w_hh"), false), hx = dense(c.tensor("hx")),
-         cx = lstm ? dense(c.tensor("cx")) : Tensor(), bias;
-  if (l.cell == Cell::gru) {
-    bias = zero_row(l);
-    if (c.has("b_hh"))
-      std::memcpy(bias.data_ptr(), Rows(dense(c.tensor("b_hh")), 1).at(2 * l.units), size_t(l.units * bias.itemsize()));
-  }
-  int64_t n = l.units;
-  Rows outputs(y.tensor(), n), starts(hx, n), ends(h.tensor(), n), cells(last_cell.tensor(), n),
-      start_cells(cx, n), keeps(kept.tensor(), kept_of(l.cell) * n), kept_cells = keeps;
-  if (lstm && l.variant.keeps) kept_cells.data += 4 * n * keeps.item;
-  l.share([&](int64_t from, int64_t to) {
-    if (lstm && !l.variant.keeps) copy_rows(cells, from, start_cells, from, to - from, n);
-    std::array<Rows, B::count> buffers{Rows(given, l.gates), Rows(weight, 0), Rows(bias, 0), {}, {}, {}, outputs, keeps};
-    const std::array<int, B::count> strides{P::given, -1, -1, P::state, P::cell, P::cell_next, P::out, P::kept};
-    for (int64_t k = 0; k < l.steps(); ++k) {
-      int64_t t = l.reverse ? l.steps() - 1 - k : k, before = l.before(t), row = l.row(t);
-      // Sequences that go on, and those that begin.
-      auto part = [&](int64_t begin, int64_t end, bool begins) {
-        if (begin >= end) return;
-        int64_t earlier = begins ? begin : l.row(before) + begin;
-        buffers[B::state] = begins ? starts : outputs;
-        buffers[B::cell] = !lstm ? Rows() : !l.variant.keeps ? cells : begins ? start_cells : kept_cells;
-        buffers[B::cell_next] = l.variant.keeps ? kept_cells : cells;
-        int64_t cell = l.variant.keeps ? earlier : begin, next = l.variant.keeps ? row + begin : begin;
-        l.run<B::count>(buffers, strides,
-                        {row + begin, 0, 0, earlier, cell, next, row + begin, row + begin}, end - begin, n);
-      };
-      int64_t end = std::min(to, l.size(t)), going = std::clamp(l.size(before), from, std::max(from, end));
-      part(from, going, false);
-      part(going, end, true);
-    }
-    for (int64_t s = from; s < to; ++s) {
-      int64_t last = l.row(l.end(s)) + s;
-      copy_rows(ends, s, outputs, last, 1, n);
-      if (lstm && l.variant.keeps) copy_rows(cells, s, kept_cells, last, 1, n);
-    }
-  });
-  for (auto* d : {&y, &h, &last_cell, &kept}) d->finish();
+  Forward f(c, out);
+  f.share([&](int64_t from, int64_t to) { f.walk(from, to); });
+  for (auto* d : {&f.to_output, &f.to_h, &f.to_c, &f.to_kept}) d->finish();
   return Results{out[0], out[1], out[2], out[3]};
 }
 
 Results recurrence_backward(const Call& c, Out out) {
-  using B = StepBackward;
-  Layer l(c, true);
-  bool lstm = l.cell == Cell::lstm, gru = l.cell == Cell::gru;
-  int64_t n = l.units;
-  Destination of_input(out[0]), of_state(out[1]), of_h(out[2]), of_c(out[3]), before(out[4]);
-  Tensor y = dense(c.tensor("output")), hx = dense(c.tensor("hx")), cx = lstm ? dense(c.tensor("cx")) : Tensor(),
-         kept = dense(c.tensor("kept")), none = zero_row(l), weight = l.by_strips(c.tensor("w_hh"), true);
-  auto grad = [&](const char* name) { return c.has(name) ? dense(c.tensor(name)) : Tensor(); };
-  Tensor of_output = grad("grad_output"), of_last = grad("grad_h"), of_last_cell = grad("grad_c");
-  Rows zeros(none, 0), outputs(y, n), starts(hx, n), start_cells(cx, n), befores(before.tensor(), n);
-  Rows arriving = of_output.defined() ? Rows(of_output, n) : zeros, last = of_last.defined() ? Rows(of_last, n) : zeros,
-       last_cell = of_last_cell.defined() ? Rows(of_last_cell, n) : zeros;
-  Rows keeps(kept, kept_of(l.cell) * n), kept_cells = keeps, carried(of_h.tensor(), n), cells(of_c.tensor(), n),
-      gates(of_input.tensor(), l.gates), laters = gru ? Rows(of_state.tensor(), l.gates) : gates;
-  if (lstm) kept_cells.data += 4 * n * keeps.item;
-  l.share([&](int64_t from, int64_t to) {
-    if (gru) copy_rows(carried, from, last, from, to - from, n);
-    if (lstm) copy_rows(cells, from, last_cell, from, to - from, n);
-    std::array<Rows, B::count> buffers{arriving, Rows(weight, 0), {},    laters, {},      {},
-                                       gates,    cells,           gates, laters, gru ? carried : Rows(), cells};
-    buffers[B::kept] = lstm || gru ? keeps : outputs;
-    const std::array<int, B::count> strides{P::given, -1,           P::carried, P::later, P::state,   P::cell,
-                                            P::kept,  P::cell_grad, P::out,     P::out,   P::carried, P::cell_grad};
-    for (int64_t k = 0; k < l.steps(); ++k) {
-      int64_t t = l.reverse ? k : l.steps() - 1 - k, before = l.before(t), next = l.next(t), row = l.row(t);
-      int64_t end = std::min(to, l.size(t));
-      int64_t going = std::clamp(l.size(next), from, std::max(from, end));     // in the walk they go on from here
-      int64_t begun = std::clamp(l.size(before), from, std::max(from, end));  // they have been before
-      auto part = [&](int64_t begin, int64_t end, bool ends, bool begins) {
-        if (begin >= end) return;
-        int64_t earlier = begins ? begin : l.row(before) + begin;
-        buffers[B::carried] = gru ? carried : ends ? last : zeros;
-        buffers[B::state] = begins ? starts : outputs;
-        buffers[B::cell] = begins ? start_cells : kept_cells;
-        l.run<B::count>(buffers, strides,
-                        {row + begin, 0, begin, ends ? 0 : l.row(next) + begin, earlier, earlier, row + begin, begin,
-                         row + begin, row + begin, begin, begin},
-                        end - begin, ends ? 0 : l.gates);
-        copy_rows(befores, row + begin, begins ? starts : outputs, earlier, end - begin, n);
-      };
-      int64_t middle = std::min(going, begun), upper = std::max(going, begun);
-      part(from, middle, false, false);
-      part(middle, upper, going < begun, begun < going);
-      part(upper, end, true, true);
-    }
-  });
-  if (!gru || !c.flag("needs_h")) fill_zero(of_h.tensor());
-  if (c.flag("needs_h")) {
-    Tensor at_start = Tensor::empty(Dims{SymInt(l.sequences), SymInt(l.gates)}, l.dtype);
-    Rows rows(at_start, l.gates);
-    for (int64_t s = 0; s < l.sequences; ++s) copy_rows(rows, s, laters, l.row(l.start(s)) + s, 1, l.gates);
-    product(at_start, dense(c.tensor("w_hh")), of_h.tensor(), {}, 1.0, 1.0);
-  }
-  for (auto* d : {&of_input, &of_state, &of_h, &of_c, &before}) d->finish();
-  return Results{out[0], out[1], out[2], out[3], out[4]};
+  Backward b(c, out);
+  b.share([&](int64_t from, int64_t to) { b.walk(from, to); });
+  b.reach_start(c);
+  for (auto* d : {&b.of_input, &b.of_state, &b.of_h, &b.of_c, &b.to_before, &b.of_output}) d->finish();
+  return Results{out[0], out[1], out[2], out[3], out[4], out[5]};
 }
 
 }  // namespace facula::backend::cpu

@@ -27,7 +27,7 @@ class Step : public NestBuilder {
         vector(units, [&](Expr lane) {
           auto sums = v_.backward ? arriving(strip, first, lane) : gates(strip, first, lane);
           for (int r = 0; r < v_.rows; ++r)
-            for (int c = 0; c < v_.vectors; ++c) finish(r, unit(first, c, lane), &sums[place(r, c, 0)]);
+            for (int c = 0; c < v_.vectors; ++c) apply(r, unit(first, c, lane), &sums[place(r, c, 0)]);
         });
       });
     });
@@ -91,7 +91,7 @@ class Step : public NestBuilder {
     return sums;
   }
 
-  void finish(int r, Expr j, const Expr* sums) {
+  void apply(int r, Expr j, const Expr* sums) {
     switch (v_.cell) {
       case Cell::lstm: return v_.backward ? lstm_backward(r, j, sums[0]) : lstm(r, j, sums);
       case Cell::gru: return v_.backward ? gru_backward(r, j, sums[0]) : gru(r, j, sums);
@@ -100,6 +100,11 @@ class Step : public NestBuilder {
   }
   void keep(int r, Expr j, int k, Expr x) {
     if (v_.keeps) store(StepForward::kept, at(r, P::kept, gate(k, j)), x);
+  }
+  void finish(int r, Expr j, Expr state) {
+    Expr x = let(state);
+    store(StepForward::out, at(r, P::out, j), x);
+    keep(r, j, kept_of(v_.cell), x);
   }
   Expr kept(int r, Expr j, int k) { return let(read(StepBackward::kept, at(r, P::kept, gate(k, j)))); }
   // x (1 - x) y: the gradient y of a sigmoid before it, whose value is x.
@@ -114,7 +119,7 @@ class Step : public NestBuilder {
     Expr kept[] = {in, forget, fresh, out};
     for (int k = 0; k < 4; ++k) keep(r, j, k, kept[k]);
     store(B::cell_next, at(r, P::cell_next, j), c);
-    store(B::out, at(r, P::out, j), out * tanh(c));
+    finish(r, j, out * tanh(c));
   }
   void lstm_backward(int r, Expr j, Expr grad) {
     using B = StepBackward;
@@ -132,7 +137,7 @@ class Step : public NestBuilder {
     Expr fresh = let(tanh(read(B::given, at(r, P::given, gate(2, j))) + reset * product));
     Expr kept[] = {reset, update, fresh, product};
     for (int k = 0; k < 4; ++k) keep(r, j, k, kept[k]);
-    store(B::out, at(r, P::out, j), (read(B::state, at(r, P::state, j)) - fresh) * update + fresh);
+    finish(r, j, (read(B::state, at(r, P::state, j)) - fresh) * update + fresh);
   }
   void gru_backward(int r, Expr j, Expr grad) {
     using B = StepBackward;
@@ -144,12 +149,13 @@ class Step : public NestBuilder {
       store(B::out, at(r, P::out, gate(k, j)), of_gates[k]);
       store(B::of_state, at(r, P::out, gate(k, j)), k == 2 ? of_fresh * reset : of_gates[k]);
     }
-    store(B::carry, at(r, P::carried, j), grad * update);
+    store(B::carry, at(r, P::carry, j), grad * update);
   }
   void plain(int r, Expr j, Expr sum) {
-    store(StepForward::out, at(r, P::out, j), v_.cell == Cell::tanh ? tanh(sum) : relu(sum));
+    finish(r, j, v_.cell == Cell::tanh ? tanh(sum) : v_.cell == Cell::relu ? relu(sum) : sum);
   }
   void plain_backward(int r, Expr j, Expr grad) {
+    if (v_.cell == Cell::none) return store(StepBackward::out, at(r, P::out, j), grad);
     Expr y = kept(r, j, 0);
     store(StepBackward::out, at(r, P::out, j),
           v_.cell == Cell::tanh ? through_tanh(y, grad) : select(y <= real(0), real(0), grad));
@@ -170,7 +176,7 @@ loop::Nest step_nest(const StepVariant& v) {
   using F = StepForward;
   using B = StepBackward;
   auto unique = v.backward ? std::vector<int>{B::weight, B::later, B::out, B::of_state}
-                           : std::vector<int>{F::given, F::weight, F::bias, F::state, F::out};
+                           : std::vector<int>{F::given, F::weight, F::bias, F::state};
   auto written = v.backward ? std::vector<int>{B::out, B::of_state, B::carry, B::cell_carry}
                             : std::vector<int>{F::cell_next, F::out, F::kept};
   for (int k : unique) n.buffers[size_t(k)].unique = true;

@@ -9,10 +9,10 @@
 
 namespace facula::backend::cpu {
 
-enum class Cell : uint8_t { lstm, gru, tanh, relu };
+enum class Cell : uint8_t { lstm, gru, tanh, relu, none };  // none: a plain product
 constexpr int gates_of(Cell c) { return c == Cell::lstm ? 4 : c == Cell::gru ? 3 : 1; }
-// Numbers of a unit that a forward pass keeps for the gradient: an LSTM's squashed gates and new cell state, a GRU's
-// squashed gates and the product of its state that the reset gate scales.
+// Numbers of a unit that a forward pass keeps for the gradient, before its new state: an LSTM's squashed gates and new cell
+// state, a GRU's squashed gates and the product of its state that the reset gate scales.
 constexpr int kept_of(Cell c) { return c == Cell::lstm ? 5 : c == Cell::gru ? 4 : 0; }
 
 // What a nest was made for; the rest are parameters.
@@ -41,6 +41,7 @@ struct StepParam {
     out,
     kept,
     carried,
+    carry,
     later,
     cell_grad,
     count
@@ -57,7 +58,7 @@ struct StepForward {
     cell,       // LSTM: before the step
     cell_next,  // ... and after it; may be the same memory
     out,        // the state after the step, [sequence, unit]
-    kept,       // [sequence, kept_of(cell), unit]
+    kept,       // [sequence, kept_of(cell) + 1, unit]
     count
   };
 };
@@ -69,7 +70,7 @@ struct StepBackward {
     later,      // what arrives at the products of the following step, [sequence, inner]
     state,      // GRU: before the step
     cell,       // LSTM: before the step
-    kept,       // tanh, relu: the state after the step, [sequence, unit]
+    kept,       // as the forward pass has stored
     cell_grad,  // LSTM: what arrives at the cell state after the step
     out,        // the gradient of the products of the input, [sequence, gate, unit]
     of_state,   // GRU: that of the products of the state, likewise
