@@ -28,6 +28,8 @@ std::shared_ptr<const Plan> plan_of(int64_t n, bool alone) {
     if (auto* known = plans.find(key)) return *known;
   }
   auto made = std::make_shared<const Plan>(size_t(n), alone);
+  constexpr size_t kMostKept = size_t(1) << 22;  // bytes; longer ones are made for a call
+  if (made->footprint() > kMostKept) return made;
   std::lock_guard lock(mutex);
   return plans.put(key, std::move(made));
 }
