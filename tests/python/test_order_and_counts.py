@@ -168,3 +168,39 @@ def test_coordinates_of_positions_are_numpys(shape):
         facula.unravel_index(facula.tensor(at), shape), np.unravel_index(at, shape), strict=True
     ):
         same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8"]
+)
+def test_the_kth_and_the_middle_of_short_rows_with_ties_and_nan(dtype):
+    generator = np.random.default_rng(1)
+    floating = "float" in dtype
+    for n in (*range(1, 20), 24, 25, 31, 32, 33, 48, 63, 64, 65, 70):
+        rows = generator.integers(0, max(2, n // 2), (40, n)).astype("float64") - ("u" not in dtype) * (
+            n // 4
+        )
+        if floating:
+            rows[::5, :: max(1, n // 3)] = np.nan
+            rows[1::5, 0] = -0.0
+            rows[2::5, -1] = np.inf
+            rows[3::5, 0] = -np.inf
+            rows[10] = np.nan
+        elif n > 2 and dtype == "int64":
+            rows[1::5, 0], rows[2::5, -1] = -(2.0**62), 2.0**62
+        x = facula.tensor(rows).to(getattr(facula, dtype))
+        order = np.argsort(rows, axis=1, kind="stable")  # NaN last
+        for k in {1, 2, (n + 1) // 2, n} & set(range(1, n + 1)):
+            for values, indices in (
+                x.kthvalue(k, -1),
+                [y.squeeze(1) for y in x.t().contiguous().t().kthvalue(k, 1, True)],
+            ):
+                assert indices.tolist() == order[:, k - 1].tolist()
+                np.testing.assert_array_equal(values.double().numpy(), rows[range(40), order[:, k - 1]])
+        missing = np.isnan(rows)
+        values, indices = x.median(1)
+        first = np.where(missing.any(1), missing.argmax(1), order[:, (n - 1) // 2])
+        assert indices.tolist() == first.tolist()
+        if floating:
+            numbers = (~missing).sum(1)
+            assert x.nanmedian(1)[1].tolist() == order[range(40), np.maximum(numbers - 1, 0) // 2].tolist()

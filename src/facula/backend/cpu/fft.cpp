@@ -10,9 +10,9 @@ namespace facula::backend::cpu {
 namespace {
 
 // The lines along `axis`. Those that are next to each other in the result follow each other.
-Lines lines_of(const Tensor& in, const Tensor& out, int axis, int64_t n) {
+FourierLines lines_of(const Tensor& in, const Tensor& out, int axis, int64_t n) {
   auto a = size_t(axis);
-  Lines lines{n, in.int_strides()[a], out.int_strides()[a], {}};
+  FourierLines lines{n, in.int_strides()[a], out.int_strides()[a], {}};
   for (size_t k = 0; k < size_t(in.dim()); ++k)
     if (k != a && in.int_sizes()[k] > 1)
       lines.others.push_back({in.int_sizes()[k], in.int_strides()[k], out.int_strides()[k]});

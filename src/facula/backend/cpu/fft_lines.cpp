@@ -28,6 +28,8 @@ std::shared_ptr<const Plan> plan_of(int64_t n, bool alone) {
     if (auto* known = plans.find(key)) return *known;
   }
   auto made = std::make_shared<const Plan>(size_t(n), alone);
+  constexpr size_t kMostKept = size_t(1) << 22;  // bytes; longer ones are made for a call
+  if (made->footprint() > kMostKept) return made;
   std::lock_guard lock(mutex);
   return plans.put(key, std::move(made));
 }
@@ -119,7 +121,7 @@ void store(const typename LineLanes<T>::V* rows, int64_t step, int64_t points,
 
 // Walks over the lines: offsets of those from `first` on.
 struct Walk {
-  const Lines& lines;
+  const FourierLines& lines;
   template <class F>
   void each(int64_t first, int64_t count, F&& f) const {
     std::vector<int64_t> at(lines.others.size());
@@ -148,7 +150,7 @@ constexpr int64_t kShare = 16384;
 
 // A line to a lane. Lines that are missing in the last block are as its first.
 template <class Kind, class T>
-void side_by_side(const Kind& kind, const T* from, T* to, const Lines& lines, T factor) {
+void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   using L = LineLanes<T>;
   using V = typename L::V;
   auto plan = plan_of<typename Kind::template Plan<T>>(lines.n, false);
@@ -174,7 +176,7 @@ void side_by_side(const Kind& kind, const T* from, T* to, const Lines& lines, T 
 
 // With vectors within a line.
 template <class Kind, class T>
-void one_by_one(const Kind& kind, const T* from, T* to, const Lines& lines, T factor) {
+void one_by_one(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   auto plan = plan_of<typename Kind::template Plan<T>>(lines.n, true);
   auto copy = [](const T* a, int64_t a_step, T* b, int64_t b_step, int64_t points, int parts) {
     for (int64_t i = 0; i < points; ++i)
@@ -219,7 +221,7 @@ struct LongPoints {
   }
 };
 template <class T>
-void long_line(const LongLine<T>& plan, const Complex& kind, const T* from, T* to, const Lines& lines,
+void long_line(const LongLine<T>& plan, const Complex& kind, const T* from, T* to, const FourierLines& lines,
                T factor) {
   LongPoints<T> source{lines.n, lines.from * 2, 1, !kind.forward},
       target{lines.n, lines.to * 2, factor, !kind.forward};
@@ -228,7 +230,7 @@ void long_line(const LongLine<T>& plan, const Complex& kind, const T* from, T* t
                [&](int64_t k, int64_t count, V* row) { target.template store<2>(to, k, count, row); });
 }
 template <class T>
-void long_line(const LongLine<T>& plan, const RealForward&, const T* from, T* to, const Lines& lines,
+void long_line(const LongLine<T>& plan, const RealForward&, const T* from, T* to, const FourierLines& lines,
                T factor) {
   LongPoints<T> source{lines.n, lines.from, 1, false}, target{lines.n, lines.to * 2, factor, false};
   using V = typename LongPoints<T>::V;
@@ -241,7 +243,7 @@ void long_line(const LongLine<T>& plan, const RealForward&, const T* from, T* to
   if (lines.n % 2 == 0) to[lines.n / 2 * lines.to * 2 + 1] = 0;
 }
 template <class T>
-void long_line(const LongLine<T>& plan, const RealBackward&, const T* from, T* to, const Lines& lines,
+void long_line(const LongLine<T>& plan, const RealBackward&, const T* from, T* to, const FourierLines& lines,
                T factor) {
   LongPoints<T> source{lines.n, lines.from * 2, 1, true}, target{lines.n, lines.to, factor, true};
   using V = typename LongPoints<T>::V;
@@ -259,7 +261,7 @@ void long_line(const LongLine<T>& plan, const RealBackward&, const T* from, T* t
 
 // Shared out among threads if there are enough, else each one is.
 template <class Kind, class T>
-bool long_lines(const Kind& kind, const T* from, T* to, const Lines& lines, T factor) {
+bool long_lines(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   int64_t count = lines.count();
   if (count <= few(lines.n) ? lines.n < kLongAlone : lines.n * Kind::kParts <= kMostRows) return false;
   auto plan = LongLine<T>::of(lines.n);
@@ -273,7 +275,7 @@ bool long_lines(const Kind& kind, const T* from, T* to, const Lines& lines, T fa
 }
 
 template <class Kind, class T>
-void transform(const Kind& kind, const T* from, T* to, const Lines& lines, T factor) {
+void transform(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   if (long_lines(kind, from, to, lines, factor)) return;
   if (lines.count() <= few(lines.n)) one_by_one(kind, from, to, lines, factor);
   else side_by_side(kind, from, to, lines, factor);
@@ -291,23 +293,23 @@ T* parts(std::complex<T>* x) {
 }  // namespace
 
 template <class T>
-void transform_lines(const std::complex<T>* from, std::complex<T>* to, const Lines& lines, bool forward,
-                     T factor) {
+void transform_lines(const std::complex<T>* from, std::complex<T>* to, const FourierLines& lines,
+                     bool forward, T factor) {
   transform(Complex{forward}, parts(from), parts(to), lines, factor);
 }
 template <class T>
-void transform_lines(const T* from, std::complex<T>* to, const Lines& lines, T factor) {
+void transform_lines(const T* from, std::complex<T>* to, const FourierLines& lines, T factor) {
   transform(RealForward(), from, parts(to), lines, factor);
 }
 template <class T>
-void transform_lines(const std::complex<T>* from, T* to, const Lines& lines, T factor) {
+void transform_lines(const std::complex<T>* from, T* to, const FourierLines& lines, T factor) {
   transform(RealBackward(), parts(from), to, lines, factor);
 }
 
 #define FACULA_TRANSFORMS(T)                                                                              \
-  template void transform_lines(const std::complex<T>*, std::complex<T>*, const Lines&, bool, T);         \
-  template void transform_lines(const T*, std::complex<T>*, const Lines&, T);                             \
-  template void transform_lines(const std::complex<T>*, T*, const Lines&, T);
+  template void transform_lines(const std::complex<T>*, std::complex<T>*, const FourierLines&, bool, T);         \
+  template void transform_lines(const T*, std::complex<T>*, const FourierLines&, T);                             \
+  template void transform_lines(const std::complex<T>*, T*, const FourierLines&, T);
 FACULA_TRANSFORMS(float)
 FACULA_TRANSFORMS(double)
 #undef FACULA_TRANSFORMS

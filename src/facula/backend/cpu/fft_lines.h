@@ -8,7 +8,7 @@
 namespace facula::backend::cpu {
 
 // Lines of points `from` apart in the source, `to` in the result, and the other dimensions; strides count elements.
-struct Lines {
+struct FourierLines {
   struct Dimension {
     int64_t size, from, to;
   };
@@ -25,11 +25,11 @@ struct Lines {
 
 // Every result is multiplied by `factor`. Source and result are the same memory or share none.
 template <class T>
-void transform_lines(const std::complex<T>* from, std::complex<T>* to, const Lines& lines, bool forward,
-                     T factor);
+void transform_lines(const std::complex<T>* from, std::complex<T>* to, const FourierLines& lines,
+                     bool forward, T factor);
 template <class T>  // forward
-void transform_lines(const T* from, std::complex<T>* to, const Lines& lines, T factor);
+void transform_lines(const T* from, std::complex<T>* to, const FourierLines& lines, T factor);
 template <class T>  // backward
-void transform_lines(const std::complex<T>* from, T* to, const Lines& lines, T factor);
+void transform_lines(const std::complex<T>* from, T* to, const FourierLines& lines, T factor);
 
 }  // namespace facula::backend::cpu

@@ -48,7 +48,7 @@ class LongLine {
   static std::shared_ptr<const LongLine> of(int64_t n) {
     static TableMutex mutex;
     static Bounded<int64_t, std::shared_ptr<const LongLine>> made(4);
-    constexpr int64_t kMostKept = int64_t(1) << 22;  // points; longer ones are made when they are needed
+    constexpr int64_t kMostKept = int64_t(1) << 21;  // points, at most 80 MB; longer ones are made for a call
     {
       std::lock_guard lock(mutex);
       if (auto* known = made.find(n)) return *known;
@@ -93,8 +93,8 @@ class LongLine {
  private:
   using S = ducc0::native_simd<T>;
   using Plan = ducc0::pocketfft_c<T>;
-  static constexpr int64_t kPad =
-      16;  // rows, so that slabs do not meet in the same places of the first cache
+  // Rows between slabs, which would else meet in the same places of the first cache.
+  static constexpr int64_t kPad = 16;
 
   LongLine(int64_t n, int64_t length)
       : n_(n),
@@ -106,14 +106,17 @@ class LongLine {
         roots_(2 * n1_ * column_blocks()) {
     ducc0::UnityRoots<T, std::complex<T>> roots{size_t(length)};
     parallel_for(column_blocks(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c)
-        for (int64_t k = 0; k < n1_; ++k)
-          for (int64_t l = 0; l < kCount; ++l) {
-            auto root = roots[size_t((c * kCount + l) * k % length)];
-            V* row = roots_.data() + 2 * (c * n1_ + k);
-            row[0][size_t(l)] = root.real();
-            row[1][size_t(l)] = -root.imag();
-          }
+      for (int64_t column = begin * kCount; column < end * kCount; ++column) {
+        T* row = reinterpret_cast<T*>(roots_.data() + 2 * (column / kCount * n1_)) + column % kCount;
+        int64_t at = 0;  // column * k modulo length; there may be more columns than are used
+        for (int64_t k = 0; k < n1_; ++k, row += 2 * kCount) {
+          auto root = roots[size_t(at)];
+          row[0] = root.real();
+          row[kCount] = -root.imag();
+          at += column;
+          at -= at >= length ? length : 0;
+        }
+      }
     });
     if (length != n) make_chirp();
   }

@@ -5,8 +5,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -298,6 +300,33 @@ void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t*
   else run([=](int64_t i) { return key_of(x[i]); });
 }
 
+// The k-th in order (from 0) of a short line: of which k come before, counted for all at once.
+template <class U>
+struct Counted {
+  using S = std::conditional_t<sizeof(U) <= 4, int32_t, int64_t>;
+  typedef S V __attribute__((vector_size(32)));
+  static constexpr int kLanes = 32 / sizeof(S), kBlocks = 8;
+  static constexpr int64_t kMost = kLanes * kBlocks;
+
+  template <int kUsed = 1, class Key>
+  static int64_t position(Key key, int64_t n, int64_t k) {
+    if constexpr (kUsed < kBlocks)
+      if (n > kUsed * kLanes) return position<kUsed + 1>(key, n, k);
+    // Signed, since vectors compare such numbers.
+    constexpr S bias = sizeof(U) == sizeof(S) ? std::numeric_limits<S>::min() : 0;
+    V x[kUsed] = {}, index[kUsed], before[kUsed] = {};
+    for (int64_t i = 0; i < n; ++i) x[i / kLanes][i % kLanes] = S(S(key(i)) ^ bias);
+    for (int i = 0; i < kUsed * kLanes; ++i) index[i / kLanes][i % kLanes] = S(i);
+    for (int64_t j = 0; j < n; ++j) {
+      V y = V() + x[j / kLanes][j % kLanes], at = V() + S(j);
+      for (int b = 0; b < kUsed; ++b) before[b] -= (y < x[b]) | ((y == x[b]) & (at < index[b]));
+    }
+    int64_t i = 0;
+    while (before[i / kLanes][i % kLanes] != k) ++i;
+    return i;
+  }
+};
+
 // The k-th in order (from 0): but for short lines, counting by the leading digits says which few have to be looked at.
 template <class E, class Key>
 int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
@@ -319,7 +348,7 @@ int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
     std::nth_element(b, b + k, b + found, E::before);
     return E::position(b[k]);
   };
-  if (n <= kShort) return kth_of(n, [](int64_t) { return true; });
+  if (n <= Counted<U>::kMost) return Counted<U>::position(key, n, k);
   auto [least, most] = range_of(key, n);
   int bits = std::min(Digits::kBits, int(std::bit_width(uint64_t(n))));  // about as many counts as elements
   int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - bits);
