@@ -74,7 +74,8 @@ Overload make_overload(const op::Operator& op) {
     q.operand = run::is_run_time_number(op, i, Value(Scalar(0.0))) && p.type == Type::Scalar;
     o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);
-    if (p.name == "dtype" && p.type == Type::DType && p.optional && !of_input) o.dtype = int(i);
+    bool of_result = p.name == "out_dtype" || (p.name == "dtype" && !of_input);
+    if (of_result && p.type == Type::DType && p.optional) o.dtype = int(i);
     if (o.factory && p.name == "requires_grad") o.requires_grad = int(i);
     if (!p.keyword_only) ++o.positional;
     o.params.push_back(q);

@@ -146,7 +146,8 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
     std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
     // A result's dtype that nobody asked for is that of the memory for it; but not where `dtype` is what self is
     // converted to before anything else (norm, softmax).
-    bool of_result = !o.op->calls() || o.op->schema.index_of("self") != 0;
+    bool of_result =
+        !o.op->calls() || o.op->schema.index_of("self") != 0 || o.op->schema.index_of("out_dtype") >= 0;
     if (o.dtype >= 0 && of_result && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
       f.values()[o.dtype] = Value(out[0].dtype());
     auto& returns = o.op->schema.returns;

@@ -71,6 +71,7 @@ if (
     from ._more import _assert as _assert
     from ._names import *
     from ._names import _shape_as_tensor as _shape_as_tensor
+    from .nn._scaled import _scaled_mm_v2 as _scaled_mm_v2
     from .overrides import DisableTorchFunction as DisableTorchFunction
     from .overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
     from .storage import *
@@ -267,6 +268,7 @@ _ELSEWHERE = {
             tensordot tile unique unique_consecutive
         """,
         "_logging": "set_logs",
+        "nn._scaled": "_scaled_mm_v2",
         "sparse": "dsmm smm sparse_coo_tensor sparse_csr_tensor spmm",
         "_vmap": "vmap",
         "_determinism": """

@@ -14,6 +14,7 @@ recordings by what they depend on; `--compact` takes a small part of one for the
 
 import argparse
 import collections
+import functools
 import hashlib
 import re
 import shutil
@@ -33,6 +34,7 @@ from record import (
     Reader,
     Unrecordable,
     Writer,
+    along,
     determined,
     find,
     flat,
@@ -45,12 +47,14 @@ from record import (
     tangents,
     tensors,
     unpack,
+    weights,
 )
 from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import DecorateInfo
 
 TOO_LARGE = "more elements than a recording holds"
+MOST_HOLES = 200
 UNINITIALISED = re.compile(r"(new_)?empty|resize")
 HIGH = ("float64", "complex128")
 EXACT = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
@@ -160,6 +164,16 @@ def traced(op, s):
     if not name:
         raise Unrecordable("the database's function is no single call of a public function")
     return name.removeprefix("torch.").removeprefix("functional."), made[-1][1], made[-1][2]
+
+
+def slope(f):
+    """The derivative of f(h) at 0 by differences of fourth order; NaN where two steps disagree."""
+
+    def by(h):
+        return (8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h)
+
+    wide, narrow = by(1e-3), by(5e-4)
+    return torch.where((wide - narrow).abs() <= 1e-8 * (1 + narrow.abs()), narrow, torch.nan)
 
 
 def encode(w, args, kwargs):
@@ -369,10 +383,70 @@ class Entry:
                 return determined(torch, op.name, flat(f(*args, **kwargs)))
 
             attempt("tangents", lambda: tangents(torch, w.bytes, op.name, case, run))
+            self.tangents_by_differences(case, run)
+        if dtype == "float64":
+            self.second_by_differences(f, case)
+
+    def tangents_by_differences(self, case, run):
+        """The directional derivatives by differences of the function: exact where PyTorch's are further off
+        than the tolerance.
+        """
+
+        @functools.cache
+        def at(h):
+            return run(Reader(torch, self.w.bytes, along(torch, self.op.name, case, lambda x, d: x + h * d)))
+
+        with torch.no_grad():
+            slopes = [t and slope(lambda h, k=k: at(h)[k]) for k, t in enumerate(case.get("tangents", ()))]
+        self.differing("tangents", case, slopes)
+
+    def second_by_differences(self, f, case):
+        """The second derivatives by differences of gradients, where PyTorch's are no numbers."""
+        slopes = []
+        for k, t in enumerate(case.get("second", ())):
+            x = t and self.dense(t)
+            holes = [] if x is None or x.is_complex() else x.isnan().nonzero().tolist()
+            slopes.append(x)
+            for hole in holes[:MOST_HOLES]:
+                x[tuple(hole)] = slope(lambda h, k=k, hole=hole: self.weighted_gradients(f, case, k, hole, h))
+        self.differing("second", case, slopes)
+
+    def weighted_gradients(self, f, case, k, element, h):
+        """The sum of what second_derivatives differentiates, with h added to one element of leaf k."""
+        count = iter(range(k + 1))
+
+        def moved(x):
+            if next(count, None) == k:
+                x = x.clone()
+                x[tuple(element)] += h
+            return leaf(x)
+
+        _, result, r = call(f, self.w, case, moved)
+        first = gradients(torch, determined(torch, self.op.name, flat(result)), r.leaves)
+        return sum((weights(torch, g) * g).sum() for g in first or () if g is not None)
+
+    def dense(self, t):
+        """A recorded result as a tensor in the order of its elements."""
+        return Reader(torch, self.w.bytes).tensor({**t, "strides": torch.empty(t["shape"]).stride()})
+
+    def differing(self, key, case, truths):
+        """Records derivatives by differences where PyTorch's differ from them: its answer says little."""
+        found, differ = [], False
+        for t, truth in zip(case.get(key, ()), truths):
+            found.append(t)
+            if truth is None or not truth.numel():
+                continue
+            theirs = self.dense(t)
+            off = ~truth.isnan() & ~torch.isclose(theirs, truth, 5e-8, 5e-8)
+            if off.any():
+                found[-1] = self.w.tensor(torch, torch.where(off, truth, theirs), span=False)
+                differ = True
+        if differ:
+            case["exact " + key] = found
 
     def exact(self, f, case, dtype, outputs):
-        """The results and gradients in double precision, where PyTorch's own are further from them than the
-        tolerance: its answer says little there.
+        """The results, arguments that were written, and gradients in double precision, where PyTorch's own
+        are further from them than the tolerance: its answer says little there.
         """
         r = Reader(torch, self.w.bytes)
         operands = (*tensors(torch, r.value(case["args"])), *tensors(torch, r.value(case["kwargs"])))
@@ -398,9 +472,10 @@ class Entry:
             leaves.clear()
             args, kwargs = widen(list(args)), {k: widen(v) for k, v in kwargs.items()}
             leaves.extend(x for x in (*tensors(torch, args), *tensors(torch, kwargs)) if x.requires_grad)
+            given[:] = tensors(torch, args)
             return f(*args, **kwargs)
 
-        leaves = []
+        leaves, given = [], []
         try:
             outs = flat(call(wide_call, self.w, case, leaf)[1])
             made = determined(torch, self.op.name, outs)
@@ -411,7 +486,6 @@ class Entry:
         tolerances |= dict.fromkeys(HIGH, (1e-7, 1e-7))
 
         def off(recorded, truths):
-            r = Reader(torch, self.w.bytes)
             for t, truth in zip(recorded, truths):
                 if t and truth is not None and "layout" in t:
                     t, truth = t["parts"][-1], parts(truth)[-1]
@@ -419,12 +493,15 @@ class Entry:
                     continue
                 if str(truth.dtype).split(".")[1] not in HIGH:
                     continue
-                x = r.tensor({**t, "strides": list(torch.empty(t["shape"]).stride())}).to(truth.dtype)
+                x = self.dense(t).to(truth.dtype)
                 atol, rtol = tolerances.get(t["T"], (1e-5, 1.3e-6))
                 if not torch.allclose(x, truth.detach(), rtol / 2, atol / 2, equal_nan=True):
                     return True
             return False
 
+        written = [(k, t, given[k]) for k, t in case.get("written", ())]
+        if off([t for _, t, _ in written], [x for _, _, x in written]):
+            case["exact written"] = [[k, self.w.tensor(torch, x, span=False)] for k, _, x in written]
         if off(case["results"], outs) or (grads and off(case["gradients"], grads)):
             case["exact"] = [
                 self.w.tensor(torch, o, span=False) if isinstance(o, torch.Tensor) else None for o in outs

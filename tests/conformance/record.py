@@ -355,18 +355,24 @@ def leaf(x):
     return x.requires_grad_(True)
 
 
+def along(lib, name, case, move):
+    """For a Reader: a leaf becomes move(leaf, direction)."""
+    places = [k for k, a in enumerate(case["args"]) if isinstance(a, dict) and a.get("g")]
+    kwargs, seen = case["kwargs"]["kwargs"], []
+
+    def moved(x):
+        k = places[len(seen)] if len(seen) < len(places) else None
+        seen.append(k)
+        return move(x, direction(lib, name, k, x, kwargs))
+
+    return moved
+
+
 def tangents(lib, data, name, case, call):
     """The directional derivatives of all results of `call(reader)` along directions of the leaves."""
     forward = lib.autograd.forward_ad
-    places = [k for k, a in enumerate(case["args"]) if isinstance(a, dict) and a.get("g")]
-    kwargs = case["kwargs"]["kwargs"]
-
-    def dual(x):
-        k = places[len(r.leaves)] if len(r.leaves) < len(places) else None
-        return forward.make_dual(x, direction(lib, name, k, x, kwargs))
-
     with forward.dual_level():
-        r = Reader(lib, data, dual)
+        r = Reader(lib, data, along(lib, name, case, forward.make_dual))
         return [forward.unpack_dual(y).tangent if isinstance(y, lib.Tensor) else None for y in flat(call(r))]
 
 

@@ -50,6 +50,25 @@ def test_gradients_of_running_sums_of_logarithms_have_both_signs():
     np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_gradients_of_running_sums_of_logarithms_keep_their_digits_beside_large_numbers(dtype):
+    x = facula.tensor([1000.0, 999.5, 1001, 998, 1003]).to(getattr(facula, dtype))
+    wide = x.to(facula.complex128 if x.is_complex() else facula.float64)
+    for given in (x, wide):
+        given.requires_grad_()
+        facula.logcumsumexp(given, 0).backward(given.detach() - 1000)
+    np.testing.assert_allclose(x.grad.numpy(), wide.grad.numpy(), rtol=2e-7)
+
+
+def test_covariances_have_the_digits_of_the_observations_with_short_weights():
+    x = facula.tensor([[1.0, 2, 5], [3, -1, 0.1]], dtype=facula.float64)
+    weights = facula.tensor([0.1, 0.7, 0.35])
+    found, exact = (facula.cov(x, aweights=w) for w in (weights, weights.double()))
+    np.testing.assert_allclose(found.numpy(), exact.numpy(), rtol=1e-14)
+    wanted = np.cov(x.numpy(), aweights=weights.double().numpy())
+    np.testing.assert_allclose(exact.numpy(), wanted, rtol=1e-12)
+
+
 def test_masked_indices_are_taken_within_the_ends():
     x, i = facula.arange(6.0).reshape(2, 3), [facula.tensor([0, 5]), facula.tensor([1, -7])]
     same(facula._unsafe_masked_index(x, facula.tensor([True, False]), i, -1.0), [1, -1])

@@ -329,6 +329,40 @@ def test_scaled_mm_is_the_scaled_product():
         F._scaled_mm(a8, b8, half, three, bias=F.ones(3))
 
 
+def test_scaled_mm_computes_in_the_dtype_of_out():
+    a = F.tensor([[0.25, 0.5], [1.0, 3.0]]).to(F.float8_e4m3fn)
+    scales = F.tensor(1.0), F.tensor(1.03)
+    out = F.empty(0, dtype=F.float64)
+    assert F._scaled_mm(a, a.T, *scales, out=out) is out
+    product = a.double().numpy() @ a.double().numpy().T
+    np.testing.assert_allclose(out.numpy(), product * np.float32(1.03), rtol=1e-7)
+    with pytest.raises(ValueError, match="expected out tensor to have dtype bfloat16, but got float64"):
+        F._scaled_mm(a, a.T, *scales, out_dtype=F.bfloat16, out=out)
+
+
+def test_scaled_mm_of_nn_functional_takes_recipes():
+    G = F.nn.functional
+    a, b = F.randn(4, 32).to(F.float8_e4m3fn), F.randn(32, 6).to(F.float8_e5m2)
+    one, rows, columns = F.tensor([0.5]), F.rand(4, 1) + 0.5, F.rand(1, 6) + 0.5
+    whole, lines, blocks = (G.ScalingType[n] for n in ("TensorWise", "RowWise", "BlockWise1x128"))
+    y = G.scaled_mm(a, b, one, whole, one, whole)
+    assert_same(y, F._scaled_mm(a, b, one, one, out_dtype=F.bfloat16))
+    y = G.scaled_mm(a, b, [rows], [lines], columns, lines, bias=F.ones(6), output_dtype=F.float32)
+    assert_same(y, F._scaled_mm(a, b, rows, columns, bias=F.ones(6), out_dtype=F.float32))
+    assert G.scaled_mm(a, b, one, whole, one, whole, output_dtype=None).dtype == F.float8_e4m3fn
+    for bad in (
+        (rows, lines, one, whole),
+        (one, whole, one, lines),
+        (rows, blocks, columns, blocks),
+        ([one, one], [whole, whole], one, whole),
+        ([one, one], whole, one, whole),
+    ):
+        with pytest.raises(ValueError, match="invalid scaling configuration"):
+            G.scaled_mm(a, b, *bad)
+    with pytest.raises(ValueError, match="arranged scales"):
+        G.scaled_mm(a, b, one, whole, one, whole, swizzle_a=G.SwizzleType.SWIZZLE_32_4_4)
+
+
 def test_sets_of_operators_do_not_grow_by_limited_dtypes():
     taking = {
         o["name"]

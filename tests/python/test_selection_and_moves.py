@@ -2,9 +2,13 @@
 largest, columns.
 """
 
+import json
+
 import facula.nn.functional as F
 import numpy as np
 import pytest
+from support import ties
+from support.replays import GOLDEN
 
 import facula
 
@@ -42,27 +46,36 @@ def test_cat_joins_rows_of_every_length(dtype, sizes, dim):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8"])
 @pytest.mark.parametrize("n", [1, 8, 64, 65, 1000])
 @pytest.mark.parametrize("largest", [True, False])
-def test_topk_takes_the_first_of_equal_ones(dtype, n, largest):
+def test_topk_takes_the_largest_with_nan_above_all(dtype, n, largest):
     x = numbers((4, n), dtype, 1000)
     if dtype.startswith("float"):
         x[0, ::3] = np.nan
         x[1, ::2] = -0.0
         x[2] = -x[2]
         x[3, : n // 2] = np.inf
-    order = np.argsort(-x.astype(np.float64) if largest else x.astype(np.float64), axis=1, kind="stable")
-    if largest and dtype.startswith("float"):  # NaN counts as the largest, NumPy puts it last
-        order = np.stack(
-            [
-                np.concatenate([np.flatnonzero(np.isnan(r)), [i for i in o if not np.isnan(r[i])]])
-                for r, o in zip(x, order)
-            ]
-        ).astype(np.int64)
+    ordered = np.sort(x, axis=1)[:, :: -1 if largest else 1]  # NaN as the largest
     for k in {0, 1, min(5, n), n // 9, n // 2, n}:
         values, indices = facula.from_numpy(x).topk(k, 1, largest)
-        assert np.array_equal(indices.numpy(), order[:, :k])
-        assert np.array_equal(
-            values.numpy(), np.take_along_axis(x, order[:, :k], 1), equal_nan=dtype.startswith("float")
-        )
+        nan = dtype.startswith("float")
+        assert np.array_equal(values.numpy(), ordered[:, :k], equal_nan=nan)
+        assert np.array_equal(values.numpy(), np.take_along_axis(x, indices.numpy(), 1), equal_nan=nan)
+        assert all(len(set(row)) == k for row in indices.tolist())
+
+
+@pytest.mark.parametrize("dtype", ties.DTYPES)
+def test_topk_and_kthvalue_take_those_of_equal_elements_that_the_peer_takes(dtype):
+    answers = [json.loads(row) for row in (GOLDEN / "ties.jsonl").read_text().splitlines()]
+    of_dtype = [row[1:] for row in answers if row[0] == dtype]
+    assert [tuple(row[:3]) for row in of_dtype] == list(ties.cases(dtype))
+    assert [row for row in of_dtype if ties.picks(facula, dtype, *row[:3]) != row[3]] == []
+
+
+def test_topk_takes_the_same_of_equal_elements_in_every_layout():
+    x = ties.line(facula, "float32", 6000, 5).reshape(2, 3, 1000)
+    for k in (10, 100, 999):
+        alone = facula.stack([row.topk(k)[1] for row in x.reshape(6, 1000)]).reshape(2, 3, k)
+        assert facula.equal(x.topk(k)[1], alone)
+        assert facula.equal(x.transpose(0, 2).contiguous().topk(k, 0)[1], alone.transpose(0, 2))
 
 
 @pytest.mark.parametrize(
@@ -343,4 +356,4 @@ def test_lines_of_every_length_are_sorted_stably(n, kind):
             for k in {1, min(5, n), min(16, n), min(17, n), n // 2}:
                 values, places = given.topk(k, 1, largest=descending)
                 assert np.array_equal(values.numpy(), np.take_along_axis(array, order[:, :k], 1))
-                assert np.array_equal(places.numpy(), order[:, :k])
+                assert np.array_equal(values.numpy(), np.take_along_axis(array, places.numpy(), 1))

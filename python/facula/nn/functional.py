@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ._grouped import grouped_mm as grouped_mm
     from ._losses import *
     from ._resample import *
+    from ._scaled import ScalingType as ScalingType
+    from ._scaled import SwizzleType as SwizzleType
+    from ._scaled import scaled_mm as scaled_mm
     from ._unpool import *
 else:
     from ._attention import multi_head_attention_forward
@@ -60,6 +63,7 @@ else:
         upsample_bilinear,
         upsample_nearest,
     )
+    from ._scaled import ScalingType, SwizzleType, scaled_mm
     from ._unpool import (
         fractional_max_pool2d,
         fractional_max_pool2d_with_indices,

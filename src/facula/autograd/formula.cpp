@@ -210,9 +210,11 @@ class PointwiseDeriver : Deriver {
   std::shared_ptr<const Formula> run() {
     auto y = body();
     auto value = gradients(y);
-    // The same through the results: better if that leaves fewer operands to keep.
+    // The same through the results: better if that leaves fewer operands to keep; if results are rounded, none.
     auto through = through_results(value, y);
-    if (kept(through) < kept(value)) value = std::move(through);
+    bool rounded =
+        std::any_of(grads_.begin(), grads_.end(), [](auto& g) { return g && compute_type(*g) != *g; });
+    if (kept(through) < (rounded ? std::min(kept(value), 1) : kept(value))) value = std::move(through);
     pass_or_compute(value);
     if (results_.empty()) return f_;
     add_arguments();

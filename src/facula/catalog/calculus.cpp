@@ -510,6 +510,8 @@ FACULA_FAMILY(calculus) {
               << name << " cannot be negative";
           w = w.defined() ? mul(w, t) : t;
         }
+        // Weights of fewer digits than the observations are summed with those of the observations.
+        if (w.defined() && is_floating(w.dtype())) w = to_dtype(w, promote(real_of(x.dtype()), w.dtype()));
         Tensor total = w.defined() ? sum(w) : full(Dims{}, Scalar(n.guard_int()), DType::Int64);
         runtime_check(!w.defined() || ne(total, 0).item().to_bool(), "cov")
             << "weights sum to zero, can't be normalized";

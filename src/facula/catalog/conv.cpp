@@ -1,6 +1,7 @@
 // Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an
 // operator.
 #include "facula/catalog/differences.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -9,6 +10,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using catalog::is_rounded, catalog::narrowed, catalog::wide;
 namespace d = facula::dtypes;
 
 namespace {
@@ -324,7 +326,10 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
   }
   // The gradients of what is cut off are zeros, and take part: PyTorch's NaN and infinities meet them where windows
   // have gaps (not those of 16-bit floats).
-  bool cut = false, whole_width = compute_type(x.dtype()) == x.dtype();
+  bool cut = false, whole_width = !is_rounded(x);
+  // A sum of a few float16 products may have no more digits than its bias leaves: both are rounded at once.
+  DType given = x.dtype();
+  if (bias && given == DType::Float16 && w.dtype() == given) x = wide(x), w = wide(w), bias = wide(*bias);
   for (size_t k = 0; k < 2; ++k)
     cut = cut || (whole_width && dilation[k] > SymInt(int64_t(1)) && padding[k] > SymInt(int64_t(0)));
   auto written = [&](const Tensor& x, const Tensor& w) {
@@ -360,6 +365,7 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
     Tensor none = mul(turned, 0);
     y = complex_of(add(sub(a, b), none), add(turned, none));
   }
+  y = narrowed(y, given);
   return rank == 1 ? squeeze(y, -2) : y;
 }
 

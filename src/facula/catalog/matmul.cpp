@@ -619,6 +619,7 @@ FACULA_FAMILY(matmul) {
           "Product of two float8 matrices, each scaled: as a whole (scales of one element) or by rows of self, [m, 1], and columns of mat2, [1, n]. Summed in float32; without out_dtype of self's dtype. A float8 result is divided by scale_result.")
       .bind(function)
       .no_in_place()
+      .bad_conversion(ErrorType::ValueError)
       .non_differentiable()
       .composite(scaled_product);
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")

@@ -46,7 +46,8 @@ Tensor exponential(const Tensor& a) {
   return result;
 }
 
-// The best order of products by dynamic programming (Cormen et al., "Introduction to algorithms", 15.2).
+// The best order of products by dynamic programming (Cormen et al., "Introduction to algorithms", 15.2). Of three, as
+// PyTorch has it, the first two if it is all the same.
 Tensor chain(const std::vector<Tensor>& m) {
   size_t n = m.size();
   std::vector<double> size;
@@ -60,7 +61,7 @@ Tensor chain(const std::vector<Tensor>& m) {
       cost[i][j] = std::numeric_limits<double>::infinity();
       for (size_t k = i; k < j; ++k) {
         double c = cost[i][k] + cost[k + 1][j] + size[i] * size[k + 1] * size[j + 1];
-        if (c < cost[i][j]) cost[i][j] = c, cut[i][j] = k;
+        if (c < cost[i][j] || (n == 3 && c == cost[i][j])) cost[i][j] = c, cut[i][j] = k;
       }
     }
   std::function<Tensor(size_t, size_t)> of = [&](size_t i, size_t j) {

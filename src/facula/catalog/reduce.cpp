@@ -11,6 +11,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using catalog::is_rounded;
 namespace d = facula::dtypes;
 
 namespace {
@@ -170,9 +171,6 @@ Grads gradient_of_centre(const Vjp& v) {
   Tensor of_mean = expand(div(put_back(v, v.grad(0)), reduced_count(x.sizes(), dims)), x.sizes());
   return grads(g.defined() ? add(g, of_mean) : of_mean);
 }
-// A result of 16 bits says less of its operand than its gradient needs: it is computed anew.
-bool is_rounded(const Tensor& t) { return compute_type(t.dtype()) != t.dtype(); }
-
 // The gradient of variance and mean, of each alone: a variance of NaN must not reach the mean's.
 Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance, std::optional<Tensor> root,
                            const Tensor& of_mean) {
@@ -1192,7 +1190,7 @@ FACULA_FAMILY(reduce) {
       .vjp([](const Vjp& v) {
         Tensor x = v["self"], y = v.result(), g = v.grad();
         if (x.dim() == 0) return grads(g);
-        DType given = x.dtype(), computing = compute_type(given);
+        DType given = x.dtype(), computing = is_complex(given) ? DType::Complex128 : DType::Float64;
         if (computing != given) {  // a rounded y says little of x - y
           x = to_dtype(x, computing), g = to_dtype(g, computing);
           y = logcumsumexp(x, v.call().dim("dim"));

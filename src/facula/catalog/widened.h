@@ -5,9 +5,9 @@
 
 namespace facula::catalog {
 
-inline Tensor wide(const Tensor& x) {
-  return compute_type(x.dtype()) == x.dtype() ? x : to_dtype(x, compute_type(x.dtype()));
-}
+// A result of 16 bits says less of its operand than its gradient needs: it is computed anew.
+inline bool is_rounded(const Tensor& x) { return compute_type(x.dtype()) != x.dtype(); }
+inline Tensor wide(const Tensor& x) { return is_rounded(x) ? to_dtype(x, compute_type(x.dtype())) : x; }
 inline Tensor narrowed(const Tensor& y, DType to) { return y.dtype() == to ? y : to_dtype(y, to); }
 
 }  // namespace facula::catalog

@@ -28,7 +28,7 @@ void check_conversion(const Operator& o, DType from, DType to, std::span<const V
         << args[size_t(k)].dtype << " should match";
   }
   if (from == to) return;
-  runtime_check(!out || !takes_exact_out(o, args), o.name())
+  check_as(!out || !takes_exact_out(o, args), o.forms.bad_conversion, o.name())
       << "expected out tensor to have dtype " << from << ", but got " << to << " instead";
   runtime_check(out || o.result_type != op::ResultType::real || !is_complex(to), o.name())
       << "in-place " << o.name() << " is not supported for complex tensors: its result has dtype " << from

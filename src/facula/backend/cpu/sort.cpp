@@ -165,71 +165,39 @@ struct Digits {
   }
 };
 
-// The first `wanted` of n values in order, with few wanted: of most blocks a comparison in vectors says that none
-// comes before the last one that counts so far. Very few are kept in order, others looked through from time to time.
-template <class E, class Key>
-void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& found) {
-  constexpr int64_t kBlock = 64, kVeryFew = 16;
-  using K = decltype(key(0));
-  bool in_order = wanted <= kVeryFew;
-  size_t room = size_t(2 * wanted + kBlock);
-  K limit = 0;  // of the last one that counts
-  auto insert = [&](int64_t i, K k) {
-    auto e = E::entry(k, i);
-    size_t at = found.size();
-    found.push_back(e);
-    for (; at > 0 && E::before(e, found[at - 1]); --at) found[at] = found[at - 1];
-    found[at] = e;
-  };
-  auto shrink = [&] {
-    std::nth_element(found.begin(), found.begin() + wanted - 1, found.end(), E::before);
-    found.resize(size_t(wanted));
-    limit = K(E::key(found.back()));
-  };
-  found.clear();
-  int64_t from = 0;
-  for (; from < wanted; ++from)
-    in_order ? insert(from, key(from)) : found.push_back(E::entry(key(from), from));
-  if (in_order) limit = K(E::key(found.back()));
-  else shrink();
+// Of n values those at `from` and behind whose key is less than a limit: take(i, key) gives the next limit. Of most
+// blocks a comparison in vectors says that there are none.
+template <class Key, class K, class Take>
+void each_below(Key key, int64_t from, int64_t n, K limit, Take take) {
+  constexpr int64_t kBlock = 64;
   K keys[kBlock];
-  uint8_t before[kBlock];  // 1: comes before it
+  uint8_t below[kBlock];
   for (; from < n; from += kBlock) {
     int64_t count = std::min(kBlock, n - from);
-    if (count < kBlock) std::memset(before, 0, sizeof before);
+    if (count < kBlock) std::memset(below, 0, sizeof below);
     auto look = [&](int64_t count) {
       for (int64_t k = 0; k < count; ++k) {
         keys[k] = key(from + k);
-        before[k] = keys[k] < limit;
+        below[k] = keys[k] < limit;
       }
     };
     if (count == kBlock) look(kBlock);  // in vectors
     else look(count);
     for (int64_t eight = 0; eight < kBlock; eight += 8) {
       uint64_t marks;
-      std::memcpy(&marks, before + eight, 8);
+      std::memcpy(&marks, below + eight, 8);
       for (; marks; marks &= marks - 1) {
         int64_t k = eight + std::countr_zero(marks) / 8;
-        if (!in_order) {
-          found.push_back(E::entry(keys[k], from + k));
-        } else if (keys[k] < limit) {
-          found.pop_back();
-          insert(from + k, keys[k]);
-          limit = K(E::key(found.back()));
-        }
+        if (keys[k] < limit) limit = take(from + k, keys[k]);
       }
     }
-    if (!in_order && found.size() + kBlock > room) shrink();
   }
-  if (in_order) return;
-  if (int64_t(found.size()) > wanted) shrink();
-  std::sort(found.begin(), found.end(), E::before);
 }
 
 // Each of few entries goes where the number of those before it says: no branch depends on what they are.
 constexpr int64_t kShort = 24;
 template <class E>
-void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
+void rank(const typename E::Entry* b, int n, int64_t* order) {
   int ranks[kShort] = {};
   for (int i = 1; i < n; ++i)
     for (int j = 0; j < i; ++j) {
@@ -237,34 +205,33 @@ void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
       ranks[i] += before;
       ranks[j] += 1 - before;
     }
-  for (int i = 0; i < n; ++i)
-    if (ranks[i] < wanted) order[ranks[i]] = E::position(b[i]);
+  for (int i = 0; i < n; ++i) order[ranks[i]] = E::position(b[i]);
 }
 
-// The first `wanted` of one line of n values: order[k] is the position of the k-th.
-template <class E, class Key>
-void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buffers) {
+template <class E>
+void sort_entries(typename E::Entry* b, int64_t n) {
   using Entry = typename E::Entry;
-  const Entry* found;
-  if (wanted <= n / 8) {
-    if (wanted) select<E>(key, n, wanted, few<E>(buffers));
-    found = few<E>(buffers).data();
-  } else {
-    auto* b = buffers.room<Entry>(0, n);
-    for (int64_t i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
-    if (n <= kShort) return rank<E>(b, int(n), wanted, order);
-    if (wanted < n) {
-      std::nth_element(b, b + wanted, b + n, E::before);
-      std::sort(b, b + wanted, E::before);
-    } else {
-      static const auto sort =
-          reinterpret_cast<void (*)(Entry*, size_t)>(symbol_beside("libfacula_sort.so", E::kSort, "sort"));
-      sort(b, size_t(n));
-    }
-    found = b;
-  }
-  for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(found[k]);
+  static const auto sort =
+      reinterpret_cast<void (*)(Entry*, size_t)>(symbol_beside("libfacula_sort.so", E::kSort, "sort"));
+  sort(b, size_t(n));
 }
+
+template <class E, class Key>
+auto* entries(Key key, int64_t n, Buffers& buffers) {
+  auto* b = buffers.room<typename E::Entry>(0, n);
+  for (int64_t i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
+  return b;
+}
+
+// One line of n values in order: order[k] is the position of the k-th.
+template <class E, class Key>
+void order_line(Key key, int64_t n, int64_t* order, Buffers& buffers) {
+  auto* b = entries<E>(key, n, buffers);
+  if (n <= kShort) return rank<E>(b, int(n), order);
+  sort_entries<E>(b, n);
+  for (int64_t k = 0; k < n; ++k) order[k] = E::position(b[k]);
+}
+
 // The least and the most of n keys.
 template <class Key>
 auto range_of(Key key, int64_t n) {
@@ -278,26 +245,216 @@ auto range_of(Key key, int64_t n) {
   return std::pair(least, most);
 }
 
-template <class T>
-void order_line(const T* x, int64_t n, int64_t wanted, bool descending, int64_t* order, Buffers& buffers) {
+// Keys of a line of n values that order it as wanted, run(key, least, most, narrow): where it pays to look at all of
+// them, what they lie between, and whether that is as good as numbers of 32 bits.
+template <class T, class Run>
+void with_keys(const T* x, int64_t n, bool descending, bool look, Run run) {
   using U = typename Bits<T>::type;
-  auto run = [&](auto key) {
+  auto given = [&](auto key) {
     bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
     U least = 0, most = ~U(0);
-    if (std::is_integral_v<T> && wanted > n / 8 && (sizeof(U) == 8 || n >= Digits::kLeast)) {
+    if (std::is_integral_v<T> && look) {
       std::tie(least, most) = range_of(key, n);
-      narrow = n < Narrow::kMost &&
-               uint64_t(U(most - least)) < uint64_t(Narrow::kMost);  // as good as numbers of 32 bits
+      narrow = n < Narrow::kMost && uint64_t(U(most - least)) < uint64_t(Narrow::kMost);
     }
-    auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
-    if (narrow && wanted == n && n >= Digits::kLeast && most - least < (U(1) << 2 * Digits::kBits))
-      Digits(n, std::bit_width(uint32_t(most - least))).order(from_least, n, order, buffers);
-    else if (narrow && sizeof(U) == 8) order_line<Narrow>(from_least, n, wanted, order, buffers);
-    else if (narrow) order_line<Narrow>(key, n, wanted, order, buffers);
-    else order_line<Wide>(key, n, wanted, order, buffers);
+    run(key, least, most, narrow);
   };
-  if (descending) run([=](int64_t i) { return U(~key_of(x[i])); });
-  else run([=](int64_t i) { return key_of(x[i]); });
+  if (descending) given([=](int64_t i) { return U(~key_of(x[i])); });
+  else given([=](int64_t i) { return key_of(x[i]); });
+}
+
+template <class T>
+void order_line(const T* x, int64_t n, bool descending, int64_t* order, Buffers& buffers) {
+  with_keys(x, n, descending, sizeof(T) == 8 || n >= Digits::kLeast,
+            [&](auto key, auto least, auto most, bool narrow) {
+              using U = decltype(least);
+              auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
+              if (narrow && n >= Digits::kLeast && most - least < (U(1) << 2 * Digits::kBits))
+                Digits(n, std::bit_width(uint32_t(most - least))).order(from_least, n, order, buffers);
+              else if (narrow && sizeof(U) == 8) order_line<Narrow>(from_least, n, order, buffers);
+              else if (narrow) order_line<Narrow>(key, n, order, buffers);
+              else order_line<Wide>(key, n, order, buffers);
+            });
+}
+
+// In a heap of entries by key, the largest first, the first gives way to another.
+template <class E>
+void replace_first(typename E::Entry* heap, int64_t n, typename E::Entry e) {
+  int64_t at = 0;
+  while (2 * at + 2 < n) {  // the larger child goes up, down to the end
+    int64_t child = 2 * at + 2;
+    child -= E::key(heap[child]) < E::key(heap[child - 1]);
+    heap[at] = heap[child];
+    at = child;
+  }
+  if (2 * at + 1 < n) {
+    heap[at] = heap[2 * at + 1];
+    at = 2 * at + 1;
+  }
+  for (; at > 0 && E::key(heap[(at - 1) / 2]) < E::key(e); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
+  heap[at] = e;
+}
+
+// The algorithms of the GNU standard library, step by step, on keys alone: which of equal entries come first follows from
+// their steps. Introselect and introsort (Musser, 1997) about the median of the second, the middle and the last entry.
+template <class E>
+struct Introspective {
+  using Entry = typename E::Entry;
+  static bool less(const Entry& a, const Entry& b) { return E::key(a) < E::key(b); }
+
+  // Hoare's partition; entries that equal the pivot change sides. In long ranges first noted block by block, without
+  // branches, what has to (Edelkamp and Weiss, 2016), which pairs the same entries. Where both ends stop: the first one
+  // is the first of the second part, the last one of the first, or both are at an entry between them.
+  static std::pair<Entry*, Entry*> partition(Entry* first, Entry* last, uint64_t pivot) {
+    constexpr int kBlock = 32;
+    uint8_t left[kBlock], right[kBlock];  // how far from the ends
+    int lefts = 0, rights = 0, l = 0, r = 0;
+    while (last - first > 2 * kBlock) {
+      if (l == lefts) {
+        l = lefts = 0;
+        for (int k = 0; k < kBlock; ++k) {
+          left[lefts] = uint8_t(k);
+          lefts += !(E::key(first[k]) < pivot);
+        }
+      }
+      if (r == rights) {
+        r = rights = 0;
+        for (int k = 0; k < kBlock; ++k) {
+          right[rights] = uint8_t(k);
+          rights += !(pivot < E::key(last[-1 - k]));
+        }
+      }
+      for (; l < lefts && r < rights; ++l, ++r) std::swap(first[left[l]], last[-1 - right[r]]);
+      if (l == lefts) first += kBlock;
+      if (r == rights) last -= kBlock;
+    }
+    if (l < lefts) first += left[l];
+    if (r < rights) last -= right[r];
+    for (;; ++first) {
+      while (E::key(*first) < pivot) ++first;
+      do --last;
+      while (pivot < E::key(*last));
+      if (first >= last) return {first, last};
+      std::swap(*first, *last);
+    }
+  }
+  static Entry* cut(Entry* first, Entry* last) {
+    Entry *a = first + 1, *b = first + (last - first) / 2, *c = last - 1;
+    if (!less(*a, *b)) std::swap(a, b);
+    Entry* median = less(*b, *c) ? b : less(*a, *c) ? c : a;
+    std::swap(*first, *median);
+    return partition(first + 1, last, E::key(*first)).first;
+  }
+  static void insert(Entry* first, Entry* last) {  // keeps equal ones in order
+    for (Entry* i = first; i < last; ++i) {
+      Entry e = *i, *to = i;
+      for (; to > first && less(e, to[-1]); --to) *to = to[-1];
+      *to = e;
+    }
+  }
+  static int depth(Entry* first, Entry* last) { return 2 * (std::bit_width(uint64_t(last - first)) - 1); }
+
+  static void nth_element(Entry* first, Entry* nth, Entry* last) {
+    for (int left = depth(first, last); last - first > 3; --left) {
+      if (!left) {
+        int64_t n = nth + 1 - first;
+        std::make_heap(first, nth + 1, less);
+        for (Entry* i = nth + 1; i < last; ++i)
+          if (less(*i, *first)) {
+            Entry e = std::exchange(*i, *first);
+            replace_first<E>(first, n, e);
+          }
+        return std::swap(*first, *nth);
+      }
+      Entry* middle = cut(first, last);
+      (middle <= nth ? first : last) = middle;
+    }
+    insert(first, last);
+  }
+  static void sort(Entry* first, Entry* last, int left) {
+    for (; last - first > 16; --left) {
+      if (!left) return std::partial_sort(first, last, last, less);
+      Entry* middle = cut(first, last);
+      sort(middle, last, left - 1);
+      last = middle;
+    }
+    insert(first, last);
+  }
+  static void sort(Entry* first, Entry* last) {
+    if (first < last) sort(first, last, depth(first, last));
+  }
+};
+
+// The first `wanted` > 0 of a line. Which of equal elements these are, and their order, is what PyTorch's calls of the
+// standard library lead to: partial_sort for few, which is quick with blocks in which nothing counts left out, else
+// nth_element and sort. A whole line is sorted in vectors if no two are equal.
+template <class E, class Key>
+void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* order, Buffers& buffers) {
+  using Entry = typename E::Entry;
+  using K = decltype(key(0));
+  using Steps = Introspective<E>;
+  const Entry* first;
+  auto follow = [&] {
+    auto* b = entries<E>(key, n, buffers);
+    Steps::nth_element(b, b + wanted - 1, b + n);
+    Steps::sort(b, b + wanted - 1);
+    first = b;
+  };
+  if (wanted <= n / 64) {
+    auto& found = few<E>(buffers);
+    found.clear();
+    for (int64_t i = 0; i < wanted; ++i) found.push_back(E::entry(key(i), i));
+    std::make_heap(found.begin(), found.end(), Steps::less);
+    each_below(key, wanted, n, K(E::key(found[0])), [&](int64_t i, K k) {
+      replace_first<E>(found.data(), wanted, E::entry(k, i));
+      return K(E::key(found[0]));
+    });
+    std::sort_heap(found.begin(), found.end(), Steps::less);
+    first = found.data();
+  } else if (wanted == n && n > kShort && !equal_likely) {
+    auto* b = entries<E>(key, n, buffers);
+    sort_entries<E>(b, n);
+    first = b;
+    auto equal = [](Entry a, Entry b) { return E::key(a) == E::key(b); };
+    if (std::adjacent_find(b, b + n, equal) != b + n) follow();
+  } else {
+    follow();
+  }
+  for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(first[k]);
+}
+
+template <class T>
+void top_line(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* order, Buffers& buffers) {
+  bool look = sizeof(T) == 8 && wanted > n / 64, equal_likely = sizeof(T) <= 2;
+  with_keys(x, n, largest, look, [&](auto key, auto least, auto, bool narrow) {
+    auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
+    if (narrow && sizeof(T) == 8) top_line<Narrow>(from_least, n, wanted, equal_likely, order, buffers);
+    else if (narrow) top_line<Narrow>(key, n, wanted, equal_likely, order, buffers);
+    else top_line<Wide>(key, n, wanted, equal_likely, order, buffers);
+  });
+}
+
+// Where selecting about the median of three (Sedgewick, 1978) by key leaves the k-th entry. PyTorch's kthvalue selects
+// so: of equal elements it is the one.
+template <class E>
+int64_t selected(typename E::Entry* b, int64_t n, int64_t k) {
+  auto *first = b, *last = b + n - 1, *kth = b + k;
+  auto order = [](auto* x, auto* y) {
+    if (Introspective<E>::less(*y, *x)) std::swap(*x, *y);
+  };
+  while (first + 1 < last) {
+    std::swap(first[(last - first) / 2], first[1]);
+    order(first + 1, last);
+    order(first, last);
+    order(first + 1, first);
+    auto [i, j] = Introspective<E>::partition(first + 2, last, E::key(*first));
+    if (i == j) ++i, --j;
+    std::swap(*first, *j);
+    if (j <= kth) first = i;
+    if (j >= kth) last = j - 1;
+  }
+  if (first + 1 == last) order(first, last);
+  return E::position(*kth);
 }
 
 // The k-th in order (from 0) of a short line: of which k come before, counted for all at once.
@@ -328,9 +485,11 @@ struct Counted {
 };
 
 // The k-th in order (from 0): but for short lines, counting by the leading digits says which few have to be looked at.
+// Of equal ones the k-th by position, or as PyTorch's kthvalue finds it.
 template <class E, class Key>
-int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
+int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& buffers) {
   using U = decltype(key(0));
+  int64_t k_of_all = k;
   auto kth_of = [&](int64_t count, auto wanted) {  // of `count` wanted ones
     auto* b = buffers.room<typename E::Entry>(0, count);
     int64_t found = 0, i = 0;
@@ -346,7 +505,12 @@ int64_t kth_position(Key key, int64_t n, int64_t k, Buffers& buffers) {
     }
     look(n);
     std::nth_element(b, b + k, b + found, E::before);
-    return E::position(b[k]);
+    int64_t position = E::position(b[k]);
+    if (by_position) return position;
+    auto wanted_key = E::key(b[k]);
+    auto like = [=](auto e) { return E::key(e) == wanted_key; };
+    bool alone = std::count_if(b, b + found, like) == 1;
+    return alone ? position : selected<E>(entries<E>(key, n, buffers), n, k_of_all);
   };
   if (n <= Counted<U>::kMost) return Counted<U>::position(key, n, k);
   auto [least, most] = range_of(key, n);
@@ -399,9 +563,10 @@ void of_ordered(DType d, F&& f) {
   });
 }
 
-// The first `wanted` along dimension `dim`: values and positions, into plain tensors.
-void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const Tensor& values,
-            const Tensor& indices) {
+// The first `wanted` along dimension `dim`, in the order of each line: values and positions, into plain tensors.
+template <class OrderLine>
+void sorted(const Tensor& self, int dim, int64_t wanted, const Tensor& values, const Tensor& indices,
+            OrderLine order_line) {
   Lines lines(self, dim);
   int64_t inner = lines.inner;
   of_ordered(self.dtype(), [&](auto zero) {
@@ -410,7 +575,7 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
     auto* index = indices.data<int64_t>();
     lines.each(self.data<T>(), wanted, [&](const T* from, int64_t at, Buffers& buffers) {
       auto* order = inner > 1 ? buffers.room<int64_t>(2, wanted) : index + at;
-      order_line(from, lines.n, wanted, descending, order, buffers);
+      order_line(from, lines.n, wanted, order, buffers);
       auto put = [&](int64_t first, int64_t last) {
         for (int64_t k = first; k < last; ++k) {
           value[at + k * inner] = from[order[k]];
@@ -423,13 +588,14 @@ void sorted(const Tensor& self, int dim, int64_t wanted, bool descending, const 
   });
 }
 
-Results run(const Call& c, Out out, bool descending) {
+template <class OrderLine>
+Results run(const Call& c, Out out, OrderLine order_line) {
   Tensor self = c.tensor("self");
   Destination values(out[0]), indices(out[1]);
   if (out[0].numel() != SymInt(int64_t(0))) {
     int d = self.dim() ? c.dim("dim") : 0;
     int64_t wanted = self.dim() ? out[0].int_sizes()[size_t(d)] : 1;
-    sorted(dense(self), d, wanted, descending, values.tensor(), indices.tensor());
+    sorted(dense(self), d, wanted, values.tensor(), indices.tensor(), order_line);
   }
   values.finish();
   indices.finish();
@@ -438,13 +604,23 @@ Results run(const Call& c, Out out, bool descending) {
 
 }  // namespace
 
-Results sort(const Call& c, Out out) { return run(c, out, c.flag("descending")); }
-Results topk(const Call& c, Out out) { return run(c, out, c.flag("largest")); }
+Results sort(const Call& c, Out out) {
+  bool descending = c.flag("descending");
+  return run(c, out, [=](auto* x, int64_t n, int64_t, int64_t* order, Buffers& buffers) {
+    order_line(x, n, descending, order, buffers);
+  });
+}
+Results topk(const Call& c, Out out) {
+  bool largest = c.flag("largest");
+  return run(c, out, [=](auto* x, int64_t n, int64_t wanted, int64_t* order, Buffers& buffers) {
+    top_line(x, n, wanted, largest, order, buffers);
+  });
+}
 
 namespace {
 // Of each line along `dim` one position, rank(x, n), of the first in order as 0; negative for ~position itself.
 template <class F>
-Results positions(const Call& c, Out out, F rank) {
+Results positions(const Call& c, Out out, bool by_position, F rank) {
   Tensor self = dense(c.tensor("self"));
   Destination found(out[0]);
   Lines lines(self, c.dim("dim"));
@@ -457,7 +633,7 @@ Results positions(const Call& c, Out out, F rank) {
         auto key = [=](int64_t i) { return key_of(x[i]); };
         auto position = narrow ? kth_position<Narrow, decltype(key)> : kth_position<Wide, decltype(key)>;
         int64_t k = rank(x, lines.n);
-        index[at] = k < 0 ? ~k : position(key, lines.n, k, buffers);
+        index[at] = k < 0 ? ~k : position(key, lines.n, k, by_position, buffers);
       });
     });
   found.finish();
@@ -476,12 +652,12 @@ bool is_number(double x) {
 
 Results kth(const Call& c, Out out) {
   int64_t k = c.integer("k").concrete() - 1;
-  return positions(c, out, [=](auto*, int64_t) { return k; });
+  return positions(c, out, false, [=](auto*, int64_t) { return k; });
 }
 
 Results middle(const Call& c, Out out) {
   bool ignore_nan = c.flag("ignore_nan");
-  return positions(c, out, [=](auto* x, int64_t n) {
+  return positions(c, out, true, [=](auto* x, int64_t n) {
     int64_t numbers = 0;
     for (int64_t i = 0; i < n; ++i) numbers += is_number(x[i]);
     if (numbers == n || ignore_nan) return std::max<int64_t>(0, numbers - 1) / 2;
