@@ -224,17 +224,21 @@ void select(Key key, int64_t n, int64_t wanted, std::vector<typename E::Entry>& 
   std::sort(found.begin(), found.end(), E::before);
 }
 
-// Each of few entries goes where the number of those before it says: no branch depends on what they are.
+// Each of few entries goes where the number of those before it says: no branch depends on what they are. Narrow ones are
+// counted in vectors.
 constexpr int64_t kShort = 24;
-template <class E>
-void rank(const typename E::Entry* b, int n, int64_t wanted, int64_t* order) {
-  int ranks[kShort] = {};
-  for (int i = 1; i < n; ++i)
-    for (int j = 0; j < i; ++j) {
-      int before = E::before(b[j], b[i]);
-      ranks[i] += before;
-      ranks[j] += 1 - before;
-    }
+template <class E, class Key>
+void rank(Key key, int n, int64_t wanted, int64_t* order) {
+  typename E::Entry b[kShort] = {};
+  int64_t ranks[kShort] = {};
+  for (int i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
+  auto count = [&](auto lanes) {
+    for (int j = 0; j < n; ++j)
+      for (int i = 0; i < lanes(); ++i) ranks[i] += E::before(b[j], b[i]);
+  };
+  if (n <= 8) count(std::integral_constant<int, 8>());
+  else if (n <= 16) count(std::integral_constant<int, 16>());
+  else count(std::integral_constant<int, kShort>());
   for (int i = 0; i < n; ++i)
     if (ranks[i] < wanted) order[ranks[i]] = E::position(b[i]);
 }
@@ -248,9 +252,9 @@ void order_line(Key key, int64_t n, int64_t wanted, int64_t* order, Buffers& buf
     if (wanted) select<E>(key, n, wanted, few<E>(buffers));
     found = few<E>(buffers).data();
   } else {
+    if (n <= kShort) return rank<E>(key, int(n), wanted, order);
     auto* b = buffers.room<Entry>(0, n);
     for (int64_t i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
-    if (n <= kShort) return rank<E>(b, int(n), wanted, order);
     if (wanted < n) {
       std::nth_element(b, b + wanted, b + n, E::before);
       std::sort(b, b + wanted, E::before);
