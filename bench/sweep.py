@@ -1,9 +1,10 @@
 """Looks for calls that are slower than PyTorch's, beyond the rows of `make bench`.
 
-    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3]
+    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N]
 
 Some 3,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
-that is good enough on a busy machine to tell what is several times slower, and no more.
+that is good enough on a busy machine to tell what is several times slower, and no more. On more threads it is
+the time that passes, of more runs, which needs a machine at rest.
 """
 
 from __future__ import annotations
@@ -214,12 +215,13 @@ def every_operator(torch) -> Iterator[Case]:
                 break
 
 
-def measured(library: str, only: str | None) -> dict[str, float | str]:
+def measured(library: str, only: str | None, threads: int = 1) -> dict[str, float | str]:
     torch = importlib.import_module(library)
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
-    clock, results = time.thread_time, {}
+    results: dict[str, float | str] = {}
+    clock, most, budget = (time.thread_time, 30, 0.2) if threads == 1 else (time.perf_counter, 100, 0.4)
     for family in (along_dimensions, element_by_element, layers, every_operator):
         for name, f in family(torch):
             if only and not re.search(only, name):
@@ -227,7 +229,7 @@ def measured(library: str, only: str | None) -> dict[str, float | str]:
             try:
                 f()
                 times, begin = [], time.perf_counter()
-                while len(times) < 4 or (len(times) < 30 and time.perf_counter() - begin < 0.2):
+                while len(times) < 4 or (len(times) < most and time.perf_counter() - begin < budget):
                     start = clock()
                     f()
                     times.append(clock() - start)
@@ -246,17 +248,19 @@ def main() -> None:
     )
     parser.add_argument("--above", type=float, default=1.3, help="the ratio from which on a call is shown")
     parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
+    parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--library", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.library:
-        print(json.dumps(measured(args.library, args.only)))
+        print(json.dumps(measured(args.library, args.only, args.threads)))
         return
     both, wanted = [], json.dumps(names())
     for library, python in (("facula", sys.executable), ("torch", args.peer)):
-        env = dict(os.environ, OMP_NUM_THREADS="1", FACULA_SWEEP_NAMES=wanted)
+        env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), FACULA_SWEEP_NAMES=wanted)
         if library == "torch":
             env.pop("PYTHONPATH", None)
-        command = [python, __file__, "--library", library] + (["--only", args.only] if args.only else [])
+        command = [python, __file__, "--library", library, "--threads", str(args.threads)]
+        command += ["--only", args.only] if args.only else []
         both.append(
             json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
         )

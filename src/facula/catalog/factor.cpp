@@ -11,6 +11,9 @@ namespace {
 // Of a triangle these are the gradients of L L^H with all of L, as PyTorch's: not 0 in the other triangle.
 constexpr const char* kOfWhole = "it is that of L L^H, in which both triangles of L take part";
 
+// Triangular systems of up to so many rows are solved side by side, which is faster than LAPACK's inverse.
+constexpr int64_t kSideBySide = 8;
+
 SymInt rank_of(const Tensor& a) { return smaller(a.size(-2), a.size(-1)); }
 Dims pivot_sizes(SymSpan sizes, SymInt count) {
   Dims to = batch_of(sizes);
@@ -568,7 +571,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3], B[3, 2]", "A+[3, 3], B[3]"});
   define("_cholesky_inverse(Tensor self, bool upper) -> Tensor")
       .doc(
-          "cholesky_inverse element by element, for factors that are not finite or whose reciprocals are not.")
+          "cholesky_inverse by LAPACK; element by element of factors that are not finite or whose reciprocals are not.")
       .bind(hidden)
       .dtypes(kExact)
       .promote(Promote::none)
@@ -603,6 +606,7 @@ FACULA_FAMILY(factor) {
         if (self.numel() > SymInt(int64_t(0))) {
           Tensor bad = eq(d, 0), code = mul(any(bad, -1), add(argmax(to_dtype(bad, DType::Int32), -1), 1));
           check_codes("cholesky_inverse", code, singular_inverse);
+          if (self.size(-1) > SymInt(kSideBySide)) return _cholesky_inverse(self, upper);
           bool wide = real_of(d.dtype()) == DType::Float64;
           double least =
               4 / (wide ? std::numeric_limits<double>::max() : double(std::numeric_limits<float>::max()));

@@ -737,10 +737,11 @@ FACULA_FAMILY(pointwise) {
       .no_in_place()
       .pointwise([](Expr x) { return imag(x); })
       .samples(unary_samples());
-  define("conj_physical(Tensor self) -> Tensor")
-      .dtypes(d::stored)
-      .exact_out()
-      .doc("The complex conjugate, computed.")
-      .pointwise([](Expr x) { return is_complex(x.dtype()) ? conj(x) : x; })
+  define("_conj_physical(Tensor self) -> Tensor")
+      .doc("The conjugates of complex numbers, computed.")
+      .bind(hidden)
+      .dtypes(d::complex | d::half_complex)
+      .no_in_place()
+      .pointwise([](Expr x) { return conj(x); })
       .samples(unary_samples());
 }

@@ -267,6 +267,7 @@ std::span<const run::SparseRules> shape_rules() {
       {"to", to},
       {"detach", detached},
       {"resolve_conj", itself},
+      {"conj_physical", by_body},
       {"resolve_neg", itself},
       {"sum", sum},
       {"any", any},

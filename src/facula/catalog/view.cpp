@@ -133,6 +133,12 @@ FACULA_FAMILY(view) {
         return computed;
       })
       .samples(unary_samples());
+  define("conj_physical(Tensor self) -> Tensor")
+      .dtypes(d::stored)
+      .exact_out()
+      .doc("The complex conjugate, computed. A real tensor itself.")
+      .procedure([](const Tensor& self) { return is_complex(self.dtype()) ? _conj_physical(self) : self; })
+      .samples(unary_samples());
   define("resolve_conj(Tensor(a) self) -> Tensor(a)")
       .doc("self, or where conj() made it a view of conjugates, a tensor of them.")
       .procedure([](const Tensor& self) { return self.impl()->conj ? conj_physical(_conj(self)) : self; })

@@ -626,7 +626,7 @@ constexpr double kLog64[10] = {
 constexpr double kLogShort64[5] = {
     0x1.5555555555555p-2, -0x1.ffffe928e9ae5p-3, 0x1.9999854bf1538p-3, -0x1.56006c953181bp-3,
      0x1.252a5f495b6abp-3};
-// By j mod 16, for 11 <= j <= 23: 16 / j; its negative logarithms to base 2 and 10, whose highs end at 2^-15.
+// By j mod 16, 11 <= j <= 23: 16 / j; negative logarithms to base 2 and 10, whose highs end at 2^-15.
 constexpr float kLogarithm32[5][16] = {
     {1.0, 0.941176474, 0.888888896, 0.842105269, 0.800000012, 0.761904776, 0.727272749, 0.695652187, 0.666666687,
      1.77777779, 1.60000002, 1.4545455, 1.33333337, 1.23076928, 1.14285719, 1.06666672},
@@ -668,7 +668,7 @@ constexpr double kSin64[4] = {
     -0x1.5555555555555p-3, 0x1.111111111110dp-7, -0x1.a01a019efff2bp-13, 0x1.71dc819dc088cp-19};
 constexpr double kCos64[4] = {
     -0x1.0000000000000p-1, 0x1.555555555554bp-5, -0x1.6c16c16a92ed1p-10, 0x1.a017a3a3cd441p-16};
-// (sin(r) - r) / r^3, (asin(s) - s) / s^3 and (atan(t) - t) / t^3 by the square, for |r| <= pi/2, |s| <= 1/2, |t| <= 1.
+// (f(x) - x) / x^3 by x^2: of a sine to pi/2, an arc sine to 1/2, an arc tangent to 1.
 constexpr double kSinShort64[5] = {
     -0x1.555555546033dp-3, 0x1.11110fda8ff95p-7, -0x1.a01905a717122p-13, 0x1.71968de079b19p-19,
      -0x1.9db160d0baed4p-26};

@@ -9,8 +9,8 @@ kSigmoid: the functions at -a; the interval is the integer nearest to a multiple
 erfinv(a) / a up to 1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
 kInverseErfFar: erfinv by r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
 
-The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits. What ends
-in Short64 is of float64 to more digits than float32 has, by far shorter polynomials.
+The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits.
+What ends in Short64 is of float64 to more digits than float32 has, by far shorter polynomials.
 """
 
 import struct
@@ -269,7 +269,9 @@ show(
     ],
     double,
 )
-print("// By j mod 16, for 11 <= j <= 23: 16 / j; its negative logarithms to base 2 and 10, whose highs end at 2^-15.")
+print(
+    "// By j mod 16, 11 <= j <= 23: 16 / j; negative logarithms to base 2 and 10, whose highs end at 2^-15."
+)
 reciprocals = [single(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
 rows = [reciprocals]
 for base in (2, 10):
@@ -290,13 +292,13 @@ show(
     double,
 )
 show("kCos64", [near_best(lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1) / z, 0, reach, 4)], double)
-print("// (sin(r) - r) / r^3, (asin(s) - s) / s^3 and (atan(t) - t) / t^3 by the square, for |r| <= pi/2, |s| <= 1/2, |t| <= 1.")
+print("// (f(x) - x) / x^3 by x^2: of a sine to pi/2, an arc sine to 1/2, an arc tangent to 1.")
 for name, f, reach, count in (
     ("kSinShort64", mpmath.sin, mpmath.pi**2 / 4 * 1.0001, 5),
     ("kAsinShort64", mpmath.asin, mpmath.mpf(1) / 4, 8),
     ("kAtanShort64", mpmath.atan, mpmath.mpf(1), 12),
 ):
-    value = near_best(lambda z: (f(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, reach, count)
+    value = near_best(lambda z, f=f: (f(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, reach, count)
     show(name, [value], double)
 
 print("\n// atan(j/16): highs, lows.")

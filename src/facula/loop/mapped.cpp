@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity(),
                  kNan = std::numeric_limits<double>::quiet_NaN(), kPi = 3.14159265358979323846,
-                 kEuler = 0.57721566490153286061, kEpsilon = std::numeric_limits<double>::epsilon();
+                 kEpsilon = std::numeric_limits<double>::epsilon();
 
 // What is said of a V is of a double, or of a few lanes side by side (GCC's vectors).
 constexpr int64_t kLanes = 4;
@@ -37,48 +37,101 @@ Lanes lanes_at(const double* x) {
 double size_of(double x) { return std::fabs(x); }
 Lanes size_of(const Lanes& x) { return x < 0.0 ? -x : x; }
 
-template <size_t n>
-double horner(double x, const double (&c)[n]) {
-  double y = c[n - 1];
-  for (size_t k = n - 1; k-- > 0;) y = y * x + c[k];
+// f of a number or of each lane, where f has no lanes.
+template <class F>
+double each(double x, F&& f) {
+  return f(x);
+}
+template <class F>
+Lanes each(Lanes x, F&& f) {
+  for (int64_t l = 0; l < kLanes; ++l) x[l] = f(x[l]);
+  return x;
+}
+
+template <class V, size_t n>
+V horner(V x, const double (&c)[n]) {
+  V y = x * c[n - 1] + c[n - 2];
+  for (size_t k = n - 2; k-- > 0;) y = y * x + c[k];
   return y;
 }
 // The polynomial of the piece between `low` and `high`, in the distance from their middle.
-template <size_t n>
-double piece(double x, double low, double high, const double (&c)[n]) {
+template <class V, size_t n>
+V piece(V x, double low, double high, const double (&c)[n]) {
   return horner(x - (low + high) / 2, c);
 }
 
-// ---- Modified Bessel functions: the power series in y = x^2 / 4 (DLMF 10.25.2, 10.31), further out tables.
-constexpr int kSeries = 26;  // enough for y <= 16
-// 1 / (k! (k + order)!), and for K the same times psi(k + 1) + psi(k + 1 + order).
+// ---- Bessel functions near 0: power series in y = x^2 / 4 (DLMF 10.2.2, 10.8, 10.25.2, 10.31).
+// From term `first` on, s^k / (k! (k + order)!) for s = 1 or -1, and for K and Y the same times psi(k + 1) + psi(k + 1 +
+// order), for Y + 2 log 2, so that the logarithm beside it is that of x: there are fewer digits to cancel.
+template <int terms>
 struct Series {
-  double c[kSeries];
-  constexpr Series(int order, bool psi) : c() {
+  double c[terms];
+  constexpr Series(int order, bool psi, int sign = 1, int first = 0) : c() {
     long double term = 1, h = psi ? -2 * 0.57721566490153286060651L + order : 1;
-    for (int k = 0; k < kSeries; ++k) {
-      c[k] = double(term * h);
-      term /= static_cast<long double>((k + 1) * (k + 1 + order));
+    if (psi && sign < 0) h += 2 * 0.69314718055994530941723L;
+    for (int k = 0; k < first + terms; ++k) {
+      if (k >= first) c[k - first] = double(term * h);
+      term *= sign / static_cast<long double>((k + 1) * (k + 1 + order));
       if (psi) h += 1.0L / (k + 1) + 1.0L / (k + 1 + order);
     }
   }
 };
-constexpr Series kI0{0, false}, kI1{1, false}, kK0{0, true}, kK1{1, true};
+constexpr Series<26> kI0{0, false}, kI1{1, false};                                      // enough for y <= 16
+constexpr Series<11> kNearI0{0, false}, kNearI1{1, false}, kK0{0, true}, kK1{1, true};  // for y <= 1/4
+constexpr Series<12> kJ0{0, false, -1, 2}, kJ1{1, false, -1, 1};                        // for y <= 1
+constexpr Series<13> kY0{0, true, -1}, kY1{1, true, -1};
 
-double square_quarter(double x) { return (x / 2) * (x / 2); }
+template <class V>
+V square_quarter(V x) {
+  return (x * 0.5) * (x * 0.5);
+}
 // sqrt(x) exp(-x) I(x), x > 8.
 template <size_t n>
 double scaled_far(double x, const double (&c)[2][n]) {
   double t = 1 / x;
   return t < 0.03125 ? piece(t, 0, 0.03125, c[0]) : piece(t, 0.03125, 0.125, c[1]);
 }
-// sqrt(x) exp(x) K(x), x > 1.
-template <size_t n>
-double scaled_decay(double x, const double (&c)[3][n]) {
-  double t = 1 / x;
-  return t < 0.125   ? piece(t, 0, 0.125, c[0])
-         : t < 0.375 ? piece(t, 0.125, 0.375, c[1])
-                     : piece(t, 0.375, 1, c[2]);
+// ---- J and Y, 0 < x < kNear, but for J0 also 0.
+constexpr double kNear = 2, kTwoOverPi = 2 / kPi;
+struct J0 {
+  template <class V>
+  static V near(V x) {  // the first terms by their factors, which are not small differences
+    V half = x * 0.5, y = half * half;
+    return (1.0 - half) * (1.0 + half) + y * y * horner(y, kJ0.c);
+  }
+};
+struct J1 {
+  template <class V>
+  static V near(V x) {
+    V half = x * 0.5, y = half * half;
+    return half + half * y * horner(y, kJ1.c);
+  }
+};
+struct Y0 {
+  template <class V>
+  static V near(V x) {
+    V l = each(x, [](double v) { return std::log(v); });
+    return kTwoOverPi * (l * J0::near(x) - 0.5 * horner(square_quarter(x), kY0.c));
+  }
+};
+struct Y1 {
+  template <class V>
+  static V near(V x) {
+    V l = each(x, [](double v) { return std::log(v); }), series = horner(square_quarter(x), kY1.c);
+    return kTwoOverPi * (l * J1::near(x) - x * 0.25 * series) - kTwoOverPi / x;
+  }
+};
+
+// sqrt(x) exp(x) K(x), x > 1: the piece that is wanted, of lanes all that are.
+template <class V, size_t n>
+V scaled_decay(V x, const double (&c)[3][n]) {
+  V t = 1.0 / x, r = t;
+  constexpr double cuts[] = {0, 0.125, 0.375, 1};
+  for (int k = 0; k < 3; ++k) {
+    auto here = (t >= cuts[k]) & (t < cuts[k + 1]);
+    if (any(here)) r = here ? piece(t, cuts[k], cuts[k + 1], c[k]) : r;
+  }
+  return r;
 }
 // exp(x) f in two factors, so that it overflows only where the product does.
 double grown(double x, double f) {
@@ -86,10 +139,11 @@ double grown(double x, double f) {
   double half = std::exp(x / 2);
   return half * f * half;
 }
-double k_near(int order, double x) {
-  double y = square_quarter(x), l = std::log(x / 2);
-  if (order == 0) return 0.5 * horner(y, kK0.c) - l * horner(y, kI0.c);
-  return 1 / x + x / 2 * (l * horner(y, kI1.c) - 0.5 * horner(y, kK1.c));
+template <class V>
+V k_near(int order, V x) {
+  V y = square_quarter(x), l = each(x * 0.5, [](double v) { return std::log(v); });
+  if (order == 0) return 0.5 * horner(y, kK0.c) - l * horner(y, kNearI0.c);
+  return 1.0 / x + x * 0.5 * (l * horner(y, kNearI1.c) - 0.5 * horner(y, kK1.c));
 }
 // K of order 0 or 1 by exp(-x), or that times exp(x).
 template <size_t n>
@@ -383,10 +437,10 @@ double laguerre_far(double x, int64_t n) {
 }
 }  // namespace
 
-double bessel_j0(double x) { return ::j0(x); }
-double bessel_j1(double x) { return ::j1(x); }
-double bessel_y0(double x) { return ::y0(x); }
-double bessel_y1(double x) { return ::y1(x); }
+double bessel_j0(double x) { return std::fabs(x) < kNear ? J0::near(x) : ::j0(x); }
+double bessel_j1(double x) { return std::fabs(x) < kNear ? J1::near(x) : ::j1(x); }
+double bessel_y0(double x) { return x > 0 && x < kNear ? Y0::near(x) : ::y0(x); }
+double bessel_y1(double x) { return x > 0 && x < kNear ? Y1::near(x) : ::y1(x); }
 
 double bessel_i0e(double x) {
   double a = std::fabs(x);
@@ -560,6 +614,50 @@ void gamma_ratios(double* a, const double* x, bool upper) {
     a[l] = y <= 0 ? 0 : y;
   }
 }
+// J and Y of lanes that are all near 0, `low` < x < kNear, side by side; of others by themselves.
+template <class B, class F>
+void oscillating(double* x, int64_t count, double low, F f) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Lanes v = lanes_at(x + i);
+    if (any((v <= low) | (v >= kNear) | (v != v))) {
+      v = each(v, f);
+    } else {
+      v = B::near(v);
+    }
+    std::memcpy(x + i, &v, sizeof v);
+  }
+  for (; i < count; ++i) x[i] = f(x[i]);
+}
+// K, likewise of lanes that are positive and whose exponential is a normal number.
+template <size_t n>
+Lanes decaying(Lanes x, int order, const double (&table)[3][n], bool scaled) {
+  if (any((x <= 0.0) | (x >= 700.0) | (x != x)))
+    return each(x, [&](double v) { return k_of(order, v, table, scaled); });
+  Mask near = x <= 1.0;
+  Lanes r{};
+  if (any(near)) {
+    Lanes v = near ? x : Lanes{} + 1.0;
+    r = k_near(order, v);
+    if (scaled) r *= each(v, [](double a) { return std::exp(a); });
+  }
+  if (any(x > 1.0)) {
+    Lanes v = near ? Lanes{} + 2.0 : x,
+          f = scaled_decay(v, table) / each(v, [](double a) { return std::sqrt(a); });
+    if (!scaled) f *= each(-v, [](double a) { return std::exp(a); });
+    r = near ? r : f;
+  }
+  return r;
+}
+template <size_t n>
+void decaying(double* x, int64_t count, int order, const double (&table)[3][n], bool scaled) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Lanes v = decaying(lanes_at(x + i), order, table, scaled);
+    std::memcpy(x + i, &v, sizeof v);
+  }
+  for (; i < count; ++i) x[i] = k_of(order, x[i], table, scaled);
+}
 template <class P, class F>
 void polynomials(double* x, const double* n, int64_t count, F f) {
   int64_t i = 0;
@@ -571,18 +669,47 @@ void polynomials(double* x, const double* n, int64_t count, F f) {
 
 }  // namespace
 
-#define FACULA_FN(name, ...)                               \
+#define FACULA_LANES(name)                                 \
   void name(double* x, const double*, int64_t count) {     \
     for (int64_t i = 0; i < count; ++i) x[i] = name(x[i]); \
   }
-FACULA_MAPPED_UNARY(FACULA_FN)
-#undef FACULA_FN
-#define FACULA_LANES(name)                                       \
-  void name(double* x, const double* y, int64_t count) {         \
-    for (int64_t i = 0; i < count; ++i) x[i] = name(x[i], y[i]); \
-  }
-FACULA_LANES(hurwitz_zeta)
+FACULA_LANES(bessel_i0)
+FACULA_LANES(bessel_i1)
+FACULA_LANES(bessel_i0e)
+FACULA_LANES(bessel_i1e)
+FACULA_LANES(airy_ai)
 #undef FACULA_LANES
+#define FACULA_LANES(name, B, low)                                                  \
+  void name(double* x, const double*, int64_t count) {                              \
+    oscillating<B>(x, count, low, [](double v) { return mapped::name(v); }); \
+  }
+FACULA_LANES(bessel_j0, J0, -kNear)
+FACULA_LANES(bessel_j1, J1, -kNear)
+FACULA_LANES(bessel_y0, Y0, 0)
+FACULA_LANES(bessel_y1, Y1, 0)
+#undef FACULA_LANES
+#define FACULA_LANES(name, order, table, scaled)       \
+  void name(double* x, const double*, int64_t count) { \
+    decaying(x, count, order, table, scaled);          \
+  }
+FACULA_LANES(bessel_k0, 0, kScaledK0, false)
+FACULA_LANES(bessel_k1, 1, kScaledK1, false)
+FACULA_LANES(bessel_k0e, 0, kScaledK0, true)
+FACULA_LANES(bessel_k1e, 1, kScaledK1, true)
+#undef FACULA_LANES
+void hurwitz_zeta(double* s, const double* q, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Lanes v = lanes_at(s + i);
+    if (any((v >= 1.0) | (v != v))) {
+      for (int64_t l = 0; l < kLanes; ++l) v[l] = hurwitz_zeta(v[l], q[i + l]);
+    } else {
+      v = Lanes{} + kNan;
+    }
+    std::memcpy(s + i, &v, sizeof v);
+  }
+  for (; i < count; ++i) s[i] = hurwitz_zeta(s[i], q[i]);
+}
 #define FACULA_LANES(name, upper)                                                         \
   void name(double* a, const double* x, int64_t count) {                                  \
     int64_t i = 0;                                                                        \

@@ -114,9 +114,22 @@ bool Selects::is_skipped(LaneScope& scope, const Node& n, size_t side, bool firs
          !has_new_load(scope, n.args[side], first);
 }
 
+// Those that no select inside of e decides on, which may be what makes them valid.
+void Selects::add_new_loads(LaneScope& scope, Expr e, Seen& seen, std::vector<Expr>& out) {
+  if (computed_(e, false) || !seen.insert(e.get())) return;
+  if (e->kind == Kind::load && scope.varies(e)) return out.push_back(e);
+  size_t count = e->kind == Kind::select ? 1 : e->args.size();
+  for (size_t k = 0; k < count; ++k) add_new_loads(scope, e->args[k], seen, out);
+}
+
 std::vector<Expr> Selects::shared(LaneScope& scope, const Node& n, bool first) {
   std::vector<Expr> out;
-  if (!is_skipped(scope, n, 1, first) && !is_skipped(scope, n, 2, first)) return out;
+  if (first || !scope.varies(n.args[0])) return out;
+  Seen loads;
+  bool dear = false;
+  for (size_t side : {1, 2})
+    if (is_dear(scope, n.args[side], first)) dear = true, add_new_loads(scope, n.args[side], loads, out);
+  if (!dear) return out;
   loop::NodeMap<bool> of_first;
   Seen of_second;
   auto is_known = [&](Expr e) { return e->args.empty() || computed_(e, first); };

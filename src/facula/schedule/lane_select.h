@@ -29,7 +29,7 @@ class Selects {
   // The form, when the code has the condition; `branch`: is_branch before that, `first`: of the first lane alone.
   SelectForm form(loop::LaneScope& scope, const loop::Node& select, bool branch, bool first);
   // Of a blend: is side 1 or 2 dear, so that a vector of which no lane takes it goes past? Without what both sides need,
-  // `shared`, which is to be computed before.
+  // `shared`, which is to be computed before, and its loads.
   bool is_skipped(loop::LaneScope& scope, const loop::Node& select, size_t side, bool first);
   std::vector<loop::Expr> shared(loop::LaneScope& scope, const loop::Node& select, bool first);
   void forget() { branches_.clear(); }  // what was computed when it was asked
@@ -40,6 +40,7 @@ class Selects {
   static bool any_of(loop::Expr e, loop::Seen& seen, F&& f);
   bool is_guarded(loop::Expr e, bool data_condition, bool first);
   bool has_new_load(loop::LaneScope& scope, loop::Expr e, bool first);
+  void add_new_loads(loop::LaneScope& scope, loop::Expr e, loop::Seen& seen, std::vector<loop::Expr>& out);
   bool is_decided_by_data(loop::Expr condition);
   int cost(loop::LaneScope& scope, loop::Expr e, loop::Seen& seen, bool first);
   bool is_dear(loop::LaneScope& scope, loop::Expr e, bool first);

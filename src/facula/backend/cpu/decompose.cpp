@@ -901,6 +901,18 @@ void invert_factor(int n, T* a, T* y) {
       y[int64_t(j) * n + i] = conjugated(sum);
     }
 }
+// Are the lower triangle's elements finite, and the reciprocals of its diagonal?
+template <class T>
+bool is_invertible(int n, const T* a) {
+  using R = Real<T>;
+  for (int i = 0; i < n; ++i) {
+    const T* row = a + int64_t(i) * n;
+    if (!(std::abs(row[i]) >= 4 / std::numeric_limits<R>::max())) return false;
+    for (int j = 0; j <= i; ++j)
+      if (!is_finite(row[j])) return false;
+  }
+  return true;
+}
 }  // namespace
 
 Results cholesky_inverse(const Call& c, Out out) {
@@ -917,7 +929,15 @@ Results cholesky_inverse(const Call& c, Out out) {
       for (int r = 0; upper && r < s.n; ++r)
         for (int j = 0; j <= r; ++j)
           room.a[size_t(r) * size_t(s.n) + size_t(j)] = conjugated(from[int64_t(j) * s.n + r]);
-      invert_factor(s.n, room.a.data(), to.data<T>() + i * s.elements);
+      T* y = to.data<T>() + i * s.elements;
+      if (!is_invertible(s.n, room.a.data())) return invert_factor(s.n, room.a.data(), y);
+      int info = 0;  // the triangle, in columns, is that of the transpose
+      Lapack<T>::potri("U", &s.n, room.a.data(), &s.n, &info, 1);
+      for (int r = 0; r < s.n; ++r)
+        for (int j = 0; j <= r; ++j) {
+          T value = room.a[size_t(r) * size_t(s.n) + size_t(j)];
+          y[int64_t(r) * s.n + j] = value, y[int64_t(j) * s.n + r] = conjugated(value);
+        }
     });
   });
   return finished(out, to);

@@ -26,6 +26,7 @@ extern "C" {
                                T* b, const int* ldb, int* info, size_t);                                                  \
   void FACULA_LAPACK(p##getri)(const int* n, T* a, const int* lda, const int* pivots, T* work, const int* size, int* info); \
   void FACULA_LAPACK(p##potrf)(const char* uplo, const int* n, T* a, const int* lda, int* info, size_t);                  \
+  void FACULA_LAPACK(p##potri)(const char* uplo, const int* n, T* a, const int* lda, int* info, size_t);                  \
   void FACULA_LAPACK(p##trtrs)(const char* uplo, const char* trans, const char* diag, const int* n, const int* k, const T* a, \
                                const int* lda, T* b, const int* ldb, int* info, size_t, size_t, size_t);
 FACULA_LAPACK_TYPES(FACULA_DECLARE)
@@ -114,6 +115,7 @@ struct Lapack;
     static constinit inline const auto getrs = FACULA_ROUTINE(FACULA_LAPACK(p##getrs)); \
     static constinit inline const auto getri = FACULA_ROUTINE(FACULA_LAPACK(p##getri)); \
     static constinit inline const auto potrf = FACULA_ROUTINE(FACULA_LAPACK(p##potrf)); \
+    static constinit inline const auto potri = FACULA_ROUTINE(FACULA_LAPACK(p##potri)); \
     static constinit inline const auto trtrs = FACULA_ROUTINE(FACULA_LAPACK(p##trtrs)); \
     static constinit inline const auto geqrf = FACULA_ROUTINE(FACULA_LAPACK(p##geqrf)); \
     static constinit inline const auto orgqr = FACULA_ROUTINE(FACULA_LAPACK(p##g##qr)); \

@@ -15,15 +15,15 @@ auto comparable(T x) {
   else return x;
 }
 
-// Where a value is sought: the number of leading elements of x, in the order of `sorter` if there is one, that are not
-// `at least` it, or not above it if Right. Without a branch on the comparison, whose outcome cannot be foreseen.
-template <class T, bool Right>
+// Where a value is sought: the number of leading elements of x, in the order of `sorter` if Sorter, that are not `at least`
+// it, or not above it if Right. Without a branch on the comparison, whose outcome cannot be foreseen.
+template <class T, bool Right, bool Sorter>
 struct Search {
   int64_t begin, left;
 
   void step(const T* x, const int64_t* sorter, T given) {
     int64_t half = left / 2, at = begin + half;
-    auto here = comparable(x[sorter ? sorter[at] : at]), value = comparable(given);
+    auto here = comparable(x[Sorter ? sorter[at] : at]), value = comparable(given);
     int64_t before = Right ? !(here > value) : !(here >= value);
     begin += (half + 1) & -before;
     left = half - (before & ~left & 1);
@@ -31,11 +31,11 @@ struct Search {
 };
 
 // All values that are sought in one line of n elements: several at a time, since each waits for memory at every step.
-template <class T, bool Right>
+template <class T, bool Right, bool Sorter>
 void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, int64_t count, int64_t* to) {
   constexpr int kBeside = 8;
   auto some = [&](auto beside) {
-    Search<T, Right> searches[beside()];
+    Search<T, Right, Sorter> searches[beside()];
     for (auto& s : searches) s = {0, n};
     for (int64_t least = n; least > 0; least -= least / 2 + 1)  // as much is left for each of them
       for (int k = 0; k < beside(); ++k) searches[k].step(x, sorter, values[k]);
@@ -71,7 +71,8 @@ Results searchsorted(const Call& c, Out out) {
         for (int64_t k = begin, last; k < end; k = last) {
           int64_t from = k / line * n;  // of the sorted line that these values are sought in
           last = std::min(end, shared ? end : (k / line + 1) * line);
-          auto search = right ? search_line<T, true> : search_line<T, false>;
+          auto search = order ? (right ? search_line<T, true, true> : search_line<T, false, true>)
+                              : (right ? search_line<T, true, false> : search_line<T, false, false>);
           search(x + from, order ? order + from : nullptr, n, v + k, last - k, to + k);
         }
       });

@@ -194,17 +194,21 @@ void each_below(Key key, int64_t from, int64_t n, K limit, Take take) {
   }
 }
 
-// Each of few entries goes where the number of those before it says: no branch depends on what they are.
+// Each of few entries goes where the number of those before it says: no branch depends on what they are. Narrow ones are
+// counted in vectors.
 constexpr int64_t kShort = 24;
-template <class E>
-void rank(const typename E::Entry* b, int n, int64_t* order) {
-  int ranks[kShort] = {};
-  for (int i = 1; i < n; ++i)
-    for (int j = 0; j < i; ++j) {
-      int before = E::before(b[j], b[i]);
-      ranks[i] += before;
-      ranks[j] += 1 - before;
-    }
+template <class E, class Key>
+void rank(Key key, int n, int64_t* order) {
+  typename E::Entry b[kShort] = {};
+  int64_t ranks[kShort] = {};
+  for (int i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
+  auto count = [&](auto lanes) {
+    for (int j = 0; j < n; ++j)
+      for (int i = 0; i < lanes(); ++i) ranks[i] += E::before(b[j], b[i]);
+  };
+  if (n <= 8) count(std::integral_constant<int, 8>());
+  else if (n <= 16) count(std::integral_constant<int, 16>());
+  else count(std::integral_constant<int, kShort>());
   for (int i = 0; i < n; ++i) order[ranks[i]] = E::position(b[i]);
 }
 
@@ -226,8 +230,8 @@ auto* entries(Key key, int64_t n, Buffers& buffers) {
 // One line of n values in order: order[k] is the position of the k-th.
 template <class E, class Key>
 void order_line(Key key, int64_t n, int64_t* order, Buffers& buffers) {
+  if (n <= kShort) return rank<E>(key, int(n), order);
   auto* b = entries<E>(key, n, buffers);
-  if (n <= kShort) return rank<E>(b, int(n), order);
   sort_entries<E>(b, n);
   for (int64_t k = 0; k < n; ++k) order[k] = E::position(b[k]);
 }
