@@ -116,7 +116,7 @@ def test_in_place_forms_give_back_the_list_and_overloads_nothing():
 
 
 def test_items_that_follow_each_other_are_as_calls_of_their_own():
-    """Runs of items that lie alike, and what ends them: other sizes, strides, dtypes, history, shared memory."""
+    """Runs of items that lie alike, and what ends them: other sizes, strides, dtypes, shared memory."""
 
     def make():
         base = facula.arange(96.0).reshape(8, 12) / 16

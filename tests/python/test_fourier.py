@@ -1,10 +1,11 @@
-"""Fourier transforms against NumPy's in double precision: every way in which lines are computed, and threads."""
+"""Fourier transforms beside NumPy's in double precision: every way in which lines are computed; threads."""
 
 import itertools
 
-import facula
 import numpy
 import pytest
+
+import facula
 
 RELATIVE = {"complex64": 1e-6, "complex128": 4e-15}  # of the largest number
 REAL = {"complex64": "float32", "complex128": "float64"}
@@ -32,8 +33,8 @@ def transforms(x, z, xs, zs, dim, dtype):
             check(facula.fft.irfft(zs, points, dim=dim, norm=norm), expected, dtype)
 
 
-# Lines alone and in blocks that are full and not, of lengths with and without large factors, long ones as a matrix
-# with and without remainders and by convolution.
+# Lines alone and in blocks that are full and not, of lengths with and without large factors, long ones as a
+# matrix with and without remainders and by convolution.
 SHAPES = [
     *itertools.product((1, 2, 3, 4, 8, 9, 17), (1, 2, 3, 8, 15, 16, 67, 300, 1009)),
     *itertools.product((1, 5), (2048, 2049, 4099, 8192, 9999, 16385, 20011, 32768)),
