@@ -29,7 +29,7 @@ endif()
 if(TARGET _C)
   set_target_properties(_C PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS _C LIBRARY DESTINATION ${package})
-  install(DIRECTORY ${FACULA_GENERATED}/facula/ DESTINATION ${package} FILES_MATCHING PATTERN "*.pyi")
+  install(DIRECTORY ${FACULA_GENERATED}/facula/ DESTINATION ${package} FILES_MATCHING PATTERN "*.pyi" PATTERN "*.py")
   install(DIRECTORY ${FACULA_PACKAGE_DIR}/kernels DESTINATION ${package} OPTIONAL)
 endif()
 

@@ -240,21 +240,17 @@ _ELSEWHERE = {
         """,
         "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
         "_names": """
-            adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout alpha_dropout_
-            autocast_decrement_nesting autocast_increment_nesting avg_pool1d bilinear
-            cosine_embedding_loss cosine_similarity dequantize detach_ dropout_
-            embedding_renorm_ feature_alpha_dropout feature_alpha_dropout_ feature_dropout
-            feature_dropout_ fork frobenius_norm get_autocast_gpu_dtype get_device get_device_module
-            get_num_interop_threads grid_sampler_2d grid_sampler_3d has_lapack has_mkl has_openmp
-            has_spectral hinge_embedding_loss init_num_threads instance_norm is_distributed
-            is_inference is_same_size is_signed is_vulkan_available is_warn_always_enabled
-            margin_ranking_loss max_pool1d max_pool1d_with_indices
-            native_dropout norm_except_dim nuclear_norm pairwise_distance
-            poisson_nll_loss range rrelu rrelu_ set_anomaly_enabled
-            set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype
-            set_flush_denormal set_num_interop_threads set_warn_always sym_float sym_int sym_ite
-            _shape_as_tensor sym_max sym_min sym_not sym_sqrt sym_sum thread_safe_generator
-            triplet_margin_loss wait
+            autocast_decrement_nesting autocast_increment_nesting
+            cosine_embedding_loss dequantize detach_ fork frobenius_norm get_autocast_gpu_dtype
+            get_device get_device_module get_num_interop_threads grid_sampler_2d grid_sampler_3d
+            has_lapack has_mkl has_openmp has_spectral hinge_embedding_loss init_num_threads
+            is_distributed is_inference is_same_size is_signed is_vulkan_available
+            is_warn_always_enabled margin_ranking_loss native_dropout
+            norm_except_dim nuclear_norm poisson_nll_loss range
+            set_anomaly_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled
+            set_autocast_gpu_dtype set_flush_denormal set_num_interop_threads set_warn_always
+            sym_float sym_int sym_ite _shape_as_tensor sym_max sym_min sym_not sym_sqrt sym_sum
+            thread_safe_generator triplet_margin_loss wait
         """,
         "amp": """
             GradScaler autocast clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype

@@ -15,24 +15,11 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 __all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_max_pool1d",
-    "alpha_dropout",
-    "alpha_dropout_",
     "autocast_decrement_nesting",
     "autocast_increment_nesting",
-    "avg_pool1d",
-    "bilinear",
     "cosine_embedding_loss",
-    "cosine_similarity",
     "dequantize",
     "detach_",
-    "dropout_",
-    "embedding_renorm_",
-    "feature_alpha_dropout",
-    "feature_alpha_dropout_",
-    "feature_dropout",
-    "feature_dropout_",
     "fork",
     "frobenius_norm",
     "get_autocast_gpu_dtype",
@@ -47,7 +34,6 @@ __all__ = [
     "has_spectral",
     "hinge_embedding_loss",
     "init_num_threads",
-    "instance_norm",
     "is_distributed",
     "is_inference",
     "is_same_size",
@@ -55,16 +41,11 @@ __all__ = [
     "is_vulkan_available",
     "is_warn_always_enabled",
     "margin_ranking_loss",
-    "max_pool1d",
-    "max_pool1d_with_indices",
     "native_dropout",
     "norm_except_dim",
     "nuclear_norm",
-    "pairwise_distance",
     "poisson_nll_loss",
     "range",
-    "rrelu",
-    "rrelu_",
     "set_anomaly_enabled",
     "set_autocast_cpu_dtype",
     "set_autocast_cpu_enabled",
@@ -103,54 +84,6 @@ def _reduction(number: int | str) -> str:
 
 # ---- functions of networks, with the parameters of operators
 
-adaptive_avg_pool1d, avg_pool1d, max_pool1d = F.adaptive_avg_pool1d, F.avg_pool1d, F.max_pool1d
-bilinear = F.bilinear
-cosine_similarity, pairwise_distance = F.cosine_similarity, F.pairwise_distance
-
-
-def adaptive_max_pool1d(input: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
-    """The largest elements, and where they are."""
-    return F.adaptive_max_pool1d(input, output_size, return_indices=True)
-
-
-def max_pool1d_with_indices(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """The largest elements of windows, and where they are."""
-    return F.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
-
-
-def _dropouts(name: str, f: Callable, in_place: bool) -> Callable:
-    def dropout(input: Tensor, p: float, train: bool) -> Tensor:
-        return f(input, p, train, in_place)
-
-    dropout.__name__ = dropout.__qualname__ = name
-    dropout.__doc__ = f"{f.__name__}{' in place' * in_place}."
-    return dropout
-
-
-alpha_dropout, alpha_dropout_ = (
-    _dropouts("alpha_dropout" + "_" * k, F.alpha_dropout, bool(k)) for k in (0, 1)
-)
-feature_alpha_dropout, feature_alpha_dropout_ = (
-    _dropouts("feature_alpha_dropout" + "_" * k, F.feature_alpha_dropout, bool(k)) for k in (0, 1)
-)
-dropout_ = _dropouts("dropout_", F.dropout, True)
-
-
-def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels, dimension 1."""
-    return F._channel_dropout(input, p, train, False, True)
-
-
-def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels in place."""
-    return F._channel_dropout(input, p, train, True, True)
 
 
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
@@ -163,13 +96,6 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
         return input.clone(), _f.ones_like(input, dtype=_C.bool)
     kept = F.dropout(_f.ones_like(input), p, True)
     return input * kept, kept != 0
-
-
-def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
-    """Scales the rows ``indices`` of ``input`` down to the norm ``max_norm``, where theirs is greater."""
-    with _C.GradMode(False):
-        F.embedding(indices, input.detach(), max_norm=max_norm, norm_type=norm_type)
-    return input
 
 
 def cosine_embedding_loss(
@@ -213,21 +139,6 @@ def triplet_margin_loss(
     )
 
 
-def instance_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
-    """``nn.functional.instance_norm`` with the arguments in the order of the operator."""
-    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
-
-
 _SAMPLE_MODES, _SAMPLE_PADDING = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
@@ -246,26 +157,6 @@ def _grid_sampler(name: str, rank: int) -> Callable:
 
 
 grid_sampler_2d, grid_sampler_3d = _grid_sampler("grid_sampler_2d", 4), _grid_sampler("grid_sampler_3d", 5)
-
-
-def rrelu(
-    input: Tensor,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> Tensor:
-    return F.rrelu(input, lower, upper, training)
-
-
-def rrelu_(
-    input: Tensor,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> Tensor:
-    return F.rrelu(input, lower, upper, training, inplace=True)
 
 
 # ---- norms and ranges under older names

@@ -117,6 +117,54 @@ def test_stubs_are_python_and_stand_where_users_look(out):
     assert stubs["ops"].count("def max(") == 2 and stubs["ops"].count("@overload") >= 2
 
 
+FORMS = """
+FACULA_FAMILY(sample) {
+  define("act(Tensor self, Scalar slope=1) -> Tensor").python("act(input, slope=1.0, inplace=False)")
+      .doc("What is self?").pointwise(f);
+  define("loss(Tensor self, Tensor target, str reduction='mean', int at=-1) -> Tensor")
+      .python("loss(input, target, size_average=None, at=-1, reduce=None, reduction='mean')",
+              "warn_of_broadcast('loss', input, target)").no_in_place().composite(f);
+  define("soft(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .python("soft(input, dim=None, _stacklevel=3, dtype=None)").composite(f);
+  define("pool(Tensor self, int[2] size, int[2] stride=[]) -> Tensor")
+      .python("pool(input, size, stride=None, return_indices=False)").procedure(f);
+  define("pool_with_indices(Tensor self, int[2] size, int[2] stride=[]) -> (Tensor, Tensor)")
+      .python("pool_with_indices(input, size, stride=None, return_indices=False)").procedure(f);
+  define("best(Tensor self, SymInt[2] size) -> (Tensor, Tensor)").also("size", "output_size")
+      .python("best(input, output_size=None, ratio=None, return_indices=False)",
+              "output_size = told(input, output_size, ratio)").procedure(f);
+}
+"""
+
+
+def test_a_function_of_python_is_an_operator_with_parameters_of_its_own(tmp_path):
+    assert run(tmp_path, FORMS) == 0
+    text = (tmp_path / "out" / "facula" / "nn" / "_forms.py").read_text()
+    functions = {f.name: ast.unparse(f) for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)}
+    assert functions["act"].splitlines() == [
+        "def act(input: Tensor, slope: Number=1.0, inplace: bool=False) -> Tensor:",
+        '    """What is input?"""',
+        "    return (_act_ if inplace else _act)(input, slope)",
+    ]
+    assert functions["loss"].splitlines()[2:] == [
+        "    if size_average is not None or reduce is not None:",
+        "        reduction = reduction_of(size_average, reduce, reduction)",
+        "    warn_of_broadcast('loss', input, target)",
+        "    return _loss(input, target, reduction, at)",
+    ]
+    assert "_soft(input, last_dim('soft', input.dim()) if dim is None else dim, dtype)" in functions["soft"]
+    assert (
+        "(_pool_with_indices if return_indices else _pool)(input, size, [] if stride is None"
+        in functions["pool"]
+    )
+    assert "return _pool_with_indices(input, size, " in functions["pool_with_indices"]
+    assert functions["best"].splitlines()[2:] == [
+        "    output_size = told(input, output_size, ratio)",
+        "    results = _best(input, output_size)",
+        "    return results if return_indices else results[0]",
+    ]
+
+
 def test_writes_only_what_changed(tmp_path, out):
     header = out / "facula" / "ops.h"
     before = header.stat().st_mtime_ns
@@ -139,6 +187,22 @@ def test_writes_only_what_changed(tmp_path, out):
         (
             'define("f(Tensor self) -> Tensor").loop(b); define("f_(Tensor self) -> Tensor").loop(b);',
             "add .no_in_place()",
+        ),
+        (
+            'define("f(Tensor self) -> Tensor").python("f(input, other)").loop(b);',
+            "sample.cpp:2: .python: other is no parameter of f(Tensor self) -> Tensor",
+        ),
+        (
+            'define("f(Tensor self, int n) -> Tensor").python("f(input)").loop(b);',
+            "sample.cpp:2: .python: no n for f(Tensor self, int n) -> Tensor",
+        ),
+        (
+            'define("f(Tensor self, int n) -> Tensor").python("f(input, n=None)").loop(b);',
+            "sample.cpp:2: .python: n cannot be None",
+        ),
+        (
+            'define("f(Tensor self) -> Tensor").no_in_place().python("f(input, inplace=False)").loop(b);',
+            "sample.cpp:2: .python: f has no form in place",
         ),
     ],
 )

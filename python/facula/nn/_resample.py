@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import _C
+from ._conventions import limit_rows
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -277,10 +278,7 @@ def embedding_bag(
         raise ValueError("max mode does not support scaling the gradient by the frequency")
     if mode == "max" and sparse:
         raise ValueError("max mode does not support sparse weights")
-    if max_norm is not None:
-        from . import functional as F
-
-        F._limit_rows(weight, input, max_norm, norm_type)
+    limit_rows(weight, input, max_norm, norm_type)
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for "

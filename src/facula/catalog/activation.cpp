@@ -31,10 +31,59 @@ constexpr const char* kVectorsAtNaN =
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
   return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
 }
+// 1 where self is positive, else a number drawn from [lower, upper].
+Tensor slopes(const Tensor& self, double lower, double upper, std::optional<Generator*> g) {
+  Tensor u = rand(self.sizes(), g ? *g : nullptr, compute_type(self.dtype()));
+  return where(gt(self, 0), ones_like(self), to_dtype(add(mul(u, upper - lower), lower), self.dtype()));
+}
+// A dropout of `body`, which gives self where nothing is dropped; in place that writes nothing.
+template <class F>
+Definer dropping(const char* schema, const char* doc, F body) {
+  return std::move(define(schema)
+                       .doc(doc)
+                       .draws()
+                       .check([](const Call& c) {
+                         double p = c.real("p");
+                         runtime_check(p >= 0 && p <= 1, c.name())
+                             << "dropout probability has to be between 0 and 1, but got " << p;
+                       })
+                       .procedure(body)
+                       .in_place([body](const Call& c, const Tensor& self, double p, bool train) {
+                         Tensor y = body(c, self, p, train);
+                         if (y.impl() != self.impl()) copy_(self, y);
+                         return self;
+                       }));
+}
+bool is_dropped(const Tensor& self, double p, bool train) {
+  return train && p != 0 && self.numel() != SymInt(int64_t(0));
+}
+// Sizes of the noise of whole channels: 1 behind dimension `channels`.
+Dims noise_sizes(const Call& c, const Tensor& self, int channels) {
+  runtime_check(self.dim() > channels, c.name())
+      << "Feature dropout requires at least 2 dimensions in the input, got shape " << to_string(self.sizes());
+  Dims sizes(self.sizes());
+  for (int k = channels + 1; k < self.dim(); ++k) sizes[size_t(k)] = SymInt(int64_t(1));
+  return sizes;
+}
+Tensor of_channels(const Call& c, const Tensor& self, double p, bool train, bool has_batch) {
+  if (!is_dropped(self, p, train)) return self;
+  if (p == 1) return mul(self, 0);
+  return mul(self, _dropout(ones(noise_sizes(c, self, has_batch ? 1 : 0), self.dtype()), p));
+}
+Tensor of_selu(const Call& c, const Tensor& self, double p, bool train, bool channels) {
+  if (!is_dropped(self, p, train)) return self;
+  if (p == 1) return mul(self, 0);
+  Dims sizes = channels ? noise_sizes(c, self, 1) : Dims(self.sizes());
+  constexpr double low = -1.7580993408473766;  // selu at minus infinity
+  double scale = 1 / std::sqrt((1 - p) * (1 + p * low * low));
+  Tensor keep = bernoulli(empty(sizes, self.dtype()), 1 - p);
+  return _dropped_alpha(self, keep, scale, low * scale, -scale * p * low);
+}
 }  // namespace
 
 FACULA_FAMILY(activation) {
   define("relu(Tensor self) -> Tensor")
+      .python("relu(input, inplace=False)")
       .doc("max(self, 0).")
       .dtypes(d::integral | d::floating)
       .bind(function | method | nn_functional)
@@ -63,6 +112,7 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
   activation("silu(Tensor self) -> Tensor",
              "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
+      .python("silu(input, inplace=False)")
       .dtypes(d::floating | d::complex)
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
       .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
@@ -77,10 +127,12 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4));
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
              "x where positive, else negative_slope * x.")
+      .python("leaky_relu(input, negative_slope=0.01, inplace=False)")
       .check(fitting_computed({"negative_slope"}))
       .pointwise([](Expr x, Expr slope) { return select(x > 0.0, x, x * slope); });
   activation("elu(Tensor self, Scalar alpha=1) -> Tensor",
              "x where positive, else alpha * (exp(x) - 1).  Clevert et al., 2015.")
+      .python("elu(input, alpha=1.0, inplace=False)")
       .check(fitting_computed({"alpha"}))
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x), x); })
       .vjp([](const Vjp& v) {
@@ -119,14 +171,17 @@ FACULA_FAMILY(activation) {
       .samples({"grad[3, 4], self[3, 4](-4, 4), beta=0.5, threshold=1"});
   activation("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
              "self limited to [min_val, max_val].")
+      .python("hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False)")
       .check([](const Call& c) {
+        Scalar low = c.number("min_val"), high = c.number("max_val");
+        value_check(!(low.to_double() > high.to_double()), "hardtanh")
+            << "min_val cannot be greater than max_val, got " << low << " and " << high;
         must_fit(c, "min_val");
         must_fit(c, "max_val");
-        runtime_check(c.dtype("self") != DType::UInt8 ||
-                          !(c.number("min_val").to_double() < 0 || c.number("max_val").to_double() < 0),
+        runtime_check(c.dtype("self") != DType::UInt8 || !(low.to_double() < 0 || high.to_double() < 0),
                       "hardtanh")
             << "negative limits are not supported for the unsigned dtype " << c.dtype("self") << ", got ["
-            << c.number("min_val") << ", " << c.number("max_val") << "]";
+            << low << ", " << high << "]";
       })
       .dtypes(d::integral | d::floating)
       .promote(Promote::none)
@@ -149,7 +204,49 @@ FACULA_FAMILY(activation) {
         return grads(where(inside, v.grad(), 0.0));
       });
 
+  define("relu6(Tensor self) -> Tensor")
+      .python("relu6(input, inplace=False)")
+      .doc("min(max(self, 0), 6).")
+      .bind(hidden)
+      .dtypes(d::integral | d::floating)
+      .procedure([](const Tensor& self) { return hardtanh(self, 0.0, 6.0); })
+      .in_place([](const Tensor& self) { return hardtanh_(self, 0.0, 6.0); })
+      .samples(unary_samples(-4, 9));
+  define("tanhshrink(Tensor self) -> Tensor")
+      .doc("self - tanh(self).")
+      .bind(nn_functional)
+      .dtypes(d::floating | d::complex)
+      .promote(Promote::int_to_float)
+      .no_in_place()
+      .pointwise([](Expr x) { return x - tanh(x); })
+      .samples(unary_samples(-4, 4));
+  define(
+      "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor")
+      .python("rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False)")
+      .doc(
+          "leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al., 2015.")
+      .bind(function | nn_functional)
+      .draws()
+      .dtypes(d::floating)
+      .strict()
+      .check([](const Call& c) {
+        Scalar lower = c.number("lower"), upper = c.number("upper");
+        runtime_check(!(lower.to_double() > upper.to_double()), "rrelu")
+            << "lower bound " << lower << " should be less than or equal to the upper bound " << upper;
+      })
+      .procedure(
+          [](const Tensor& self, double lower, double upper, bool training, std::optional<Generator*> g) {
+            if (!training) return leaky_relu(self, (lower + upper) / 2);
+            return mul(self, slopes(self, lower, upper, g));
+          })
+      .in_place(
+          [](const Tensor& self, double lower, double upper, bool training, std::optional<Generator*> g) {
+            if (!training) return leaky_relu_(self, (lower + upper) / 2);
+            return mul_(self, slopes(self, lower, upper, g));
+          })
+      .samples({"self[3, 4], lower=0.1, upper=0.3", "self[3, 4], training=True"});
   define("selu(Tensor self) -> Tensor")
+      .python("selu(input, inplace=False)")
       .doc(
           "scale * elu(x, alpha) with the constants that keep mean 0 and variance 1.  Klambauer et al., 2017.")
       .dtypes(d::floating)
@@ -160,6 +257,7 @@ FACULA_FAMILY(activation) {
       })
       .samples(unary_samples(-4, 4));
   define("celu(Tensor self, Scalar alpha=1.0) -> Tensor")
+      .python("celu(input, alpha=1.0, inplace=False)")
       .doc("x where positive, else alpha * (exp(x / alpha) - 1).  Barron, 2017.")
       .dtypes(d::floating)
       .strict()
@@ -176,21 +274,26 @@ FACULA_FAMILY(activation) {
       })
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
   activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
+      .python("mish(input, inplace=False)")
       .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); })
       .differs("float32 gradient of self: -\\S+ for \\S+ at self=-(88|100)",
                "exp(-self) overflows in PyTorch");
   activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
+      .python("hardswish(input, inplace=False)")
       .pointwise(
           [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); })
       .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
                "the largest number is its own hardswish");
-  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.").pointwise([](Expr x) {
-    return select(x >= 3.0, 1.0, select(x > -3.0, (x + 3.0) * (1.0 / 6), nan_or(x, zero_like(x))));
-  });
+  activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.")
+      .python("hardsigmoid(input, inplace=False)")
+      .pointwise([](Expr x) {
+        return select(x >= 3.0, 1.0, select(x > -3.0, (x + 3.0) * (1.0 / 6), nan_or(x, zero_like(x))));
+      });
   activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
       .exact_out()
       .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
   define("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor")
+      .python("threshold(input, threshold, value, inplace=False)")
       .doc("x where greater than the threshold, else `value`.")
       .dtypes(d::integral | d::floating)
       .bind(function | nn_functional)
@@ -318,6 +421,7 @@ FACULA_FAMILY(activation) {
       })
       .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
   define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .python("softmax(input, dim=None, _stacklevel=3, dtype=None)")
       .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
       .bind(function | method | nn_functional | special)
       .dtypes(d::floating)
@@ -339,7 +443,41 @@ FACULA_FAMILY(activation) {
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
+  define("softmin(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .python("softmin(input, dim=None, _stacklevel=3, dtype=None)")
+      .doc("softmax(-self) along `dim`.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .strict()
+      .no_in_place()
+      .composite([](const Call& c, const Tensor& self) {
+        return softmax(neg(self), c.dim("dim"), c.maybe_dtype("dtype"));
+      })
+      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2"});
+  define("gumbel_softmax(Tensor logits, float tau=1, bool hard=False, float eps=1e-10, int dim=-1) -> Tensor")
+      .doc(
+          "A random pick in proportion to softmax(logits), relaxed by temperature `tau`; `hard` gives one-hot vectors whose gradient is "
+          "that of the relaxed pick. `eps` is not used.  Jang et al., 2016.")
+      .bind(nn_functional)
+      .draws()
+      .dtypes(d::floating)
+      .strict()
+      .composite([](const Call& c, const Tensor& logits, const Tensor& tau, bool hard) {
+        DType t = compute_type(logits.dtype());
+        SymInt words(int64_t(t == DType::Float64 ? 2 : 1));
+        Tensor u = add(_uniform(_rng_take(logits.numel() * words), logits.sizes(), t),
+                       t == DType::Float64 ? std::numeric_limits<double>::min()
+                                           : double(std::numeric_limits<float>::min()));
+        Tensor x = to_dtype(div(sub(to_dtype(logits, t), log(neg(log(u)))), tau), logits.dtype());
+        int k = c.dim("dim", "logits");
+        Tensor soft = softmax(x, k), fixed = detach(soft);
+        if (!hard) return soft;
+        Tensor one_hot = scatter(zeros_like(soft), k, argmax(fixed, k, true), 1.0);
+        return add(sub(one_hot, fixed), soft);
+      })
+      .samples({"logits[3, 4]", "logits[3, 4], tau=0.5, hard=True, dim=0"});
   define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .python("log_softmax(input, dim=None, _stacklevel=3, dtype=None)")
       .doc("log(softmax(self)) along `dim`, computed stably.")
       .bind(function | method | nn_functional | special)
       .dtypes(d::floating)
@@ -359,23 +497,19 @@ FACULA_FAMILY(activation) {
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
-  define("dropout(Tensor input, float p=0.5, bool train=True) -> Tensor")
-      .doc(
-          "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.")
-      .bind(function)
+  define("_dropout(Tensor input, float p) -> Tensor")
+      .doc("Each element is zero with probability p, the others are scaled by 1 / (1 - p).")
+      .bind(hidden)
       .draws()
       .dtypes(d::floating)
       .check([](const Call& c) {
         double p = c.real("p");
-        runtime_check(p >= 0 && p <= 1, "dropout")
-            << "dropout probability has to be between 0 and 1, but got " << p;
         // Integers are dropped all or none: what is kept of them could not be scaled.
-        runtime_check(is_differentiable(c.dtype("input")) || p == 0 || p == 1 || !c.flag("train"), "dropout")
+        runtime_check(is_differentiable(c.dtype("input")) || p == 0 || p == 1, "dropout")
             << "result type " << default_dtype() << " can't be cast to the desired output type "
             << c.dtype("input") << hint("input.float() converts");
       })
-      .composite([](const Tensor& input, const Tensor& p, bool train) {
-        if (!train) return mul(input, 1);
+      .composite([](const Tensor& input, const Tensor& p) {
         if (!is_differentiable(input.dtype())) return mul(input, to_dtype(lt(p, 1), input.dtype()));
         Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
         Tensor q = rsub(to_dtype(p, DType::Float64), 1), none = zeros({}, DType::Float64);
@@ -383,5 +517,83 @@ FACULA_FAMILY(activation) {
         Tensor factor = to_dtype(where(gt(q, 0), reciprocal(q), none), input.dtype());
         return mul(input, where(ge(noise, p), factor, to_dtype(none, input.dtype())));
       })
-      .samples({"input[3, 4], p=0.5", "input[3, 4], p=0.3, train=False", "input[5], p=1.0"});
+      .samples({"input[3, 4], p=0.5", "input[5], p=1.0"});
+  dropping(
+      "dropout(Tensor self, float p=0.5, bool train=True) -> Tensor",
+      "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.",
+      [](const Call&, const Tensor& self, double p, bool train) {
+        return is_dropped(self, p, train) ? _dropout(self, p) : self;
+      })
+      .python("dropout(input, p=0.5, training=True, inplace=False)", "check_probability(p)")
+      .also("train", "training")
+      .bind(function)
+      .samples({"self[3, 4], p=0.5", "self[3, 4], p=0.3, train=False", "self[5], p=1.0"});
+  dropping("feature_dropout(Tensor self, float p, bool train) -> Tensor",
+           "dropout of whole channels, dimension 1.  Tompson et al., 2015.",
+           [](const Call& c, const Tensor& self, double p, bool train) {
+             return of_channels(c, self, p, train, true);
+           })
+      .bind(function)
+      .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
+  dropping(
+      "dropout1d(Tensor self, float p=0.5, bool training=True) -> Tensor",
+      "Zeroes whole channels of [N, C, L] or [C, L] with probability p.  Tompson et al., 2015.",
+      [](const Call& c, const Tensor& self, double p, bool train) {
+        runtime_check(self.dim() == 2 || self.dim() == 3, "dropout1d")
+            << "Expected 2D or 3D input, but received a " << self.dim()
+            << "D input. Note that dropout1d exists to provide channel-wise dropout on inputs with 1 spatial "
+               "dimension, a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs).";
+        return of_channels(c, self, p, train, self.dim() == 3);
+      })
+      .python("dropout1d(input, p=0.5, training=True, inplace=False)", "check_probability(p)")
+      .bind(hidden)
+      .samples({"self[3, 4, 2], p=0.5", "self[3, 4], p=0.3, training=False"});
+  dropping(
+      "dropout2d(Tensor self, float p=0.5, bool training=True) -> Tensor",
+      "Zeroes whole channels of [N, C, H, W] with probability p; of [N, C, L] too, where one would expect [C, H, W], as PyTorch "
+      "does.  Tompson et al., 2015.",
+      [](const Call& c, const Tensor& self, double p, bool train) {
+        return of_channels(c, self, p, train, true);
+      })
+      .python("dropout2d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
+              "warn_of_rank('dropout2d', input.dim(), 2)")
+      .bind(hidden)
+      .samples({"self[3, 4, 2, 2], p=0.5", "self[3, 4, 2], p=0.3, training=False"});
+  dropping(
+      "dropout3d(Tensor self, float p=0.5, bool training=True) -> Tensor",
+      "Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p.  Tompson et al., 2015.",
+      [](const Call& c, const Tensor& self, double p, bool train) {
+        return of_channels(c, self, p, train, self.dim() == 5);
+      })
+      .python("dropout3d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
+              "warn_of_rank('dropout3d', input.dim(), 3)")
+      .bind(hidden)
+      .samples({"self[3, 4, 2, 2, 1], p=0.5", "self[4, 2, 1, 2], p=0.3"});
+  define("_dropped_alpha(Tensor self, Tensor keep, Scalar scale, Scalar low, Scalar shift) -> Tensor")
+      .doc("self times scale where keep is 1, low where it is 0, and shift beside.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](Expr x, Expr keep, Expr scale, Expr low, Expr shift) {
+        return x * (keep * scale) + ((1.0 - keep) * low + shift);
+      })
+      .samples({"self[3, 4], keep<2>[3, 1], scale=0.5, low=-1, shift=0.25"});
+  dropping("alpha_dropout(Tensor self, float p, bool train) -> Tensor",
+           "Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017.",
+           [](const Call& c, const Tensor& self, double p, bool train) {
+             return of_selu(c, self, p, train, false);
+           })
+      .python("alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)")
+      .also("train", "training")
+      .bind(function)
+      .samples({"self[3, 4], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
+  dropping("feature_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
+           "alpha_dropout of whole channels.",
+           [](const Call& c, const Tensor& self, double p, bool train) {
+             return of_selu(c, self, p, train, true);
+           })
+      .python("feature_alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)")
+      .also("train", "training")
+      .bind(function)
+      .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
 }

@@ -946,6 +946,10 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4]", "self[0, 3]"});
   define(
       "embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor")
+      .python(
+          "embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False)",
+          "padding_idx = row_of(padding_idx, weight)", "limit_rows(weight, input, max_norm, norm_type)")
+      .also("indices", "input")
       .dtypes(d::stored)
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
       .bind(function)
@@ -982,6 +986,22 @@ FACULA_FAMILY(index) {
       })
       .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7]",
                 "weight[4, 5], indices<4>[0]", "weight[65, 17], indices<65>[129]"});
+  define("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)")
+      .doc("self, of whose rows `indices` those of a larger norm are scaled down to max_norm.")
+      .bind(function)
+      .procedure([](const Tensor& self, const Tensor& indices, double max_norm, double norm_type) {
+        runtime_check(self.dim() == 2, "embedding_renorm_")
+            << "'self' must be 2-D, got shape " << to_string(self.sizes());
+        check_index_dtype("embedding_renorm_", "indices", indices);
+        // A row that is there several times is written as often, always the same.
+        Tensor at = to_dtype(reshape(indices, Sizes{indices.numel()}), DType::Int64),
+               rows = index_select(self, 0, at);
+        Tensor length = norm(rows, std::optional<Scalar>(norm_type), Sizes{int64_t(1)}, true);
+        Tensor scale = where(gt(length, max_norm), div(full_like(length, max_norm), add(length, 1e-7)),
+                             ones_like(length));
+        return index_copy_(self, 0, at, mul(rows, scale));
+      })
+      .samples({"self[4, 3], indices<4>[2, 2], max_norm=0.5, norm_type=2.0"});
   define("_embedding_backward(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc("Rows of grad added up by index; padding_idx gets none.")
       .bind(hidden)

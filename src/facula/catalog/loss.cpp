@@ -4,6 +4,7 @@
 
 #include "facula/autograd/tracing.h"
 #include "facula/catalog/differences.h"
+#include "facula/catalog/reduced_loss.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -11,15 +12,24 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using facula::catalog::reduced_loss;
 namespace d = facula::dtypes;
 
 namespace {
 
-Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduction) {
-  if (reduction == "none") return loss;
-  value_check(reduction == "mean" || reduction == "sum", name)
-      << "'" << reduction << "' is not a valid value for reduction: 'none', 'mean' or 'sum'";
-  return reduction == "mean" ? mean(loss) : sum(loss);
+// A loss by element, times weights of its shape.
+Tensor weighted(const char* name, const Tensor& loss, const std::optional<Tensor>& weight) {
+  if (!weight) return loss;
+  value_check(Dims(weight->sizes()) == Dims(loss.sizes()), name)
+      << "Weights and input must have the same size, got " << to_string(weight->sizes()) << " and "
+      << to_string(loss.sizes());
+  return mul(loss, *weight);
+}
+// Of which the sum of the weights divides a mean.
+Tensor weighted_loss(const char* name, const Tensor& loss, const std::optional<Tensor>& weight,
+                     std::string_view reduction) {
+  Tensor all = weighted(name, loss, weight);
+  return weight && reduction == "mean" ? div(sum(all), sum(*weight)) : reduced_loss(name, all, reduction);
 }
 
 // Class axis of a classification input: 0 for [C], 1 for [N, C, ...].
@@ -179,6 +189,8 @@ FACULA_FAMILY(loss) {
 
   define(
       "nll_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100) -> Tensor")
+      .python(
+          "nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean')")
       .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
       .autocast(Autocast::fp32)
       .bind(function)
@@ -213,6 +225,8 @@ FACULA_FAMILY(loss) {
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]"});
   define(
       "cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor")
+      .python(
+          "cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', label_smoothing=0.0)")
       .doc(
           "Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
       .autocast(Autocast::fp32)
@@ -440,29 +454,38 @@ FACULA_FAMILY(loss) {
       .no_in_place()
       .pointwise([](Expr x, Expr t) { return (x - t) / max((1.0 - x) * x, 1e-12); })
       .samples({"self[3, 4](0.1, 0.9), target[3, 4](0, 1)"});
-  define("mse_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
+  define("mse_loss(Tensor self, Tensor target, str reduction='mean', Tensor? weight=None) -> Tensor")
+      .python("mse_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None)",
+              "warn_of_broadcast('mse_loss', input, target)")
       .doc("Squared error.")
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
       .no_in_place()
-      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction,
+                    std::optional<Tensor> weight) {
         Tensor e = difference("mse_loss", self, target);
-        return reduced_loss("mse_loss", mul(e, e), reduction);
+        return weighted_loss("mse_loss", mul(e, e), weight, reduction);
       })
-      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none'"});
-  define("l1_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none'",
+                "self[3, 2], target[3, 2], weight[3, 2](0.1, 2)"});
+  define("l1_loss(Tensor self, Tensor target, str reduction='mean', Tensor? weight=None) -> Tensor")
+      .python("l1_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None)",
+              "warn_of_broadcast('l1_loss', input, target)")
       .doc("Absolute error.")
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
       .no_in_place()
-      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
-        return reduced_loss("l1_loss", abs(sub(self, target)), reduction);
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction,
+                    std::optional<Tensor> weight) {
+        return weighted_loss("l1_loss", abs(sub(self, target)), weight, reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='sum'"});
   define(
       "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor")
+      .python(
+          "binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None)")
       .doc("Binary cross-entropy of sigmoid(self), computed stably.")
       .autocast(Autocast::fp32)
       .bind(function)
@@ -490,6 +513,8 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2](0, 1)",
                 "self[3, 2], target[3, 2](0, 1), weight[2], pos_weight[2](0.1, 2), reduction='none'"});
   define("smooth_l1_loss(Tensor self, Tensor target, str reduction='mean', float beta=1.0) -> Tensor")
+      .python("smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mean', beta=1.0)",
+              "warn_of_broadcast('smooth_l1_loss', input, target)")
       .doc(
           "Half the squared error over beta where the error is below beta, else the absolute error less beta / 2.  Girshick, 2015.")
       .autocast(Autocast::fp32)
@@ -504,69 +529,31 @@ FACULA_FAMILY(loss) {
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', beta=0.3",
                 "self[4], target[4], beta=0.0"});
-  define("huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0) -> Tensor")
+  define(
+      "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor")
+      .python("huber_loss(input, target, reduction='mean', delta=1.0, weight=None)",
+              "warn_of_broadcast('huber_loss', input, target)")
       .doc(
           "Half the squared error where the error is at most delta, else delta * (|error| - delta / 2).  Huber, 1964.")
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
       .no_in_place()
-      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta) {
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta,
+                    std::optional<Tensor> weight) {
         runtime_check(delta > 0, "huber_loss")
             << "huber_loss does not support non-positive values for delta, got " << delta;
-        return reduced_loss("huber_loss", _huber(difference("huber_loss", self, target), delta), reduction);
+        // PyTorch's mean is by the number of elements, weighted or not.
+        Tensor loss = _huber(difference("huber_loss", self, target), delta);
+        return reduced_loss("huber_loss", weighted("huber_loss", loss, weight), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], reduction='none', delta=0.3"});
-  // Losses that Python gives their arguments' conventions: one program each, so that 16-bit numbers are rounded once.
-  define("_soft_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor")
-      .doc("log(1 + exp(-target * self)).")
-      .bind(hidden)
-      .no_in_place()
-      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
-        return reduced_loss("soft_margin_loss", log1p(exp(mul(neg(target), self))), reduction);
-      })
-      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[2], reduction='none'"});
-  define(
-      "_poisson_nll_loss(Tensor self, Tensor target, bool log_input, bool full, float eps, str reduction='mean') -> Tensor")
-      .doc(
-          "Negative log-likelihood of counts under a Poisson distribution of rate exp(self), or of rate self; `full` adds Stirling's "
-          "approximation of log(target!) for targets above 1.")
-      .bind(hidden)
-      .no_in_place()
-      .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, double eps,
-                    std::string_view reduction) {
-        Tensor loss =
-            log_input ? sub(exp(self), mul(target, self)) : sub(self, mul(target, log(add(self, eps))));
-        if (full) {
-          Tensor last = mul(log(mul(target, 2 * std::numbers::pi)), 0.5);
-          Tensor stirling = add(sub(mul(target, log(target)), target), last);
-          loss = add(loss, masked_fill(stirling, le(target, 1), 0));
-        }
-        return reduced_loss("poisson_nll_loss", loss, reduction);
-      })
-      .samples(
-          {"self[3, 2], target[3, 2](0.1, 4), log_input=True, full=True, eps=1e-08",
-           "self[3, 2](0.1, 2), target[3, 2](0.1, 4), log_input=False, full=False, eps=1e-08, reduction='none'"});
-  define(
-      "_gaussian_nll_loss(Tensor self, Tensor target, Tensor var, bool full, float eps, str reduction='mean') -> Tensor")
-      .doc(
-          "Negative log-likelihood under normal distributions of mean self and variance var, at least eps: the bound counts for the "
-          "value, and gradients pass it by.")
-      .bind(hidden)
-      .no_in_place()
-      .composite([](const Tensor& self, const Tensor& target, const Tensor& var, bool full, double eps,
-                    std::string_view reduction) {
-        Tensor low = detach(var), bounded = add(var, sub(clamp_min(low, eps), low)),
-               error = sub(self, target);
-        Tensor loss = mul(add(log(bounded), div(mul(error, error), bounded)), 0.5);
-        if (full) loss = add(loss, 0.5 * std::log(2 * std::numbers::pi));
-        return reduced_loss("gaussian_nll_loss", loss, reduction);
-      })
-      .samples({"self[3, 2], target[3, 2], var[3, 2](0.1, 2), full=True, eps=1e-06",
-                "self[3, 2], target[3, 2], var[3, 1](0.1, 2), full=False, eps=1e-06, reduction='none'"});
   define("kl_div(Tensor self, Tensor target, str reduction='mean', *, bool log_target=False) -> Tensor")
+      .python("kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_target=False)",
+              "warn_of_mean(reduction)")
       .doc(
-          "target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too.")
+          "target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too. "
+          "reduction='batchmean' is the sum by the size of the first dimension: the divergence itself.")
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
@@ -578,12 +565,14 @@ FACULA_FAMILY(loss) {
         Tensor loss = log_target ? mul(exp(target), sub(target, self))
                                  : sub(where(eq(target, 0), zeros_like(target), mul(target, log(target))),
                                        mul(target, self));
-        return reduced_loss("kl_div", loss, reduction);
+        if (reduction != "batchmean") return reduced_loss("kl_div", loss, reduction);
+        return self.dim() ? div(sum(loss), self.size(0)) : sum(loss);
       })
       .differs("(bfloat16|float32|float64) value: nan for -inf with self: max and lowest",
                catalog::kOrderOfSums)
       .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)",
-                "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True"});
+                "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True",
+                "self[3, 2](-3, -0.1), target[3, 2](0.1, 1), reduction='batchmean'"});
   define("_are_probabilities(Tensor self, Tensor target) -> (Tensor input, Tensor target)")
       .doc("Are all elements between 0 and 1? NaN is not.")
       .bind(hidden)
@@ -595,6 +584,9 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2], target[3, 2]"});
   define(
       "binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
+      .python(
+          "binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction='mean')",
+          "check_probabilities(input, target)")
       .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
       .autocast(Autocast::fp32)
       .bind(function)

@@ -121,6 +121,8 @@ FACULA_FAMILY(norm) {
       .samples({"input[2, 3, 4], normalized_shape=[4]", "input[2, 3, 4], normalized_shape=[4], weight[4]"});
   define(
       "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
+      .python("group_norm(input, num_groups, weight=None, bias=None, eps=1e-05)",
+              "check_groups(input, num_groups)")
       .differs("(float|bfloat)\\d+ gradient of input: .*(nan|inf).* with weight: .*(inf|max|lowest)",
                "infinite products of the weight and the gradient's three terms cancel or not by their order")
       .differs(kLargest, kLargestVariance)
@@ -314,4 +316,95 @@ FACULA_FAMILY(norm) {
       .samples({"input[4, 3, 2], running_mean[3], running_var[3](0.1, 2)",
                 "input[4, 3, 2, 5], running_mean=None, running_var=None, weight[3], bias[3], training=True",
                 "input[4, 3], running_mean=None, running_var=None, training=True"});
+  define(
+      "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
+      "bool use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor")
+      .python(
+          "instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05)")
+      .doc(
+          "Normalisation of each channel of each sample of [N, C, ...] by its own statistics, whose means then update running_mean and "
+          "running_var, or of all by these.  Ulyanov et al., 2016.")
+      .bind(function)
+      .dtypes(d::floating)
+      .strict()
+      .no_in_place()
+      .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+                    std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
+                    bool use_input_stats, double momentum, double eps, bool) {
+        if (!use_input_stats)
+          return batch_norm(input, running_mean, running_var, weight, bias, false, momentum, eps);
+        bool several = input.dim() >= 2;
+        SymInt spatial = several ? product(input.sizes().subspan(2)) : SymInt(int64_t(1));
+        value_check(spatial != SymInt(int64_t(1)), "instance_norm")
+            << "Expected more than 1 spatial element when training, got input size "
+            << to_string(input.sizes());
+        SymInt n = input.size(0), channels = input.size(1);
+        Dims joined{int64_t(1), n * channels};
+        for (int k = 2; k < input.dim(); ++k) joined.push_back(input.size(k));
+        auto each = [&](const std::optional<Tensor>& t) {
+          return t ? std::optional(repeat(*t, Sizes{n})) : std::nullopt;
+        };
+        auto mean_of = each(running_mean), var_of = each(running_var);
+        Tensor y = batch_norm(reshape(input, joined), mean_of, var_of, each(weight), each(bias), true,
+                              momentum, eps);
+        auto update = [&](const std::optional<Tensor>& running, const std::optional<Tensor>& of) {
+          if (running) copy_(detach(*running), mean(view(*of, Sizes{n, channels}), 0));
+        };
+        update(running_mean, mean_of);
+        update(running_var, var_of);
+        return view(y, input.sizes());
+      })
+      .samples(
+          {"input[2, 3, 4], weight[3], bias[3], running_mean=None, running_var=None, use_input_stats=True, momentum=0.1, eps=1e-05",
+           "input[2, 3, 4], weight=None, bias=None, running_mean[3], running_var[3](0.1, 2), use_input_stats=False, momentum=0.1, eps=1e-05"});
+  define(
+      "local_response_norm(Tensor self, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor")
+      .doc(
+          "self / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.  Krizhevsky et al., 2012.")
+      .bind(nn_functional)
+      .no_in_place()
+      .composite([](const Tensor& self, int64_t size, const Tensor& alpha, const Tensor& beta,
+                    const Tensor& k) {
+        value_check(self.dim() >= 3, "local_response_norm")
+            << "Expected 3D or higher dimensionality input (got " << self.dim() << " dimensions)";
+        if (self.numel() == SymInt(int64_t(0))) return mul(self, 1);
+        Dims beside(size_t(2 * (self.dim() - 2)), SymInt(int64_t(0)));
+        beside.push_back(SymInt(size / 2));
+        beside.push_back(SymInt((size - 1) / 2));
+        Tensor windows =
+            unfold(constant_pad_nd(mul(self, self), beside, 0), 1, SymInt(size), SymInt(int64_t(1)));
+        Tensor means = is_floating(self.dtype()) ? mean(windows, -1) : div(sum(windows, -1), size, "floor");
+        return div(self, pow(add(mul(means, alpha), k), beta));
+      })
+      .samples({"self[2, 5, 3], size=3", "self[2, 4, 3, 2], size=2, alpha=0.1, beta=0.5, k=2.0"});
+  define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
+      .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
+      .bind(function | nn_functional)
+      .autocast(Autocast::lower)
+      .no_in_place()
+      .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,
+                    std::optional<Tensor> bias) {
+        auto leading = [](const Tensor& t) { return Dims(t.sizes().first(t.sizes().size() - 1)); };
+        bool fits = weight.dim() == 3 && input1.dim() > 0 && input2.dim() > 0 &&
+                    input1.size(-1) == weight.size(1) && input2.size(-1) == weight.size(2);
+        runtime_check(fits, "bilinear")
+            << "weight must be [out, in1, in2] for inputs [*, in1] and [*, in2], got inputs "
+            << to_string(input1.sizes()) << " and " << to_string(input2.sizes()) << " and weight "
+            << to_string(weight.sizes());
+        runtime_check(leading(input1) == leading(input2), "bilinear")
+            << "inputs must agree in all but the last dimension, got " << to_string(input1.sizes()) << " and "
+            << to_string(input2.sizes());
+        // The product of the first two is not rounded to 16 bits.
+        SymInt out = weight.size(0), n1 = weight.size(1), n2 = weight.size(2), n = product(leading(input1));
+        Tensor by_first =
+            reshape(permute(wide(weight), {int64_t(1), int64_t(0), int64_t(2)}), Sizes{n1, out * n2});
+        Tensor rows = view(mm(reshape(wide(input1), Sizes{n, n1}), by_first), Sizes{n, out, n2});
+        Tensor y = squeeze(bmm(rows, reshape(wide(input2), Sizes{n, n2, int64_t(1)})), Sizes{int64_t(-1)});
+        if (bias) y = add(y, wide(*bias));
+        Dims sizes = leading(input1);
+        sizes.push_back(out);
+        return narrowed(view(y, sizes), input1.dtype());
+      })
+      .samples({"input1[4, 3], input2[4, 2], weight[5, 3, 2], bias[5]",
+                "input1[2, 4, 3], input2[2, 4, 2], weight[5, 3, 2]"});
 }

@@ -404,7 +404,9 @@ FACULA_FAMILY(pool) {
           {"self[2, 3, 2, 2], taps<4>[2, 3, 1, 1], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
   define(
       "max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
-      "-> (Tensor output, Tensor indices)")
+      "-> (Tensor, Tensor)")
+      .python(
+          "max_pool2d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., H, W], and its position in the H x W plane.")
       .bind(function)
       .dtypes(d::integral | d::floating)
@@ -417,6 +419,8 @@ FACULA_FAMILY(pool) {
       .samples(pool_samples());
   define(
       "max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor")
+      .python(
+          "max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()
@@ -429,6 +433,8 @@ FACULA_FAMILY(pool) {
                 "self![1, 2, 4, 4], kernel_size=[2]"});
   define(
       "avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+      .python(
+          "avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *, out=None)")
       .doc("Mean of each window [..., H, W].")
       .bind(nn_functional)
       .no_in_place()

@@ -61,10 +61,12 @@ Tensor random_starts(const Tensor& u, int64_t in, int64_t out, int64_t kernel) {
 
 // The largest element of the windows that begin at `starts` [*, outputs] of each dimension, and its place in the plane.
 std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan kernel, SymSpan size,
-                                      const Tensor& samples) {
+                                      const std::optional<Tensor>& given) {
   int n = int(kernel.size());
   runtime_check(self.dim() == n + 1 || self.dim() == n + 2, c.name())
       << "expected " << n + 1 << "D or " << n + 2 << "D tensor, but got shape " << to_string(self.sizes());
+  Dims planes{self.dim() == n + 1 ? SymInt(int64_t(1)) : self.size(0), self.size(-n - 1), int64_t(n)};
+  Tensor samples = given ? *given : rand(planes, nullptr, self.dtype());
   runtime_check(samples.dim() == 3 && samples.dtype() == self.dtype() &&
                     samples.size(2) == SymInt(int64_t(n)),
                 c.name())
@@ -77,7 +79,6 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
   Dims lines{x.size(0), x.size(1), int64_t(1)}, out{x.size(0), x.size(1)};
   // The place of each element of each window, [N, C, out..., kernel...].
   Tensor at;
-  SymInt plane = int64_t(1);
   for (int k = 0; k < n; ++k) {
     int64_t in = x.size(2 + k).guard_int(), o = size[size_t(k)].guard_int(),
             w = kernel[size_t(k)].guard_int();
@@ -136,6 +137,8 @@ FACULA_FAMILY(unpool) {
       .undifferenced("of several elements at one place the last is the direction")
       .samples({"grad[2, 4], index<4>[2, 3]"});
   define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")
+      .python("max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None)",
+              "output_size = unpooled_size(input, 1, kernel_size, stride, padding, output_size)")
       .doc(
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
       .bind(hidden)
@@ -145,6 +148,8 @@ FACULA_FAMILY(unpool) {
       })
       .samples({"self[1, 1, 1], indices<1>[1, 1, 1], output_size=[2]"});
   define("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor")
+      .python("max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None)",
+              "output_size = unpooled_size(input, 2, kernel_size, stride, padding, output_size)")
       .doc(
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
       .bind(hidden)
@@ -154,7 +159,9 @@ FACULA_FAMILY(unpool) {
       })
       .samples({"self[1, 1, 1, 1], indices<1>[1, 1, 1, 1], output_size=[2, 2]"});
   define(
-      "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor")
+      "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride=[], int[3] padding=0) -> Tensor")
+      .python("max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None)",
+              "output_size = unpooled_size(input, 3, kernel_size, stride, padding, output_size)")
       .doc(
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
       .bind(hidden)
@@ -165,24 +172,38 @@ FACULA_FAMILY(unpool) {
       .samples(
           {"self[1, 1, 1, 1, 1], indices<1>[1, 1, 1, 1, 1], output_size=[2, 2, 1], stride=[1, 1, 1], padding=[0, 0, 0]"});
   define(
-      "fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)")
+      "fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor? random_samples=None) -> (Tensor, Tensor)")
+      .python(
+          "fractional_max_pool2d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None)",
+          "output_size = fractional_size(input, 2, output_size, output_ratio)")
+      .python(
+          "fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None)",
+          "output_size = fractional_size(input, 2, output_size, output_ratio)")
+      .also("random_samples", "_random_samples")
       .doc(
           "The largest element, and its place in the plane, of windows that are spread over it at random.  Graham, 2014.")
       .bind(hidden)
+      .draws()
       .dtypes(d::floating)
-      .procedure([](const Call& c, const Tensor& self, SymSpan kernel, SymSpan size, const Tensor& samples) {
-        return fractional(c, self, kernel, size, samples);
-      })
+      .procedure([](const Call& c, const Tensor& self, Dims kernel, Dims size,
+                    std::optional<Tensor> samples) { return fractional(c, self, kernel, size, samples); })
       .samples({"self[2, 3, 6, 6], kernel_size=[2, 2], output_size=[3, 3], random_samples[2, 3, 2](0, 1)"});
   define(
-      "fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)")
+      "fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor? random_samples=None) -> (Tensor, Tensor)")
+      .python(
+          "fractional_max_pool3d(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None)",
+          "output_size = fractional_size(input, 3, output_size, output_ratio)")
+      .python(
+          "fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None)",
+          "output_size = fractional_size(input, 3, output_size, output_ratio)")
+      .also("random_samples", "_random_samples")
       .doc(
           "The largest element, and its place in the volume, of windows that are spread over it at random.  Graham, 2014.")
       .bind(hidden)
+      .draws()
       .dtypes(d::floating)
-      .procedure([](const Call& c, const Tensor& self, SymSpan kernel, SymSpan size, const Tensor& samples) {
-        return fractional(c, self, kernel, size, samples);
-      })
+      .procedure([](const Call& c, const Tensor& self, Dims kernel, Dims size,
+                    std::optional<Tensor> samples) { return fractional(c, self, kernel, size, samples); })
       .samples(
           {"self[1, 2, 4, 4, 4], kernel_size=[2, 2, 2], output_size=[2, 2, 2], random_samples[1, 2, 3](0, 1)"});
 }

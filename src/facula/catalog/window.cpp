@@ -281,6 +281,7 @@ FACULA_FAMILY(window) {
                 "self[2, 2, 4, 3], dim=1, n=7, stride=1, padding=0, dilation=3"});
   define(
       "im2col(Tensor self, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor")
+      .python("unfold(input, kernel_size, dilation=1, padding=0, stride=1)")
       .doc("The windows of [N, C, H, W] as columns: [N, C * kH * kW, windows].")
       .bind(hidden)
       .no_in_place()
@@ -300,6 +301,7 @@ FACULA_FAMILY(window) {
                 "self[2, 6, 5], kernel_size=[3], dilation=[2, 1], padding=[1], stride=[1, 2]"});
   define(
       "col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor")
+      .python("fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1)")
       .doc("Sums of the columns that im2col makes of [N, C, *output_size] where their windows lie.")
       .bind(hidden)
       .no_in_place()
@@ -417,7 +419,9 @@ FACULA_FAMILY(window) {
 
   define(
       "max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) "
-      "-> (Tensor output, Tensor indices)")
+      "-> (Tensor, Tensor)")
+      .python(
+          "max_pool3d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., D, H, W], and its position in the D x H x W volume.")
       .bind(function)
       .dtypes(d::integral | d::floating)
@@ -426,6 +430,8 @@ FACULA_FAMILY(window) {
                 "self![2, 5, 4, 6], kernel_size=[3, 2, 3], stride=[2], padding=[1], dilation=[1, 2, 1]"});
   define(
       "max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor")
+      .python(
+          "max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., D, H, W]; stride defaults to the kernel's size.")
       .bind(function)
       .no_in_place()
@@ -435,6 +441,8 @@ FACULA_FAMILY(window) {
                 "self![2, 5, 4, 6], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True"});
   define(
       "avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
+      .python(
+          "avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *, out=None)")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs("\\w+ error: a result for RuntimeError \\(input image .*smaller than kernel",
                "a window that begins inside of its padding reads what it holds")

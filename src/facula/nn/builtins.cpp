@@ -431,18 +431,6 @@ Value deep_copy(Arguments& a) {
   return copied(a.items[0]);
 }
 
-// renamed(name, f, ...): f(...), whose errors bear the name.
-Value renamed(Arguments& a) {
-  Value name = a.items[0], f = a.items[1];
-  a.items.erase(a.items.begin(), a.items.begin() + 2);
-  try {
-    return call(f, std::move(a));
-  } catch (const Error& e) {
-    if (!e.op().empty()) throw e.from(name.string());
-    size_t at = e.message().find(':');
-    raise(e.type(), name.string() + (at == std::string::npos ? ": " + e.message() : e.message().substr(at)));
-  }
-}
 // require(valid, (type of the error), text): as facula.program.require.
 Value require(Arguments& a) {
   supported_check(!a.items[0].tensor().is_traced(), "trace")

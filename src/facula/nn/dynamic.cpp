@@ -63,17 +63,6 @@ Bound::Bound(Arguments& a, const char* function, std::span<const std::string_vie
     type_check(given_[k], function) << "missing the argument '" << names[k] << "'";
 }
 
-namespace {
-thread_local const Frame* innermost = nullptr;
-}
-Frame::Frame(const char* name) : name_(name), outer_(innermost) { innermost = this; }
-Frame::~Frame() { innermost = outer_; }
-Value called(Arguments&) {
-  const Frame* f = innermost;
-  while (f && f->name_[0] == '_' && f->outer_) f = f->outer_;
-  return f ? Value(f->name_) : Value("");
-}
-
 void raise(ErrorType type, const std::string& message) { throw Error(ErrorKind::user, type, "", message); }
 Value unsupported(const char* what) {
   supported_check(false, "nn") << what << " is there in Python alone";

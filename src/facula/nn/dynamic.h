@@ -170,18 +170,6 @@ class Bound {
   io::Dict rest_named_;
 };
 
-// The functions of the translation that run on this thread, for messages that name what the user called.
-class Frame {
- public:
-  explicit Frame(const char* name);
-  ~Frame();
-
- private:
-  const char* name_;
-  const Frame* outer_;
-  friend io::Value called(Arguments&);
-};
-
 // ---- what syntax means
 
 io::Value call(const io::Value& f, Arguments&& a);
@@ -292,7 +280,7 @@ void warn(const io::Value& text);
   _(py_sum) _(py_any) _(py_all) _(py_zip) _(py_enumerate) _(py_range) _(py_map) _(py_sorted) _(py_reversed)   \
   _(py_set) _(py_getattr) _(py_setattr) _(py_abs) _(py_callable) _(py_type) _(py_complex) _(single) _(finfo) _(is_tracing) _(math_sqrt) _(math_floor)                     \
   _(math_ceil) _(math_log) _(math_prod) _(math_erf) _(make_parameter) _(make_tensor) _(deep_copy)             \
-  _(called) _(renamed) _(require) _(autocast_state) _(promote_types) _(math_cos) _(bisect_right) _(counter) _(parameters_by_layout) \
+  _(require) _(autocast_state) _(promote_types) _(math_cos) _(bisect_right) _(counter) _(parameters_by_layout) \
   _(outside_of_trace)
 #define FACULA_DECLARE(name) io::Value name(Arguments& a);
 FACULA_BUILTINS(FACULA_DECLARE)

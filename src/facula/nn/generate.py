@@ -424,14 +424,16 @@ def exported(package: Package) -> list[str]:
     return sorted(n for n in names if not n.startswith("Lazy") and n not in NOT_HERE)
 
 
-def operator_names(catalog: Path) -> set[str]:
+def read_operators(catalog: Path) -> tuple[set[str], str]:
+    """Names of operators, and the module of those that have a form for Python."""
     spec = importlib.util.spec_from_file_location(
         "op_generate", Path(__file__).parents[1] / "op" / "generate.py"
     )
     reader = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = reader
     spec.loader.exec_module(reader)
-    return {name for op in reader.read_catalog(catalog)[1] for name in (op.name, *op.aliases)}
+    operators = reader.read_catalog(catalog)[1]
+    return {name for op in operators for name in (op.name, *op.aliases)}, reader.forms_py(operators)
 
 
 HEADER = f"""// Modules, with PyTorch's names, order and defaults of arguments; options may have names:
@@ -592,7 +594,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shards", type=int, default=4, help="files of the translation")
     given = parser.parse_args(arguments)
     try:
-        generate(Package(given.package, operator_names(given.catalog)), given.out, given.shards)
+        names, forms = read_operators(given.catalog)
+        generate(Package(given.package, names, {"nn._forms": forms}), given.out, given.shards)
     except Mistake as mistake:
         print(f"generate.py: {mistake}", file=sys.stderr)
         return 1

@@ -24,8 +24,6 @@ NATIVE_CLASSES = {
 }
 NATIVE_FUNCTIONS = {
     ("nn.parameter", "Parameter"): "make_parameter",
-    ("nn._losses", "_called"): "called",
-    ("nn.functional", "_as"): "renamed",
     ("program", "require"): "require",
     ("optim._listed", "single"): "single",
     ("_functions", "finfo"): "finfo",
@@ -97,6 +95,7 @@ class Unit:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     variables: dict[str, ast.expr] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    all_of: list[str] = field(default_factory=list)  # units of which it imports all
 
     @property
     def stem(self) -> str:
@@ -113,9 +112,9 @@ class Thing:
 
 
 class Package:
-    def __init__(self, folder: Path, operators: set[str]) -> None:
+    def __init__(self, folder: Path, operators: set[str], generated: dict[str, str]) -> None:
         self.folder, self.operators = folder, operators
-        self.units: dict[str, Unit] = {}
+        self.units = {name: self.parse(name, Path(name), text) for name, text in generated.items()}
 
     def is_operator(self, name: str) -> bool:
         return name in self.operators or name.removesuffix("_") in self.operators
@@ -128,9 +127,12 @@ class Package:
         return self.units[name]
 
     def read(self, name: str, path: Path) -> Unit:
+        return self.parse(name, path, path.read_text(encoding="utf-8"))
+
+    def parse(self, name: str, path: Path, text: str) -> Unit:
         unit = Unit(name, path)
         is_package = path.name == "__init__.py"
-        for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+        for node in ast.parse(text, str(path)).body:
             if isinstance(node, ast.If):  # if TYPE_CHECKING: ... else: ...
                 for inner in node.orelse:
                     self.add(unit, inner, is_package)
@@ -144,7 +146,10 @@ class Package:
         elif isinstance(node, ast.ClassDef):
             unit.classes[node.name] = node
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            unit.imports.update(self.imported(unit.name, node, is_package))
+            found = self.imported(unit.name, node, is_package)
+            if "*" in found:
+                unit.all_of.append(found.pop("*")[0])
+            unit.imports.update(found)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -193,6 +198,9 @@ class Package:
             if isinstance(value, ast.Name):
                 return self.resolve(unit, value.id)
             return Thing("variable", unit, name)
+        for other in map(self.unit, unit.all_of):
+            if name in other.functions:
+                return Thing("function", other, name)
         if unit.path is None:
             return Thing("native" if (unit.name, name) in CONSTANTS else "foreign", unit, name)
         if unit.name == "nn.functional" and name not in BUILTINS and self.is_operator(name):
@@ -395,9 +403,8 @@ class Code:
         own = set(names) | {n for n in (rest, rest_named) if n}
         statements = [ast.Return(node.body)] if isinstance(node, ast.Lambda) else node.body
         assigned = sorted(assigned_names(statements) - own)
-        lines = [f"  Frame frame_({quoted(called)});"] if isinstance(node, ast.FunctionDef) else []
         given = ", ".join(map(quoted, names))
-        lines.append(f"  static constexpr std::array<std::string_view, {len(names)}> names_{{{given}}};")
+        lines = [f"  static constexpr std::array<std::string_view, {len(names)}> names_{{{given}}};"]
         flags = f"{str(bool(rest)).lower()}, {str(bool(rest_named)).lower()}"
         lines.append(f"  Bound b_(a_, {quoted(called)}, names_, {len(positional)}, {required}, {flags});")
         for k, (n, d) in enumerate(zip(names, defaults)):

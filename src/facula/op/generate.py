@@ -11,6 +11,7 @@ changed:
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
   OUT/facula/schemas.h           what was read, which a test holds against the running registry
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
+  OUT/facula/nn/_forms.py        what definitions declare for Python, `.python("relu(input, inplace=False)")`
 
 A helper function may call `define` with a schema made of its arguments and literals,
 `define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
@@ -18,6 +19,7 @@ then.
 """
 
 import argparse
+import json
 import re
 import sys
 from dataclasses import dataclass, field
@@ -119,6 +121,8 @@ class Operator:
     own_shape: bool = False
     with_out: bool = False
     sample: str = ""
+    python: list[list[str]] = field(default_factory=list)  # functions of Python: the form, then statements
+    also: dict[str, str] = field(default_factory=dict)  # further name of a parameter -> its name
 
     @property
     def full_name(self) -> str:
@@ -344,6 +348,10 @@ def apply_chain(op: Operator, calls: list[tuple[str, str]]) -> None:
             op.with_out = True
         elif name in ("shape", "shapes"):
             op.own_shape = True
+        elif name == "python" and literal is not None:
+            op.python.append([literals(a, 0)[0] or "" for a in arguments_of(arguments)])
+        elif name == "also" and literal is not None:
+            op.also[literals(arguments_of(arguments)[1], 0)[0] or ""] = literal
         elif name == "samples" and '"' in arguments:
             op.sample = literals(arguments, arguments.index('"'))[0] or ""
         elif name == "samples":  # one of the helpers
@@ -1073,6 +1081,151 @@ def stubs(operators: list[Operator]) -> dict[str, str]:
     return texts
 
 
+# ---- functions of Python
+
+# Parameters of PyTorch's Python functions that no operator has, and their types.
+PYTHONS_OWN = {
+    "size_average": "bool | None",  # with `reduce` the former `reduction`
+    "reduce": "bool | None",
+    "inplace": "bool",  # calls the in-place form
+    "return_indices": "bool",  # calls NAME_with_indices; of such an operator itself it says nothing
+    "_stacklevel": "int",  # says nothing
+    "out": "Tensor | None",
+}
+FORM = re.compile(r"(\w+)\((.*)\)$", re.S)
+
+
+class PythonForm:
+    """A function of nn.functional: its parameters, and how they become those of the operator. Statements
+    before the call may use those that the operator has not, and set others.
+    """
+
+    def __init__(
+        self, op: Operator, form: str, statements: list[str], operators: dict[str, Operator]
+    ) -> None:
+        self.op, self.where, self.statements = op, f"{op.where}: .python", statements
+        m = FORM.match(form.strip())
+        if not m:
+            raise Mistake(f"{self.where}: expected name(parameter, parameter=default), got {form}")
+        self.name, self.given = m[1], {}
+        for text in split_top(m[2]):
+            name, equals, default = text.partition("=")
+            self.given[name.strip()] = default.strip() if equals else None
+        self.set = {s.split(" = ")[0] for s in statements if re.match(r"\w+ = ", s)}
+        of_schema = {p.name: p for p in op.parameters}
+        self.taken: dict[str, str] = {}  # parameter of the schema -> of the form
+        for name in self.given:
+            p = of_schema.get(name) or of_schema.get(op.also.get(name, "self" if name == "input" else ""))
+            if name == "*":
+                continue
+            if p:
+                self.taken[p.name] = name
+            elif name not in PYTHONS_OWN and not re.search(rf"\b{name}\b", " ".join(statements)):
+                raise Mistake(f"{self.where}: {name} is no parameter of {op.schema}")
+        self.with_indices = None
+        if self.own("return_indices") and len(op.results) == 1:
+            self.with_indices = operators[op.name + "_with_indices"].name
+        if self.own("inplace") and not op.in_place_form:
+            raise Mistake(f"{self.where}: {op.name} has no form in place")
+
+    def own(self, name: str) -> bool:
+        return name in self.given and name not in self.taken.values()
+
+    def parameter(self, name: str) -> str:
+        if name == "*":
+            return name
+        default = self.given[name]
+        p = next((p for p in self.op.parameters if self.taken.get(p.name) == name), None)
+        kind = PYTHONS_OWN.get(name, "Any") if p is None else py_type(self.op, p)
+        if default == "None" and kind != "Any" and not kind.endswith("| None"):
+            kind += " | None"
+        return f"{name}: {kind}" + (f" = {default}" if default is not None else "")
+
+    def value(self, p: Parameter) -> str:
+        """The argument for a parameter of the operator."""
+        name = self.taken[p.name]
+        if self.given[name] != "None" or p.optional or p.default == "None" or name in self.set:
+            return name
+        if p.default is not None:
+            return f"{p.default} if {name} is None else {name}"
+        if p.name == "dim":
+            return f'last_dim("{self.name}", input.dim()) if {name} is None else {name}'
+        raise Mistake(f"{self.where}: {name} cannot be None for {self.op.schema}")
+
+    def arguments(self) -> str:
+        parts, by_name = [], False
+        for p in self.op.parameters:
+            if p.name not in self.taken:
+                if p.default is None:
+                    raise Mistake(f"{self.where}: no {p.name} for {self.op.schema}")
+                by_name = True
+                continue
+            by_name = by_name or p.keyword_only
+            parts.append(f"{p.name}={self.value(p)}" if by_name else self.value(p))
+        return ", ".join([*parts, "out=out"] if self.own("out") else parts)
+
+    def called(self) -> list[str]:
+        """The operators and forms that it calls."""
+        names = [self.op.name]
+        if self.own("inplace"):
+            names.append(self.op.name + "_")
+        if self.with_indices:
+            names.append(self.with_indices)
+        return names
+
+    def text(self) -> str:
+        result = "Any" if self.own("return_indices") else py_result(self.op)
+        lines = [f"def {self.name}({', '.join(map(self.parameter, self.given))}) -> {result}:"]
+        doc = re.sub(r"\bself\b", "input", self.op.doc).replace("\\", "\\\\").replace("\n", "\n    ")
+        lines.append(f'    """{doc}"""')
+        if self.own("size_average"):
+            lines += [
+                "    if size_average is not None or reduce is not None:",
+                "        reduction = reduction_of(size_average, reduce, reduction)",
+            ]
+        lines += ["    " + statement for statement in self.statements]
+        names = ["_" + n for n in self.called()]
+        choose = "inplace" if self.own("inplace") else "return_indices"
+        f = names[0] if len(names) == 1 else f"({names[1]} if {choose} else {names[0]})"
+        if (
+            self.own("return_indices")
+            and len(self.op.results) > 1
+            and not self.name.endswith("_with_indices")
+        ):
+            lines.append(f"    results = {f}({self.arguments()})")
+            return "\n".join([*lines, "    return results if return_indices else results[0]"])
+        return "\n".join([*lines, f"    return {f}({self.arguments()})"])
+
+
+def forms_py(operators: list[Operator]) -> str:
+    by_name = {op.name: op for op in operators if not op.overload}
+    forms = [PythonForm(op, form, rest, by_name) for op in operators for form, *rest in op.python]
+    called = sorted({name for f in forms for name in f.called()})
+    lines = [
+        '"""Functions of ``facula.nn.functional``: operators with PyTorch\'s parameters for Python.',
+        "",
+        BANNER,
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from collections.abc import Sequence",
+        "from typing import Any",
+        "",
+        "from .. import _C",
+        "from ._conventions import *",
+        "",
+        "Tensor, dtype = _C.Tensor, _C.dtype",
+        "Number = bool | int | float | complex",
+        f"__all__ = {json.dumps(sorted(f.name for f in forms))}",
+        "",
+        *(f"_{name} = _C.ops.{name}" for name in called),
+        "",
+        "",
+    ]
+    return "\n".join(lines + [f.text() + "\n\n" for f in forms]).rstrip() + "\n"
+
+
 def write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
@@ -1099,6 +1252,7 @@ def main(arguments: list[str] | None = None) -> int:
             given.out / "torch" / "tensor.h": torch_h(operators),
             out / "families.h": families_h(families),
             out / "schemas.h": schemas_h(operators),
+            out / "nn" / "_forms.py": forms_py(operators),
         }
         texts.update({out / "_C" / f"{name}.pyi": text for name, text in stubs(operators).items()})
     except Mistake as mistake:

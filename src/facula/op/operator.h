@@ -290,6 +290,12 @@ class Definer {
   Definer& bind(uint32_t namespaces);
   Definer& alias(std::string name);
   Definer& also(std::string parameter, std::string name);  // a further name of a parameter
+  // The function of nn.functional where PyTorch's has parameters that are Python's alone, "relu(input, inplace=False)",
+  // and statements before the call. op/generate.py writes it.
+  template <class... Statement>
+  Definer& python(const char*, Statement...) {
+    return *this;
+  }
   Definer& promote(Promote p);
   Definer& result(ResultType t);
   Definer& result(DTypeRule rule);

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import _C
 from .. import functional as F
-from .._losses import reduction_of
+from .._conventions import reduction_of
 from .distance import PairwiseDistance
 from .linear_cross_entropy_options import LinearCrossEntropyOptions
 from .module import TensorModule

@@ -1,0 +1,196 @@
+"""Conventions of ``nn.functional`` that are Python's alone; the functions that operators declare use them
+(``_forms.py``, which the build writes).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from .. import _C
+from ..program import require
+
+Tensor = _C.Tensor
+_f = _C.functions
+
+
+def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
+    """'none', 'mean' or 'sum', from PyTorch's present and former arguments."""
+    if size_average is None and reduce is None:
+        return reduction
+    name = "none" if reduce is False else "sum" if size_average is False else "mean"
+    warnings.warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{name}' instead.",
+        stacklevel=3,
+    )
+    return name
+
+
+def last_dim(name: str, ndim: int) -> int:
+    """The dimension that PyTorch chooses where none is given."""
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
+        f"an argument.",
+        stacklevel=3,
+    )
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def warn_of_broadcast(name: str, input: Tensor, target: Tensor) -> None:
+    if target.shape != input.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
+            "This will likely lead to incorrect results due to broadcasting. Please ensure they have the "
+            f"same size. ({name})",
+            stacklevel=3,
+        )
+
+
+def warn_of_mean(reduction: str) -> None:
+    if reduction == "mean":
+        warnings.warn(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size."
+            "'batchmean' divides only by the batch size, and aligns with the KL div math definition."
+            "'mean' will be changed to behave the same as 'batchmean' in the next major release.",
+            stacklevel=3,
+        )
+
+
+def warn_of_rank(name: str, rank: int, spatial: int) -> None:
+    if rank not in (spatial + 1, spatial + 2):
+        warnings.warn(
+            f"{name}: Received a {rank}-D input to {name}, which is deprecated and will result in an error "
+            "in a future release. To retain the behavior and silence this warning, please use dropout "
+            f"instead. Note that {name} exists to provide channel-wise dropout on inputs with {spatial} "
+            "spatial dimensions, a channel dimension, and an optional batch dimension (i.e. "
+            f"{spatial + 1}D or {spatial + 2}D inputs).",
+            stacklevel=3,
+        )
+    if rank == 3 and spatial == 2:
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d, which is taken for (N, C, L) and may be taken for "
+            "(C, H, W) in a future release: dropout1d drops the channels of (N, C, L).",
+            stacklevel=3,
+        )
+
+
+def check_probability(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def check_probabilities(input: Tensor, target: Tensor) -> None:
+    """RuntimeError unless all elements are between 0 and 1."""
+    valid, target_valid = _C.ops._are_probabilities(input.detach(), target.detach())
+    require(
+        valid,
+        RuntimeError,
+        "binary_cross_entropy: all elements of input should be between 0 and 1\n"
+        "  hint: binary_cross_entropy_with_logits takes any numbers, without a sigmoid before it",
+    )
+    require(
+        target_valid,
+        RuntimeError,
+        "binary_cross_entropy: all elements of target should be between 0 and 1",
+    )
+
+
+def variance_of(input: Tensor, var: Any) -> Tensor:
+    """A variance, which is not negative, as a tensor."""
+    if not isinstance(var, Tensor):
+        if var < 0:
+            raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
+        return _f.full_like(input, var)
+    valid = (var.detach() < 0).any().logical_not()
+    require(valid, ValueError, "gaussian_nll_loss: var has negative entry/entries")
+    return var
+
+
+# ---- sizes of pools
+
+
+def _each(x: Any, n: int) -> list:
+    return [x] * n if isinstance(x, (int, float)) else list(x)
+
+
+def given_sizes(input: Tensor, output_size: Any, n: int) -> Any:
+    """The sizes to reach in the last n dimensions; None keeps a size."""
+    if isinstance(output_size, int):
+        return output_size
+    if input.dim() <= n and output_size is not None:
+        raise ValueError(f"Input dimension should be at least {n + 1}, got {list(input.shape)}")
+    kept = list(input.shape[-n:])
+    return kept if output_size is None else [m if o is None else o for m, o in zip(kept, output_size)]
+
+
+def fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> Any:
+    """The size of a result, told as it is or as a part of the input's."""
+    if size is not None:
+        return size
+    if ratio is None:
+        raise ValueError(
+            f"fractional_max_pool{n}d requires specifying either an output_size or an output_ratio"
+        )
+    return [int(m * r) for m, r in zip(input.shape[-n:], _each(ratio, n))]
+
+
+def unpooled_size(input: Tensor, n: int, kernel: Any, stride: Any, padding: Any, size: Any) -> list[int]:
+    """The size that was pooled: as told, within a stride of the one that windows of these places cover."""
+    k, p = _each(kernel, n), _each(padding, n)
+    s = k if stride is None else _each(stride, n)
+    covered = [(input.shape[d - n] - 1) * s[d] + k[d] - 2 * p[d] for d in range(n)]
+    if size is None:
+        size = covered
+    size = list(size)[2:] if len(size) == n + 2 else list(size)
+    if len(size) != n:
+        raise ValueError(
+            f"output_size should be a sequence containing {n} or {n + 2} elements, but it has {len(size)}"
+        )
+    for d in range(n):
+        if not covered[d] - s[d] < size[d] < covered[d] + s[d]:
+            raise ValueError(
+                f"invalid output_size {size} (dim {d} must be between {covered[d] - s[d]} and "
+                f"{covered[d] + s[d]})"
+            )
+    if min(size) < 0:
+        raise ValueError(f"max_unpooling: output_size must contain non-negative sizes, but got {size}")
+    return size
+
+
+# ---- embeddings and normalisation
+
+
+def row_of(padding_idx: int | None, weight: Tensor) -> int:
+    """The row of a table, counted from its beginning; -1 for None."""
+    if padding_idx is None:
+        return -1
+    if not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise AssertionError("Padding_idx must be within num_embeddings")
+    return padding_idx % weight.shape[0]
+
+
+def limit_rows(weight: Tensor, used: Tensor, max_norm: float | None, norm_type: float) -> None:
+    """Scales the rows that are used, in place, to a norm of at most ``max_norm``."""
+    if max_norm is not None:
+        with _C.GradMode(False):
+            _C.ops.embedding_renorm_(weight.detach(), used, max_norm, norm_type)
+
+
+def check_groups(input: Tensor, num_groups: int) -> None:
+    """ValueError where a group holds one element, whose deviation is 0."""
+    if input.dim() < 2 or num_groups <= 0:
+        return
+    if math.prod([input.shape[0] * input.shape[1] // num_groups, *input.shape[2:]]) == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+        )
+
+
+def warn_of_masks(padding: Tensor | None, mask: Tensor | None) -> None:
+    if padding is not None and mask is not None and padding.dtype != mask.dtype:
+        warnings.warn(
+            "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both "
+            "instead.",
+            stacklevel=3,
+        )

@@ -1,0 +1,316 @@
+// Losses of margins, of likelihoods and of distances: compositions, fused with their reduction.
+#include <cmath>
+#include <numbers>
+
+#include "facula/catalog/reduced_loss.h"
+#include "facula/op/helpers.h"
+#include "facula/op/operator.h"
+#include "facula/ops.h"
+#include "facula/tensor/promotion.h"
+
+using namespace facula;
+using namespace facula::op;
+using facula::catalog::check_reduction;
+using facula::catalog::reduced_loss;
+namespace d = facula::dtypes;
+
+namespace {
+
+Definer loss(const char* schema, const char* doc) {
+  return std::move(define(schema).doc(doc).bind(hidden).autocast(Autocast::fp32).no_in_place());
+}
+
+void check_broadcast(const char* name, std::initializer_list<Tensor> tensors) {
+  std::vector<SymSpan> sizes;
+  for (auto& t : tensors) sizes.push_back(t.sizes());
+  broadcast_sizes(name, sizes);
+}
+Tensor where_or_zero(const Tensor& condition, const Tensor& x) { return where(condition, x, zeros_like(x)); }
+// Rows of a batch, or the one that there is.
+Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : reshape(t, Sizes{int64_t(1), t.numel()}); }
+Tensor of_rows(const Tensor& loss, const Tensor& input) {
+  return input.dim() == 2 ? loss : view(loss, Sizes(Dims()));
+}
+Tensor distance_of(const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
+  return norm(add(sub(a, b), eps), std::optional<Scalar>(p), Sizes{int64_t(-1)}, keepdim);
+}
+
+Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Tensor& margin,
+                    const std::optional<Tensor>& weight, std::string_view reduction) {
+  const char* name = "multi_margin_loss";
+  check_reduction(name, reduction);
+  value_check(p == 1 || p == 2, name) << "only p == 1 and p == 2 supported, got " << p;
+  value_check(!weight || weight->dim() == 1, name)
+      << "weight must be one-dimensional, got " << to_string(weight->sizes());
+  runtime_check(self.dim() <= 2 && target.numel() == (self.dim() == 2 ? self.size(0) : SymInt(int64_t(1))),
+                name)
+      << "expected input [C] or [N, C] and a class for each row, got " << to_string(self.sizes()) << " and "
+      << to_string(target.sizes());
+  runtime_check(target.dtype() == DType::Int64, name)
+      << "expected target of dtype int64, got " << target.dtype() << " " << to_string(target.sizes())
+      << " for input " << to_string(self.sizes());
+  Tensor rows = rows_of(self), index = reshape(target, Sizes{rows.size(0), int64_t(1)});
+  Tensor miss = clamp_min(add(sub(margin, gather(rows, 1, index)), rows), 0);
+  if (p == 2) miss = mul(miss, miss);
+  if (weight) miss = mul(miss, gather(expand(*weight, Sizes{rows.size(0), weight->size(0)}), 1, index));
+  Tensor others = ne(index, arange(rows.size(1).guard_int()));
+  return reduced_loss(name, of_rows(div(sum(where_or_zero(others, miss), 1), rows.size(1)), self), reduction);
+}
+
+Tensor multilabel_margin(const Tensor& self, const Tensor& target, std::string_view reduction) {
+  const char* name = "multilabel_margin_loss";
+  check_reduction(name, reduction);
+  runtime_check(Dims(self.sizes()) == Dims(target.sizes()) && self.dim() <= 2 &&
+                    (self.dim() == 0 || self.size(-1) != SymInt(int64_t(0))),
+                name)
+      << "expected input and target of one shape [], [C] or [N, C], got " << to_string(self.sizes())
+      << " and " << to_string(target.sizes());
+  Tensor rows = rows_of(self), labels = rows_of(target);
+  Tensor counted = eq(cumsum(to_dtype(lt(labels, 0), DType::Int64), 1), 0);
+  Tensor index = where_or_zero(counted, labels), kept = to_dtype(counted, rows.dtype());
+  Tensor hits = scatter_add(zeros_like(rows), 1, index, kept);
+  Tensor gaps = clamp_min(add(sub(1, unsqueeze(gather(rows, 1, index), 2)), unsqueeze(rows, 1)), 0);
+  Tensor both = logical_and(unsqueeze(counted, 2), unsqueeze(eq(hits, 0), 1));
+  Tensor total = sum(where_or_zero(both, gaps), Sizes{int64_t(1), int64_t(2)});
+  return reduced_loss(name, of_rows(div(total, rows.size(1)), self), reduction);
+}
+
+Tensor poisson_nll(const Tensor& self, const Tensor& target, bool log_input, bool full, const Tensor& eps,
+                   std::string_view reduction) {
+  check_broadcast("poisson_nll_loss", {self, target});
+  Tensor loss = log_input ? sub(exp(self), mul(target, self)) : sub(self, mul(target, log(add(self, eps))));
+  if (full) {
+    Tensor last = mul(log(mul(target, 2 * std::numbers::pi)), 0.5);
+    Tensor stirling = add(sub(mul(target, log(target)), target), last);
+    loss = add(loss, masked_fill(stirling, le(target, 1), 0));
+  }
+  return reduced_loss("poisson_nll_loss", loss, reduction);
+}
+
+Tensor gaussian_nll(const Tensor& self, const Tensor& target, const Tensor& given, bool full,
+                    const Tensor& eps, std::string_view reduction) {
+  const char* name = "gaussian_nll_loss";
+  Tensor var = given;
+  Dims sizes(self.sizes()), of_var(var.sizes());
+  if (of_var != sizes) {
+    bool one_less = !sizes.empty() && Dims(self.sizes().first(sizes.size() - 1)) == of_var;
+    bool one_for_all = of_var.size() == sizes.size() && !sizes.empty() &&
+                       of_var.back() == SymInt(int64_t(1)) &&
+                       std::equal(sizes.begin(), sizes.end() - 1, of_var.begin());
+    value_check(one_less || one_for_all, name)
+        << "var is of incorrect size: " << to_string(var.sizes()) << " for " << to_string(self.sizes());
+    if (one_less) var = unsqueeze(var, -1);
+  }
+  check_broadcast(name, {self, target});
+  // The bound counts for the value, and gradients pass it by.
+  Tensor low = detach(var), bounded = add(var, sub(maximum(low, eps), low)), error = sub(self, target);
+  Tensor loss = mul(add(log(bounded), div(mul(error, error), bounded)), 0.5);
+  if (full) loss = add(loss, 0.5 * std::log(2 * std::numbers::pi));
+  return reduced_loss(name, loss, reduction);
+}
+
+Tensor cosine_embedding(const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
+                        std::string_view reduction) {
+  runtime_check(target.dim() <= 1 && a.dim() == target.dim() + 1 && a.dim() == b.dim(),
+                "cosine_embedding_loss")
+      << "expected inputs [N, D] with target [N], or [D] with [], got " << to_string(a.sizes()) << ", "
+      << to_string(b.sizes()) << " and " << to_string(target.sizes());
+  auto length = [](const Tensor& x) { return add(sum(mul(x, x), -1), 1e-12); };
+  Tensor cosine = div(sum(mul(a, b), -1), sqrt(mul(length(a), length(b))));
+  Tensor loss = add(where_or_zero(eq(target, 1), sub(1, cosine)),
+                    where_or_zero(eq(target, -1), clamp_min(sub(cosine, margin), 0)));
+  return reduced_loss("cosine_embedding_loss", loss, reduction);
+}
+
+void check_triplet(const Tensor& anchor, const Tensor& positive, const Tensor& negative) {
+  const char* name = "triplet_margin_loss";
+  runtime_check(anchor.dim() == positive.dim() && positive.dim() == negative.dim(), name)
+      << "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
+         "got: anchor "
+      << anchor.dim() << "D, positive " << positive.dim() << "D, and negative " << negative.dim()
+      << "D inputs";
+  check_broadcast(name, {anchor, positive, negative});
+}
+Tensor triplet(const Tensor& near, const Tensor& far, const std::optional<Tensor>& swapped,
+               const Tensor& margin, std::string_view reduction) {
+  Tensor away = swapped ? minimum(far, *swapped) : far;
+  return reduced_loss("triplet_margin_loss", clamp_min(sub(add(margin, near), away), 0), reduction);
+}
+void check_margin(const Call& c) {
+  value_check(c.real("margin") > 0, "triplet_margin_loss")
+      << "margin must be greater than 0, got " << c.number("margin");
+}
+
+}  // namespace
+
+FACULA_FAMILY(margin) {
+  loss("soft_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor",
+       "log(1 + exp(-target * self)) for targets of -1 and 1.")
+      .python("soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
+        check_broadcast("soft_margin_loss", {self, target});
+        return reduced_loss("soft_margin_loss", log1p(exp(mul(neg(target), self))), reduction);
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[2], reduction='none'"});
+  loss(
+      "multilabel_soft_margin_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor",
+      "Binary cross-entropy of sigmoid(self), averaged over the classes, the last dimension.")
+      .python(
+          "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
+      .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
+                    std::string_view reduction) {
+        Tensor log_sigmoid = sub(clamp_max(self, 0), log1p(exp(neg(abs(self)))));
+        Tensor loss = sub(mul(sub(1, target), self), log_sigmoid);
+        if (weight) loss = mul(loss, *weight);
+        index_check(loss.dim() > 0, "multilabel_soft_margin_loss") << "expected input [*, C], got shape []";
+        return reduced_loss("multilabel_soft_margin_loss", div(sum(loss, -1), self.size(-1)), reduction);
+      })
+      .samples(
+          {"self[3, 2], target[3, 2](0, 1)", "self[3, 2], target[3, 2](0, 1), weight[2], reduction='none'"});
+  loss(
+      "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, str reduction='mean') -> Tensor",
+      "max(0, margin - self[target] + self[k]) ** p, averaged over the classes k; self [C] or [N, C].")
+      .python(
+          "multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean')")
+      .dtypes(d::floating)
+      .strict()
+      .composite([](const Tensor& self, const Tensor& target, double p, const Tensor& margin,
+                    std::optional<Tensor> weight, std::string_view reduction) {
+        return multi_margin(self, target, p, margin, weight, reduction);
+      })
+      .samples({"self[4, 3], target<3>[4]",
+                "self[4, 3], target<3>[4], p=2, margin=0.5, weight[3](0.1, 2), reduction='none'",
+                "self[3], target<3>[], reduction='sum'"});
+  loss(
+      "multilabel_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor",
+      "max(0, 1 - self[label] + self[other]) over all labels and others; a row's labels end at the first -1.")
+      .python("multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
+      .dtypes(d::floating)
+      .strict()
+      .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
+        return multilabel_margin(self, target, reduction);
+      })
+      .samples({"self[4, 3], target<3>[4, 3]", "self[3], target<3>[3], reduction='none'"});
+  loss(
+      "poisson_nll_loss(Tensor self, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, str reduction='mean') -> Tensor",
+      "Negative log-likelihood of counts under a Poisson distribution of rate exp(self), or of rate self; `full` adds Stirling's "
+      "approximation of log(target!) for targets above 1.")
+      .python(
+          "poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean')")
+      .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, const Tensor& eps,
+                    std::string_view reduction) {
+        return poisson_nll(self, target, log_input, full, eps, reduction);
+      })
+      .samples({"self[3, 2], target[3, 2](0.1, 4), full=True",
+                "self[3, 2](0.1, 2), target[3, 2](0.1, 4), log_input=False, reduction='none'"});
+  loss(
+      "gaussian_nll_loss(Tensor self, Tensor target, Tensor|Scalar var, bool full=False, float eps=1e-06, str reduction='mean') -> Tensor",
+      "Negative log-likelihood under normal distributions of mean self and variance var, at least eps: the bound counts for the "
+      "value, and gradients pass it by.")
+      .python("gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction='mean')",
+              "var = variance_of(input, var)")
+      .composite(
+          [](const Tensor& self, const Tensor& target, const Tensor& var, bool full, const Tensor& eps,
+             std::string_view reduction) { return gaussian_nll(self, target, var, full, eps, reduction); })
+      .samples({"self[3, 2], target[3, 2], var[3, 2](0.1, 2), full=True",
+                "self[3, 2], target[3, 2], var[3, 1](0.1, 2), reduction='none'",
+                "self[3, 2], target[3, 2], var[3](0.1, 2)"});
+  loss(
+      "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0, str reduction='mean') -> Tensor",
+      "max(0, -target * (input1 - input2) + margin): target 1 wants input1 higher, -1 input2.")
+      .python(
+          "margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean')")
+      .composite([](const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
+                    std::string_view reduction) {
+        runtime_check(a.dim() == b.dim() && b.dim() == target.dim(), "margin_ranking_loss")
+            << "All input tensors should have same dimension but got sizes: input1: " << to_string(a.sizes())
+            << ", input2: " << to_string(b.sizes()) << ", target: " << to_string(target.sizes());
+        return reduced_loss("margin_ranking_loss", clamp_min(add(mul(neg(target), sub(a, b)), margin), 0),
+                            reduction);
+      })
+      .samples({"input1[3], input2[3], target[3]",
+                "input1[3, 2], input2[3, 2], target[3, 2], margin=0.5, reduction='none'"});
+  loss("hinge_embedding_loss(Tensor self, Tensor target, Scalar margin=1.0, str reduction='mean') -> Tensor",
+       "A distance itself where the target is 1, max(0, margin - distance) where it is -1.")
+      .python(
+          "hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction='mean')")
+      .composite([](const Tensor& self, const Tensor& target, const Tensor& margin,
+                    std::string_view reduction) {
+        Tensor zero = zeros_like(self), far = where(ne(target, 1), clamp_min(sub(margin, self), 0), zero);
+        return reduced_loss("hinge_embedding_loss", add(far, where(ne(target, -1), self, zero)), reduction);
+      })
+      .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], margin=0.5, reduction='none'"});
+  loss(
+      "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0, str reduction='mean') -> Tensor",
+      "1 - cosine where the target is 1, max(0, cosine - margin) where it is -1; vectors in the last dimension.")
+      .python(
+          "cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean')")
+      .composite([](const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
+                    std::string_view reduction) { return cosine_embedding(a, b, target, margin, reduction); })
+      .samples({"input1[4, 3], input2[4, 3], target[4]",
+                "input1[3], input2[3], target[], margin=0.5, reduction='none'"});
+  loss(
+      "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, str reduction='mean') -> Tensor",
+      "max(0, distance to the positive - distance to the negative + margin). `swap` takes the negative's distance to the "
+      "positive where that is smaller.  Balntas et al., 2016.")
+      .python(
+          "triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean')")
+      .check(check_margin)
+      .composite([](const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                    const Tensor& margin, double p, const Tensor& eps, bool swap,
+                    std::string_view reduction) {
+        check_triplet(anchor, positive, negative);
+        auto distance = [&](const Tensor& a, const Tensor& b) { return distance_of(a, b, p, eps, false); };
+        return triplet(distance(anchor, positive), distance(anchor, negative),
+                       swap ? std::optional(distance(positive, negative)) : std::nullopt, margin, reduction);
+      })
+      .samples(
+          {"anchor[4, 3], positive[4, 3], negative[4, 3]",
+           "anchor[4, 3], positive[4, 3], negative[4, 3], margin=0.5, p=1.0, swap=True, reduction='none'"});
+  define("_check_triplet(Tensor anchor, Tensor positive, Tensor negative, float margin) -> ()")
+      .doc("Raises for what triplet_margin_loss does not take.")
+      .bind(hidden)
+      .check(check_margin)
+      .procedure([](const Tensor& anchor, const Tensor& positive, const Tensor& negative, double) {
+        check_triplet(anchor, positive, negative);
+      })
+      .samples({"anchor[4, 3], positive[4, 3], negative[4, 3], margin=1.0"});
+  define("_triplet(Tensor near, Tensor far, Tensor? swapped, float margin, str reduction) -> Tensor")
+      .doc("max(0, near - far + margin), `far` the distance `swapped` where that is smaller.")
+      .bind(hidden)
+      .no_in_place()
+      .composite([](const Tensor& near, const Tensor& far, std::optional<Tensor> swapped,
+                    const Tensor& margin,
+                    std::string_view reduction) { return triplet(near, far, swapped, margin, reduction); })
+      .samples({"near[4], far[4], swapped=None, margin=1.0, reduction='mean'",
+                "near[4], far[4], swapped[4], margin=0.5, reduction='none'"});
+  define(
+      "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor")
+      .doc("The p-norm of `x1 - x2 + eps` along the last dimension.")
+      .bind(function | nn_functional)
+      .no_in_place()
+      .composite([](const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
+        return distance_of(a, b, p, eps, keepdim);
+      })
+      .samples({"x1[4, 3], x2[4, 3]", "x1[4, 3], x2[3], p=1.0, keepdim=True"});
+  define("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
+      .doc("The product along `dim` of x1 and x2, each over its length or over eps if that is larger.")
+      .bind(function | nn_functional)
+      .autocast(Autocast::fp32)
+      .no_in_place()
+      .procedure([](const Tensor& a, const Tensor& b, int64_t dim, double eps) {
+        Promotion of;
+        of.add(a);
+        of.add(b);
+        DType common = of.result();
+        runtime_check(is_floating(common), "cosine_similarity")
+            << "expected common dtype to be floating point, yet common dtype is " << common;
+        Dims sizes = broadcast_sizes("cosine_similarity", std::vector<SymSpan>{a.sizes(), b.sizes()});
+        auto common_to = [&](const Tensor& x) {
+          Tensor y = x.dtype() == common ? x : to_dtype(x, common);
+          return Dims(y.sizes()) == sizes ? y : expand(y, sizes);
+        };
+        return _cosine_similarity(common_to(a), common_to(b), dim, eps);
+      })
+      .samples({"x1[3, 4], x2[3, 4]", "x1[3, 4], x2[4], dim=-1"});
+}

@@ -1,0 +1,19 @@
+// What losses have in common.
+#pragma once
+#include <string_view>
+
+#include "facula/ops.h"
+
+namespace facula::catalog {
+
+// ValueError for another `reduction` than these.
+inline void check_reduction(const char* name, std::string_view reduction) {
+  value_check(reduction == "none" || reduction == "mean" || reduction == "sum", name)
+      << "'" << reduction << "' is not a valid value for reduction: 'none', 'mean' or 'sum'";
+}
+inline Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduction) {
+  check_reduction(name, reduction);
+  return reduction == "none" ? loss : reduction == "mean" ? mean(loss) : sum(loss);
+}
+
+}  // namespace facula::catalog
