@@ -222,13 +222,13 @@ NAMED = [
     ),
     (
         "attend(F.ones(4, 4), F.ones(3, 1, 4), F.ones(3, 1, 4))",
-        ValueError,
-        r"^multi_head_attention_forward: in_proj_weight of shape \(4, 4\) has no parts",
+        RuntimeError,
+        r"^multi_head_attention_forward: expected in_proj_weight of shape \[12, 4\], got \[4, 4\]",
     ),
     (
         "attend(F.ones(4, 4), *[F.ones(2, 1, 4)] * 2)",
         RuntimeError,
-        r"^multi_head_attention_forward: expected in_proj_weight of shape \(12, 4\), got \(4, 4\)",
+        r"^multi_head_attention_forward: expected in_proj_weight of shape \[12, 4\], got \[4, 4\]",
     ),
     ("F.signal.windows.hann(2**70)", ValueError, "^hann: .* does not fit into 64 bits"),
 ]

@@ -89,6 +89,14 @@ Projected projected(const Call& c, const Tensor& query, const Tensor& key, const
             linear(value, c.tensor("v_proj_weight"), part(2, 1))};
   Tensor weight = c.tensor("in_proj_weight");
   attention_check(weight.defined()) << "in_proj_weight is None, and use_separate_proj_weight is False";
+  auto tripled = [&](const char* name, const Tensor& t, const Dims& sizes) {
+    runtime_check(Dims(t.sizes()) == sizes, kName)
+        << "expected " << name << " of shape " << to_string(SymSpan(sizes)) << ", got "
+        << to_string(t.sizes());
+  };
+  SymInt three = SymInt(int64_t(3)) * width;
+  tripled("in_proj_weight", weight, {three, width});
+  if (bias) tripled("in_proj_bias", *bias, {three});
   auto rows = [&](int64_t k, int64_t count) {
     return narrow(weight, 0, SymInt(k) * width, SymInt(count) * width);
   };
