@@ -74,7 +74,8 @@ def _projected(
     """Queries, keys and values: one product where the operands are one."""
     width = query.shape[-1]
     if separate is None and key is value and weight.shape[:1] != (3 * width,):
-        raise RuntimeError(f"expected in_proj_weight of shape {(3 * width, width)}, got {tuple(weight.shape)}")
+        expected = (3 * width, width)
+        raise RuntimeError(f"expected in_proj_weight of shape {expected}, got {tuple(weight.shape)}")
     if separate is None and query is key and key is value:
         q, k, v = _op.linear(query, weight, bias).split(width, -1)
         return q, k, v
