@@ -166,7 +166,8 @@ struct Nested {
     bool too_long = s.is_beyond_int64() && is_integral(d) && d != DType::UInt64;
     if (too_long || (d == DType::UInt64 && s.category() == Category::integral && !s.is_beyond_int64() &&
                      s.to_int() < 0)) {
-      PyErr_Format(PyExc_OverflowError, too_long ? kTooLong : "%s: can't convert negative int to unsigned", function);
+      PyErr_Format(PyExc_OverflowError, too_long ? kTooLong : "%s: can't convert negative int to unsigned",
+                   function);
       throw PythonError();
     }
     type_check(d != DType::UInt64 || s.category() <= Category::integral, function)

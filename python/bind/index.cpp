@@ -245,9 +245,7 @@ Scalar assignable(const Scalar& s, DType d) {
 void write(const char* op, std::initializer_list<op::Value> args) {
   try {
     run_operator(operator_named(op), args, op::Form::in_place);
-  } catch (const Error& e) {
-    throw e.from("index_put_");
-  }
+  } catch (const Error& e) { throw e.from("index_put_"); }
 }
 
 }  // namespace

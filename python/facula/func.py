@@ -95,8 +95,11 @@ def _taped(trees: Any) -> bool:
 
 
 def _loose(tree: Any, taped: bool) -> Any:
-    """Off the tape, unless the caller is on it; detaching would end tangents."""
-    return tree if taped or _C.forward_level() else _map(lambda t: t.detach(), tree)
+    """Off the tape, unless the caller is on it, with tangents, which detaching would end."""
+    if taped:
+        return tree
+    with _C.GradMode(False):
+        return _map(lambda t: t.view_as(t) if _C.forward_level() else t.detach(), tree)
 
 
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
@@ -174,6 +177,17 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
         raise RuntimeError(
             "jvp(f, primals, tangents): Expected primals and tangents to have the same structure"
         )
+    if _C.forward_level():  # there is one level: inside of another product the gradient's gradient is taken
+        kept: list = []
+
+        def without_aux(*inputs: Any) -> Any:
+            output = func(*inputs)
+            kept[:] = [output[1]] if has_aux else [None]
+            return output[0] if has_aux else output
+
+        value, push = _linearized(without_aux, primals, _taped((primals, tangents)))
+        result = push(*tangents)
+        return (value, result, kept[0]) if has_aux else (value, result)
     with forward_ad.dual_level():
         output = func(*_map(forward_ad.make_dual, primals, tangents))
         output, aux = output if has_aux else (output, None)
@@ -336,6 +350,12 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
     ``func`` is called once, and its derivative may be called many times: it is the gradient of the gradient,
     which is linear in what arrives.
     """
+    output, push = _linearized(func, primals)
+    return output, lambda *tangents: _map(lambda t: t.detach(), push(*tangents))
+
+
+def _linearized(func: Callable, primals: tuple, taped: bool = False) -> tuple[Any, Callable]:
+    """What linearize gives; ``taped``: products may be differentiated too."""
     with _C.GradMode(True):
         inputs = _tracked(primals, tuple(range(len(primals))))
         output = func(*inputs)
@@ -356,16 +376,16 @@ def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
         found: Any = [None] * len(arriving)
         if pairs:
             ps, ts = zip(*pairs)
-            found = _grad(ps, arriving, ts, retain_graph=True, allow_unused=True)
+            found = _grad(ps, arriving, ts, retain_graph=True, create_graph=taped, allow_unused=True)
         rest = iter(found)
 
         def tangent(t: Tensor) -> Tensor:
             v = next(rest) if t.requires_grad else None
             return _C.functions.zeros_like(t) if v is None else v
 
-        return _map(lambda t: tangent(t).detach(), output)
+        return _map(tangent, output)
 
-    return _loose(output, _taped(primals)), push
+    return _loose(output, taped or _taped(primals)), push
 
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:

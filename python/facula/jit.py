@@ -50,6 +50,11 @@ def _script_if_tracing(f: T) -> T:
     return f
 
 
+def script_method(fn: T) -> T:
+    """Of methods of a ScriptModule."""
+    return fn
+
+
 def script_if_tracing(f: T) -> T:
     return f
 

@@ -17,6 +17,7 @@
 #include "facula/ops.h"                 // every operator as a function
 #include "facula/optim/lr_scheduler.h"  // optimizers, schedules
 #include "facula/optim/optimizers.h"
+#include "facula/optim/swa_utils.h"
 #include "facula/tensor/tensor.h"
 
 namespace facula {

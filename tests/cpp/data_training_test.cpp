@@ -319,6 +319,92 @@ struct Squares {
   }
   int64_t bad = -1;
 };
+struct Normed : nn::Module {
+  Normed() : Module("Normed") {}
+  nn::Linear first = register_module("first", nn::Linear(3, 2));
+  nn::BatchNorm1d norm = register_module("norm", nn::BatchNorm1d(2));
+  Tensor operator()(const Tensor& x) const { return norm(first(x)); }
+};
+void set_all(const nn::Module& m, double v) {
+  autograd::GradMode off(false);
+  for (auto& p : m.parameters()) fill_(p, v);
+}
+
+TEST(Averages, AreTheMeanOrAnExponentialOneAndAModelOfTheirOwn) {
+  Normed model;
+  optim::AveragedModel<Normed> mean(model, Normed());
+  optim::AveragedModel<Normed> slow(model, Normed(), {.avg_fn = optim::get_ema_avg_fn(0.75)});
+  optim::AveragedModel<Normed> largest(model, Normed(),
+                                       {.avg_fn = [](const Tensor& a, const Tensor& v, const Tensor&) {
+                                         return maximum(a, v);
+                                       }});
+  EXPECT_TRUE(same(mean.module.first.weight, model.first.weight));
+  for (double v : {4.0, 2.0, 0.0}) {
+    set_all(model, v);
+    for (auto* a : {(optim::Averaging*)&mean, (optim::Averaging*)&slow, (optim::Averaging*)&largest})
+      a->update_parameters(model);
+  }
+  auto value = [](auto& a) { return select(flatten(a.module.first.weight), 0, 0).item().to_double(); };
+  EXPECT_EQ(value(mean), 2.0);
+  EXPECT_EQ(value(slow), 0.75 * (0.75 * 4 + 0.25 * 2));
+  EXPECT_EQ(value(largest), 4.0);
+  EXPECT_EQ(select(flatten(model.first.weight), 0, 0).item().to_double(), 0.0);
+  EXPECT_TRUE(mean.module.first.weight.requires_grad());
+  Tensor x = randn({4, 3});
+  mean.eval();
+  EXPECT_TRUE(same(mean(x), mean.module(x)));
+  io::Dict state = mean.state_dict();
+  EXPECT_EQ(state.at("n_averaged").tensor().item().to_int(), 3);
+  EXPECT_TRUE(state.contains("module.first.weight") && state.contains("module.norm.running_mean"));
+  optim::AveragedModel<Normed> again(model, Normed());
+  again.load_state_dict(state);
+  set_all(model, 6.0);
+  again.update_parameters(model);
+  EXPECT_EQ(value(again), 3.0);
+}
+
+TEST(Averages, TakeBuffersAsTheyAreOrTheirMean) {
+  Normed model;
+  optim::AveragedModel<Normed> last(model, Normed()), mean(model, Normed(), {.use_buffers = true});
+  for (double v : {1.0, 4.0}) {
+    fill_(model.norm.running_mean, v);
+    last.update_parameters(model);
+    mean.update_parameters(model);
+  }
+  EXPECT_EQ(select(last.module.norm.running_mean, 0, 0).item().to_double(), 4.0);
+  EXPECT_EQ(select(mean.module.norm.running_mean, 0, 0).item().to_double(), 2.5);
+}
+
+TEST(Averages, RefuseWhatIsNoOtherModelOfTheSameStructure) {
+  Normed model;
+  EXPECT_NE(message([&] { optim::AveragedModel<Normed>(model, model); }).find("a model of its own"),
+            std::string::npos);
+  nn::Linear a(2, 2), b(2, 2, {.bias = false});
+  EXPECT_NE(message([&] { optim::AveragedModel<nn::Linear>(a, b); }).find("2 parameters and buffers"),
+            std::string::npos);
+  EXPECT_NE(message([&] { optim::get_ema_avg_fn(1.5); }).find("Invalid decay value 1.5"), std::string::npos);
+}
+
+TEST(Averages, NormsBeginAnewAndCountEveryBatchAlike) {
+  Normed model;
+  fill_(model.norm.running_mean, 100.0);
+  model.eval();
+  std::vector<Tensor> batches{randn({5, 3}), randn({5, 3}) + 1, randn({5, 3}) * 2};
+  optim::update_bn(batches, model);
+  Tensor means = zeros({2});
+  for (auto& x : batches) means = means + mean(model.first(x), {0}) / 3;
+  EXPECT_LT(max(abs(model.norm.running_mean - means)).item().to_double(), 1e-6);
+  EXPECT_FALSE(model.is_training());
+  data::Loader loader(data::TensorDataset(cat(batches, 0), zeros({15})), {.batch_size = 5});
+  fill_(model.norm.running_mean, 100.0);
+  optim::update_bn(loader, model);
+  EXPECT_LT(max(abs(model.norm.running_mean - means)).item().to_double(), 1e-6);
+  model.train();
+  model(batches[0]);  // with the momentum of before
+  Tensor expected = means * 0.9 + mean(model.first(batches[0]), {0}) * 0.1;
+  EXPECT_LT(max(abs(model.norm.running_mean - expected)).item().to_double(), 1e-6);
+}
+
 TEST(Loader, StacksSamplesOfADataSetOfOnesOwn) {
   data::Loader loader(Squares(), {.batch_size = 4});
   EXPECT_EQ(loader.size(), 3);

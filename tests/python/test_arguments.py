@@ -1,7 +1,6 @@
 """Random argument trees (tests/arguments), and by name what they found."""
 
 import itertools
-import operator
 import os
 import subprocess
 import sys

@@ -234,6 +234,10 @@ def test_collation():
     assert c([np.ones((2, 3), np.int16)] * 4).shape == (4, 2, 3)
     p = c([Point(1, torch.ones(2)), Point(2, torch.ones(2))])
     assert isinstance(p, Point) and p.x.tolist() == [1, 2] and p.y.shape == (2, 2)
+    assert data.default_collate([("a", 1), ("b", 2)])[0] == (
+        "a",
+        "b",
+    )  # a column of samples, as PyTorch leaves it
     assert [t.tolist() for t in c([(1, 2), (3, 4)])] == [[1, 3], [2, 4]]
     with pytest.raises(TypeError, match="found builtins.object"):
         c([object()])

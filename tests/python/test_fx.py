@@ -123,3 +123,24 @@ def test_stack_traces_are_recorded_where_asked():
 
     graph = Recording().trace(lambda x: x.relu() + 1)
     assert all("test_fx.py" in n.stack_trace for n in graph.nodes if n.op.startswith("call"))
+
+
+def test_norms_are_folded_into_the_layer_before_and_dropouts_removed():
+    from facula.fx.experimental.optimization import fuse, remove_dropout
+
+    nn = facula.nn
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.BatchNorm2d(2),
+        nn.Dropout(0.5),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+        nn.BatchNorm1d(4),
+    )
+    x = facula.randn(5, 1, 4, 4)
+    model(x)  # running statistics of its own
+    model.eval()
+    fused = fuse(model)
+    assert [type(m).__name__ for m in fused.children()] == ["Conv2d", "Dropout", "Flatten", "Linear"]
+    assert facula.allclose(fused(x), model(x), atol=1e-6) and len(model) == 6
+    assert [n for n, _ in remove_dropout(model).named_children()] == ["0", "1", "3", "4", "5"]

@@ -139,6 +139,10 @@ class LBFGS(Optimizer):
     def _params(self) -> list[Tensor]:
         return self.param_groups[0]["params"]
 
+    def _state_shape(self, kind: str) -> Any:
+        """Of a tensor of its state: some are numbers, the others vectors of all parameters."""
+        return () if kind in ("H_diag", "ro", "al", "t", "prev_loss") else self._gradient().shape
+
     def _gradient(self) -> Tensor:
         """Of all parameters as one real vector."""
         parts = [_C.functions.zeros_like(p) if p.grad is None else p.grad for p in self._params]

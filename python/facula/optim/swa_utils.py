@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Any
 
 from .. import _C
@@ -102,7 +101,7 @@ class AveragedModel(Module):
 
     def _tensors(self, model: Module) -> list[Tensor]:
         buffers = model.buffers() if self.use_buffers else ()
-        return [t.detach() for t in chain(model.parameters(), buffers)]
+        return [t.detach() for t in (*model.parameters(), *buffers)]
 
     def update_parameters(self, model: Module) -> None:
         """Takes a model's parameters into the average."""
@@ -117,25 +116,34 @@ class AveragedModel(Module):
         self.n_averaged += 1
 
 
+def _start_norms(model: Module) -> list[Any]:
+    """The batch norms, which begin anew and count every batch alike, and their momenta until then."""
+    norms = [(m, m.momentum) for m in model.modules() if isinstance(m, _BatchNorm)]
+    for norm, _ in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+    return norms
+
+
+def _end_norms(norms: list[Any]) -> None:
+    for norm, momentum in norms:
+        norm.momentum = momentum
+
+
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     """Makes the running statistics of all batch norms those of one pass over ``loader``.
 
     Its batches are tensors, or lists whose first item is what the model takes.
     """
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+    norms, training = _start_norms(model), model.training
     if not norms:
         return
-    momenta, training = [m.momentum for m in norms], model.training
     with _C.GradMode(False):
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # every batch counts alike
         model.train()
         for batch in loader:
             x = batch[0] if isinstance(batch, (list, tuple)) else batch
             model(x if device is None else x.to(device))
-    for norm, momentum in zip(norms, momenta):
-        norm.momentum = momentum
+    _end_norms(norms)
     model.train(training)
 
 

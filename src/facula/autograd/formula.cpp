@@ -409,7 +409,13 @@ struct Transposed {
   int result, slot;               // the operand whose gradient this is
   size_t piece;
 
-  static std::string sizes_name(const Operand& o) { return unique_name(o) + "_sizes"; }
+  // Of the gradient's gradient, say, the call has attributes of such names itself.
+  std::string sizes_name(const Operand& o) const {
+    std::string name = unique_name(o) + "_sizes";
+    auto& taken = of->schema.parameters;
+    while (std::any_of(taken.begin(), taken.end(), [&](auto& p) { return p.name == name; })) name += '_';
+    return name;
+  }
 
   // The original call, with tensors without data where only sizes are known.
   struct Original {
@@ -565,7 +571,7 @@ class LoopDeriver : Deriver {
         out.slots[i] = next++;
         if (!number) f_->reads[size_t(x.tensor)] = true;
       } else {
-        out.parameters += ", SymInt[] " + Transposed::sizes_name(x);
+        out.parameters += ", SymInt[] " + t.sizes_name(x);
       }
     };
     for (auto& p : c_.op().schema.parameters) {

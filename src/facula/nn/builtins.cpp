@@ -185,6 +185,18 @@ constexpr BuiltinMethod module_methods[] = {
        for (auto& p : module_of(m).parameters()) all.push_back(p);
        return all;
      }},
+    {"buffers",
+     [](const Value& m, Arguments&) -> Value {
+       List all;
+       for (auto& b : module_of(m).buffers()) all.push_back(b);
+       return all;
+     }},
+    {"modules",
+     [](const Value& m, Arguments&) -> Value {
+       List all;
+       for (auto& [name, x] : module_of(m).named_modules()) all.push_back(std::make_shared<ModuleObject>(x));
+       return all;
+     }},
 };
 
 template <size_t N>

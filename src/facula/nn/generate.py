@@ -45,6 +45,7 @@ SCHEDULED = {
     "Callable[[float], float] | None": "Factor",
     "Callable[[int], float] | Sequence[Callable[[int], float]]": "Factor",
 }
+AVERAGES = "AveragedModel get_ema_avg_fn get_swa_avg_fn _start_norms _end_norms".split()  # of optim/swa_utils.h
 OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer"}  # bases
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
 ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
@@ -504,6 +505,9 @@ def generate(package: Package, out: Path, shards: int) -> None:
     initial = init_functions(package, to)
     optimizers = optimizers_of(package, to)
     scheduled = schedules(package, to)
+    averages = package.unit("optim.swa_utils")
+    for name in AVERAGES:
+        to.need(package.resolve(averages, name))
     to.run()
     declared = []
     for name, (_, kind) in to.known.items():

@@ -185,11 +185,11 @@ Value GroupOptimizer::bound() {
 }
 std::optional<Dims> GroupOptimizer::state_sizes(const Tensor& p, const ParamGroup&, const std::string& kind) {
   Value self = bound();
-  if (!nn::has_attribute(self, "_gradient")) return Dims(p.sizes());
-  // LBFGS keeps vectors of all parameters, and numbers.
-  static constexpr std::string_view kNumbers[] = {"H_diag", "ro", "al", "t", "prev_loss"};
-  if (std::find(std::begin(kNumbers), std::end(kNumbers), kind) != std::end(kNumbers)) return Dims{};
-  return Dims(nn::method(self, "_gradient", {}).tensor().sizes());
+  if (!nn::has_attribute(self, "_state_shape")) return Dims(p.sizes());
+  Value shape = nn::method(self, "_state_shape", {kind});
+  Dims sizes;
+  for (auto& n : shape.list()) sizes.push_back(n.integer());
+  return sizes;
 }
 void GroupOptimizer::step() {
   note_step();

@@ -33,8 +33,9 @@ void LRScheduler::step_with(nn::Given&& arguments) {
   nn::method(object_of(self_), "step", std::move(arguments));
 }
 std::vector<double> LRScheduler::get_last_lr() const {
+  Value last = nn::method(object_of(self_), "get_last_lr", {});
   std::vector<double> rates;
-  for (auto& lr : nn::method(object_of(self_), "get_last_lr", {}).list()) rates.push_back(lr.number());
+  for (auto& lr : last.list()) rates.push_back(lr.number());
   return rates;
 }
 io::Dict LRScheduler::state_dict() const { return nn::method(object_of(self_), "state_dict", {}).dict(); }

@@ -47,7 +47,9 @@ def default_convert(data: Any) -> Any:
 
 
 def default_collate(batch: Sequence) -> Any:
-    """Stacks tensors, arrays and numbers of samples; containers element by element; strings stay a list."""
+    """Stacks tensors, arrays and numbers of samples; containers element by element; strings stay as they
+    are.
+    """
     first = batch[0]
     if isinstance(first, Tensor):
         for k, t in enumerate(batch):
@@ -78,7 +80,7 @@ def default_collate(batch: Sequence) -> Any:
     if isinstance(first, float):
         return _C.tensor(list(batch), dtype=_C.float64)
     if isinstance(first, (str, bytes)):
-        return list(batch)
+        return batch
     if isinstance(first, Mapping):
         return _like_mapping(
             first, {key: default_collate([sample[key] for sample in batch]) for key in first}

@@ -1,0 +1,3 @@
+"""What libraries import from ``torch.fx.experimental``."""
+
+from . import optimization as optimization
