@@ -187,7 +187,8 @@ std::pair<Tensor, Tensor> step_gradient(Cell cell, const Tensor& kept, const Sta
   }
   auto k = split(kept, s.h.size(-1), -1);
   Tensor fresh = through_tanh(k[2], sub(s.h, mul(s.h, k[1])));
-  Tensor reset = through_sigmoid(k[0], mul(fresh, k[3])), update = through_sigmoid(k[1], mul(s.h, sub(before.h, k[2])));
+  Tensor reset = through_sigmoid(k[0], mul(fresh, k[3])),
+         update = through_sigmoid(k[1], mul(s.h, sub(before.h, k[2])));
   s.h = mul(s.h, k[1]);
   return {cat({reset, update, fresh}, -1), cat({reset, update, mul(fresh, k[0])}, -1)};
 }
@@ -195,7 +196,8 @@ Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, co
                   const State& of_ended, const Tensor& kept, const Tensor& before, const State& start,
                   const Tensor& weight, const Tensor& projection) {
   auto given = by_steps(grad_output, sizes), each = by_steps(kept, sizes), states = by_steps(before, sizes);
-  std::vector<Tensor> of_input(sizes.size()), of_state(sizes.size()), of_output(sizes.size()), cells(sizes.size());
+  std::vector<Tensor> of_input(sizes.size()), of_state(sizes.size()), of_output(sizes.size()),
+      cells(sizes.size());
   if (cell == Cell::lstm) {
     // The cell states before the steps: those after the steps before.
     walk(sizes, start, reverse, [&](size_t t, const State& s) {
@@ -254,7 +256,8 @@ constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32
 
 // Does one call compute the direction? What it does not take goes step by step, which says so where it is a mistake: a
 // mode (a trace, a batch, tangents) sees the calls as they are.
-bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start, const Weights& w) {
+bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start,
+          const Weights& w) {
   DType d = x.dtype();
   if (op::Mode::current() || !kReal.has(d)) return false;
   SymInt size = start.h.size(-1), units = start.c.defined() ? start.c.size(-1) : size,
@@ -266,11 +269,12 @@ bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const S
   for (size_t t = 0; t < sizes.size(); rows += sizes[t++])
     if (sizes[t] <= 0 || (t && sizes[t] > sizes[t - 1])) return false;
   SymInt first = sizes.front();
-  if (units == kZero || size == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) || !is(start.h, {first, size}) ||
-      !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
+  if (units == kZero || size == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) ||
+      !is(start.h, {first, size}) || !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
     return false;
   if (start.c.defined() && !is(start.c, {first, units})) return false;
-  if (w.projection.defined() ? !is(w.projection, {size, units}) : !SymInt::surely_equal(size, units)) return false;
+  if (w.projection.defined() ? !is(w.projection, {size, units}) : !SymInt::surely_equal(size, units))
+    return false;
   return !w.input_bias.defined() || (is(w.input_bias, {gates}) && is(w.state_bias, {gates}));
 }
 
@@ -306,13 +310,15 @@ Results backward_reference(const Call& c) {
     before[t] = s.h;
     return State{outputs[t], {}};
   });
-  State ended{or_zeros(c.tensor("grad_h"), start.h),
-              lstm ? or_zeros(c.tensor("grad_c"), start.c) : Tensor()};
+  State ended{or_zeros(c.tensor("grad_h"), start.h), lstm ? or_zeros(c.tensor("grad_c"), start.c) : Tensor()};
   Tensor states = joined(before);
-  Gradient g = backward(cell, sizes, reverse, or_zeros(c.tensor("grad_output"), output), ended,
-                        kept, states, start, c.tensor("w_hh"), c.tensor("w_hr"));
-  return {g.of_input, cell == Cell::gru ? g.of_state : none,
-          c.flag("needs_h") ? g.start.h : zeros_like(start.h), lstm ? g.start.c : none, states,
+  Gradient g = backward(cell, sizes, reverse, or_zeros(c.tensor("grad_output"), output), ended, kept, states,
+                        start, c.tensor("w_hh"), c.tensor("w_hr"));
+  return {g.of_input,
+          cell == Cell::gru ? g.of_state : none,
+          c.flag("needs_h") ? g.start.h : zeros_like(start.h),
+          lstm ? g.start.c : none,
+          states,
           c.has("w_hr") ? g.of_output : none};
 }
 
@@ -331,11 +337,13 @@ Grads recurrence_gradients(const Vjp& v) {
     State ended{or_zeros(v.grad(1), d.start.h), lstm ? or_zeros(v.grad(2), d.start.c) : Tensor()};
     before = r.before;
     kept = kept_of(d.cell, r, d.w);
-    g = backward(d.cell, sizes, d.reverse, or_zeros(v.grad(0), r.output), ended, kept, before, d.start, d.w.state, d.w.projection);
+    g = backward(d.cell, sizes, d.reverse, or_zeros(v.grad(0), r.output), ended, kept, before, d.start,
+                 d.w.state, d.w.projection);
   } else {
-    auto [of_input, of_state, h, cell, states, of_output] = _recurrence_backward(
-        maybe(v.grad(0)), maybe(v.grad(1)), lstm ? maybe(v.grad(2)) : MaybeTensor(), kept, d.x, d.start.h,
-        maybe(d.start.c), d.w.state, maybe(d.w.projection), maybe(d.batch_sizes), c.str("cell"), d.reverse, v.needs("hx"));
+    auto [of_input, of_state, h, cell, states, of_output] =
+        _recurrence_backward(maybe(v.grad(0)), maybe(v.grad(1)), lstm ? maybe(v.grad(2)) : MaybeTensor(),
+                             kept, d.x, d.start.h, maybe(d.start.c), d.w.state, maybe(d.w.projection),
+                             maybe(d.batch_sizes), c.str("cell"), d.reverse, v.needs("hx"));
     g = {of_input, d.cell == Cell::gru ? of_state : Tensor(), of_output, {h, cell}};
     before = states;
   }
@@ -350,7 +358,9 @@ Grads recurrence_gradients(const Vjp& v) {
   set("w_ih", [&] { return mm(transpose(g.of_input, 0, 1), d.x); });
   set("w_hh", [&] { return mm(transpose(of_state, 0, 1), before); });
   Tensor of_bias;
-  auto bias = [&](const Tensor& t) { return t.is_same(g.of_input) && of_bias.defined() ? of_bias : of_bias = sum(t, 0); };
+  auto bias = [&](const Tensor& t) {
+    return t.is_same(g.of_input) && of_bias.defined() ? of_bias : of_bias = sum(t, 0);
+  };
   set("b_ih", [&] { return bias(g.of_input); });
   set("b_hh", [&] { return bias(of_state); });
   set("w_hr", [&] {
@@ -364,8 +374,8 @@ struct Result {
   Tensor output, h, c;
 };
 // All layers of a call. `h` and `c` are [layers * directions, N, size], `x` and the output rows as walk() has them.
-Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes, const Tensor& batch_sizes,
-           const Tensor& h, const Tensor& c) {
+Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes,
+           const Tensor& batch_sizes, const Tensor& h, const Tensor& c) {
   const char* name = call.name();
   auto params = call.tensors("params");
   int64_t layers = call.integer("num_layers").guard_int(), directions = call.flag("bidirectional") ? 2 : 1;
@@ -580,13 +590,11 @@ FACULA_FAMILY(recurrent) {
       .result([](const Call& c) { return std::vector<DType>(6, c.dtype("input")); })
       .shapes([](const Call& c) {
         Cell cell = Direction::cell_of(c);
-        Dims none{kZero}, states(c.sizes("hx")), states_of_steps{c.size("input", 0), c.size("hx", 1)}, gates{c.size("input", 0), c.size("w_hh", 0)};
-        return std::vector<Dims>{gates,
-                                 cell == Cell::gru ? gates : none,
-                                 states,
-                                 cell == Cell::lstm ? Dims(c.sizes("cx")) : none,
-                                 states_of_steps,
-                                 c.has("w_hr") ? states_of_steps : none};
+        Dims none{kZero}, states(c.sizes("hx")), states_of_steps{c.size("input", 0), c.size("hx", 1)},
+            gates{c.size("input", 0), c.size("w_hh", 0)};
+        return std::vector<Dims>{gates,           cell == Cell::gru ? gates : none,
+                                 states,          cell == Cell::lstm ? Dims(c.sizes("cx")) : none,
+                                 states_of_steps, c.has("w_hr") ? states_of_steps : none};
       })
       .non_differentiable()
       .library("recurrence_backward")

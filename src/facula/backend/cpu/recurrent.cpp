@@ -15,7 +15,7 @@ namespace facula::backend::cpu {
 namespace {
 
 using P = StepParam;
-constexpr int64_t kRows = 4;  // sequences that a thread's share is a multiple of
+constexpr int64_t kRows = 4;           // sequences that a thread's share is a multiple of
 constexpr double kWorthAThread = 1e6;  // products
 const SymInt kOne = int64_t(1);
 
@@ -89,7 +89,8 @@ class StepKernel {
 
  private:
   Tensor by_strips(const Tensor& from, int64_t units, int64_t terms, int64_t width) const {
-    int64_t whole = units / width, rest = units % width, gates = variant_.backward ? 1 : gates_of(variant_.cell);
+    int64_t whole = units / width, rest = units % width,
+            gates = variant_.backward ? 1 : gates_of(variant_.cell);
     if (variant_.backward && whole == 1 && !rest) return from;
     Tensor to = Tensor::empty(Dims{SymInt(params_[P::strips] * terms * gates * width)}, variant_.dtype);
     auto part = [&](int64_t strip, int64_t count, int64_t lanes) {
@@ -157,9 +158,8 @@ struct Layer {
   void share(F&& f) const {
     int64_t blocks = (sequences + kRows - 1) / kRows;
     double work = double(steps()) * double(kRows) * double(gates) * double(size);
-    parallel_for(blocks, std::max<int64_t>(1, int64_t(kWorthAThread / work)), [&](int64_t begin, int64_t end) {
-      f(begin * kRows, std::min(sequences, end * kRows));
-    });
+    parallel_for(blocks, std::max<int64_t>(1, int64_t(kWorthAThread / work)),
+                 [&](int64_t begin, int64_t end) { f(begin * kRows, std::min(sequences, end * kRows)); });
   }
 
  private:
@@ -179,7 +179,8 @@ struct Layer {
       row += sizes[t];
     }
     runtime_check(row == rows && !sizes.empty() && sizes[0] == sequences, c.name())
-        << "batch_sizes must begin with " << sequences << " and add up to " << rows << ", got a sum of " << row;
+        << "batch_sizes must begin with " << sequences << " and add up to " << rows << ", got a sum of "
+        << row;
   }
   Tensor none_;
 };
@@ -284,8 +285,8 @@ struct Backward : Layer {
   Destination of_input, of_state, of_h, of_c, to_before, of_output;
   Tensor hx, cx, kept_numbers, grad_output, grad_h, grad_c, unprojected;
   StepKernel main, arrivals, spread;
-  Rows starts, start_cells, all_kept, outputs, befores, kept_cells, arriving, last, carried, cells, of_gates, later,
-      projected_grads, hidden_grads;
+  Rows starts, start_cells, all_kept, outputs, befores, kept_cells, arriving, last, carried, cells, of_gates,
+      later, projected_grads, hidden_grads;
 
   Backward(const Call& c, Out out)
       : Layer(c),
@@ -328,8 +329,8 @@ struct Backward : Layer {
   // What arrives at the unprojected states of sequences [begin, end): by way of the projection.
   void project_back(int64_t t, int64_t begin, int64_t end, bool ends) const {
     int64_t now = row(t) + begin;
-    auto run = [&](const StepKernel& k, Rows given, int64_t at, Rows carried, Rows later, int64_t next, Rows out,
-                   int64_t to, int64_t terms) {
+    auto run = [&](const StepKernel& k, Rows given, int64_t at, Rows carried, Rows later, int64_t next,
+                   Rows out, int64_t to, int64_t terms) {
       k.run<B::count>({{{given, at, P::given},
                         {k.weight()},
                         {carried, begin, P::carried},
@@ -344,8 +345,8 @@ struct Backward : Layer {
                         {}}},
                       end - begin, terms);
     };
-    run(arrivals, arriving, now, ends ? last : zeros, later, ends ? 0 : row(next(t)) + begin, projected_grads, now,
-        ends ? 0 : gates);
+    run(arrivals, arriving, now, ends ? last : zeros, later, ends ? 0 : row(next(t)) + begin, projected_grads,
+        now, ends ? 0 : gates);
     run(spread, zeros, 0, zeros, projected_grads, now, hidden_grads, begin, size);
   }
   // Sequences [begin, end) of step t, which is the walk's last or first one of theirs, or neither.
@@ -356,7 +357,10 @@ struct Backward : Layer {
     if (projected) project_back(t, begin, end, ends);
     main.run<B::count>({{{projected ? hidden_grads : arriving, projected ? begin : now, P::given},
                          {main.weight()},
-                         {gru() ? carried : ends && !projected ? last : zeros, begin, P::carried},
+                         {gru()                ? carried
+                          : ends && !projected ? last
+                                               : zeros,
+                          begin, P::carried},
                          {later, alone ? 0 : row(next(t)) + begin, P::later},
                          {begins ? starts : outputs, earlier, P::state},
                          {begins ? start_cells : kept_cells, earlier, P::cell},
@@ -372,7 +376,8 @@ struct Backward : Layer {
   void walk(int64_t from, int64_t to) const {
     for (int64_t k = steps(); k-- > 0;) {
       int64_t t = Layer::step(k), end = std::max(from, std::min(to, size_of(t)));
-      int64_t going = std::clamp(size_of(next(t)), from, end), begun = std::clamp(size_of(before(t)), from, end);
+      int64_t going = std::clamp(size_of(next(t)), from, end),
+              begun = std::clamp(size_of(before(t)), from, end);
       int64_t middle = std::min(going, begun), upper = std::max(going, begun);
       step(t, from, middle, false, false);
       step(t, middle, upper, going < begun, begun < going);

@@ -21,8 +21,7 @@ class Step : public NestBuilder {
       Expr first = let(scaled(strip, width));
       each(param(P::blocks), [&](Expr block) {
         rows_.clear();
-        for (int r = 0; r < v_.rows; ++r)
-          rows_.push_back(let(scaled(block, v_.rows) + Scalar(int64_t(r))));
+        for (int r = 0; r < v_.rows; ++r) rows_.push_back(let(scaled(block, v_.rows) + Scalar(int64_t(r))));
         Expr units = v_.tail ? min(param(P::units) - first, number(lanes())) : number(lanes());
         vector(units, [&](Expr lane) {
           auto sums = v_.backward ? arriving(strip, first, lane) : gates(strip, first, lane);
@@ -54,8 +53,8 @@ class Step : public NestBuilder {
       std::vector<Expr> from;
       for (int g = 0; g < width(); ++g)
         for (int c = 0; c < v_.vectors; ++c)
-          from.push_back(
-              let(read(weight, origin + scaled(k, step) + Scalar(int64_t(g * v_.vectors + c) * lanes()) + lane)));
+          from.push_back(let(
+              read(weight, origin + scaled(k, step) + Scalar(int64_t(g * v_.vectors + c) * lanes()) + lane)));
       for (int r = 0; r < v_.rows; ++r) {
         Expr x = let(left(r, k));
         for (int g = 0; g < width(); ++g)
@@ -76,7 +75,8 @@ class Step : public NestBuilder {
           sums.push_back(
               variable(scales_state(g) ? read(B::bias, j) : read(B::given, at(r, P::given, gate(g, j)))));
         }
-    add_products(sums, strip, lane, B::weight, [&](int r, Expr k) { return read(B::state, at(r, P::state, k)); });
+    add_products(sums, strip, lane, B::weight,
+                 [&](int r, Expr k) { return read(B::state, at(r, P::state, k)); });
     return sums;
   }
   std::vector<Expr> arriving(Expr strip, Expr first, Expr lane) {
@@ -87,7 +87,8 @@ class Step : public NestBuilder {
         Expr j = unit(first, c, lane);
         sums.push_back(variable(read(B::given, at(r, P::given, j)) + read(B::carried, at(r, P::carried, j))));
       }
-    add_products(sums, strip, lane, B::weight, [&](int r, Expr k) { return read(B::later, at(r, P::later, k)); });
+    add_products(sums, strip, lane, B::weight,
+                 [&](int r, Expr k) { return read(B::later, at(r, P::later, k)); });
     return sums;
   }
 
@@ -126,7 +127,8 @@ class Step : public NestBuilder {
     Expr in = kept(r, j, 0), forget = kept(r, j, 1), fresh = kept(r, j, 2), out = kept(r, j, 3);
     Expr squashed = let(tanh(kept(r, j, 4)));
     Expr c = let(read(B::cell_grad, at(r, P::cell_grad, j)) + through_tanh(squashed, grad * out));
-    Expr of_gates[] = {through_sigmoid(in, c * fresh), through_sigmoid(forget, c * read(B::cell, at(r, P::cell, j))),
+    Expr of_gates[] = {through_sigmoid(in, c * fresh),
+                       through_sigmoid(forget, c * read(B::cell, at(r, P::cell, j))),
                        through_tanh(fresh, c * in), through_sigmoid(out, grad * squashed)};
     for (int k = 0; k < 4; ++k) store(B::out, at(r, P::out, gate(k, j)), of_gates[k]);
     store(B::cell_carry, at(r, P::cell_grad, j), c * forget);
@@ -144,7 +146,8 @@ class Step : public NestBuilder {
     Expr reset = kept(r, j, 0), update = kept(r, j, 1), fresh = kept(r, j, 2), product = kept(r, j, 3);
     Expr of_fresh = let(through_tanh(fresh, grad - grad * update));
     Expr of_gates[] = {let(through_sigmoid(reset, of_fresh * product)),
-                       let(through_sigmoid(update, grad * (read(B::state, at(r, P::state, j)) - fresh))), of_fresh};
+                       let(through_sigmoid(update, grad * (read(B::state, at(r, P::state, j)) - fresh))),
+                       of_fresh};
     for (int k = 0; k < 3; ++k) {
       store(B::out, at(r, P::out, gate(k, j)), of_gates[k]);
       store(B::of_state, at(r, P::out, gate(k, j)), k == 2 ? of_fresh * reset : of_gates[k]);

@@ -64,17 +64,17 @@ struct StepForward {
 };
 struct StepBackward {
   enum : int {
-    given,      // what arrives at the state after the step from outside, [sequence, unit]
-    weight,     // of the state
-    carried,    // what arrives there past the products
-    later,      // what arrives at the products of the following step, [sequence, inner]
-    state,      // GRU: before the step
-    cell,       // LSTM: before the step
-    kept,       // as the forward pass has stored
-    cell_grad,  // LSTM: what arrives at the cell state after the step
-    out,        // the gradient of the products of the input, [sequence, gate, unit]
-    of_state,   // GRU: that of the products of the state, likewise
-    carry,      // GRU: what passes the products by; may be the memory of carried
+    given,       // what arrives at the state after the step from outside, [sequence, unit]
+    weight,      // of the state
+    carried,     // what arrives there past the products
+    later,       // what arrives at the products of the following step, [sequence, inner]
+    state,       // GRU: before the step
+    cell,        // LSTM: before the step
+    kept,        // as the forward pass has stored
+    cell_grad,   // LSTM: what arrives at the cell state after the step
+    out,         // the gradient of the products of the input, [sequence, gate, unit]
+    of_state,    // GRU: that of the products of the state, likewise
+    carry,       // GRU: what passes the products by; may be the memory of carried
     cell_carry,  // LSTM: the gradient of the cell state before the step; may be that of cell_grad
     count
   };
