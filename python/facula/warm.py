@@ -753,8 +753,8 @@ def recurrence() -> None:
 
 
 def recurrent_layers() -> None:
-    """Layers of each kind, over sequences that registers hold four, two and one of at a time, with as many units as
-    pairs of vectors, vectors, and neither have.
+    """Layers of each kind, over sequences that registers hold four, two and one of at a time, with as many
+    units as pairs of vectors, vectors, and neither have.
     """
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
         for units in (32, 48, 20):

@@ -1,4 +1,4 @@
-"""Layers over sequences: all steps by one call, forward and backward, or step by step, whatever asks for them."""
+"""Layers over sequences: all steps by one call or step by step, whatever asks for their gradients."""
 
 import gc
 import weakref
