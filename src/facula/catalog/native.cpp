@@ -44,13 +44,6 @@ std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::option
   return {y, narrowed(mean, x.dtype()), narrowed(rsqrt(add(variance, eps)), x.dtype())};
 }
 
-// An out= for the statistics of a batch may be of another size, but not of other dimensions.
-Dims statistics_out(const Call& c, size_t k, const Tensor& out, SymSpan) {
-  runtime_check(k == 0 || !c.flag("training") || out.dim() == 1, c.name())
-      << "expected out= of 1 dimension for the statistics, got shape " << to_string(out.sizes());
-  return {};
-}
-
 }  // namespace
 
 FACULA_FAMILY(native) {
@@ -66,7 +59,6 @@ FACULA_FAMILY(native) {
           "refuses what batch_norm refuses, and takes what it takes")
       .bind(function)
       .with_out()
-      .resized(statistics_out)
       .non_differentiable({1, 2})
       .procedure(batch_normalised)
       .samples(
@@ -76,7 +68,6 @@ FACULA_FAMILY(native) {
       .doc("native_batch_norm with running statistics.")
       .bind(function)
       .with_out()
-      .resized(statistics_out)
       .non_differentiable({1, 2})
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, bool training, double momentum, double eps) {
