@@ -278,7 +278,7 @@ torch.nn.functional.bilinear(x, x, x.view(1, 2, 3).expand(3, 2, 3).transpose(0, 
 torch.nn.functional.bilinear(x, x, torch.ones(2, 3, 3), x[:, 0])
 torch.nn.functional.group_norm(x, 1, x[0], None, 0.5)
 torch.nn.functional.group_norm(x[:1], 3)
-torch.nn.functional.instance_norm(x[None] ** 2, weight=x[:, 0], eps=0.5)
+torch.nn.functional.instance_norm(x[None] ** 2, bias=x[:, 0], eps=0.5)
 torch.nn.functional.instance_norm(x[:, :, None])
 torch.instance_norm(x[None] ** 2, None, None, None, None, True, 0.1, 0.5, False)
 torch.nn.functional.local_response_norm(x[None], 3, 0.5, 0.75, 2.0)
