@@ -237,7 +237,7 @@ def test_collation():
     assert data.default_collate([("a", 1), ("b", 2)])[0] == (
         "a",
         "b",
-    )  # a column of samples, as PyTorch leaves it
+    )
     assert [t.tolist() for t in c([(1, 2), (3, 4)])] == [[1, 3], [2, 4]]
     with pytest.raises(TypeError, match="found builtins.object"):
         c([object()])

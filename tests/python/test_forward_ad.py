@@ -292,18 +292,19 @@ def test_results_without_a_gradient_have_no_direction():
 
 def test_products_with_jacobians_nest():
     """Within one level the inner product is the gradient of a gradient."""
-    f = lambda x: (x.prod() * x.sin().sum()).exp().log1p()
+
+    def f(x):
+        return (x.prod() * x.sin().sum()).exp().log1p()
+
+    def twice(x):
+        return func.jvp(lambda y: func.jvp(f, (y,), (v,))[1], (x,), (v,))[1]
+
     x, v = (F.tensor(t, dtype=F.float64) for t in ([0.5, 1.0, -2.0], [1.0, 2.0, 3.0]))
-    twice = lambda x: F.func.jvp(lambda y: F.func.jvp(f, (y,), (v,))[1], (x,), (v,))[1]
     h = F.func.hessian(f)(x)
     assert F.allclose(twice(x), v @ h @ v) and not twice(x).requires_grad
     assert F.allclose(F.func.jacfwd(F.func.jacfwd(f))(x), h)
     third = F.func.jacfwd(F.func.jacfwd(F.func.jacfwd(f)))(x)
     assert F.allclose(F.func.grad(twice)(x), F.einsum("ijk,i,j->k", third, v, v))
-    value, aux = F.func.jvp(
-        lambda x: F.func.jvp(lambda y: (f(y), y.shape), (x,), (v,), has_aux=True)[1:],
-        (x,),
-        (v,),
-        has_aux=True,
-    )[1:]
-    assert F.allclose(value, v @ h @ v) and aux == (3,)
+    with_shape = lambda x: func.jvp(lambda y: (f(y), y.shape), (x,), (v,), has_aux=True)[1:]  # noqa: E731
+    _, product, shape = func.jvp(with_shape, (x,), (v,), has_aux=True)
+    assert F.allclose(product, v @ h @ v) and shape == (3,)

@@ -45,7 +45,9 @@ SCHEDULED = {
     "Callable[[float], float] | None": "Factor",
     "Callable[[int], float] | Sequence[Callable[[int], float]]": "Factor",
 }
-AVERAGES = "AveragedModel get_ema_avg_fn get_swa_avg_fn _start_norms _end_norms".split()  # of optim/swa_utils.h
+AVERAGES = (
+    "AveragedModel get_ema_avg_fn get_swa_avg_fn _start_norms _end_norms".split()
+)  # of optim/swa_utils.h
 OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer"}  # bases
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
 ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
