@@ -85,7 +85,6 @@ def _reduction(number: int | str) -> str:
 # ---- functions of networks, with the parameters of operators
 
 
-
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """``input`` after dropout, and which elements were kept.
 
