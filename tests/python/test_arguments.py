@@ -1,6 +1,7 @@
 """Random argument trees (tests/arguments), and by name what they found."""
 
 import itertools
+import operator  # noqa: F401  of calls below
 import os
 import subprocess
 import sys
@@ -157,7 +158,7 @@ NAMED = [
     (
         "fn.cosine_similarity(x1=3, x2=F.ones(2))",
         TypeError,
-        r"^cosine_similarity\(\): argument 'x1' must",
+        r"^cosine_similarity\(\): argument 'x1' \(position 1\) must",
     ),
     (
         "fn.adaptive_max_pool2d(F.ones(1, 2, 2), 1j)",
@@ -167,7 +168,7 @@ NAMED = [
     ("F.ones(2).to(F.float64, copy=F.ones(2))", RuntimeError, "^to: bool: Boolean value of Tensor"),
     ("F.ones(2).cfloat(3)", TypeError, r"^cfloat\(\) takes 0 positional arguments but 1 were given"),
     ("F.ones(2).stride('a')", TypeError, r"^stride\(\): argument 'dim': 'str' object cannot be interpreted"),
-    ("fn.avg_pool1d(F.ones(3, 3), {})", TypeError, r"^avg_pool1d\(\) .* got \(Tensor, dict\)"),
+    ("fn.avg_pool1d(F.ones(3, 3), {})", TypeError, r"^avg_pool1d\(\): argument 'kernel_size' .*, not dict"),
     ("F.ones(2).map_()", TypeError, r"^map_\(\) expects 1 tensor and a function"),
     ("F.ones(2).set_('a')", TypeError, r"^set_\(\): argument 'source' must be Tensor or Storage, not str"),
     ("F.is_conj([])", TypeError, r"is_conj\(\): argument '\w+' \(position 1\) must be Tensor, not list"),

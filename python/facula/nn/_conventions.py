@@ -120,6 +120,8 @@ def given_sizes(input: Tensor, output_size: Any, n: int) -> Any:
         return output_size
     if input.dim() <= n and output_size is not None:
         raise ValueError(f"Input dimension should be at least {n + 1}, got {list(input.shape)}")
+    if output_size is not None and len(output_size) != n:
+        raise RuntimeError(f"output_size must be {n} numbers, got {list(output_size)}")
     kept = list(input.shape[-n:])
     return kept if output_size is None else [m if o is None else o for m, o in zip(kept, output_size)]
 

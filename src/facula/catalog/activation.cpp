@@ -54,9 +54,7 @@ Definer dropping(const char* schema, const char* doc, F body) {
                          return self;
                        }));
 }
-bool is_dropped(const Tensor& self, double p, bool train) {
-  return train && p != 0 && self.numel() != SymInt(int64_t(0));
-}
+bool is_dropped(const Tensor& self, double p, bool train) { return train && p != 0; }
 // Sizes of the noise of whole channels: 1 behind dimension `channels`.
 Dims noise_sizes(const Call& c, const Tensor& self, int channels) {
   runtime_check(self.dim() > channels, c.name())

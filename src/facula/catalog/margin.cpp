@@ -94,9 +94,10 @@ Tensor gaussian_nll(const Tensor& self, const Tensor& target, const Tensor& give
   Dims sizes(self.sizes()), of_var(var.sizes());
   if (of_var != sizes) {
     bool one_less = !sizes.empty() && Dims(self.sizes().first(sizes.size() - 1)) == of_var;
-    bool one_for_all = of_var.size() == sizes.size() && !sizes.empty() &&
-                       of_var.back() == SymInt(int64_t(1)) &&
-                       std::equal(sizes.begin(), sizes.end() - 1, of_var.begin());
+    int differ = of_var.size() == sizes.size() ? 0 : 2;
+    for (size_t k = 0; k < sizes.size() && differ < 2; ++k)
+      if (of_var[k] != sizes[k]) differ += of_var[k] == SymInt(int64_t(1)) ? 1 : 2;
+    bool one_for_all = differ == 1;
     value_check(one_less || one_for_all, name)
         << "var is of incorrect size: " << to_string(var.sizes()) << " for " << to_string(self.sizes());
     if (one_less) var = unsqueeze(var, -1);

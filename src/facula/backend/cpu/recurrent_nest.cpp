@@ -9,6 +9,8 @@ namespace {
 using namespace facula::loop;
 using P = StepParam;
 
+constexpr int64_t kTermBits = 6, kTerms = 1 << kTermBits;  // of a partial sum
+
 Expr scaled(Expr i, int64_t by) { return i * Scalar(by); }
 
 class Step : public NestBuilder {
@@ -44,25 +46,33 @@ class Step : public NestBuilder {
   Expr gate(int k, Expr unit) const { return scaled(param(P::units), k) + unit; }
   bool scales_state(int gate) const { return v_.cell == Cell::gru && gate == 2; }
 
-  // sums[row, vector, gate] += sum over k of left(row, k) * weight[strip, k, gate, unit].
+  // sums[row, vector, gate] += sum over k of left(row, k) * weight[strip, k, gate, unit], by blocks of terms: their
+  // rounding errors are those of short sums.
   template <class Left>
   void add_products(std::vector<Expr>& sums, Expr strip, Expr lane, int weight, Left left) {
     int64_t step = int64_t(v_.vectors) * lanes() * width();
     Expr origin = let(scaled(strip * param(P::inner), step));
-    each(param(P::inner), [&](Expr k) {
-      std::vector<Expr> from;
-      for (int g = 0; g < width(); ++g)
-        for (int c = 0; c < v_.vectors; ++c)
-          from.push_back(let(
-              read(weight, origin + scaled(k, step) + Scalar(int64_t(g * v_.vectors + c) * lanes()) + lane)));
-      for (int r = 0; r < v_.rows; ++r) {
-        Expr x = let(left(r, k));
+    each(shr(param(P::inner) + number(kTerms - 1), number(kTermBits)), [&](Expr block) {
+      Expr first = let(scaled(block, kTerms));
+      std::vector<Expr> parts;
+      for (size_t k = 0; k < sums.size(); ++k) parts.push_back(variable(real(0)));
+      each(min(param(P::inner) - first, number(kTerms)), [&](Expr term) {
+        Expr k = let(first + term);
+        std::vector<Expr> from;
         for (int g = 0; g < width(); ++g)
-          for (int c = 0; c < v_.vectors; ++c) {
-            Expr sum = sums[place(r, c, g)];
-            set(sum, call(Fn::fma, {x, from[size_t(g * v_.vectors + c)], sum}));
-          }
-      }
+          for (int c = 0; c < v_.vectors; ++c)
+            from.push_back(let(read(weight, origin + scaled(k, step) +
+                                                Scalar(int64_t(g * v_.vectors + c) * lanes()) + lane)));
+        for (int r = 0; r < v_.rows; ++r) {
+          Expr x = let(left(r, k));
+          for (int g = 0; g < width(); ++g)
+            for (int c = 0; c < v_.vectors; ++c) {
+              Expr part = parts[place(r, c, g)];
+              set(part, call(Fn::fma, {x, from[size_t(g * v_.vectors + c)], part}));
+            }
+        }
+      });
+      for (size_t k = 0; k < sums.size(); ++k) set(sums[k], sums[k] + parts[k]);
     });
   }
   std::vector<Expr> gates(Expr strip, Expr first, Expr lane) {

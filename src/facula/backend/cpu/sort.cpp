@@ -493,7 +493,6 @@ struct Counted {
 template <class E, class Key>
 int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& buffers) {
   using U = decltype(key(0));
-  int64_t k_of_all = k;
   auto kth_of = [&](int64_t count, auto wanted) {  // of `count` wanted ones
     auto* b = buffers.room<typename E::Entry>(0, count);
     int64_t found = 0, i = 0;
@@ -509,14 +508,15 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
     }
     look(n);
     std::nth_element(b, b + k, b + found, E::before);
-    int64_t position = E::position(b[k]);
-    if (by_position) return position;
-    auto wanted_key = E::key(b[k]);
-    auto like = [=](auto e) { return E::key(e) == wanted_key; };
-    bool alone = std::count_if(b, b + found, like) == 1;
-    return alone ? position : selected<E>(entries<E>(key, n, buffers), n, k_of_all);
+    return E::position(b[k]);
   };
-  if (n <= Counted<U>::kMost) return Counted<U>::position(key, n, k);
+  auto of_equal = [&, k](int64_t position) {
+    if (by_position) return position;
+    int64_t equal = 0;
+    for (int64_t i = 0; i < n; ++i) equal += key(i) == key(position);
+    return equal == 1 ? position : selected<E>(entries<E>(key, n, buffers), n, k);
+  };
+  if (n <= Counted<U>::kMost) return of_equal(Counted<U>::position(key, n, k));
   auto [least, most] = range_of(key, n);
   int bits = std::min(Digits::kBits, int(std::bit_width(uint64_t(n))));  // about as many counts as elements
   int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - bits);
@@ -526,7 +526,7 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
   for (int64_t i = 0; i < n; ++i) ++counts[digit(i)];
   U d = 0;
   for (; k >= counts[d]; ++d) k -= counts[d];
-  return kth_of(counts[d], [=](int64_t i) { return digit(i) == d; });
+  return of_equal(kth_of(counts[d], [=](int64_t i) { return digit(i) == d; }));
 }
 
 struct Lines {
