@@ -24,7 +24,7 @@ inline std::mt19937& engine() {
   auto* running = ::testing::UnitTest::GetInstance()->current_test_info();
   if (!seeded || running != seeded) {
     std::string name = running ? std::string(running->test_suite_name()) + "." + running->name() : "";
-    if (running && running->value_param()) name.resize(name.find_last_not_of("0123456789") + 1);
+    if (running && running->value_param()) name.resize(name.find_last_not_of("0123456789"));
     std::seed_seq seed(name.begin(), name.end());
     generator.seed(seed);
     seeded = running;
