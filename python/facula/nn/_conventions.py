@@ -175,8 +175,7 @@ def row_of(padding_idx: int | None, weight: Tensor) -> int:
 def limit_rows(weight: Tensor, used: Tensor, max_norm: float | None, norm_type: float) -> None:
     """Scales the rows that are used, in place, to a norm of at most ``max_norm``."""
     if max_norm is not None:
-        with _C.GradMode(False):
-            _C.ops.embedding_renorm_(weight.detach(), used, max_norm, norm_type)
+        _C.ops.embedding_renorm_(weight.detach(), used, max_norm, norm_type)
 
 
 def check_groups(input: Tensor, num_groups: int) -> None:

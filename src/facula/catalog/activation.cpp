@@ -54,7 +54,7 @@ Definer dropping(const char* schema, const char* doc, F body) {
                          return self;
                        }));
 }
-bool is_dropped(const Tensor& self, double p, bool train) { return train && p != 0; }
+bool is_dropped(double p, bool train) { return train && p != 0; }
 // Sizes of the noise of whole channels: 1 behind dimension `channels`.
 Dims noise_sizes(const Call& c, const Tensor& self, int channels) {
   runtime_check(self.dim() > channels, c.name())
@@ -64,12 +64,12 @@ Dims noise_sizes(const Call& c, const Tensor& self, int channels) {
   return sizes;
 }
 Tensor of_channels(const Call& c, const Tensor& self, double p, bool train, bool has_batch) {
-  if (!is_dropped(self, p, train)) return self;
+  if (!is_dropped(p, train)) return self;
   if (p == 1) return mul(self, 0);
   return mul(self, _dropout(ones(noise_sizes(c, self, has_batch ? 1 : 0), self.dtype()), p));
 }
 Tensor of_selu(const Call& c, const Tensor& self, double p, bool train, bool channels) {
-  if (!is_dropped(self, p, train)) return self;
+  if (!is_dropped(p, train)) return self;
   if (p == 1) return mul(self, 0);
   Dims sizes = channels ? noise_sizes(c, self, 1) : Dims(self.sizes());
   constexpr double low = -1.7580993408473766;  // selu at minus infinity
@@ -462,10 +462,9 @@ FACULA_FAMILY(activation) {
       .strict()
       .composite([](const Call& c, const Tensor& logits, const Tensor& tau, bool hard) {
         DType t = compute_type(logits.dtype());
-        SymInt words(int64_t(t == DType::Float64 ? 2 : 1));
-        Tensor u = add(_uniform(_rng_take(logits.numel() * words), logits.sizes(), t),
-                       t == DType::Float64 ? std::numeric_limits<double>::min()
-                                           : double(std::numeric_limits<float>::min()));
+        Tensor u = add(rand(logits.sizes(), nullptr, t), t == DType::Float64
+                                                             ? std::numeric_limits<double>::min()
+                                                             : double(std::numeric_limits<float>::min()));
         Tensor x = to_dtype(div(sub(to_dtype(logits, t), log(neg(log(u)))), tau), logits.dtype());
         int k = c.dim("dim", "logits");
         Tensor soft = softmax(x, k), fixed = detach(soft);
@@ -520,7 +519,7 @@ FACULA_FAMILY(activation) {
       "dropout(Tensor self, float p=0.5, bool train=True) -> Tensor",
       "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.",
       [](const Call&, const Tensor& self, double p, bool train) {
-        return is_dropped(self, p, train) ? _dropout(self, p) : self;
+        return is_dropped(p, train) ? _dropout(self, p) : self;
       })
       .python("dropout(input, p=0.5, training=True, inplace=False)", "check_probability(p)")
       .also("train", "training")

@@ -5,6 +5,7 @@
 #include "facula/autograd/tracing.h"
 #include "facula/catalog/differences.h"
 #include "facula/catalog/reduced_loss.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -136,15 +137,13 @@ Tensor linear_cross_entropy_of(const Call& c) {
                                                    c.integer("rows").guard_int()));
     return reduced_chunks(total, target, weight, ignored, reduction);
   }
-  bool widened = c.has("rows") && itemsize(input.dtype()) < 4;  // as by chunks, logits are not rounded
-  auto wide = [&](const Tensor& t) {
-    return widened && is_floating(t.dtype()) ? to_dtype(t, DType::Float32) : t;
-  };
+  // As by chunks, logits are not rounded.
+  auto wide = [&](const Tensor& t) { return c.has("rows") ? catalog::wide(t) : t; };
   auto maybe = [&](const std::optional<Tensor>& t) { return t ? std::optional(wide(*t)) : t; };
   Tensor rows = reshape(wide(linear), Sizes{int64_t(-1), linear.size(-1)});
   Tensor all = reshape(facula::linear(wide(input), rows, maybe(bias)), logits);
   Tensor loss = cross_entropy(all, wide(target), maybe(weight), reduction, ignored, smoothing);
-  return widened ? to_dtype(loss, input.dtype()) : loss;
+  return catalog::narrowed(loss, input.dtype());
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <numbers>
 
 #include "facula/catalog/reduced_loss.h"
+#include "facula/catalog/widened.h"
+#include "facula/graph/trace.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -32,7 +34,11 @@ Tensor of_rows(const Tensor& loss, const Tensor& input) {
   return input.dim() == 2 ? loss : view(loss, Sizes(Dims()));
 }
 Tensor distance_of(const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
-  return norm(add(sub(a, b), eps), std::optional<Scalar>(p), Sizes{int64_t(-1)}, keepdim);
+  graph::KeepRules keep;  // gradients of a distance of 0
+  DType common = promote(a.dtype(), b.dtype());
+  Tensor apart = add(sub(catalog::wide(a), catalog::wide(b)), eps),
+         y = norm(apart, std::optional<Scalar>(p), Sizes{int64_t(-1)}, keepdim);
+  return is_floating(common) ? catalog::narrowed(y, common) : y;
 }
 
 Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Tensor& margin,
@@ -160,8 +166,7 @@ FACULA_FAMILY(margin) {
           "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
       .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
-        Tensor log_sigmoid = sub(clamp_max(self, 0), log1p(exp(neg(abs(self)))));
-        Tensor loss = sub(mul(sub(1, target), self), log_sigmoid);
+        Tensor loss = sub(mul(sub(1, target), self), log_sigmoid(self));
         if (weight) loss = mul(loss, *weight);
         index_check(loss.dim() > 0, "multilabel_soft_margin_loss") << "expected input [*, C], got shape []";
         return reduced_loss("multilabel_soft_margin_loss", div(sum(loss, -1), self.size(-1)), reduction);

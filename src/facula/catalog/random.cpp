@@ -219,6 +219,16 @@ void expect_floating(const Tensor& t, const char* name) {
       << hint("it takes floating-point parameters: x.float() converts");
 }
 
+bool true_everywhere(const Tensor& t) { return !catalog::has_elements(t) || all(t).item().to_bool(); }
+// Of multinomial: in float64, some of each row positive and none negative.
+Tensor weights_of(const Tensor& self) {
+  Tensor weights = to_dtype(detach(self), DType::Float64);
+  runtime_check(true_everywhere(logical_and(isfinite(weights), ge(weights, 0))), "multinomial")
+      << "probability tensor contains either `inf`, `nan` or element < 0";
+  runtime_check(true_everywhere(gt(sum(weights, Sizes{int64_t(-1)}), 0)), "multinomial")
+      << "invalid multinomial distribution (sum of probabilities <= 0)";
+  return weights;
+}
 void check_deviation(double std) {
   runtime_check(std >= 0, "normal") << "expects std >= 0.0, but found std " << std;
 }
@@ -227,7 +237,7 @@ Tensor noise(const Tensor& like, SymSpan sizes, std::optional<Generator*> g) {
 }
 Tensor normal_around(const Tensor& mean, const Tensor& std, std::optional<Generator*> g) {
   runtime_check(!is_complex(std.dtype()), "normal") << "expects standard deviation to be non-complex";
-  _checked_deviations(detach(std));
+  runtime_check(true_everywhere(ge(std, 0)), "normal") << "expects all elements of std >= 0.0";
   return _normal_around(noise(mean.dim() ? mean : std, both("normal", mean, std), g), mean, std);
 }
 
@@ -430,31 +440,13 @@ FACULA_FAMILY(random) {
         supported_check(is_floating(t), "bernoulli") << "not implemented for '" << self.dtype() << "'"
                                                      << hint("it takes probabilities: x.float() converts");
         // False for NaN.
-        bool valid = !catalog::has_elements(self) ||
-                     all(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0)))).item().to_bool();
+        bool valid = true_everywhere(logical_and(ge(self, Scalar(0.0)), le(self, Scalar(1.0))));
         runtime_check(valid, "bernoulli")
             << "expects probabilities between 0 and 1, but some are not" << hint("x.sigmoid() are");
         return to_dtype(lt(_uniform(numbers(self.numel() * SymInt(words_for(t)), g), self.sizes(), t), self),
                         self.dtype());
       })
       .samples({"self[3, 4](0, 1)"});
-  define("_checked_weights(Tensor self) -> Tensor")
-      .doc("Weights [n] or [rows, n] in float64, of which some of each row are positive and none negative.")
-      .bind(hidden)
-      .no_in_place()
-      .non_differentiable()
-      .reads_data()
-      .batched_in_front()
-      .procedure([](const Tensor& self) {
-        Tensor weights = to_dtype(self, DType::Float64);
-        auto hold = [](const Tensor& t) { return !catalog::has_elements(t) || all(t).item().to_bool(); };
-        runtime_check(hold(logical_and(isfinite(weights), ge(weights, 0))), "multinomial")
-            << "probability tensor contains either `inf`, `nan` or element < 0";
-        runtime_check(hold(gt(sum(weights, Sizes{int64_t(-1)}), 0)), "multinomial")
-            << "invalid multinomial distribution (sum of probabilities <= 0)";
-        return weights;
-      })
-      .samples({"self[3, 4](0.1, 1)"});
   define(
       "multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor")
       .doc(
@@ -475,7 +467,7 @@ FACULA_FAMILY(random) {
         runtime_check(replacement || !(num_samples > n), "multinomial")
             << "cannot sample n_sample > prob_dist.size(-1) samples without replacement: " << num_samples
             << " of " << n;
-        Tensor weights = _checked_weights(detach(self));
+        Tensor weights = weights_of(self);
         Dims drawn(self.sizes());
         if (replacement) {
           drawn.back() = num_samples;
@@ -554,19 +546,6 @@ FACULA_FAMILY(random) {
       })
       .undifferenced("random numbers do not move with their mean")
       .samples({"noise[3, 4], mean[3, 4], std[4](0, 1)"});
-  define("_checked_deviations(Tensor std) -> Tensor")
-      .doc("std, which must not be negative.")
-      .bind(hidden)
-      .no_in_place()
-      .non_differentiable()
-      .reads_data()
-      .batched_in_front()
-      .procedure([](const Tensor& std) {
-        runtime_check(!catalog::has_elements(std) || all(ge(std, 0)).item().to_bool(), "normal")
-            << "expects all elements of std >= 0.0";
-        return clone(std);
-      })
-      .samples({"std[3](0, 1)"});
   const char* drawn_around = "Normal numbers of the given means and deviations, one for each element.";
   define("normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor")
       .doc(drawn_around)
@@ -783,7 +762,7 @@ FACULA_FAMILY(random) {
       .non_differentiable()
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "poisson");
-        runtime_check(!catalog::has_elements(self) || all(ge(self, 0.0)).item().to_bool(), "poisson")
+        runtime_check(true_everywhere(ge(self, 0.0)), "poisson")
             << "invalid Poisson rate, expected rate to be non-negative";
         return drawn({self}, 4, g, [](const Tensor& state, const std::vector<Tensor>& of) {
           return _poisson_proposal(state, of[0]);

@@ -94,7 +94,7 @@ struct Series::State {
 };
 
 Series::Series(const Operator& op, Form form) : state_(new State{op, form, false}) {
-  state_->suits = op.is<Pointwise>() && !op.calls() && !op.backed() && !op.effects.writes && is_plain();
+  state_->suits = op.is<Pointwise>() && !op.effects.writes && is_plain();
 }
 Series::~Series() = default;
 
