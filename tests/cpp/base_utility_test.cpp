@@ -223,6 +223,8 @@ TEST(Random, IsPhilox) {
   }
 }
 
+constinit TableMutex made_without_waiting;  // in a static's guard it must not wait for a fork
+
 // In a child: 0 if both can be locked.
 int locked_in_child(TableMutex& a, TableMutex& b) {
   pid_t child = fork();
@@ -261,6 +263,7 @@ TEST(Fork, LocksThatAnotherThreadHoldsAreFreeInTheChild) {
   done = true;
   thread.join();
   EXPECT_EQ(locked_in_child(a, b), 0);
+  EXPECT_EQ(locked_in_child(a, made_without_waiting), 0);
 }
 
 TEST(Fork, DoesNotWaitForEverForAThreadThatWaitsForIt) {

@@ -252,7 +252,10 @@ def test_every_operator_has_samples():
 
 
 def test_every_operator_has_a_doc():
-    assert [o["schema"] for o in C.operators() if len(o["doc"]) < 4] == []
+    # Operators of other namespaces are those that tests have added.
+    ours = [o for o in C.operators() if "::" not in o["schema"].split("(")[0]]
+    assert len(ours) > 1000
+    assert [o["schema"] for o in ours if len(o["doc"]) < 4] == []
 
 
 @names(lambda c: c.samples and not c.random and not c.writes and not {c.base, c.name} & UNDEFINED)

@@ -29,7 +29,7 @@ struct TableMutexes {
     gate.lock();
     TableMutex::fork_waits_ = true;
     auto start = std::chrono::steady_clock::now();
-    while (!(taken = take_all()) && std::chrono::steady_clock::now() - start < std::chrono::seconds(1))
+    while (!(taken = take_all()) && std::chrono::steady_clock::now() - start < std::chrono::seconds(5))
       std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   void release() {
@@ -59,15 +59,18 @@ struct TableMutexes {
 
 void TableMutex::wait_for_fork() { std::lock_guard over(TableMutexes::all().gate); }
 
-TableMutex::TableMutex() : before_(nullptr) {
+void TableMutex::enter() {
   auto& all = TableMutexes::all();
   std::lock_guard lock(all.list);
+  if (listed_) return;
   next_ = all.first;
   if (next_) next_->before_ = this;
   all.first = this;
+  listed_ = true;
 }
 
 TableMutex::~TableMutex() {
+  if (!listed_) return;
   auto& all = TableMutexes::all();
   std::lock_guard lock(all.list);
   (before_ ? before_->next_ : all.first) = next_;

@@ -68,6 +68,7 @@ class Pool {
  private:
   void serve() {
     on_thread = true;
+    TableMutex busy;  // a fork waits for the job's end: no static is half made in the child
     std::unique_lock lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return !jobs_.empty(); });
@@ -75,11 +76,14 @@ class Pool {
       jobs_.pop_back();
       ++running_;
       lock.unlock();
-      try {
-        job();
-      } catch (...) {}
-      job = nullptr;
-      register_end();
+      {
+        std::lock_guard working(busy);
+        try {
+          job();
+        } catch (...) {}
+        job = nullptr;
+        register_end();
+      }
       lock.lock();
       if (!--running_) idle_.notify_all();
     }
