@@ -1,9 +1,10 @@
 """One published model, built and trained for three steps by whatever `import torch` gives.
 
-    python model.py LIBRARY NAME WEIGHTS RESULTS [--seed 0] [--write-weights] [--float64]
+    python model.py LIBRARY NAME WEIGHTS RESULTS [--seed 0] [--write-weights] [--float64 [--nudge N]]
 
 WEIGHTS is a checkpoint of the model's first state: written, or read in place of the library's random one.
 NAME may end in " size=N": images of N x N pixels in place of the model's own size.
+--nudge N changes weights and images by at most half a unit of float32's last place, in the Nth such draw.
 RESULTS (.npz) has the outputs and gradients of the first step, the losses, and what a step took.
 """
 
@@ -90,6 +91,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the inputs")
     parser.add_argument("--write-weights", action="store_true")
     parser.add_argument("--float64", action="store_true")
+    parser.add_argument("--nudge", type=int, default=0)
     a = parser.parse_args()
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -108,6 +110,11 @@ def main():
     if a.float64:
         model.double()
         inputs[:] = [x.double() for x in inputs]
+    if a.nudge:
+        torch.manual_seed(a.nudge)
+        with torch.no_grad():
+            for x in [*model.parameters(), *inputs]:
+                x.mul_(1 + (torch.rand_like(x) - 0.5) * 2**-23)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     kept, losses, seconds = {}, [], []
     for step in range(3):

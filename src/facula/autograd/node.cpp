@@ -75,8 +75,9 @@ Saved::Saved(const Tensor& t, bool is_output_of_node, int result)
   tensor_ = is_output_of_node ? t.detached() : t;
   version_ = t.version();
   if (!is_output_of_node) {
-    t.impl()->saved = true;
-    if (Meta* m = meta_of(t); m && m->base.defined()) m->base.impl()->saved = true;
+    // Threads may record what reads one leaf.
+    t.impl()->saved.store(true, std::memory_order_relaxed);
+    if (Meta* m = meta_of(t); m && m->base.defined()) m->base.impl()->saved.store(true, std::memory_order_relaxed);
   }
   if (auto* hook = saved_hook()) [[unlikely]]
     pack(*hook);

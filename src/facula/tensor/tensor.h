@@ -55,7 +55,7 @@ class TensorImpl final : public RefCounted {
   bool conj = false, neg = false;
   bool owns_py = false;         // the Python object is kept alive by this impl (python/bind/tensor.h)
   bool wrapped_number = false;  // a 0-d tensor made of a Python number: lowest promotion priority
-  bool saved = false;           // some node keeps it, or a view of it, for backward (autograd/node.h)
+  std::atomic<bool> saved{false};  // some node keeps it, or a view of it, for backward (autograd/node.h)
   Ref<VersionCounter> version;  // made on first use
   std::unique_ptr<autograd::Meta, void (*)(autograd::Meta*)> grad_slot{nullptr, nullptr};
   bool is_lazy() const { return conj || neg; }
