@@ -36,6 +36,12 @@ FOLLOW = {
     "adaptive_max_pool1d": lambda x: F.adaptive_max_pool1d(x, 2),
     "batch_norm": lambda x: F.batch_norm(x.transpose(1, 2), None, None, training=True),
     "mean pooling": lambda x: F.avg_pool1d(x, 2),
+    "arange": lambda x: x + facula.arange(x.size(0))[:, None, None] * facula.arange(x.size(1))[:, None],
+    "arange by two": lambda x: x.sum() + facula.arange(1, 2 * x.size(0), 2, dtype=facula.float32),
+    "arange down": lambda x: x.sum() + facula.arange(x.size(0) - 1, -1, -1),
+    "arange down by two": lambda x: x.sum() + facula.arange(2 * x.size(0), 0, -2, dtype=facula.int16),
+    "arange from it": lambda x: x.sum() + facula.arange(x.size(0), x.size(0) + 3),
+    "a causal mask": lambda x: x.masked_fill(facula.ones(x.size(1), 4).tril() == 0, 0.0),
     "a mask of lengths": lambda x: x * (facula.ones(x.size(0), x.size(1), 1).cumsum(1) > 1),
     "stack": lambda x: facula.stack([x, x.flip(0)], 1).view(2 * x.size(0), *x.shape[1:]),
 }  # fmt: skip

@@ -148,7 +148,8 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
         o.name());
   } catch (const Error& e) {
     // A trace knows sizes by name; the call itself, operator by operator, says which they are.
-    if (o.calls() && e.kind() != ErrorKind::internal && !o.effects.writes) {
+    bool writes = of_graph ? of_graph->writes() : o.effects.writes;
+    if (o.calls() && e.kind() != ErrorKind::internal && !writes) {
       autograd::GradMode off(false);
       (*o.calls())(op::Call(o, args));
     }
