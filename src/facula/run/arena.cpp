@@ -140,37 +140,25 @@ struct Item {
 };
 
 std::vector<Item> allocations(Plan& plan, const Outline& outline) {
-  auto& execs = outline.execs;
-  std::vector<size_t> last(outline.form.size(), execs.size() - 1);
   size_t temporaries = 0;
-  for (size_t k = 0; k < execs.size(); ++k) {
-    for (int v : execs[k].dead) last[size_t(v)] = k;
-    if (execs[k].kernels >= 0) temporaries += plan.kernels[size_t(execs[k].kernels)].temporaries.size();
-  }
+  for (auto& [k, kernels] : outline.launches) temporaries += plan.kernels[size_t(kernels)].temporaries.size();
   plan.offsets.assign(outline.form.size(), -1);
   plan.scratch.assign(temporaries, -1);
   std::vector<Item> items;
-  std::vector<size_t> item_of(outline.form.size());
+  items.reserve(temporaries + outline.allocations.size());
   auto* scratch = plan.scratch.data();
-  for (size_t k = 0; k < execs.size(); ++k) {
-    auto& e = execs[k];
-    if (e.kernels >= 0)
-      for (size_t bytes : plan.kernels[size_t(e.kernels)].temporaries)
-        items.push_back({{bytes, k, k}, scratch++, -1});
-    if (!e.allocates()) continue;
-    for (int v : e.outputs) {
-      if (outline.written_to[size_t(v)] >= 0) continue;
-      if (int u = outline.takes_over[size_t(v)]; u >= 0) {
-        item_of[size_t(v)] = item_of[size_t(u)];
-        items[item_of[size_t(v)]].life.last = last[size_t(v)];
-        continue;
-      }
-      item_of[size_t(v)] = items.size();
-      items.push_back({{plan.forms[size_t(outline.form[size_t(v)])].bytes, k, last[size_t(v)]},
-                       &plan.offsets[size_t(v)],
-                       v});
-    }
+  auto launch = outline.launches.begin();
+  auto add_temporaries = [&](size_t until) {
+    for (; launch != outline.launches.end() && launch->first <= until; ++launch)
+      for (size_t bytes : plan.kernels[size_t(launch->second)].temporaries)
+        items.push_back({{bytes, launch->first, launch->first}, scratch++, -1});
+  };
+  for (auto& a : outline.allocations) {
+    add_temporaries(a.step);
+    items.push_back(
+        {{plan.forms[size_t(a.form)].bytes, a.step, a.last}, &plan.offsets[size_t(a.value)], a.value});
   }
+  add_temporaries(outline.execs.size());
   return items;
 }
 
@@ -203,9 +191,7 @@ size_t most_bytes(const std::vector<Item>& items, size_t steps) {
 }
 void settle(Plan& plan, const Outline& outline, const Choice& chosen) {
   for (size_t k = 0; k < chosen.inside.size(); ++k) *chosen.inside[k]->offset = chosen.packing.offsets[k];
-  for (auto& e : outline.execs)
-    for (int v : e.outputs)
-      if (int u = outline.takes_over[size_t(v)]; u >= 0) plan.offsets[size_t(v)] = plan.offsets[size_t(u)];
+  for (auto& [v, u] : outline.successions) plan.offsets[size_t(v)] = plan.offsets[size_t(u)];
   plan.arena = chosen.packing.bytes;
   plan.peak = chosen.peak;
 }

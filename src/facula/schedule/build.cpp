@@ -267,11 +267,17 @@ class Builder {
     }
   }
 
-  std::function<int64_t(const Numbers&)> counter(std::vector<Merged> loops) {
-    return [loops](const Numbers& n) { return n.count(loops); };
+  static Merged joined(const std::vector<Merged>& loops) {
+    Merged all;
+    for (auto& m : loops) all.insert(all.end(), m.begin(), m.end());
+    return all;
+  }
+  std::function<int64_t(const Numbers&)> counter(const std::vector<Merged>& loops) {
+    return [all = joined(loops)](const Numbers& n) { return n.count(all); };
   }
   std::function<int64_t(const Numbers&)> widest_domain() {
-    auto domains = d_.domains;
+    std::vector<Merged> domains;
+    for (auto& b : d_.domains) domains.push_back(joined(b));
     return [domains](const Numbers& n) {
       int64_t most = 1;
       for (auto& b : domains) most = std::max(most, n.count(b));

@@ -52,6 +52,7 @@ class StorageImpl final : public RefCounted {
   Device device() const { return device_; }
   bool is_foreign() const { return foreign_ != nullptr; }  // over memory that someone else gave
   void move_to(void* data) { data_ = data; }               // who gave it has it there now
+  void resize_foreign(size_t bytes) { bytes_ = bytes; }    // and so much of it
   // Hidden: the elements lie in another storage, in another order than users see, until someone wants plain
   // memory.
   bool is_plain() const { return !hidden_.load(std::memory_order_acquire); }
