@@ -668,7 +668,7 @@ PyObject* storage_info(PyObject* self, PyObject*) {
     if (!t->storage) Py_RETURN_NONE;
     supported_check(!is_sparse(t), "storage") << "Cannot access storage of a sparse tensor"
                                               << hint("its parts have storages: t._indices(), t._values()");
-    if (t->device.type != DeviceType::meta) tensor_of(self).data_ptr();  // plain order
+    if (t->device.type != DeviceType::meta) tensor_of(self).data_ptr();  // in the logical layout
     return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()),
                          PyLong_FromSize_t(t->storage->bytes()));
   });

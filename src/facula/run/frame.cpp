@@ -23,11 +23,11 @@ char* nothing() {
   return line->bytes;
 }
 
-// Does nobody else have it or its memory, in which its elements lie as they are shown?
+// Does nobody else have it or its memory, in which its elements lie in the logical layout?
 bool is_held_alone(const Tensor& t) {
   if (!t.defined() || t.impl()->use_count() != 1) return false;
   auto& storage = t.impl()->storage;
-  return storage->use_count() == 1 && storage->is_plain() && !storage->is_foreign();
+  return storage->use_count() == 1 && storage->is_logical() && !storage->is_foreign();
 }
 
 void copy(const Tensor& from, const Tensor& to) {
@@ -193,7 +193,7 @@ void Frame::own(int v) {
   auto& f = plan_->form(v);
   auto& m = f.meta;
   int64_t offset = plan_->offsets[size_t(v)];
-  if (auto* t = at(v).own.impl(); t && t->use_count() == 1 && t->storage->is_plain()) {  // of the last plan
+  if (auto* t = at(v).own.impl(); t && t->use_count() == 1 && t->storage->is_logical()) {  // of the last plan
     t->sizes = m.sizes;
     t->strides = m.strides;
     t->storage->resize_foreign(f.bytes);
@@ -379,7 +379,7 @@ void Frame::launch(Step& step) {
   for (size_t k = 0; k < packed.size(); ++k)  // what it made lies in that order too
     if (is_fresh(exec, exec.alike[k])) {
       order.itemsize = uint8_t(itemsize(packed[k].dtype()));
-      hide_in_order(packed[k], order);
+      adopt_physical_order(packed[k], order);
     }
 }
 
@@ -393,7 +393,8 @@ bool Frame::is_fresh(const Outline::Exec& exec, int operand) {
 std::vector<Tensor> Frame::in_order(const Step& step, PhysicalOrder& order) {
   auto& exec = *step.exec;
   bool any = false;
-  for (int k : exec.alike) any |= is_hidden(at(exec.operand(size_t(k))).tensor) && !is_fresh(exec, k);
+  for (int k : exec.alike)
+    any |= has_physical_layout(at(exec.operand(size_t(k))).tensor) && !is_fresh(exec, k);
   if (!any) [[likely]]
     return {};
   std::vector<TensorImpl*> operands;
@@ -410,7 +411,7 @@ void Frame::follow(Step& step) {
   auto& exec = *step.exec;
   auto* base = argument(exec.inputs[0]);
   auto* storage = base->storage.get();
-  if (base->offset == step.followed && storage && storage->is_plain() && !base->is_lazy()) {
+  if (base->offset == step.followed && storage && storage->is_logical() && !base->is_lazy()) {
     for (int v : exec.outputs) {
       at(v).tensor = at(v).own.impl();
       at(v).tensor->storage = base->storage;

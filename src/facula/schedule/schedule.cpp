@@ -225,7 +225,7 @@ Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l, Sc
       if (auto* of_key = p->built.find(key)) built = *of_key;
     }
     if (!built) {
-      auto known = p->text.empty() ? std::vector<KnownNest>() : nest_index->find(p->text, key);
+      auto known = p->text.empty() ? std::vector<IndexedNest>() : nest_index->find(p->text, key);
       bool is_new = known.empty();
       built = std::make_shared<const Built>(build(g.name, p->analysis, d, std::move(known)));
       if (is_new && !p->text.empty()) nest_index->keep(p->text, key, built->launches);
