@@ -46,13 +46,14 @@ SymInt whole(PyObject* o) {
 Tensor slice(const Tensor& t, int dim, PyObject* s, bool& changed) {
   auto* py = reinterpret_cast<PySliceObject*>(s);
   if (py->start == Py_None && py->stop == Py_None && py->step == Py_None) return t;
-  if (is_symint(py->start) || is_symint(py->stop)) {
-    auto bound = [](PyObject* o) {
-      return o == Py_None ? op::Value() : op::Value(is_symint(o) ? symint_of(o) : whole(o));
+  auto size = [](PyObject* o) { return is_symint(o) ? symint_of(o) : size_of_traced(o); };
+  if (auto from = size(py->start), to = size(py->stop); from || to) {
+    auto bound = [](PyObject* o, std::optional<SymInt> n) {
+      return n ? op::Value(*n) : o == Py_None ? op::Value() : op::Value(whole(o));
     };
     changed = true;
-    op::Value step = bound(py->step);
-    return run_operator(slice_op(), {t, dim, bound(py->start), bound(py->stop),
+    op::Value step = bound(py->step, size(py->step));
+    return run_operator(slice_op(), {t, dim, bound(py->start, from), bound(py->stop, to),
                                      step.is_none() ? op::Value(int64_t(1)) : step})[0];
   }
   Py_ssize_t start, stop, step;

@@ -149,7 +149,7 @@ PyObject* inspect_interpret(PyObject*, PyObject* const* args, Py_ssize_t n, PyOb
   });
 }
 
-// ---- hidden layouts (docs/layouts.md)
+// ---- physical layouts (docs/layouts.md)
 PyObject* in_physical_order(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *object, *list;
@@ -170,15 +170,15 @@ PyObject* in_physical_order(PyObject*, PyObject* args) {
     Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
     op::Value values[] = {copy, t};
     op::call(op::get("copy"), values, op::Form::in_place);
-    value_check(hide(copy), "in_physical_order")
+    value_check(make_strides_physical(copy), "in_physical_order")
         << "a tensor of shape " << to_string(t.sizes()) << " has no such order";
     return wrap(std::move(copy));
   });
 }
 PyObject* physical_order(PyObject*, PyObject* object) {
   return guarded([&]() -> PyObject* {
-    StorageImpl::Hidden h;
-    if (!tensor_of(object).impl()->storage->hidden(h)) Py_RETURN_NONE;
+    StorageImpl::PhysicalLayout h;
+    if (!tensor_of(object).impl()->storage->physical_layout(h)) Py_RETURN_NONE;
     PyRef order = checked(PyTuple_New(h.order.rank));
     for (int k = 0; k < h.order.rank; ++k)
       PyTuple_SET_ITEM(order.get(), k, PyLong_FromLong(h.order.order[k]));
@@ -187,7 +187,7 @@ PyObject* physical_order(PyObject*, PyObject* object) {
 }
 PyObject* layout_counts_(PyObject*, PyObject*) {
   auto& c = layout_counts();
-  return Py_BuildValue("{s:L,s:L,s:L}", "hidden", (long long)c.hidden, "restored", (long long)c.restored,
+  return Py_BuildValue("{s:L,s:L,s:L}", "physical", (long long)c.physical, "restored", (long long)c.restored,
                        "reordered", (long long)c.reordered);
 }
 
@@ -206,7 +206,7 @@ PyMethodDef functions[] = {
     {"physical_order", physical_order, METH_O,
      "The order that a tensor's elements lie in, or None: as its strides say."},
     {"layout_counts", layout_counts_, METH_NOARGS,
-     "How many tensors were hidden in another order, restored, and copied into another order for a library."},
+     "How many tensors were made in a physical layout, restored to the logical one, and copied into another order for a library."},
     {nullptr, nullptr, 0, nullptr}};
 #undef FACULA_FAST
 

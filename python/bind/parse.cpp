@@ -72,6 +72,7 @@ Overload make_overload(const op::Operator& op) {
     if (PyObject* name = declared_name(op, p.name)) q.also[0] = name;
     q.number = p.number;
     q.operand = run::is_run_time_number(op, i, Value(Scalar(0.0))) && p.type == Type::Scalar;
+    q.takes_sizes = op.is<op::Procedure>();  // whose body says what it makes of them
     o.numbers_alone |= p.number_alone;
     if (q.is_self) o.self_at = int(i);
     bool of_result = p.name == "out_dtype" || (p.name == "dtype" && !of_input);
@@ -163,6 +164,10 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
 bool to_size(PyObject* o, SymInt& s, PyObject* error = PyExc_ValueError) {
   if (is_symint(o)) [[unlikely]] {
     s = symint_of(o);
+    return true;
+  }
+  if (auto n = size_of_traced(o)) {
+    s = *n;
     return true;
   }
   int64_t i;
@@ -336,7 +341,8 @@ bool to_number(const Param& p, PyObject* o, Value& v) {
     if (!t->sizes.empty() || is_differentiated(*t)) return false;
     s = tensor_of(o).item();
   } else if (is_symint(o)) {
-    s = Scalar(symint_of(o).guard_int());  // raises: numbers are part of a program
+    v = p.takes_sizes ? Value(symint_of(o)) : Value(Scalar(symint_of(o).guard_int()));
+    return true;
   } else if (!to_scalar(o, s)) {
     return false;
   }

@@ -18,8 +18,9 @@ struct Param {
   PyObject* also[3] = {};  // other names it is known by (axis for dim)
   op::Type type;
   bool list, optional, optional_items, keyword_only, is_self;
-  bool number = false;   // a Tensor parameter that takes a Python number
-  bool operand = false;  // a number that is an operand: in a traced function a tensor may stand for it
+  bool number = false;       // a Tensor parameter that takes a Python number
+  bool operand = false;      // a number that is an operand: in a traced function a tensor may stand for it
+  bool takes_sizes = false;  // a number that may be a size of a traced function
   bool has_default;
   int list_size;
   std::string_view class_name;  // of an Object

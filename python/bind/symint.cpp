@@ -2,8 +2,11 @@
 
 #include <limits>
 
+#include "facula/autograd/batch.h"
+#include "facula/op/call.h"
 #include "facula/sym/substitute.h"
 #include "tensor.h"
+#include "trampoline.h"
 #include "types.h"
 
 namespace facula::bind {
@@ -200,6 +203,20 @@ SymInt symint_of(PyObject* o) {
   auto* shapes = sym::Shapes::current();
   if (sym::is_run_time(s) || (shapes && sym::is_of(s, *shapes))) return s;
   return s.hint();
+}
+
+bool has_traced_integers(const Tensor& t) {
+  auto* mode = op::Mode::current();
+  return t.is_traced() && category(t.dtype()) == Category::integral && mode && mode->records() &&
+         !autograd::batch_level(t);
+}
+
+SymInt size_of_traced(const Tensor& t) { return run_operator(operator_named("_of_length"), {t})[0].size(0); }
+
+std::optional<SymInt> size_of_traced(PyObject* o) {
+  if (!is_tensor(o) || !impl_of(o)->sizes.empty()) return {};
+  Tensor t = tensor_of(o);
+  return has_traced_integers(t) ? std::optional(size_of_traced(t)) : std::nullopt;
 }
 
 PyObject* wrap_symint(SymInt size) {

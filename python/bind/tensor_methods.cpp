@@ -7,6 +7,7 @@
 #include "facula/tensor/sparse.h"
 #include "override.h"
 #include "parse.h"
+#include "symint.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -153,6 +154,7 @@ PyObject* item(PyObject* self, PyObject*) {
     Tensor t = tensor_of(self);
     runtime_check(t.numel() == 1, "item")
         << "a Tensor with " << to_string(t.numel()) << " elements cannot be converted to Scalar";
+    if (has_traced_integers(t)) return wrap_int(size_of_traced(t));
     check_has_data(t, "item");
     return wrap_number(t.item());
   });
@@ -181,8 +183,20 @@ void check_resolved(const Tensor& t) {
 PyObject* is_conj(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->conj); }
 PyObject* is_neg(PyObject* self, PyObject*) { return PyBool_FromLong(impl_of(self)->neg); }
 
+PyObject* list_of_traced(const Tensor& t) {
+  if (!t.dim()) return wrap_int(size_of_traced(t));
+  int64_t n = t.size(0).guard_int();
+  PyRef list = checked(PyList_New(Py_ssize_t(n)));
+  for (int64_t i = 0; i < n; ++i)
+    PyList_SET_ITEM(
+        list.get(), Py_ssize_t(i),
+        checked(list_of_traced(run_operator(operator_named("select"), {t, int64_t(0), i})[0])).detach());
+  return list.detach();
+}
+
 PyObject* tolist(PyObject* self, PyObject*) {
   return guarded("tolist", [&] {
+    if (Tensor t = tensor_of(self); has_traced_integers(t)) return list_of_traced(t);
     check_has_data(tensor_of(self), "tolist");
     Tensor t = resolved(tensor_of(self)).on_host();
     return list_of(static_cast<const char*>(t.data_ptr()), t.int_sizes(), t.int_strides(), t.dtype());
@@ -654,7 +668,7 @@ PyObject* storage_info(PyObject* self, PyObject*) {
     if (!t->storage) Py_RETURN_NONE;
     supported_check(!is_sparse(t), "storage") << "Cannot access storage of a sparse tensor"
                                               << hint("its parts have storages: t._indices(), t._values()");
-    if (t->device.type != DeviceType::meta) tensor_of(self).data_ptr();  // plain order
+    if (t->device.type != DeviceType::meta) tensor_of(self).data_ptr();  // in the logical layout
     return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()),
                          PyLong_FromSize_t(t->storage->bytes()));
   });

@@ -206,7 +206,7 @@ PyObject* wrapper_subclass(PyObject*, PyObject* args) {
     type_check(to_device(device, d), "_make_wrapper_subclass") << "device must be a device";
     run::set_find_below(find);
     auto& t = *impl_of(like);
-    // A hidden storage whose order has no item size holds no elements (tensor/sparse.cpp).
+    // A storage in a physical layout whose order has no item size holds no elements (tensor/sparse.cpp).
     auto nothing = make_ref<StorageImpl>(nullptr, size_t(0), d, [] {});
     PhysicalOrder none;
     none.rank = 1;

@@ -7,6 +7,7 @@
 #include "facula/run/autocast.h"
 #include "facula/tensor/observe.h"
 #include "facula/tensor/sparse.h"
+#include "symint.h"
 #include "tensor.h"
 #include "trampoline.h"
 #include "types.h"
@@ -205,7 +206,9 @@ void check_has_data(const Tensor& t, const char* what) {
     if (!t.is_traced() && w != "bool" && w != "item") note_read(t);
     supported_check(!t.is_traced(), what)
         << "looks at the elements of a tensor, which a traced function has not yet"
-        << hint("compute what depends on elements outside of the function, or with where()");
+        << (has_traced_integers(t)
+                ? hint("item() and tolist() give integers as sizes, which int() and range() can not take")
+                : hint("compute what depends on elements outside of the function, or with where()"));
     return;
   }
   runtime_check(w != "bool", "vmap")

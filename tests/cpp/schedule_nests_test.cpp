@@ -46,7 +46,7 @@ void check_known(const Group& g, const Analysis& a, const Layout& l) {
   Numbers n = numbers(a, l);
   Decisions d = decide(a, n);
   Built made = build(g.name, a, d);
-  std::vector<KnownNest> known;
+  std::vector<IndexedNest> known;
   for (auto& launch : made.launches) known.push_back({Sha256{}, launch.buffers, launch.numbers});
   Built again = build(g.name, a, d, known);
   ASSERT_EQ(again.launches.size(), made.launches.size());

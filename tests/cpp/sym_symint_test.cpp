@@ -84,6 +84,9 @@ TEST(SymInt, SizesThatAreKnownAtRunTimeAreNeverTakenForTheirHint) {
   EXPECT_TRUE(u >= 0 && u <= 12 && u < 13 && !(u > 12) && u == u && u * 2 == u + u && u != 13 && u + 1 > 0);
   EXPECT_TRUE(sym::is_run_time(u * s + 1) && !sym::is_run_time(s * 2));
   EXPECT_EQ(sym::run_time_size(shapes, 0).concrete(), 0);
+  EXPECT_TRUE(sym::may_equal(u, v) && sym::may_equal(u + 1, 13) && !sym::may_equal(u, 13) &&
+              !sym::may_equal(u, u + 1));
+  EXPECT_TRUE(sym::may_be_at_most(u, 0) && sym::may_be_at_most(12, u) && !sym::may_be_at_most(13, u));
   for (auto compare :
        std::vector<std::function<void()>>{[&] { (void)(u == 0); }, [&] { (void)(u < s); },
                                           [&] { (void)(u == v); }, [&] { (void)u.guard_int(); },

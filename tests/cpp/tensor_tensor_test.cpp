@@ -87,8 +87,8 @@ TEST(Storage, ForeignMemoryIsReleasedOnce) {
   EXPECT_EQ(released, 1);
 }
 
-// [n, c, h, w] as NHWC in memory, element k (in plain order) made of bytes k.
-Tensor hidden_images(int64_t n, int64_t c, int64_t h, int64_t w, DType d) {
+// [n, c, h, w] as NHWC in memory, element k (in row-major order) made of bytes k.
+Tensor images_in_physical_layout(int64_t n, int64_t c, int64_t h, int64_t w, DType d) {
   Tensor t = Tensor::empty_strided(symbolic(ints({n, c, h, w})),
                                    channels_last_strides(symbolic(ints({n, c, h, w}))), d);
   auto size = size_t(t.itemsize());
@@ -99,7 +99,7 @@ Tensor hidden_images(int64_t n, int64_t c, int64_t h, int64_t w, DType d) {
         for (int64_t x = 0; x < w; ++x)
           std::memset(bytes + size_t(((i * h + y) * w + x) * c + j) * size,
                       int(((i * c + j) * h + y) * w + x), size);
-  EXPECT_TRUE(hide(t));
+  EXPECT_TRUE(make_strides_physical(t));
   return t;
 }
 
@@ -107,12 +107,12 @@ TEST(Storage, RestoresThePlainOrder) {
   for (DType d : {DType::UInt8, DType::BFloat16, DType::Float32, DType::Int64, DType::Complex128}) {
     for (int64_t c : {3, 17}) {
       const int64_t n = 2, h = c == 3 ? 4 : 1, w = 5;
-      Tensor t = hidden_images(n, c, h, w, d);
+      Tensor t = images_in_physical_layout(n, c, h, w, d);
       auto size = size_t(t.itemsize());
-      EXPECT_FALSE(t.impl()->storage->is_plain());
+      EXPECT_FALSE(t.impl()->storage->is_logical());
       EXPECT_TRUE(t.is_contiguous());
       auto* bytes = t.data<unsigned char>();
-      EXPECT_TRUE(t.impl()->storage->is_plain());
+      EXPECT_TRUE(t.impl()->storage->is_logical());
       EXPECT_EQ(t.data<unsigned char>(), bytes);
       for (int64_t k = 0; k < n * c * h * w; ++k)
         for (size_t b = 0; b < size; ++b) ASSERT_EQ(bytes[size_t(k) * size + b], (unsigned char)k);
@@ -120,7 +120,7 @@ TEST(Storage, RestoresThePlainOrder) {
   }
 }
 
-TEST(Storage, ViewsOfHiddenMemoryAreReadWhereTheyLie) {
+TEST(Storage, ViewsOfAPhysicalLayoutAreReadWhereTheyLie) {
   const int64_t n = 2, c = 3, h = 4, w = 5;
   struct View {
     std::vector<int64_t> sizes, strides;
@@ -134,11 +134,11 @@ TEST(Storage, ViewsOfHiddenMemoryAreReadWhereTheyLie) {
                                    {{n, 4, h, w}, {60, 0, 5, 1}, 20, true},    // expanded
                                    {{n, c * h * w}, {60, 1}, 0, false},  // channels and planes flattened
                                    {{4}, {1}, 18, false}}) {             // over the end of a plane
-    Tensor t = hidden_images(n, c, h, w, DType::UInt8);
+    Tensor t = images_in_physical_layout(n, c, h, w, DType::UInt8);
     Tensor view = t.alias(symbolic(v.sizes), symbolic(v.strides), SymInt(v.offset));
     Tensor there = in_memory(*view.impl());
     EXPECT_EQ(there.defined(), v.possible);
-    EXPECT_EQ(t.impl()->storage->is_plain(), !v.possible);
+    EXPECT_EQ(t.impl()->storage->is_logical(), !v.possible);
     if (!there.defined()) continue;
     std::vector<int64_t> at(v.sizes.size());
     for (;;) {

@@ -244,7 +244,7 @@ def test_gradients_of_views_of_hidden_memory():
     (y[:, 1:3, ::2] * F.relu(y).flatten(1).sum(1).reshape(2, 1, 1, 1)).sum().backward()
     got = x.grad.clone(), w.grad.clone()
     x.grad = w.grad = None
-    y = F.conv2d(x.double(), w.double(), padding=1)  # float64: computed in the plain order
+    y = F.conv2d(x.double(), w.double(), padding=1)  # float64: computed in the logical layout
     assert C.physical_order(y) is None
     (y[:, 1:3, ::2] * F.relu(y).flatten(1).sum(1).reshape(2, 1, 1, 1)).sum().backward()
     for g, t in zip(got, (x, w), strict=True):
@@ -463,7 +463,7 @@ def train(dtype, steps):
 def test_a_network_learns_the_same_in_hidden_layouts():
     hidden, counts, net = train(F.float32, 12)
     plain, no_counts, _ = train(F.float64, 12)
-    assert counts[-1]["hidden"] > 5 and no_counts[-1] == {"hidden": 0, "restored": 0, "reordered": 0}
+    assert counts[-1]["physical"] > 5 and no_counts[-1] == {"physical": 0, "restored": 0, "reordered": 0}
     np.testing.assert_allclose(hidden, plain, rtol=2e-3)
     assert train(F.float32, 12)[0] == hidden  # bit for bit
     assert all(p.is_contiguous() and p.grad.is_contiguous() for p in net.parameters())

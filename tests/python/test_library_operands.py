@@ -175,7 +175,7 @@ def trained(net, optimizer, plain):
         step.zero_grad()
         loss = model(image()).square().mean()
         loss.backward()
-        if plain:  # whoever looks at memory gets the plain order
+        if plain:  # whoever looks at memory gets the logical layout
             for p in model.parameters():
                 p.data_ptr()
                 p.grad.data_ptr()

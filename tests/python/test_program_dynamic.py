@@ -12,6 +12,15 @@ import facula
 from facula import nn, optim
 from facula.nn import functional as F
 
+
+def parts_of_a_product(x):  # which begin where the sizes say
+    n = x.size(0)
+    y = x.tanh().view(-1, 4)
+    y = y @ y.T
+    a, b = y[n:, :2], y[n : n + 2, :2]
+    return a.T @ a + b @ b.T + y.T[-2:, n : n + 2] @ b.T + y[2 * n :][:2, -2:] @ b
+
+
 FOLLOW = {
     "view by its size": lambda x: x.view(x.size(0), -1).sum(1),
     "reshape by its shape": lambda x: x.reshape(x.shape[0] * x.shape[1], 4) * 2,
@@ -36,7 +45,14 @@ FOLLOW = {
     "adaptive_max_pool1d": lambda x: F.adaptive_max_pool1d(x, 2),
     "batch_norm": lambda x: F.batch_norm(x.transpose(1, 2), None, None, training=True),
     "mean pooling": lambda x: F.avg_pool1d(x, 2),
+    "arange": lambda x: x + facula.arange(x.size(0))[:, None, None] * facula.arange(x.size(1))[:, None],
+    "arange by two": lambda x: x.sum() + facula.arange(1, 2 * x.size(0), 2, dtype=facula.float32),
+    "arange down": lambda x: x.sum() + facula.arange(x.size(0) - 1, -1, -1),
+    "arange down by two": lambda x: x.sum() + facula.arange(2 * x.size(0), 0, -2, dtype=facula.int16),
+    "arange from it": lambda x: x.sum() + facula.arange(x.size(0), x.size(0) + 3),
+    "a causal mask": lambda x: x.masked_fill(facula.ones(x.size(1), 4).tril() == 0, 0.0),
     "a mask of lengths": lambda x: x * (facula.ones(x.size(0), x.size(1), 1).cumsum(1) > 1),
+    "parts of a product": parts_of_a_product,
     "stack": lambda x: facula.stack([x, x.flip(0)], 1).view(2 * x.size(0), *x.shape[1:]),
 }  # fmt: skip
 

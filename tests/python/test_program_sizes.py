@@ -277,6 +277,68 @@ def test_a_checkpoint_holds_a_mask():
     )
 
 
+# ---- sizes that elements say
+
+LENGTHS = {
+    "zeros": lambda x, n: facula.zeros(n.max().item(), 4) + x.sum(0),
+    "a slice": lambda x, n: x[: n[0].item()].sum(0) + x[n[0] :].exp().sum(0),
+    "narrow": lambda x, n: x.narrow(0, 0, n[1].item()) * 2,
+    "arange": lambda x, n: (facula.arange(n.max().item())[None] < n[:, None]).float() * x.sum(),
+    "arange down": lambda x, n: facula.arange(n[0].item(), -1, -1) * x.sum(),
+    "split": lambda x, n: sum(p.exp().sum(0) for p in (x[:1] * facula.ones(n.sum(), 1)).split(n.tolist())),
+    "a tensor": lambda x, n: x[:1].expand(n[0], 4) * facula.ones(n[0], 4).cumsum(0),
+    "a nested list": lambda x, n: x[n[None].tolist()[0][0] : n[None].tolist()[0][1]] * 2,
+    "a number": lambda x, n: x * n[0].item() + n[1].item(),
+    "expand": lambda x, n: x[:1].expand(n[1].item(), 4) * 3,
+    "computed with": lambda x, n: facula.ones(2 * n[0].item() + 1, 2).cumsum(0) + x.sum(),
+    "of an element computed": lambda x, n: x[: (x[:, 0] > 0).sum().item()] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_an_element_says_a_size(name, tmp_path):
+    f = LENGTHS[name]
+    program = trace(f, SOME.clone(), facula.tensor([2, 3]))
+    program.save(tmp_path / "p")
+    for p in (program, load(tmp_path / "p")):
+        for lengths in ([2, 3], [0, 0], [1, 1], [5, 4], [3, 2]):
+            ours, theirs = (SOME.clone().requires_grad_() for _ in range(2))
+            n = facula.tensor(lengths)
+            a, b = p(ours, n), f(theirs, n)
+            same(a, b, 1e-6)
+            if b.requires_grad:
+                (a * a).sum().backward(), (b * b).sum().backward()
+                same(ours.grad, theirs.grad, 1e-5)
+
+
+REFUSED = {
+    "negative": (lambda x, n: x * n[0].item(), [-3, 0], "item: an integer .* is a size, which -3 can not be"),
+    "negative and not read": (lambda x, n: x if n[0].item() >= 0 else -x, [-3, 0], "which -3 can not be"),
+    "huge": (lambda x, n: x[: n[0].item()], [2**61, 0], "which 2305843009213693952 can not be"),
+    "narrow": (lambda x, n: x.narrow(0, n[0], n[1]), [3, 3], r"start \(3\) \+ length \(3\) exceeds"),
+    "split": (lambda x, n: x.split(n.tolist())[1], [3, 3], r"sum exactly to 5 .* got \[3, 3\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_size_that_does_not_fit_raises_when_the_program_meets_it(name, tmp_path):
+    f, lengths, words = REFUSED[name]
+    program = trace(f, SOME, facula.tensor([2, 3]))
+    program.save(tmp_path / "p")
+    for p in (program, load(tmp_path / "p")):
+        for good in ([2, 3], [0, 5], [5, 0]):
+            same(p(SOME, facula.tensor(good)), f(SOME, facula.tensor(good)), 1e-6)
+        with pytest.raises(RuntimeError, match=words):
+            p(SOME, facula.tensor(lengths))
+
+
+def test_no_branch_depends_on_an_element():
+    with pytest.raises(RuntimeError, match="known only when the program has run"):
+        trace(lambda x, n: x if n.item() > 2 else -x, SOME, facula.tensor(2))
+    with pytest.raises(RuntimeError, match="elements"):
+        trace(lambda x: x * x.sum().item(), SOME)
+
+
 # ---- what is refused, and how
 
 

@@ -629,7 +629,7 @@ def test_weights_of_convolutions_stay_packed(name, make_step):
     packed, its_packed = (
         sum(C.physical_order(p) is not None for p in m.parameters()) for m in (model, eager)
     )
-    if make_step is step_of:  # the norm of all gradients reads plain memory
+    if make_step is step_of:  # the norm of all gradients reads the logical layout
         assert packed >= its_packed
         assert counts[-1]["restored"] == 0
     same_states((model, optimizer), (eager, its), 1e-4)

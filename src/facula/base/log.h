@@ -14,7 +14,7 @@ namespace facula {
   _(ops, "every operator call, with the shapes and data types of its arguments")                \
   _(kernels, "each kernel that is made: how its loops are arranged, its loops, the time; what libraries choose") \
   _(cache, "where each kernel was found or stored: file and digest")                            \
-  _(layouts, "each tensor whose memory leaves or regains the plain order")                      \
+  _(layouts, "each tensor whose memory leaves or regains the logical layout")                      \
   _(passes, "graphs of composites before they are fused")                                       \
   _(llvm, "the LLVM code of each kernel that is compiled")
 

@@ -3,6 +3,7 @@
 #include <complex>
 #include <cstring>
 
+#include "facula/autograd/calls.h"
 #include "facula/base/deterministic.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -39,6 +40,31 @@ DType linspace_dtype(const Call& c) {
   runtime_check(!told || is_complex(*told), "linspace")
       << "start or end is complex: `dtype` must be a complex dtype, got '" << *told << "'";
   return told.value_or(own);
+}
+
+bool is_symbolic(const op::Value& v) { return v.tag == Tag::integer && v.integer().is_symbolic(); }
+
+// arange over sizes of a traced function: its length is a size too, if start and end are integers and the step is a number.
+Tensor range_of_sizes(const Call& c, const op::Value& start, const op::Value& step) {
+  const op::Value& end = c["end"];
+  auto integral = [](const op::Value& v) {
+    return v.tag == Tag::integer || v.scalar.category() <= Category::integral;
+  };
+  SymInt none(int64_t(0));
+  bool of_sizes = integral(start) && integral(end) && integral(step) && !is_symbolic(step);
+  if (!of_sizes || step.integer() == none)  // of the numbers that they are in the example
+    return arange(start.number(), end.number(), step.number(), c.maybe_dtype("dtype"));
+  DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
+  supported_check((is_integral(t) || is_floating(t)) && !is_limited(t), "arange")
+      << "not implemented for '" << t << "'";
+  SymInt from = start.integer(), below = end.integer(), by = step.integer();
+  SymInt span = by > none ? below - from : from - below, stride = max(by, -by);
+  runtime_check(!(span < none), "arange") << "upper bound and lower bound inconsistent with step sign: start "
+                                          << from << ", end " << below << ", step " << by;
+  SymInt count = (span + stride - SymInt(int64_t(1))) / stride;
+  if (!is_symbolic(start)) return _arange(Scalar(from.concrete()), Scalar(by.concrete()), count, t);
+  Tensor from_zero = _arange(Scalar(int64_t(0)), Scalar(by.concrete()), count, DType::Int64);
+  return to(autograd::invoke("add", {from_zero, start}), t);
 }
 
 // Memory without a value, unless a value is asked for.
@@ -84,7 +110,7 @@ Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<Me
   int64_t wanted = (t->offset.concrete() + product(sizes).concrete()) * itemsize(t->dtype);
   if (product(sizes).concrete() && int64_t(t->storage->bytes()) < wanted) {
     runtime_check(!t->storage->is_foreign(), c.name()) << "trying to resize storage that is not resizable";
-    if (!t->storage->is_plain()) t->storage->restore_plain();
+    if (!t->storage->is_logical()) t->storage->restore_logical();
     auto grown = make_ref<StorageImpl>(size_t(wanted), t->device);
     if (t->storage->bytes()) std::memcpy(grown->data(), t->storage->data(), t->storage->bytes());
     t->storage = std::move(grown);
@@ -217,7 +243,9 @@ FACULA_FAMILY(create) {
       .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
-      .procedure([](const Call& c, Scalar start, Scalar end, Scalar step) {
+      .procedure([](const Call& c) {
+        if (is_symbolic(c["start"]) || is_symbolic(c["end"])) return range_of_sizes(c, c["start"], c["step"]);
+        Scalar start = c.number("start"), end = c.number("end"), step = c.number("step");
         bool integers = start.category() <= Category::integral && end.category() <= Category::integral &&
                         step.category() <= Category::integral;
         DType t = c.maybe_dtype("dtype").value_or(integers ? DType::Int64 : default_dtype());
@@ -258,7 +286,9 @@ FACULA_FAMILY(create) {
       .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
-      .procedure([](const Call& c, Scalar end) {
+      .procedure([](const Call& c) {
+        if (is_symbolic(c["end"])) return range_of_sizes(c, Value(int64_t(0)), Value(int64_t(1)));
+        Scalar end = c.number("end");
         return arange(end.category() <= Category::integral ? Scalar(int64_t(0)) : Scalar(0.0), end,
                       end.category() <= Category::integral ? Scalar(int64_t(1)) : Scalar(1.0),
                       c.maybe_dtype("dtype"));

@@ -928,6 +928,25 @@ FACULA_FAMILY(index) {
         return view(clone(each, MemoryFormat::contiguous), with(x.sizes(), k, x.size(k) * repeats));
       })
       .samples({"self[3, 2], repeats=2, dim=1", "self[2, 2], repeats=3", "self[2], repeats=0"});
+  define("_of_length(Tensor self) -> Tensor")
+      .doc(
+          "A vector in one element of memory, as long as the single integer in `self` says: a trace makes a size of it.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .checks()
+      .dtypes(d::integral)
+      .result(ResultType::boolean)
+      .shape([](const Call&) { return Dims{SymInt(sym::kMostSize)}; })
+      .data_dependent("of_length")
+      .reference([](const Tensor& self) {
+        int64_t n = self.item().to_int();
+        runtime_check(n >= 0 && n <= sym::kMostSize, "item")
+            << "an integer that a traced function reads is a size, which " << n << " can not be"
+            << hint("compute with the tensor itself, or read it outside of the function");
+        return expand(zeros(Sizes{int64_t(1)}, DType::Bool), Sizes{n});
+      })
+      .samples({"self<4>[]"});
   define("where.positions(Tensor condition) -> Tensor[]")
       .doc("The positions where condition is true, a vector for each dimension.")
       .bind(function)

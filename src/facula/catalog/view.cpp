@@ -408,10 +408,10 @@ FACULA_FAMILY(view) {
         SymInt n = g.size(d), start = c.integer("start"), length = c.integer("length");
         runtime_check(!(length < SymInt(int64_t(0))), "narrow")
             << "length must be non-negative, got " << length;
-        index_check(!(start < -n) && !(start > n), "narrow")
+        index_check(sym::may_be_at_most(-n, start) && sym::may_be_at_most(start, n), "narrow")
             << "start must be in [" << -n << ", " << n << "], got " << start;
         if (start < SymInt(int64_t(0))) start += n;
-        runtime_check(!(start + length > n), "narrow")
+        runtime_check(sym::may_be_at_most(start + length, n), "narrow")
             << "start (" << start << ") + length (" << length << ") exceeds dimension size (" << n << ")";
         g.slice(d, start, length, int64_t(1));
         return g;
@@ -454,7 +454,7 @@ FACULA_FAMILY(view) {
               << "expects sizes that are not negative, got " << to_string(lengths);
           sum += n;
         }
-        runtime_check(sum == g.size(d), "split")
+        runtime_check(sym::may_equal(sum, g.size(d)), "split")
             << "expects split_sizes to sum exactly to " << g.size(d) << " (the size of dimension " << d
             << " of shape " << to_string(g.sizes()) << "), but got " << to_string(lengths);
         SymInt at = int64_t(0);

@@ -22,7 +22,7 @@
 namespace facula::codegen {
 namespace {
 
-using schedule::KnownNest;
+using schedule::IndexedNest;
 
 // ---- the file: counts of kernels and of entries; the kernels' names; the entries' keys in order, each with the place
 // of its bytes; these: how many launches, then for each the kernel's number (two bytes), buffers and params with their
@@ -48,7 +48,7 @@ class Index {
     entries_ = entries;
   }
   bool empty() const { return !entries_; }
-  std::vector<KnownNest> find(const Key& key) const {
+  std::vector<IndexedNest> find(const Key& key) const {
     size_t low = 0, high = entries_;
     while (low < high) {
       size_t k = (low + high) / 2, entry = keys(kernels_) + k * kEntry;
@@ -67,7 +67,7 @@ class Index {
     if (place + sizeof c <= bytes_.size()) std::memcpy(&c, &bytes_[place], sizeof c);
     return c;
   }
-  std::vector<KnownNest> at(size_t place) const {
+  std::vector<IndexedNest> at(size_t place) const {
     bool whole = true;
     auto next = [&]() -> int {
       whole &= place < bytes_.size();
@@ -76,9 +76,9 @@ class Index {
     auto list = [&](std::vector<int>& to) {
       for (int n = next(); n && whole; --n) to.push_back(next());
     };
-    std::vector<KnownNest> found;
+    std::vector<IndexedNest> found;
     for (int n = next(); n && whole; --n) {
-      KnownNest& k = found.emplace_back();
+      IndexedNest& k = found.emplace_back();
       size_t kernel = size_t(next());
       kernel += size_t(next()) << 8;
       whole &= kernel < kernels_;
@@ -86,23 +86,23 @@ class Index {
       list(k.buffers);
       list(k.params);
     }
-    return whole ? found : std::vector<KnownNest>();
+    return whole ? found : std::vector<IndexedNest>();
   }
   std::string bytes_;
   size_t kernels_ = 0, entries_ = 0;
 };
 
 // What there is room for in the file.
-bool fits(const std::vector<KnownNest>& known) {
+bool fits(const std::vector<IndexedNest>& known) {
   auto small = [](const std::vector<int>& l) {
     return l.size() < 256 && std::all_of(l.begin(), l.end(), [](int i) { return i >= 0 && i < 256; });
   };
   return known.size() < 256 && std::all_of(
                                    known.begin(), known.end(),
-                                   [&](const KnownNest& k) { return small(k.buffers) && small(k.params); });
+                                   [&](const IndexedNest& k) { return small(k.buffers) && small(k.params); });
 }
 
-std::string written(const std::map<Key, std::vector<KnownNest>>& all) {
+std::string written(const std::map<Key, std::vector<IndexedNest>>& all) {
   std::map<Sha256, int> kernels;
   for (auto& [key, known] : all)
     for (auto& k : known) kernels.try_emplace(k.kernel, 0);
@@ -146,7 +146,7 @@ const Index& shipped() {
 
 struct Noted {
   TableMutex mutex;
-  std::map<Key, std::vector<KnownNest>> all;
+  std::map<Key, std::vector<IndexedNest>> all;
 };
 Noted& noted() {
   static auto* n = new Noted;
@@ -155,7 +155,7 @@ Noted& noted() {
 
 bool is_of_use() { return !settings().verify && (records_kernels() || !shipped().empty()); }
 
-std::vector<KnownNest> find(const std::string& group, const std::string& decisions) {
+std::vector<IndexedNest> find(const std::string& group, const std::string& decisions) {
   if (records_kernels()) return {};
   Key key = key_of(group, decisions);
   auto found = shipped().find(key);
@@ -166,7 +166,7 @@ std::vector<KnownNest> find(const std::string& group, const std::string& decisio
 void keep(const std::string& group, const std::string& decisions,
           const std::vector<schedule::BuiltLaunch>& launches) {
   if (!records_kernels()) return;
-  std::vector<KnownNest> known;
+  std::vector<IndexedNest> known;
   for (auto& l : launches) known.push_back({name_of(l.nest->nest()), l.buffers, l.numbers});
   if (!fits(known)) return;
   std::lock_guard lock(noted().mutex);
@@ -178,7 +178,7 @@ void keep(const std::string& group, const std::string& decisions,
 constinit const schedule::NestIndex shipped_nests{is_of_use, find, keep};
 
 void write_nest_index(const std::string& folder) {
-  std::map<Key, std::vector<KnownNest>> all;
+  std::map<Key, std::vector<IndexedNest>> all;
   {
     std::lock_guard lock(noted().mutex);
     all.swap(noted().all);

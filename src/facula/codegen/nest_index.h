@@ -1,9 +1,9 @@
-// The index of the shipped folder: which kernels groups became when it was filled (schedule/known_nests.h), one file
+// The index of the shipped folder: which kernels groups became when it was filled (schedule/nest_index.h), one file
 // that is trusted as kernels are (store.h) and belongs to one build of this library.
 #pragma once
 #include <string>
 
-#include "facula/schedule/known_nests.h"
+#include "facula/schedule/nest_index.h"
 
 namespace facula::codegen {
 

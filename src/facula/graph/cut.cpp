@@ -72,8 +72,9 @@ double Flow::push(int source, int sink, double limit) {
 bool recomputable(const Node& n) {
   if (!n.op->effects.repeatable()) return false;
   if (n.place.checkpoint || n.op->is<op::Pointwise>() || n.op->is<op::View>()) return true;
-  auto args = operands(n);
-  return std::all_of(args.begin(), args.end(), [](Value* v) { return !v; });  // constants: zeros, ranges
+  bool any = false;
+  each_operand(n, [&](Value*) { any = true; });
+  return !any;  // constants: zeros, ranges
 }
 
 double bytes(const Value& v) {

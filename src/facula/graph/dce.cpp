@@ -25,6 +25,8 @@ void remove_dead(Graph& g) {
     for (auto* r : (*it)->results) used |= live[size_t(r->id)];
     if (run_time && (*it)->op->is<op::DataDependent>()) {
       SymInt given = (*it)->results[0]->tensor.sizes()[0];
+      used |=
+          effects.checks;  // of a number that it refuses, a comparison may have said what the graph computes
       used |= given.is_symbol() && sizes.count(size_t(given.node()->value)) > 0;
     }
     if (!used) {

@@ -91,6 +91,12 @@ bool is_countable(SymSpan sizes);
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
 std::vector<Value*> operands(const Node& n);  // values by slot, null for None
+// Calls f with each operand that is not None.
+template <class F>
+void each_operand(const Node& n, F&& f) {
+  for (auto& t : n.args.tensors())
+    if (auto* v = value_of(t)) f(v);
+}
 
 std::string print(const Graph& g);
 // The graph that was printed, made by calling its operators again, so that their rules hold for it. ValueError with the

@@ -44,9 +44,9 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
   op::check_accepted(o, computing);  // of a strict one too: a complex number beside real tensors
   Dims shape = broadcast_sizes(o.name(), sizes);
   Dims strides;
-  bool plain = true;
-  for (auto& t : operands) plain &= t.is_contiguous();
-  if (!plain) strides = dense_strides_like(shape, operands);
+  bool contiguous = true;
+  for (auto& t : operands) contiguous &= t.is_contiguous();
+  if (!contiguous) strides = dense_strides_like(shape, operands);
   std::vector<op::Meta> metas;
   auto types = o.dtype_rule ? o.dtype_rule(op::Call(o, args))
                             : std::vector<DType>(o.schema.returns.size(), result_dtype(o, computing));

@@ -21,7 +21,7 @@ namespace {
 // Copies parts of a graph into another.
 class Copier {
  public:
-  explicit Copier(const Graph& from) : from_(from) { to.shapes = from.shapes; }
+  explicit Copier(const Graph& from) : from_(from), at_(from.values().size()) { to.shapes = from.shapes; }
   Value* input(const Value* v) {
     auto* mine = copy(v);
     to.inputs.push_back(mine);
@@ -36,20 +36,18 @@ class Copier {
     for (auto* r : n.results) results.push_back(copy(r));
     to.add_node(*n.op, args.values(), results)->place = n.place;
   }
-  void same(const Value* v, const Value* as) { at_[v] = value(as); }
+  void same(const Value* v, const Value* as) { at(v) = value(as); }
   // `v` is what `make` gives once all inputs are there.
   void stand_in(const Value* v, std::function<Value*()> make) { waiting_.push_back({v, std::move(make)}); }
   void fill_in() {
-    for (auto& [v, make] : waiting_) at_[v] = make();
+    for (auto& [v, make] : waiting_) at(v) = make();
   }
   Value* value(const Value* v) {
-    auto it = at_.find(v);
-    if (it != at_.end()) return it->second;
+    if (at(v)) return at(v);
     internal_check(v->constant.defined()) << "partition: %" << v->id << " is used before it is made\n"
                                           << print(from_);
-    return at_[v] = to.add_constant(v->constant);
+    return at(v) = to.add_constant(v->constant);
   }
-  bool has(const Value* v) const { return at_.count(v) > 0; }
   Graph to;
 
  private:
@@ -57,23 +55,42 @@ class Copier {
     auto& t = v->tensor;
     auto* mine = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
     mine->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
-    return at_[v] = mine;
+    return at(v) = mine;
   }
+  Value*& at(const Value* v) { return at_[size_t(v->id)]; }
+
   const Graph& from_;
-  std::unordered_map<const Value*, Value*> at_;
+  std::vector<Value*> at_;  // by number
   std::vector<std::pair<const Value*, std::function<Value*()>>> waiting_;
 };
 
-// Nodes that `targets` need, not looking beyond `given`.
-std::unordered_set<const Node*> needed(const std::vector<const Value*>& targets,
-                                       const std::unordered_set<const Value*>& given) {
-  std::unordered_set<const Node*> found;
+// Nodes, each by the number of its first result.
+class Nodes {
+ public:
+  explicit Nodes(size_t values) : in_(values) {}
+  bool has(const Node& n) const { return !n.results.empty() && in_[size_t(n.results[0]->id)]; }
+  bool insert(const Node& n) {  // is it new?
+    bool had = has(n);
+    in_[size_t(n.results[0]->id)] = true;
+    return !had;
+  }
+
+ private:
+  std::vector<bool> in_;
+};
+
+// Those of `g` that `targets` need, not looking beyond `given`.
+Nodes needed(const Graph& g, const std::vector<const Value*>& targets,
+             const std::vector<const Value*>& given) {
+  Nodes found(g.values().size());
+  std::vector<bool> stops(g.values().size());
+  for (auto* v : given) stops[size_t(v->id)] = true;
   std::vector<const Value*> todo = targets;
   while (!todo.empty()) {
     auto* v = todo.back();
     todo.pop_back();
-    if (!v || given.count(v) || !v->producer || !found.insert(v->producer).second) continue;
-    for (auto* a : operands(*v->producer)) todo.push_back(a);
+    if (!v || stops[size_t(v->id)] || !v->producer || !found.insert(*v->producer)) continue;
+    each_operand(*v->producer, [&](const Value* a) { todo.push_back(a); });
   }
   return found;
 }
@@ -130,9 +147,9 @@ class Cutter {
   void find_behind() {
     for (size_t k = inputs_; k < g_.inputs.size(); ++k) behind_[id(g_.inputs[k])] = true;
     for (auto& n : g_.nodes) {
-      auto args = operands(*n);
-      if (std::any_of(args.begin(), args.end(), [&](Value* v) { return v && behind_[id(v)]; }))
-        for (auto* r : n->results) behind_[id(r)] = true;
+      bool behind = false;
+      each_operand(*n, [&](Value* v) { behind |= behind_[id(v)]; });
+      for (auto* r : n->results) behind_[id(r)] = behind;
     }
   }
 
@@ -145,8 +162,9 @@ class Cutter {
         if (is_random(r)) wanted_[id(r)] = true;
     for (auto& n : g_.nodes) {
       if (n->results.empty() || !behind_[id(n->results[0])]) continue;
-      for (auto* v : operands(*n))
-        if (v && !behind_[id(v)]) wanted_[id(v)] = true;
+      each_operand(*n, [&](Value* v) {
+        if (!behind_[id(v)]) wanted_[id(v)] = true;
+      });
     }
   }
 
@@ -159,8 +177,7 @@ class Cutter {
       int nearest = 100;
       for (auto* r : n.results)
         if (!behind_[id(r)]) nearest = std::min(nearest, distance_[id(r)] + 1);
-      for (auto* v : operands(n))
-        if (v) distance_[id(v)] = std::min(distance_[id(v)], nearest);
+      each_operand(n, [&](Value* v) { distance_[id(v)] = std::min(distance_[id(v)], nearest); });
     }
   }
 
@@ -195,27 +212,25 @@ class Cutter {
   void add_reads(Flow& flow) const {
     for (auto& n : g_.nodes) {
       if (n->results.empty() || behind_[id(n->results[0])] || !recomputable(*n)) continue;
-      for (auto* v : operands(*n)) {
-        if (!v || v->constant.defined()) continue;
-        for (auto* r : n->results) flow.edge(2 * v->id + 1, 2 * r->id, kUncut);
-      }
+      each_operand(*n, [&](Value* v) {
+        for (size_t k = 0; k < n->results.size() && !v->constant.defined(); ++k)
+          flow.edge(2 * v->id + 1, 2 * n->results[k]->id, kUncut);
+      });
     }
   }
 
   void find_saved() {
     saved_ = minimum_cut();
-    std::unordered_set<const Value*> given(saved_.begin(), saved_.end());
-    for (size_t k = inputs_; k < g_.inputs.size(); ++k) given.insert(g_.inputs[k]);
-    backward_nodes_ = needed(gradients_, given);
+    std::vector<const Value*> given = saved_;
+    given.insert(given.end(), g_.inputs.begin() + std::ptrdiff_t(inputs_), g_.inputs.end());
+    backward_nodes_ = needed(g_, gradients_, given);
     // Saved only if something still reads it.
-    std::erase_if(saved_, [&](const Value* v) {
-      if (is_random(v) || std::find(gradients_.begin(), gradients_.end(), v) != gradients_.end())
-        return false;
-      for (auto* n : backward_nodes_)
-        for (auto* a : operands(*n))
-          if (a == v) return false;
-      return true;
-    });
+    std::vector<bool> read(count_);
+    for (auto* v : gradients_)
+      if (v) read[id(v)] = true;
+    for (auto& n : g_.nodes)
+      if (backward_nodes_.has(*n)) each_operand(*n, [&](const Value* v) { read[id(v)] = true; });
+    std::erase_if(saved_, [&](const Value* v) { return !is_random(v) && !read[id(v)]; });
   }
 
   // Sizes that the backward mentions but cannot read off its inputs travel as an empty-handed value of that
@@ -229,7 +244,7 @@ class Cutter {
     for (auto* v : saved_) read_off(v);
     for (size_t k = inputs_; k < g_.inputs.size(); ++k) read_off(g_.inputs[k]);
     for (auto& n : g_.nodes) {
-      if (!backward_nodes_.count(n.get())) continue;
+      if (!backward_nodes_.has(*n)) continue;
       op::Args args = n->args.clone();
       args.each_size([&](SymInt& s) { symbols_in(s, mentioned); });
       for (auto* v : operands(*n))
@@ -250,9 +265,9 @@ class Cutter {
     for (size_t k = 0; k < inputs_; ++k) forward_.input(g_.inputs[k]);
     std::vector<const Value*> targets = forward_targets_;
     targets.insert(targets.end(), saved_.begin(), saved_.end());
-    auto nodes = needed(targets, {});
+    auto nodes = needed(g_, targets, {});
     for (auto& n : g_.nodes)
-      if (nodes.count(n.get())) forward_.node(*n);
+      if (nodes.has(*n)) forward_.node(*n);
     for (int k = 0; k < outputs_; ++k)
       forward_.to.outputs.push_back(g_.outputs[size_t(k)] ? forward_.value(g_.outputs[size_t(k)]) : nullptr);
     for (auto& [i, v] : g_.mutated) forward_.to.mutated.push_back({i, forward_.value(v)});
@@ -316,7 +331,7 @@ class Cutter {
     for (size_t k = inputs_; k < g_.inputs.size(); ++k) backward_.input(g_.inputs[k]);
     backward_.fill_in();
     for (auto& n : g_.nodes)
-      if (backward_nodes_.count(n.get())) backward_.node(*n);
+      if (backward_nodes_.has(*n)) backward_.node(*n);
     for (auto* v : gradients_) backward_.to.outputs.push_back(v ? backward_.value(v) : nullptr);
   }
 
@@ -329,7 +344,7 @@ class Cutter {
   std::vector<bool> behind_ = std::vector<bool>(count_), wanted_ = std::vector<bool>(count_);
   std::vector<int> distance_ = std::vector<int>(count_, 100);
   std::vector<const Value*> saved_;
-  std::unordered_set<const Node*> backward_nodes_;
+  Nodes backward_nodes_{count_};
   Copier forward_{g_}, backward_{g_};
   Partition p_;
 };

@@ -3,8 +3,7 @@
 // too. Those on the near side of a minimum cut between the first phase and the later ones are kept, and what
 // follows from them element by element is computed again inside of its readers.
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "facula/graph/cut.h"
 #include "facula/graph/passes.h"
@@ -21,7 +20,8 @@ bool in_memory(const Node& reader) { return reader.op->backed() || reader.op->ca
 
 class Rematerialize {
  public:
-  explicit Rematerialize(Graph& g) : g_(g), later_(g.values().size()), kept_(g.values().size(), true) {}
+  explicit Rematerialize(Graph& g)
+      : g_(g), later_(g.values().size()), kept_(later_.size(), true), copies_(later_.size()) {}
 
   void run() {
     find_later();
@@ -41,18 +41,18 @@ class Rematerialize {
   }
 
  private:
-  static bool none_of_them(const std::vector<Value*>& args) {
-    return std::none_of(args.begin(), args.end(), [](Value* v) { return v; });
-  }
   size_t id(const Value* v) const { return size_t(v->id); }
   bool is_later(const Node& n) const { return !n.results.empty() && later_[id(n.results[0])]; }
 
   void find_later() {
     for (auto& n : g_.nodes) {
-      auto args = operands(*n);
-      bool later = std::any_of(args.begin(), args.end(), [&](Value* v) { return v && later_[id(v)]; });
+      bool later = false, any = false;
+      each_operand(*n, [&](Value* v) {
+        any = true;
+        later |= later_[id(v)];
+      });
       // What a backward pass computes again by itself, element by element, is as if the first phase had.
-      if (n->place.phase > 0) later |= !recomputable(*n) || none_of_them(args);
+      if (n->place.phase > 0) later |= !recomputable(*n) || !any;
       for (auto* r : n->results) later_[id(r)] = later;
     }
   }
@@ -71,15 +71,13 @@ class Rematerialize {
     std::vector<int> stage(count);
     for (auto& n : g_.nodes) {
       int here = 0;
-      for (auto* v : operands(*n))
-        if (v) here = std::max(here, stage[id(v)]);
-      for (auto* v : operands(*n)) {
-        if (!v) continue;
+      each_operand(*n, [&](Value* v) { here = std::max(here, stage[id(v)]); });
+      each_operand(*n, [&](Value* v) {
         if (in_memory(*n)) keep(v, is_later(*n) ? fixed : resident);
-        if (later_[id(v)]) continue;
+        if (later_[id(v)]) return;
         if (is_later(*n)) wanted[id(v)] = true;
         else if (here > stage[id(v)]) keep(v, resident);
-      }
+      });
       for (auto* r : n->results) stage[id(r)] = here + in_memory(*n);
     }
     for (auto* v : g_.outputs) keep(v, resident);
@@ -101,9 +99,10 @@ class Rematerialize {
     }
     for (auto& n : g_.nodes) {
       if (is_later(*n) || !recomputable(*n)) continue;
-      for (auto* v : operands(*n))
-        if (v && !v->constant.defined())
-          for (auto* r : n->results) flow.edge(2 * v->id + 1, 2 * r->id, kUncut);
+      each_operand(*n, [&](Value* v) {
+        for (size_t k = 0; k < n->results.size() && !v->constant.defined(); ++k)
+          flow.edge(2 * v->id + 1, 2 * n->results[k]->id, kUncut);
+      });
     }
     auto near = flow.cut(source, sink);
     for (auto& v : g_.values())
@@ -114,7 +113,7 @@ class Rematerialize {
   // The value that a later phase reads in place of v.
   Value* again(Value* v) {
     if (v->constant.defined() || size_t(v->id) >= kept_.size() || kept_[id(v)]) return v;
-    if (auto it = copies_.find(v); it != copies_.end()) return it->second;
+    if (copies_[id(v)]) return copies_[id(v)];
     auto& n = *v->producer;
     op::Args args = n.args.clone();
     args.each_tensor([&](size_t, Tensor& t) {
@@ -124,18 +123,18 @@ class Rematerialize {
     for (auto* r : n.results) {
       auto& t = r->tensor;
       made.push_back(g_.add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
-      copies_[r] = made.back();
+      copies_[id(r)] = made.back();
     }
     auto* copy = g_.add_node(*n.op, args.values(), made);
     copy->again = !n.place.checkpoint;
     copy->place.phase = 1;
-    return copies_.at(v);
+    return copies_[id(v)];
   }
 
   Graph& g_;
   std::vector<bool> later_;  // by value: made by a later phase
   std::vector<bool> kept_;
-  std::unordered_map<const Value*, Value*> copies_;
+  std::vector<Value*> copies_;  // by value
 };
 
 }  // namespace

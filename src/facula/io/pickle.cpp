@@ -28,26 +28,26 @@ enum class Global : uint8_t {
   storage_type,
   typed_tensor
 };
-struct KnownGlobal {
+struct SupportedGlobal {
   const char* name;
   Global global;
 };
-constexpr KnownGlobal kGlobals[] = {{"torch._utils._rebuild_tensor_v2", Global::tensor},
-                                    {"torch._utils._rebuild_tensor_v3", Global::typed_tensor},
-                                    {"torch._utils._rebuild_parameter", Global::parameter},
-                                    {"torch._utils._rebuild_parameter_with_state", Global::parameter},
-                                    {"torch._tensor._rebuild_from_type_v2", Global::from_type},
-                                    {"torch.Tensor", Global::tensor_class},
-                                    {"torch.Size", Global::size},
-                                    {"torch.device", Global::device},
-                                    {"collections.OrderedDict", Global::ordered_dict},
-                                    {"collections.Counter", Global::counter},
-                                    {"builtins.dict", Global::dict},
-                                    {"builtins.list", Global::list},
-                                    {"__builtin__.dict", Global::dict},
-                                    {"__builtin__.list", Global::list},
-                                    {"builtins.complex", Global::complex},
-                                    {"__builtin__.complex", Global::complex}};
+constexpr SupportedGlobal kGlobals[] = {{"torch._utils._rebuild_tensor_v2", Global::tensor},
+                                        {"torch._utils._rebuild_tensor_v3", Global::typed_tensor},
+                                        {"torch._utils._rebuild_parameter", Global::parameter},
+                                        {"torch._utils._rebuild_parameter_with_state", Global::parameter},
+                                        {"torch._tensor._rebuild_from_type_v2", Global::from_type},
+                                        {"torch.Tensor", Global::tensor_class},
+                                        {"torch.Size", Global::size},
+                                        {"torch.device", Global::device},
+                                        {"collections.OrderedDict", Global::ordered_dict},
+                                        {"collections.Counter", Global::counter},
+                                        {"builtins.dict", Global::dict},
+                                        {"builtins.list", Global::list},
+                                        {"__builtin__.dict", Global::dict},
+                                        {"__builtin__.list", Global::list},
+                                        {"builtins.complex", Global::complex},
+                                        {"__builtin__.complex", Global::complex}};
 
 struct Item {
   enum class Kind : uint8_t { value, global, storage } kind = Kind::value;
@@ -494,7 +494,7 @@ void Writer::tensor(const Tensor& t) {
   user_check(t.device().type == DeviceType::cpu && !t.is_traced(), "save")
       << "a tensor on " << to_string(t.device()) << " has no elements to save";
   if (again(t.impl())) return;
-  t.data_ptr();  // in plain order
+  t.data_ptr();  // in the logical layout
   auto [it, is_new] = keys_.try_emplace(t.impl()->storage.get(), storages_.size());
   if (is_new) storages_.push_back(t);
   const Tensor& holder = storages_[it->second];

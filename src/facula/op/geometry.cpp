@@ -297,7 +297,7 @@ Tensor Geometry::apply(const Tensor& base) const {
   Tensor t = base.alias(sizes_, strides_, offset_);
   if (dtype_) {
     auto* storage = base.impl()->storage.get();
-    if (storage && !storage->is_plain()) storage->restore_plain();  // an order counts elements
+    if (storage && !storage->is_logical()) storage->restore_logical();  // an order counts elements
     t.impl()->dtype = *dtype_;
   }
   if (conj_ || neg_) {

@@ -14,21 +14,56 @@ struct Placed {
   int64_t begin, end;
   size_t first, last;
 };
+bool below(const Placed& a, const Placed& b) { return a.begin < b.begin; }
 
-// The smallest gap among those that live meanwhile (`placed`, by begin), or the end of all of them.
-int64_t best_gap(const std::vector<Placed>& placed, const Lifetime& v, int64_t bytes) {
-  int64_t best = -1, smallest = INT64_MAX, end = 0;
-  for (auto& p : placed) {
-    if (p.last < v.first || p.first > v.last) continue;
-    int64_t gap = p.begin - end;
-    if (gap >= bytes && gap < smallest) {
-      best = end;
-      smallest = gap;
-    }
-    end = std::max(end, p.end);
+// What lies in the arena already: by begin, and for each of some spans of time what lives in it, for most values live
+// shortly and need look at few others.
+class Occupied {
+ public:
+  explicit Occupied(size_t steps)
+      : width_(std::max<size_t>(32, steps / 64 + 1)), spans_(steps / width_ + 1) {}
+
+  void add(const Placed& p) {
+    insert(all_, p);
+    for (size_t s = span(p.first); s <= span(p.last); ++s) insert(spans_[s], p);
   }
-  return best < 0 ? end : best;
-}
+  // The smallest gap of so many bytes among those that live meanwhile, or the end of all of them.
+  int64_t best_gap(const Lifetime& v, int64_t bytes) {
+    size_t first = span(v.first), last = span(v.last), candidates = 0;
+    if (first == last) return best_gap(spans_[first], v, bytes);
+    for (size_t s = first; s <= last; ++s) candidates += spans_[s].size();
+    if (candidates > all_.size() / 4) return best_gap(all_, v, bytes);
+    found_.clear();
+    for (size_t s = first; s <= last; ++s)
+      for (auto& p : spans_[s])
+        if (std::max(span(p.first), first) == s) found_.push_back(p);
+    std::sort(found_.begin(), found_.end(), below);
+    return best_gap(found_, v, bytes);
+  }
+
+ private:
+  size_t span(size_t step) const { return step / width_; }
+  static void insert(std::vector<Placed>& to, const Placed& p) {
+    to.insert(std::upper_bound(to.begin(), to.end(), p, below), p);
+  }
+  static int64_t best_gap(const std::vector<Placed>& placed, const Lifetime& v, int64_t bytes) {
+    int64_t best = -1, smallest = INT64_MAX, end = 0;
+    for (auto& p : placed) {
+      if ((p.last < v.first) | (p.first > v.last)) continue;
+      int64_t gap = p.begin - end;
+      if (gap >= bytes && gap < smallest) {
+        best = end;
+        smallest = gap;
+      }
+      end = std::max(end, p.end);
+    }
+    return best < 0 ? end : best;
+  }
+
+  size_t width_;
+  std::vector<Placed> all_, found_;
+  std::vector<std::vector<Placed>> spans_;
+};
 
 }  // namespace
 
@@ -39,16 +74,16 @@ Packing pack(std::span<const Lifetime> values) {
                    [&](size_t a, size_t b) { return values[a].bytes > values[b].bytes; });
   Packing arena;
   arena.offsets.resize(values.size());
-  std::vector<Placed> placed;
+  size_t steps = 0;
+  for (auto& v : values) steps = std::max(steps, v.last + 1);
+  Occupied occupied(steps);
   for (size_t k : order) {
     auto& v = values[k];
-    int64_t bytes = aligned(v.bytes), at = bytes ? best_gap(placed, v, bytes) : 0;
+    int64_t bytes = aligned(v.bytes), at = bytes ? occupied.best_gap(v, bytes) : 0;
     arena.offsets[k] = at;
     if (!bytes) continue;
     Placed p{at, at + bytes, v.first, v.last};
-    auto before = std::upper_bound(placed.begin(), placed.end(), p,
-                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; });
-    placed.insert(before, p);
+    occupied.add(p);
     arena.bytes = std::max(arena.bytes, size_t(p.end));
   }
   return arena;
@@ -140,37 +175,25 @@ struct Item {
 };
 
 std::vector<Item> allocations(Plan& plan, const Outline& outline) {
-  auto& execs = outline.execs;
-  std::vector<size_t> last(outline.form.size(), execs.size() - 1);
   size_t temporaries = 0;
-  for (size_t k = 0; k < execs.size(); ++k) {
-    for (int v : execs[k].dead) last[size_t(v)] = k;
-    if (execs[k].kernels >= 0) temporaries += plan.kernels[size_t(execs[k].kernels)].temporaries.size();
-  }
+  for (auto& [k, kernels] : outline.launches) temporaries += plan.kernels[size_t(kernels)].temporaries.size();
   plan.offsets.assign(outline.form.size(), -1);
   plan.scratch.assign(temporaries, -1);
   std::vector<Item> items;
-  std::vector<size_t> item_of(outline.form.size());
+  items.reserve(temporaries + outline.allocations.size());
   auto* scratch = plan.scratch.data();
-  for (size_t k = 0; k < execs.size(); ++k) {
-    auto& e = execs[k];
-    if (e.kernels >= 0)
-      for (size_t bytes : plan.kernels[size_t(e.kernels)].temporaries)
-        items.push_back({{bytes, k, k}, scratch++, -1});
-    if (!e.allocates()) continue;
-    for (int v : e.outputs) {
-      if (outline.written_to[size_t(v)] >= 0) continue;
-      if (int u = outline.takes_over[size_t(v)]; u >= 0) {
-        item_of[size_t(v)] = item_of[size_t(u)];
-        items[item_of[size_t(v)]].life.last = last[size_t(v)];
-        continue;
-      }
-      item_of[size_t(v)] = items.size();
-      items.push_back({{plan.forms[size_t(outline.form[size_t(v)])].bytes, k, last[size_t(v)]},
-                       &plan.offsets[size_t(v)],
-                       v});
-    }
+  auto launch = outline.launches.begin();
+  auto add_temporaries = [&](size_t until) {
+    for (; launch != outline.launches.end() && launch->first <= until; ++launch)
+      for (size_t bytes : plan.kernels[size_t(launch->second)].temporaries)
+        items.push_back({{bytes, launch->first, launch->first}, scratch++, -1});
+  };
+  for (auto& a : outline.allocations) {
+    add_temporaries(a.step);
+    items.push_back(
+        {{plan.forms[size_t(a.form)].bytes, a.step, a.last}, &plan.offsets[size_t(a.value)], a.value});
   }
+  add_temporaries(outline.execs.size());
   return items;
 }
 
@@ -203,9 +226,7 @@ size_t most_bytes(const std::vector<Item>& items, size_t steps) {
 }
 void settle(Plan& plan, const Outline& outline, const Choice& chosen) {
   for (size_t k = 0; k < chosen.inside.size(); ++k) *chosen.inside[k]->offset = chosen.packing.offsets[k];
-  for (auto& e : outline.execs)
-    for (int v : e.outputs)
-      if (int u = outline.takes_over[size_t(v)]; u >= 0) plan.offsets[size_t(v)] = plan.offsets[size_t(u)];
+  for (auto& [v, u] : outline.successions) plan.offsets[size_t(v)] = plan.offsets[size_t(u)];
   plan.arena = chosen.packing.bytes;
   plan.peak = chosen.peak;
 }

@@ -111,7 +111,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
           break;
         }
       if (shows_plain_[k] && all[k].impl()->use_count() == 1 && all[k].is_non_overlapping_and_dense())
-        all[k] = shown(std::move(all[k]), contiguous_strides(all[k].sizes()));
+        all[k] = with_logical_strides(std::move(all[k]), contiguous_strides(all[k].sizes()));
     }
     return all;
   }
@@ -264,13 +264,13 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
     if (codegen::ahead_threads())  // the gradient's kernels, beside the forward pass
       if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
         codegen::ahead([compiled, prepare] { prepare(); });
-    if (lying && needs_plain_inputs(compiled->forward.graph())) entry.needs_plain = true;
+    if (lying && needs_logical_inputs(compiled->forward.graph())) entry.needs_logical = true;
     else entry.plan = compiled->forward.plan(operands, {});
     entry.recorded = std::move(compiled);
-    if (lying) entry.shown = shown_strides(trace_call(o, args, {}));
+    if (lying) entry.logical_strides = logical_strides(trace_call(o, args, {}));
   } catch (const Error&) {
     if (!lying) throw;
-    entry.needs_plain = true;
+    entry.needs_logical = true;
   }
 }
 
@@ -286,26 +286,26 @@ const Value* input_of(const Tensor& t, std::span<const Value> operands, std::spa
 
 Results run_composite(const Operator& o, std::span<const Value> args) {
   Key key;
-  Operands shown_operands, in_memory;
-  key_of(o, args, Purpose::recorded, key, shown_operands);
-  std::span<const Value> given = shown_operands.values, operands = given;
+  Operands logical_operands, in_memory;
+  key_of(o, args, Purpose::recorded, key, logical_operands);
+  std::span<const Value> given = logical_operands.values, operands = given;
   append_wanted(key, given);
-  std::optional<InMemory> hidden;  // the arguments as they lie in memory, if that is not as they show
-  if (any_hidden(args)) [[unlikely]] {
-    hidden.emplace(args);
-    if (hidden->any()) {
-      key_of(o, hidden->args(), Purpose::recorded, key, in_memory);
+  std::optional<InMemory> physical;  // the arguments as they lie in memory, if that is not the logical layout
+  if (any_physical_layout(args)) [[unlikely]] {
+    physical.emplace(args);
+    if (physical->any()) {
+      key_of(o, physical->args(), Purpose::recorded, key, in_memory);
       operands = in_memory.values;
     } else {
-      hidden.reset();
+      physical.reset();
     }
   }
   EntryHandle found(o, key, [&](Entry& entry) {
-    compile(o, args, hidden ? &*hidden : nullptr, given, operands, entry);
+    compile(o, args, physical ? &*physical : nullptr, given, operands, entry);
     return true;
   });
-  if (found->needs_plain) {
-    hidden->restore();
+  if (found->needs_logical) {
+    physical->restore();
     return run_composite(o, args);
   }
   auto compiled = std::static_pointer_cast<const Compiled>(found->recorded);
@@ -314,7 +314,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     auto& t = all[size_t(k)];
     if (auto* input = input_of(t, operands, given))
       t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
-    else if (hidden) t = shown(std::move(t), found->shown[size_t(k)]);
+    else if (physical) t = with_logical_strides(std::move(t), found->logical_strides[size_t(k)]);
   }
   auto node = make_ref<CompositeNode>(o, compiled, given, all);
   Results results;

@@ -14,6 +14,7 @@ class GraphBody {
   GraphBody(const graph::Graph* g, Run run) : graph_(g), run_(std::move(run)) {}
   op::Results operator()(const op::Call& c) const { return run_(c); }
   std::vector<graph::InputSpec> specs(std::span<const op::Value> operands, sym::Shapes& shapes) const;
+  bool writes() const { return !graph_->mutated.empty(); }  // operands
 
  private:
   const graph::Graph* graph_;

@@ -148,7 +148,8 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
         o.name());
   } catch (const Error& e) {
     // A trace knows sizes by name; the call itself, operator by operator, says which they are.
-    if (o.calls() && e.kind() != ErrorKind::internal && !o.effects.writes) {
+    bool writes = of_graph ? of_graph->writes() : o.effects.writes;
+    if (o.calls() && e.kind() != ErrorKind::internal && !writes) {
       autograd::GradMode off(false);
       (*o.calls())(op::Call(o, args));
     }
@@ -186,10 +187,10 @@ Tensor shadow(const Tensor& t) {
   return copy;
 }
 
-std::vector<Tensor> originals_of(std::span<const Tensor> out, const InMemory& hidden) {
+std::vector<Tensor> originals_of(std::span<const Tensor> out, const InMemory& physical) {
   std::vector<Tensor> all;
   for (auto& t : out) {
-    auto* original = hidden.original(t.impl());
+    auto* original = physical.original(t.impl());
     all.push_back(original ? Tensor(Ref<TensorImpl>::share(original)) : t);
   }
   return all;
@@ -200,8 +201,8 @@ bool same_geometry(const TensorImpl& a, const TensorImpl& b) {
 }
 
 // What users see of the strides of a functional call.
-std::vector<Dims> shown_by(const Operator& o, std::span<const Value> args) {
-  if (o.is<op::Composite>()) return shown_strides(trace_call(o, args, {}));
+std::vector<Dims> logical_strides_of(const Operator& o, std::span<const Value> args) {
+  if (o.is<op::Composite>()) return logical_strides(trace_call(o, args, {}));
   std::vector<Dims> all;
   for (auto& m : graph::infer(o, args))
     all.push_back(m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes));
@@ -261,7 +262,7 @@ struct Compilation {
   std::span<const Value> args, values;  // values: the program's operands
   std::span<const Tensor> out;
   Form form;
-  const InMemory* hidden;
+  const InMemory* physical;
   std::span<const Value> given;
   bool onto;  // the result lies where the first operand does
   bool resized = false;
@@ -272,10 +273,10 @@ struct Compilation {
       if (fill_in_a_row(entry)) return true;
       fill(entry);
     } catch (const Error&) {
-      // Of a view that only plain memory has, or of the call itself, which then says so.
-      if (!hidden) throw;
+      // Of a view that only the logical layout has, or of the call itself, which then says so.
+      if (!physical) throw;
       entry = {};
-      entry.needs_plain = true;
+      entry.needs_logical = true;
     }
     return !resized;
   }
@@ -283,7 +284,7 @@ struct Compilation {
  private:
   // Elements that are written in place, whatever the shape.
   bool fill_in_a_row(Entry& entry) {
-    if (!o.is<op::Composite>() || !o.schema.mutates() || hidden) return false;
+    if (!o.is<op::Composite>() || !o.schema.mutates() || physical) return false;
     InARow row(args, values);
     if (!row.possible()) return false;
     entry.program = program_of(o, row.args(), {}, row.operands());
@@ -314,9 +315,9 @@ struct Compilation {
       for (auto& s : sizes) s = s.hint();
       resized |= check_destination(o, k, {sizes, meta.dtype()}, out[k], args, form);
     }
-    entry.needs_plain = hidden && needs_plain_inputs(entry.program->graph());
-    if (!entry.needs_plain) entry.plan = entry.program->plan(values, out);
-    if (hidden && form == Form::functional) entry.shown = shown_by(o, given);
+    entry.needs_logical = physical && needs_logical_inputs(entry.program->graph());
+    if (!entry.needs_logical) entry.plan = entry.program->plan(values, out);
+    if (physical && form == Form::functional) entry.logical_strides = logical_strides_of(o, given);
   }
 };
 
@@ -340,16 +341,16 @@ bool separate(const Operator& o, SmallVector<Value, 8>& values, std::span<const 
   return onto;
 }
 
-// A pointwise or loop operator, or a composite as a fused program, without recording. `hidden`: what `args`
-// and `out` replace, where they lie otherwise than `given` shows. `apart`: a loop reads a copy of what it
+// A pointwise or loop operator, or a composite as a fused program, without recording. `physical`: what `args`
+// and `out` replace, where they lie otherwise than `given` says. `apart`: a loop reads a copy of what it
 // writes in place.
 Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form,
-                     const InMemory* hidden = nullptr, std::span<const Value> given = {},
+                     const InMemory* physical = nullptr, std::span<const Value> given = {},
                      bool apart = false) {
-  if (!hidden && (any_hidden(args) || any_hidden(out))) [[unlikely]] {
+  if (!physical && (any_physical_layout(args) || any_physical_layout(out))) [[unlikely]] {
     if (form == Form::out)
       for (auto& t : out)
-        if (is_hidden(t.impl())) t.impl()->storage->restore_plain();  // may be resized
+        if (has_physical_layout(t.impl())) t.impl()->storage->restore_logical();  // may be resized
     bool writes = o.is<op::Composite>() && (o.schema.mutates() || o.effects.writes);
     // What is packed: kernels see to it (in_one_order).
     InMemory m(args, out, writes || o.is<op::Pointwise>() ? Packed::kept : Packed::restored);
@@ -366,19 +367,19 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
   std::vector<Tensor> shadows;
   bool onto = !out.empty() && separate(o, values, out, form, apart, shadows);
   for (auto& t : out) append(key, t, values);
-  if (hidden) hidden->append(key);
-  EntryHandle found(o, key, Compilation{o, args, values, out, form, hidden, given, onto});
-  if (found->needs_plain) {
-    hidden->restore();
-    return run_compiled(o, given, originals_of(out, *hidden), form);
+  if (physical) physical->append(key);
+  EntryHandle found(o, key, Compilation{o, args, values, out, form, physical, given, onto});
+  if (found->needs_logical) {
+    physical->restore();
+    return run_compiled(o, given, originals_of(out, *physical), form);
   }
-  if (found->needs_copy) return run_compiled(o, args, out, form, hidden, given, true);
-  if (!hidden || form != Form::functional) return found->program->execute(*found->plan, values, out);
+  if (found->needs_copy) return run_compiled(o, args, out, form, physical, given, true);
+  if (!physical || form != Form::functional) return found->program->execute(*found->plan, values, out);
   Results results = found->program->execute(*found->plan, values, out);
   for (size_t k = 0; k < results.size(); ++k) {
-    auto* input = hidden->original(results[k].impl());
-    results[k] =
-        input ? Tensor(Ref<TensorImpl>::share(input)) : shown(std::move(results[k]), found->shown[k]);
+    auto* input = physical->original(results[k].impl());
+    results[k] = input ? Tensor(Ref<TensorImpl>::share(input))
+                       : with_logical_strides(std::move(results[k]), found->logical_strides[k]);
   }
   return results;
 }
@@ -422,7 +423,7 @@ Results run_view(const Operator& o, std::span<const Value> args, bool recording,
 Results run_view_in_place(const Operator& o, std::span<const Value> args, bool recording, Below* below) {
   Tensor self(Ref<TensorImpl>::share(args[0].tensor));
   if (!self.has_overlap()) autograd::check_in_place(o.name(), self, recording);
-  if (is_hidden(self.impl())) self.impl()->storage->restore_plain();
+  if (has_physical_layout(self.impl())) self.impl()->storage->restore_logical();
   Results views = run_view(o, args, recording, below);
   TensorImpl &to = *self.impl(), &from = *views[0].impl();
   to.sizes = from.sizes;
@@ -539,7 +540,7 @@ void place_results(const Operator& o, Entry& entry, const std::vector<op::Meta>&
       lying = channels_last_strides(m.sizes);
     else if (!read.empty())  // what reads operands as they lie makes results that lie alike
       lying = read[k].strides.size() == m.sizes.size() ? read[k].strides : contiguous_strides(m.sizes);
-    entry.shown.push_back(m.strides);
+    entry.logical_strides.push_back(m.strides);
     entry.in_memory.push_back(lying);
     entry.bytes.push_back(storage_bytes(o.name(), m.sizes, m.strides, m.dtype));
   }
@@ -561,23 +562,23 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
     if (fn && settings().libraries) return run_function(fn, c, {});
     return by_operators(o, c, device);
   }
-  // Hidden operands as they lie in memory, for a library that reads them so; others restore the plain order
+  // Operands in a physical layout as they lie in memory, for a library that reads them so; others restore the logical one
   // on access.
   auto& library = *o.as<op::Library>();
-  std::optional<InMemory> hidden;
-  if (library.channels_last != op::ChannelsLast::no && settings().libraries && any_hidden(args)) {
-    hidden.emplace(args, std::span<const Tensor>(), Packed::kept);
-    args = hidden->args();
+  std::optional<InMemory> physical;
+  if (library.channels_last != op::ChannelsLast::no && settings().libraries && any_physical_layout(args)) {
+    physical.emplace(args, std::span<const Tensor>(), Packed::kept);
+    args = physical->args();
   }
   Key key;
   Operands operands;
   key_of(o, args, Purpose::functional, key, operands);
-  if (hidden) hidden->append(key);
+  if (physical) physical->append(key);
   EntryHandle found(o, key, [&](Entry& entry) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
     entry.library = backend::backend_of(device.type).find(library.name);
     entry.metas = graph::infer(o, c.args());
-    place_results(o, entry, hidden ? graph::infer(o, args) : std::vector<op::Meta>());
+    place_results(o, entry, physical ? graph::infer(o, args) : std::vector<op::Meta>());
     return true;
   });
   bool by_library = found->library && settings().libraries;
@@ -594,7 +595,8 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   if (by_library) {
     run_function(found->library, op::Call(o, args), results.all());
     if (out.empty() && library.channels_last != op::ChannelsLast::no)
-      for (size_t k = 0; k < results.size(); ++k) results[k] = shown(std::move(results[k]), found->shown[k]);
+      for (size_t k = 0; k < results.size(); ++k)
+        results[k] = with_logical_strides(std::move(results[k]), found->logical_strides[k]);
     return results;
   }
   if (!library.reference) return deliver(o, args, by_operators(o, c, device), results.all(), Form::out);
@@ -603,10 +605,10 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
 
 Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args, Results out) {
   if (!fn || !settings().libraries) return run_library(o, args, out.all());
-  std::optional<InMemory> hidden;
-  if (o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_hidden(args)) {
-    hidden.emplace(args, std::span<const Tensor>(), Packed::kept);
-    args = hidden->args();
+  std::optional<InMemory> physical;
+  if (o.as<op::Library>()->channels_last != op::ChannelsLast::no && any_physical_layout(args)) {
+    physical.emplace(args, std::span<const Tensor>(), Packed::kept);
+    args = physical->args();
   }
   run_function(fn, op::Call(o, args), out.all());
   return out;

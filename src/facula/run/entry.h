@@ -35,11 +35,11 @@ struct Entry {
   std::shared_ptr<const Plan> plan;
   backend::LibraryFn library = nullptr;  // kind library, with what it allocates for the results
   std::vector<op::Meta> metas;
-  std::vector<Dims> shown;      // strides of results that users see, where those in memory may be others
-  std::vector<Dims> in_memory;  // kind library: the latter
-  std::vector<size_t> bytes;    // kind library: of the results
-  bool needs_plain = false;     // hidden operands have to be restored: nothing else is set
-  bool needs_copy = false;      // in place, and self is read at elements written before: nothing else is set
+  std::vector<Dims> logical_strides;  // of results, where those in memory may be others
+  std::vector<Dims> in_memory;        // kind library: the latter
+  std::vector<size_t> bytes;          // kind library: of the results
+  bool needs_logical = false;  // operands have to be restored to the logical layout: nothing else is set
+  bool needs_copy = false;     // in place, and self is read at elements written before: nothing else is set
   std::shared_ptr<const void>
       recorded;  // a composite with its gradient (composite.cpp); then `plan` is its forward's
 };

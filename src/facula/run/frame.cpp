@@ -23,11 +23,11 @@ char* nothing() {
   return line->bytes;
 }
 
-// Does nobody else have it or its memory, in which its elements lie as they are shown?
+// Does nobody else have it or its memory, in which its elements lie in the logical layout?
 bool is_held_alone(const Tensor& t) {
   if (!t.defined() || t.impl()->use_count() != 1) return false;
   auto& storage = t.impl()->storage;
-  return storage->use_count() == 1 && storage->is_plain() && !storage->is_foreign();
+  return storage->use_count() == 1 && storage->is_logical() && !storage->is_foreign();
 }
 
 void copy(const Tensor& from, const Tensor& to) {
@@ -122,10 +122,49 @@ void Frame::add_view(Step& step) {
   bool escapes = std::ranges::any_of(exec.outputs, [&](int v) { return at(v).escapes; });
   bool inside = lies_in_arena(exec.inputs[0]);
   step.action = inside ? Action::none : escapes ? Action::view : Action::follow;
+  step.fixed = step.sizes.empty() && is_fixed(exec.inputs[0]) &&
+               std::ranges::all_of(exec.outputs, [&](int v) { return is_fixed(v); });
+  if (inside) find_offsets(step);
   for (int v : exec.outputs) {
     at(v).inside = inside;
     at(v).follows = !inside && !escapes;
   }
+}
+
+// Has it the same sizes and strides in all plans of the outline?
+bool Frame::is_fixed(int v) const {
+  auto& form = outline_.form_of(v);
+  auto& like = g_.graph.values()[size_t(form.like)]->tensor;
+  return !form.strides && !any_symbolic(like.sizes()) && !any_symbolic(like.strides());
+}
+
+// By the view's rule, asked over the sizes' symbols; unless it says otherwise there than the outline, or compares sizes.
+void Frame::find_offsets(Step& step) {
+  auto& g = g_.graph;
+  if (!outline_.general || !g.shapes || !g.shapes->symbol_count()) return;
+  auto lies = [&](int v) {
+    auto& form = outline_.form_of(v);
+    auto& like = g.values()[size_t(form.like)]->tensor;
+    return std::pair(like.sizes(), form.strides ? SymSpan(*form.strides) : like.strides());
+  };
+  sym::Shapes shapes;
+  sym::Shapes::With with(shapes);
+  auto& exec = *step.exec;
+  auto& o = *exec.node->op;
+  auto [sizes, strides] = lies(exec.inputs[0]);
+  try {
+    auto views = o.as<op::View>()->rule(op::Call(o, exec.node->args.values()),
+                                        op::Geometry(o.name(), sizes, strides, SymInt(), false));
+    for (size_t k = 0; k < views.size(); ++k) {
+      auto [view_sizes, view_strides] = lies(exec.outputs[k]);
+      bool as_planned = std::ranges::equal(views[k].sizes(), view_sizes, SymInt::surely_equal) &&
+                        std::ranges::equal(views[k].strides(), view_strides, SymInt::surely_equal);
+      DType dtype = outline_.form_of(exec.inputs[0]).dtype;
+      if (!as_planned || views[k].dtype(dtype) != dtype) return step.offsets.clear();
+      step.offsets.push_back(views[k].offset());
+    }
+  } catch (const Error&) { step.offsets.clear(); }
+  if (!shapes.guards().empty()) step.offsets.clear();
 }
 
 // ---- for each plan
@@ -136,6 +175,7 @@ void Frame::bind(const Plan& plan) {
   settled_.clear();
   buffers_.clear();
   arena_at_ = nullptr;
+  renewed_ = false;
   size_t scratch = 0;
   for (auto& step : steps_) {
     for (int v : step.exec->outputs)
@@ -153,9 +193,16 @@ void Frame::own(int v) {
   auto& f = plan_->form(v);
   auto& m = f.meta;
   int64_t offset = plan_->offsets[size_t(v)];
-  auto storage = make_ref<StorageImpl>(nullptr, f.bytes, m.device, std::function<void()>());
-  residents_.push_back({storage.get(), offset});
-  set(v, Tensor(make_ref<TensorImpl>(std::move(storage), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
+  if (auto* t = at(v).own.impl(); t && t->use_count() == 1 && t->storage->is_logical()) {  // of the last plan
+    t->sizes = m.sizes;
+    t->strides = m.strides;
+    t->storage->resize_foreign(f.bytes);
+  } else {
+    auto storage = make_ref<StorageImpl>(nullptr, f.bytes, m.device, std::function<void()>());
+    set(v, Tensor(make_ref<TensorImpl>(std::move(storage), m.sizes, m.strides, SymInt(), m.dtype, m.device)));
+    renewed_ = true;
+  }
+  residents_.push_back({at(v).tensor->storage.get(), offset});
   at(v).in_arena = offset;
 }
 
@@ -189,6 +236,7 @@ void Frame::bind_call(Step& step) {
         x = SymInt(sym::evaluate(next++->second, plan_->symbols));
     });
   }
+  if (!renewed_) return;
   for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot)
     if (int v = step.exec->inputs[slot]; v >= 0 && lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
 }
@@ -200,17 +248,36 @@ op::Views Frame::views_of(const Step& step, const Tensor& base) const {
 
 void Frame::bind_view(Step& step) {
   bind_call(step);
-  step.followed = SymInt(int64_t(-1));
+  if (!step.fixed) step.followed = SymInt(int64_t(-1));
   if (step.action != Action::none) return;
-  auto& exec = *step.exec;
-  auto& base = at(exec.inputs[0]);
-  auto views = views_of(step, base.own);
+  view_arena(step);
+  auto& base = at(step.exec->inputs[0]);
   int64_t begin = base.in_arena - base.own.offset().concrete() * base.own.itemsize();
-  for (size_t k = 0; k < views.size(); ++k) {
-    Tensor t = views[k].apply(base.own);
-    at(exec.outputs[k]).in_arena = begin + t.offset().concrete() * t.itemsize();
-    set(exec.outputs[k], std::move(t));
+  for (int v : step.exec->outputs)
+    at(v).in_arena = begin + at(v).own.offset().concrete() * at(v).own.itemsize();
+}
+
+// Views that are there from the last plan become those of this one.
+void Frame::view_arena(Step& step) {
+  auto& outputs = step.exec->outputs;
+  const Tensor& base = at(step.exec->inputs[0]).own;
+  bool there = std::ranges::all_of(outputs, [&](int v) {
+    auto* t = at(v).own.impl();
+    return t && t->use_count() == 1 && t->storage == base.impl()->storage;
+  });
+  if (there && !step.offsets.empty()) {
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      auto& t = *at(outputs[k]).tensor;
+      auto& m = plan_->form(outputs[k]).meta;
+      t.sizes = m.sizes;
+      t.strides = m.strides;
+      t.offset = base.offset() + SymInt(sym::evaluate(step.offsets[k], plan_->symbols));
+    }
+    return;
   }
+  auto views = views_of(step, base);
+  for (size_t k = 0; k < views.size(); ++k) set(outputs[k], views[k].apply(base));
+  renewed_ = true;
 }
 
 // ---- in each run
@@ -312,7 +379,7 @@ void Frame::launch(Step& step) {
   for (size_t k = 0; k < packed.size(); ++k)  // what it made lies in that order too
     if (is_fresh(exec, exec.alike[k])) {
       order.itemsize = uint8_t(itemsize(packed[k].dtype()));
-      hide_in_order(packed[k], order);
+      adopt_physical_order(packed[k], order);
     }
 }
 
@@ -326,7 +393,8 @@ bool Frame::is_fresh(const Outline::Exec& exec, int operand) {
 std::vector<Tensor> Frame::in_order(const Step& step, PhysicalOrder& order) {
   auto& exec = *step.exec;
   bool any = false;
-  for (int k : exec.alike) any |= is_hidden(at(exec.operand(size_t(k))).tensor) && !is_fresh(exec, k);
+  for (int k : exec.alike)
+    any |= has_physical_layout(at(exec.operand(size_t(k))).tensor) && !is_fresh(exec, k);
   if (!any) [[likely]]
     return {};
   std::vector<TensorImpl*> operands;
@@ -343,7 +411,7 @@ void Frame::follow(Step& step) {
   auto& exec = *step.exec;
   auto* base = argument(exec.inputs[0]);
   auto* storage = base->storage.get();
-  if (base->offset == step.followed && storage && storage->is_plain() && !base->is_lazy()) {
+  if (base->offset == step.followed && storage && storage->is_logical() && !base->is_lazy()) {
     for (int v : exec.outputs) {
       at(v).tensor = at(v).own.impl();
       at(v).tensor->storage = base->storage;

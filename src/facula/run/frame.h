@@ -46,7 +46,10 @@ class Frame {
       size_t slot;
       int value;
     };
-    std::vector<Bound> bound;               // arguments that are other tensors in each run
+    std::vector<Bound> bound;  // arguments that are other tensors in each run
+    bool fixed = false;        // views: alike in all plans, but for where the base is
+    std::vector<SymInt>
+        offsets;  // views: where they begin in the base, over the sizes' symbols, if that is known
     SymInt followed = SymInt(int64_t(-1));  // the offset of the base that the views were made for
   };
   struct Value {
@@ -63,6 +66,7 @@ class Frame {
   void find_escaping();
   void add(const Outline::Exec& exec);
   void add_view(Step& step);
+  void find_offsets(Step& step);
   void add_call(Step& step);
 
   // For each plan.
@@ -71,6 +75,8 @@ class Frame {
   void bind_launch(Step& step, size_t& scratch);
   void bind_call(Step& step);
   void bind_view(Step& step);
+  bool is_fixed(int v) const;
+  void view_arena(Step& step);
 
   // In each run.
   void take_arena();
@@ -98,7 +104,9 @@ class Frame {
   const NumberedGraph& g_;
   const Plan* plan_ = nullptr;  // during a run
   uint64_t bound_ = 0;          // the plan that it is bound to
-  std::vector<Value> values_;   // by number
+  bool renewed_ =
+      true;  // while it is bound: has a value in the arena got another tensor than in the last plan?
+  std::vector<Value> values_;  // by number
   std::vector<Step> steps_;
   std::vector<int> kept_;  // what steps make and none drops
   std::vector<Number> numbers_;

@@ -26,12 +26,12 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   lists_.clear();
   originals_.clear();
   auto of = [&](TensorImpl* t) {
-    if (!is_hidden(t)) return t;
+    if (!has_physical_layout(t)) return t;
     Tensor there = in_memory(*t, packed_ == Packed::restored);
     if (packed_ == Packed::kept && there.defined() && lies_as_weight(there)) return t;
     if (!there.defined()) {
       if (packed_ == Packed::kept) return t;
-      t->storage->restore_plain();
+      t->storage->restore_logical();
       return static_cast<TensorImpl*>(nullptr);
     }
     originals_.push_back({there, t});
@@ -43,7 +43,7 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
       auto* t = of(v.tensor);
       if (!t) return false;
       args_.back().tensor = t;
-    } else if (v.tag == Tag::tensors && any_hidden(std::span(&v, 1))) {
+    } else if (v.tag == Tag::tensors && any_physical_layout(std::span(&v, 1))) {
       auto& list = lists_.emplace_back();
       for (auto* item : v.tensors()) {
         list.push_back(of(item));
@@ -80,14 +80,14 @@ TensorImpl* InMemory::original(const TensorImpl* t) const {
 }
 
 void InMemory::restore() const {
-  for (auto& [there, original] : originals_) original->storage->restore_plain();
+  for (auto& [there, original] : originals_) original->storage->restore_logical();
 }
 
 std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const std::vector<bool>& fresh,
                                  PhysicalOrder& order) {
   bool found = false;
   for (size_t k = 0; k < operands.size() && !found; ++k)
-    found = !fresh[k] && is_hidden(operands[k]) && flat_in_memory(*operands[k], order).defined();
+    found = !fresh[k] && has_physical_layout(operands[k]) && flat_in_memory(*operands[k], order).defined();
   std::vector<Tensor> flat;
   for (size_t k = 0; k < operands.size() && found; ++k) {
     auto* t = operands[k];
@@ -98,9 +98,9 @@ std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const st
       found = fills_storage(*t);
       continue;
     }
-    Tensor lies = is_hidden(t) ? flat_in_memory(*t, own) : Tensor();
+    Tensor lies = has_physical_layout(t) ? flat_in_memory(*t, own) : Tensor();
     if (!lies.defined() || own != wanted) {
-      t->storage->restore_plain();
+      t->storage->restore_logical();
       found = fills_storage(*t) && t->storage->reorder(wanted);
       if (found) lies = flat_in_memory(*t, own);
     }
@@ -118,7 +118,7 @@ static bool addresses_memory(const graph::Node& n) {
                              [](const op::ViewStep& s) { return s.kind == op::ViewStep::Kind::strided; });
 }
 
-bool needs_plain_inputs(const graph::Graph& g) {
+bool needs_logical_inputs(const graph::Graph& g) {
   for (auto& n : g.nodes) {
     if (n->op->is<op::View>() && addresses_memory(*n)) return true;
   }
@@ -247,20 +247,20 @@ bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& a
   return placement.lies_as_traced();
 }
 
-Tensor shown(Tensor t, SymSpan strides) {
-  if (!t.defined() || is_hidden(t.impl())) return t;
-  bool same = true, plain = true;
+Tensor with_logical_strides(Tensor t, SymSpan strides) {
+  if (!t.defined() || has_physical_layout(t.impl())) return t;
+  bool same = true, row_major = true;
   Dims contiguous = contiguous_strides(t.sizes());
   for (size_t d = 0; d < strides.size(); ++d) {
     if (t.sizes()[d].concrete() == 1) continue;
     same &= t.strides()[d] == strides[d];
-    plain &= contiguous[d] == strides[d];
+    row_major &= contiguous[d] == strides[d];
   }
   if (same) {
     if (t.impl()->use_count() == 1) t.impl()->strides = Dims(strides);
     return t;
   }
-  if (plain && t.impl()->use_count() == 1 && hide(t)) return t;
+  if (row_major && t.impl()->use_count() == 1 && make_strides_physical(t)) return t;
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), t.device());
   Value args[] = {copy, t};
@@ -268,7 +268,7 @@ Tensor shown(Tensor t, SymSpan strides) {
   return copy;
 }
 
-std::vector<Dims> shown_strides(const graph::Graph& g) {
+std::vector<Dims> logical_strides(const graph::Graph& g) {
   std::vector<Dims> all;
   for (auto* v : g.outputs) {
     Dims strides;

@@ -1,6 +1,6 @@
-// Hidden layouts at the border of a call (docs/layouts.md): operands whose elements lie in another order than
-// users see are replaced by tensors over that memory, so that programs and libraries find plain strides, and
-// results that come out in another order than they should show are hidden in turn.
+// Physical layouts at the border of a call (docs/layouts.md): operands whose elements lie in another order than their strides
+// say are replaced by tensors over that memory, whose strides say it, for programs and libraries; results that come out with
+// other strides than their logical ones get a physical layout in turn.
 #pragma once
 #include <deque>
 #include <functional>
@@ -11,29 +11,29 @@
 
 namespace facula::run {
 
-inline bool is_hidden(const TensorImpl* t) { return t && t->storage && !t->storage->is_plain(); }
-inline bool any_hidden(std::span<const op::Value> args) {
+inline bool has_physical_layout(const TensorImpl* t) { return t && t->storage && !t->storage->is_logical(); }
+inline bool any_physical_layout(std::span<const op::Value> args) {
   for (auto& v : args) {
     if (v.tag == op::Tag::tensor) {
-      if (is_hidden(v.tensor)) [[unlikely]]
+      if (has_physical_layout(v.tensor)) [[unlikely]]
         return true;
     } else if (v.tag == op::Tag::tensors) {
       for (auto* t : v.tensors())
-        if (is_hidden(t)) [[unlikely]]
+        if (has_physical_layout(t)) [[unlikely]]
           return true;
     }
   }
   return false;
 }
-inline bool any_hidden(std::span<const Tensor> tensors) {
+inline bool any_physical_layout(std::span<const Tensor> tensors) {
   for (auto& t : tensors)
-    if (is_hidden(t.impl())) [[unlikely]]
+    if (has_physical_layout(t.impl())) [[unlikely]]
       return true;
   return false;
 }
 
-// What becomes of an operand whose order in memory no strides can say: it is restored; or left to libraries and kernels
-// that know such orders (kept), and those of weights that strides could say.
+// How to treat an operand in a packed layout, which strides cannot describe: restore it, or keep it for libraries and kernels
+// that know such layouts, and those of weights that strides could describe.
 enum class Packed : uint8_t { restored, kept };
 
 // The arguments and destinations of a call as they lie in memory, for the length of the call.
@@ -41,13 +41,13 @@ class InMemory {
  public:
   InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {},
            Packed packed = Packed::restored);
-  bool any() const { return !originals_.empty(); }  // else nothing is hidden (any more)
+  bool any() const { return !originals_.empty(); }  // else all are in the logical layout (by now)
   std::span<const op::Value> args() const { return args_; }
   std::span<const Tensor> out() const { return out_; }
-  void append(Key& key) const;  // how the replaced tensors show themselves
+  void append(Key& key) const;  // the logical strides of the replaced tensors
   // What the caller gave for a tensor of args(); null if it is not a replacement.
   TensorImpl* original(const TensorImpl* t) const;
-  void restore() const;  // brings all that was replaced into plain order
+  void restore() const;  // brings all that was replaced into the logical layout
 
  private:
   bool replace(std::span<const op::Value> args, std::span<const Tensor> out);
@@ -64,8 +64,8 @@ class InMemory {
 std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const std::vector<bool>& fresh,
                                  PhysicalOrder& order);
 
-// Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be plain.
-bool needs_plain_inputs(const graph::Graph& g);
+// Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be in the logical layout.
+bool needs_logical_inputs(const graph::Graph& g);
 
 // How what the calls of a graph make lies in memory: puts tensors without data into `at`, by value number. Of
 // convolutions it lies in channels_last, as they choose, and so does what is computed from that; outputs, and what is
@@ -74,9 +74,9 @@ bool needs_plain_inputs(const graph::Graph& g);
 bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
                   const std::function<op::Args(const graph::Node&)>& args_of);
 
-// `t`, made by a program or library, shown with `strides`.
-Tensor shown(Tensor t, SymSpan strides);
-// Strides that the outputs of a graph show.
-std::vector<Dims> shown_strides(const graph::Graph& g);
+// `t`, made by a program or library, with these logical strides.
+Tensor with_logical_strides(Tensor t, SymSpan strides);
+// Of the outputs of a graph.
+std::vector<Dims> logical_strides(const graph::Graph& g);
 
 }  // namespace facula::run

@@ -34,6 +34,32 @@ void Outline::Exec::find_library() {
   if (called) library = backend::backend_of(node->results[0]->tensor.device().type).find(called->name);
 }
 
+void Outline::index() {
+  std::vector<size_t> last(form.size(), execs.empty() ? 0 : execs.size() - 1), at(form.size());
+  for (size_t k = 0; k < execs.size(); ++k)
+    for (int v : execs[k].dead) last[size_t(v)] = k;
+  first_launch.assign(kernels, execs.size());
+  for (size_t k = 0; k < execs.size(); ++k) {
+    auto& e = execs[k];
+    if (e.kernels >= 0) {
+      launches.push_back({k, e.kernels});
+      auto& first = first_launch[size_t(e.kernels)];
+      first = std::min(first, k);
+    }
+    for (int v : e.outputs) {
+      if (!e.allocates() || written_to[size_t(v)] >= 0) continue;
+      if (int u = takes_over[size_t(v)]; u >= 0 && at[size_t(u)] < allocations.size()) {
+        at[size_t(v)] = at[size_t(u)];
+        allocations[at[size_t(u)]].last = last[size_t(v)];
+        successions.push_back({v, u});
+        continue;
+      }
+      at[size_t(v)] = allocations.size();
+      allocations.push_back({k, v, form[size_t(v)], last[size_t(v)]});
+    }
+  }
+}
+
 namespace {
 bool is_zero(const loop::Expr& e) { return e->kind == loop::Kind::constant && e->value.to_int() == 0; }
 }  // namespace
@@ -128,12 +154,13 @@ class Arranger {
     StepKernels made;
     auto layout = layout_of(step, exec, made);
     layout.output_overlaps = std::move(overlaps);
-    auto schedule = made.empty.empty() ? schedule::schedule(step.group, layout, step.analysed)
-                                       : schedule::schedule(without_nothing(step), layout);
+    auto schedule = made.empty.empty() ? schedule::schedule(step.group, std::move(layout), step.analysed)
+                                       : schedule::schedule(without_nothing(step), std::move(layout));
     if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
     for (auto& t : schedule.temporaries)
       made.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
     size_t buffers = exec.inputs.size() + exec.outputs.size() + made.kernels.temporaries.size();
+    made.kernels.launches.reserve(schedule.launches.size());
     for (auto& l : schedule.launches) {
       bool all = l.buffers.size() == buffers;
       for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
@@ -181,12 +208,9 @@ class Arranger {
     return made == exec.outputs.size() ? std::optional(d) : std::nullopt;
   }
   void measure(const Outline& outline) {
-    for (auto& exec : outline.execs)
-      for (int v : exec.outputs) {
-        auto& f = plan_->forms[size_t(outline.form[size_t(v)])];
-        if (exec.allocates() && !f.bytes)
-          f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
-      }
+    for (auto& a : outline.allocations)
+      if (auto& f = plan_->forms[size_t(a.form)]; !f.bytes)
+        f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
   }
   // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
   std::vector<int> alike(const Step& step, const Outline::Exec& exec) {
@@ -249,6 +273,8 @@ class Arranger {
   schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, StepKernels& made) {
     schedule::Layout layout;
     layout.size_of = [this](SymInt e) { return size_of(e); };
+    for (auto* list : {&layout.input_sizes, &layout.input_strides}) list->reserve(exec.inputs.size());
+    for (auto* list : {&layout.output_sizes, &layout.output_strides}) list->reserve(exec.outputs.size());
     for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
     // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
     // index is pulled into range before it is reported, and no range has room for it.
@@ -302,8 +328,9 @@ class Planner : Arranger {
         exec.alike = alike(steps_[k], exec);
     auto apart = values_apart(*plan_, *outline_, g_, out_);
     find_heirs(apart);
-    measure(*outline_);
     arrange_kernels();
+    outline_->index();
+    measure(*outline_);
     make_kernels();
     plan_->direct = directly(*outline_, out_);
     place_in_arena(*plan_, *outline_, apart);
@@ -599,9 +626,8 @@ class Resizer : Arranger {
   // False if some step does otherwise than in the outline: what has no elements, or lies alike.
   bool arrange_kernels() {
     plan_->kernels.reserve(outline_->kernels);
-    for (size_t k = 0; k < steps_.size(); ++k) {
+    for (size_t k : outline_->first_launch) {
       auto& exec = outline_->execs[k];
-      if (exec.kind != Step::Kind::kernel || size_t(exec.kernels) < plan_->kernels.size()) continue;
       std::vector<bool> overlaps;
       for (int v : exec.outputs) overlaps.push_back(outline_->overwrites(v));
       auto made = kernels(steps_[k], exec, std::move(overlaps));

@@ -74,8 +74,22 @@ struct Outline {
     std::optional<Dims> strides = {};  // over the sizes' symbols, where it lies otherwise
   };
   std::vector<Form> forms;
+  const Form& form_of(int v) const { return forms[size_t(form[size_t(v)])]; }
   size_t kernels = 0;  // of a plan
   mutable IdleFrames idle;
+
+  // What follows from the steps, so that a plan for other sizes need not go through all of them.
+  struct Allocation {
+    size_t step;
+    int value, form;
+    size_t last;  // the last step that reads it, or what takes over its memory
+  };
+  std::vector<Allocation> allocations;  // by their steps, in order
+  std::vector<std::pair<int, int>>
+      successions;  // values that take over memory, and whose; in the order of steps
+  std::vector<std::pair<size_t, int>> launches;  // steps that launch kernels, and which
+  std::vector<size_t> first_launch;              // by kernels: the first of these steps
+  void index();                                  // finds these, when all else is known
 };
 
 class Plan {

@@ -53,7 +53,7 @@ struct Series::State {
       const Value &a = before[k], &b = args[k];
       if (a.tag != b.tag) return false;
       if (a.tag == Tag::tensor) {
-        if (!lie_alike(*a.tensor, *b.tensor) || is_hidden(b.tensor)) return false;
+        if (!lie_alike(*a.tensor, *b.tensor) || has_physical_layout(b.tensor)) return false;
         if (self && k > 0 && b.tensor->storage == self->storage) return false;
       } else if (a.tag != Tag::none) {
         if (!is_run_time_number(o, k, b) || operand_dtype(a) != operand_dtype(b)) return false;

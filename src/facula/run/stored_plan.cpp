@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
@@ -330,7 +331,10 @@ bool fits(const Plan& plan, const Outline& o, size_t values) {
     for (size_t bytes : plan.kernels_of(e).temporaries)
       if (scratch >= plan.scratch.size() || !lies(plan.scratch[scratch++], bytes)) return false;
   }
-  return scratch == plan.scratch.size();
+  std::vector<bool> launched(o.kernels);
+  for (auto& e : o.execs)
+    if (e.kernels >= 0) launched[size_t(e.kernels)] = true;
+  return scratch == plan.scratch.size() && std::ranges::all_of(launched, [](bool any) { return any; });
 }
 
 std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, IntSpan symbols) {
@@ -368,7 +372,9 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
     plan->direct = std::move(d);
   }
   for (int64_t offset : plan->offsets) outline->inside.push_back(offset >= 0);
-  return r.whole() && fits(*plan, *outline, values) ? plan : nullptr;
+  if (!r.whole() || !fits(*plan, *outline, values)) return nullptr;
+  outline->index();
+  return plan;
 }
 
 // May one more plan of that operator be looked for?

@@ -8,6 +8,7 @@
 
 #include "facula/loop/complex.h"
 #include "facula/loop/seen.h"
+#include "facula/loop/simplify.h"
 
 namespace facula::schedule {
 
@@ -280,20 +281,54 @@ class AccessCollector {
         }
     }
     a_.operations = operation_count(counted) + double(a_.outputs.size());
+    find_periods();
   }
 
  private:
+  void add(Access s) {
+    s.indices.resize(s.dims.size());
+    s.computed_of.resize(s.dims.size());
+    for (size_t d = 0; d < s.dims.size(); ++d)
+      if (s.dims[d] == Access::kComputed) s.computed_of[d] = free_vars(s.indices[d]);
+    a_.accesses.push_back(std::move(s));
+  }
+
+  void find_periods() {
+    a_.periods.assign(a_.vars.size(), 1);
+    std::vector<Expr> divisions;
+    for (auto& o : a_.outputs)
+      loop::visit(o.value, [&](Expr e) {
+        if (e->kind == Kind::call && (e->fn == loop::Fn::floordiv || e->fn == loop::Fn::remainder))
+          divisions.push_back(e);
+      });
+    for (int v : a_.rows) {
+      bool one = true;
+      int64_t found = 1;
+      for (auto& e : divisions) {
+        auto vars = free_vars(e);
+        if (std::find(vars.begin(), vars.end(), v) == vars.end()) continue;
+        loop::Linear at;
+        bool plain = e->args[1]->kind == Kind::constant && loop::linear(e->args[0], at) &&
+                     at.terms.size() == 1 && same(at.terms[0].x, loop::index(v)) &&
+                     at.terms[0].coefficient == 1;
+        int64_t by = plain ? e->args[1]->value.to_int() : 0;
+        one &= by > 1 && (found == 1 || found == by);
+        found = by;
+      }
+      if (one) a_.periods[size_t(v)] = found;
+    }
+  }
+
   void add_store(Output& o) {
     Access s;
     s.kind = Access::Kind::store;
     s.buffer = o.buffer;
     s.dims = o.axes;
     s.indices = o.target;
-    s.indices.resize(s.dims.size());
     s.bytes = itemsize(a_.dtypes[size_t(o.buffer)]);
     for (int v : o.axes) s.inner |= v >= 0 && a_.vars[size_t(v)].domain >= 0;
     o.access = int(a_.accesses.size());
-    a_.accesses.push_back(s);
+    add(std::move(s));
   }
 
   void mark_computed(Expr e) {
@@ -330,7 +365,7 @@ class AccessCollector {
       }
       for (int v : free_.of(i)) s.inner |= a_.vars[size_t(v)].domain != -1;
     }
-    a_.accesses.push_back(s);
+    add(std::move(s));
   }
 
   void add_position(Expr e) {
@@ -342,8 +377,7 @@ class AccessCollector {
       s.dims.push_back((!is_one(a_.vars[size_t(v)].extent)) ? v : Access::kNothing);
       if ((!is_one(a_.vars[size_t(v)].extent))) s.inner |= a_.vars[size_t(v)].domain >= 0;
     }
-    s.indices.resize(s.dims.size());
-    a_.accesses.push_back(s);
+    add(std::move(s));
   }
 
   // The position that an argmax over several axes keeps, if it is that in row-major order: then axes can be merged.
@@ -363,8 +397,7 @@ class AccessCollector {
     }
     if (!same(p, reduction.args[1]) || !seen_.insert(p.get())) return;
     s.node = p;
-    s.indices.resize(s.dims.size());
-    a_.accesses.push_back(s);
+    add(std::move(s));
   }
 
   Analysis& a_;

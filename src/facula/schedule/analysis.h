@@ -25,9 +25,10 @@ struct Access {
   int buffer = -1;                  // inputs, then outputs
   std::vector<int> dims;            // by dimension: the variable that is its index; kNothing: 0; kComputed
   std::vector<loop::Expr> indices;  // of computed dimensions
-  loop::Expr node;                  // the load or position
-  int bytes = 0;                    // per element
-  bool inner = false;               // runs along variables that are no rows
+  std::vector<std::vector<int>> computed_of;  // likewise: their free variables
+  loop::Expr node;                            // the load or position
+  int bytes = 0;                              // per element
+  bool inner = false;                         // runs along variables that are no rows
 };
 
 struct Output {
@@ -54,6 +55,9 @@ struct Analysis {
   bool reduces = false, scatter = false;
   int scan_axis = -1;     // the variable that scans run along
   double operations = 0;  // scalar operations for one element of the full space, roughly
+  // By variable: the divisor of the quotients and remainders that indices along a row go through, if there is one; else 1.
+  // Pools with a stride ask the same windows for so many neighbours.
+  std::vector<int64_t> periods;
 };
 
 // Outputs that can share nests, by number: those that run along all rows of the reductions together, the

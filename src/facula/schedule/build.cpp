@@ -38,7 +38,7 @@ std::string text(const std::vector<Merged>& loops) {
 
 class Builder {
  public:
-  Builder(const std::string& name, const Analysis& a, const Decisions& d, std::vector<KnownNest> known)
+  Builder(const std::string& name, const Analysis& a, const Decisions& d, std::vector<IndexedNest> known)
       : name_(name), a_(a), d_(d), known_(std::move(known)) {
     for (size_t k = 0; k < a.accesses.size(); ++k)
       if (a.accesses[k].node) at_[a.accesses[k].node.get()] = k;
@@ -267,11 +267,17 @@ class Builder {
     }
   }
 
-  std::function<int64_t(const Numbers&)> counter(std::vector<Merged> loops) {
-    return [loops](const Numbers& n) { return n.count(loops); };
+  static Merged joined(const std::vector<Merged>& loops) {
+    Merged all;
+    for (auto& m : loops) all.insert(all.end(), m.begin(), m.end());
+    return all;
+  }
+  std::function<int64_t(const Numbers&)> counter(const std::vector<Merged>& loops) {
+    return [all = joined(loops)](const Numbers& n) { return n.count(all); };
   }
   std::function<int64_t(const Numbers&)> widest_domain() {
-    auto domains = d_.domains;
+    std::vector<Merged> domains;
+    for (auto& b : d_.domains) domains.push_back(joined(b));
     return [domains](const Numbers& n) {
       int64_t most = 1;
       for (auto& b : domains) most = std::max(most, n.count(b));
@@ -405,7 +411,7 @@ class Builder {
     for (int r : launch.numbers) launch.params.push_back(recipes_[size_t(r)]);
     built_.launches.push_back(std::move(launch));
   }
-  bool fits(const KnownNest& n) const {
+  bool fits(const IndexedNest& n) const {
     auto all_below = [](const std::vector<int>& list, size_t end) {
       return std::all_of(list.begin(), list.end(), [&](int i) { return i >= 0 && size_t(i) < end; });
     };
@@ -714,7 +720,7 @@ class Builder {
   const std::string& name_;
   const Analysis& a_;
   const Decisions& d_;
-  std::vector<KnownNest> known_;
+  std::vector<IndexedNest> known_;
   Built built_;
   std::vector<BufferInfo> buffers_;
   std::vector<Recipe> recipes_;
@@ -727,7 +733,7 @@ class Builder {
 
 }  // namespace
 
-Built build(const std::string& name, const Analysis& a, const Decisions& d, std::vector<KnownNest> known) {
+Built build(const std::string& name, const Analysis& a, const Decisions& d, std::vector<IndexedNest> known) {
   return Builder(name, a, d, std::move(known)).run();
 }
 

@@ -8,7 +8,7 @@
 
 #include "facula/loop/lazy_nest.h"
 #include "facula/schedule/decide.h"
-#include "facula/schedule/known_nests.h"
+#include "facula/schedule/nest_index.h"
 
 namespace facula::schedule {
 
@@ -33,6 +33,6 @@ struct Built {
 
 // `known`: what the launches became elsewhere, if that is known.
 Built build(const std::string& name, const Analysis& a, const Decisions& d,
-            std::vector<KnownNest> known = {});
+            std::vector<IndexedNest> known = {});
 
 }  // namespace facula::schedule

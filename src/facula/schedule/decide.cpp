@@ -1,7 +1,7 @@
 #include "facula/schedule/decide.h"
 
 #include <algorithm>
-#include <set>
+#include <charconv>
 
 #include "facula/loop/simplify.h"
 
@@ -63,12 +63,15 @@ double contiguous_bytes(const Numbers& n, int v) {
   for (auto& a : n.analysis->accesses) {
     if (a.kind == Access::Kind::position) continue;
     bool contiguous = n.coefficient(a, v) == 1, computed = false;
-    std::set<int> covered;
+    SmallVector<int, 8> covered;
+    auto cover = [&](int u) {
+      if (std::find(covered.begin(), covered.end(), u) == covered.end()) covered.push_back(u);
+    };
     for (size_t d = 0; d < a.dims.size(); ++d) {
-      if (a.dims[d] >= 0 && n.stride(a.buffer, d)) covered.insert(a.dims[d]);
+      if (a.dims[d] >= 0 && n.stride(a.buffer, d)) cover(a.dims[d]);
       if (a.dims[d] != Access::kComputed) continue;
-      auto f = free_vars(a.indices[d]);
-      covered.insert(f.begin(), f.end());
+      auto& f = a.computed_of[d];
+      for (int u : f) cover(u);
       computed |= n.stride(a.buffer, d) == 1 && std::find(f.begin(), f.end(), v) != f.end();
     }
     if (!contiguous && !computed) continue;
@@ -96,26 +99,6 @@ bool are_short_rows(const Numbers& n, int row, int domain, int64_t extent) {
   return any;
 }
 
-// The divisor of the quotients and remainders that indices along `v` go through, if there is one: pools with a stride
-// ask the same windows for so many neighbours.
-int64_t period(const Analysis& a, int v) {
-  int64_t found = 1;
-  bool one = true;
-  auto look = [&](Expr e) {
-    if (e->kind != Kind::call || (e->fn != Fn::floordiv && e->fn != Fn::remainder)) return;
-    auto vars = free_vars(e);
-    if (std::find(vars.begin(), vars.end(), v) == vars.end()) return;
-    loop::Linear at;
-    bool plain = e->args[1]->kind == Kind::constant && loop::linear(e->args[0], at) && at.terms.size() == 1 &&
-                 same(at.terms[0].x, loop::index(v)) && at.terms[0].coefficient == 1;
-    int64_t by = plain ? e->args[1]->value.to_int() : 0;
-    one &= by > 1 && (found == 1 || found == by);
-    found = by;
-  };
-  for (auto& o : a.outputs) loop::visit(o.value, look);
-  return one ? found : 1;
-}
-
 void move_last(std::vector<Merged>& loops, int v) {
   for (size_t k = 0; k < loops.size(); ++k)
     if (loops[k].back() == v) std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
@@ -133,7 +116,7 @@ class Decider {
     choose_vectors();
     choose_tiles();
     inner_ = widest_domain();
-    lanes_ = d_.row_vector >= 0 ? n_.count({d_.rows.back()}) : 1;
+    lanes_ = d_.row_vector >= 0 ? n_.count(d_.rows.back()) : 1;
     d_.chunked =
         d_.row_vector >= 0 && (d_.rows.size() == 1 || d_.tiled || times(lanes_, inner_) > task_elements(a_));
     choose_split();
@@ -155,14 +138,14 @@ class Decider {
       auto& m = loops[k];
       if (a_.vars[size_t(m.back())].ragged) continue;
       // One element is no vector, whatever lies beside it.
-      double bytes = n_.count({m}) > 1 ? contiguous_bytes(n_, m.back()) : 0;
+      double bytes = n_.count(m) > 1 ? contiguous_bytes(n_, m.back()) : 0;
       if (bytes >= found.bytes) found = {bytes, m.back()};
     }
     return found;
   }
   int64_t extent(const std::vector<Merged>& loops, int v) const {
     for (auto& m : loops)
-      if (m.back() == v) return n_.count({m});
+      if (m.back() == v) return n_.count(m);
     return 0;
   }
   int64_t widest_domain() const {
@@ -233,7 +216,7 @@ class Decider {
     };
     for (auto& x : a_.accesses)
       for (auto& m : d_.rows)
-        if (!d_.tiled && m.back() != d_.row_vector && n_.count({m}) >= 4 && lies_along(x, m.back())) {
+        if (!d_.tiled && m.back() != d_.row_vector && n_.count(m) >= 4 && lies_along(x, m.back())) {
           int v = m.back();
           move_last(d_.rows, v);
           move_last(d_.rows, d_.row_vector);
@@ -257,14 +240,14 @@ class Decider {
     const Merged* widest = &loops[0];
     if (!a_.domains[0].ordered)
       for (auto& m : loops)
-        if (n_.count({m}) > n_.count({*widest})) widest = &m;
-    if (n_.count({*widest}) >= 16) d_.split = widest->back();
+        if (n_.count(m) > n_.count(*widest)) widest = &m;
+    if (n_.count(*widest) >= 16) d_.split = widest->back();
   }
   void choose_phases() {
     if (d_.row_vector < 0 || a_.scatter || a_.scan_axis >= 0 || d_.tiled || d_.short_rows || d_.split >= 0 ||
         d_.rows.back().size() != 1)
       return;
-    int64_t by = period(a_, d_.row_vector);
+    int64_t by = a_.periods[size_t(d_.row_vector)];
     bool whole = by <= kMostPhases && times(by, inner_) <= 2 * kShortRow && lanes_ % by == 0 &&
                  lanes_ / by >= kShortRow / 2;
     for (auto& o : a_.outputs) whole &= n_.coefficient(a_.accesses[size_t(o.access)], d_.row_vector) == 1;
@@ -364,10 +347,14 @@ int64_t Numbers::coefficient(const Access& a, int var) const {
   return c;
 }
 
-int64_t Numbers::count(const std::vector<Merged>& axes) const {
+int64_t Numbers::count(const Merged& loop) const {
   int64_t n = 1;
-  for (auto& m : axes)
-    for (int v : m) n = times(n, extents[size_t(v)]);
+  for (int v : loop) n = times(n, extents[size_t(v)]);
+  return n;
+}
+int64_t Numbers::count(const std::vector<Merged>& loops) const {
+  int64_t n = 1;
+  for (auto& m : loops) n = times(n, count(m));
   return n;
 }
 
@@ -393,7 +380,8 @@ Decisions decide(const Analysis& a, const Numbers& n) { return Decider(a, n).run
 std::string Decisions::key() const {
   std::string k;
   auto number = [&](int64_t i) {
-    k += std::to_string(i);
+    char digits[24];
+    k.append(digits, std::to_chars(digits, digits + sizeof(digits), i).ptr);
     k += ',';
   };
   auto loops = [&](const std::vector<Merged>& l) {

@@ -8,11 +8,14 @@
 
 namespace facula::schedule {
 
-// The numbers of one call.
-// Of two sizes, each of which may be near 2^61 beside one of 0 (an expanded empty tensor): what is larger is
-// 2^61.
+// The product of two sizes, each of which may be near 2^61 beside one of 0 (an expanded empty tensor): 2^61 if it is
+// larger.
 int64_t times(int64_t a, int64_t b);
 
+// A loop of the nest: variables merged into one, outermost first. The last stands for all.
+using Merged = std::vector<int>;
+
+// The numbers of one call.
 struct Numbers {
   const Analysis* analysis = nullptr;
   const Layout* layout = nullptr;
@@ -20,13 +23,11 @@ struct Numbers {
   int64_t coefficient(const Access& a,
                       int var) const;  // elements that the access moves when the variable grows by one
   int64_t stride(int buffer, size_t dim) const;
-  int64_t count(const std::vector<std::vector<int>>& axes) const;
+  int64_t count(const Merged& loop) const;  // elements
+  int64_t count(const std::vector<Merged>& loops) const;
 };
 Numbers numbers(const Analysis& a, const Layout& l);
 int64_t evaluate(loop::Expr e, const Layout& l);  // of sizes and constants
-
-// A loop of the nest: variables merged into one, outermost first. The last stands for all.
-using Merged = std::vector<int>;
 
 struct Decisions {
   std::vector<Merged> rows;                  // outermost first; the vector, if it is one, last

@@ -32,6 +32,7 @@ struct AnalysedGroup {
   std::vector<std::unique_ptr<Part>> parts;
   std::shared_ptr<const AnalysedGroup> open;  // the same with `numbers` as sizes
   Ints numbers;
+  Dims sizes;  // that stand for them
 };
 
 namespace {
@@ -191,6 +192,7 @@ std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   if (!opened.numbers.empty()) {
     k->open = analysed(open);
     k->numbers = std::move(opened.numbers);
+    for (size_t n = 0; n < k->numbers.size(); ++n) k->sizes.push_back(open_number(n));
     std::lock_guard lock(mutex);
     return all.put(std::move(key), std::move(k));
   }
@@ -223,7 +225,7 @@ Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l, Sc
       if (auto* of_key = p->built.find(key)) built = *of_key;
     }
     if (!built) {
-      auto known = p->text.empty() ? std::vector<KnownNest>() : nest_index->find(p->text, key);
+      auto known = p->text.empty() ? std::vector<IndexedNest>() : nest_index->find(p->text, key);
       bool is_new = known.empty();
       built = std::make_shared<const Built>(build(g.name, p->analysis, d, std::move(known)));
       if (is_new && !p->text.empty()) nest_index->keep(p->text, key, built->launches);
@@ -234,11 +236,13 @@ Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l, Sc
       p->built.put(key, built);
     }
     int shift = int(s.temporaries.size());
+    s.launches.reserve(s.launches.size() + built->launches.size());
     for (auto& t : built->temporaries) s.temporaries.push_back({t.dtype, t.numel(n)});
     for (auto& b : built->launches) {
       Launch launch{b.nest, b.buffers, {}};
       for (auto& k : launch.buffers)
         if (k >= fixed) k += shift;
+      launch.params.reserve(b.params.size());
       for (auto& r : b.params) launch.params.push_back(r.value(n));
       s.launches.push_back(std::move(launch));
     }
@@ -338,7 +342,7 @@ Schedule initial(const Group& g, const Layout& l) {
 
 void set_nest_index(const NestIndex* index) { nest_index = index; }
 
-Schedule schedule(const Group& g, const Layout& l, std::shared_ptr<const AnalysedGroup> known) {
+Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> known) {
   Schedule s;
   if (g.scatter) {
     internal_check(l.output_sizes.size() == 1)
@@ -347,13 +351,12 @@ Schedule schedule(const Group& g, const Layout& l, std::shared_ptr<const Analyse
   }
   auto found = known ? std::move(known) : analysed(g);
   if (found->open) {
-    Layout with = l;
-    with.size_of = [&](SymInt e) {
+    l.size_of = [&, of_call = std::move(l.size_of)](SymInt e) {
       for (size_t k = 0; k < found->numbers.size(); ++k)
-        if (e.identity() == open_number(k).identity()) return found->numbers[k];
-      return l.size_of(e);
+        if (e.identity() == found->sizes[k].identity()) return found->numbers[k];
+      return of_call(e);
     };
-    return arrange(g, *found->open, with, std::move(s));
+    return arrange(g, *found->open, l, std::move(s));
   }
   return arrange(g, *found, l, std::move(s));
 }

@@ -43,6 +43,6 @@ struct Schedule {
 struct AnalysedGroup;  // what a group does, whatever the layout; equal groups share one
 std::shared_ptr<const AnalysedGroup> analysed(const Group& g);
 // `known`: analysed(g), if the caller has it.
-Schedule schedule(const Group& g, const Layout& l, std::shared_ptr<const AnalysedGroup> known = nullptr);
+Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> known = nullptr);
 
 }  // namespace facula::schedule

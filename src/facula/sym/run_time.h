@@ -11,6 +11,11 @@ bool is_run_time(SymInt e);  // made of one
 // Is it the name of one? Shapes::fresh makes those.
 bool is_run_time_name(std::string_view name);
 
+// a == b and a <= b for the conditions of a call whose rule is asked again when the sizes are known, and raises then: true
+// where the range of such a size leaves the answer open. Of other sizes as the operators.
+bool may_equal(SymInt a, SymInt b);
+bool may_be_at_most(SymInt a, SymInt b);
+
 // Who compares, on this thread, while one lives: the outermost of those that `raises`, for the RuntimeError that tells of a
 // comparison with such a size whose answer its range does not force. One that does not raise takes the size for a large
 // one, unlike all others, and its user sees to it that this is checked when the size is known.

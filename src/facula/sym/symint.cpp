@@ -279,6 +279,15 @@ SymInt run_time_size(Shapes& shapes, int64_t high, std::string name) {
 bool is_run_time(SymInt e) { return e.is_symbolic() && has_run_time(e.node()); }
 bool is_run_time_name(std::string_view name) { return name.starts_with('u'); }
 
+bool may_equal(SymInt a, SymInt b) {
+  SymInt d = a - b;
+  return is_run_time(d) ? d.node()->low <= 0 && d.node()->high >= 0 : a == b;
+}
+bool may_be_at_most(SymInt a, SymInt b) {
+  SymInt d = a - b;
+  return is_run_time(d) ? d.node()->low <= 0 : a <= b;
+}
+
 Comparing::Comparing(const char* op, Answer answer)
     : outer_op_(comparing_op), outer_answer_(comparing_answer), outer_assumed_(comparing_assumed) {
   if (!comparing_op || answer == assumes) comparing_answer = answer;  // else as who called

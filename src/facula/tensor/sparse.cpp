@@ -2,7 +2,7 @@
 
 namespace facula {
 
-// A storage over parts is a hidden one, whose order has no item size; its `memory` owns the parts.
+// A storage over parts is one in a physical layout whose order has no item size; its `memory` owns the parts.
 
 Tensor make_sparse(SparseParts given, SymSpan sizes) {
   int64_t count = 1;
@@ -24,10 +24,10 @@ Tensor make_sparse(SparseParts given, SymSpan sizes) {
 
 SparseParts* sparse_parts_of(const TensorImpl* t) {
   if (!TensorImpl::lazy_exist.load(std::memory_order_relaxed)) return nullptr;  // none was ever made
-  if (!t || !t->storage || t->storage->is_plain()) return nullptr;
-  StorageImpl::Hidden hidden;
-  if (!t->storage->hidden(hidden) || hidden.order.itemsize) return nullptr;
-  return static_cast<SparseParts*>(hidden.memory->data());
+  if (!t || !t->storage || t->storage->is_logical()) return nullptr;
+  StorageImpl::PhysicalLayout layout;
+  if (!t->storage->physical_layout(layout) || layout.order.itemsize) return nullptr;
+  return static_cast<SparseParts*>(layout.memory->data());
 }
 
 const char* name(Layout layout) {

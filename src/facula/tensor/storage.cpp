@@ -291,23 +291,25 @@ StorageImpl::StorageImpl(void* data, size_t bytes, Device device, std::function<
       foreign_(std::make_unique<std::function<void()>>(std::move(release))) {}
 
 StorageImpl::StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order)
-    : bytes_(memory->bytes()), device_(memory->device()), hidden_(new Hidden{order, std::move(memory)}) {
-  layout_counts().hidden.fetch_add(1, std::memory_order_relaxed);
+    : bytes_(memory->bytes()),
+      device_(memory->device()),
+      physical_(new PhysicalLayout{order, std::move(memory)}) {
+  layout_counts().physical.fetch_add(1, std::memory_order_relaxed);
   retired().release();
   if (log_on(Log::layouts)) [[unlikely]]
     log_order("made in another order", order);
 }
 
 StorageImpl::~StorageImpl() {
-  Hidden* hidden = hidden_.load(std::memory_order_relaxed);
-  bool was_plain = !hidden;
-  delete hidden;
+  PhysicalLayout* physical = physical_.load(std::memory_order_relaxed);
+  bool was_logical = !physical;
+  delete physical;
   if (foreign_) {
     if (*foreign_) (*foreign_)();
     return;
   }
   if (device_data_) memory_of(device_.type)->release(device_data_, bytes_, device_.index);
-  if (data_ && was_plain) deallocate();
+  if (data_ && was_logical) deallocate();
 }
 
 void StorageImpl::deallocate() { give_back(data_, bytes_, capacity_); }
@@ -323,7 +325,7 @@ LayoutCounts& layout_counts() {
 
 namespace {
 
-TableMutex& hidden_mutex() {
+TableMutex& physical_layout_mutex() {
   static auto* m = new TableMutex;
   return *m;
 }
@@ -340,7 +342,7 @@ void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, 
   int64_t columns = column < 0 ? 1 : o.sizes[column], n = o.sizes[row];
   int64_t row_from = from[row], row_to = to[row], column_from = column < 0 ? 0 : from[column],
           column_to = column < 0 ? 0 : to[column];
-  Uninterrupted whole;  // callers hold the lock of hidden layouts
+  Uninterrupted whole;  // callers hold the lock of physical layouts
   parallel_for(numel / (columns * n), std::max<int64_t>(1, 65536 / (columns * n)),
                [&](int64_t begin, int64_t end) {
                  for (int64_t k = begin; k < end; ++k) {
@@ -364,15 +366,15 @@ void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, 
                });
 }
 
-// Elements between plain memory and memory in order `o`.
-void move_elements(const PhysicalOrder& o, const void* source, void* target, bool to_plain) {
-  int64_t plain[8], memory[8], numel = 1, next = 1;
-  for (int d = o.rank; d-- > 0; numel *= o.sizes[d]) plain[d] = numel;
+// Elements between the logical layout and memory in order `o`.
+void move_elements(const PhysicalOrder& o, const void* source, void* target, bool to_logical) {
+  int64_t logical[8], memory[8], numel = 1, next = 1;
+  for (int d = o.rank; d-- > 0; numel *= o.sizes[d]) logical[d] = numel;
   for (int k = o.rank; k-- > 0; next *= o.sizes[o.order[k]]) memory[o.order[k]] = next;
   auto move = [&]<class T>(T) {
     auto* s = static_cast<const T*>(source);
     auto* t = static_cast<T*>(target);
-    to_plain ? put_in_order<T>(o, memory, s, plain, t) : put_in_order<T>(o, plain, s, memory, t);
+    to_logical ? put_in_order<T>(o, memory, s, logical, t) : put_in_order<T>(o, logical, s, memory, t);
   };
   switch (numel ? o.itemsize : 0) {
     case 0: break;
@@ -388,17 +390,17 @@ void move_elements(const PhysicalOrder& o, const void* source, void* target, boo
 
 }  // namespace
 
-bool StorageImpl::hidden(Hidden& to) const {
-  std::lock_guard lock(hidden_mutex());
-  auto* h = hidden_.load(std::memory_order_relaxed);
+bool StorageImpl::physical_layout(PhysicalLayout& to) const {
+  std::lock_guard lock(physical_layout_mutex());
+  auto* h = physical_.load(std::memory_order_relaxed);
   if (h) to = *h;
   return h;
 }
 
-void StorageImpl::restore_plain() {
-  std::unique_ptr<Hidden> done;  // dropped after the lock
-  std::lock_guard lock(hidden_mutex());
-  Hidden* old = hidden_.load(std::memory_order_relaxed);
+void StorageImpl::restore_logical() {
+  std::unique_ptr<PhysicalLayout> done;  // dropped after the lock
+  std::lock_guard lock(physical_layout_mutex());
+  PhysicalLayout* old = physical_.load(std::memory_order_relaxed);
   if (!old) return;
   runtime_check(old->order.itemsize, "data_ptr")
       << "Cannot access data pointer of Tensor that doesn't have storage: "
@@ -408,21 +410,21 @@ void StorageImpl::restore_plain() {
   move_elements(old->order, old->memory->data(), data_, true);
   layout_counts().restored.fetch_add(1, std::memory_order_relaxed);
   if (log_on(Log::layouts)) [[unlikely]]
-    log_order("restored to plain order", old->order);
-  hidden_.store(nullptr, std::memory_order_release);
+    log_order("restored to the logical order", old->order);
+  physical_.store(nullptr, std::memory_order_release);
   done.reset(old);
 }
 
 bool StorageImpl::reorder(const PhysicalOrder& order) {
   if (foreign_ || pinned_.load(std::memory_order_relaxed)) return false;
-  std::lock_guard lock(hidden_mutex());
-  if (!is_plain() || !data_) return false;
+  std::lock_guard lock(physical_layout_mutex());
+  if (!is_logical() || !data_) return false;
   auto memory = make_ref<StorageImpl>(bytes_, device_);
   move_elements(order, data_, memory->data(), false);
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (log_on(Log::layouts)) [[unlikely]]
     log_order("copied into another order", order);
-  auto made = std::make_unique<Hidden>(Hidden{order, std::move(memory)});
+  auto made = std::make_unique<PhysicalLayout>(PhysicalLayout{order, std::move(memory)});
   retired().release();
   if (threads_with_storages.load() > 1) {
     retired().keep(data_, bytes_, capacity_);  // and data_ as it is, for those that are about to read it
@@ -430,7 +432,7 @@ bool StorageImpl::reorder(const PhysicalOrder& order) {
     deallocate();
     data_ = nullptr;
   }
-  hidden_.store(made.release(), std::memory_order_release);
+  physical_.store(made.release(), std::memory_order_release);
   return true;
 }
 

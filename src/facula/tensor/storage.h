@@ -1,7 +1,7 @@
 // Storage: a block of memory on a device, shared by views. Small blocks come from per-thread free lists,
 // large ones from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. The
-// elements of a storage may be hidden in another order (docs/layouts.md): whoever wants plain memory asks
-// `Tensor::data`, which restores it once.
+// elements of a storage may lie in a physical layout that is not the logical one (docs/layouts.md): whoever
+// wants the logical one asks `Tensor::data`, which restores it once.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace facula {
 
-// The order in which the elements of a dense tensor lie in memory, where it is not the plain (row-major) one.
+// The order in which the elements of a dense tensor lie in memory, where it is not the logical (row-major) one.
 // The packed form of a library splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2,
 // 16].
 struct PhysicalOrder {
-  uint8_t rank = 0;  // 0: plain
+  uint8_t rank = 0;  // 0: the logical order
   uint8_t itemsize = 0;
   uint8_t order[8] = {};  // order[k]: the logical dimension stored k-th from outside
   int64_t sizes[8] = {};  // the logical sizes
-  bool is_plain() const { return rank == 0; }
+  bool is_logical() const { return rank == 0; }
   bool operator==(const PhysicalOrder&) const = default;
 };
 
@@ -43,7 +43,8 @@ class StorageImpl final : public RefCounted {
  public:
   StorageImpl(size_t bytes, Device device);                                             // uninitialised
   StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release);  // foreign memory
-  StorageImpl(Ref<StorageImpl> memory, const PhysicalOrder& order);  // hidden: elements lie in `memory`
+  StorageImpl(Ref<StorageImpl> memory,
+              const PhysicalOrder& order);  // elements lie in `memory`, in that order
   ~StorageImpl() override;
   void* data() const { return data_; }
   // On another device, where data() is null.
@@ -52,19 +53,20 @@ class StorageImpl final : public RefCounted {
   Device device() const { return device_; }
   bool is_foreign() const { return foreign_ != nullptr; }  // over memory that someone else gave
   void move_to(void* data) { data_ = data; }               // who gave it has it there now
-  // Hidden: the elements lie in another storage, in another order than users see, until someone wants plain
-  // memory.
-  bool is_plain() const { return !hidden_.load(std::memory_order_acquire); }
-  struct Hidden {
+  void resize_foreign(size_t bytes) { bytes_ = bytes; }    // and so much of it
+  // Do the elements lie in the logical layout, as strides say? Else they lie in another storage, in another order, until
+  // someone wants memory in the logical layout.
+  bool is_logical() const { return !physical_.load(std::memory_order_acquire); }
+  struct PhysicalLayout {
     PhysicalOrder order;
     Ref<StorageImpl> memory;
   };
-  // What is hidden now, kept alive for the reader; false if nothing is. Threads may ask and restore at the
-  // same time.
-  bool hidden(Hidden& to) const;
-  // Makes the plain memory and copies the elements into it. The only function that does.
-  void restore_plain();
-  // Moves plain elements into another order. Only for writers; false where someone may know the address of
+  // The physical layout now, its memory kept alive for the reader; false if it is the logical one. Threads may ask and
+  // restore at the same time.
+  bool physical_layout(PhysicalLayout& to) const;
+  // Makes memory in the logical layout and copies the elements into it. The only function that does.
+  void restore_logical();
+  // Moves elements from the logical layout into another order. Only for writers; false where someone may know the address of
   // the elements.
   bool reorder(const PhysicalOrder& order);
   // From now on someone outside knows where the elements lie.
@@ -87,16 +89,16 @@ class StorageImpl final : public RefCounted {
   size_t bytes_ = 0;
   size_t capacity_ = 0;  // of a pooled block
   Device device_;
-  std::atomic<Hidden*> hidden_{nullptr};  // null: plain
+  std::atomic<PhysicalLayout*> physical_{nullptr};  // null: the logical layout
   std::atomic<bool> pinned_{false};
   std::unique_ptr<std::function<void()>> foreign_;
 };
 using Storage = Ref<StorageImpl>;
 
-// How often layouts changed hands in this process: hidden tensors made, plain order restored, and copies into
+// How often layouts changed in this process: tensors made in a physical layout, the logical one restored, and copies into
 // another order that a library needed of what it read or wrote.
 struct LayoutCounts {
-  std::atomic<int64_t> hidden{0}, restored{0}, reordered{0};
+  std::atomic<int64_t> physical{0}, restored{0}, reordered{0};
 };
 LayoutCounts& layout_counts();
 

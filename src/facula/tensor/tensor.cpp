@@ -235,16 +235,16 @@ void TensorImpl::prepare_data() {
   runtime_check(device.type == DeviceType::cpu, "data_ptr")
       << "the CPU does not address the memory of device '" << device << "'"
       << hint("cpu() gives a copy that it does");
-  storage->restore_plain();
+  storage->restore_logical();
 }
 
 namespace {
 
-// Strides and offset in memory of a tensor over a hidden storage. False if no strides can say it.
+// Strides and offset in memory of a tensor in a physical layout. False if no strides can say it.
 bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& strides, int64_t& offset) {
   // Dimensions that are neighbours in both orders are one; innermost first.
   struct Group {
-    int64_t size, plain, memory, first = 0, reach = 0;
+    int64_t size, logical, memory, first = 0, reach = 0;
   };
   SmallVector<Group, 8> groups;
   int64_t memory[8], next = 1;
@@ -259,8 +259,8 @@ bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& stride
   int64_t rest = t.offset.concrete();
   offset = 0;
   for (size_t g = groups.size(); g-- > 0;) {
-    groups[g].first = rest / groups[g].plain;
-    rest %= groups[g].plain;
+    groups[g].first = rest / groups[g].logical;
+    rest %= groups[g].logical;
     offset += groups[g].first * groups[g].memory;
   }
   strides = Dims(t.sizes.size());
@@ -271,10 +271,10 @@ bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& stride
     none |= n == 0;
     if (n <= 1 || s == 0) continue;
     size_t g = groups.size();
-    while (g > 0 && groups[g - 1].plain > s) --g;
-    if (!g || s % groups[g - 1].plain) return false;
+    while (g > 0 && groups[g - 1].logical > s) --g;
+    if (!g || s % groups[g - 1].logical) return false;
     Group& at = groups[g - 1];
-    int64_t step = s / at.plain;
+    int64_t step = s / at.logical;
     at.reach += (n - 1) * step;
     strides[d] = step * at.memory;
   }
@@ -285,12 +285,12 @@ bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& stride
 }  // namespace
 
 Tensor in_memory(const TensorImpl& t, bool restore) {
-  StorageImpl::Hidden h;
-  if (!t.storage->hidden(h)) return {};
+  StorageImpl::PhysicalLayout h;
+  if (!t.storage->physical_layout(h)) return {};
   Dims strides;
   int64_t offset;
   if (h.order.itemsize != itemsize(t.dtype) || !strides_in_memory(h.order, t, strides, offset)) {
-    if (restore) t.storage->restore_plain();
+    if (restore) t.storage->restore_logical();
     return {};
   }
   auto r = make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), std::move(strides), SymInt(offset),
@@ -307,26 +307,26 @@ bool fills_storage(const TensorImpl& t) {
 }
 
 Tensor flat_in_memory(const TensorImpl& t, PhysicalOrder& order) {
-  StorageImpl::Hidden h;
-  if (!t.storage->hidden(h) || h.order.itemsize != itemsize(t.dtype) || !fills_storage(t)) return {};
+  StorageImpl::PhysicalLayout h;
+  if (!t.storage->physical_layout(h) || h.order.itemsize != itemsize(t.dtype) || !fills_storage(t)) return {};
   order = h.order;
   return Tensor(
       make_ref<TensorImpl>(std::move(h.memory), Dims(t.sizes), Dims(t.strides), SymInt(), t.dtype, t.device));
 }
 
-void hide_in_order(const Tensor& fresh, const PhysicalOrder& order) {
+void adopt_physical_order(const Tensor& fresh, const PhysicalOrder& order) {
   TensorImpl& t = *fresh.impl();
-  internal_check(fills_storage(t) && t.storage->is_plain())
-      << "hide_in_order: " << to_string(SymSpan(t.sizes));
+  internal_check(fills_storage(t) && t.storage->is_logical())
+      << "adopt_physical_order: " << to_string(SymSpan(t.sizes));
   t.storage = make_ref<StorageImpl>(std::move(t.storage), order);
 }
 
-bool hide(const Tensor& fresh) {
+bool make_strides_physical(const Tensor& fresh) {
   TensorImpl& t = *fresh.impl();
-  Dims plain = contiguous_strides(t.sizes);
+  Dims logical = contiguous_strides(t.sizes);
   if (!fresh.is_contiguous()) {
     size_t rank = t.sizes.size();
-    if (rank > 8 || t.offset.concrete() != 0 || t.storage->use_count() != 1 || !t.storage->is_plain() ||
+    if (rank > 8 || t.offset.concrete() != 0 || t.storage->use_count() != 1 || !t.storage->is_logical() ||
         !fresh.is_non_overlapping_and_dense() ||
         int64_t(t.storage->bytes()) != product(t.sizes).concrete() * itemsize(t.dtype))
       return false;
@@ -343,7 +343,7 @@ bool hide(const Tensor& fresh) {
     std::stable_sort(o.order, o.order + rank, [&](uint8_t a, uint8_t b) { return stride(a) > stride(b); });
     t.storage = make_ref<StorageImpl>(std::move(t.storage), o);
   }
-  t.strides = std::move(plain);
+  t.strides = std::move(logical);
   return true;
 }
 

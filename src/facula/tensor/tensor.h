@@ -68,7 +68,7 @@ class TensorImpl final : public RefCounted {
 
   void* data_ptr() {  // of the first element; see Tensor::data
     auto* s = storage.get();
-    if (!s || !s->is_plain() || device.type != DeviceType::cpu) [[unlikely]]
+    if (!s || !s->is_logical() || device.type != DeviceType::cpu) [[unlikely]]
       prepare_data();
     return static_cast<char*>(storage->data()) + offset.concrete() * itemsize(dtype);
   }
@@ -80,7 +80,7 @@ class TensorImpl final : public RefCounted {
   void destroy() override { delete this; }
 
  private:
-  void prepare_data();  // restores the plain order; RuntimeError if there are no data
+  void prepare_data();  // restores the logical layout; RuntimeError if there are no data
 };
 
 class Tensor {
@@ -123,7 +123,7 @@ class Tensor {
   bool is_non_overlapping_and_dense() const;
   bool has_overlap() const;  // may two indices share an element?
 
-  // The first element, in plain order (restores it if need be). Eager only.
+  // The first element, in the logical layout (restored if need be). Eager only.
   template <class T>
   T* data() const {
     return static_cast<T*>(data_ptr());
@@ -171,20 +171,20 @@ class Borrowed {
   Tensor tensor_;
 };
 
-// The elements of a tensor whose storage is hidden, as they lie in memory: another tensor over that memory.
-// Undefined if the storage is plain (now): also where strides cannot say it, which restores the plain order.
+// The elements of a tensor in a physical layout, as they lie in memory: another tensor over that memory.
+// Undefined if the layout is the logical one (now): also where strides cannot say it, which restores that.
 // Keep it for one call. With `restore` false nothing is restored then.
 Tensor in_memory(const TensorImpl& t, bool restore = true);
-// A tensor that fills a hidden storage, as if its memory were plain: what is done with each element alone may
+// A tensor that fills a storage in a physical layout, as if that were the logical one: what is done with each element alone may
 // be done with these, of one order. Undefined if `t` is not such a tensor.
 Tensor flat_in_memory(const TensorImpl& t, PhysicalOrder& order);
-// Does t show all elements of its storage, in plain order?
+// Has t all elements of its storage, in row-major order?
 bool fills_storage(const TensorImpl& t);
 // Declares that the memory of a contiguous tensor that nobody else holds is in `order`.
-void hide_in_order(const Tensor& fresh, const PhysicalOrder& order);
-// Shows a tensor that nobody else holds with contiguous strides: where its own are others, its storage
-// becomes hidden. False if it cannot: it is not dense, or not alone in its storage.
-bool hide(const Tensor& fresh);
+void adopt_physical_order(const Tensor& fresh, const PhysicalOrder& order);
+// Gives a tensor that nobody else holds contiguous strides: where its own are others, they become its physical layout.
+// False if they cannot: it is not dense, or not alone in its storage.
+bool make_strides_physical(const Tensor& fresh);
 
 // Row-major strides; the NHWC strides of a 4-d (5-d) tensor.
 Dims contiguous_strides(SymSpan sizes);

@@ -54,7 +54,7 @@ Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) 
   return s;
 }
 
-// A tensor of images as [N, C, H, W], plain or NHWC in memory.
+// A tensor of images as [N, C, H, W], row-major or NHWC in memory.
 Tensor images(const Tensor& t, DType d) {
   Tensor x = t;
   if (t.dim() == 3) {
@@ -70,17 +70,17 @@ Tensor images(const Tensor& t, DType d) {
 // ---- oneDNN
 enum class Pass { forward, input, weight };
 
-desc plain(dims sizes, dnnl::memory::data_type type) {
+desc row_major(dims sizes, dnnl::memory::data_type type) {
   dims strides(sizes.size(), 1);
   for (size_t k = sizes.size(); k-- > 1;) strides[k - 1] = strides[k] * std::max<int64_t>(sizes[k], 1);
   return desc(sizes, type, strides);
 }
 
-// Also where it is plain as well, having one channel or one pixel.
+// Also where it is row-major as well, having one channel or one pixel.
 bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::channels_last); }
 
 // ---- packed weights: what oneDNN chooses for the gradient of a weight becomes the order of gradient, weight
-// and optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is the plain one.
+// and optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is row-major.
 struct PackedLayout {
   PhysicalOrder order;
   dnnl::memory::desc desc;
@@ -187,10 +187,10 @@ struct Primitives {
         after{s.padding_after(0), s.padding_after(1)},
         type(onednn_type(dtype)),
         channels_last(channels_last),
-        bias(has_bias ? plain({s.o}, type) : desc()) {}
+        bias(has_bias ? row_major({s.o}, type) : desc()) {}
 
   desc any(const dims& sizes) const { return desc(sizes, type, tag::any); }
-  // A plain source with a channels_last destination would select a reference kernel: both lie alike.
+  // A row-major source with a channels_last destination would select a reference kernel: both lie alike.
   desc image(const dims& sizes) const { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); }
 
   Forward forward(const desc& weight) const {
@@ -258,16 +258,16 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_inpu
                int packed) {
   Primitives all(s, dtype, bias, last_input || last_output);
   auto user = [&](const dims& sizes, bool last) {
-    return last ? desc(sizes, all.type, dnnl::memory::format_tag::nhwc) : plain(sizes, all.type);
+    return last ? desc(sizes, all.type, dnnl::memory::format_tag::nhwc) : row_major(sizes, all.type);
   };
   Sides users{user(all.in, last_input),
-              packed && pass != Pass::weight ? packed_layout(packed).desc : plain(all.kernel, all.type),
+              packed && pass != Pass::weight ? packed_layout(packed).desc : row_major(all.kernel, all.type),
               user(all.out, last_output)};
   Plan plan;
   auto forward = all.forward(all.any(all.kernel));
   plan.refused = !forward;
   if (plan.refused) return plan;
-  // A plain weight is read in that form too: the same kernel, hence the same bits.
+  // A row-major weight is read in that form too: the same kernel, hence the same bits.
   if (pass == Pass::forward && s.groups == 1 && all.channels_last)
     forward = all.forward_as_gradient(forward, dtype);
   Sides chosen = bind_pass(plan, all, pass, forward);
@@ -381,15 +381,15 @@ const codegen::Thing conv_thing("convolution", [](codegen::Words w) {
 bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
                const Tensor& bias, bool may_pack = false) {
   // A weight that is packed is read so; its gradient may be left as oneDNN makes it.
-  StorageImpl::Hidden hidden;
+  StorageImpl::PhysicalLayout physical;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
-  if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->hidden(hidden))
-    packed = fills_storage(*weight.impl()) ? packed_number(hidden.order, {s.o, s.c, s.kh, s.kw}) : 0;
+  if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->physical_layout(physical))
+    packed = fills_storage(*weight.impl()) ? packed_number(physical.order, {s.o, s.c, s.kh, s.kw}) : 0;
   bool fast = suits_winograd(s, input, output);
   if (fast && pass != Pass::weight) {
     auto layout =
-        packed ? packed_layout(packed).desc : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
-    if (by_winograd(s, pass, input, packed ? hidden.memory->data() : weight.impl()->data_ptr(), layout,
+        packed ? packed_layout(packed).desc : row_major({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
+    if (by_winograd(s, pass, input, packed ? physical.memory->data() : weight.impl()->data_ptr(), layout,
                     output, bias))
       return true;
   }
@@ -403,9 +403,9 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   if (plan.refused) return false;
   if (fast && pass == Pass::weight) {
     auto layout = plan.packed ? packed_layout(plan.packed).desc
-                              : plain({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
+                              : row_major({s.o, s.c, s.kh, s.kw}, onednn_type(input.dtype()));
     if (by_winograd(s, pass, input, weight.impl()->data_ptr(), layout, output, bias)) {
-      if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
+      if (plan.packed) adopt_physical_order(weight, packed_layout(plan.packed).order);
       return true;
     }
   }
@@ -414,7 +414,8 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   const Scratch uses[3] = {Scratch::source, Scratch::weights, Scratch::destination};
   const void* at[3];
   for (int k = 0; k < 3; ++k) {
-    at[k] = k == 1 && packed && pass != Pass::weight ? hidden.memory->data() : tensors[k]->impl()->data_ptr();
+    at[k] =
+        k == 1 && packed && pass != Pass::weight ? physical.memory->data() : tensors[k]->impl()->data_ptr();
     if (!plan.sides[k].reordered) continue;
     void* own = scratch(uses[k], plan.sides[k].bytes);
     if (k != result) plan.sides[k].reorder.run({at[k], own});
@@ -426,7 +427,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
   else plan.conv.run({at[0], at[1], at[2]});
   if (plan.sides[result].reordered)
     plan.sides[result].reorder.run({at[result], tensors[result]->impl()->data_ptr()});
-  if (plan.packed) hide_in_order(weight, packed_layout(plan.packed).order);
+  if (plan.packed) adopt_physical_order(weight, packed_layout(plan.packed).order);
   return true;
 }
 
@@ -472,7 +473,7 @@ void of_element_type(DType d, F&& f) {
   });
 }
 
-// All are plain and of one dtype; the one that `pass` gives is written.
+// All are row-major and of one dtype; the one that `pass` gives is written.
 void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight,
                   const Tensor& output) {
   DType d = input.dtype();

@@ -1,5 +1,5 @@
-// What became of groups in another process of this build: which kernels, and what each launch hands to its kernel. So
-// the statements of a nest are not written again only to find by their text a kernel that is there already.
+// An index of what groups became in another process of this build: which kernels, and what each launch hands to its
+// kernel. So the statements of a nest are not written again only to find by their text a kernel that is there already.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace facula::schedule {
 struct BuiltLaunch;
 
 // One launch. Numbers as Builder gives them, which follow from the group and the decisions alone.
-struct KnownNest {
+struct IndexedNest {
   Sha256 kernel;
   std::vector<int> buffers, params;
 };
@@ -19,7 +19,7 @@ struct KnownNest {
 // Who keeps them: codegen/nest_index.cpp. `group`: what it does, as text; `decisions`: about its layout.
 struct NestIndex {
   bool (*is_of_use)();  // are any kept, or to be kept?
-  std::vector<KnownNest> (*find)(const std::string& group, const std::string& decisions);
+  std::vector<IndexedNest> (*find)(const std::string& group, const std::string& decisions);
   void (*keep)(const std::string& group, const std::string& decisions,
                const std::vector<BuiltLaunch>& launches);
 };
