@@ -26,7 +26,9 @@ def test_padding_by_elements_agrees_with_numpy(mode, dims):
 @pytest.mark.parametrize("dtype", [F.float32, F.bfloat16, F.float64, F.complex64, F.int32, F.uint8, F.bool])
 @pytest.mark.parametrize("mode", NUMPY)
 def test_long_lines_are_padded_and_cropped_as_by_numpy(mode, dtype):
-    for n, pad in itertools.product((17, 64, 133), ((1, 1), (16, 0), (0, 16), (-3, 5), (5, -3), (-4, -4), (9, 13))):
+    for n, pad in itertools.product(
+        (17, 64, 133), ((1, 1), (16, 0), (0, 16), (-3, 5), (5, -3), (-4, -4), (9, 13))
+    ):
         x = np.random.default_rng(n).integers(0, 120, (2, 3, 5, n))
         for crop_rows in ((0, 0), (2, -1)):
             amounts = [crop_rows, pad]

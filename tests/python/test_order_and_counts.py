@@ -23,6 +23,20 @@ def test_running_extremes_keep_the_last_of_ties_and_nan():
     same(facula.cummin(facula.tensor([0.0, -0.0, 1]), 0)[1], [0, 1, 1])
 
 
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_running_sums_and_products_of_single_precision_are_rounded_once(name):
+    """Along a line the rounding of every step would add up."""
+    x = np.random.default_rng(0).random(30000, np.float32) * (1 if name == "cumsum" else 2e-3) + 0.999
+    for shape in ((30000,), (3, 10000), (100, 30, 10)):
+        line = x.reshape(shape)
+        for k in range(line.ndim):
+            exact = getattr(np, name)(line.astype(np.float64), k)
+            same(getattr(facula, name)(facula.tensor(line), k), exact.astype(np.float32))
+    z = (x[:900] + 1j * x[900:1800]).astype(np.complex64)
+    found, exact = facula.cumsum(facula.tensor(z), 0).numpy(), np.cumsum(z.astype(np.complex128))
+    same(facula.tensor(found), exact.astype(np.complex64))
+
+
 def test_running_sums_of_logarithms_neither_overflow_nor_vanish():
     x = facula.tensor([-INF, -INF, 1000.0, 1000, -1000, INF, 0, NAN, 0])
     same(facula.logcumsumexp(x, 0)[:2], [-INF, -INF])
@@ -241,7 +255,9 @@ def test_short_rows_are_sorted_stably(dtype, descending):
         same(facula.tensor(rows.T.copy()).to(getattr(facula, dtype)).sort(0, descending)[1].t(), order)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "complex64", "int64", "uint8"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "complex64", "int64", "uint8"]
+)
 def test_runs_of_numbers_that_are_equal_but_for_their_bits_or_not_for_nan(dtype):
     for n in (1, 2, 7, 8, 9, 40, 33000):
         x = np.random.default_rng(n).integers(0, 3, n).astype("float64")

@@ -297,8 +297,7 @@ FACULA_FAMILY(count) {
             << "weights should be 1-d and have the same length as input: " << to_string(self.sizes())
             << " and " << to_string(weights->sizes());
         DType t = weights->dtype() == DType::Float32 ? DType::Float32 : DType::Float64;
-        return contiguous(
-            binned(facula::to(self, DType::Int64), detach(*weights), max(minlength, count), t));
+        return contiguous(binned(facula::to(self, DType::Int64), detach(*weights), max(minlength, count), t));
       })
       .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
   define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")

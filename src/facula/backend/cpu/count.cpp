@@ -65,7 +65,8 @@ Results counts(const Call& c, Out) {
       const T* x = self.data<T>();
       std::atomic<int64_t> least = 0, most = -1;
       if (n) widen_range(x, n, least, most);
-      runtime_check(least >= 0, "bincount") << "only supports 1-d non-negative integral inputs, got " << least;
+      runtime_check(least >= 0, "bincount")
+          << "only supports 1-d non-negative integral inputs, got " << least;
       runtime_check(most < int64_t(1) << 58, "bincount")
           << "the largest number, " << most << ", asks for more counts than a tensor has elements";
       size = std::max(size, most + 1);

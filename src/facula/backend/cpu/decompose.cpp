@@ -975,8 +975,8 @@ class Exponential {
     if (squarings % 2) std::swap(y, other);  // the last squaring gives the result
     double scale = std::ldexp(1.0, -squarings);
     each([&](int64_t e) { x[e] = T(Wide(from[e]) * scale); });
-    void (Exponential::*const polynomial[])(const T*, T*) = {&Exponential::degree4, &Exponential::degree8,
-                                                             &Exponential::degree12, &Exponential::degree18};
+    void (Exponential::* const polynomial[])(const T*, T*) = {&Exponential::degree4, &Exponential::degree8,
+                                                              &Exponential::degree12, &Exponential::degree18};
     (this->*polynomial[degree])(x, y);
     for (int k = 0; k < squarings; ++k) {
       times_(y, y, other);
@@ -1133,7 +1133,8 @@ void small_exponentials(const Matrices& s, const T* from, T* to) {
 Results linalg_matrix_exp(const Call& c, Out out) {
   Tensor self = c.tensor("self");
   DType given = self.dtype();
-  bool in_double = given == DType::Float64 || given == DType::Complex128 || self.int_sizes().back() <= kInDouble;
+  bool in_double =
+      given == DType::Float64 || given == DType::Complex128 || self.int_sizes().back() <= kInDouble;
   DType real = in_double ? DType::Float64 : DType::Float32;
   DType computing = is_complex(given) ? complex_of(real) : real;
   Tensor a = dense(self, computing);

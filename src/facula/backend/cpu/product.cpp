@@ -360,7 +360,8 @@ void by_blas(const Problem& p) {
   constexpr int64_t kTiles = 96;
   const double kLeast = p.m == 1 || p.n == 1 ? kWork : 1.5e6;
   int64_t side = rows ? p.m : p.n;
-  auto strip = kTiles * int64_t(std::ceil(kLeast / (double(kTiles) * double(rows ? p.n : p.m) * double(p.k))));
+  auto strip =
+      kTiles * int64_t(std::ceil(kLeast / (double(kTiles) * double(rows ? p.n : p.m) * double(p.k))));
   int64_t strips = std::max<int64_t>(1, side / strip);
   parallel_for(strips, 1, [&](int64_t begin, int64_t end) {
     int64_t from = begin * strip, to = end == strips ? side : end * strip;

@@ -64,8 +64,8 @@ void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, 
 constexpr int64_t kFew = 32;
 template <class T>
 struct Few {
-  using W = std::conditional_t<sizeof(T) == 8, T,
-                               std::conditional_t<is_floating(dtype_of<T>()), float, int32_t>>;
+  using W =
+      std::conditional_t<sizeof(T) == 8, T, std::conditional_t<is_floating(dtype_of<T>()), float, int32_t>>;
   using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   static constexpr int kLanes = 32 / int(sizeof(W));
   typedef W V __attribute__((vector_size(32)));
