@@ -23,6 +23,24 @@ def test_padding_by_elements_agrees_with_numpy(mode, dims):
         np.testing.assert_array_equal(got.numpy(), np.pad(x, width, NUMPY[mode]))
 
 
+@pytest.mark.parametrize("dtype", [F.float32, F.bfloat16, F.float64, F.complex64, F.int32, F.uint8, F.bool])
+@pytest.mark.parametrize("mode", NUMPY)
+def test_long_lines_are_padded_and_cropped_as_by_numpy(mode, dtype):
+    for n, pad in itertools.product(
+        (17, 64, 133), ((1, 1), (16, 0), (0, 16), (-3, 5), (5, -3), (-4, -4), (9, 13))
+    ):
+        x = np.random.default_rng(n).integers(0, 120, (2, 3, 5, n))
+        for crop_rows in ((0, 0), (2, -1)):
+            amounts = [crop_rows, pad]
+            crops = tuple(slice(max(0, -a), s - max(0, -b)) for (a, b), s in zip(amounts, x.shape[2:]))
+            width = [(0, 0)] * 2 + [(max(0, a), max(0, b)) for a, b in amounts]
+            t = F.from_numpy(x).to(dtype)
+            want = np.pad(x[:, :, crops[0], crops[1]], width, NUMPY[mode])
+            for layout in (t, t.contiguous(memory_format=F.channels_last), t.mT.contiguous().mT):
+                got = F.nn.functional.pad(layout, [*pad, *crop_rows], mode)
+                assert F.equal(got, F.from_numpy(want).to(dtype))
+
+
 @pytest.mark.parametrize("mode", NUMPY)
 def test_the_gradient_of_padding_counts_how_often_an_element_is_there(mode):
     x = np.arange(15.0).reshape(1, 3, 5)

@@ -157,6 +157,74 @@ def test_exponentials_are_rounded_once(dtype):
     assert (error <= F.finfo(dtype).eps * exact.abs()).all()
 
 
+def skew_hermitian(n, size, dtype):
+    a = random((n, n), dtype, seed=n).numpy() * size / np.sqrt(n)
+    return (a - a.conj().T) / 2
+
+
+def exponential_of_skew(a):
+    """By eigenvalues in double precision: a rotation, however large its matrix is."""
+    values, vectors = np.linalg.eigh(-1j * a.astype(np.complex128))
+    return (vectors * np.exp(1j * values)) @ vectors.conj().T
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 9, 65, 300])
+def test_exponentials_of_every_norm_err_by_its_rounding(dtype, n):
+    """Each degree of the polynomial and many squarings, for sizes in double precision and beyond."""
+    for size in (0, 1e-9, 1e-3, 0.02, 0.2, 0.7, 2, 60):
+        a = skew_hermitian(n, size, dtype)
+        found, exact = linalg.matrix_exp(F.tensor(a).to(dtype)).numpy(), exponential_of_skew(a)
+        norm = np.abs(a).sum(0).max()
+        assert np.abs(found - exact).max() <= (8 + 32 * norm) * F.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("n", [2, 65, 260])
+def test_exponentials_of_zero_of_a_nilpotent_matrix_and_of_its_extremes(n):
+    a = np.zeros((n, n), np.float32)
+    assert (F.matrix_exp(F.tensor(a)).numpy() == np.eye(n)).all()
+    a[0, -1] = 3e-5
+    assert (F.matrix_exp(F.tensor(a)).numpy() == np.eye(n, dtype=np.float32) + a).all()
+    for odd in (np.nan, np.inf, -np.inf):
+        a[1, 1] = odd
+        assert F.matrix_exp(F.tensor(a)).isnan().all()
+    a[:] = np.diag(np.linspace(0, 80, n, dtype=np.float32))
+    found, exact = np.diag(F.matrix_exp(F.tensor(a)).numpy()), np.exp(np.diag(a).astype(np.float64))
+    assert np.allclose(found, exact, rtol=80 * 1.2e-7)
+    assert (F.matrix_exp(F.tensor(-1e30 * np.eye(n, dtype=np.float32))) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [F.float32, F.float64, F.complex64])
+@pytest.mark.parametrize("n", [4, 70, 260])
+def test_exponentials_of_a_batch_are_those_of_its_matrices_for_any_number_of_threads(dtype, n):
+    a = F.tensor(np.stack([skew_hermitian(n, s, dtype) + s * np.eye(n) for s in (0.01, 0.5, 9)])).to(dtype)
+    alone, threads = [F.matrix_exp(x) for x in a], F.get_num_threads()
+    try:
+        for k in (1, 2, 3):
+            F.set_num_threads(k)
+            assert (F.matrix_exp(a) == F.stack(alone)).all()
+            assert (F.matrix_exp(a.mT.contiguous().mT)[1] == alone[1]).all()
+    finally:
+        F.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", [F.bfloat16, F.float16])
+@pytest.mark.parametrize("n", [3, 70])
+def test_exponentials_of_16_bits_are_rounded_once(dtype, n):
+    a = F.tensor(skew_hermitian(n, 2, F.float64)).to(dtype)
+    error = F.matrix_exp(a).double() - F.matrix_exp(a.double())
+    assert error.abs().max() <= F.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("n", [40, 150])
+def test_gradients_of_exponentials_in_single_precision(n):
+    a, seed = F.tensor(skew_hermitian(n, 2, F.float64)), random((n, n), F.float64, seed=1)
+    single, double = a.float().requires_grad_(), a.clone().requires_grad_()
+    F.matrix_exp(single).backward(seed.float())
+    F.matrix_exp(double).backward(seed)
+    assert (single.grad.double() - double.grad).abs().max() <= 1e-4 * double.grad.abs().max()
+
+
 @pytest.mark.parametrize("dtype", [F.float64, F.complex128])
 @pytest.mark.parametrize("name", ["eigh", "eig", "svd"])
 def test_gradients_of_vectors_have_gradients(name, dtype):

@@ -23,6 +23,20 @@ def test_running_extremes_keep_the_last_of_ties_and_nan():
     same(facula.cummin(facula.tensor([0.0, -0.0, 1]), 0)[1], [0, 1, 1])
 
 
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_running_sums_and_products_of_single_precision_are_rounded_once(name):
+    """Along a line the rounding of every step would add up."""
+    x = np.random.default_rng(0).random(30000, np.float32) * (1 if name == "cumsum" else 2e-3) + 0.999
+    for shape in ((30000,), (3, 10000), (100, 30, 10)):
+        line = x.reshape(shape)
+        for k in range(line.ndim):
+            exact = getattr(np, name)(line.astype(np.float64), k)
+            same(getattr(facula, name)(facula.tensor(line), k), exact.astype(np.float32))
+    z = (x[:900] + 1j * x[900:1800]).astype(np.complex64)
+    found, exact = facula.cumsum(facula.tensor(z), 0).numpy(), np.cumsum(z.astype(np.complex128))
+    same(facula.tensor(found), exact.astype(np.complex64))
+
+
 def test_running_sums_of_logarithms_neither_overflow_nor_vanish():
     x = facula.tensor([-INF, -INF, 1000.0, 1000, -1000, INF, 0, NAN, 0])
     same(facula.logcumsumexp(x, 0)[:2], [-INF, -INF])
@@ -150,6 +164,112 @@ def test_histograms_count_as_numpy():
     np.testing.assert_allclose(edges.numpy(), at, rtol=1e-15, atol=1e-15)
     same(facula.histc(facula.tensor([0.0, 1, 1, NAN, INF, 2]), 2, 0, 2), [1, 3])
     same(facula.bincount(facula.tensor([1, 3, 1]), minlength=5), [0, 2, 0, 1, 0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
+def test_bins_are_counted_alike_for_every_dtype_and_number_of_threads(dtype):
+    threads = facula.get_num_threads()
+    try:
+        for count, most in ((0, 5), (1, 1), (3, 120), (5000, 1), (5001, 7), (200003, 100), (300001, 127)):
+            x = np.random.default_rng(count).integers(0, most, count)
+            t = facula.tensor(x).to(getattr(facula, dtype))
+            for k in (1, 2, 3):
+                facula.set_num_threads(k)
+                same(facula.bincount(t), np.bincount(x))
+                same(facula.bincount(t.flip(0), minlength=300), np.bincount(x, minlength=300))
+                assert facula.bincount(t).dtype == facula.int64
+    finally:
+        facula.set_num_threads(threads)
+    wide = np.random.default_rng(0).integers(0, 1 << 17, 200000)
+    same(facula.bincount(facula.tensor(wide)), np.bincount(wide))
+    same(facula.bincount(facula.tensor(wide)[::3]), np.bincount(wide[::3]))
+
+
+def test_bins_of_negative_and_of_too_large_numbers_are_refused():
+    for wrong in ([3, -1], [-128] * 70000):
+        with pytest.raises(RuntimeError, match="bincount.*non-negative"):
+            facula.bincount(facula.tensor(wrong).to(facula.int8))
+    with pytest.raises(RuntimeError, match="bincount"):
+        facula.bincount(facula.tensor([2**63 - 1]))
+    with pytest.raises(RuntimeError, match="bincount.*1-d"):
+        facula.bincount(facula.ones(2, 2).long())
+
+
+def bisected(line, value, right):
+    """The steps of a binary search, which lead to a place in lines that are not in order too."""
+    begin, end = 0, len(line)
+    while begin < end:
+        middle = (begin + end) // 2
+        if not (line[middle] > value if right else line[middle] >= value):
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+)
+def test_places_in_lines_of_every_length_in_order_or_not(dtype):
+    rng = np.random.default_rng(0)
+    for n in (*range(19), 31, 32, 33, 34, 63, 64, 65, 100):
+        lines = rng.integers(0, 2 if dtype == "bool" else 12, (6, n)).astype("float64")
+        values = rng.integers(0, 2 if dtype == "bool" else 13, (6, 21)).astype("float64")
+        lines[2:4].sort()
+        if "float" in dtype:
+            lines[:, ::5], values[:, ::6] = np.nan, np.nan
+            values[:, 1], values[:, 2], lines[:, 3:4] = np.inf, -0.0, -np.inf
+        t, v = (facula.tensor(x).to(getattr(facula, dtype)) for x in (lines, values))
+        order = rng.permuted(np.tile(np.arange(n), (6, 1)), axis=1)
+        for right in (False, True):
+            for row in (slice(None), slice(0, 1)):  # of each line of values its own, or of all the first
+                line, sorter = t[row].squeeze(0), facula.tensor(order)[row].squeeze(0)
+                found = [facula.searchsorted(line, v, right=right)]
+                found.append(facula.searchsorted(line, v, right=right, sorter=sorter))
+                for given, at in zip((lines, np.take_along_axis(lines, order, 1)), found):
+                    expected = [
+                        [bisected(given[row][k % len(given[row])], x, right) for x in values[k]]
+                        for k in range(6)
+                    ]
+                    same(at, expected)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+)
+@pytest.mark.parametrize("descending", [False, True])
+def test_short_rows_are_sorted_stably(dtype, descending):
+    rng = np.random.default_rng(0)
+    for n in (*range(1, 27), 31, 33):
+        rows = rng.integers(0, 2 if dtype == "bool" else 7, (30, n)).astype("float64")
+        if dtype in ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8"):
+            rows -= 3
+        key = rows.copy()
+        if "float" in dtype:
+            rows[::3, n // 2], rows[::4, 0], rows[1::4, -1] = np.nan, -0.0, np.inf
+            key = np.where(np.isnan(rows), np.inf, np.minimum(rows, 1e9)) + 0.0
+        order = np.argsort(-key if descending else key, axis=1, kind="stable")
+        values, indices = facula.tensor(rows).to(getattr(facula, dtype)).sort(-1, descending)
+        same(indices, order)
+        same(values.double(), np.take_along_axis(rows, order, 1))
+        same(facula.tensor(rows.T.copy()).to(getattr(facula, dtype)).sort(0, descending)[1].t(), order)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "complex64", "int64", "uint8"]
+)
+def test_runs_of_numbers_that_are_equal_but_for_their_bits_or_not_for_nan(dtype):
+    for n in (1, 2, 7, 8, 9, 40, 33000):
+        x = np.random.default_rng(n).integers(0, 3, n).astype("float64")
+        if dtype[0] in "fbc":
+            x[::7], x[3::11] = -0.0, np.nan
+        starts = np.flatnonzero(np.r_[True, x[1:] != x[:-1]])
+        t = facula.tensor(x).to(getattr(facula, dtype))
+        values, inverse, counts = facula.unique_consecutive(t, return_inverse=True, return_counts=True)
+        same(values.to(facula.complex128).real, x[starts])
+        same(facula.unique_consecutive(t).to(facula.complex128).real, x[starts])
+        same(counts, np.diff(np.r_[starts, n]))
+        same(inverse, np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, n])))
 
 
 def test_search_finds_the_place_before_or_behind_equal_elements():

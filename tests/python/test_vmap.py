@@ -46,7 +46,7 @@ def dtype_for(case):
 # What has another size for each call, or changes memory that belongs to all: refused, as by PyTorch.
 REFUSED = {
     "nonzero", "_repeated_positions", "resize_", "resize_as_",
-    "_run_starts", "_run_values", "unique_dim",
+    "_run_starts", "_run_values", "_counts", "unique_dim",
 }  # fmt: skip
 # Of which each call of a sample gives another number of tensors or elements.
 READ = {"where.positions", "unique_consecutive", "_unique2", "repeat_interleave.Tensor"}

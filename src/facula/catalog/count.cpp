@@ -6,6 +6,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/parse.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -244,6 +245,26 @@ FACULA_FAMILY(count) {
       })
       .samples({"element=1, test_elements[5]"});
 
+  define("_counts(Tensor self, SymInt minlength) -> Tensor")
+      .doc("How often each of 0, 1, ... occurs in a vector of integers; at least minlength of them.")
+      .bind(hidden)
+      .dtypes(d::integral)
+      .no_in_place()
+      .non_differentiable()
+      .result(ResultType::int64)
+      .shape([](const Call&) { return Dims{SymInt(sym::kMostSize)}; })
+      .data_dependent("counts")
+      .reference([](const Tensor& self, const SymInt& minlength) {
+        SymInt size = minlength;
+        if (self.numel() != SymInt(int64_t(0))) {
+          auto [least, most] = aminmax(self);
+          runtime_check(least.item().to_int() >= 0, "bincount")
+              << "only supports 1-d non-negative integral inputs, got " << least.item();
+          size = max(size, SymInt(most.item().to_int() + 1));
+        }
+        return contiguous(binned(facula::to(self, DType::Int64), std::nullopt, size, DType::Int64));
+      })
+      .samples({"self<5>[7], minlength=0", "self<3>[4], minlength=6", "self<2>[0], minlength=2"});
   define("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor")
       .doc(
           "How often each of 0, 1, ... occurs in a vector of integers, or the sums of the weights there; at least minlength of them.")
@@ -261,6 +282,7 @@ FACULA_FAMILY(count) {
         runtime_check(self.dim() == 1, "bincount") << wrong();
         supported_check(is_integral(self.dtype()) && !is_limited(self.dtype()), "bincount") << wrong();
         if (none) return zeros(Sizes{minlength}, DType::Int64);
+        if (!weights) return _counts(self, minlength);
         SymInt count;
         if (self.is_traced()) {  // a kernel says which of them is negative
           count = _repeated_positions(view(add(to_dtype(amax(self), DType::Int64), 1), Sizes{int64_t(1)}))
@@ -271,15 +293,11 @@ FACULA_FAMILY(count) {
               << "only supports 1-d non-negative integral inputs, got " << least.item();
           count = most.item().to_int() + 1;
         }
-        runtime_check(!weights || (weights->dim() == 1 && weights->size(0) == self.size(0)), "bincount")
+        runtime_check(weights->dim() == 1 && weights->size(0) == self.size(0), "bincount")
             << "weights should be 1-d and have the same length as input: " << to_string(self.sizes())
-            << " and " << to_string(weights ? weights->sizes() : self.sizes());
-        DType t = !weights                             ? DType::Int64
-                  : weights->dtype() == DType::Float32 ? DType::Float32
-                                                       : DType::Float64;
-        return contiguous(binned(facula::to(self, DType::Int64),
-                                 weights ? std::optional(detach(*weights)) : std::nullopt,
-                                 max(minlength, count), t));
+            << " and " << to_string(weights->sizes());
+        DType t = weights->dtype() == DType::Float32 ? DType::Float32 : DType::Float64;
+        return contiguous(binned(facula::to(self, DType::Int64), detach(*weights), max(minlength, count), t));
       })
       .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
   define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")

@@ -33,6 +33,13 @@ std::vector<DType> accumulated_along(const Call& c) {
   return accumulated(c);
 }
 
+// What a scan runs in: the precision that hides the rounding of its steps, which would add up along a line.
+DType running_type(DType result) {
+  return result == DType::Float32     ? DType::Float64
+         : result == DType::Complex64 ? DType::Complex128
+                                      : compute_type(result);
+}
+
 DType same_or_given(const Call& c) { return c.maybe_dtype("dtype").value_or(c.dtype("self")); }
 
 void check_not_empty(const Call& c, const char* what) {
@@ -1107,11 +1114,12 @@ FACULA_FAMILY(reduce) {
         return Dims(c.sizes("self"));
       })
       .loop([](const LoopCall& c, Index i) {
-        DType t = compute_type(accumulated(c)[0]);
-        if (i.empty()) return cast(c.load("self", i), t);
+        DType result = accumulated(c)[0], t = running_type(result);
+        if (i.empty()) return cast(c.load("self", i), compute_type(result));
         int k = c.dim("dim");
-        return scan_over(c, monoid::sum, i, k, c.size("self", k),
-                         [&](Index j) { return cast(c.load("self", j), t); });
+        Expr running = scan_over(c, monoid::sum, i, k, c.size("self", k),
+                                 [&](Index j) { return cast(c.load("self", j), t); });
+        return cast(running, compute_type(result));
       })
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
@@ -1135,11 +1143,12 @@ FACULA_FAMILY(reduce) {
         return Dims(c.sizes("self"));
       })
       .loop([](const LoopCall& c, Index i) {
-        DType t = compute_type(accumulated(c)[0]);
-        if (i.empty()) return cast(c.load("self", i), t);
+        DType result = accumulated(c)[0], t = running_type(result);
+        if (i.empty()) return cast(c.load("self", i), compute_type(result));
         int k = c.dim("dim");
-        return scan_over(c, monoid::prod, i, k, c.size("self", k),
-                         [&](Index j) { return cast(c.load("self", j), t); });
+        Expr running = scan_over(c, monoid::prod, i, k, c.size("self", k),
+                                 [&](Index j) { return cast(c.load("self", j), t); });
+        return cast(running, compute_type(result));
       })
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());

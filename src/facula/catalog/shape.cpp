@@ -105,17 +105,16 @@ void check_repeated_pad(SymSpan sizes, SymSpan pad, std::string_view mode) {
         << to_string(sizes) << " wraps around more than once";
   }
 }
-// The element, of n, that place `at` of a padded dimension repeats.
-Expr padded_from(std::string_view mode, Expr at, SymInt n, SymInt before, SymInt after) {
+// The elements, of n, that places repeat which lie beyond a dimension: x < 0, and x >= n.
+std::pair<Expr, Expr> beyond(std::string_view mode, Expr x, SymInt n, SymInt before, SymInt after) {
   SymInt one(int64_t(1)), none(int64_t(0));
   if (mode == "circular") {  // negative padding crops first
-    SymInt low = max(-before, none), left = n - max(-after, none) - low;
-    Expr x = at - loop::size(max(before, none)), whole = loop::size(left);
-    return select(x < integer(0), x + whole, select(x >= whole, x - whole, x)) + loop::size(low);
+    Expr whole = loop::size(n - max(-before, none) - max(-after, none));
+    return {x + whole, x - whole};
   }
-  Expr x = at - loop::size(before), last = loop::size(n - one);
-  if (mode == "replicate") return max(min(x, last), integer(0));
-  return last - abs(abs(x) - last);  // the edge itself is not repeated
+  Expr last = loop::size(n - one);
+  if (mode == "replicate") return {integer(0), last};
+  return {-x, last - (x - last)};  // the edge itself is not repeated
 }
 // What arrives at element `at`, of n, of dimension d from the places of the padded dimension that repeat it.
 Expr gathered_padding(const LoopCall& c, const Index& at, int d, SymInt n, SymInt before, SymInt after) {
@@ -474,11 +473,23 @@ FACULA_FAMILY(shape) {
       .loop([](const LoopCall& c, Index i) {
         auto pad = c.ints("pad");
         auto sizes = c.sizes("self");
-        for (size_t k = 0; k < pad.size() / 2; ++k) {
-          size_t d = sizes.size() - 1 - k;
-          i[d] = padded_from(c.str("mode"), i[d], sizes[d], pad[2 * k], pad[2 * k + 1]);
+        auto mode = c.str("mode");
+        auto at = [&](size_t d) { return i[d] - loop::size(pad[2 * (sizes.size() - 1 - d)]); };
+        auto repeated = [&](size_t d) {
+          size_t k = sizes.size() - 1 - d;
+          return beyond(mode, at(d), sizes[d], pad[2 * k], pad[2 * k + 1]);
+        };
+        size_t line = sizes.size() - 1;
+        for (size_t d = line; d-- > sizes.size() - pad.size() / 2;) {
+          auto [low, high] = repeated(d);
+          i[d] = select(at(d) < integer(0), low, select(at(d) >= loop::size(sizes[d]), high, at(d)));
         }
-        return c.load("self", i);
+        // A load for each of the three parts of a line, of which each is read as it lies in memory.
+        Expr x = at(line);
+        auto [low, high] = repeated(line);
+        auto element = [&](Expr place) { return c.load("self", with(i, int(line), place)); };
+        Expr inside = (x >= integer(0)) & (x < loop::size(sizes[line]));
+        return select(inside, element(x), select(x < integer(0), element(low), element(high)));
       })
       // Derived, a scatter, it takes seven times as long.
       .vjp([](const Vjp& v) {

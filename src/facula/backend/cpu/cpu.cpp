@@ -33,6 +33,7 @@ constexpr std::pair<std::string_view, LibraryFn> kFunctions[] = {
     {"topk", cpu::topk},
     {"kth", cpu::kth},
     {"middle", cpu::middle},
+    {"counts", cpu::counts},
     {"run_starts", cpu::run_starts},
     {"run_values", cpu::run_values},
     {"searchsorted", cpu::searchsorted},

@@ -38,6 +38,8 @@ Results sort(const Call& c, Out out);
 Results topk(const Call& c, Out out);
 Results kth(const Call& c, Out out);
 Results middle(const Call& c, Out out);
+// count.cpp
+Results counts(const Call& c, Out out);
 // unique.cpp
 Results run_starts(const Call& c, Out out);
 Results run_values(const Call& c, Out out);

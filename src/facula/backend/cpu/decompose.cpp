@@ -946,62 +946,204 @@ Results cholesky_inverse(const Call& c, Out out) {
 // ---- The exponential
 
 namespace {
-// exp(a) [n, n] by scaling and squaring of a Taylor polynomial (Bader, Blanes, Casas, "Computing the matrix exponential
-// with an optimized Taylor polynomial approximation", 2019), evaluated by Paterson and Stockmeyer's scheme in powers of
-// a^4. With |a| <= 1/2 the remainder, degree 16, is below the rounding.
-template <class T>
-void exponential(DType d, int n, const T* from, T* y, Room<T>& room) {
+// exp(A) by scaling and squaring of a Taylor polynomial: Bader, Blanes, Casas, "Computing the matrix exponential with an
+// optimized Taylor polynomial approximation", 2019, whose coefficients these are. Degrees 4, 8, 12 and 18 take 2, 3, 4 and
+// 5 products. Sums are taken in double precision: what a coefficient loses would be doubled by each squaring.
+constexpr int kRooms = 7;  // matrices that it takes room for
+template <class T, class Times>
+class Exponential {
   using R = Real<T>;
-  int64_t square = int64_t(n) * n;
-  R norm = 0;
-  for (int j = 0; j < n; ++j) {
-    R sum = 0;
-    for (int i = 0; i < n; ++i) sum += std::abs(from[int64_t(i) * n + j]);
-    norm = sum > norm || std::isnan(sum) ? sum : norm;
-  }
-  if (!std::isfinite(norm)) return std::fill(y, y + square, T(std::numeric_limits<R>::quiet_NaN()));
-  int squarings = norm > R(0.5) ? std::ilogb(norm) + 2 : 0;
-  room.a.resize(size_t(5 * square));
-  T *power[5] = {nullptr, room.a.data(), room.a.data() + square, room.a.data() + 2 * square,
-                 room.a.data() + 3 * square},
-    *other = room.a.data() + 4 * square;
-  auto times = [&](const T* a, const T* b, T* c) { blas_gemm(d, n, n, n, 1.0, a, n, 1, b, n, 1, 0.0, c, n); };
-  R scale = std::ldexp(R(1), -squarings);
-  for (int64_t e = 0; e < square; ++e) power[1][e] = from[e] * scale;
-  for (int k = 2; k <= 4; ++k) times(power[1], power[k - 1], power[k]);
-  R inverse[17] = {1};
-  for (int k = 1; k <= 16; ++k) inverse[k] = inverse[k - 1] / R(k);
-  auto add_group = [&](int first, T* to) {  // to += the terms `first` to first + 3, divided by a^first
-    for (int k = 1; k < 4; ++k)
-      for (int64_t e = 0; e < square; ++e) to[e] += inverse[first + k] * power[k][e];
-    for (int i = 0; i < n; ++i) to[int64_t(i) * n + i] += inverse[first];
+  using Wide = std::conditional_t<kComplex<T>, std::complex<double>, double>;
+  struct Term {
+    double factor;
+    const T* x;
   };
-  constexpr int degree = 16;
-  for (int64_t e = 0; e < square; ++e) y[e] = inverse[degree] * power[4][e];
-  add_group(degree - 4, y);
-  for (int group = degree - 8; group >= 0; group -= 4) {
-    times(y, power[4], other);
-    std::copy(other, other + square, y);
-    add_group(group, y);
+
+ public:
+  // times(a, b, c): c = a b of [n, n].
+  Exponential(int n, T* room, Times times)
+      : n_(n), square_(int64_t(n) * n), room_(room), times_(times), diagonal_(size_t(n)) {}
+
+  void run(const T* from, T* y) {
+    double norm = one_norm(from);
+    if (!std::isfinite(norm)) return std::fill(y, y + square_, T(std::numeric_limits<R>::quiet_NaN()));
+    int degree = 0;
+    while (degree < 3 && norm > kMostNorm[degree]) ++degree;
+    int squarings = 0;
+    while (std::ldexp(norm, -squarings) > kMostNorm[degree]) ++squarings;
+    T *x = room(0), *other = room(1);
+    if (squarings % 2) std::swap(y, other);  // the last squaring gives the result
+    double scale = std::ldexp(1.0, -squarings);
+    each([&](int64_t e) { x[e] = T(Wide(from[e]) * scale); });
+    void (Exponential::* const polynomial[])(const T*, T*) = {&Exponential::degree4, &Exponential::degree8,
+                                                              &Exponential::degree12, &Exponential::degree18};
+    (this->*polynomial[degree])(x, y);
+    for (int k = 0; k < squarings; ++k) {
+      times_(y, y, other);
+      std::swap(y, other);
+    }
   }
-  for (int k = 0; k < squarings; ++k) {
-    times(y, y, other);
-    std::copy(other, other + square, y);
+
+ private:
+  // The norms up to which a degree errs by no more than the rounding (table 2 there).
+  static constexpr double kMostNorm[] = {
+      sizeof(R) == 8 ? 3.397168839976962e-4 : 5.116619363445086e-2,
+      sizeof(R) == 8 ? 4.991228871115323e-2 : 5.800524627688768e-1,
+      sizeof(R) == 8 ? 2.996158913811580e-1 : 1.461661507209034e+0,
+      sizeof(R) == 8 ? 1.090863719290036e+0 : 3.010066362817634e+0,
+  };
+
+  T* room(int k) { return room_ + k * square_; }
+  template <class F>
+  void each(F f) {
+    auto some = [&](int64_t begin, int64_t end) {
+      for (int64_t e = begin; e < end; ++e) f(e);
+    };
+    constexpr int64_t kPiece = 1 << 16;
+    square_ > kPiece ? parallel_for(square_, kPiece, some) : some(0, square_);
   }
+  double one_norm(const T* a) const {
+    std::vector<double> sums(size_t(n_), 0.0);
+    for (int i = 0; i < n_; ++i)
+      for (int j = 0; j < n_; ++j) sums[size_t(j)] += std::abs(Wide(a[int64_t(i) * n_ + j]));
+    double norm = 0;
+    for (double sum : sums) norm = sum > norm || std::isnan(sum) ? sum : norm;
+    return norm;
+  }
+  // to = the sum of `terms` + identity * I; `to` may be one of them.
+  template <class... Terms>
+  void sum(T* to, double identity, Terms... terms) {
+    auto at = [=](int64_t e) { return ((Wide(terms.x[e]) * terms.factor) + ...); };
+    for (int64_t i = 0; i < n_; ++i) diagonal_[size_t(i)] = T(at(i * (n_ + 1)) + identity);
+    each([=](int64_t e) { to[e] = T(at(e)); });
+    for (int64_t i = 0; i < n_; ++i) to[i * (n_ + 1)] = diagonal_[size_t(i)];
+  }
+
+  void degree4(const T* a, T* y) {
+    T *a2 = room(2), *left = room(3);
+    times_(a, a, a2);
+    sum(left, 1.0 / 2, Term{1.0 / 6, a}, Term{1.0 / 24, a2});
+    times_(a2, left, y);
+    sum(y, 1, Term{1, a}, Term{1, y});
+  }
+  void degree8(const T* a, T* y) {
+    const double root = std::sqrt(177.0), x3 = 2.0 / 3;
+    T *a2 = room(2), *a4 = room(3), *left = room(4), *right = room(5);
+    times_(a, a, a2);
+    sum(left, 0, Term{x3 * (1 + root) / 88, a}, Term{x3 * (1 + root) / 352, a2});
+    times_(a2, left, a4);
+    sum(left, 0, Term{x3, a2}, Term{1, a4});
+    sum(right, (-271 + 29 * root) / (315 * x3), Term{11 * (-1 + root) / (1260 * x3), a},
+        Term{11 * (-9 + root) / (5040 * x3), a2}, Term{(89 - root) / (5040 * x3 * x3), a4});
+    times_(left, right, y);
+    sum(y, 1, Term{1, a}, Term{(857 - 58 * root) / 630, a2}, Term{1, y});
+  }
+  void degree12(const T* a, T* y) {
+    T *a2 = room(2), *a3 = room(3), *a6 = room(4), *left = room(5);
+    times_(a, a, a2);
+    times_(a2, a, a3);
+    auto b = [&](T* to, double i, double c1, double c2, double c3, auto... more) {
+      sum(to, i, Term{c1, a}, Term{c2, a2}, Term{c3, a3}, more...);
+    };
+    b(left, -2.0861320e-13, -0.13181061013830184015, -0.02027855540589259079, -0.00675951846863086359);
+    times_(left, left, a6);
+    b(a6, 0.18188869982170434744, 0.05502798439925399070, 0.09351590770535414968, 0.00610700528898058230,
+      Term{1, a6});
+    b(left, 5.31597895759871264183, 1.19926790417132231573, 0.01179296240992997031, 0.01108844528519167989,
+      Term{1, a6});
+    times_(left, a6, y);
+    b(y, 9.0198e-16, 0.46932117595418237389, -0.20099424927047284052, -0.04623946134063071740, Term{1, y});
+  }
+  void degree18(const T* a, T* y) {
+    T *a2 = room(2), *a3 = room(3), *a6 = room(4), *left = room(5), *right = room(6);
+    times_(a, a, a2);
+    times_(a2, a, a3);
+    times_(a3, a3, a6);
+    auto b = [&](T* to, double i, double c1, double c2, double c3, double c6, auto... more) {
+      sum(to, i, Term{c1, a}, Term{c2, a2}, Term{c3, a3}, Term{c6, a6}, more...);
+    };
+    sum(left, 0, Term{-1.00365581030144618291e-1, a}, Term{-8.02924648241156932449e-3, a2},
+        Term{-8.92138498045729985177e-4, a3});
+    sum(right, 0, Term{-9.23364619367118555360e-2, a2}, Term{-1.69364939002081722752e-2, a3},
+        Term{-1.40086798182036094347e-5, a6});
+    T* a9 = y;
+    times_(left, right, a9);
+    b(a9, -9.04316832390810593223e-2, -6.76404519071381882256e-2, 6.75961301770459654925e-2,
+      2.95552570429315521194e-2, -1.39180257516060693404e-5, Term{1, a9});
+    b(left, -1.09676396052962061844e+1, 1.68015813878906206114e+0, 5.71779846478865511061e-2,
+      -6.98210122488052056106e-3, 3.34975017086070470649e-5, Term{1, a9});
+    times_(left, a9, right);
+    b(y, 0, 3.97849749499645077844e-1, 1.36783778460411720168e+0, 4.98289622525382669416e-1,
+      -6.37898194594723280150e-4, Term{1, right});
+  }
+
+  int n_;
+  int64_t square_;
+  T* room_;
+  Times times_;
+  std::vector<T> diagonal_;
+};
+
+// c = a b of matrices so small that a call of BLAS takes longer.
+template <class T>
+void few_times(int n, const T* a, const T* b, T* c) {
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      T sum(0);
+      for (int k = 0; k < n; ++k) sum += by_parts(a[i * n + k], b[k * n + j]);
+      c[i * n + j] = sum;
+    }
+}
+
+// Matrices of more rows are computed in their own precision. Of others double precision takes no longer than the calls,
+// and rounds once: each squaring doubles the relative error.
+constexpr int kInDouble = 64;
+// From so many rows on threads share the products, else the matrices.
+constexpr int kSharedProducts = 256;
+
+template <class T>
+void large_exponentials(const Matrices& s, const T* from, T* to) {
+  SymInt n(int64_t(s.n)), one(int64_t(1));
+  Tensor room = Tensor::empty(Dims{SymInt(int64_t(kRooms + 1)), n, n}, dtype_of<T>());
+  T *first = room.data<T>(), *y = first + kRooms * s.elements;
+  auto matrix = [&](const T* x) {
+    return room.alias(Dims{n, n}, Dims{n, one}, room.offset() + SymInt(int64_t(x - first)));
+  };
+  auto times = [&](const T* a, const T* b, T* c) { product(matrix(a), matrix(b), matrix(c)); };
+  Exponential<T, decltype(times)> exponential(s.n, first, times);
+  for (int64_t k = 0; k < s.count; ++k) {
+    exponential.run(from + k * s.elements, y);
+    std::copy(y, y + s.elements, to + k * s.elements);
+  }
+}
+template <class T>
+void small_exponentials(const Matrices& s, const T* from, T* to) {
+  each_in_room<T>(s.count, s.n, [&](int64_t k, Room<T>& room) {
+    if (!s.n) return;
+    auto times = [&](const T* a, const T* b, T* c) {
+      if (s.n <= kFewRows) few_times(s.n, a, b, c);
+      else blas_gemm(dtype_of<T>(), s.n, s.n, s.n, 1.0, a, s.n, 1, b, s.n, 1, 0.0, c, s.n);
+    };
+    room.a.resize(size_t(kRooms * s.elements));
+    Exponential(s.n, room.a.data(), times).run(from + k * s.elements, to + k * s.elements);
+  });
 }
 }  // namespace
 
 Results linalg_matrix_exp(const Call& c, Out out) {
-  // In double precision: each squaring doubles the relative error.
-  DType computing = is_complex(c.dtype("self")) ? DType::Complex128 : DType::Float64;
-  Tensor a = dense(c.tensor("self"), computing);
+  Tensor self = c.tensor("self");
+  DType given = self.dtype();
+  bool in_double =
+      given == DType::Float64 || given == DType::Complex128 || self.int_sizes().back() <= kInDouble;
+  DType real = in_double ? DType::Float64 : DType::Float32;
+  DType computing = is_complex(given) ? complex_of(real) : real;
+  Tensor a = dense(self, computing);
   Destination to(out[0], computing);
   Matrices s = shape_of("linalg.matrix_exp", a);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
-      if (s.n) exponential(a.dtype(), s.n, a.data<T>() + i * s.elements, to.data<T>() + i * s.elements, room);
-    });
+    auto exponentials = s.n >= kSharedProducts ? large_exponentials<T> : small_exponentials<T>;
+    exponentials(s, a.data<T>(), to.data<T>());
   });
   return finished(out, to);
 }

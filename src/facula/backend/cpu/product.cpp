@@ -2,6 +2,7 @@
 // BLAS for vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are
 // cheaper than a library's call.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 
@@ -354,11 +355,16 @@ void by_blas(const Problem& p) {
     return;
   }
   bool rows = p.m >= p.n;
-  constexpr int64_t kStrip = 32;  // rows or columns that stay together
-  int64_t side = rows ? p.m : p.n, strips = (side + kStrip - 1) / kStrip;
-  auto grain = int64_t(std::max(1.0, kWork / (double(kStrip) * double(rows ? p.n : p.m) * double(p.k))));
-  parallel_for(strips, grain, [&](int64_t begin, int64_t end) {
-    int64_t from = begin * kStrip, to = std::min(end * kStrip, side);
+  // Pieces have whole tiles of BLAS's kernels (of up to 24 rows), which add up otherwise in a part of one, and are none of
+  // the products for which BLAS has other kernels (up to 10^6 multiplications). The last one takes what is left.
+  constexpr int64_t kTiles = 96;
+  const double kLeast = p.m == 1 || p.n == 1 ? kWork : 1.5e6;
+  int64_t side = rows ? p.m : p.n;
+  auto strip =
+      kTiles * int64_t(std::ceil(kLeast / (double(kTiles) * double(rows ? p.n : p.m) * double(p.k))));
+  int64_t strips = std::max<int64_t>(1, side / strip);
+  parallel_for(strips, 1, [&](int64_t begin, int64_t end) {
+    int64_t from = begin * strip, to = end == strips ? side : end * strip;
     if (rows)
       blas_gemm(p.dtype, to - from, p.n, p.k, p.alpha, p.a + from * p.a_rs * size, p.a_rs, p.a_cs, p.b,
                 p.b_rs, p.b_cs, p.beta, p.out + from * p.n * size, p.n);

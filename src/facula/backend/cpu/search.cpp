@@ -1,9 +1,14 @@
 // Binary search in sorted lines.
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
+
+// What is defined here alone: every processor that runs generated kernels has these.
+#pragma GCC target("avx2")
+#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
 
 namespace facula::backend::cpu {
 
@@ -28,6 +33,12 @@ struct Search {
     begin += (half + 1) & -before;
     left = half - (before & ~left & 1);
   }
+  // The same where 1 or 0 of the n elements is left.
+  void last_step(const T* x, const int64_t* sorter, int64_t n, T given) {
+    int64_t at = std::min(begin, n - 1);
+    auto here = comparable(x[Sorter ? sorter[at] : at]), value = comparable(given);
+    begin += left & (Right ? !(here > value) : !(here >= value));
+  }
 };
 
 // All values that are sought in one line of n elements: several at a time, since each waits for memory at every step.
@@ -37,16 +48,64 @@ void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, 
   auto some = [&](auto beside) {
     Search<T, Right, Sorter> searches[beside()];
     for (auto& s : searches) s = {0, n};
-    for (int64_t least = n; least > 0; least -= least / 2 + 1)  // as much is left for each of them
+    int64_t most = n;  // is left of any; of others one less
+    for (int64_t least = n; least > 0; least -= least / 2 + 1, most /= 2)
       for (int k = 0; k < beside(); ++k) searches[k].step(x, sorter, values[k]);
-    for (int k = 0; k < beside(); ++k) {
-      while (searches[k].left > 0) searches[k].step(x, sorter, values[k]);
-      to[k] = searches[k].begin;
-    }
+    for (int k = 0; most > 0 && k < beside(); ++k) searches[k].last_step(x, sorter, n, values[k]);
+    for (int k = 0; k < beside(); ++k) to[k] = searches[k].begin;
     count -= beside(), values += beside(), to += beside();
   };
   while (count >= kBeside) some(std::integral_constant<int, kBeside>());
   while (count > 0) some(std::integral_constant<int, 1>());
+}
+
+// Lines of few elements: all are compared, with several values at a time, and the steps above are taken on the outcomes,
+// of which each value has one to a bit.
+constexpr int64_t kFew = 32;
+template <class T>
+struct Few {
+  using W =
+      std::conditional_t<sizeof(T) == 8, T, std::conditional_t<is_floating(dtype_of<T>()), float, int32_t>>;
+  using U = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  static constexpr int kLanes = 32 / int(sizeof(W));
+  typedef W V __attribute__((vector_size(32)));
+  typedef U Bits __attribute__((vector_size(32)));
+};
+template <class T, bool Right, bool Sorter>
+void search_few(const T* x, const int64_t* sorter, int64_t n, const T* values, int64_t count, int64_t* to) {
+  using W = typename Few<T>::W;
+  using U = typename Few<T>::U;
+  using V = typename Few<T>::V;
+  using Bits = typename Few<T>::Bits;
+  constexpr int kLanes = Few<T>::kLanes;
+  W line[kFew];
+  for (int64_t j = 0; j < n; ++j) line[j] = W(x[Sorter ? sorter[j] : j]);
+  auto search = [&](const T* from, int64_t* found) {
+    V value = {};
+    if constexpr (std::is_same_v<T, W>) std::memcpy(&value, from, sizeof value);
+    else
+      for (int k = 0; k < kLanes; ++k) value[k] = W(from[k]);
+    Bits outcomes = {}, begin = {}, left = Bits() + U(n), bit = Bits() + U(1);
+    for (int64_t j = 0; j < n; ++j, bit += bit) {
+      V here = V() + line[j];
+      outcomes |= Bits(Right ? ~(here > value) : ~(here >= value)) & bit;
+    }
+    int64_t most = n;  // is left of any; of others one less
+    for (int64_t least = n; least > 0; least -= least / 2 + 1, most /= 2) {
+      Bits half = left >> 1, before = (outcomes >> (begin + half)) & 1;
+      begin += (half + 1) & -before;
+      left = half - (before & ~left & 1);
+    }
+    if (most > 0) begin += (outcomes >> (begin & (8 * sizeof(U) - 1))) & left;  // 1 or 0 is left
+    for (int k = 0; k < kLanes; ++k) found[k] = int64_t(begin[k]);
+  };
+  for (; count >= kLanes; count -= kLanes, values += kLanes, to += kLanes) search(values, to);
+  if (count <= 0) return;
+  T rest[kLanes] = {};
+  int64_t found[kLanes];
+  std::copy(values, values + count, rest);
+  search(rest, found);
+  std::copy(found, found + count, to);
 }
 
 }  // namespace
@@ -68,12 +127,16 @@ Results searchsorted(const Call& c, Out out) {
       const int64_t* order = sorter.defined() ? sorter.data<int64_t>() : nullptr;
       auto* to = found.tensor().data<int64_t>();
       parallel_for(count, 2048, [&](int64_t begin, int64_t end) {
-        for (int64_t k = begin, last; k < end; k = last) {
-          int64_t from = k / line * n;  // of the sorted line that these values are sought in
-          last = std::min(end, shared ? end : (k / line + 1) * line);
-          auto search = order ? (right ? search_line<T, true, true> : search_line<T, false, true>)
-                              : (right ? search_line<T, true, false> : search_line<T, false, false>);
-          search(x + from, order ? order + from : nullptr, n, v + k, last - k, to + k);
+        auto either = [&](auto few, auto line) { return n <= kFew ? few : line; };
+        auto search = order ? (right ? either(search_few<T, true, true>, search_line<T, true, true>)
+                                     : either(search_few<T, false, true>, search_line<T, false, true>))
+                            : (right ? either(search_few<T, true, false>, search_line<T, true, false>)
+                                     : either(search_few<T, false, false>, search_line<T, false, false>));
+        if (shared) return search(x, order, n, v + begin, end - begin, to + begin);
+        int64_t at = begin / line;
+        for (int64_t k = begin, last; k < end; k = last, ++at) {
+          last = std::min(end, (at + 1) * line);
+          search(x + at * n, order ? order + at * n : nullptr, n, v + k, last - k, to + k);
         }
       });
     }

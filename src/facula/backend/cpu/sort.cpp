@@ -18,6 +18,7 @@
 
 // What is defined here alone: every processor that runs generated kernels has these.
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
+#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
 
 namespace facula::backend::cpu {
 
@@ -194,22 +195,45 @@ void each_below(Key key, int64_t from, int64_t n, K limit, Take take) {
   }
 }
 
-// Each of few entries goes where the number of those before it says: no branch depends on what they are. Narrow ones are
-// counted in vectors.
+// Of few keys how many come before each, by key and position: counted for all at once, so that no branch depends on what
+// they are.
+template <class U>
+struct Counted {
+  using S = std::conditional_t<sizeof(U) <= 4, int32_t, int64_t>;
+  typedef S V __attribute__((vector_size(32)));
+  static constexpr int kLanes = 32 / sizeof(S), kBlocks = 8;
+  static constexpr int64_t kMost = kLanes * kBlocks;
+
+  // take(before), an array, of which the first n have a meaning.
+  template <int kUsed = 1, class Key, class Take>
+  static auto count(Key key, int64_t n, Take take) {
+    if constexpr (kUsed < kBlocks)
+      if (n > kUsed * kLanes) return count<kUsed + 1>(key, n, take);
+    constexpr int kAll = kUsed * kLanes;
+    // Signed, since vectors compare such numbers.
+    constexpr S bias = sizeof(U) == sizeof(S) ? std::numeric_limits<S>::min() : 0;
+    alignas(32) S keys[kAll], before[kAll];
+    if (n == kAll)
+      for (int i = 0; i < kAll; ++i) keys[i] = S(S(key(i)) ^ bias);  // in vectors
+    else
+      for (int i = 0; i < kAll; ++i) keys[i] = i < n ? S(S(key(i)) ^ bias) : 0;
+    V x[kUsed], index[kUsed], counts[kUsed] = {};
+    std::memcpy(x, keys, sizeof x);
+    for (int i = 0; i < kAll; ++i) index[i / kLanes][i % kLanes] = S(i);
+    for (int64_t j = 0; j < n; ++j) {
+      V y = V() + keys[j], at = V() + S(j);
+      for (int b = 0; b < kUsed; ++b) counts[b] -= (y < x[b]) | ((y == x[b]) & (at < index[b]));
+    }
+    std::memcpy(before, counts, sizeof before);
+    return take(before);
+  }
+};
 constexpr int64_t kShort = 24;
-template <class E, class Key>
-void rank(Key key, int n, int64_t* order) {
-  typename E::Entry b[kShort] = {};
-  int64_t ranks[kShort] = {};
-  for (int i = 0; i < n; ++i) b[i] = E::entry(key(i), i);
-  auto count = [&](auto lanes) {
-    for (int j = 0; j < n; ++j)
-      for (int i = 0; i < lanes(); ++i) ranks[i] += E::before(b[j], b[i]);
-  };
-  if (n <= 8) count(std::integral_constant<int, 8>());
-  else if (n <= 16) count(std::integral_constant<int, 16>());
-  else count(std::integral_constant<int, kShort>());
-  for (int i = 0; i < n; ++i) order[ranks[i]] = E::position(b[i]);
+template <class Key>
+void rank(Key key, int64_t n, int64_t* order) {
+  Counted<decltype(key(0))>::count(key, n, [=](const auto* before) {
+    for (int64_t i = 0; i < n; ++i) order[before[i]] = i;
+  });
 }
 
 template <class E>
@@ -230,7 +254,7 @@ auto* entries(Key key, int64_t n, Buffers& buffers) {
 // One line of n values in order: order[k] is the position of the k-th.
 template <class E, class Key>
 void order_line(Key key, int64_t n, int64_t* order, Buffers& buffers) {
-  if (n <= kShort) return rank<E>(key, int(n), order);
+  if (n <= kShort) return rank(key, n, order);
   auto* b = entries<E>(key, n, buffers);
   sort_entries<E>(b, n);
   for (int64_t k = 0; k < n; ++k) order[k] = E::position(b[k]);
@@ -461,33 +485,6 @@ int64_t selected(typename E::Entry* b, int64_t n, int64_t k) {
   return E::position(*kth);
 }
 
-// The k-th in order (from 0) of a short line: of which k come before, counted for all at once.
-template <class U>
-struct Counted {
-  using S = std::conditional_t<sizeof(U) <= 4, int32_t, int64_t>;
-  typedef S V __attribute__((vector_size(32)));
-  static constexpr int kLanes = 32 / sizeof(S), kBlocks = 8;
-  static constexpr int64_t kMost = kLanes * kBlocks;
-
-  template <int kUsed = 1, class Key>
-  static int64_t position(Key key, int64_t n, int64_t k) {
-    if constexpr (kUsed < kBlocks)
-      if (n > kUsed * kLanes) return position<kUsed + 1>(key, n, k);
-    // Signed, since vectors compare such numbers.
-    constexpr S bias = sizeof(U) == sizeof(S) ? std::numeric_limits<S>::min() : 0;
-    V x[kUsed] = {}, index[kUsed], before[kUsed] = {};
-    for (int64_t i = 0; i < n; ++i) x[i / kLanes][i % kLanes] = S(S(key(i)) ^ bias);
-    for (int i = 0; i < kUsed * kLanes; ++i) index[i / kLanes][i % kLanes] = S(i);
-    for (int64_t j = 0; j < n; ++j) {
-      V y = V() + x[j / kLanes][j % kLanes], at = V() + S(j);
-      for (int b = 0; b < kUsed; ++b) before[b] -= (y < x[b]) | ((y == x[b]) & (at < index[b]));
-    }
-    int64_t i = 0;
-    while (before[i / kLanes][i % kLanes] != k) ++i;
-    return i;
-  }
-};
-
 // The k-th in order (from 0): but for short lines, counting by the leading digits says which few have to be looked at.
 // Of equal ones the k-th by position, or as PyTorch's kthvalue finds it.
 template <class E, class Key>
@@ -516,7 +513,10 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
     for (int64_t i = 0; i < n; ++i) equal += key(i) == key(position);
     return equal == 1 ? position : selected<E>(entries<E>(key, n, buffers), n, k);
   };
-  if (n <= Counted<U>::kMost) return of_equal(Counted<U>::position(key, n, k));
+  if (n <= Counted<U>::kMost)
+    return of_equal(Counted<U>::count(key, n, [=](const auto* before) {
+      return std::find(before, before + n, k) - before;
+    }));
   auto [least, most] = range_of(key, n);
   int bits = std::min(Digits::kBits, int(std::bit_width(uint64_t(n))));  // about as many counts as elements
   int shift = std::max(0, int(std::bit_width(uint64_t(U(most - least)))) - bits);
@@ -544,7 +544,7 @@ struct Lines {
                    Buffers buffers;
                    auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n) : 0);
                    for (int64_t line = begin; line < end; ++line) {
-                     int64_t o = line / inner, i = line % inner;
+                     int64_t o = inner > 1 ? line / inner : line, i = line - o * inner;
                      const T* from = x + o * n * inner + i;
                      if (inner > 1) {
                        for (int64_t k = 0; k < n; ++k) apart[size_t(k)] = from[k * inner];

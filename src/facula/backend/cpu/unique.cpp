@@ -10,6 +10,7 @@
 
 // What is defined here alone: every processor that runs generated kernels has these.
 #pragma GCC target("avx2,popcnt")
+#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
 
 namespace facula::backend::cpu {
 
