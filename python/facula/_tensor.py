@@ -251,7 +251,9 @@ def polygamma_(self: Tensor, n: int) -> Tensor:
 
 
 def __rdiv__(self: Tensor, other: Any) -> Tensor:
-    return self.reciprocal() * other
+    if not isinstance(self, Tensor):  # an error of this type in PyTorch
+        raise AttributeError(f"__rdiv__: {type(self).__name__!r} object is no Tensor")
+    return Tensor.__rtruediv__(self, other)
 
 
 def __reversed__(self: Tensor) -> Tensor:
