@@ -163,7 +163,7 @@ def before_table(input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def limit_rows(weight: Tensor, used: Tensor, max_norm: float | None, norm_type: float) -> None:
     """Scales the rows that are used, in place, to a norm of at most ``max_norm``."""
-    if max_norm is not None:
+    if max_norm is not None and weight.dim() == 2:  # what is no table the operator refuses
         _C.ops.embedding_renorm_(weight.detach(), used, max_norm, norm_type)
 
 

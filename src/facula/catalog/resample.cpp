@@ -611,6 +611,8 @@ FACULA_FAMILY(resample) {
           "align_corners keeps the centres of corners.")
       .bind(hidden)
       .no_in_place()
+      .dtypes(d::floating | kBytes)
+      .strict()
       .procedure([](const Call& c, const Tensor& self) { return interpolated(c, self); })
       .samples({"self[2, 1, 5, 4], size=[7, 8], mode='bilinear'", "self[1, 2, 3], scale_factor=[2.0]",
                 "self[1, 2, 6], size=[3], mode='area'"});
