@@ -367,6 +367,7 @@ SymInt one_size(PyObject* o) {
   PyRef index = checked(PyNumber_Index(o));
   int64_t n = PyLong_AsLongLong(index.get());
   if (n == -1 && PyErr_Occurred()) throw PythonError();
+  value_check(n >= 0, "broadcast_shapes") << "expected sizes that are not negative, got " << n;
   return n;
 }
 PyObject* broadcast_shapes(PyObject*, PyObject* args) {
