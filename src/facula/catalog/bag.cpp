@@ -172,6 +172,7 @@ FACULA_FAMILY(bag) {
           "Sums, means or maxima of the rows of `weight` that bags of integers pick: rows of input [bags, size], or parts of [n] that begin at `offsets`. "
           "per_sample_weights scales rows of sums; padding_idx is not counted.")
       .bind(hidden)
+      .reads_data()
       .procedure([](const Call& c) { return bags(c); })
       .samples({"input<5>[2, 3], weight[5, 3]", "input<5>[7], weight[5, 3], offsets<1>[2], mode='max'",
                 "input<5>[2, 3], weight[5, 3], mode='sum', per_sample_weights[2, 3]"});
