@@ -362,6 +362,33 @@ PyObject* can_cast_function(PyObject*, PyObject* args) {
   });
 }
 
+SymInt one_size(PyObject* o) {
+  if (is_symint(o)) return symint_of(o);
+  PyRef index = checked(PyNumber_Index(o));
+  int64_t n = PyLong_AsLongLong(index.get());
+  if (n == -1 && PyErr_Occurred()) throw PythonError();
+  value_check(n >= 0, "broadcast_shapes") << "expected sizes that are not negative, got " << n;
+  return n;
+}
+PyObject* broadcast_shapes(PyObject*, PyObject* args) {
+  return guarded("broadcast_shapes", [&]() -> PyObject* {
+    std::vector<Dims> shapes;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(args); ++k) {
+      PyObject* o = PyTuple_GET_ITEM(args, k);
+      Dims& sizes = shapes.emplace_back();
+      if (is_symint(o) || PyIndex_Check(o)) {
+        sizes.push_back(one_size(o));
+        continue;
+      }
+      PyRef items = checked(PySequence_Fast(o, "broadcast_shapes(): expected numbers, or sequences of them"));
+      for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(items.get()); ++j)
+        sizes.push_back(one_size(PySequence_Fast_GET_ITEM(items.get(), j)));
+    }
+    std::vector<SymSpan> spans(shapes.begin(), shapes.end());
+    return wrap_sizes(broadcast_sizes("broadcast_shapes", spans));
+  });
+}
+
 PyMethodDef functions[] = {
     {"tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tensor)),
      METH_FASTCALL | METH_KEYWORDS,
@@ -372,6 +399,8 @@ PyMethodDef functions[] = {
     {"asarray", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(asarray)),
      METH_FASTCALL | METH_KEYWORDS,
      "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False) -> Tensor"},
+    {"broadcast_shapes", broadcast_shapes, METH_VARARGS,
+     "broadcast_shapes(*shapes): the common shape that these broadcast to"},
     {"can_cast", can_cast_function, METH_VARARGS,
      "can_cast(from, to): may results of type from be written to type to?"},
     {"promote_types", promote_types, METH_VARARGS, "promote_types(a, b) -> dtype of a mixed result"},

@@ -136,18 +136,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
 
 def broadcast_shapes(*shapes: Any) -> Any:
     """The common shape that these broadcast to."""
-    sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max((len(s) for s in sizes), default=0)
-    for s in sizes:
-        for k in range(1, len(s) + 1):
-            if s[-k] != 1 and result[-k] != 1 and s[-k] != result[-k]:
-                raise RuntimeError(
-                    f"broadcast_shapes: shapes {[list(s) for s in sizes]} don't broadcast: {result[-k]} "
-                    f"and {s[-k]} "
-                    f"at dimension -{k}"
-                )
-            result[-k] = s[-k] if result[-k] == 1 else result[-k]
-    return _C.Size(result)
+    return _C.broadcast_shapes(*shapes)
 
 
 def _as_equation(given: tuple) -> tuple[str, tuple]:

@@ -26,8 +26,6 @@ __all__ = [
     "get_device",
     "get_device_module",
     "get_num_interop_threads",
-    "grid_sampler_2d",
-    "grid_sampler_3d",
     "has_lapack",
     "has_mkl",
     "has_openmp",
@@ -136,26 +134,6 @@ def triplet_margin_loss(
     return F.triplet_margin_loss(
         anchor, positive, negative, margin, p, eps, swap, reduction=_reduction(reduction)
     )
-
-
-_SAMPLE_MODES, _SAMPLE_PADDING = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-
-
-def _grid_sampler(name: str, rank: int) -> Callable:
-    def f(
-        input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
-    ) -> Tensor:
-        if input.dim() != rank:
-            raise RuntimeError(f"{name}: expected an input of {rank} dimensions, got {list(input.shape)}")
-        modes = _SAMPLE_MODES[interpolation_mode], _SAMPLE_PADDING[padding_mode]
-        return F.grid_sample(input, grid, *modes, align_corners=align_corners)
-
-    f.__name__ = f.__qualname__ = name
-    f.__doc__ = "``nn.functional.grid_sample`` with modes by number."
-    return f
-
-
-grid_sampler_2d, grid_sampler_3d = _grid_sampler("grid_sampler_2d", 4), _grid_sampler("grid_sampler_3d", 5)
 
 
 # ---- norms and ranges under older names

@@ -52,37 +52,37 @@ def __copy__(self: Tensor) -> Tensor:
     return t.requires_grad_(self.requires_grad) if self.is_leaf else self.view_as(self)
 
 
+def _made_like(self: Tensor, fill: Callable, given: tuple, options: dict) -> Tensor:
+    """What ``fill`` makes with the dtype, device and class of a tensor."""
+    for k in ("dtype", "device"):
+        if options.get(k) is None:
+            options[k] = getattr(self, k)
+    made = fill(*given, **options)
+    if _C.vmap_level():
+        made = _C.in_level_of(self, made)
+    return made if type(self) is Tensor else _C.rewrap(self, made)
+
+
+def _size_of(name: str, sizes: tuple, size: Any) -> Any:
+    if (size is None) != bool(sizes):
+        raise TypeError(
+            f"{name}(): expected sizes, as in {name}(2, 3), {name}((2, 3)) or {name}(size=(2, 3))"
+        )
+    return size if size is not None else sizes[0] if len(sizes) == 1 else sizes
+
+
 def _sized(fill: Callable) -> Callable:
     """The method ``new_...`` of a function of sizes: its result has the dtype and class of the tensor."""
 
-    def f(
-        self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, **options: Any
-    ) -> Tensor:
-        if (size is None) != bool(sizes):
-            raise TypeError(
-                f"{f.__name__}(): expected sizes, as in {f.__name__}(2, 3), {f.__name__}((2, 3)) or "
-                f"{f.__name__}(size=(2, 3))"
-            )
-        if size is None:
-            size = sizes[0] if len(sizes) == 1 else sizes
-        place = self.device if device is None else device
-        made = fill(size, dtype=self.dtype if dtype is None else dtype, device=place, **options)
-        if _C.vmap_level():
-            made = _C.in_level_of(self, made)
-        return made if type(self) is Tensor else _C.rewrap(self, made)
+    def f(self: Tensor, *sizes: Any, size: Any = None, **options: Any) -> Tensor:
+        return _made_like(self, fill, (_size_of(f.__name__, sizes, size),), options)
 
     return f
 
 
-def new_full(
-    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any
-) -> Tensor:
+def new_full(self: Tensor, size: Any, fill_value: Any, **options: Any) -> Tensor:
     """A tensor of the same dtype, of ``size`` times ``fill_value``."""
-    place = self.device if device is None else device
-    made = _f.full(size, fill_value, dtype=self.dtype if dtype is None else dtype, device=place, **options)
-    if _C.vmap_level():
-        made = _C.in_level_of(self, made)
-    return made if type(self) is Tensor else _C.rewrap(self, made)
+    return _made_like(self, _f.full, (size, fill_value), options)
 
 
 def new_tensor(
@@ -251,7 +251,9 @@ def polygamma_(self: Tensor, n: int) -> Tensor:
 
 
 def __rdiv__(self: Tensor, other: Any) -> Tensor:
-    return self.reciprocal() * other
+    if not isinstance(self, Tensor):  # an error of this type in PyTorch
+        raise AttributeError(f"__rdiv__: {type(self).__name__!r} object is no Tensor")
+    return Tensor.__rtruediv__(self, other)
 
 
 def __reversed__(self: Tensor) -> Tensor:

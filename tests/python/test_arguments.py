@@ -341,3 +341,16 @@ def test_errors_of_what_a_program_hands_over_stay_as_they_are():
 
     with pytest.raises(ValueError, match="^mine$"):
         fn.triplet_margin_with_distance_loss(*[F.ones(2, 3)] * 3, distance_function=distance)
+
+
+def test_shapes_broadcast_as_tensors_of_them_do():
+    assert F.broadcast_shapes((2, 1), 3, F.Size([1, 3])) == (2, 3) and F.broadcast_shapes() == ()
+    assert isinstance(F.broadcast_shapes([0], (1,)), F.Size) and F.broadcast_shapes([0], (1,)) == (0,)
+    for shapes, error, why in (
+        (((2,), (3,)), RuntimeError, r"broadcast_shapes: shapes \[2\] and \[3\]"),
+        (((-1,), (3,)), ValueError, "not negative, got -1"),
+        (((2.5,),), TypeError, "float"),
+        ((None,), TypeError, "expected numbers"),
+    ):
+        with pytest.raises(error, match=why):
+            F.broadcast_shapes(*shapes)

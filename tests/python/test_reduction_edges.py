@@ -519,3 +519,63 @@ def test_an_out_with_as_many_elements_keeps_its_shape_where_numbers_are_counted(
         make(every_other)
         assert every_other.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]] and not every_other.is_contiguous()
         assert make(T.zeros(4)).shape == (n,)
+
+
+def test_reductions_are_computed_in_the_dtype_of_a_wider_out():
+    h = T.tensor([[0.0, 1.0, 2.0], [1.0, 1.0, 5.0]], dtype=T.float16)
+    for f, want in (
+        (T.std, [1.0, 2.309401035308838]),
+        (T.var, [1.0, 5.333333492279053]),
+        # Exact; PyTorch rounds what is summed to 16 bits.
+        (T.logsumexp, [2.4076059644443806, 5.035976299748193]),
+    ):
+        same(f(h, 1, out=T.empty(2)), want, rtol=2e-7)
+
+
+@pytest.mark.parametrize(
+    "call, why",
+    [
+        (lambda h, z: T.std(h, out=T.empty(())), "std: one number of float16 .* float32"),
+        (lambda h, z: T.var(h[:1], 1, out=T.empty(1, dtype=T.float64)), "var: one number .* float64"),
+        (lambda h, z: T.mean(z, out=T.empty(())), "mean: .*complex64.* float32"),
+        (lambda h, z: T.logsumexp(h, 1, out=T.empty(2, dtype=T.int64)), "logsumexp: .*int64"),
+        (lambda h, z: T.logsumexp(z, 1, out=T.empty(2, dtype=T.float64)), "logsumexp: .*complex64.*float64"),
+    ],
+)
+def test_an_out_that_pytorch_has_no_kernel_for_is_refused(call, why):
+    h = T.tensor([[0.0, 1.0, 2.0], [1.0, 1.0, 5.0]], dtype=T.float16)
+    with pytest.raises(RuntimeError, match=why):
+        call(h, h.to(T.complex64))
+
+
+def test_statistics_of_batch_norm_are_written_by_channel():
+    x, w, zero = T.ones(4, 3, 2), T.ones(3), T.zeros(3)
+    for f in (T.native_batch_norm, T._native_batch_norm_legit):
+        with pytest.raises(RuntimeError, match=r"1 dimension.*\[3, 1\]"):
+            f(x, w, w, zero, w, False, 0.1, 1e-5, out=(T.empty(4, 3, 2), T.empty(3, 1), T.empty(3)))
+        out = (T.empty(0), T.empty(3, 1), T.empty(3))
+        assert f(x, w, w, zero, w, True, 0.1, 1e-5, out=out)[1].shape == (3,)
+
+
+def test_margins_that_are_met_exactly_or_are_no_numbers_have_neither_loss_nor_gradient():
+    rows = [[0.5, 2.0, 1.5], [nan, 0.0, 1.0], [0.0, nan, 3.0], [inf, 0.0, 0.0], [2.0, 1.0, 1.0]]
+    weight = T.tensor([0.5, nan, 2.0], dtype=T.float64)
+    none, third = [0, 0, 0], 1 / 6
+    for p, values, gradients in (
+        (1, [0.75, 0, 2 / 3, 0, 0], [[-2 * third, third, third], none, [-third, 0, third], none, none]),
+        (2, [41 / 24, 0, 8 / 3, 0, 0], [[-1.5, 5 / 6, 2 / 3], none, [-4 / 3, 0, 4 / 3], none, none]),
+    ):
+        value, gradient = value_and_gradient(
+            lambda x, p=p: F.multi_margin_loss(
+                x, T.zeros(5, dtype=T.int64), p, weight=weight, reduction="none"
+            ),
+            rows,
+        )
+        same(value, values)
+        same(gradient, gradients)
+    labels = T.tensor([[0, -1, 0]] * 5)
+    value, gradient = value_and_gradient(
+        lambda x: F.multilabel_margin_loss(x, labels, reduction="none"), rows
+    )
+    same(value, [1.5, 0, 4 / 3, 0, 0])
+    same(gradient, [[-2 / 3, 1 / 3, 1 / 3], none, [-1 / 3, 0, 1 / 3], none, none])

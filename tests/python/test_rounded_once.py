@@ -38,6 +38,8 @@ CASES = {
     "logaddexp": (facula.logaddexp, PLANES, ROWS),
     "erfinv": (lambda a: facula.erfinv(a / 2.5), PLANES),
     "logsumexp": (lambda a: facula.logsumexp(a, 1), PLANES),
+    "softmax": (lambda a: facula.softmax(a, 1), PLANES),
+    "log_softmax": (lambda a: facula.log_softmax(a, 2), PLANES),
     "cumprod": (lambda a: facula.cumprod(a, 1), PLANES),
     "std": (lambda a: facula.std(a, 1), PLANES),
     "std_mean": (lambda a: facula.std_mean(a, 1), PLANES),

@@ -84,6 +84,18 @@ def test_what_undoes_a_pool_names_itself(rank):
         f(x, at, 2)
 
 
+def test_gradients_of_places_among_cubic_weights_are_those_of_float64():
+    random = np.random.default_rng(3)
+    image, seed = random.uniform(-9, 9, (2, 3, 5, 20)), random.uniform(-9, 9, (2, 3, 13, 10))
+    grid = random.uniform(-1.2, 1.2, (2, 13, 10, 2))
+    found = []
+    for dtype in (facula.float32, facula.float64):
+        x, at, g = (facula.from_numpy(a).float().to(dtype) for a in (image, grid, seed))
+        y = F.grid_sample(x, at.requires_grad_(), "bicubic", "zeros", True)
+        found.append(facula.autograd.grad(y, at, g)[0].double().numpy())
+    np.testing.assert_allclose(*found, rtol=3e-7, atol=3e-7 * np.abs(found[1]).max())
+
+
 def test_grids_may_point_nowhere():
     inf = float("inf")
     x = facula.arange(9.0).reshape(1, 1, 3, 3)

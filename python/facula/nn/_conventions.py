@@ -137,29 +137,6 @@ def fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> Any:
     return [int(m * r) for m, r in zip(input.shape[-n:], _each(ratio, n))]
 
 
-def unpooled_size(input: Tensor, n: int, kernel: Any, stride: Any, padding: Any, size: Any) -> list[int]:
-    """The size that was pooled: as told, within a stride of the one that windows of these places cover."""
-    k, p = _each(kernel, n), _each(padding, n)
-    s = k if stride is None else _each(stride, n)
-    covered = [(input.shape[d - n] - 1) * s[d] + k[d] - 2 * p[d] for d in range(n)]
-    if size is None:
-        size = covered
-    size = list(size)[2:] if len(size) == n + 2 else list(size)
-    if len(size) != n:
-        raise ValueError(
-            f"output_size should be a sequence containing {n} or {n + 2} elements, but it has {len(size)}"
-        )
-    for d in range(n):
-        if not covered[d] - s[d] < size[d] < covered[d] + s[d]:
-            raise ValueError(
-                f"invalid output_size {size} (dim {d} must be between {covered[d] - s[d]} and "
-                f"{covered[d] + s[d]})"
-            )
-    if min(size) < 0:
-        raise ValueError(f"max_unpooling: output_size must contain non-negative sizes, but got {size}")
-    return size
-
-
 # ---- embeddings and normalisation
 
 
@@ -172,9 +149,21 @@ def row_of(padding_idx: int | None, weight: Tensor) -> int:
     return padding_idx % weight.shape[0]
 
 
+def before_table(input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers, and the table that they pick rows of, which may be given first."""
+    if weight.dtype != _C.int64 or not input.is_floating_point():
+        return input, weight
+    warnings.warn(
+        "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, "
+        "...)` is deprecated, and should now be `embedding_bag(input, weight, ...)`.",
+        stacklevel=3,
+    )
+    return weight, input
+
+
 def limit_rows(weight: Tensor, used: Tensor, max_norm: float | None, norm_type: float) -> None:
     """Scales the rows that are used, in place, to a norm of at most ``max_norm``."""
-    if max_norm is not None:
+    if max_norm is not None and weight.dim() == 2:  # what is no table the operator refuses
         _C.ops.embedding_renorm_(weight.detach(), used, max_norm, norm_type)
 
 
@@ -195,3 +184,29 @@ def warn_of_masks(padding: Tensor | None, mask: Tensor | None) -> None:
             "instead.",
             stacklevel=3,
         )
+
+
+# ---- images
+
+
+def each_dimension(name: str, given: Any, input: Tensor) -> Any:
+    """One number for all spatial dimensions as one for each; None remains."""
+    spatial = list(input.shape[2:])
+    if given is None or not isinstance(given, (tuple, list)):
+        return given if given is None else [given] * len(spatial)
+    if len(given) != len(spatial):
+        raise ValueError(
+            "Input and output must have the same number of spatial dimensions, but got input with spatial "
+            f"dimensions of {spatial} and {name} of {given}."
+        )
+    return list(given)
+
+
+def aligned(align_corners: bool | None) -> bool:
+    if align_corners is None:
+        warnings.warn(
+            "Default grid_sample and affine_grid behavior has changed to align_corners=False since "
+            "1.3.0. Please specify align_corners=True if the old behavior is desired.",
+            stacklevel=3,
+        )
+    return bool(align_corners)

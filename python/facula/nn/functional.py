@@ -31,9 +31,6 @@ else:
     from ._losses import linear_cross_entropy, triplet_margin_with_distance_loss
     from ._resample import (
         affine_grid,
-        embedding_bag,
-        grid_sample,
-        interpolate,
         upsample,
         upsample_bilinear,
         upsample_nearest,

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -11,9 +12,17 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using catalog::narrowed;
 namespace d = facula::dtypes;
 
 namespace {
+// The result of softmax or log_softmax, of 16 bits computed anew: they say less than the gradient needs.
+template <class F>
+Tensor unrounded(const Vjp& v, F f) {
+  auto& c = v.call();
+  DType given = c.maybe_dtype("dtype").value_or(c.dtype("self")), computed = compute_type(given);
+  return given == computed ? v.result() : f(narrowed(v["self"], given), c.dim("dim"), computed);
+}
 Definer activation(const char* schema, const char* doc) {
   return std::move(
       define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
@@ -436,8 +445,8 @@ FACULA_FAMILY(activation) {
         return contiguous(mul(e, reciprocal(total)));
       })
       .vjp([](const Vjp& v) {
-        return grads(
-            _softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
+        auto& c = v.call();
+        return grads(_softmax_backward_data(v.grad(), unrounded(v, softmax), c.dim("dim"), c.dtype("self")));
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
@@ -489,8 +498,9 @@ FACULA_FAMILY(activation) {
         return contiguous(sub(shifted, log(sum(exp(shifted), k, true))));
       })
       .vjp([](const Vjp& v) {
+        auto& c = v.call();
         return grads(
-            _log_softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
+            _log_softmax_backward_data(v.grad(), unrounded(v, log_softmax), c.dim("dim"), c.dtype("self")));
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});

@@ -35,6 +35,54 @@ std::vector<int64_t> bounds(const Call& c, int64_t count) {
   return at;
 }
 
+int64_t mode_of(std::string_view mode, bool by_frequency, bool sparse) {
+  const char* name = "embedding_bag";
+  value_check(mode == "sum" || mode == "mean" || mode == "max", name)
+      << "mode has to be one of sum, mean or max, got '" << mode << "'";
+  value_check(mode != "max" || !by_frequency, name)
+      << "max mode does not support scaling the gradient by the frequency";
+  value_check(mode != "max" || !sparse, name) << "max mode does not support sparse weights";
+  return mode == "sum" ? sum_of : mode == "mean" ? mean_of : max_of;
+}
+
+// With the table behind the indices, which are rows of bags or a line of them.
+Tensor bags(const Call& c) {
+  const char* name = "embedding_bag";
+  auto maybe = [&](const char* argument) {
+    return c.has(argument) ? std::optional(c.tensor(argument)) : std::nullopt;
+  };
+  Tensor input = c.tensor("input"), weight = c.tensor("weight");
+  std::optional<Tensor> offsets = maybe("offsets"), scales = maybe("per_sample_weights");
+  bool rows = input.dim() == 2;
+  value_check(!scales || Dims(scales->sizes()) == Dims(input.sizes()), name)
+      << "per_sample_weights must have the same shape as the input, " << to_string(input.sizes()) << ", got "
+      << to_string(scales->sizes());
+  value_check(weight.dim() == 2, name)
+      << "weight has to be a 2D Tensor, but got Tensor of dimension " << weight.dim();
+  value_check(rows || input.dim() == 1, name)
+      << "input has to be 1D or 2D Tensor, but got Tensor of dimension " << input.dim();
+  value_check(!rows || !offsets, name)
+      << "if input is 2D, then offsets has to be None, as input is treated as a mini-batch of fixed length "
+      << "sequences, but got offsets of shape " << to_string(offsets->sizes());
+  value_check(rows || offsets, name) << "offsets has to be a 1D Tensor but got None";
+  value_check(rows || offsets->dim() == 1, name)
+      << "offsets has to be a 1D Tensor, got shape " << to_string(offsets->sizes());
+  bool by_frequency = c.flag("scale_grad_by_freq"), sparse = c.flag("sparse");
+  int64_t mode = mode_of(c.str("mode"), by_frequency, sparse);
+  supported_check(!scales || mode == sum_of, name)
+      << "per_sample_weights is only supported for mode='sum' (got mode='" << c.str("mode") << "')";
+  if (rows) {
+    offsets = mul(arange(input.size(0).guard_int()), input.size(1));
+    input = reshape(input, Sizes{int64_t(-1)});
+    if (scales) scales = reshape(*scales, Sizes{int64_t(-1)});
+  }
+  std::optional<SymInt> pad;
+  if (c.has("padding_idx")) pad = c.integer("padding_idx");
+  return std::get<0>(embedding_bag(weight, input, *offsets, by_frequency, mode, sparse,
+                                   scales ? MaybeTensor(*scales) : MaybeTensor(),
+                                   !rows && c.flag("include_last_offset"), pad));
+}
+
 }  // namespace
 
 FACULA_FAMILY(bag) {
@@ -115,4 +163,17 @@ FACULA_FAMILY(bag) {
         return Results{y, bag, sizes, sizes};
       })
       .samples({"weight[5, 3], indices<5>[7], offsets<1>[2], mode=1"});
+  define(
+      "_embedding_bags(Tensor input, Tensor weight, Tensor? offsets=None, bool scale_grad_by_freq=False, str mode='mean', bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> Tensor")
+      .python(
+          "embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean', sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None)",
+          "input, weight = before_table(input, weight)", "limit_rows(weight, input, max_norm, norm_type)")
+      .doc(
+          "Sums, means or maxima of the rows of `weight` that bags of integers pick: rows of input [bags, size], or parts of [n] that begin at `offsets`. "
+          "per_sample_weights scales rows of sums; padding_idx is not counted.")
+      .bind(hidden)
+      .reads_data()
+      .procedure([](const Call& c) { return bags(c); })
+      .samples({"input<5>[2, 3], weight[5, 3]", "input<5>[7], weight[5, 3], offsets<1>[2], mode='max'",
+                "input<5>[2, 3], weight[5, 3], mode='sum', per_sample_weights[2, 3]"});
 }

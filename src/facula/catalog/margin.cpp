@@ -56,11 +56,16 @@ Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Te
       << "expected target of dtype int64, got " << target.dtype() << " " << to_string(target.sizes())
       << " for input " << to_string(self.sizes());
   Tensor rows = rows_of(self), index = reshape(target, Sizes{rows.size(0), int64_t(1)});
-  Tensor miss = clamp_min(add(sub(margin, gather(rows, 1, index)), rows), 0);
+  // A class counts where its margin is missed, as in PyTorch: not at 0, nor where that is no number.
+  Tensor gap = add(sub(margin, gather(rows, 1, index)), rows);
+  Tensor missed = logical_and(ne(index, arange(rows.size(1).guard_int())), gt(gap, 0));
+  Tensor miss = where_or_zero(missed, gap);
   if (p == 2) miss = mul(miss, miss);
-  if (weight) miss = mul(miss, gather(expand(*weight, Sizes{rows.size(0), weight->size(0)}), 1, index));
-  Tensor others = ne(index, arange(rows.size(1).guard_int()));
-  return reduced_loss(name, of_rows(div(sum(where_or_zero(others, miss), 1), rows.size(1)), self), reduction);
+  if (weight) {
+    Tensor of_target = gather(expand(*weight, Sizes{rows.size(0), weight->size(0)}), 1, index);
+    miss = mul(miss, where_or_zero(missed, of_target));
+  }
+  return reduced_loss(name, of_rows(div(sum(miss, 1), rows.size(1)), self), reduction);
 }
 
 Tensor multilabel_margin(const Tensor& self, const Tensor& target, std::string_view reduction) {
@@ -75,9 +80,9 @@ Tensor multilabel_margin(const Tensor& self, const Tensor& target, std::string_v
   Tensor counted = eq(cumsum(to_dtype(lt(labels, 0), DType::Int64), 1), 0);
   Tensor index = where_or_zero(counted, labels), kept = to_dtype(counted, rows.dtype());
   Tensor hits = scatter_add(zeros_like(rows), 1, index, kept);
-  Tensor gaps = clamp_min(add(sub(1, unsqueeze(gather(rows, 1, index), 2)), unsqueeze(rows, 1)), 0);
+  Tensor gaps = add(sub(1, unsqueeze(gather(rows, 1, index), 2)), unsqueeze(rows, 1));
   Tensor both = logical_and(unsqueeze(counted, 2), unsqueeze(eq(hits, 0), 1));
-  Tensor total = sum(where_or_zero(both, gaps), Sizes{int64_t(1), int64_t(2)});
+  Tensor total = sum(where_or_zero(logical_and(both, gt(gaps, 0)), gaps), Sizes{int64_t(1), int64_t(2)});
   return reduced_loss(name, of_rows(div(total, rows.size(1)), self), reduction);
 }
 

@@ -44,6 +44,14 @@ std::tuple<Tensor, Tensor, Tensor> batch_normalised(const Tensor& x, std::option
   return {y, narrowed(mean, x.dtype()), narrowed(rsqrt(add(variance, eps)), x.dtype())};
 }
 
+// Without training PyTorch's kernel reads what out= holds of the statistics, by channel.
+DType statistics_by_channel(const Call& c, std::span<const Tensor> out) {
+  for (auto& t : out.subspan(1))
+    runtime_check(c.flag("training") || t.dim() == 1, c.name())
+        << "expected out= tensors of 1 dimension for the statistics, got shape " << to_string(t.sizes());
+  return c.dtype("input");
+}
+
 }  // namespace
 
 FACULA_FAMILY(native) {
@@ -59,6 +67,7 @@ FACULA_FAMILY(native) {
           "refuses what batch_norm refuses, and takes what it takes")
       .bind(function)
       .with_out()
+      .for_out(statistics_by_channel)
       .non_differentiable({1, 2})
       .procedure(batch_normalised)
       .samples(
@@ -68,6 +77,7 @@ FACULA_FAMILY(native) {
       .doc("native_batch_norm with running statistics.")
       .bind(function)
       .with_out()
+      .for_out(statistics_by_channel)
       .non_differentiable({1, 2})
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, bool training, double momentum, double eps) {

@@ -1,4 +1,5 @@
 // Reductions over dimensions, and running ones.
+#include <algorithm>
 #include <cmath>
 
 #include "facula/catalog/differences.h"
@@ -7,6 +8,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/tensor/promotion.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -162,6 +164,20 @@ Moments moments(const Tensor& x, Sizes dim, std::optional<double> correction, bo
 
 // In float64, where squares neither overflow nor vanish; complex numbers part by part in their own, as in PyTorch.
 Tensor roomy(const Tensor& x) { return is_floating(x.dtype()) ? to_dtype(x, DType::Float64) : x; }
+// A wider out= is what moments of floats are computed in. PyTorch has no kernel for that where 16 bits are reduced to one
+// number.
+DType dtype_of_moments(const Call& c, std::span<const Tensor> out) {
+  DType self = c.dtype("self"), to = out[0].dtype();
+  if (!is_floating(self) || itemsize(to) <= itemsize(self)) return self;
+  SymInt count(int64_t(1));
+  Ints dims = c.dims("dim");
+  for (int k = 0; k < c.rank("self"); ++k)
+    if (std::find(dims.begin(), dims.end(), k) == dims.end()) count *= c.size("self", k);
+  runtime_check(itemsize(self) > 2 || !(count == SymInt(int64_t(1))), c.name())
+      << "one number of " << self << " of shape " << to_string(c.sizes("self")) << " can't be computed in "
+      << to << ", the dtype of out=" << hint("self.to(out.dtype)");
+  return is_floating(to) ? to : self;
+}
 
 // The square root, whose gradient at 0 is 0: there the length has a kink, its lowest point.
 Tensor root(const Tensor& variance) {
@@ -361,6 +377,13 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::any | d::wide_unsigned)
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Mean over `dim` (all dimensions if None).")
+      .for_out([](const Call& c, std::span<const Tensor> out) {
+        bool real = is_complex(c.dtype("self")) && !is_complex(out[0].dtype());
+        runtime_check(!real || !c["dim"].is_none(), "mean")
+            << "the mean of all elements of " << c.dtype("self")
+            << " can't be cast to the desired output type " << out[0].dtype();
+        return c.dtype("self");
+      })
       .no_in_place()
       .result([](const Call& c) {
         runtime_check(is_differentiable(same_or_given(c)), "mean")
@@ -743,6 +766,7 @@ FACULA_FAMILY(reduce) {
            "grad[3, 1], self[3, 4], root=None, grad_mean=None, dim=[1], factor=0.5, undefined=False, rooted=True"});
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .converting_out()
+      .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
       .differs(kAllEqual, kEqualNumbers)
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
@@ -756,6 +780,7 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
       .converting_out()
+      .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Variance over `dim`, unbiased or not.")
       .no_in_place()
@@ -765,6 +790,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
       .converting_out()
+      .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
       .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation over `dim`.")
@@ -779,6 +805,7 @@ FACULA_FAMILY(reduce) {
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
       .converting_out()
+      .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation over `dim`, unbiased or not.")
       .no_in_place()
@@ -1074,6 +1101,12 @@ FACULA_FAMILY(reduce) {
           "\\w+ error: a result for RuntimeError \\(output with shape \\[\\] .*, dim=\\[\\]",
           "dim=[] means every dimension, as in sum; PyTorch reduces and fails to take the dimensions away")
       .converting_out()
+      .for_out([](const Call& c, std::span<const Tensor> out) {
+        DType self = c.dtype("self"), to = out[0].dtype();
+        DType computed = is_differentiable(self) ? self : default_dtype();
+        bool wider = itemsize(real_of(to)) > itemsize(real_of(computed));
+        return wider && is_differentiable(to) && can_cast(self, to) ? to : self;
+      })
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
       .bind(function | method | special)
       .dtypes(d::floating | d::complex)

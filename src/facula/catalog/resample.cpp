@@ -1,5 +1,8 @@
 // Images at other sizes and at other places: interpolation, which treats one dimension after the other, grids of
 // places, and what is found there.
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <numbers>
 
 #include "facula/catalog/widened.h"
@@ -230,12 +233,15 @@ Expr padded(const Grid& g, Expr x, Expr n) {
   }
   return clamped_place(g, x, last);
 }
+// Cubic weights have both signs, and their derivatives cancel: they, and sums with them, are taken in float64.
+Expr exact(const Grid& g, Expr x) { return g.interpolation == cubic ? cast(x, DType::Float64) : x; }
 // What is read along one dimension for a place.
 struct Read {
   Expr at, weight, valid;
 };
 std::vector<Read> reads(const Grid& g, Expr place, SymInt size) {
   Expr n = n_of(size);
+  place = exact(g, place);
   DType t = place.dtype();
   Expr x = g.align ? (place + 1.0) / 2.0 * cast(n - Scalar(int64_t(1)), t)
                    : ((place + 1.0) * cast(n, t) - 1.0) / 2.0;
@@ -275,6 +281,80 @@ Expr whole_place(Expr i, SymInt size, bool align, DType t) {
 Expr place_of(Expr i, SymInt size, bool align, DType t) {
   if (is_complex(t)) return cast(even_place(i, size, align, real_of(t)), t);
   return is_floating(t) ? even_place(i, size, align, t) : whole_place(i, size, align, t);
+}
+
+// ---- interpolation and sampling by PyTorch's names of modes
+void check_mode(int rank, std::string_view mode, bool aligned, bool antialias) {
+  const char* name = "interpolate";
+  bool linear = mode == "bilinear", cubic = mode == "bicubic", lanczos = mode == "lanczos";
+  value_check(!antialias || ((linear || cubic || lanczos) && rank == 4), name)
+      << "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor "
+      << "as input, got " << rank << "-D input and mode '" << mode << "'";
+  value_check(!lanczos || rank != 4 || !aligned, name) << "Lanczos mode does not support align_corners=True";
+  value_check(!lanczos || rank != 4 || antialias, name) << "Lanczos mode requires antialias=True";
+  int needed = mode == "linear" ? 3 : linear || cubic || lanczos ? 4 : mode == "trilinear" ? 5 : 0;
+  bool known = needed || mode == "nearest" || mode == "area" || mode == "nearest-exact";
+  supported_check(known && rank >= 3 && rank <= 5, name)
+      << "Only 3D, 4D and 5D input Tensors supported (got " << rank
+      << "D) for the modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got "
+      << mode << ")";
+  supported_check(!needed || rank == needed, name)
+      << "Got " << rank << "D input, but " << mode << " mode needs " << needed << "D input";
+}
+std::string kernel_of(std::string_view mode, bool antialias) {
+  if (mode == "nearest" || mode == "nearest-exact") return std::string(mode);
+  std::string kernel = mode.ends_with("linear") ? "linear" : mode == "bicubic" ? "cubic" : "lanczos";
+  return (antialias ? "smooth-" : "") + kernel;
+}
+
+Tensor interpolated(const Call& c, const Tensor& self) {
+  const char* name = "interpolate";
+  std::string_view mode = c.str("mode");
+  bool by_size = c.has("size"), by_scale = c.has("scale_factor"), aligned = c.has("align_corners");
+  bool anew = c.has("recompute_scale_factor") && c.flag("recompute_scale_factor");
+  value_check(!aligned || !(mode.starts_with("nearest") || mode == "area"), name)
+      << "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | "
+      << "trilinear";
+  aligned = aligned && c.flag("align_corners");
+  value_check(!by_size || !by_scale, name) << "only one of size or scale_factor should be defined";
+  value_check(by_size || by_scale, name) << "either size or scale_factor should be defined";
+  value_check(!by_size || !anew, name) << "recompute_scale_factor is not meaningful with an explicit size.";
+  Dims sizes;
+  std::array<double, 3> scales{};
+  if (by_size) sizes = Dims(c.ints("size"));
+  SymSpan spatial = self.sizes().last(size_t(std::max(self.dim() - 2, 0)));
+  for (size_t k = 0; by_scale && k < spatial.size(); ++k) {
+    double by = c["scale_factor"].scalars()[k].to_double();
+    sizes.push_back(SymInt(int64_t(std::floor(double(spatial[k].guard_int()) * by))));
+    if (k < 3 && mode != "area" && !anew) scales[k] = by;
+  }
+  check_mode(self.dim(), mode, aligned, c.flag("antialias"));
+  if (mode == "area")
+    return self.dim() == 3   ? adaptive_avg_pool1d(self, sizes)
+           : self.dim() == 4 ? adaptive_avg_pool2d(self, sizes)
+                             : adaptive_avg_pool3d(self, sizes);
+  return _interpolate(self, sizes, scales[0], scales[1], scales[2], kernel_of(mode, c.flag("antialias")),
+                      aligned);
+}
+
+// The place of the given name among those of three.
+int64_t place_among(const Call& c, const char* parameter, std::array<const char*, 3> names) {
+  auto at = std::find(names.begin(), names.end(), c.str(parameter));
+  value_check(at != names.end(), "grid_sample")
+      << "expected " << parameter << " to be '" << names[0] << "', '" << names[1] << "' or '" << names[2]
+      << "', but got: '" << c.str(parameter) << "'";
+  return at - names.begin();
+}
+Tensor sampled(const Call& c, const Tensor& input, const Tensor& grid) {
+  int64_t mode = place_among(c, "mode", {"bilinear", "nearest", "bicubic"}),
+          padding = place_among(c, "padding_mode", {"zeros", "border", "reflection"});
+  return grid_sampler(input, grid, mode, padding, c.flag("align_corners"));
+}
+Tensor sampled_by_numbers(const Call& c, const Tensor& input, const Tensor& grid, int rank) {
+  runtime_check(input.dim() == rank, c.name())
+      << "expected an input of " << rank << " dimensions, got shape " << to_string(input.sizes());
+  return grid_sampler(input, grid, c.integer("interpolation_mode").guard_int(),
+                      c.integer("padding_mode").guard_int(), c.flag("align_corners"));
 }
 
 }  // namespace
@@ -498,7 +578,7 @@ FACULA_FAMILY(resample) {
         // The sum over dimensions k and on, at the elements chosen before.
         std::function<Expr(size_t, Index, Expr)> sum = [&](size_t k, Index at, Expr valid) -> Expr {
           if (k == dims) {
-            Expr x = c.load("input", at);
+            Expr x = exact(g, c.load("input", at));
             return select(valid, x, zero_of(x.dtype()));
           }
           Expr total;
@@ -511,7 +591,7 @@ FACULA_FAMILY(resample) {
           }
           return total;
         };
-        return sum(0, {i[0], i[1]}, {});
+        return cast(sum(0, {i[0], i[1]}, {}), compute_type(c.dtype("input")));
       })
       .samples(
           {"input[2, 3, 4, 5], grid[2, 3, 2, 2], interpolation_mode=0, padding_mode=0, align_corners=False",
@@ -519,6 +599,56 @@ FACULA_FAMILY(resample) {
            "input[1, 2, 4, 5], grid[1, 3, 3, 2], interpolation_mode=1, padding_mode=0, align_corners=False",
            "input[1, 2, 4, 5], grid[1, 3, 3, 2], interpolation_mode=2, padding_mode=2, align_corners=False",
            "input[1, 2, 3, 4, 3], grid[1, 2, 3, 2, 3], interpolation_mode=0, padding_mode=2, align_corners=False"});
+  define(
+      "_interpolate_by_name(Tensor self, SymInt[1]? size=None, float[1]? scale_factor=None, str mode='nearest', bool? align_corners=None, bool? recompute_scale_factor=None, bool antialias=False) -> Tensor")
+      .python(
+          "interpolate(input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, antialias=False)",
+          "size = each_dimension('output size', size, input)",
+          "scale_factor = each_dimension('scale_factor', scale_factor, input)")
+      .doc(
+          "[N, C, ...] interpolated to `size`, or to scale_factor times its size. `mode`: 'nearest', 'nearest-exact', 'linear' (3-D input), 'bilinear', "
+          "'bicubic' (4-D), 'trilinear' (5-D), 'area' (means) or 'lanczos' (with `antialias`, which averages what becomes smaller). "
+          "align_corners keeps the centres of corners.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::floating | kBytes)
+      .strict()
+      .procedure([](const Call& c, const Tensor& self) { return interpolated(c, self); })
+      .samples({"self[2, 1, 5, 4], size=[7, 8], mode='bilinear'", "self[1, 2, 3], scale_factor=[2.0]",
+                "self[1, 2, 6], size=[3], mode='area'"});
+  define(
+      "_grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool align_corners=False) -> Tensor")
+      .python("grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None)",
+              "align_corners = aligned(align_corners)")
+      .doc(
+          "Elements of [N, C, H, W] at the places [N, H', W', 2], x and y from -1 to 1; three for volumes. `mode`: 'bilinear', 'nearest', 'bicubic'; "
+          "padding_mode: 'zeros', 'border', 'reflection'.  Jaderberg et al., 2015.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure(
+          [](const Call& c, const Tensor& input, const Tensor& grid) { return sampled(c, input, grid); })
+      .samples({"input[2, 3, 4, 5], grid[2, 3, 2, 2]",
+                "input[1, 2, 4, 5], grid[1, 3, 3, 2], mode='nearest', padding_mode='border'"});
+  define(
+      "grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
+      .doc("grid_sampler of images [N, C, H, W].")
+      .bind(function)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& input, const Tensor& grid) {
+        return sampled_by_numbers(c, input, grid, 4);
+      })
+      .samples(
+          {"input[2, 3, 4, 5], grid[2, 3, 2, 2], interpolation_mode=0, padding_mode=0, align_corners=False"});
+  define(
+      "grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
+      .doc("grid_sampler of volumes [N, C, D, H, W].")
+      .bind(function)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& input, const Tensor& grid) {
+        return sampled_by_numbers(c, input, grid, 5);
+      })
+      .samples(
+          {"input[1, 2, 3, 4, 3], grid[1, 2, 3, 2, 3], interpolation_mode=0, padding_mode=2, align_corners=False"});
   define("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor")
       .doc(
           "The places where a result of `size` reads its input, moved by the matrices theta [N, dimensions, dimensions + 1].")

@@ -11,27 +11,27 @@ namespace d = facula::dtypes;
 namespace {
 
 // What is missing to a batch, and the elements of each plane as one line.
-Tensor unpooled(const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
+Tensor unpooled(const Tensor& self, const Tensor& indices, SymSpan size) {
   int n = int(size.size());
-  runtime_check(indices.dtype() == DType::Int64, c.name())
+  std::string name = "max_unpool" + std::to_string(n) + "d";
+  runtime_check(indices.dtype() == DType::Int64, name)
       << "elements in indices should be type int64 but got: " << indices.dtype();
-  runtime_check(self.dim() == n + 1 || self.dim() == n + 2, c.name())
+  runtime_check(self.dim() == n + 1 || self.dim() == n + 2, name)
       << "input to max_unpooling" << n << "d should be a " << n + 1 << "d or " << n + 2
       << "d tensor, but got shape " << to_string(self.sizes());
-  runtime_check(std::ranges::equal(self.sizes(), indices.sizes()), c.name())
+  runtime_check(std::ranges::equal(self.sizes(), indices.sizes()), name)
       << "expected shape of indices to be same as that of the input tensor " << to_string(self.sizes())
       << " but got " << to_string(indices.sizes());
   size_t leading = self.sizes().size() - size_t(n);
   Dims out(self.sizes().first(leading)), lines(self.sizes().first(leading));
   SymInt total = int64_t(1);
   for (SymInt s : size) {
-    runtime_check(s > SymInt(int64_t(0)), c.name())
-        << "output_size must be positive, got " << to_string(size);
+    runtime_check(s > SymInt(int64_t(0)), name) << "output_size must be positive, got " << to_string(size);
     out.push_back(s);
     total *= s;
   }
   for (size_t k = leading - 1; k < self.sizes().size(); ++k)
-    runtime_check(self.sizes()[k] > SymInt(int64_t(0)), c.name())
+    runtime_check(self.sizes()[k] > SymInt(int64_t(0)), name)
         << "expected input to have non-zero size for non-batch dimensions, but got "
         << to_string(self.sizes());
   Dims planes = lines;
@@ -39,6 +39,38 @@ Tensor unpooled(const Call& c, const Tensor& self, const Tensor& indices, SymSpa
   lines.push_back(int64_t(1));
   for (size_t k = leading; k < self.sizes().size(); ++k) lines.back() *= self.sizes()[k];
   return view(_unpool(reshape(self, lines), reshape(indices, lines), planes), out);
+}
+
+// The size that was pooled: as told, within a stride of the one that the windows cover.
+Dims unpooled_size(const Call& c, int n) {
+  std::string name = "max_unpool" + std::to_string(n) + "d";
+  Dims kernel = c.ints("kernel_size", n), padding = c.ints("padding", n);
+  Dims stride = c.has("stride") && !c.ints("stride").empty() ? c.ints("stride", n) : kernel, low, high;
+  Dims of_self(c.sizes("self")), size;
+  runtime_check(int(of_self.size()) >= n, name)
+      << "expected at least " << n << " dimensions, got shape " << to_string(c.sizes("self"));
+  for (size_t d = 0; d < size_t(n); ++d) {
+    SymInt covered = (of_self[of_self.size() - size_t(n) + d] - SymInt(int64_t(1))) * stride[d] + kernel[d] -
+                     SymInt(int64_t(2)) * padding[d];
+    size.push_back(covered);
+    low.push_back(covered - stride[d]);
+    high.push_back(covered + stride[d]);
+  }
+  if (c.has("output_size")) {
+    SymSpan given = c.ints("output_size");
+    value_check(int(given.size()) == n || int(given.size()) == n + 2, name)
+        << "output_size should be a sequence containing " << n << " or " << n + 2 << " elements, but it has "
+        << given.size();
+    size = Dims(given.last(size_t(n)));
+  }
+  for (size_t d = 0; d < size_t(n); ++d)
+    value_check(low[d] < size[d] && size[d] < high[d], name)
+        << "invalid output_size " << to_string(SymSpan(size)) << " (dim " << d << " must be between "
+        << low[d] << " and " << high[d] << ")";
+  for (SymInt s : size)
+    value_check(!(s < SymInt(int64_t(0))), name)
+        << "output_size must contain non-negative sizes, but got " << to_string(SymSpan(size));
+  return size;
 }
 
 // Where the windows along a dimension begin: window k of `out` in `in` elements, shifted by a random u in [0, 1).
@@ -137,40 +169,67 @@ FACULA_FAMILY(unpool) {
       .undifferenced("of several elements at one place the last is the direction")
       .samples({"grad[2, 4], index<4>[2, 3]"});
   define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")
-      .python("max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None)",
-              "output_size = unpooled_size(input, 1, kernel_size, stride, padding, output_size)")
       .doc(
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
       .bind(hidden)
       .no_in_place()
-      .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
-        return unpooled(c, self, indices, size);
+      .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
+        return unpooled(self, indices, size);
       })
       .samples({"self[1, 1, 1], indices<1>[1, 1, 1], output_size=[2]"});
   define("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor")
-      .python("max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None)",
-              "output_size = unpooled_size(input, 2, kernel_size, stride, padding, output_size)")
       .doc(
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
       .bind(hidden)
       .no_in_place()
-      .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
-        return unpooled(c, self, indices, size);
+      .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
+        return unpooled(self, indices, size);
       })
       .samples({"self[1, 1, 1, 1], indices<1>[1, 1, 1, 1], output_size=[2, 2]"});
   define(
       "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride=[], int[3] padding=0) -> Tensor")
-      .python("max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None)",
-              "output_size = unpooled_size(input, 3, kernel_size, stride, padding, output_size)")
       .doc(
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
       .bind(hidden)
       .no_in_place()
-      .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
-        return unpooled(c, self, indices, size);
+      .procedure([](const Call&, const Tensor& self, const Tensor& indices, SymSpan size) {
+        return unpooled(self, indices, size);
       })
       .samples(
           {"self[1, 1, 1, 1, 1], indices<1>[1, 1, 1, 1, 1], output_size=[2, 2, 1], stride=[1, 1, 1], padding=[0, 0, 0]"});
+  define(
+      "_max_unpool1d(Tensor self, Tensor indices, SymInt[1] kernel_size, SymInt[1]? stride=None, SymInt[1] padding=0, SymInt[]? output_size=None) -> Tensor")
+      .python("max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None)")
+      .doc(
+          "Lines, 0 but for the elements of self, each at its index: the inverse of max_pool1d, of output_size or of the size that the windows cover.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
+        return unpooled(self, indices, unpooled_size(c, 1));
+      })
+      .samples({"self[1, 1, 1], indices<1>[1, 1, 1], kernel_size=2"});
+  define(
+      "_max_unpool2d(Tensor self, Tensor indices, SymInt[2] kernel_size, SymInt[2]? stride=None, SymInt[2] padding=0, SymInt[]? output_size=None) -> Tensor")
+      .python("max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None)")
+      .doc(
+          "Planes, 0 but for the elements of self, each at its index: the inverse of max_pool2d, of output_size or of the size that the windows cover.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
+        return unpooled(self, indices, unpooled_size(c, 2));
+      })
+      .samples({"self[1, 1, 1, 1], indices<1>[1, 1, 1, 1], kernel_size=2"});
+  define(
+      "_max_unpool3d(Tensor self, Tensor indices, SymInt[3] kernel_size, SymInt[3]? stride=None, SymInt[3] padding=0, SymInt[]? output_size=None) -> Tensor")
+      .python("max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None)")
+      .doc(
+          "Volumes, 0 but for the elements of self, each at its index: the inverse of max_pool3d, of output_size or of the size that the windows cover.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
+        return unpooled(self, indices, unpooled_size(c, 3));
+      })
+      .samples({"self[1, 1, 1, 1, 1], indices<1>[1, 1, 1, 1, 1], kernel_size=2"});
   define(
       "fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor? random_samples=None) -> (Tensor, Tensor)")
       .python(

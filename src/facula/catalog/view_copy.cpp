@@ -37,7 +37,14 @@ void define_copy(const Operator& view) {
   copy.dtypes(view.dtypes);
   if (!view.differentiable) copy.non_differentiable();
   if (view.schema.returns[0].list) copy.with_out();
-  if (name == "narrow") copy.converting_out().bad_conversion(ErrorType::TypeError);
+  if (name == "narrow") {
+    copy.converting_out().bad_conversion(ErrorType::TypeError).check([](const Call& c) {
+      int64_t dim = c.integer("dim").guard_int();
+      runtime_check(!c.rank("self") || dim < c.rank("self"), "narrow_copy")
+          << "expected dim below " << c.rank("self") << ", the number of dimensions of shape "
+          << to_string(c.sizes("self")) << ", got " << dim;
+    });
+  }
   for (auto& other : view.aliases) copy.alias(other + "_copy");
   for (auto& [parameter, also] : view.parameter_aliases) copy.also(parameter, also);
 }

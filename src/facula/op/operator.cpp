@@ -120,6 +120,10 @@ Definer& Definer::exact_out(std::function<bool(const Call&)> rule) {
 Definer& Definer::converting_out() {
   return exact_out([](const Call&) { return false; });
 }
+Definer& Definer::for_out(std::function<DType(const Call&, std::span<const Tensor> out)> rule) {
+  op_->forms.for_out = std::move(rule);
+  return *this;
+}
 Definer& Definer::keeps_out_shape() {
   op_->forms.keeps_out_shape = true;
   return *this;

@@ -174,6 +174,9 @@ struct Forms {
   // Must out= have the dtype of the result, or is the result converted? Unset: as most of the kind
   // (run/dispatch.cpp).
   std::function<bool(const Call&)> exact_out;
+  // Refuses out= tensors that the call has no use for, and gives the dtype that the first operand is converted to before a
+  // call that computes in that of `out`.
+  std::function<DType(const Call&, std::span<const Tensor> out)> for_out;
   // What self is called where, in place, it must have the dtype of the result; empty: it is converted to.
   std::string exact_self;
   // What a destination raises whose dtype cannot hold the results.
@@ -310,6 +313,7 @@ class Definer {
   Definer& exact_out();
   Definer& exact_out(std::function<bool(const Call&)> rule);
   Definer& converting_out();
+  Definer& for_out(std::function<DType(const Call&, std::span<const Tensor> out)> rule);
   Definer& keeps_out_shape();
   Definer& with_out();
   Definer& resized(std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> strides);

@@ -842,6 +842,14 @@ Results compute(Device device, const Operator& o, std::span<const Value> args, F
   return results;
 }
 
+// The first operand in the dtype that the call computes in for `out`; undefined if it has it.
+Tensor converted_for_out(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
+  DType computed = o.forms.for_out(Call(o, args), out);
+  if (args[0].tensor->dtype == computed) return {};
+  Value given[] = {args[0], computed};
+  return op::call(op::get("to_dtype"), given)[0];
+}
+
 Results perform_on(Device device, const Operator& o, std::span<const Value> args, Form form,
                    std::span<const Tensor> out, Below* below) {
   if (o.check) o.check(Call(o, args));
@@ -871,6 +879,13 @@ Results perform_on(Device device, const Operator& o, std::span<const Value> args
     out = std::span<const Tensor>(&self, 1);
   } else if (form == Form::out) {
     check_destinations(o, out, recording);
+    if (o.forms.for_out) {
+      if (Tensor first = converted_for_out(o, args, out); first.defined()) {
+        std::vector<Value> given(args.begin(), args.end());
+        given[0] = Value(first);
+        return perform_on(device, o, given, form, out, below);
+      }
+    }
     if (std::any_of(out.begin(), out.end(), overlaps_itself)) return write_in_order(o, args, out);
     check_single_locations(o, out);
     if (o.forms.keeps_out_shape) return deliver(o, args, op::call(o, args), out, form);
