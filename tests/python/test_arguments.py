@@ -341,3 +341,12 @@ def test_errors_of_what_a_program_hands_over_stay_as_they_are():
 
     with pytest.raises(ValueError, match="^mine$"):
         fn.triplet_margin_with_distance_loss(*[F.ones(2, 3)] * 3, distance_function=distance)
+
+
+def test_true_and_false_are_floating_numbers_but_no_integers():
+    x = F.ones(2)
+    assert F.nn.functional.dropout(x, True).tolist() == [0.0, 0.0]
+    assert F.isclose(x, x + 1, False, True).all()
+    assert F.normal(True, False, (2,)).tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="must be int, not bool"):
+        F.multinomial(x, True)
