@@ -340,11 +340,11 @@ bool by_onednn(const Problem& p) {
   return true;
 }
 
-// ---- BLAS: one thread a piece, pieces of the batch or of the longer side
+// ---- BLAS: one thread a piece, pieces of the batch or of the result
 void by_blas(const Problem& p) {
   int64_t count = p.count(), size = itemsize(p.dtype);
   constexpr double kWork = 65536;  // multiplications worth a thread
-  if (count >= num_threads() || count > 1) {
+  if (count > 1) {
     auto grain = int64_t(std::max(1.0, kWork / (double(p.m) * double(p.n) * double(p.k))));
     parallel_for(count, grain, [&](int64_t begin, int64_t end) {
       each_matrix(p, begin, end, [&](const char* a, const char* b, char* out) {
@@ -353,18 +353,19 @@ void by_blas(const Problem& p) {
     });
     return;
   }
-  bool rows = p.m >= p.n;
-  constexpr int64_t kStrip = 32;  // rows or columns that stay together
-  int64_t side = rows ? p.m : p.n, strips = (side + kStrip - 1) / kStrip;
-  auto grain = int64_t(std::max(1.0, kWork / (double(kStrip) * double(rows ? p.n : p.m) * double(p.k))));
-  parallel_for(strips, grain, [&](int64_t begin, int64_t end) {
-    int64_t from = begin * kStrip, to = std::min(end * kStrip, side);
-    if (rows)
-      blas_gemm(p.dtype, to - from, p.n, p.k, p.alpha, p.a + from * p.a_rs * size, p.a_rs, p.a_cs, p.b,
-                p.b_rs, p.b_cs, p.beta, p.out + from * p.n * size, p.n);
-    else
-      blas_gemm(p.dtype, p.m, to - from, p.k, p.alpha, p.a, p.a_rs, p.a_cs, p.b + from * p.b_cs * size,
-                p.b_rs, p.b_cs, p.beta, p.out + from * size, p.n);
+  // The same pieces for any number of threads: the library adds up otherwise in matrices of other sizes.
+  constexpr int64_t kLonger = 128,
+                    kShorter = 1 << 30;  // rows or columns of a piece, by the side of the result
+  int64_t height = p.m >= p.n ? kLonger : kShorter, width = p.m >= p.n ? kShorter : kLonger;
+  int64_t across = (p.n + width - 1) / width, pieces = (p.m + height - 1) / height * across;
+  double work = double(std::min(height, p.m)) * double(std::min(width, p.n)) * double(p.k);
+  parallel_for(pieces, int64_t(std::max(1.0, kWork / work)), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      int64_t row = piece / across * height, col = piece % across * width;
+      blas_gemm(p.dtype, std::min(height, p.m - row), std::min(width, p.n - col), p.k, p.alpha,
+                p.a + row * p.a_rs * size, p.a_rs, p.a_cs, p.b + col * p.b_cs * size, p.b_rs, p.b_cs, p.beta,
+                p.out + (row * p.n + col) * size, p.n);
+    }
   });
 }
 
