@@ -116,3 +116,30 @@ def test_targets_of_other_dtypes_count_as_numbers():
 def test_classes_are_the_last_dimension_of_the_input_though_a_target_has_more():
     x, targets = F.zeros(2, 3), F.zeros(5, 2, 3)
     assert fn.multilabel_soft_margin_loss(x, targets, reduction="none").shape == (5, 3)
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0, 4.0])
+@pytest.mark.parametrize(
+    "distance",
+    [
+        lambda x, p: fn.pairwise_distance(x, F.zeros(1, 2), p=p, eps=0.0),
+        lambda x, p: fn.triplet_margin_loss(x, F.zeros(2, 2), F.full((2, 2), -9.0), p=p, eps=0.0),
+        lambda x, p: F.dist(x[0], F.zeros(2), p) + F.dist(x[1], F.zeros(2), p),
+    ],
+)
+def test_composites_keep_the_rules_of_what_they_call_in_second_derivatives(distance, p):
+    # The body of a norm would divide by the length; its rule does not. PyTorch's is 0 for p > 2.
+    x = F.tensor([[0.0, 0.0], [1.0, 2.0]], requires_grad=True)
+    (slope,) = F.autograd.grad(distance(x, p).sum(), x, create_graph=True)
+    (curvature,) = F.autograd.grad((slope * F.tensor([[1.0, 2.0], [3.0, 4.0]])).sum(), x)
+    assert F.isfinite(curvature).all() and curvature[0].abs().max() < 1e-3
+
+
+def test_probabilities_are_checked_over_a_batch_of_calls_and_not_on_meta():
+    x, target = F.rand(3, 4), F.rand(3, 4)
+    want = [fn.binary_cross_entropy(a, b).item() for a, b in zip(x, target)]
+    np.testing.assert_allclose(F.func.vmap(fn.binary_cross_entropy)(x, target).numpy(), want, rtol=1e-6)
+    x[2, 1] = 1.5
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        F.func.vmap(fn.binary_cross_entropy)(x, target)
+    assert fn.binary_cross_entropy(x.to("meta"), target.to("meta")).shape == ()

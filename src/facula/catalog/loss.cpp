@@ -146,7 +146,7 @@ Tensor linear_cross_entropy_of(const Call& c) {
   Tensor rows = reshape(wide(linear), Sizes{int64_t(-1), linear.size(-1)});
   Tensor all = reshape(facula::linear(wide(input), rows, maybe(bias)), logits);
   Tensor loss = cross_entropy(all, wide(target), maybe(weight), reduction, ignored, smoothing);
-  return catalog::narrowed(loss, input.dtype());
+  return c.has("rows") ? catalog::narrowed(loss, input.dtype()) : loss;
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include "facula/catalog/reduced_loss.h"
 #include "facula/catalog/widened.h"
-#include "facula/graph/trace.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -36,7 +35,6 @@ Tensor of_rows(const Tensor& loss, const Tensor& input) {
   return input.dim() == 2 ? loss : view(loss, Sizes(Dims()));
 }
 Tensor distance_of(const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
-  graph::KeepRules keep;  // gradients of a distance of 0
   DType common = promote(a.dtype(), b.dtype());
   Tensor apart = add(sub(catalog::wide(a), catalog::wide(b)), eps),
          y = norm(apart, std::optional<Scalar>(p), Sizes{int64_t(-1)}, keepdim);
@@ -180,6 +178,7 @@ FACULA_FAMILY(margin) {
       "Binary cross-entropy of sigmoid(self), averaged over the classes, the last dimension.")
       .python(
           "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
+      .autocast(Autocast::inherit)
       .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
         Tensor loss = sub(mul(sub(1, target), self), log_sigmoid(self));
@@ -233,6 +232,7 @@ FACULA_FAMILY(margin) {
       "value, and gradients pass it by.")
       .python("gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction='mean')",
               "var = variance_of(input, var)")
+      .autocast(Autocast::inherit)
       .composite(
           [](const Tensor& self, const Tensor& target, const Tensor& var, bool full, const Tensor& eps,
              std::string_view reduction) { return gaussian_nll(self, target, var, full, eps, reduction); })
@@ -320,7 +320,6 @@ FACULA_FAMILY(margin) {
   define("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
       .doc("The product along `dim` of x1 and x2, each over its length or over eps if that is larger.")
       .bind(function | nn_functional)
-      .autocast(Autocast::fp32)
       .no_in_place()
       .procedure([](const Tensor& a, const Tensor& b, int64_t dim, double eps) {
         runtime_check(!(eps < 0), "cosine_similarity") << "eps must be non-negative, got: " << eps;

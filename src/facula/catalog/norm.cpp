@@ -389,7 +389,6 @@ FACULA_FAMILY(norm) {
   define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
       .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
       .bind(function | nn_functional)
-      .autocast(Autocast::lower)
       .no_in_place()
       .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,
                     std::optional<Tensor> bias) {

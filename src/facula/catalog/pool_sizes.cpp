@@ -236,6 +236,7 @@ FACULA_FAMILY(pool_sizes) {
   define("adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor")
       .python("adaptive_avg_pool3d(input, output_size)", "output_size = given_sizes(input, output_size, 3)")
       .doc("Means of `output_size` windows that cover [N, C, D, H, W] or [C, D, H, W] evenly.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 3); })
@@ -265,6 +266,7 @@ FACULA_FAMILY(pool_sizes) {
               "output_size = given_sizes(input, output_size, 3)")
       .doc(
           "Largest values of `output_size` windows that cover [N, C, D, H, W] or [C, D, H, W] evenly, and their positions.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .procedure([](const Call& c, const Tensor& self) { return adaptive_max(c, self, 3); })
       .samples({"self![1, 2, 4, 5, 3], output_size=[3, 2, 2]"});

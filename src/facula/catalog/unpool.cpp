@@ -141,6 +141,7 @@ FACULA_FAMILY(unpool) {
               "output_size = unpooled_size(input, 1, kernel_size, stride, padding, output_size)")
       .doc(
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
@@ -152,6 +153,7 @@ FACULA_FAMILY(unpool) {
               "output_size = unpooled_size(input, 2, kernel_size, stride, padding, output_size)")
       .doc(
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
@@ -164,6 +166,7 @@ FACULA_FAMILY(unpool) {
               "output_size = unpooled_size(input, 3, kernel_size, stride, padding, output_size)")
       .doc(
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices, SymSpan size) {
@@ -182,6 +185,7 @@ FACULA_FAMILY(unpool) {
       .also("random_samples", "_random_samples")
       .doc(
           "The largest element, and its place in the plane, of windows that are spread over it at random.  Graham, 2014.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .draws()
       .dtypes(d::floating)
@@ -199,6 +203,7 @@ FACULA_FAMILY(unpool) {
       .also("random_samples", "_random_samples")
       .doc(
           "The largest element, and its place in the volume, of windows that are spread over it at random.  Graham, 2014.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .draws()
       .dtypes(d::floating)
