@@ -190,7 +190,7 @@ bool to_float(PyObject* o, double& d) {
   } else if (!to_scalar(o, s)) {
     return false;
   }
-  if (s.category() == Category::complex || PyBool_Check(o)) return false;
+  if (s.category() == Category::complex) return false;
   d = s.to_double();
   return true;
 }

@@ -197,8 +197,12 @@ def assume(what: str, read: Callable[[], Any]) -> None:
 
 def require(valid: Tensor, kind: type[Exception], text: str) -> None:
     """Raises unless ``valid``, a tensor of one bool; while a function is traced, its program does so at the
-    end of each call.
+    end of each call. Of a batch of calls (vmap) all have to be; elements on meta are not known.
     """
+    while (batch := _C.batch_of(valid)) is not None:
+        valid = batch[1].all()
+    if valid.is_meta:
+        return
     if _C.is_tracing():
         if _C.in_traced_backward():
             raise NotImplementedError("a check of elements in the backward of a custom function")

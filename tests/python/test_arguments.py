@@ -354,3 +354,12 @@ def test_shapes_broadcast_as_tensors_of_them_do():
     ):
         with pytest.raises(error, match=why):
             F.broadcast_shapes(*shapes)
+
+
+def test_true_and_false_are_floating_numbers_but_no_integers():
+    x = F.ones(2)
+    assert F.nn.functional.dropout(x, True).tolist() == [0.0, 0.0]
+    assert F.isclose(x, x + 1, False, True).all()
+    assert F.normal(True, False, (2,)).tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="must be int, not bool"):
+        F.multinomial(x, True)

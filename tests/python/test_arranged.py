@@ -121,3 +121,18 @@ def test_traced_arrangements_take_other_sizes():
         x = F.randn(*shape)
         for got, want in zip(p(x), f(x)):
             np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_places_along_a_dimension_go_around():
+    x = F.arange(12.0).reshape(3, 4)
+    at = F.tensor([[9], [-5], [-1]])
+    assert F.take_along_dim(x, at, 1).tolist() == [[1.0], [7.0], [11.0]]
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        F.take_along_dim(x, F.tensor([-1]))  # PyTorch's, without a dimension
+
+
+def test_repetitions_hold_the_size_that_was_told():
+    assert F.repeat_interleave(F.tensor([1, 2], dtype=F.int32)).dtype == F.int32
+    assert F.repeat_interleave(F.ones(3, 2), 2, 0, output_size=6).shape == (6, 2)
+    with pytest.raises(RuntimeError, match="Invalid output_size, expected 6 but got 5"):
+        F.repeat_interleave(F.ones(3, 2), 2, 0, output_size=5)

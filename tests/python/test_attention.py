@@ -328,3 +328,40 @@ def test_a_transformer_layer_is_made_of_its_parts(norm_first):
     twice = stack.norm(layer(layer(x, mask), mask))
     np.testing.assert_allclose(np.asarray(stack(x, mask).detach()), np.asarray(twice.detach()), atol=1e-5)
     assert "layers.1.self_attn.in_proj_weight" in stack.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"bias_k": facula.ones(1, 1, 4)}, AssertionError, "bias_v is None"),
+        ({"static_k": facula.ones(3, 5, 2)}, AssertionError, "expecting static_k of shape"),
+        ({"static_v": facula.ones(4, 5, 3)}, AssertionError, "expecting static_v of shape"),
+        ({"dropout_p": 2.0}, ValueError, "between 0 and 1"),
+    ],
+)
+def test_operands_of_several_heads_are_checked_by_name(options, error, text):
+    x = facula.ones(3, 2, 4)
+    given = {"bias_k": None, "bias_v": None, "add_zero_attn": False, "dropout_p": 0.0, **options}
+    with pytest.raises(error, match=text):
+        facula.nn.functional.multi_head_attention_forward(
+            x,
+            x,
+            x,
+            4,
+            2,
+            facula.ones(12, 4),
+            None,
+            out_proj_weight=facula.ones(4, 4),
+            out_proj_bias=None,
+            **given,
+        )
+
+
+def test_given_keys_and_values_of_no_batch():
+    x = facula.ones(3, 0, 4)
+    none = facula.ones(0, 5, 2)
+    y, _ = facula.nn.functional.multi_head_attention_forward(
+        x, x, x, 4, 2, facula.ones(12, 4), None, None, None, False, 0.0, facula.ones(4, 4), None,
+        static_k=none, static_v=none,
+    )  # fmt: skip
+    assert y.shape == (3, 0, 4)

@@ -41,6 +41,10 @@ AS_THEY_ARE = {
     "layer_norm": lambda a, b, x, w: F.layer_norm(a, (4,)),
     "mv": lambda a, b, x, w: facula.mv(a, b[0]),
     "dot": lambda a, b, x, w: facula.dot(a[0], b[0]),
+    "bilinear": lambda a, b, x, w: F.bilinear(a, b, x[0, :, :4, :4]),
+    "cosine_similarity": lambda a, b, x, w: F.cosine_similarity(a, b),
+    "multilabel_soft_margin_loss": lambda a, b, x, w: F.multilabel_soft_margin_loss(a, b),
+    "gaussian_nll_loss": lambda a, b, x, w: F.gaussian_nll_loss(a, b, facula.ones_like(a)),
 }
 SINGLE = {
     "mse_loss": lambda a, b, x, w: F.mse_loss(a, b),
@@ -50,6 +54,21 @@ SINGLE = {
     "prod": lambda a, b, x, w: facula.prod(a),
     "smooth_l1_loss": lambda a, b, x, w: F.smooth_l1_loss(a, b),
     "bce_with_logits": lambda a, b, x, w: F.binary_cross_entropy_with_logits(a, b.sigmoid()),
+    "avg_pool3d": lambda a, b, x, w: F.avg_pool3d(x, 2),
+    "max_pool3d": lambda a, b, x, w: F.max_pool3d(x, 2),
+    "adaptive_avg_pool3d": lambda a, b, x, w: F.adaptive_avg_pool3d(x, 1),
+    "adaptive_max_pool3d": lambda a, b, x, w: F.adaptive_max_pool3d(x, 1),
+    "max_unpool2d": lambda a, b, x, w: F.max_unpool2d(
+        *F.max_pool2d(x[..., :4, :4], 2, return_indices=True), 2
+    ),
+    "fractional_max_pool2d": lambda a, b, x, w: F.fractional_max_pool2d(x, 2, output_size=2),
+    "grid_sample": lambda a, b, x, w: F.grid_sample(x, x[..., :2].reshape(1, 5, 2, 2), align_corners=False),
+    "cdist": lambda a, b, x, w: facula.cdist(a, b),
+    "quantile": lambda a, b, x, w: facula.quantile(a, 0.5),
+    "trace": lambda a, b, x, w: facula.trace(a),
+    "linear_cross_entropy": lambda a, b, x, w: F.linear_cross_entropy(a, b, facula.arange(4)),
+    "gru_cell": lambda a, b, x, w: facula.gru_cell(a, b, a.repeat(3, 1), b.repeat(3, 1)),
+    "lstm_cell": lambda a, b, x, w: facula.lstm_cell(a, (b, b), a.repeat(4, 1), b.repeat(4, 1))[0],
 }
 
 

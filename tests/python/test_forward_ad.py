@@ -308,3 +308,20 @@ def test_products_with_jacobians_nest():
     with_shape = lambda x: func.jvp(lambda y: (f(y), y.shape), (x,), (v,), has_aux=True)[1:]  # noqa: E731
     _, product, shape = func.jvp(with_shape, (x,), (v,), has_aux=True)
     assert F.allclose(product, v @ h @ v) and shape == (3,)
+
+
+def test_tangents_lie_as_their_values_do():
+    # Attention gives heads side by side, and a view joins them.
+    x, t = double(2, 2, 3, 4), double(2, 2, 3, 4)
+
+    def joined(x):
+        y = nn.functional.scaled_dot_product_attention(x, x, x)
+        return y.transpose(1, 2).reshape(2, 3, 8)
+
+    step = 1e-6
+    y, tangent = func.jvp(joined, (x,), (t,))
+    slope = (joined(x + step * t) - joined(x - step * t)) / (2 * step)
+    assert F.allclose(tangent, slope, 1e-6, 1e-8)
+    layer = nn.MultiheadAttention(8, 2, dtype=F.float64)
+    y = func.jvp(lambda x: layer(x, x, x, need_weights=False)[0], (double(3, 2, 8),), (double(3, 2, 8),))
+    assert y[1].shape == (3, 2, 8)

@@ -396,3 +396,17 @@ def test_wrong_input_names_shapes():
         nn.Linear(4, 3)(torch.ones(2, 5))
     with pytest.raises(ValueError, match="expected 4D input"):
         nn.BatchNorm2d(2)(torch.ones(2, 2))
+
+
+def test_instance_norm_updates_statistics_of_its_own_dtype_and_by_samples_alone():
+    x = torch.arange(24.0, dtype=torch.float64).reshape(2, 3, 4)
+    mean, var = torch.zeros(3), torch.ones(3)
+    y = torch.nn.functional.instance_norm(x, mean, var)
+    assert y.dtype == torch.float64 and mean.dtype == torch.float32
+    np.testing.assert_allclose(mean.numpy(), 0.1 * x.numpy().mean((0, 2)), rtol=1e-6)
+    fixed = torch.nn.functional.instance_norm(x, mean, var, use_input_stats=False)
+    assert fixed.dtype == torch.float64
+    before = mean.tolist()
+    with pytest.raises(IndexError, match="instance_norm: no sample"):
+        torch.nn.functional.instance_norm(torch.ones(0, 3, 4), mean, var)
+    assert mean.tolist() == before

@@ -17,7 +17,9 @@ def same(a, b, tolerance=0.0):
     """Trees of tensors are equal; to `tolerance` of the largest element, or of 1e-3 where all should be 0."""
     if isinstance(a, facula.Tensor):
         assert a.dtype == b.dtype and a.shape == b.shape
-        scale = max(float(b.abs().max()), 1e-3) if b.numel() and b.dtype.is_floating_point else 0.0
+        scale = (
+            max(float(b.abs().nan_to_num(0).max()), 1e-3) if b.numel() and b.dtype.is_floating_point else 0.0
+        )
         assert facula.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True), (a, b)
     elif isinstance(a, dict):
         assert a.keys() == b.keys()

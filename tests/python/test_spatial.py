@@ -157,3 +157,31 @@ def test_a_seed_gives_a_recurrent_layer_the_same_parameters_in_the_order_of_name
     for p in m.parameters():
         assert facula.equal(p, facula.empty(p.shape).uniform_(-0.5, 0.5))
     assert len(m.all_weights) == 4 and m.all_weights[0][0] is m.weight_ih_l0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_pools_of_infinite_order_take_the_extreme_magnitude(n):
+    x = facula.tensor([[1.0, 2.0, 3.0, -4.0]]).reshape(1, 1, *[1] * (n - 1), 4).requires_grad_()
+    pool = getattr(F, f"lp_pool{n}d")
+    kernel = 2 if n == 1 else [*[1] * (n - 1), 2]
+    y = pool(x, float("inf"), kernel)
+    y.sum().backward()
+    assert y.flatten().tolist() == [2.0, 4.0] and x.grad.flatten().tolist() == [0.0, 1.0, 0.0, -1.0]
+    assert pool(x, -float("inf"), kernel).flatten().tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_adaptive_pools_to_no_windows_are_empty(n):
+    x = facula.ones(2, 3, *[4] * n, requires_grad=True)
+    size = [2] * (n - 1) + [0]
+    y = getattr(F, f"adaptive_avg_pool{n}d")(x, size)
+    best, at = getattr(F, f"adaptive_max_pool{n}d")(x, size, return_indices=True)
+    assert y.shape == best.shape == at.shape == (2, 3, *size) and at.dtype == facula.int64
+    (y.sum() + best.sum()).backward()
+    assert not x.grad.any()
+
+
+@pytest.mark.parametrize("name", ["max_pool1d", "avg_pool1d"])
+def test_pools_of_lines_take_one_number_a_setting(name):
+    with pytest.raises(RuntimeError, match="'kernel_size' should contain one int"):
+        getattr(F, name)(facula.ones(1, 1, 9), [2, 2])

@@ -5,7 +5,10 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import facula
 
 
 def imported(**environment):
@@ -61,3 +64,23 @@ def test_a_library_that_keeps_memory_in_each_thread_finds_room_beside_facula(tmp
     program = "\n".join(["import sys", *(steps if first else steps[::-1])])
     run = subprocess.run([sys.executable, "-c", program, other], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("sizes", [(33, 64, 64), (130, 100, 300), (390, 40, 100), (64, 30, 1100)])
+def test_products_of_matrices_have_the_same_bits_for_any_number_of_threads(dtype, sizes):
+    m, k, n = sizes
+    a = facula.randn(m, k, dtype=getattr(facula, dtype))
+    b = facula.randn(n, k, dtype=getattr(facula, dtype))
+    before, found = facula.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 7):
+            facula.set_num_threads(threads)
+            found.append((a @ b.t(), facula.nn.functional.linear(a, b, b[:, 0]), a.t() @ (a @ b.t())))
+    finally:
+        facula.set_num_threads(before)
+    for other in found[1:]:
+        assert all(map(facula.equal, found[0], other))
+    want = a.numpy().astype("complex128") @ b.numpy().astype("complex128").T
+    rounding = 2e-14 if dtype == "float64" else 1e-5
+    np.testing.assert_allclose(found[0][0].numpy(), want, rtol=0, atol=rounding * k)

@@ -1,8 +1,10 @@
 #include "facula/autograd/forward.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "facula/autograd/autograd.h"
@@ -90,6 +92,22 @@ void ensure_tangent(const Tensor& t) {
   keep(t, part);
 }
 
+// A tangent in memory as what it belongs to, so that views of one are views of the other.
+Tensor lying_as(const Tensor& t, const Tensor& tangent) {
+  bool same = std::equal(t.strides().begin(), t.strides().end(), tangent.strides().begin());
+  if (same || !t.is_non_overlapping_and_dense() || t.is_traced()) return tangent;
+  std::vector<int> order(size_t(t.dim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return t.stride(a) > t.stride(b); });
+  Dims there, back(order.size());
+  for (size_t k = 0; k < order.size(); ++k) {
+    there.push_back(int64_t(order[k]));
+    back[size_t(order[k])] = int64_t(k);
+  }
+  Tensor rows = invoke("contiguous", {invoke("permute", {tangent, SymSpan(there)})});
+  return invoke("permute", {rows, SymSpan(back)});
+}
+
 // The results of a call, and their tangents from its gradient.
 op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::Value> args) {
   if (!o.differentiable || o.effects.draws) return op::call(o, args);
@@ -141,7 +159,7 @@ op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::V
       if (results[k].defined()) results[k] = autograd::detach(results[k]);
   for (size_t j = 0; j < outputs.size(); ++j) {
     Tensor& result = results[size_t(at[j])];
-    Tensor tangent = tangents[j].defined() ? tangents[j] : invoke("zeros_like", {result});
+    Tensor tangent = tangents[j].defined() ? lying_as(result, tangents[j]) : invoke("zeros_like", {result});
     keep(result, taped ? tangent : autograd::detach(tangent));
   }
   return results;

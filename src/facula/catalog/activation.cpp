@@ -298,7 +298,11 @@ FACULA_FAMILY(activation) {
       });
   activation("log_sigmoid(Tensor self) -> Tensor", "log(1 / (1 + exp(-x))), without overflow.")
       .exact_out()
-      .pointwise([](Expr x) { return min(x, 0.0) - log1p(exp(-abs(x))); });
+      .pointwise([](Expr x) {
+        // By selects, which have a second derivative at 0 where abs has none.
+        Expr below = x < 0.0;
+        return select(below, x, zero_like(x)) - log1p(exp(select(below, x, -x)));
+      });
   define("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor")
       .python("threshold(input, threshold, value, inplace=False)")
       .doc("x where greater than the threshold, else `value`.")

@@ -325,6 +325,7 @@ FACULA_FAMILY(arrange) {
       .samples({"self[3]", "self[3], diagonal=-1", "self[3, 4], diagonal=1"});
   define("trace(Tensor self) -> Tensor")
       .doc("The sum of a matrix's diagonal.")
+      .autocast(Autocast::fp32)
       .no_in_place()
       .composite([](const Tensor& self) {
         supported_check(self.dtype() != DType::Bool, "trace")

@@ -62,6 +62,7 @@ FACULA_FAMILY(distance) {
   define("_cdist_forward(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor")
       .doc(
           "The p-norms of the differences of all pairs of points [*, n, width] and [*, m, width]: [*, n, m]. compute_mode 1 finds euclidean ones by a matrix product, 2 does not, 0 where there are more than 25 points.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Tensor& x1, const Tensor& x2, double p, std::optional<int64_t> mode) {

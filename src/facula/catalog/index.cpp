@@ -30,8 +30,10 @@ Tensor positions(const Call& c, const Tensor& counts) {
       << " does not match the sum of the repeats, " << at.size(0);
   return at;
 }
-// Indices with those that count from the end of n places counted from the start.
-Tensor from_start(const Tensor& indices, SymInt n) { return where(lt(indices, 0), add(indices, n), indices); }
+// Places of n that indices go around to, as PyTorch's: in both directions, as often as need be.
+Tensor around(const Tensor& indices, SymInt n) {
+  return n == SymInt(int64_t(0)) ? indices : remainder(indices, n);
+}
 
 bool indexes(const Tensor& index) {
   return (is_integral(index.dtype()) && itemsize(index.dtype()) >= 4 && !is_limited(index.dtype())) ||
@@ -388,7 +390,7 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
-        if (!dim) return gather(flat(self), 0, from_start(flat(indices), self.numel()));
+        if (!dim) return gather(flat(self), 0, flat(indices));
         runtime_check(self.dim() == indices.dim(), "take_along_dim")
             << "input and indices should have the same number of dimensions, but got " << self.dim()
             << " dimensions for input, and " << indices.dim() << " dimensions for indices";
@@ -398,7 +400,7 @@ FACULA_FAMILY(index) {
         SymSpan both[] = {shapes[0], shapes[1]};
         Dims sizes = broadcast_sizes("take_along_dim", both);
         return gather(expand(self, with(sizes, k, self.size(k))), k,
-                      expand(from_start(indices, self.size(k)), with(sizes, k, indices.size(k))));
+                      expand(around(indices, self.size(k)), with(sizes, k, indices.size(k))));
       })
       .samples({"self[3, 4], indices<4>[1, 2], dim=1", "self[3, 4], indices<12>[5]",
                 "self[3, 4], indices<3>[2, 1], dim=0"});
@@ -890,7 +892,7 @@ FACULA_FAMILY(index) {
         runtime_check(repeats.dim() == 1 && is_count(repeats.dtype()), "repeat_interleave")
             << "only accepts a vector of int64 or int32 as repeats, got " << repeats.dtype() << " of shape "
             << to_string(repeats.sizes());
-        return positions(c, repeats);
+        return to_dtype(positions(c, repeats), repeats.dtype());
       })
       .samples({"repeats<4>[5]"});
   define(
@@ -920,12 +922,15 @@ FACULA_FAMILY(index) {
       .doc("Each slice along `dim`, each element without it, `repeats` times, one after the other.")
       .dtypes(d::stored)
       .no_in_place()
-      .procedure([](const Call&, const Tensor& self, SymInt repeats, std::optional<int64_t> dim) {
+      .procedure([](const Call& c, const Tensor& self, SymInt repeats, std::optional<int64_t> dim) {
         Tensor x = dim ? self : flat(self);
         int k = repeated_dim(x, dim);
         runtime_check(!(repeats < SymInt(int64_t(0))), "repeat_interleave") << "Repeats must be non-negative";
+        SymInt whole = x.size(k) * repeats;
+        runtime_check(!c.has("output_size") || c.integer("output_size") == whole, "repeat_interleave")
+            << "Invalid output_size, expected " << whole << " but got " << c.integer("output_size");
         Tensor each = expand(unsqueeze(x, k + 1), inserted(x.sizes(), k + 1, repeats));
-        return view(clone(each, MemoryFormat::contiguous), with(x.sizes(), k, x.size(k) * repeats));
+        return view(clone(each, MemoryFormat::contiguous), with(x.sizes(), k, whole));
       })
       .samples({"self[3, 2], repeats=2, dim=1", "self[2, 2], repeats=3", "self[2], repeats=0"});
   define("_of_length(Tensor self) -> Tensor")

@@ -77,7 +77,10 @@ void check_same_dtype(const char* name, const Tensor& input, const Tensor& other
 Tensor difference(const char* name, const Tensor& input, const Tensor& target) {
   supported_check(is_differentiable(input.dtype()) || is_differentiable(target.dtype()), name)
       << "not implemented for '" << input.dtype() << "'" << hint("input.float() converts");
-  return sub(input, target);
+  auto counted = [](const Tensor& t, const Tensor& other) {
+    return t.dtype() == DType::Bool ? to_dtype(t, other.dtype()) : t;
+  };
+  return sub(counted(input, target), counted(target, input));
 }
 
 // ---- cross-entropy of a linear map
@@ -143,7 +146,7 @@ Tensor linear_cross_entropy_of(const Call& c) {
   Tensor rows = reshape(wide(linear), Sizes{int64_t(-1), linear.size(-1)});
   Tensor all = reshape(facula::linear(wide(input), rows, maybe(bias)), logits);
   Tensor loss = cross_entropy(all, wide(target), maybe(weight), reduction, ignored, smoothing);
-  return catalog::narrowed(loss, input.dtype());
+  return c.has("rows") ? catalog::narrowed(loss, input.dtype()) : loss;
 }
 
 }  // namespace
@@ -418,8 +421,8 @@ FACULA_FAMILY(loss) {
       .dtypes(d::floating)
       .no_in_place()
       .pointwise([](Expr x, Expr beta) {
-        Expr e = abs(x);
-        return select(e >= beta, e - 0.5 * beta, 0.5 * e * e / beta);
+        Expr e = abs(x);  // the square is of x: abs has no second derivative at 0
+        return select(e >= beta, e - 0.5 * beta, 0.5 * x * x / beta);
       })
       .samples({"self[3, 4](-3, 3), beta=0.7"});
   define("_huber(Tensor self, Scalar delta) -> Tensor")
@@ -429,7 +432,7 @@ FACULA_FAMILY(loss) {
       .no_in_place()
       .pointwise([](Expr x, Expr delta) {
         Expr e = abs(x);
-        return select(e > delta, (e - 0.5 * delta) * delta, 0.5 * e * e);
+        return select(e >= delta, (e - 0.5 * delta) * delta, 0.5 * x * x);
       })
       .samples({"self[3, 4](-3, 3), delta=0.7"});
   define("_binary_cross_entropy(Tensor self, Tensor target) -> Tensor")
@@ -497,14 +500,13 @@ FACULA_FAMILY(loss) {
         runtime_check(is_differentiable(target.dtype()), "binary_cross_entropy_with_logits")
             << "expected a floating target, got " << target.dtype()
             << hint("target.to(input.dtype) converts");
-        Tensor log_sigmoid = sub(minimum(x, zeros_like(x)), log1p(exp(neg(abs(x)))));
-        Tensor rest = mul(sub(1, target), x);
+        Tensor rest = mul(sub(1, target), x), log_of_sigmoid = log_sigmoid(x);
         Tensor loss;
         if (pos_weight) {
           Tensor w = add(mul(sub(*pos_weight, 1), target), 1);
-          loss = sub(rest, mul(w, log_sigmoid));
+          loss = sub(rest, mul(w, log_of_sigmoid));
         } else {
-          loss = sub(rest, log_sigmoid);
+          loss = sub(rest, log_of_sigmoid);
         }
         if (weight) loss = mul(loss, *weight);
         return reduced_loss("binary_cross_entropy_with_logits", loss, reduction);

@@ -4,7 +4,6 @@
 
 #include "facula/catalog/reduced_loss.h"
 #include "facula/catalog/widened.h"
-#include "facula/graph/trace.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -34,7 +33,6 @@ Tensor of_rows(const Tensor& loss, const Tensor& input) {
   return input.dim() == 2 ? loss : view(loss, Sizes(Dims()));
 }
 Tensor distance_of(const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
-  graph::KeepRules keep;  // gradients of a distance of 0
   DType common = promote(a.dtype(), b.dtype());
   Tensor apart = add(sub(catalog::wide(a), catalog::wide(b)), eps),
          y = norm(apart, std::optional<Scalar>(p), Sizes{int64_t(-1)}, keepdim);
@@ -48,14 +46,18 @@ Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Te
   value_check(p == 1 || p == 2, name) << "only p == 1 and p == 2 supported, got " << p;
   value_check(!weight || weight->dim() == 1, name)
       << "weight must be one-dimensional, got " << to_string(weight->sizes());
-  runtime_check(self.dim() <= 2 && target.numel() == (self.dim() == 2 ? self.size(0) : SymInt(int64_t(1))),
-                name)
+  bool fits = self.dim() <= 2 && target.dim() <= 1 &&
+              target.numel() == (self.dim() == 2 ? self.size(0) : SymInt(int64_t(1)));
+  runtime_check(fits && (self.dim() == 0 || self.size(-1) != SymInt(int64_t(0))), name)
       << "expected input [C] or [N, C] and a class for each row, got " << to_string(self.sizes()) << " and "
       << to_string(target.sizes());
   runtime_check(target.dtype() == DType::Int64, name)
       << "expected target of dtype int64, got " << target.dtype() << " " << to_string(target.sizes())
       << " for input " << to_string(self.sizes());
   Tensor rows = rows_of(self), index = reshape(target, Sizes{rows.size(0), int64_t(1)});
+  runtime_check(!weight || (weight->size(0) == rows.size(1) && weight->dtype() == self.dtype()), name)
+      << "inconsistent weight: expected one " << self.dtype() << " for each of " << rows.size(1)
+      << " classes, got " << weight->dtype() << " " << to_string(weight->sizes());
   // A class counts where its margin is missed, as in PyTorch: not at 0, nor where that is no number.
   Tensor gap = add(sub(margin, gather(rows, 1, index)), rows);
   Tensor missed = logical_and(ne(index, arange(rows.size(1).guard_int())), gt(gap, 0));
@@ -65,7 +67,7 @@ Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Te
     Tensor of_target = gather(expand(*weight, Sizes{rows.size(0), weight->size(0)}), 1, index);
     miss = mul(miss, where_or_zero(missed, of_target));
   }
-  return reduced_loss(name, of_rows(div(sum(miss, 1), rows.size(1)), self), reduction);
+  return reduced_loss(name, view(div(sum(miss, 1), rows.size(1)), target.sizes()), reduction);
 }
 
 Tensor multilabel_margin(const Tensor& self, const Tensor& target, std::string_view reduction) {
@@ -76,6 +78,9 @@ Tensor multilabel_margin(const Tensor& self, const Tensor& target, std::string_v
                 name)
       << "expected input and target of one shape [], [C] or [N, C], got " << to_string(self.sizes())
       << " and " << to_string(target.sizes());
+  runtime_check(target.dtype() == DType::Int64, name)
+      << "expected target of dtype int64, got " << target.dtype() << " " << to_string(target.sizes())
+      << " for input " << to_string(self.sizes());
   Tensor rows = rows_of(self), labels = rows_of(target);
   Tensor counted = eq(cumsum(to_dtype(lt(labels, 0), DType::Int64), 1), 0);
   Tensor index = where_or_zero(counted, labels), kept = to_dtype(counted, rows.dtype());
@@ -115,7 +120,8 @@ Tensor gaussian_nll(const Tensor& self, const Tensor& target, const Tensor& give
   }
   check_broadcast(name, {self, target});
   // The bound counts for the value, and gradients pass it by.
-  Tensor low = detach(var), bounded = add(var, sub(maximum(low, eps), low)), error = sub(self, target);
+  Tensor low = detach(var), bounded = where(lt(low, eps), add(sub(var, low), eps), var),
+         error = sub(self, target);
   Tensor loss = mul(add(log(bounded), div(mul(error, error), bounded)), 0.5);
   if (full) loss = add(loss, 0.5 * std::log(2 * std::numbers::pi));
   return reduced_loss(name, loss, reduction);
@@ -149,7 +155,7 @@ Tensor triplet(const Tensor& near, const Tensor& far, const std::optional<Tensor
   return reduced_loss("triplet_margin_loss", clamp_min(sub(add(margin, near), away), 0), reduction);
 }
 void check_margin(const Call& c) {
-  value_check(c.real("margin") > 0, "triplet_margin_loss")
+  value_check(!(c.real("margin") <= 0), "triplet_margin_loss")
       << "margin must be greater than 0, got " << c.number("margin");
 }
 
@@ -160,8 +166,13 @@ FACULA_FAMILY(margin) {
        "log(1 + exp(-target * self)) for targets of -1 and 1.")
       .python("soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
-        check_broadcast("soft_margin_loss", {self, target});
-        return reduced_loss("soft_margin_loss", log1p(exp(mul(neg(target), self))), reduction);
+        const char* name = "soft_margin_loss";
+        check_broadcast(name, {self, target});
+        runtime_check(is_differentiable(self.dtype()) && target.dtype() != DType::Bool, name)
+            << "expected floating numbers with targets of -1 and 1, got " << self.dtype() << " and "
+            << target.dtype();
+        Tensor loss = log1p(exp(neg(mul(target, self))));  // unsigned targets have no negative
+        return reduced_loss(name, to_dtype(loss, self.dtype()), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[2], reduction='none'"});
   loss(
@@ -169,12 +180,15 @@ FACULA_FAMILY(margin) {
       "Binary cross-entropy of sigmoid(self), averaged over the classes, the last dimension.")
       .python(
           "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
+      .autocast(Autocast::inherit)
       .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
         Tensor loss = sub(mul(sub(1, target), self), log_sigmoid(self));
         if (weight) loss = mul(loss, *weight);
-        index_check(loss.dim() > 0, "multilabel_soft_margin_loss") << "expected input [*, C], got shape []";
-        return reduced_loss("multilabel_soft_margin_loss", div(sum(loss, -1), self.size(-1)), reduction);
+        index_check(self.dim() > 0, "multilabel_soft_margin_loss") << "expected input [*, C], got shape []";
+        // The classes are the input's last dimension; a target may have more.
+        Tensor total = sum(loss, Sizes{int64_t(self.dim() - 1)});
+        return reduced_loss("multilabel_soft_margin_loss", div(total, self.size(-1)), reduction);
       })
       .samples(
           {"self[3, 2], target[3, 2](0, 1)", "self[3, 2], target[3, 2](0, 1), weight[2], reduction='none'"});
@@ -220,6 +234,7 @@ FACULA_FAMILY(margin) {
       "value, and gradients pass it by.")
       .python("gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction='mean')",
               "var = variance_of(input, var)")
+      .autocast(Autocast::inherit)
       .composite(
           [](const Tensor& self, const Tensor& target, const Tensor& var, bool full, const Tensor& eps,
              std::string_view reduction) { return gaussian_nll(self, target, var, full, eps, reduction); })
@@ -307,9 +322,9 @@ FACULA_FAMILY(margin) {
   define("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
       .doc("The product along `dim` of x1 and x2, each over its length or over eps if that is larger.")
       .bind(function | nn_functional)
-      .autocast(Autocast::fp32)
       .no_in_place()
       .procedure([](const Tensor& a, const Tensor& b, int64_t dim, double eps) {
+        runtime_check(!(eps < 0), "cosine_similarity") << "eps must be non-negative, got: " << eps;
         Promotion of;
         of.add(a);
         of.add(b);

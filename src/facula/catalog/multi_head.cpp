@@ -123,8 +123,14 @@ int extend(const Call& c, Projected& p, const SymInt& batch, const SymInt& width
   };
   auto given_k = maybe(c, "static_k"), given_v = maybe(c, "static_v"), bias_k = maybe(c, "bias_k"),
        bias_v = maybe(c, "bias_v");
+  for (auto& [what, t] : {std::pair("static_k", given_k), std::pair("static_v", given_v)})
+    attention_check(!t || (t->dim() == 3 && t->size(0) == batch * heads && t->size(2) == each))
+        << "expecting " << what << " of shape [" << batch * heads << ", keys, " << each << "], but got "
+        << to_string(t->sizes());
+  attention_check(!bias_k == !bias_v)
+      << "bias_k and bias_v are given together, but " << (bias_k ? "bias_v" : "bias_k") << " is None";
   int added = 0;
-  if (bias_k && bias_v) {
+  if (bias_k) {
     attention_check(!given_k && !given_v) << "bias cannot be added to static key or value.";
     Dims row{int64_t(1), batch, width};
     p.k = cat({p.k, expand(*bias_k, row)});
@@ -132,7 +138,7 @@ int extend(const Call& c, Projected& p, const SymInt& batch, const SymInt& width
     ++added;
   }
   auto of = [&](const std::optional<Tensor>& given, const Tensor& t) {
-    return given ? view(*given, {batch, heads, int64_t(-1), each}) : by_heads(t);
+    return given ? view(*given, {batch, heads, given->size(1), each}) : by_heads(t);
   };
   p.q = by_heads(p.q);
   p.k = of(given_k, p.k);
@@ -185,6 +191,8 @@ std::tuple<Tensor, Tensor> attend(const Call& c, const Tensor& query, const Tens
   int added = extend(c, p, batch, width);
   mask = joined(mask, padding, p, added);
   double dropped = c.flag("training") ? c.real("dropout_p") : 0;
+  value_check(dropped >= 0 && dropped <= 1, kName)
+      << "dropout probability has to be between 0 and 1, but got " << dropped;
   Tensor y, weights;
   if (wants_weights) {
     double scale = std::sqrt(1 / double((width / c.integer("num_heads")).guard_int()));

@@ -331,20 +331,29 @@ FACULA_FAMILY(norm) {
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
                     bool use_input_stats, double momentum, double eps, bool) {
+        // Statistics of any dtype, unlike those of batch_norm.
+        DType own = input.dtype(), wide_own = compute_type(own);
+        auto counted = [&](const std::optional<Tensor>& t) {
+          return t && t->dtype() != own ? std::optional(to_dtype(*t, wide_own)) : t;
+        };
         if (!use_input_stats)
-          return batch_norm(input, running_mean, running_var, weight, bias, false, momentum, eps);
+          return batch_norm(input, counted(running_mean), counted(running_var), weight, bias, false, momentum,
+                            eps);
         bool several = input.dim() >= 2;
         SymInt spatial = several ? product(input.sizes().subspan(2)) : SymInt(int64_t(1));
         value_check(spatial != SymInt(int64_t(1)), "instance_norm")
             << "Expected more than 1 spatial element when training, got input size "
             << to_string(input.sizes());
         SymInt n = input.size(0), channels = input.size(1);
+        index_check(n > SymInt(int64_t(0)) || (!running_mean && !running_var), "instance_norm")
+            << "no sample to update running_mean and running_var by, got input size "
+            << to_string(input.sizes());
         Dims joined{int64_t(1), n * channels};
         for (int k = 2; k < input.dim(); ++k) joined.push_back(input.size(k));
         auto each = [&](const std::optional<Tensor>& t) {
           return t ? std::optional(repeat(*t, Sizes{n})) : std::nullopt;
         };
-        auto mean_of = each(running_mean), var_of = each(running_var);
+        auto mean_of = each(counted(running_mean)), var_of = each(counted(running_var));
         Tensor y = batch_norm(reshape(input, joined), mean_of, var_of, each(weight), each(bias), true,
                               momentum, eps);
         auto update = [&](const std::optional<Tensor>& running, const std::optional<Tensor>& of) {
@@ -380,7 +389,6 @@ FACULA_FAMILY(norm) {
   define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
       .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
       .bind(function | nn_functional)
-      .autocast(Autocast::lower)
       .no_in_place()
       .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,
                     std::optional<Tensor> bias) {

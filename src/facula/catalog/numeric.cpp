@@ -363,8 +363,8 @@ FACULA_FAMILY(numeric) {
       .non_differentiable()
       .check([](const Call& c) {
         double rtol = c.real("rtol"), atol = c.real("atol");
-        runtime_check(!(rtol < 0) && !(atol < 0), "isclose")
-            << "rtol and atol must not be negative, got " << rtol << " and " << atol;
+        runtime_check(rtol >= 0 && atol >= 0, "isclose")
+            << "rtol and atol must be at least 0, got " << rtol << " and " << atol;
       })
       .composite([](const Tensor& self, const Tensor& other, const Tensor& rtol, const Tensor& atol,
                     bool equal_nan) {

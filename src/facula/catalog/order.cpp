@@ -136,6 +136,7 @@ void define_quantile(const char* name, const char* doc, bool ignore_nan, const c
       std::string(name) +
       "(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
       .doc(doc)
+      .autocast(Autocast::fp32)
       .no_in_place()
       .reads_data()
       .procedure([ignore_nan](const Call& c, const Tensor& self, const Tensor& q, std::optional<int64_t> dim,
@@ -147,6 +148,7 @@ void define_quantile(const char* name, const char* doc, bool ignore_nan, const c
       std::string(name) +
       ".scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
       .doc(doc)
+      .autocast(Autocast::fp32)
       .no_in_place()
       .procedure([ignore_nan](const Call& c, const Tensor& self, double q, std::optional<int64_t> dim,
                               bool keepdim, std::string_view interpolation) {

@@ -1,4 +1,7 @@
 // Pooling of one dimension, to a given size and by p-norms: by the pools of two and three dimensions.
+#include <cmath>
+#include <functional>
+
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -24,6 +27,12 @@ void check_rank(const Call& c, const Tensor& self, int n) {
 }
 // A setting of one dimension as one of a plane of one row, which has `of_rows` for it; one of none stays.
 Dims lifted(SymSpan one, const SymInt& of_rows) { return one.empty() ? Dims() : Dims{of_rows, one[0]}; }
+Dims lifted(const Call& c, const char* setting, const SymInt& of_rows) {
+  auto one = c.ints(setting);
+  runtime_check(one.size() <= 1, c.name())
+      << "argument '" << setting << "' should contain one int (got " << one.size() << ")";
+  return lifted(one, of_rows);
+}
 Tensor as_plane(const Tensor& self) { return unsqueeze(self, -2); }
 Tensor as_line(const Tensor& plane) { return squeeze(plane, Sizes{int64_t(-2)}); }
 
@@ -31,8 +40,8 @@ Tensor max_of_lines(const Call& c, const Tensor& self, Tensor* indices) {
   check_rank(c, self, 1);
   runtime_check(self.size(-1) != kZero && self.size(-2) != kZero, c.name())
       << "only the batch may be empty, got " << to_string(self.sizes());
-  Dims kernel = lifted(c.ints("kernel_size"), kOne), stride = lifted(c.ints("stride"), kOne),
-       padding = lifted(c.ints("padding"), kZero), dilation = lifted(c.ints("dilation"), kOne);
+  Dims kernel = lifted(c, "kernel_size", kOne), stride = lifted(c, "stride", kOne),
+       padding = lifted(c, "padding", kZero), dilation = lifted(c, "dilation", kOne);
   bool ceil = c.flag("ceil_mode");
   if (!indices) return as_line(max_pool2d(as_plane(self), kernel, stride, padding, dilation, ceil));
   auto [best, at] = max_pool2d_with_indices(as_plane(self), kernel, stride, padding, dilation, ceil);
@@ -55,6 +64,15 @@ Dims target(const Call& c, const Tensor& self, int n) {
       << "a result of " << to_string(SymSpan(sizes)) << " windows does not fit into memory";
   return sizes;
 }
+// No windows at all, of the input: a result whose gradient is 0.
+Tensor no_windows(const Tensor& self, SymSpan to) {
+  Dims sizes(self.sizes().first(self.sizes().size() - to.size()));
+  for (auto& size : to) sizes.push_back(size);
+  return reshape(narrow(self, -1, int64_t(0), int64_t(0)), sizes);
+}
+bool is_empty(SymSpan to) {
+  return std::ranges::any_of(to, [](const SymInt& s) { return s == kZero; });
+}
 void check_pooled(const Call& c, const Tensor& self, int n) {
   for (auto& s : self.sizes().last(size_t(n)))
     runtime_check(s != kZero, c.name())
@@ -72,11 +90,12 @@ Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
     return mean(self, dims, true);
   }
   check_pooled(c, self, n);
+  if (is_empty(to)) return no_windows(self, to);
   if (n == 3) return _adaptive_avg_pool3d(self, to);
   bool even = true;
   Dims kernel;
   for (size_t k = 0; k < to.size() && even; ++k) {
-    even = to[k] != kZero && from[k] % to[k] == kZero;
+    even = from[k] % to[k] == kZero;
     if (even) kernel.push_back(from[k] / to[k]);
   }
   Tensor x = n == 1 ? as_plane(self) : self;
@@ -87,12 +106,21 @@ Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
 std::tuple<Tensor, Tensor> adaptive_max(const Call& c, const Tensor& self, int n) {
   Dims to = target(c, self, n);
   check_pooled(c, self, n);
+  if (is_empty(to)) {
+    Tensor none = no_windows(self, to);
+    return {none, zeros(none.sizes(), DType::Int64, self.device())};
+  }
   if (n == 3) return _adaptive_max_pool3d(self, to);
   if (n == 2) return _adaptive_max_pool2d(self, to);
   auto [best, at] = _adaptive_max_pool2d(as_plane(self), lifted(to, kOne));
   return {as_line(best), as_line(at)};
 }
 
+// Norms of infinite order: the largest magnitude of each window, or the smallest.
+Tensor extreme(const Tensor& self, double order, const std::function<Tensor(const Tensor&)>& largest) {
+  Tensor x = abs(self);
+  return order > 0 ? largest(x) : neg(largest(neg(x)));
+}
 // The root of sums of powers, of their means over windows.
 Tensor root(const Tensor& means, const Scalar& order, SymSpan kernel, int n) {
   SymInt count = kOne;
@@ -136,9 +164,9 @@ FACULA_FAMILY(pool_sizes) {
       .procedure([](const Call& c, const Tensor& self) {
         return named(c, [&] {
           check_rank(c, self, 1);
-          return as_line(avg_pool2d(as_plane(self), lifted(c.ints("kernel_size"), kOne),
-                                    lifted(c.ints("stride"), kOne), lifted(c.ints("padding"), kZero),
-                                    c.flag("ceil_mode"), c.flag("count_include_pad")));
+          return as_line(avg_pool2d(as_plane(self), lifted(c, "kernel_size", kOne), lifted(c, "stride", kOne),
+                                    lifted(c, "padding", kZero), c.flag("ceil_mode"),
+                                    c.flag("count_include_pad")));
         });
       })
       .samples({"self[2, 3, 7], kernel_size=[2]", "self[3, 7], kernel_size=[3], stride=[2], padding=[1]"});
@@ -151,6 +179,9 @@ FACULA_FAMILY(pool_sizes) {
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,
                     bool ceil) {
         return named(c, [&] {
+          if (std::isinf(order.to_double()))
+            return extreme(self, order.to_double(),
+                           [&](const Tensor& x) { return max_pool1d(x, kernel, stride, kZero, kOne, ceil); });
           return root(avg_pool1d(pow(self, order), kernel, stride, kZero, ceil), order, kernel, 1);
         });
       })
@@ -164,6 +195,9 @@ FACULA_FAMILY(pool_sizes) {
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,
                     bool ceil) {
         return named(c, [&] {
+          if (std::isinf(order.to_double()))
+            return extreme(self, order.to_double(),
+                           [&](const Tensor& x) { return max_pool2d(x, kernel, stride, kZero, kOne, ceil); });
           return root(avg_pool2d(pow(self, order), kernel, stride, kZero, ceil), order, kernel, 2);
         });
       })
@@ -178,6 +212,9 @@ FACULA_FAMILY(pool_sizes) {
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,
                     bool ceil) {
         return named(c, [&] {
+          if (std::isinf(order.to_double()))
+            return extreme(self, order.to_double(),
+                           [&](const Tensor& x) { return max_pool3d(x, kernel, stride, kZero, kOne, ceil); });
           return root(avg_pool3d(pow(self, order), kernel, stride, kZero, ceil), order, kernel, 3);
         });
       })
@@ -199,6 +236,7 @@ FACULA_FAMILY(pool_sizes) {
   define("adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor")
       .python("adaptive_avg_pool3d(input, output_size)", "output_size = given_sizes(input, output_size, 3)")
       .doc("Means of `output_size` windows that cover [N, C, D, H, W] or [C, D, H, W] evenly.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 3); })
@@ -228,6 +266,7 @@ FACULA_FAMILY(pool_sizes) {
               "output_size = given_sizes(input, output_size, 3)")
       .doc(
           "Largest values of `output_size` windows that cover [N, C, D, H, W] or [C, D, H, W] evenly, and their positions.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .procedure([](const Call& c, const Tensor& self) { return adaptive_max(c, self, 3); })
       .samples({"self![1, 2, 4, 5, 3], output_size=[3, 2, 2]"});

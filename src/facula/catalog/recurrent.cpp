@@ -451,6 +451,9 @@ std::pair<Tensor, Tensor> gates(const Call& c, Cell cell, const Tensor& h) {
   return {linear(input, wi, maybe(c.tensor("b_ih"))), linear(h, wh, maybe(c.tensor("b_hh")))};
 }
 
+// PyTorch lowers the products of a GRU alone and adds them to a state that stays float32; ours is one call.
+Autocast autocast_of(Cell cell) { return cell == Cell::gru ? Autocast::fp32 : Autocast::lower; }
+
 // What networks with one state have in common: a layer over padded sequences, over packed ones, and one step.
 Definer padded(const char* name, Cell cell, const char* doc) {
   return std::move(
@@ -464,7 +467,7 @@ Definer padded(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .autocast(Autocast::lower)
+          .autocast(autocast_of(cell))
           .bind(function)
           .dtypes(d::floating)
           .procedure([cell](const Call& c) {
@@ -484,7 +487,7 @@ Definer packed(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .autocast(Autocast::lower)
+          .autocast(autocast_of(cell))
           .bind(function)
           .reads_data()
           .dtypes(d::floating)
@@ -505,7 +508,7 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .autocast(Autocast::lower)
+          .autocast(autocast_of(cell))
           .bind(function)
           .no_in_place()
           .dtypes(d::floating)
@@ -672,7 +675,7 @@ FACULA_FAMILY(recurrent) {
       .differs(kUnstable, kNearPoles)
       .differs(kFewGates, kReadBeyond)
       .doc("One step of an LSTM: the next hidden and cell states.")
-      .autocast(Autocast::lower)
+      .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
       .procedure([](const Call& c) {

@@ -4,7 +4,6 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
-#include "facula/graph/trace.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -968,7 +967,6 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& g, const Tensor& x, double p, SymSpan dim, double eps) {
-        graph::KeepRules keep;  // second derivatives of a length of 0
         Tensor length = norm(x, std::optional<Scalar>(p), dim, true), bounded = clamp_min(length, eps);
         return add(div(g, bounded), gradient_by_length(g, x, div(x, bounded), length, bounded, p, dim, eps));
       })
@@ -999,7 +997,6 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& grad, const Tensor& x, const Tensor& y, int64_t dim, double eps) {
-        graph::KeepRules keep;
         auto length_of = [&](const Tensor& t) {
           return norm(t, std::optional<Scalar>(2.0), Sizes{dim}, true);
         };

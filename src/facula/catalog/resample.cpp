@@ -525,6 +525,7 @@ FACULA_FAMILY(resample) {
       "grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
       .doc(
           "Elements of [N, C, ...] at the places of grid [N, ..., dimensions], from -1 to 1; the last dimension first.")
+      .autocast(Autocast::fp32)
       .bind(function)
       .no_in_place()
       .dtypes(d::floating)

@@ -171,6 +171,7 @@ FACULA_FAMILY(unpool) {
   define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")
       .doc(
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
@@ -180,6 +181,7 @@ FACULA_FAMILY(unpool) {
   define("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor")
       .doc(
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
@@ -190,6 +192,7 @@ FACULA_FAMILY(unpool) {
       "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride=[], int[3] padding=0) -> Tensor")
       .doc(
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .no_in_place()
       .procedure([](const Call&, const Tensor& self, const Tensor& indices, SymSpan size) {
@@ -241,6 +244,7 @@ FACULA_FAMILY(unpool) {
       .also("random_samples", "_random_samples")
       .doc(
           "The largest element, and its place in the plane, of windows that are spread over it at random.  Graham, 2014.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .draws()
       .dtypes(d::floating)
@@ -258,6 +262,7 @@ FACULA_FAMILY(unpool) {
       .also("random_samples", "_random_samples")
       .doc(
           "The largest element, and its place in the volume, of windows that are spread over it at random.  Graham, 2014.")
+      .autocast(Autocast::fp32)
       .bind(hidden)
       .draws()
       .dtypes(d::floating)

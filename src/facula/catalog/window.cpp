@@ -423,6 +423,7 @@ FACULA_FAMILY(window) {
       .python(
           "max_pool3d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., D, H, W], and its position in the D x H x W volume.")
+      .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::integral | d::floating)
       .procedure([](const Call& c, const Tensor& self) { return max_pooled(c, self); })
@@ -433,6 +434,7 @@ FACULA_FAMILY(window) {
       .python(
           "max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., D, H, W]; stride defaults to the kernel's size.")
+      .autocast(Autocast::fp32)
       .bind(function)
       .no_in_place()
       .dtypes(d::integral | d::floating)
@@ -447,6 +449,7 @@ FACULA_FAMILY(window) {
       .differs("\\w+ error: a result for RuntimeError \\(input image .*smaller than kernel",
                "a window that begins inside of its padding reads what it holds")
       .doc("Mean of each window [..., D, H, W].")
+      .autocast(Autocast::fp32)
       .bind(nn_functional)
       .no_in_place()
       .dtypes(d::integral | d::floating)

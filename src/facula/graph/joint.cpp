@@ -139,8 +139,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
   joint.graph = trace(
       forward.shapes, specs,
       [&](std::span<const Tensor> given) {
-        KeepRules functions(
-            KeepRules::of_functions);  // they have no other gradient, whatever is differentiated
+        KeepRules keep;  // for gradients of this gradient
         std::unordered_map<const Value*, Tensor> at;
         for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = given[i];
         auto value = [&](const Value* v) {

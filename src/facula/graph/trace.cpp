@@ -152,7 +152,7 @@ KeepRules::Which KeepRules::now() { return keep_rules; }
 
 Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
             const char*) {
-  KeepRules off(KeepRules::none);
+  KeepRules keep(KeepRules::of_composites);
   return traced(std::move(shapes), inputs, f, nullptr);
 }
 
@@ -190,6 +190,7 @@ Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes) {
   std::vector<InputSpec> specs;
   for (auto* v : g.inputs) specs.push_back(spec_of(v->tensor));
   auto calls = [&](std::span<const Tensor> given) {
+    KeepRules off(KeepRules::none);
     auto outputs = interpret(g, given, {}, true);
     std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(g.mutated.size()), outputs.end());
     outputs.resize(g.outputs.size());

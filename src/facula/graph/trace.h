@@ -27,12 +27,12 @@ using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 Graph trace(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inputs, const Function& f,
             const char* name);
 
-// While one lives, calls of composites that have a gradient rule of their own (.vjp) are recorded as one node each, so
-// that `differentiate` finds the rule; `expanded` (passes.h) puts their calls in their place. Within a composite its own
-// calls count again.
+// Which calls of composites that have a gradient rule of their own (.vjp) are recorded as one node each while one lives, so
+// that `differentiate` finds the rule; `expanded` (passes.h) puts their calls in their place. A trace keeps those that
+// composites make.
 class KeepRules {
  public:
-  enum Which : uint8_t { none, of_functions, all };  // of_functions: of users' functions alone (function.h)
+  enum Which : uint8_t { none, of_composites, all };
   explicit KeepRules(Which which = all);
   ~KeepRules();
   static Which now();

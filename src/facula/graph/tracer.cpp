@@ -218,10 +218,10 @@ Value* Tracer::first_of(Value* v) const {
 
 Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
   auto rules = KeepRules::now();
-  if (o.vjp && o.calls() && (rules == KeepRules::all || (rules && function_of(o))))
+  if (o.vjp && o.calls() && rules == KeepRules::all)
     if (auto node = one_node(o, values)) return *node;
   Inside here(this);
-  KeepRules within(o.is<op::Composite>() ? KeepRules::none : rules);
+  KeepRules within(rules && o.is<op::Composite>() ? KeepRules::all : rules);
   if (auto* foreign = o.as<op::Foreign>()) {
     op::Mode::With on(this);
     return foreign->functions->run(op::Call(o, values));

@@ -40,7 +40,6 @@ static op::Operator* functional_of(const std::string& name, const graph::Graph& 
   bool exact =
       std::none_of(g.inputs.begin(), g.inputs.end(), [](auto* v) { return any_symbolic(v->tensor.sizes()); });
   auto run = [&g](const op::Call& c) {
-    graph::KeepRules keep;
     return to_results(graph::interpret(g, c.tensors("inputs"), {}, true));
   };
   return operator_of(name, cut ? op::CompositeBody(GraphBody(&g, run)) : op::CompositeBody(run), exact);

@@ -2,7 +2,6 @@
 // BLAS for vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are
 // cheaper than a library's call.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string_view>
 
@@ -341,11 +340,11 @@ bool by_onednn(const Problem& p) {
   return true;
 }
 
-// ---- BLAS: one thread a piece, pieces of the batch or of the longer side
+// ---- BLAS: one thread a piece, pieces of the batch or of the result
 void by_blas(const Problem& p) {
   int64_t count = p.count(), size = itemsize(p.dtype);
   constexpr double kWork = 65536;  // multiplications worth a thread
-  if (count >= num_threads() || count > 1) {
+  if (count > 1) {
     auto grain = int64_t(std::max(1.0, kWork / (double(p.m) * double(p.n) * double(p.k))));
     parallel_for(count, grain, [&](int64_t begin, int64_t end) {
       each_matrix(p, begin, end, [&](const char* a, const char* b, char* out) {
@@ -354,23 +353,19 @@ void by_blas(const Problem& p) {
     });
     return;
   }
-  bool rows = p.m >= p.n;
-  // Pieces have whole tiles of BLAS's kernels (of up to 24 rows), which add up otherwise in a part of one, and are none of
-  // the products for which BLAS has other kernels (up to 10^6 multiplications). The last one takes what is left.
-  constexpr int64_t kTiles = 96;
-  const double kLeast = p.m == 1 || p.n == 1 ? kWork : 1.5e6;
-  int64_t side = rows ? p.m : p.n;
-  auto strip =
-      kTiles * int64_t(std::ceil(kLeast / (double(kTiles) * double(rows ? p.n : p.m) * double(p.k))));
-  int64_t strips = std::max<int64_t>(1, side / strip);
-  parallel_for(strips, 1, [&](int64_t begin, int64_t end) {
-    int64_t from = begin * strip, to = end == strips ? side : end * strip;
-    if (rows)
-      blas_gemm(p.dtype, to - from, p.n, p.k, p.alpha, p.a + from * p.a_rs * size, p.a_rs, p.a_cs, p.b,
-                p.b_rs, p.b_cs, p.beta, p.out + from * p.n * size, p.n);
-    else
-      blas_gemm(p.dtype, p.m, to - from, p.k, p.alpha, p.a, p.a_rs, p.a_cs, p.b + from * p.b_cs * size,
-                p.b_rs, p.b_cs, p.beta, p.out + from * size, p.n);
+  // The same pieces for any number of threads: the library adds up otherwise in matrices of other sizes.
+  constexpr int64_t kLonger = 128,
+                    kShorter = 1 << 30;  // rows or columns of a piece, by the side of the result
+  int64_t height = p.m >= p.n ? kLonger : kShorter, width = p.m >= p.n ? kShorter : kLonger;
+  int64_t across = (p.n + width - 1) / width, pieces = (p.m + height - 1) / height * across;
+  double work = double(std::min(height, p.m)) * double(std::min(width, p.n)) * double(p.k);
+  parallel_for(pieces, int64_t(std::max(1.0, kWork / work)), [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      int64_t row = piece / across * height, col = piece % across * width;
+      blas_gemm(p.dtype, std::min(height, p.m - row), std::min(width, p.n - col), p.k, p.alpha,
+                p.a + row * p.a_rs * size, p.a_rs, p.a_cs, p.b + col * p.b_cs * size, p.b_rs, p.b_cs, p.beta,
+                p.out + (row * p.n + col) * size, p.n);
+    }
   });
 }
 
