@@ -77,7 +77,7 @@ class RMSNorm(_Scaled):
     Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
 
     >>> nn.RMSNorm([2])(facula.tensor([[3.0, 4.0]]))
-    tensor([[0.8485, 1.1314]], grad_fn=<RmsNormBackward0>)
+    tensor([[0.8485, 1.1314]], grad_fn=<MulBackward0>)
     """
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
