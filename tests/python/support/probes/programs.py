@@ -1,5 +1,6 @@
 """What people's programs lean on: what their classes call of modules, checks of gradients, old keywords."""
 
+import importlib
 from collections import OrderedDict
 
 
@@ -156,3 +157,42 @@ def probe(torch, P):
         autograd.gradcheck(
             torch.sin, x, check_forward_ad=True, check_backward_ad=False, check_batched_grad=True
         )
+
+    @P
+    def an_optimizer_around_another():
+        seen = []
+
+        class Around(torch.optim.Optimizer):
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __getattr__(self, name):
+                return getattr(self.__dict__["inner"], name)
+
+            def step(self, closure=None):
+                return self.inner.step(closure)
+
+        w = t([1.0, 2.0], requires_grad=True)
+        inner = torch.optim.SGD([w], lr=0.5)
+        register = importlib.import_module(
+            torch.__name__ + ".optim.optimizer"
+        ).register_optimizer_step_pre_hook
+        handle = register(lambda o, args, kwargs: seen.append(type(o).__name__))
+        w.square().sum().backward()
+        Around(inner).step()
+        handle.remove()
+        return seen, w
+
+    @P
+    def no_tensor_and_no_module_is_in_parts():
+        at = torch.__name__ + ".distributed."
+        parts = importlib.import_module(at + "tensor").DTensor
+        sharded = importlib.import_module(at + "fsdp").FullyShardedDataParallel
+        return isinstance(t(1), parts), issubclass(parts, torch.Tensor), isinstance(nn.Linear(1, 1), sharded)
+
+    @P
+    def a_node_is_called():
+        w = t([1.0, 2.0], requires_grad=True)
+        y = 3 * w.square()
+        with torch.no_grad():
+            return y.grad_fn(t([1.0, 1.0])), [f is None for f, _ in y.grad_fn.next_functions]
