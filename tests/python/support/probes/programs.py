@@ -196,3 +196,22 @@ def probe(torch, P):
         y = 3 * w.square()
         with torch.no_grad():
             return y.grad_fn(t([1.0, 1.0])), [f is None for f, _ in y.grad_fn.next_functions]
+
+    @P
+    def an_iterator_of_a_loader():
+        it = iter(data.DataLoader(range(5), batch_size=2))
+        return type(it).__name__, len(it), next(it), len(list(it)), next(it, None), iter(it) is it
+
+    @P
+    def states_of_schedules():
+        def state(make):
+            w = torch.nn.Parameter(torch.ones(1))
+            return list(make(torch.optim.SGD([w], 0.1, momentum=0.9)).state_dict())
+
+        s = torch.optim.lr_scheduler
+        return [
+            state(lambda o: s.OneCycleLR(o, 0.1, 10)),
+            state(lambda o: s.CyclicLR(o, 0.01, 0.1, 2)),
+            state(lambda o: s.CyclicLR(o, 0.01, 0.1, 2, cycle_momentum=False)),
+            state(s.ReduceLROnPlateau),
+        ]
