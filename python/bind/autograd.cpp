@@ -135,7 +135,41 @@ void node_dealloc(PyObject* o) {
   Py_DECREF(t);
 }
 PyObject* node_name(PyObject* o, PyObject*) {
-  return guarded([&] { return unicode(node(o).name()); });
+  return guarded([&] {
+    auto name = node(o).name();
+    return unicode(node(o).is_accumulator() ? "torch::autograd::" + name : name);
+  });
+}
+// grad_fn(*gradients): those of its inputs, one alone or a tuple.
+PyObject* node_call(PyObject* o, PyObject* args, PyObject* kwargs) {
+  return guarded([&]() -> PyObject* {
+    if (kwargs && PyDict_GET_SIZE(kwargs)) {
+      PyErr_SetString(PyExc_TypeError, "keyword arguments are not supported");
+      return nullptr;
+    }
+    std::vector<Tensor> grads(node(o).results.size());
+    auto given = size_t(PyTuple_GET_SIZE(args));
+    if (given != grads.size()) {
+      PyErr_Format(PyExc_TypeError, "%s: expected %zu gradients, got %zu", node(o).name().c_str(),
+                   grads.size(), given);
+      return nullptr;
+    }
+    for (size_t k = 0; k < given; ++k) {
+      PyObject* g = PyTuple_GET_ITEM(args, Py_ssize_t(k));
+      if (g == Py_None) continue;
+      if (!is_tensor(g)) {
+        PyErr_Format(PyExc_TypeError, "expected Tensor or None (got %s)", Py_TYPE(g)->tp_name);
+        return nullptr;
+      }
+      grads[k] = tensor_of(g);
+    }
+    auto found = node(o).apply(std::move(grads), autograd::grad_enabled());
+    PyRef tuple = checked(PyTuple_New(Py_ssize_t(found.size())));
+    for (size_t k = 0; k < found.size(); ++k)
+      PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(k),
+                       found[k].defined() ? checked(wrap(found[k])).detach() : Py_NewRef(Py_None));
+    return found.size() == 1 ? Py_NewRef(PyTuple_GET_ITEM(tuple.get(), 0)) : tuple.detach();
+  });
 }
 PyObject* node_repr(PyObject* o) {
   return guarded([&] {
@@ -286,6 +320,7 @@ PyGetSetDef node_getset[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot node_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc)},
                             {Py_tp_repr, reinterpret_cast<void*>(node_repr)},
+                            {Py_tp_call, reinterpret_cast<void*>(node_call)},
                             {Py_tp_getattro, reinterpret_cast<void*>(node_getattr)},
                             {Py_tp_methods, node_methods},
                             {Py_tp_getset, node_getset},

@@ -56,11 +56,12 @@ class autocast(_Decorator):
         self.fast_dtype = current if dtype is None else dtype
         self._cache_enabled = caches if cache_enabled is None else cache_enabled
         self._enabled = enabled
-        if enabled and self.fast_dtype not in _LOWER:
-            _warn(
-                "In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
-                "CPU Autocast only supports dtype of facula.bfloat16, facula.float16 currently."
-            )
+        if self.fast_dtype not in _LOWER:  # a dtype that is not used is not complained about
+            if enabled:
+                _warn(
+                    "In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
+                    "CPU Autocast only supports dtype of facula.bfloat16, facula.float16 currently."
+                )
             self._enabled, self.fast_dtype = False, current
         self._outer: list[tuple] = []
 

@@ -158,8 +158,16 @@ class profile(_base.profile):
         with_stack: bool = False,
         with_flops: bool = False,
         with_modules: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: Any = None,
         acc_events: bool = False,
+        use_cuda: bool | None = None,
+        custom_trace_id_callback: Any = None,
     ) -> None:
+        if use_cuda is not None:
+            warnings.warn(
+                "`use_cuda` is deprecated, use `activities` argument instead", FutureWarning, stacklevel=2
+            )
         super().__init__(
             record_shapes=record_shapes,
             with_flops=with_flops,

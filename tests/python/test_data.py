@@ -150,7 +150,7 @@ def test_workers_end_with_the_loop():
     next(it)
     children = {p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid()}
     assert children
-    it.close()
+    del it
     deadline = time.time() + 5
     while time.time() < deadline and any(_parent(p) == os.getpid() for p in children):
         time.sleep(0.05)

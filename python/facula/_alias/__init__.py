@@ -77,12 +77,32 @@ class _Renaming(importlib.abc.Loader):
             sys.modules[theirs] = module
 
 
+# Modules of PyTorch's whose names are in another of ours.
+_HOMES = {
+    "autograd.grad_mode": "_modes",
+    "cuda.amp.autocast_mode": "cuda.amp",
+    "cuda.amp.common": "cuda.amp",
+    "cuda.amp.grad_scaler": "cuda.amp",
+    "cuda.graphs": "cuda",
+    "cuda.memory": "cuda",
+    "cuda.streams": "cuda",
+    "distributed._tensor": "distributed.tensor",
+    "distributed.distributed_c10d": "distributed",
+    "distributed.fsdp.fully_sharded_data_parallel": "distributed.fsdp",
+    "nn.utils.clip_grad": "nn.utils",
+    "nn.utils.memory_format": "nn.utils",
+    "profiler.profiler": "profiler",
+    "quantization": "ao.quantization",
+    "utils.data._utils.worker": "utils.data.worker",
+}
 _asked_for: set[str] = set()  # names whose modules the finder is importing: it will answer with them
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if ours := renamed(name, _THEIRS, _OURS):
+            home = _HOMES.get(ours.partition(".")[2])
+            ours = f"{_OURS}.{home}" if home else ours
             _asked_for.add(name)
             try:
                 module = importlib.import_module(ours)

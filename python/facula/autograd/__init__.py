@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _C
 from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .. import _modes as grad_mode
 from . import forward_ad, graph, variable
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, FunctionCtx
@@ -172,11 +173,13 @@ def _batched_grad(
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import functional as functional
+    from . import profiler as profiler
+    from . import profiler_util as profiler_util
 else:
 
     def __getattr__(name: str) -> Any:
-        if name == "functional":
+        if name in ("functional", "profiler", "profiler_util"):
             import importlib
 
-            return importlib.import_module(".functional", __name__)
+            return importlib.import_module("." + name, __name__)
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
+from . import forward_ad
 
 Tensor = _C.Tensor
 
@@ -77,6 +78,58 @@ def _analytical(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
     return columns
 
 
+def _batched(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
+    """As ``_analytical``, from one backward of all cotangents."""
+    from . import grad
+
+    cotangents = []
+    for at in _positions(y):
+        for direction in (1.0, 1.0j) if y.is_complex() else (1.0,):
+            cotangents.append(_C.functions.zeros_like(y.detach()))
+            cotangents[-1][at] = direction
+    if not cotangents:
+        return []
+    try:
+        grads = grad(y, inputs, _C.functions.stack(cotangents), retain_graph=True, allow_unused=True,
+                     is_grads_batched=True)  # fmt: skip
+    except RuntimeError as error:
+        raise GradcheckError(f"While computing gradients of a batch, got:\n{error}") from error
+    return [
+        [
+            [0.0] * (x.numel() * (2 if x.is_complex() else 1)) if g is None else _reals(g[k])
+            for g, x in zip(grads, inputs)
+        ]
+        for k in range(len(cotangents))
+    ]
+
+
+def _tangents(func: Callable, inputs: tuple, x: Tensor) -> list[list[list[float]]]:
+    """rows[real number of x][output], as ``_numerical``, by forward mode."""
+    rows = []
+    for at in _positions(x):
+        for direction in (1.0, 1.0j) if x.is_complex() else (1.0,):
+            tangent = _C.functions.zeros_like(x.detach())
+            tangent[at] = direction
+            with forward_ad.dual_level():
+                given = [forward_ad.make_dual(t, tangent) if t is x else t for t in inputs]
+                ys = [y for y in _tensors(func(*given)) if _differentiable(y)]
+                duals = [forward_ad.unpack_dual(y) for y in ys]
+                rows.append(
+                    [[0.0] * len(_reals(d.primal)) if d.tangent is None else _reals(d.tangent) for d in duals]
+                )
+    return rows
+
+
+def _same(first: list, second: list, tolerance: float, complaint: str, n: int) -> None:
+    for columns, others in zip(first, second):
+        for k, (column, other) in enumerate(zip(columns, others)):
+            for a, b in zip(column, other):
+                if not (abs(a - b) <= tolerance or (a != a and b != b)):
+                    raise GradcheckError(
+                        f"{complaint}: the gradient of output {n} for input {k} was {a:.8g}, then {b:.8g}"
+                    )
+
+
 def _place(t: Tensor, real: int) -> str:
     part = ""
     if t.is_complex():
@@ -102,6 +155,7 @@ def _compare(
     n: int,
     atol: float,
     rtol: float,
+    mode: str,
 ) -> None:
     worst, at = -1.0, (0, 0)
     for i, (row_n, row_a) in enumerate(zip(numerical, analytical)):
@@ -115,7 +169,7 @@ def _compare(
     raise GradcheckError(
         f"Jacobian mismatch for output {n} with respect to input {k},\nd output{_place(y, j)} / d "
         f"input{_place(x, i)} is "
-        f"{numerical[i][j]:.8g} by finite differences and {analytical[i][j]:.8g} by backward.\n"
+        f"{numerical[i][j]:.8g} by finite differences and {analytical[i][j]:.8g} by {mode}.\n"
         f"  input {k}: shape {list(x.shape)}, {x.dtype}; output {n}: shape {list(y.shape)}, {y.dtype}; "
         f"atol {atol}, rtol {rtol}\n"
         f"  numerical (a row for each number of the input):\n    {_table(numerical)}\n  analytical:\n    "
@@ -135,6 +189,7 @@ def gradcheck(
     check_undefined_grad: bool = True,
     check_grad_dtypes: bool = False,
     check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
     check_forward_ad: bool = False,
     check_backward_ad: bool = True,
     fast_mode: bool = False,
@@ -143,17 +198,33 @@ def gradcheck(
     """Do the gradients of ``func(*inputs)`` agree with central differences?
 
     Inputs that require gradients should be float64 or complex128. Every element is checked, also with
-    ``fast_mode``; gradients must be the same (up to ``nondet_tol``) when computed twice.
+    ``fast_mode``; gradients must be the same (up to ``nondet_tol``) when computed twice, and have the dtypes
+    of their inputs. ``check_forward_ad`` asks the same of derivatives in forward mode, ``check_batched_grad``
+    that gradients for many cotangents at once (``is_grads_batched``) are those of one after the other.
     """
+    if not (check_backward_ad or check_forward_ad):
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_batched_grad and not check_backward_ad:
+        raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
+    if check_batched_forward_grad:
+        raise NotImplementedError(
+            "gradcheck: check_batched_forward_grad is not supported; check_forward_ad=True checks tangents "
+            "one by one"
+        )
+    modes = [mode for mode, asked in (
+        ("backward", check_backward_ad), ("batched", check_batched_grad), ("forward", check_forward_ad)
+    ) if asked]  # fmt: skip
     try:
-        return _gradcheck(func, inputs, eps, atol, rtol, nondet_tol)
+        return _gradcheck(func, inputs, eps, atol, rtol, nondet_tol, modes)
     except GradcheckError:
         if raise_exception:
             raise
         return False
 
 
-def _gradcheck(func: Callable, inputs: Any, eps: float, atol: float, rtol: float, nondet_tol: float) -> bool:
+def _gradcheck(
+    func: Callable, inputs: Any, eps: float, atol: float, rtol: float, nondet_tol: float, modes: list[str]
+) -> bool:
     inputs = _tensors(inputs)
     checked = [x for x in inputs if _differentiable(x) and x.requires_grad]
     if not checked:
@@ -183,24 +254,23 @@ def _gradcheck(func: Callable, inputs: Any, eps: float, atol: float, rtol: float
     if not ys:
         raise ValueError("gradcheck expects func to give at least one floating point or complex tensor")
     numerical = [_numerical(outputs, x, eps) for x in checked]
+    forward = [_tangents(func, inputs, x) for x in checked] if "forward" in modes else None
     for n, y in enumerate(ys):
-        columns = _analytical(y, checked) if y.requires_grad else None
+        columns = _analytical(y, checked) if y.requires_grad and "backward" in modes else None
         if columns is not None:
-            again = _analytical(y, checked)
-            for k in range(len(checked)):
-                for a, b in zip((v for c in columns for v in c[k]), (v for c in again for v in c[k])):
-                    if not (abs(a - b) <= nondet_tol or (a != a and b != b)):
-                        raise GradcheckError(
-                            f"Backward is not reentrant: the gradient of output {n} for input {k} was "
-                            f"{a:.8g}, then {b:.8g}"
-                        )
+            _same(columns, _analytical(y, checked), nondet_tol, "Backward is not reentrant", n)
+            if "batched" in modes:
+                _same(columns, _batched(y, checked), atol, "Backward of a batch is another", n)
         for k, x in enumerate(checked):
             by_input = [row[n] for row in numerical[k]]
+            if forward is not None:
+                _compare(by_input, [row[n] for row in forward[k]], x, y, k, n, atol, rtol, "forward mode")
             if columns is None:
                 backward = [[0.0] * len(row) for row in by_input]
             else:
                 backward = [[c[k][i] for c in columns] for i in range(len(by_input))]
-            _compare(by_input, backward, x, y, k, n, atol, rtol)
+            if "backward" in modes:
+                _compare(by_input, backward, x, y, k, n, atol, rtol, "backward")
     return True
 
 
@@ -215,9 +285,19 @@ def gradgradcheck(
     gen_non_contig_grad_outputs: bool = False,
     raise_exception: bool = True,
     nondet_tol: float = 0.0,
-    **_: Any,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
 ) -> bool:
-    """Do the gradients of the gradients agree with finite differences?"""
+    """Do the gradients of the gradients agree with finite differences?
+
+    By backward of the backward; with ``check_fwd_over_rev`` also in forward mode of it. The rest is as for
+    :func:`gradcheck`.
+    """
     inputs = _tensors(inputs)
     ys = [y for y in _tensors(func(*inputs)) if _differentiable(y) and y.requires_grad]
     if grad_outputs is None:
@@ -247,4 +327,7 @@ def gradgradcheck(
         rtol=rtol,
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
+        check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any
@@ -62,6 +63,7 @@ class profile:
         self,
         enabled: bool = True,
         *,
+        use_cuda: bool = False,
         use_device: str | None = None,
         record_shapes: bool = False,
         with_flops: bool = False,
@@ -70,10 +72,15 @@ class profile:
         with_modules: bool = False,
         use_kineto: bool = False,
         use_cpu: bool = True,
+        experimental_config: Any = None,
         acc_events: bool = False,
+        custom_trace_id_callback: Any = None,
     ) -> None:
         if with_flops:
             raise NotImplementedError("profile: with_flops is not supported; operations are not counted")
+        if use_cuda or use_device == "cuda":
+            warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
+            use_device = None
         if use_device not in (None, "cpu"):
             raise NotImplementedError(
                 f"profile: there is no device {use_device!r} in this build; leave out use_device"
@@ -128,9 +135,14 @@ class profile:
     def function_events(self) -> EventList:
         return self._recorded()
 
-    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0) -> EventList:
-        """Sums by name; told apart by shapes and lines where asked."""
-        return self._recorded().key_averages(group_by_input_shape, group_by_stack_n)
+    def key_averages(
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
+        """Sums by name; told apart by shapes and lines where asked (overloads have one name)."""
+        return self._recorded().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
 
     def total_average(self) -> FunctionEventAvg:
         """Everything in one sum."""

@@ -225,7 +225,12 @@ class EventList(list[_Any]):
     def __iter__(self) -> Iterator[Any]:
         return super().__iter__()
 
-    def key_averages(self, group_by_input_shapes: bool = False, group_by_stack_n: int = 0) -> EventList:
+    def key_averages(
+        self,
+        group_by_input_shapes: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+    ) -> EventList:
         """Sums by name; told apart by the shapes of the operands, and by the innermost lines of the program,
         where asked.
         """

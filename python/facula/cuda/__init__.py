@@ -14,6 +14,7 @@ from .._no_gpu import (
     is_initialized as is_initialized,
 )
 from . import amp as amp
+from . import nvtx as nvtx
 from .random import *  # noqa: F403
 
 default_generators: tuple[Any, ...] = ()

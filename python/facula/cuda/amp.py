@@ -9,6 +9,7 @@ from ..amp import autocast as _autocast
 from ..amp import custom_bwd, custom_fwd
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__path__: list[str] = []  # for the modules that PyTorch divides it into
 
 
 class autocast(_autocast):

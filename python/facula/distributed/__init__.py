@@ -338,9 +338,13 @@ def _only(name: str, what: str, given: list[Any] | None) -> Any:
     return given[0]
 
 
-def _root(name: str, rank: int | None) -> None:
-    if rank not in (0, None):
-        raise ValueError(f"{name}: rank {rank} of a world of 1 process, which is rank 0")
+def _root(name: str, rank: int | None, group_rank: int | None = None) -> None:
+    """Checks the process that a collective begins or ends at, by its rank in the world or in the group."""
+    if rank is not None and group_rank is not None:
+        raise ValueError(f"{name}: can't specify both the rank in the world and that in the group")
+    for given in (rank, group_rank):
+        if given not in (0, None):
+            raise ValueError(f"{name}: rank {given} of a world of 1 process, which is rank 0")
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
@@ -350,16 +354,27 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
 
 
 def reduce(
-    tensor: Tensor, dst: int = 0, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    tensor: Tensor,
+    dst: int | None = None,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
 ) -> Any:
     _member(group, "reduce")
-    _root("reduce", dst)
+    _root("reduce", dst, group_dst)
     return _done(async_op, [tensor])
 
 
-def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Any:
+def broadcast(
+    tensor: Tensor,
+    src: int | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Any:
     _member(group, "broadcast")
-    _root("broadcast", src)
+    _root("broadcast", src, group_src)
     return _done(async_op, [tensor])
 
 
@@ -389,12 +404,13 @@ _all_gather_base = all_gather_into_tensor
 def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
-    dst: int = 0,
+    dst: int | None = None,
     group: Any = None,
     async_op: bool = False,
+    group_dst: int | None = None,
 ) -> Any:
     _member(group, "gather")
-    _root("gather", dst)
+    _root("gather", dst, group_dst)
     _only("gather", "gather_list", gather_list).copy_(tensor)
     return _done(async_op, gather_list)
 
@@ -402,12 +418,13 @@ def gather(
 def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
-    src: int = 0,
+    src: int | None = None,
     group: Any = None,
     async_op: bool = False,
+    group_src: int | None = None,
 ) -> Any:
     _member(group, "scatter")
-    _root("scatter", src)
+    _root("scatter", src, group_src)
     tensor.copy_(_only("scatter", "scatter_list", scatter_list))
     return _done(async_op, [tensor])
 
@@ -460,36 +477,45 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: Any = None
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: Any = None,
+    group_dst: int | None = None,
 ) -> None:
     _member(group, "gather_object")
-    _root("gather_object", dst)
+    _root("gather_object", dst, group_dst)
     if object_gather_list is None:
         raise ValueError("gather_object: object_gather_list must be given on the destination rank")
     all_gather_object(object_gather_list, obj, group)
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int = 0, group: Any = None, device: Any = None
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
 ) -> None:
     _member(group, "broadcast_object_list")
-    _root("broadcast_object_list", src)
+    _root("broadcast_object_list", src, group_src)
 
 
 def scatter_object_list(
     scatter_object_output_list: list[Any],
     scatter_object_input_list: list[Any] | None = None,
-    src: int = 0,
+    src: int | None = None,
     group: Any = None,
+    group_src: int | None = None,
 ) -> None:
     _member(group, "scatter_object_list")
-    _root("scatter_object_list", src)
+    _root("scatter_object_list", src, group_src)
     scatter_object_output_list[0] = _only(
         "scatter_object_list", "scatter_object_input_list", scatter_object_input_list
     )
 
 
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None) -> Any:
     """Waits for all processes: for none."""
     _member(group, "barrier")
     return _done(async_op)

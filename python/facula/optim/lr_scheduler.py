@@ -84,10 +84,10 @@ class LRScheduler:
         self.last_epoch = last_epoch
         self._step_count = 0
         self._warned = False
-        self._get_lr_called_within_step = False
         optimizer._opt_called = False
         # A schedule that is resumed finds the rates where the one before it left them.
         self._is_initial = True
+        self._get_lr_called_within_step = False
         self.step()
         self._is_initial = False
 
@@ -571,6 +571,8 @@ class CyclicLR(_WithMomentum):
         self.scale_mode, self.cycle_momentum = scale_mode, cycle_momentum
         if cycle_momentum:
             self._begin_momentum(optimizer, base_momentum, max_momentum, last_epoch == -1)
+            self.base_momentums = [group["base_momentum"] for group in optimizer.param_groups]
+            self.max_momentums = [group["max_momentum"] for group in optimizer.param_groups]
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
@@ -595,7 +597,7 @@ class CyclicLR(_WithMomentum):
     def state_dict(self) -> dict[str, Any]:
         """Without the function; the attributes of a callable object are kept."""
         state = super().state_dict()
-        f = state["_scale_fn_custom"]
+        f = state.pop("_scale_fn_custom")
         keep = f is not None and not isinstance(f, types.FunctionType)
         state["_scale_fn_custom"] = f.__dict__.copy() if keep else None
         return state
@@ -647,7 +649,7 @@ class OneCycleLR(_WithMomentum):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
-        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
+        self.total_steps = total_steps
         peak = float(pct_start * total_steps) - 1
         ends = [(peak, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
         if three_phase:
@@ -665,6 +667,7 @@ class OneCycleLR(_WithMomentum):
             ends.append((total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"))
         keys = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
         self._schedule_phases = [dict(zip(keys, end)) for end in ends]
+        self._anneal_func_type = anneal_strategy
         if last_epoch == -1:
             for group, top in zip(optimizer.param_groups, _for_groups(max_lr, optimizer, "max_lr")):
                 group["initial_lr"] = top / div_factor
@@ -728,21 +731,18 @@ class ReduceLROnPlateau(LRScheduler):
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
         self.optimizer = optimizer
-        self.mode, self.factor, self.patience = mode, factor, patience
-        self.threshold, self.threshold_mode, self.cooldown, self.eps = (
-            threshold,
-            threshold_mode,
-            cooldown,
-            eps,
-        )
-        self.min_lrs = _for_groups(min_lr, optimizer, "min_lr")
-        self.default_min_lr = self.min_lrs[0]
+        self.factor = factor
+        min_lrs = _for_groups(min_lr, optimizer, "min_lr")
+        self.default_min_lr, self.min_lrs = min_lrs[0], min_lrs
+        self.patience, self.cooldown, self.eps = patience, cooldown, eps
         self.last_epoch = 0
         self._last_lr = self._current()
+        self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self._reset()
 
     def _reset(self) -> None:
-        self.best = math.inf if self.mode == "min" else -math.inf
+        self.best = self.mode_worse
         self.cooldown_counter = self.num_bad_epochs = 0
 
     @property

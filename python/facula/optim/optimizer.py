@@ -52,6 +52,8 @@ def register_optimizer_step_post_hook(hook: Callable) -> Any:
 def _with_hooks(step: Callable) -> Callable:
     @wraps(step)
     def f(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if "_step_pre_hooks" not in self.__dict__:  # around another optimizer, whose step has the hooks
+            return step(self, *args, **kwargs)
         if _C.is_tracing():
             self._check_traced()
         for hook in [*_global_pre_hooks.values(), *self._step_pre_hooks.values()]:

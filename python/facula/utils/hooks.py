@@ -12,15 +12,29 @@ __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_ha
 
 
 class RemovableHandle:
-    """Removes a hook: ``handle.remove()``, or at the end of a ``with`` block."""
+    """Removes a hook: ``handle.remove()``, or at the end of a ``with`` block.
 
-    _next_id = 0
+    Arguments:
+        hooks_dict: the hooks by their ids, held weakly.
+        on_change: called after the removal.
+        extra_dict: dictionaries, one or a list, which lose what they have under the same id.
+    """
 
-    def __init__(self, hooks: OrderedDict, on_change: Callable[[], None] | None = None) -> None:
-        self.id = RemovableHandle._next_id
-        RemovableHandle._next_id += 1
-        self._hooks = weakref.ref(hooks)
+    next_id = 0
+
+    def __init__(
+        self,
+        hooks_dict: OrderedDict,
+        on_change: Callable[[], None] | None = None,
+        *,
+        extra_dict: dict | list[dict] | None = None,
+    ) -> None:
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+        self._hooks = weakref.ref(hooks_dict)
         self._on_change = on_change
+        extra = [extra_dict] if isinstance(extra_dict, dict) else extra_dict or []
+        self._extra = tuple(map(weakref.ref, extra))
 
     def remove(self) -> None:
         hooks = self._hooks()
@@ -28,14 +42,19 @@ class RemovableHandle:
             del hooks[self.id]
             if self._on_change:
                 self._on_change()
+        for extra in self._extra:
+            held = extra()
+            if held is not None:
+                held.pop(self.id, None)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._hooks(), self.id, self._on_change
+        return self._hooks(), self.id, self._on_change, [extra() for extra in self._extra]
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        hooks, self.id, self._on_change = (*state, None)[:3]
+        hooks, self.id, self._on_change, extra = (*state, None, [])[:4]
         self._hooks = weakref.ref(OrderedDict() if hooks is None else hooks)
-        RemovableHandle._next_id = max(RemovableHandle._next_id, self.id + 1)
+        self._extra = tuple(weakref.ref(e) for e in extra if e is not None)
+        RemovableHandle.next_id = max(RemovableHandle.next_id, self.id + 1)
 
     def __enter__(self) -> RemovableHandle:
         return self

@@ -6,6 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
+#include "facula/autograd/shown_name.h"
 #include "facula/base/fork.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/ahead.h"
@@ -27,8 +28,9 @@ namespace {
 
 // A composite with its gradient, for one class of calls.
 struct Compiled {
-  Compiled(graph::Joint j, graph::Partition p, const char* name)
+  Compiled(graph::Joint j, graph::Partition p, const char* name, std::string node)
       : joint(std::move(j)),
+        node_name(std::move(node)),
         outputs(p.outputs),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
@@ -36,6 +38,7 @@ struct Compiled {
         forward(std::move(p.forward), name),
         backward(std::move(p.backward), name) {}
   graph::Joint joint;  // for gradients of gradients: interpreted on the tape
+  std::string node_name;
   int outputs;
   std::vector<int> saved_inputs, saved_outputs;
   std::vector<std::pair<int, const graph::Value*>> random;  // saved value, value of the joint graph
@@ -44,9 +47,8 @@ struct Compiled {
 
 class CompositeNode final : public autograd::Node, public detail::Recycled<CompositeNode> {
  public:
-  CompositeNode(const Operator& o, std::shared_ptr<const Compiled> c, std::span<const Value> operands,
-                const Results& all)
-      : Node(c->outputs), op_(o), compiled_(std::move(c)) {
+  CompositeNode(std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
+      : Node(c->outputs), compiled_(std::move(c)) {
     edges_.reserve(compiled_->joint.wrt.size());
     inputs_.reserve(operands.size());
     saved_.reserve(compiled_->saved_inputs.size());
@@ -71,7 +73,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       shows_plain_.push_back(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)).is_contiguous());
   }
 
-  std::string name() const override { return autograd::node_name(op_.name()); }
+  std::string name() const override { return compiled_->node_name; }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     runtime_check(!released_, "backward")
@@ -195,7 +197,6 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     return {all.begin() + compiled_->joint.forward_outputs, all.end()};
   }
 
-  const Operator& op_;
   std::shared_ptr<const Compiled> compiled_;
   std::vector<SavedValue> inputs_, saved_;
   std::vector<bool> shows_plain_;  // by operand with a gradient
@@ -228,7 +229,8 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
-  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o.name());
+  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o.name(),
+                                               autograd::shown_name(o, args));
   std::lock_guard lock(mutex);
   auto* all = known.find(key);
   if (!all) all = &known.put(std::move(key), {});
@@ -316,7 +318,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
     else if (physical) t = with_logical_strides(std::move(t), found->logical_strides[size_t(k)]);
   }
-  auto node = make_ref<CompositeNode>(o, compiled, given, all);
+  auto node = make_ref<CompositeNode>(compiled, given, all);
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {
     Tensor t = all[size_t(k)];

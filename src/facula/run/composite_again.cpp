@@ -4,6 +4,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/shown_name.h"
 #include "facula/base/fork.h"
 #include "facula/graph/passes.h"
 #include "facula/run/composite.h"
@@ -40,8 +41,8 @@ Gradients gradients_of(const Operator& o, std::span<const Value> args, const std
 
 class AgainNode final : public autograd::Node {
  public:
-  AgainNode(const Operator& o, Gradients g, std::span<const Value> operands, const Results& made)
-      : Node(int(made.size())), op_(o), gradients_(std::move(g)) {
+  AgainNode(std::string name, Gradients g, std::span<const Value> operands, const Results& made)
+      : Node(int(made.size())), name_(std::move(name)), gradients_(std::move(g)) {
     for (int i : gradients_->wrt) add_edge(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)));
     for (auto& v : operands) {
       inputs_.emplace_back();
@@ -54,7 +55,7 @@ class AgainNode final : public autograd::Node {
       strides_.push_back(Dims(t.strides()));
     }
   }
-  std::string name() const override { return autograd::node_name(op_.name()); }
+  std::string name() const override { return name_; }
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
     runtime_check(!inputs_.empty(), "backward")
         << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
@@ -83,7 +84,7 @@ class AgainNode final : public autograd::Node {
     return autograd::invoke("copy", {like, grad}, op::Form::in_place);
   }
 
-  const Operator& op_;
+  std::string name_;
   Gradients gradients_;
   std::vector<Dims> strides_;
   std::vector<Input> inputs_;
@@ -100,7 +101,7 @@ void record_composite(const Operator& o, std::span<const Value> args, Results& r
     if (wants_gradient(operands.values[i])) wrt.push_back(int(i));
   if (wrt.empty()) return;
   auto gradients = gradients_of(o, args, wrt, std::move(key));
-  auto node = make_ref<AgainNode>(o, gradients, operands.values, results);
+  auto node = make_ref<AgainNode>(autograd::shown_name(o, args), gradients, operands.values, results);
   for (int k : gradients->tangent_of) autograd::set_history(results[size_t(k)], node, k);
 }
 

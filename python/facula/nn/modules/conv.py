@@ -87,6 +87,13 @@ class _ConvNd(TensorModule):
                 bound = 1 / math.sqrt(fan_in)
                 init.uniform_(self.bias, -bound, bound)
 
+    def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with a weight and a bias that may be other than the module's."""
+        raise NotImplementedError
+
     def _padded(self, input: Tensor) -> tuple[Tensor, Any]:
         """The input, and the padding that is left to the operator."""
         if self.padding_mode == "zeros":
@@ -123,9 +130,9 @@ class Conv1d(_ConvNd):
 
     _rank = 1
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         input, padding = self._padded(input)
-        return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_ConvNd):
@@ -137,12 +144,9 @@ class Conv2d(_ConvNd):
 
     _rank = 2
 
-    def forward(self, input: Tensor) -> Tensor:
-        if self.padding_mode == "zeros":
-            padding = self.padding
-        else:
-            input, padding = self._padded(input)
-        return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        input, padding = self._padded(input)
+        return F.conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_ConvNd):
@@ -155,9 +159,9 @@ class Conv3d(_ConvNd):
 
     _rank = 3
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         input, padding = self._padded(input)
-        return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return F.conv3d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -186,30 +190,49 @@ class _ConvTransposeNd(_ConvNd):
         )  # fmt: skip
         self.output_padding = _ntuple(self._rank)(output_padding)
 
-    def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+        extra = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, self._rank, self.dilation
+        )
+        return self._convolve(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+
+    def _convolve(self, *args: Any) -> Tensor:
+        raise NotImplementedError
+
+    def _output_padding(
+        self,
+        input: Tensor,
+        output_size: Any,
+        stride: Any,
+        padding: Any,
+        kernel_size: Any,
+        num_spatial_dims: int,
+        dilation: Any = None,
+    ) -> Any:
         """The output padding that gives results of ``output_size``, which may include batch and channels."""
         if output_size is None:
             return self.output_padding
-        batched = input.dim() == self._rank + 2
-        sizes = tuple(output_size)[-self._rank :]
-        if len(output_size) not in (self._rank, self._rank + 1 + batched):
+        batched = input.dim() == num_spatial_dims + 2
+        sizes = tuple(output_size)[-num_spatial_dims:]
+        if len(output_size) not in (num_spatial_dims, num_spatial_dims + 1 + batched):
             raise ValueError(
-                f"{type(self).__name__}: for a {input.dim()}D input, output_size must have {self._rank} or "
-                f"{self._rank + 1 + batched} elements (got {len(output_size)})"
+                f"{type(self).__name__}: for a {input.dim()}D input, output_size must have "
+                f"{num_spatial_dims} or {num_spatial_dims + 1 + batched} elements (got {len(output_size)})"
             )
         extra = []
         for k, n in enumerate(sizes):
             least = (
-                (input.shape[k - self._rank] - 1) * self.stride[k]
-                - 2 * self.padding[k]
-                + self.dilation[k] * (self.kernel_size[k] - 1)
+                (input.shape[k - num_spatial_dims] - 1) * stride[k]
+                - 2 * padding[k]
+                + (dilation[k] if dilation is not None else 1) * (kernel_size[k] - 1)
                 + 1
             )
-            if not least <= n < least + self.stride[k]:
+            if not least <= n < least + stride[k]:
                 raise ValueError(
                     f"requested an output size of {sizes}, but valid sizes of dimension {k} range from "
-                    f"{least} "
-                    f"to {least + self.stride[k] - 1} (for an input of {tuple(input.shape)})"
+                    f"{least} to {least + stride[k] - 1} (for an input of {tuple(input.shape)})"
                 )
             extra.append(n - least)
         return tuple(extra)
@@ -224,11 +247,8 @@ class ConvTranspose1d(_ConvTransposeNd):
 
     _rank = 1
 
-    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        extra = self._extra(input, output_size)
-        return F.conv_transpose1d(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
+    def _convolve(self, *args: Any) -> Tensor:
+        return F.conv_transpose1d(*args)
 
 
 class ConvTranspose2d(_ConvTransposeNd):
@@ -240,11 +260,8 @@ class ConvTranspose2d(_ConvTransposeNd):
 
     _rank = 2
 
-    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        extra = self._extra(input, output_size)
-        return F.conv_transpose2d(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
+    def _convolve(self, *args: Any) -> Tensor:
+        return F.conv_transpose2d(*args)
 
 
 class ConvTranspose3d(_ConvTransposeNd):
@@ -257,11 +274,8 @@ class ConvTranspose3d(_ConvTransposeNd):
 
     _rank = 3
 
-    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        extra = self._extra(input, output_size)
-        return F.conv_transpose3d(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
+    def _convolve(self, *args: Any) -> Tensor:
+        return F.conv_transpose3d(*args)
 
 
 class _LazyConvXdMixin(LazyModuleMixin):

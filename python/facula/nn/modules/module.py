@@ -19,6 +19,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _REGISTRATION = ("_parameters", "_buffers", "_modules")
 _global_hooks: dict[str, OrderedDict] = {name: OrderedDict() for name in (*_HOOKS, *_REGISTRATION)}
 _global_always_called: set[int] = set()
+_global_with_kwargs: set[int] = set()
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -43,9 +44,15 @@ def _add_global(kind: str, hook: Callable) -> RemovableHandle:
     return handle
 
 
-def register_module_forward_hook(hook: Callable, *, always_call: bool = False) -> RemovableHandle:
-    """Calls ``hook(module, args, output)`` after the forward of every module."""
+def register_module_forward_hook(
+    hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Calls ``hook(module, args, output)`` after the forward of every module; with the keyword arguments
+    before the output if ``with_kwargs``.
+    """
     handle = _add_global("_forward_hooks", hook)
+    if with_kwargs:
+        _global_with_kwargs.add(handle.id)
     if always_call:
         _global_always_called.add(handle.id)
     return handle
@@ -465,6 +472,15 @@ class Module(_C.ModuleBase):
     def cuda(self: T, device: Any = None) -> T:
         return self._apply(lambda t: t.cuda(device))
 
+    def xpu(self: T, device: Any = None) -> T:
+        return self._apply(lambda t: t.xpu(device))
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As :func:`facula.compile`, of the module in place: its calls run as before."""
+        from ...compiler import compile
+
+        compile(self.forward, *args, **kwargs)
+
     def type(self: T, dst_type: Any) -> T:
         return self._apply(lambda t: t.to(dst_type))
 
@@ -578,7 +594,7 @@ class Module(_C.ModuleBase):
             record = _BackwardRecord(self, backward, backward_pre)
             args = record.watch_inputs(args)
         pending = [
-            (hook, False, key in _global_always_called)
+            (hook, key in _global_with_kwargs, key in _global_always_called)
             for key, hook in _global_hooks["_forward_hooks"].items()
         ] + [
             (hook, key in self._forward_hooks_with_kwargs, key in self._forward_hooks_always_called)

@@ -77,7 +77,7 @@ class RMSNorm(_Scaled):
     Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
 
     >>> nn.RMSNorm([2])(facula.tensor([[3.0, 4.0]]))
-    tensor([[0.8485, 1.1314]], grad_fn=<RmsNormBackward0>)
+    tensor([[0.8485, 1.1314]], grad_fn=<MulBackward0>)
     """
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
@@ -99,8 +99,8 @@ class RMSNorm(_Scaled):
         self.register_parameter("weight", w if elementwise_affine else None)
         self.reset_parameters()
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

@@ -138,7 +138,11 @@ class DataLoader:
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
         return len(self.batch_sampler if self._batched else self.sampler)  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> _BaseDataLoaderIter:
+        kind = _MultiProcessingDataLoaderIter if self.num_workers else _SingleProcessDataLoaderIter
+        return kind(self)
+
+    def _values(self) -> Iterator:
         if self.num_workers:
             from .worker import Pool
 
@@ -189,6 +193,34 @@ class DataLoader:
                     yield [_C.functions.index_select(t, 0, index) for t in dataset.tensors]
 
         return generate()
+
+
+class _BaseDataLoaderIter:
+    """One pass over a loader's batches."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._values = loader._values()
+
+    def __iter__(self) -> _BaseDataLoaderIter:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._values)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """In this process."""
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """By worker processes, which end with it."""
+
+    def _shutdown_workers(self) -> None:
+        self._values.close()  # type: ignore[attr-defined]
 
 
 def fetch(dataset: Any, index: Any, batched: bool, collate: Callable) -> Any:
