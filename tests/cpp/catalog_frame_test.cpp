@@ -20,8 +20,8 @@ bool equal(const Tensor& a, const Tensor& b) { return all(eq(a, b)).item().to_bo
 TEST(Arena, ValuesOverlapInTimeOrInMemoryAndNotInBoth) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
-    bool many = round % 10 == 0;  // most of which live shortly
-    size_t steps = 1 + random() % (many ? 3000 : 40), n = random() % (many ? 400 : 60);
+    bool many = round % 50 == 0;  // most of which live shortly
+    size_t steps = 1 + random() % (many ? 3000 : 40), n = random() % (many ? 2000 : 60);
     std::vector<run::Lifetime> values;
     for (size_t k = 0; k < n; ++k) {
       size_t first = random() % steps, longest = steps - first;

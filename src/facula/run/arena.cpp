@@ -16,19 +16,22 @@ struct Placed {
 };
 bool below(const Placed& a, const Placed& b) { return a.begin < b.begin; }
 
-// What lies in the arena already: by begin, and for each of some spans of time what lives in it, for most values live
-// shortly and need look at few others.
+// What lies in the arena already, by begin. Where there are many values, also for each of some spans of time what lives
+// in it: most values live shortly and need look at few others.
 class Occupied {
  public:
-  explicit Occupied(size_t steps)
-      : width_(std::max<size_t>(32, steps / 64 + 1)), spans_(steps / width_ + 1) {}
+  Occupied(size_t steps, size_t values) : width_(std::max<size_t>(32, steps / 64 + 1)) {
+    all_.reserve(values);
+    if (values >= kMany) spans_.resize(steps / width_ + 1);
+  }
 
   void add(const Placed& p) {
     insert(all_, p);
-    for (size_t s = span(p.first); s <= span(p.last); ++s) insert(spans_[s], p);
+    for (size_t s = span(p.first); s <= span(p.last) && s < spans_.size(); ++s) insert(spans_[s], p);
   }
   // The smallest gap of so many bytes among those that live meanwhile, or the end of all of them.
   int64_t best_gap(const Lifetime& v, int64_t bytes) {
+    if (spans_.empty()) return best_gap(all_, v, bytes);
     size_t first = span(v.first), last = span(v.last), candidates = 0;
     if (first == last) return best_gap(spans_[first], v, bytes);
     for (size_t s = first; s <= last; ++s) candidates += spans_[s].size();
@@ -42,6 +45,7 @@ class Occupied {
   }
 
  private:
+  static constexpr size_t kMany = 1024;
   size_t span(size_t step) const { return step / width_; }
   static void insert(std::vector<Placed>& to, const Placed& p) {
     to.insert(std::upper_bound(to.begin(), to.end(), p, below), p);
@@ -76,7 +80,7 @@ Packing pack(std::span<const Lifetime> values) {
   arena.offsets.resize(values.size());
   size_t steps = 0;
   for (auto& v : values) steps = std::max(steps, v.last + 1);
-  Occupied occupied(steps);
+  Occupied occupied(steps, values.size());
   for (size_t k : order) {
     auto& v = values[k];
     int64_t bytes = aligned(v.bytes), at = bytes ? occupied.best_gap(v, bytes) : 0;

@@ -89,7 +89,7 @@ void Frame::add(const Outline::Exec& exec) {
   for (int v : exec.outputs) {
     if (!exec.allocates() || outline_.written_to[size_t(v)] >= 0) continue;
     at(v).inside = outline_.inside[size_t(v)];
-    if (!at(v).inside) step.allocated.push_back(v);
+    (at(v).inside ? step.resident : step.allocated).push_back(v);
   }
   switch (exec.kind) {
     case Kind::kernel: step.action = Action::launch; break;
@@ -178,8 +178,7 @@ void Frame::bind(const Plan& plan) {
   renewed_ = false;
   size_t scratch = 0;
   for (auto& step : steps_) {
-    for (int v : step.exec->outputs)
-      if (step.exec->allocates() && lies_in_arena(v)) own(v);
+    for (int v : step.resident) own(v);
     switch (step.action) {
       case Action::launch: bind_launch(step, scratch); break;
       case Action::call: bind_call(step); break;

@@ -30,6 +30,7 @@ class Frame {
     Action action;
     const Outline::Exec* exec;
     std::vector<int> allocated;  // results that each run allocates
+    std::vector<int> resident;   // results that it makes in the arena
     std::vector<int> dropped;    // what no later step reads, and lies elsewhere in each run
     // launch
     size_t buffers = 0, scratch = 0;  // where its buffers are among all, and its temporaries
