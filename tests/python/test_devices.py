@@ -266,7 +266,9 @@ def test_operators_give_on_a_device_what_they_give_on_the_cpu(toy):
     """Bit by bit but for sums that the device's own matrix unit orders otherwise; forward and backward."""
     forward = backward = 0
     for case in ALL:
-        if not case.samples or case.random or case.base in UNDEFINED or case.name == "_to_device":
+        if not case.samples or case.random or case.base in UNDEFINED:
+            continue
+        if case.name in ("_to_device", "_of_length"):  # which on a CPU is one element, as a vector
             continue
         for number in range(len(case.samples)):
             what = f"{case.name}, sample {number}"

@@ -463,6 +463,31 @@ def test_out_form_gives_what_the_function_gives(name):
             check_out_form(case, number, arguments(case, number, dtype))
 
 
+WITH_SIZES = {
+    "softmax": lambda x, **out: F.softmax(x, 1, **out),
+    "log_softmax": lambda x, **out: F.log_softmax(x, 1, **out),
+    "logsumexp": lambda x, **out: F.logsumexp(x, 1, **out),
+    "var": lambda x, **out: F.var(x, 1, **out),
+    "norm": lambda x, **out: F.norm(x, 2, 1, **out),
+    "nanmean": lambda x, **out: F.nanmean(x, 0, **out),
+    "cat": lambda x, **out: F.cat([x, x], 1, **out),
+    "addmm": lambda x, **out: F.addmm(x, x, F.eye(x.shape[1]), **out),
+    "tensordot": lambda x, **out: F.tensordot(x, x, ([1], [1]), **out),
+    "hstack": lambda x, **out: F.hstack([x, x], **out),
+}
+
+
+@pytest.mark.parametrize("name", WITH_SIZES)
+def test_out_form_follows_the_sizes_of_each_call(name):
+    f = WITH_SIZES[name]
+    for rows, columns in ((3, 4), (2, 3), (5, 2), (7, 6)):
+        x = F.arange(float(rows * columns)).reshape(rows, columns).sin()
+        want = f(x)
+        for out in (F.empty(want.shape), F.empty(0), F.empty(*want.shape, 2)[..., 0]):
+            r = f(x, out=out)
+            assert r is out and r.shape == want.shape and F.equal(r, want)
+
+
 def check_out_form(case, number, args):
     try:
         results = call(case, args)

@@ -49,7 +49,7 @@ REFUSED = {
     "_run_starts", "_run_values", "_counts", "unique_dim",
 }  # fmt: skip
 # Of which each call of a sample gives another number of tensors or elements.
-READ = {"where.positions", "unique_consecutive", "_unique2", "repeat_interleave.Tensor"}
+READ = {"_of_length", "where.positions", "unique_consecutive", "_unique2", "repeat_interleave.Tensor"}
 
 
 def tensors_of(sample):

@@ -57,6 +57,11 @@ struct TableMutexes {
   }
 };
 
+namespace {
+// When the library is loaded: a fork that comes before the first lock would know of none.
+[[maybe_unused]] const auto& at_load = TableMutexes::all();
+}  // namespace
+
 void TableMutex::wait_for_fork() { std::lock_guard over(TableMutexes::all().gate); }
 
 void TableMutex::enter() {

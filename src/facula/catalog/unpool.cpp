@@ -206,6 +206,7 @@ FACULA_FAMILY(unpool) {
       .doc(
           "Lines, 0 but for the elements of self, each at its index: the inverse of max_pool1d, of output_size or of the size that the windows cover.")
       .bind(hidden)
+      .autocast(Autocast::fp32)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 1));
@@ -217,6 +218,7 @@ FACULA_FAMILY(unpool) {
       .doc(
           "Planes, 0 but for the elements of self, each at its index: the inverse of max_pool2d, of output_size or of the size that the windows cover.")
       .bind(hidden)
+      .autocast(Autocast::fp32)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 2));
@@ -228,6 +230,7 @@ FACULA_FAMILY(unpool) {
       .doc(
           "Volumes, 0 but for the elements of self, each at its index: the inverse of max_pool3d, of output_size or of the size that the windows cover.")
       .bind(hidden)
+      .autocast(Autocast::fp32)
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 3));

@@ -310,10 +310,8 @@ struct Compilation {
       return;
     }
     for (size_t k = 0; composite && k < out.size(); ++k) {
-      auto& meta = entry.program->graph().outputs[k]->tensor;
-      Dims sizes(meta.sizes());
-      for (auto& s : sizes) s = s.hint();
-      resized |= check_destination(o, k, {sizes, meta.dtype()}, out[k], args, form);
+      DType dtype = entry.program->graph().outputs[k]->tensor.dtype();
+      resized |= check_destination(o, k, {entry.program->output_sizes(k, values), dtype}, out[k], args, form);
     }
     entry.needs_logical = physical && needs_logical_inputs(entry.program->graph());
     if (!entry.needs_logical) entry.plan = entry.program->plan(values, out);

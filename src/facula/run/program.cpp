@@ -188,11 +188,32 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
   return g.shapes->hold(symbols);
 }
 
+// What the sizes of the graph's inputs are in these.
+static std::vector<int64_t> symbols_of(const Graph& g, std::span<const op::Value> inputs, int64_t unknown) {
+  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), unknown);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].tag != Tag::tensor) continue;
+    auto sizes = g.inputs[i]->tensor.sizes();
+    for (size_t d = 0; d < sizes.size(); ++d)
+      if (sizes[d].is_symbol())
+        symbols[size_t(sizes[d].node()->value)] = inputs[i].tensor->sizes[d].concrete();
+  }
+  return symbols;
+}
+
+Dims Program::output_sizes(size_t k, std::span<const op::Value> inputs) const {
+  auto& g = state_->graph;
+  auto symbols = symbols_of(g, inputs, 0);
+  Dims sizes;
+  for (SymInt s : g.outputs[k]->tensor.sizes()) sizes.push_back(sym::evaluate(s, symbols));
+  return sizes;
+}
+
 std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
                                           std::span<const Tensor> out) const {
   auto& s = *state_;
   auto& g = s.graph;
-  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), 0);
+  auto symbols = symbols_of(g, inputs, 0);
   std::vector<Tensor> at(g.values().size());  // what each value will be: concrete sizes and strides
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto* v = g.inputs[i];
@@ -202,9 +223,6 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
       continue;
     }
     at[size_t(v->id)] = Tensor(Ref<TensorImpl>::share(inputs[i].tensor));
-    for (size_t d = 0; d < v->tensor.sizes().size(); ++d)
-      if (auto size = v->tensor.sizes()[d]; size.is_symbol())
-        symbols[size_t(size.node()->value)] = inputs[i].tensor->sizes[d].concrete();
   }
   std::string stored;
   if (s.looked_for.load(std::memory_order_relaxed) < State::kStored && s.looked_for++ < State::kStored)
@@ -232,13 +250,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
 std::function<void()> Program::preparation(std::span<const op::Value> like, const Graph& of) const {
   auto& g = state_->graph;
   if (g.shapes != of.shapes) return {};
-  std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), -1);
-  for (size_t i = 0; i < like.size(); ++i) {
-    if (like[i].tag != Tag::tensor) continue;
-    auto sizes = of.inputs[i]->tensor.sizes();
-    for (size_t d = 0; d < sizes.size(); ++d)
-      if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = like[i].tensor->sizes[d].concrete();
-  }
+  auto symbols = symbols_of(of, like, -1);
   auto known = [&](SymInt e) {
     auto of_node = [&](const sym::Node* n, auto& self) -> bool {
       if (n->kind == sym::Kind::symbol) return symbols[size_t(n->value)] >= 0;

@@ -24,6 +24,8 @@ class Program {
   op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out = {}) const;
   // Are these inputs what the trace assumed: dtypes, pinned sizes, layout, guards?
   bool accepts(std::span<const op::Value> inputs) const;
+  // The sizes of output `k` for inputs that it accepts.
+  Dims output_sizes(size_t k, std::span<const op::Value> inputs) const;
   // run() in two steps, for callers that keep the plan: it serves every call with equal layouts.
   std::shared_ptr<const Plan> plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const;
   // The plan for inputs that are their memory in a row, if it also serves tensors of any shape and order that
