@@ -81,7 +81,8 @@ Saved::Saved(const Tensor& t, bool is_output_of_node, int result)
   if (!is_output_of_node) {
     // Threads may record what reads one leaf.
     t.impl()->saved.store(true, std::memory_order_relaxed);
-    if (Meta* m = meta_of(t); m && m->base.defined()) m->base.impl()->saved.store(true, std::memory_order_relaxed);
+    if (Meta* m = meta_of(t); m && m->base.defined())
+      m->base.impl()->saved.store(true, std::memory_order_relaxed);
   }
   if (auto* hook = saved_hook()) [[unlikely]]
     pack(*hook);

@@ -53,10 +53,10 @@ class TensorImpl final : public RefCounted {
   bool inference = false;      // made under inference_mode
   // Lazy: the elements are the conjugates, or of a real tensor the negatives, of what lies in memory (run/lazy.h).
   bool conj = false, neg = false;
-  bool owns_py = false;         // the Python object is kept alive by this impl (python/bind/tensor.h)
-  bool wrapped_number = false;  // a 0-d tensor made of a Python number: lowest promotion priority
+  bool owns_py = false;            // the Python object is kept alive by this impl (python/bind/tensor.h)
+  bool wrapped_number = false;     // a 0-d tensor made of a Python number: lowest promotion priority
   std::atomic<bool> saved{false};  // some node keeps it, or a view of it, for backward (autograd/node.h)
-  Ref<VersionCounter> version;  // made on first use
+  Ref<VersionCounter> version;     // made on first use
   std::unique_ptr<autograd::Meta, void (*)(autograd::Meta*)> grad_slot{nullptr, nullptr};
   bool is_lazy() const { return conj || neg; }
   static std::atomic<bool> lazy_exist;  // was any ever made? Until then calls need not look for one
