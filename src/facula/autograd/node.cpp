@@ -60,7 +60,11 @@ std::string node_name(std::string_view op) {
     out += upper ? char(std::toupper(static_cast<unsigned char>(c))) : c;
     upper = false;
   }
-  return out + "Backward0";
+  return op::grad_name(std::move(out));
+}
+std::string node_name(const op::Operator& o, std::span<const op::Value> args) {
+  std::string name = o.grad_name ? o.grad_name(op::Call(o, args)) : "";
+  return name.empty() ? node_name(o.name()) : name;
 }
 
 Tensor zeros_of(const ResultMeta& m) { return filled(0, m.sizes, m.dtype, m.device); }

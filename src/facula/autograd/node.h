@@ -2,11 +2,18 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "facula/tensor/block.h"
 #include "facula/tensor/tensor.h"
+
+namespace facula::op {
+class Operator;
+struct Value;
+}  // namespace facula::op
 
 namespace facula::autograd {
 
@@ -163,6 +170,8 @@ Edge edge_of(const Tensor& t);
 Tensor zeros_of(const ResultMeta& m);
 // "index_select" -> "IndexSelectBackward0".
 std::string node_name(std::string_view op);
+// Of the node of a call: as the definition says, or after the operator.
+std::string node_name(const op::Operator& o, std::span<const op::Value> args);
 
 // Custom functions in C++ and the base of Python's are in function.h.
 

@@ -6,7 +6,6 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
-#include "facula/autograd/shown_name.h"
 #include "facula/base/fork.h"
 
 namespace facula::autograd {
@@ -83,7 +82,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
       }
   }
 
-  std::string name() const override { return shown_name(op_, args_.values()); }
+  std::string name() const override { return node_name(op_, args_.values()); }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
     Vjp v(*this, std::move(grads));

@@ -126,6 +126,7 @@ FACULA_FAMILY(activation) {
                "exp(-self) overflows in PyTorch; the result is subnormal");
   define("softsign(Tensor self) -> Tensor")
       .doc("x / (1 + |x|).")
+      .grad_name("Div")
       .bind(nn_functional)
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
@@ -221,6 +222,7 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 9));
   define("tanhshrink(Tensor self) -> Tensor")
       .doc("self - tanh(self).")
+      .grad_name("Sub")
       .bind(nn_functional)
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
@@ -256,6 +258,7 @@ FACULA_FAMILY(activation) {
       .python("selu(input, inplace=False)")
       .doc(
           "scale * elu(x, alpha) with the constants that keep mean 0 and variance 1.  Klambauer et al., 2017.")
+      .grad_name("Elu")
       .dtypes(d::floating)
       .bind(function | nn_functional)
       .pointwise([](Expr x) {
@@ -354,6 +357,7 @@ FACULA_FAMILY(activation) {
   define("prelu(Tensor self, Tensor weight) -> Tensor")
       .doc(
           "x where positive, else weight * x, with one weight or one for each channel (dimension 1).  He et al., 2015.")
+      .grad_name("PreluKernel")
       .autocast(Autocast::lower)
       .dtypes(d::floating)
       .strict()
@@ -469,6 +473,7 @@ FACULA_FAMILY(activation) {
       .doc(
           "A random pick in proportion to softmax(logits), relaxed by temperature `tau`; `hard` gives one-hot vectors whose gradient is "
           "that of the relaxed pick. `eps` is not used.  Jang et al., 2016.")
+      .grad_name([](const Call& c) { return grad_name(c.flag("hard") ? "Add" : "Softmax"); })
       .bind(nn_functional)
       .draws()
       .dtypes(d::floating)
@@ -510,6 +515,7 @@ FACULA_FAMILY(activation) {
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("_dropout(Tensor input, float p) -> Tensor")
       .doc("Each element is zero with probability p, the others are scaled by 1 / (1 - p).")
+      .grad_name([](const Call& c) { return c.real("p") == 0 || c.real("p") == 1 ? "" : grad_name("Mul"); })
       .bind(hidden)
       .draws()
       .dtypes(d::floating)
@@ -582,6 +588,7 @@ FACULA_FAMILY(activation) {
       .samples({"self[3, 4, 2, 2, 1], p=0.5", "self[4, 2, 1, 2], p=0.3"});
   define("_dropped_alpha(Tensor self, Tensor keep, Scalar scale, Scalar low, Scalar shift) -> Tensor")
       .doc("self times scale where keep is 1, low where it is 0, and shift beside.")
+      .grad_name("Add")
       .bind(hidden)
       .dtypes(d::floating)
       .no_in_place()

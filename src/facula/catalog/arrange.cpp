@@ -123,6 +123,7 @@ void define_splits(const char* name, int dim, int rank, const char* doc, const c
   auto along = [dim](const Geometry& g) { return dim == 1 && g.dim() == 1 ? 0 : dim; };
   define(std::string(name) + "(Tensor(a) self, int sections) -> Tensor(a)[]")
       .doc(doc)
+      .grad_name("Slice")
       .view([=](const Call& c, Geometry g) {
         check_splittable(c.name(), g.dim(), rank);
         int d = along(g);
@@ -135,6 +136,7 @@ void define_splits(const char* name, int dim, int rank, const char* doc, const c
       .samples({sections});
   define(std::string(name) + ".indices(Tensor(a) self, int[] indices) -> Tensor(a)[]")
       .doc(doc)
+      .grad_name("Slice")
       .view([=](const Call& c, Geometry g) {
         check_splittable(c.name(), g.dim(), rank);
         return parts_at(c, g, along(g), c.ints("indices"));
@@ -218,6 +220,7 @@ FACULA_FAMILY(arrange) {
   define("tensor_split(Tensor(a) self, SymInt sections, int dim=0) -> Tensor(a)[]")
       .also("sections", "indices_or_sections")
       .doc("`sections` views of nearly equal size along `dim`; the first ones are larger by one.")
+      .grad_name("Slice")
       .view([](const Call& c, Geometry g) {
         check_splittable(c.name(), g.dim(), 1);
         return nearly_equal_parts(c, g, c.dim("dim"), c.integer("sections").guard_int());
@@ -226,6 +229,7 @@ FACULA_FAMILY(arrange) {
   define("tensor_split.indices(Tensor(a) self, SymInt[] indices, int dim=0) -> Tensor(a)[]")
       .also("indices", "indices_or_sections")
       .doc("Views of the parts along `dim` between the indices.")
+      .grad_name("Slice")
       .view([](const Call& c, Geometry g) {
         check_splittable(c.name(), g.dim(), 1);
         return parts_at(c, g, c.dim("dim"), c.ints("indices"));

@@ -257,6 +257,7 @@ FACULA_FAMILY(calculus) {
 
   define("_cross(Tensor self, Tensor other, int dim) -> Tensor")
       .doc("The vector product along `dim`, of size 3, of tensors of one shape.")
+      .grad_name("LinalgCross")
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()

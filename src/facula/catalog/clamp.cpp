@@ -42,6 +42,7 @@ Grads clamped(const Vjp& v) {
 FACULA_FAMILY(clamp) {
   define("clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor")
       .doc("self limited to [min, max]; NaN stays. The gradient passes at the limits.")
+      .grad_name("Clamp", 1)
       .alias("clip")
       .dtypes(d::real)
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {

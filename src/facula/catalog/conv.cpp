@@ -553,6 +553,9 @@ FACULA_FAMILY(conv) {
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
+      .grad_name([](const Call& c) {
+        return c.rank("input") == 4 ? grad_name("Convolution") : grad_name("Squeeze", 1);
+      })
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .dtypes(d::numeric)
@@ -607,6 +610,7 @@ FACULA_FAMILY(conv) {
   define(
       "convolution_backward_input(Tensor grad, Tensor weight, SymInt[] input_size, int[2] stride, int[2] padding, int[2] dilation, int groups) -> Tensor")
       .doc("The gradient of conv2d for its input: the transposed convolution of grad.")
+      .grad_name("Convolution")
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()

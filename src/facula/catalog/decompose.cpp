@@ -515,6 +515,7 @@ FACULA_FAMILY(decompose) {
   define("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
       .doc("The singular values of each matrix, descending.")
+      .grad_name("LinalgSvd")
       .differs(kInfinite, kRefused)
       .differs(
           "(float|complex)\\d+ gradient of A: .* with A: (all|max and lowest)",
@@ -581,6 +582,7 @@ FACULA_FAMILY(decompose) {
       .samples({"self[0, 0]"});
   define("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor")
       .doc("The eigenvalues of each Hermitian matrix, ascending.")
+      .grad_name("LinalgEigh")
       .differs("(float|complex)\\d+ error: LinAlgError .* for a result with self: .*(nan|inf)",
                "what is not finite is refused, as for eigenvectors")
       .bind(linalg)

@@ -441,6 +441,7 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .bad_index(ErrorType::RuntimeError)
       .doc("self with value written at index along `dim`.")
+      .grad_name("Scatter", 1)
       .check(fitting({"value"}))
       .in_place()
       .shape([](const Call& c) {
@@ -501,6 +502,7 @@ FACULA_FAMILY(index) {
       .bad_index(ErrorType::RuntimeError)
       .doc(
           "self with src, shaped like index, combined in at index along `dim`: reduce is 'sum', 'prod', 'amax' or 'amin'; the last two 'of src' or 'of segments', where self is no more than what nothing falls on.")
+      .grad_name("ScatterReduce")
       .bind(hidden)
       .in_place()
       .shape([](const Call& c) {

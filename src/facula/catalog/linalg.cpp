@@ -164,6 +164,7 @@ Samples square_samples() {
 FACULA_FAMILY(linalg) {
   define("_linalg_solve(Tensor A, Tensor B) -> Tensor")
       .doc("X of A X = B for [..., n, n] and [..., n, k] of equal batch.")
+      .grad_name("LinalgSolveEx")
       .bind(hidden)
       .dtypes(kExact)
       .no_in_place()
@@ -208,6 +209,7 @@ FACULA_FAMILY(linalg) {
       .resized(by_columns("A"))
       .differs(kSquareOverflows, kSignsOfRounding)
       .doc("The inverse of each square matrix.")
+      .grad_name("LinalgInvEx")
       .autocast(Autocast::fp32)
       .bind(linalg)
       .dtypes(kExact)
@@ -326,6 +328,7 @@ FACULA_FAMILY(linalg) {
   define("_linalg_cholesky(Tensor A, bool adjoint=False) -> Tensor")
       .doc(
           "The lower triangular L with A = L L^H; reads the lower triangle. `adjoint`: A is that of the user's.")
+      .grad_name("LinalgCholeskyEx")
       .bind(hidden)
       .dtypes(kExact)
       .no_in_place()
@@ -358,6 +361,7 @@ FACULA_FAMILY(linalg) {
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
   define("_linalg_triangular(Tensor A, Tensor B, bool upper, bool unit=False) -> Tensor")
       .doc("X of A X = B for triangular A, of equal batch.")
+      .grad_name("LinalgSolveTriangular")
       .bind(hidden)
       .dtypes(kExact)
       .no_in_place()

@@ -13,6 +13,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using facula::catalog::loss_name;
 using facula::catalog::reduced_loss;
 namespace d = facula::dtypes;
 
@@ -149,6 +150,17 @@ Tensor linear_cross_entropy_of(const Call& c) {
   return c.has("rows") ? catalog::narrowed(loss, input.dtype()) : loss;
 }
 
+std::string nll_name(const Call& c) {
+  int rank = c.rank("self");
+  if (rank < 3) return grad_name("NllLoss");
+  return rank > 3 || c.str("reduction") != "none" ? grad_name("NllLoss2D") : grad_name("View");
+}
+std::string cross_entropy_name(const Call& c) {
+  if (is_differentiable(c.dtype("target")))
+    return c.str("reduction") == "mean" ? grad_name("Div", 1) : grad_name("Neg");
+  return c.real("label_smoothing") > 0 ? grad_name("Add") : nll_name(c);
+}
+
 }  // namespace
 
 FACULA_FAMILY(loss) {
@@ -194,6 +206,7 @@ FACULA_FAMILY(loss) {
       .python(
           "nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean')")
       .doc("-self[n, target[n]], averaged over the targets that are not ignored, by class weight.")
+      .grad_name(nll_name)
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
@@ -231,6 +244,7 @@ FACULA_FAMILY(loss) {
           "cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', label_smoothing=0.0)")
       .doc(
           "Negative log-likelihood of softmax(self) for class indices or class probabilities `target`; the class axis is 0 for [C], else 1.")
+      .grad_name(cross_entropy_name)
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
@@ -475,6 +489,7 @@ FACULA_FAMILY(loss) {
       .python("l1_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None)",
               "warn_of_broadcast('l1_loss', input, target)")
       .doc("Absolute error.")
+      .grad_name(loss_name("Abs"))
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
@@ -555,6 +570,7 @@ FACULA_FAMILY(loss) {
       .doc(
           "target * (log(target) - self): the divergence of log-probabilities `self` from `target`, which log_target says to be logarithms too. "
           "reduction='batchmean' is the sum by the size of the first dimension: the divergence itself.")
+      .grad_name(loss_name("Sub"))
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)

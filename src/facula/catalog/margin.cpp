@@ -12,6 +12,7 @@
 using namespace facula;
 using namespace facula::op;
 using facula::catalog::check_reduction;
+using facula::catalog::loss_name;
 using facula::catalog::reduced_loss;
 namespace d = facula::dtypes;
 
@@ -178,6 +179,7 @@ FACULA_FAMILY(margin) {
   loss(
       "multilabel_soft_margin_loss(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor",
       "Binary cross-entropy of sigmoid(self), averaged over the classes, the last dimension.")
+      .grad_name(loss_name("Div"))
       .python(
           "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
       .autocast(Autocast::inherit)
@@ -220,6 +222,7 @@ FACULA_FAMILY(margin) {
       "poisson_nll_loss(Tensor self, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, str reduction='mean') -> Tensor",
       "Negative log-likelihood of counts under a Poisson distribution of rate exp(self), or of rate self; `full` adds Stirling's "
       "approximation of log(target!) for targets above 1.")
+      .grad_name(loss_name("Sub"))
       .python(
           "poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean')")
       .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, const Tensor& eps,
@@ -232,6 +235,7 @@ FACULA_FAMILY(margin) {
       "gaussian_nll_loss(Tensor self, Tensor target, Tensor|Scalar var, bool full=False, float eps=1e-06, str reduction='mean') -> Tensor",
       "Negative log-likelihood under normal distributions of mean self and variance var, at least eps: the bound counts for the "
       "value, and gradients pass it by.")
+      .grad_name(loss_name("Mul"))
       .python("gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction='mean')",
               "var = variance_of(input, var)")
       .autocast(Autocast::inherit)
@@ -244,6 +248,7 @@ FACULA_FAMILY(margin) {
   loss(
       "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0, str reduction='mean') -> Tensor",
       "max(0, -target * (input1 - input2) + margin): target 1 wants input1 higher, -1 input2.")
+      .grad_name(loss_name("ClampMin"))
       .python(
           "margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean')")
       .composite([](const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
@@ -258,6 +263,7 @@ FACULA_FAMILY(margin) {
                 "input1[3, 2], input2[3, 2], target[3, 2], margin=0.5, reduction='none'"});
   loss("hinge_embedding_loss(Tensor self, Tensor target, Scalar margin=1.0, str reduction='mean') -> Tensor",
        "A distance itself where the target is 1, max(0, margin - distance) where it is -1.")
+      .grad_name(loss_name("Add"))
       .python(
           "hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction='mean')")
       .composite([](const Tensor& self, const Tensor& target, const Tensor& margin,
@@ -269,6 +275,7 @@ FACULA_FAMILY(margin) {
   loss(
       "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0, str reduction='mean') -> Tensor",
       "1 - cosine where the target is 1, max(0, cosine - margin) where it is -1; vectors in the last dimension.")
+      .grad_name(loss_name("Add"))
       .python(
           "cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean')")
       .composite([](const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
@@ -279,6 +286,7 @@ FACULA_FAMILY(margin) {
       "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, str reduction='mean') -> Tensor",
       "max(0, distance to the positive - distance to the negative + margin). `swap` takes the negative's distance to the "
       "positive where that is smaller.  Balntas et al., 2016.")
+      .grad_name(loss_name("ClampMin"))
       .python(
           "triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean')")
       .check(check_margin)
@@ -303,6 +311,7 @@ FACULA_FAMILY(margin) {
       .samples({"anchor[4, 3], positive[4, 3], negative[4, 3], margin=1.0"});
   define("_triplet(Tensor near, Tensor far, Tensor? swapped, float margin, str reduction) -> Tensor")
       .doc("max(0, near - far + margin), `far` the distance `swapped` where that is smaller.")
+      .grad_name(loss_name("ClampMin"))
       .bind(hidden)
       .no_in_place()
       .composite([](const Tensor& near, const Tensor& far, std::optional<Tensor> swapped,
@@ -313,6 +322,7 @@ FACULA_FAMILY(margin) {
   define(
       "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor")
       .doc("The p-norm of `x1 - x2 + eps` along the last dimension.")
+      .grad_name("Norm", 1)
       .bind(function | nn_functional)
       .no_in_place()
       .composite([](const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {

@@ -399,6 +399,16 @@ Tensor scaled_product(const Tensor& a, const Tensor& b, const Tensor& scale_a, c
   if (scale_result && is_float8(result)) y = div(y, reshape(*scale_result, Dims{}));
   return to_dtype(y, result);
 }
+
+// By the last of the steps that PyTorch takes.
+std::string linear_name(const Call& c) {
+  bool bias = c.has("bias");
+  int rank = c.rank("input");
+  if (rank == 2) return grad_name(bias ? "Addmm" : "Mm");
+  if (!bias) return rank == 1 ? grad_name("Squeeze", 4) : grad_name("UnsafeView");
+  return grad_name(c.tensor("input").is_contiguous() ? "View" : "Add");
+}
+
 }  // namespace
 
 FACULA_FAMILY(matmul) {
@@ -446,6 +456,9 @@ FACULA_FAMILY(matmul) {
   define("_matmul(Tensor self, Tensor other) -> Tensor")
       .doc(
           "Products of matrices whose batch dimensions broadcast, [..., n, k] x [..., k, m] -> [..., n, m]; both have at least 2 dimensions.")
+      .grad_name([](const Call& c) {
+        return grad_name(c.rank("self") == 2 && c.rank("other") == 2 ? "Mm" : "UnsafeView");
+      })
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
@@ -707,6 +720,7 @@ FACULA_FAMILY(matmul) {
   define("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("input [*, in] times the transpose of weight [out, in], plus bias [out].")
+      .grad_name(linear_name)
       .autocast(Autocast::lower)
       .bind(nn_functional)
       .dtypes(d::numeric)

@@ -75,6 +75,7 @@ FACULA_FAMILY(norm) {
       "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
       .differs(kLargest, kLargestVariance)
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
+      .grad_name("NativeLayerNorm")
       .bind(function | nn_functional)
       .dtypes(d::floating)
       .strict()
@@ -98,6 +99,7 @@ FACULA_FAMILY(norm) {
                 "input[33, 129], normalized_shape=[129], weight[129], bias[129]"});
   define("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor")
       .doc("x / sqrt(mean(x^2) + eps) over the last dimensions, scaled.  Zhang and Sennrich, 2019.")
+      .grad_name("Mul")
       .bind(function | nn_functional)
       .dtypes(d::floating)
       .composite(
@@ -134,6 +136,7 @@ FACULA_FAMILY(norm) {
           "PyTorch keeps the mean and 1 / deviation for the gradient in 16 bits")
       .doc(
           "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
+      .grad_name("NativeGroupNorm")
       .bind(function)
       .dtypes(d::floating)
       .strict()
@@ -182,6 +185,7 @@ FACULA_FAMILY(norm) {
   define(
       "_batch_norm_train(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor output, Tensor mean, Tensor var)")
       .doc("Normalisation by the batch's own statistics, which it returns too (var without correction).")
+      .grad_name("NativeBatchNorm")
       .bind(hidden)
       .dtypes(d::floating)
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
@@ -237,6 +241,7 @@ FACULA_FAMILY(norm) {
   define(
       "_batch_norm_eval(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float eps) -> Tensor")
       .doc("Normalisation by given statistics.")
+      .grad_name("NativeBatchNorm")
       .bind(hidden)
       .dtypes(d::floating)
       .composite([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
@@ -370,6 +375,7 @@ FACULA_FAMILY(norm) {
       "local_response_norm(Tensor self, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor")
       .doc(
           "self / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.  Krizhevsky et al., 2012.")
+      .grad_name("Div")
       .bind(nn_functional)
       .no_in_place()
       .composite([](const Tensor& self, int64_t size, const Tensor& alpha, const Tensor& beta,
@@ -388,6 +394,7 @@ FACULA_FAMILY(norm) {
       .samples({"self[2, 5, 3], size=3", "self[2, 4, 3, 2], size=2, alpha=0.1, beta=0.5, k=2.0"});
   define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
       .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
+      .grad_name([](const Call& c) { return grad_name(c.has("bias") ? "Add" : "View"); })
       .bind(function | nn_functional)
       .no_in_place()
       .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,

@@ -335,8 +335,10 @@ FACULA_FAMILY(numeric) {
       .no_in_place()
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? eq(imag(x), 0) : constant(true, DType::Bool); })
       .samples(unary_samples());
-  scaled("deg2rad(Tensor self) -> Tensor", "Degrees as radians: self * pi / 180.", kPi / 180);
-  scaled("rad2deg(Tensor self) -> Tensor", "Radians as degrees: self * 180 / pi.", 180 / kPi);
+  scaled("deg2rad(Tensor self) -> Tensor", "Degrees as radians: self * pi / 180.", kPi / 180)
+      .grad_name("Deg2Rad");
+  scaled("rad2deg(Tensor self) -> Tensor", "Radians as degrees: self * 180 / pi.", 180 / kPi)
+      .grad_name("Rad2Deg");
   from_parts("complex(Tensor real, Tensor imag) -> Tensor", "Complex numbers of these parts.", "real", "imag",
              kParts)
       .pointwise([](Expr re, Expr im) { return joined(re, im, complex_of(re.dtype())); })

@@ -84,6 +84,11 @@ Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double lo
       .pointwise(f)
       .samples(unary_samples(low, high));
 }
+
+bool is_number(const Value& v) {
+  return v.tag == Tag::scalar || v.tag == Tag::integer || (v.tag == Tag::tensor && v.tensor->wrapped_number);
+}
+
 }  // namespace
 
 FACULA_FAMILY(pointwise) {
@@ -99,6 +104,7 @@ FACULA_FAMILY(pointwise) {
   define("sub(Scalar|Tensor self, Scalar|Tensor other, *, Scalar alpha=1) -> Tensor")
       .dtypes(d::any | d::half_complex)
       .doc("self - alpha * other.")
+      .grad_name([](const Call& c) { return is_number(c["self"]) ? grad_name("Rsub", 1) : ""; })
       .alias("subtract")
       .result(no_bools)
       .check(fitting_factor)
@@ -125,6 +131,7 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples());
   define("div(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("self / other, true division: integers give the default floating dtype.")
+      .grad_name([](const Call& c) { return is_number(c["self"]) ? grad_name("Mul") : ""; })
       .alias("divide")
       .alias("true_divide")
       .dtypes(floats)
@@ -162,6 +169,7 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples(0.5, 3));
   define("remainder(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self - other * floor(self / other): the sign of the divisor, as Python's %.")
+      .grad_name([](const Call& c) { return grad_name("Remainder", is_number(c["other"]) ? 0 : 1); })
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return remainder(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
@@ -172,6 +180,9 @@ FACULA_FAMILY(pointwise) {
       .samples(binary_samples(0.5, 3));
   define("pow(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
       .doc("self to the power of exponent.")
+      .grad_name([](const Call& c) {
+        return grad_name("Pow", is_number(c["self"]) ? 2 : is_number(c["exponent"]) ? 0 : 1);
+      })
       .dtypes(d::numeric)
       .check([](const Call& c) {
         auto& e = c["exponent"];
@@ -344,6 +355,7 @@ FACULA_FAMILY(pointwise) {
   elementary("log2", "Logarithm to base 2.", log2, 0.1, 3);
   elementary("log10", "Logarithm to base 10.", log10, 0.1, 3);
   elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3)
+      .grad_name("Log1P")
       .bind(function | method | special)
       .differs(kComplexInfinite, kByParts)
       .differs(kComplexZeros, kSignsOfZeros);
@@ -437,6 +449,7 @@ FACULA_FAMILY(pointwise) {
       .samples(unary_samples());
   define("square(Tensor self) -> Tensor")
       .doc("self * self; of bool int64.")
+      .grad_name("Pow")
       .result([](const Call& c) {
         return std::vector<DType>{c.dtype("self") == DType::Bool ? DType::Int64 : c.dtype("self")};
       })
@@ -549,6 +562,7 @@ FACULA_FAMILY(pointwise) {
                 "condition?[33, 65], self[33, 65], other[33, 1]"});
   define("lerp(Tensor self, Tensor end, Tensor|Scalar weight) -> Tensor")
       .doc("self + weight * (end - self), all of one dtype; exact where the weight is 0 or 1.")
+      .grad_name([](const Call& c) { return grad_name("Lerp", is_number(c["weight"]) ? 0 : 1); })
       .dtypes(floats)
       .strict()
       .result([](const Call& c) {
@@ -640,6 +654,7 @@ FACULA_FAMILY(pointwise) {
   define("to_dtype(Tensor self, dtype dtype) -> Tensor")
       .dtypes(d::stored)
       .doc("self converted to `dtype`.")
+      .grad_name("ToCopy")
       .bind(hidden)
       .promote(Promote::none)
       .no_in_place()

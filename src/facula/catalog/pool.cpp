@@ -266,6 +266,7 @@ FACULA_FAMILY(pool) {
       "max_pool2d_taps(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) "
       "-> (Tensor output, Tensor taps)")
       .doc("Largest value of each window, and the number of its element in the window, counted row by row.")
+      .grad_name("MaxPool2DWithIndices")
       .bind(hidden)
       .dtypes(d::integral | d::floating)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), tap_type(window(c))}; })
@@ -436,6 +437,7 @@ FACULA_FAMILY(pool) {
       .python(
           "avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *, out=None)")
       .doc("Mean of each window [..., H, W].")
+      .grad_name("AvgPool2D")
       .bind(nn_functional)
       .no_in_place()
       .dtypes(d::integral | d::floating)
@@ -529,6 +531,7 @@ FACULA_FAMILY(pool) {
 
   define("_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor")
       .doc("Means of the windows that divide [..., H, W] evenly into `output_size`.")
+      .grad_name("AdaptiveAvgPool2D")
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)
@@ -575,6 +578,7 @@ FACULA_FAMILY(pool) {
   define("_adaptive_max_pool2d(Tensor self, SymInt[2] output_size) -> (Tensor output, Tensor indices)")
       .doc(
           "Largest values of the windows that divide [..., H, W] evenly, and their positions in the H x W plane.")
+      .grad_name("AdaptiveMaxPool2D")
       .bind(hidden)
       .dtypes(d::integral | d::floating)
       .result([](const Call& c) { return std::vector<DType>{c.dtype("self"), DType::Int64}; })

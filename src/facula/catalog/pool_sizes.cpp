@@ -190,6 +190,7 @@ FACULA_FAMILY(pool_sizes) {
       "lp_pool2d(Tensor self, Scalar norm_type, int[2] kernel_size, int[2] stride=[], bool ceil_mode=False) -> Tensor")
       .python("lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False)")
       .doc("p-norm of each window of [N, C, H, W] or [C, H, W].")
+      .grad_name("Pow")
       .bind(hidden)
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,

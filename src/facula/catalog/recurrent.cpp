@@ -525,6 +525,7 @@ FACULA_FAMILY(recurrent) {
   define("_lstm_step(Tensor of_input, Tensor of_state, Tensor cx) -> (Tensor h, Tensor c)")
       .doc(
           "Hidden and cell state of an LSTM from the gates (input, forget, cell, output) before they are squashed.")
+      .grad_name("Mul")
       .bind(hidden)
       .dtypes(d::floating)
       .composite([](const Tensor& of_input, const Tensor& of_state, const Tensor& cx) {
@@ -535,6 +536,7 @@ FACULA_FAMILY(recurrent) {
       .samples({"of_input[2, 12], of_state[2, 12], cx[2, 3]"});
   define("_gru_step(Tensor of_input, Tensor of_state, Tensor hx) -> Tensor")
       .doc("The hidden state of a GRU from the gates (reset, update, new) of its two products.")
+      .grad_name("Add")
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)

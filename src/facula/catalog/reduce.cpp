@@ -356,6 +356,11 @@ Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
   return view(reshape(words, kept), DType::UInt64);
 }
 
+// PyTorch's formulas of a reduction of all elements, and of one along dimensions.
+GradName all_or_along(const char* stem) {
+  return [stem](const Call& c) { return grad_name(stem, c["dim"].is_none() ? 0 : 1); };
+}
+
 }  // namespace
 
 FACULA_FAMILY(reduce) {
@@ -363,6 +368,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::any | d::wide_unsigned)
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Sum over `dim` (all dimensions if None). Integers and bool give int64.")
+      .grad_name(all_or_along("Sum"))
       .no_in_place()
       .result(accumulated)
       .shape(reduced())
@@ -376,6 +382,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::any | d::wide_unsigned)
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Mean over `dim` (all dimensions if None).")
+      .grad_name(all_or_along("Mean"))
       .for_out([](const Call& c, std::span<const Tensor> out) {
         bool real = is_complex(c.dtype("self")) && !is_complex(out[0].dtype());
         runtime_check(!real || !c["dim"].is_none(), "mean")
@@ -402,6 +409,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::any | d::wide_unsigned)
       .differs(kComplexFactors, kOrderOfFactors)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
+      .grad_name(all_or_along("Prod"))
       .autocast(Autocast::fp32)
       .no_in_place()
       .result(accumulated)
@@ -495,6 +503,7 @@ FACULA_FAMILY(reduce) {
   define("max(Tensor self) -> Tensor")
       .converting_out()
       .doc("Largest element; its gradient is spread evenly over ties.")
+      .grad_name("Max", 1)
       .no_in_place()
       .composite([](const Tensor& self) {
         check_any("max", self);
@@ -505,6 +514,7 @@ FACULA_FAMILY(reduce) {
   define("min(Tensor self) -> Tensor")
       .converting_out()
       .doc("Smallest element; its gradient is spread evenly over ties.")
+      .grad_name("Min", 1)
       .no_in_place()
       .composite([](const Tensor& self) {
         check_any("min", self);
@@ -910,6 +920,7 @@ FACULA_FAMILY(reduce) {
   define(
       "norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
+      .grad_name("LinalgVectorNorm")
       .no_in_place()
       .composite([](const Call& c, const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) {
@@ -950,6 +961,7 @@ FACULA_FAMILY(reduce) {
       .python("normalize(input, p=2.0, dim=1, eps=1e-12, out=None)")
       .converting_out()
       .doc("self over its p-norm along `dim`, or over eps if that is larger.")
+      .grad_name("Div")
       .bind(hidden)
       .dtypes(d::floating | d::complex)
       .no_in_place()
@@ -973,6 +985,7 @@ FACULA_FAMILY(reduce) {
       .samples({"grad[3, 4], self[3, 4], p=2.0, dim=[1], eps=1e-12"});
   define("_cosine_similarity(Tensor self, Tensor other, int dim, float eps) -> Tensor")
       .doc("The product along `dim` of self and other, each over its length or over eps if that is larger.")
+      .grad_name("Sum", 1)
       .bind(hidden)
       .dtypes(d::floating | d::complex)
       .no_in_place()
@@ -1054,6 +1067,7 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .bad_conversion(ErrorType::NotImplementedError)
       .doc("Mean of the elements over `dim` that are not NaN.")
+      .grad_name("Div")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {

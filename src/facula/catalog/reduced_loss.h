@@ -2,6 +2,7 @@
 #pragma once
 #include <string_view>
 
+#include "facula/op/operator.h"
 #include "facula/ops.h"
 
 namespace facula::catalog {
@@ -14,6 +15,13 @@ inline void check_reduction(const char* name, std::string_view reduction) {
 inline Tensor reduced_loss(const char* name, const Tensor& loss, std::string_view reduction) {
   check_reduction(name, reduction);
   return reduction == "none" ? loss : reduction == "mean" ? mean(loss) : sum(loss);
+}
+// What grad_fn is called: losses end in their reduction, or in the step `each` of elements.
+inline op::GradName loss_name(const char* each) {
+  return [each](const op::Call& c) {
+    auto reduction = c.str("reduction");
+    return op::grad_name(reduction == "mean" ? "Mean" : reduction == "sum" ? "Sum" : each);
+  };
 }
 
 }  // namespace facula::catalog

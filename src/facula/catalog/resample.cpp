@@ -357,6 +357,21 @@ Tensor sampled_by_numbers(const Call& c, const Tensor& input, const Tensor& grid
                       c.integer("padding_mode").guard_int(), c.flag("align_corners"));
 }
 
+std::string upsample_name(const Call& c) {
+  std::string mode(c.str("mode"));
+  const char* antialiased = mode.starts_with("smooth-") ? "Aa" : "";
+  if (*antialiased) mode.erase(0, std::string("smooth-").size());
+  int rank = c.rank("self") - 2;
+  auto of = [&](const char* stem, const char* end) {
+    return grad_name(stem + (std::to_string(rank) + "D") + end);
+  };
+  const char* linear[] = {"UpsampleLinear", "UpsampleBilinear", "UpsampleTrilinear"};
+  if (mode == "linear") return of(linear[rank - 1], antialiased);
+  if (mode == "cubic") return of("UpsampleBicubic", antialiased);
+  if (mode == "nearest") return of("UpsampleNearest", "");
+  return mode == "nearest-exact" ? of("UpsampleNearestExact", "") : "";
+}
+
 }  // namespace
 
 FACULA_FAMILY(resample) {
@@ -481,6 +496,7 @@ FACULA_FAMILY(resample) {
       "_interpolate(Tensor self, SymInt[] size, float scale0, float scale1, float scale2, str mode, bool align_corners) -> Tensor")
       .doc(
           "[N, C, ...] with the last dimensions interpolated to `size`; scales are how they were computed, or 0.")
+      .grad_name(upsample_name)
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating | kBytes)
@@ -525,6 +541,8 @@ FACULA_FAMILY(resample) {
       "grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
       .doc(
           "Elements of [N, C, ...] at the places of grid [N, ..., dimensions], from -1 to 1; the last dimension first.")
+      .grad_name(
+          [](const Call& c) { return grad_name("GridSampler" + std::to_string(c.rank("input") - 2) + "D"); })
       .autocast(Autocast::fp32)
       .bind(function)
       .no_in_place()

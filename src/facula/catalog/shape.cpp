@@ -142,6 +142,13 @@ Expr gathered_padding(const LoopCall& c, const Index& at, int d, SymInt n, SymIn
   });
 }
 
+std::string pad_name(const Call& c) {
+  auto mode = c.str("mode");
+  if (mode == "circular") return "CopySlices";
+  auto rank = std::to_string(c.ints("pad").size() / 2);
+  return grad_name((mode == "reflect" ? "ReflectionPad" : "ReplicationPad") + rank + "D");
+}
+
 }  // namespace
 
 FACULA_FAMILY(shape) {
@@ -264,6 +271,7 @@ FACULA_FAMILY(shape) {
   define("_row_major(Tensor self) -> Tensor")
       .dtypes(d::stored)
       .doc("A copy of self in row-major order.")
+      .grad_name("Clone")
       .bind(hidden)
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
@@ -272,6 +280,7 @@ FACULA_FAMILY(shape) {
   define("_copied(Tensor self) -> Tensor")
       .dtypes(d::stored)
       .doc("A copy of self with its dimensions in the same order of memory.")
+      .grad_name("Clone")
       .bind(hidden)
       .no_in_place()
       .pointwise([](Expr x) { return x; })
@@ -462,6 +471,7 @@ FACULA_FAMILY(shape) {
   define("_pad_repeated(Tensor self, SymInt[] pad, str mode) -> Tensor")
       .doc(
           "self with elements of its own around it: `mode` 'reflect' (without the edge), 'replicate' (the edge) or 'circular'.")
+      .grad_name(pad_name)
       .dtypes(d::stored)
       .bind(hidden)
       .no_in_place()

@@ -197,6 +197,7 @@ FACULA_FAMILY(sparse) {
     run::add_sparse_rules(rules);
   define("_sparse_mm(Tensor rows, Tensor columns, Tensor values, Tensor dense, SymInt count) -> Tensor")
       .doc("The product of a sparse matrix of `count` rows, given by its parts, with a dense one.")
+      .grad_name("SparseAddmm")
       .bind(hidden)
       .no_in_place()
       .dtypes(d::numeric)

@@ -476,6 +476,7 @@ FACULA_FAMILY(special) {
       });
   times_logarithm("special_xlog1py(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
                   "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); })
+      .grad_name("SpecialXlog1Py")
       .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(special)
       .no_in_place()

@@ -279,6 +279,7 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3]", "self[5]", "self[]"});
   define("mT(Tensor(a) self) -> Tensor(a)")
       .doc("The last two dimensions exchanged; a tensor without dimensions is itself.")
+      .grad_name("Transpose")
       .bind(property)
       .view([](const Call&, Geometry g) {
         runtime_check(g.dim() != 1, "mT")
@@ -289,6 +290,7 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3, 4]", "self[]"});
   define("T(Tensor(a) self) -> Tensor(a)")
       .doc("All dimensions reversed.")
+      .grad_name("Permute")
       .bind(property)
       .view([](const Call&, Geometry g) {
         Ints order = all_dims(g.dim());
@@ -299,6 +301,7 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3]"});
   define("movedim(Tensor(a) self, int[1] source, int[1] destination) -> Tensor(a)")
       .doc("Dimensions `source` moved to the positions `destination`.")
+      .grad_name("Permute")
       .alias("moveaxis")
       .view([](const Call& c, Geometry g) {
         auto from = c.ints("source"), to = c.ints("destination");
@@ -362,6 +365,7 @@ FACULA_FAMILY(view) {
       .samples({"self[1, 3, 1]", "self[]"});
   define("squeeze.dims(Tensor(a) self, int[1] dim) -> Tensor(a)")
       .doc("The given dimensions removed where their size is 1.")
+      .grad_name([](const Call& c) { return grad_name("Squeeze", c.ints("dim").size() == 1 ? 1 : 2); })
       .in_place()
       .view([](const Call& c, Geometry g) {
         Ints dims;
@@ -402,6 +406,7 @@ FACULA_FAMILY(view) {
                 "self[5], start=3, end=1"});
   define("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)")
       .doc("Elements start to start + length - 1 of `dim`.")
+      .grad_name("Slice")
       .view([](const Call& c, Geometry g) {
         runtime_check(g.dim() > 0, "narrow") << "cannot be applied to a 0-d tensor";
         int d = c.dim("dim");
@@ -466,6 +471,7 @@ FACULA_FAMILY(view) {
       .samples({"self[5, 3], split_size=[1, 4]", "self[3, 4], split_size=[1, 0, 3], dim=-1"});
   define("chunk(Tensor(a) self, int chunks, int dim=0) -> Tensor(a)[]")
       .doc("At most `chunks` pieces of equal size along `dim`, the last possibly smaller.")
+      .grad_name("Split")
       .view([](const Call& c, Geometry g) {
         runtime_check(g.dim() > 0, "chunk") << "expects at least a 1-dimensional tensor";
         int d = c.dim("dim");

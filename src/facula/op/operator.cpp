@@ -18,6 +18,10 @@ void ForeignFunctions::set_kernel(const std::string& key, CompositeBody) {
   runtime_check(false, "impl") << "this operator takes no kernel for " << key;
 }
 
+std::string grad_name(std::string stem, int number) {
+  return std::move(stem) + "Backward" + std::to_string(number);
+}
+
 bool Operator::carries_gradient(size_t result) const {
   return differentiable && std::ranges::find(non_differentiable, int(result)) == non_differentiable.end();
 }
@@ -167,6 +171,13 @@ Definer& Definer::samples(Samples s) {
 }
 Definer& Definer::undifferenced(std::string why) {
   op_->undifferenced = std::move(why);
+  return *this;
+}
+Definer& Definer::grad_name(std::string stem, int number) {
+  return grad_name([name = op::grad_name(std::move(stem), number)](const Call&) { return name; });
+}
+Definer& Definer::grad_name(GradName rule) {
+  op_->grad_name = std::move(rule);
   return *this;
 }
 Definer& Definer::differs(std::string where, std::string why) {

@@ -79,6 +79,9 @@ using CompositeBody = std::function<Results(const Call&)>;
 using VjpRule = std::function<Grads(const Vjp&)>;
 class Batched;  // op/batched.h
 using BatchRule = std::function<Results(const Batched&)>;
+using GradName = std::function<std::string(const Call&)>;
+// "AddmmBackward0".
+std::string grad_name(std::string stem, int number = 0);
 
 // ---- what the definition of each kind gives
 struct Pointwise {
@@ -223,6 +226,10 @@ class Operator {
   bool carries_gradient(size_t result) const;  // by these; its dtype may still forbid it
   // Why differences of values do not show the gradient, so that tests do not compare them; empty: they do.
   std::string undifferenced;
+  // What grad_fn is called, which programs print and read, where PyTorch's formula belongs to another operator: to a part
+  // of this one, to a variant of PyTorch's own, or to the last step of a function that PyTorch writes in steps. Unset, or
+  // where it gives an empty text: after the operator.
+  GradName grad_name;
 
   // How one call does the work of a batch of calls (vmap), where the kind does not tell.
   BatchRule batched;
@@ -326,6 +333,8 @@ class Definer {
   Definer& non_differentiable();  // no result does
   Definer& non_differentiable(std::vector<int> results);
   Definer& undifferenced(std::string why);
+  Definer& grad_name(std::string stem, int number = 0);  // as the function of that name
+  Definer& grad_name(GradName rule);                     // by the call
   Definer& samples(Samples s);
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
   // `where`: a regular expression for the beginning of a line of tests/edges, "float64 value: finite for inf".

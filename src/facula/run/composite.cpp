@@ -6,7 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
-#include "facula/autograd/shown_name.h"
+#include "facula/autograd/node.h"
 #include "facula/base/fork.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/ahead.h"
@@ -230,7 +230,7 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
   auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o.name(),
-                                               autograd::shown_name(o, args));
+                                               autograd::node_name(o, args));
   std::lock_guard lock(mutex);
   auto* all = known.find(key);
   if (!all) all = &known.put(std::move(key), {});

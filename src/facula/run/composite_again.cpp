@@ -4,7 +4,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
-#include "facula/autograd/shown_name.h"
+#include "facula/autograd/node.h"
 #include "facula/base/fork.h"
 #include "facula/graph/passes.h"
 #include "facula/run/composite.h"
@@ -101,7 +101,7 @@ void record_composite(const Operator& o, std::span<const Value> args, Results& r
     if (wants_gradient(operands.values[i])) wrt.push_back(int(i));
   if (wrt.empty()) return;
   auto gradients = gradients_of(o, args, wrt, std::move(key));
-  auto node = make_ref<AgainNode>(autograd::shown_name(o, args), gradients, operands.values, results);
+  auto node = make_ref<AgainNode>(autograd::node_name(o, args), gradients, operands.values, results);
   for (int k : gradients->tangent_of) autograd::set_history(results[size_t(k)], node, k);
 }
 

@@ -259,6 +259,7 @@ EXPRESSIONS = {
         x.swapaxes(0, 1)
         torch.tensor_split(x, 2)[0]
         x.hsplit(2)[0]
+        b3.dsplit([1])[0]
         x.view_as(y)
         x.expand_as(x)
         x.T.contiguous()
