@@ -334,7 +334,7 @@ for t in range(300):
     loss.backward()
     opt.step()
 print(
-    f"Result: y = {fit[0].bias.item():.2f} + {fit[0].weight[:, 0].item():.2f} x + {fit[0].weight[:, 2].item():.2f} x^3",
+    f"Result: y = {fit[0].weight[:, 0].item():.2f} x + {fit[0].weight[:, 2].item():.2f} x^3",
     fit[0].weight.shape,
 )
 v = torch.ones(3)
