@@ -165,8 +165,7 @@ PyObject* saved_tensors(PyObject* o, void*) {
     }
     std::vector<Tensor> tensors;
     auto owner = Ref<autograd::Node>(Ref<PythonNode>::share(c.node));
-    std::string name = c.node ? c.node->name() : Py_TYPE(o)->tp_name;
-    for (auto& s : c.saved) tensors.push_back(s.defined() ? s.unpack(name.c_str(), owner) : Tensor());
+    for (auto& s : c.saved) tensors.push_back(s.defined() ? s.unpack(owner, Py_TYPE(o)->tp_name) : Tensor());
     return wrap_list(tensors);
   });
 }

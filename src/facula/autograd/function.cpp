@@ -58,7 +58,7 @@ std::vector<Tensor> FunctionNode::saved() {
          "backward through the graph a second time or if you need to access saved tensors after calling backward.";
   std::vector<Tensor> out;
   if (saved_.empty()) return to_save_;
-  for (auto& s : saved_) out.push_back(s.unpack(name_.c_str(), Ref<Node>::share(this)));
+  for (auto& s : saved_) out.push_back(s.unpack(Ref<Node>::share(this)));
   return out;
 }
 

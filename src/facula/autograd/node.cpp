@@ -111,14 +111,15 @@ void Saved::pack(const PackHook& hook) {
   tensor_ = {};
 }
 
-Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
+Tensor Saved::unpack(const Ref<Node>& owner, const char* name) const {
+  auto saved_by = [&] { return owner ? owner->name() : std::string(name); };
   if (packed_) [[unlikely]] {
     Tensor t = packed_->get();
     SymSpan sizes = packed_->sizes_;
     runtime_check(t.dtype() == packed_->dtype_ && t.dim() == int(sizes.size()) &&
                       std::equal(sizes.begin(), sizes.end(), t.sizes().begin()),
                   "saved_tensors_hooks")
-        << "the unpack hook must give a tensor like the one that was packed for " << saved_by << ", "
+        << "the unpack hook must give a tensor like the one that was packed for " << saved_by() << ", "
         << packed_->dtype_ << " " << to_string(sizes) << ", not " << described(t);
     if (output_ || packed_->edge_) {
       t = t.detached();
@@ -130,13 +131,13 @@ Tensor Saved::unpack(const char* saved_by, const Ref<Node>& owner) const {
   if (!tensor_.defined()) return {};
   if (tensor_.version() != version_) {
     const char* writer = tensor_.impl()->version->writer.load();
-    runtime_check(false, saved_by)
+    std::string by = saved_by();
+    runtime_check(false, by.c_str())
         << "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        << described(tensor_) << (output_ ? ", the output of " : ", saved by ") << saved_by
-        << ", was written by " << (writer ? std::string(writer) + "_" : std::string("an in-place operation"))
+        << described(tensor_) << (output_ ? ", the output of " : ", saved by ") << by << ", was written by "
+        << (writer ? std::string(writer) + "_" : std::string("an in-place operation"))
         << " and is at version " << tensor_.version() << "; expected version " << version_ << " instead"
-        << hint("write out of place, or on a clone(); set_detect_anomaly(True) shows where ", saved_by,
-                " ran");
+        << hint("write out of place, or on a clone(); set_detect_anomaly(True) shows where ", by, " ran");
   }
   if (!output_) return tensor_;
   Tensor t = tensor_.detached();

@@ -54,8 +54,8 @@ class Saved {
  public:
   Saved() = default;
   Saved(const Tensor& t, bool is_output_of_node, int result = 0);
-  // `owner`: the node that saved it, to which an output is attached again.
-  Tensor unpack(const char* saved_by, const Ref<Node>& owner) const;
+  // `owner`: the node that saved it, to which an output is attached again. Errors name it; `name`, if it is gone.
+  Tensor unpack(const Ref<Node>& owner, const char* name = "") const;
   // For a value that the call which saves it has just overwritten: reading it raises.
   static Saved overwritten(const Tensor& t) {
     Saved s;

@@ -193,7 +193,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
           << op_.schema.full_name() << ": its gradient reads argument " << slot << ", which was not saved";
       return {};
     }
-    return s.unpack(name().c_str(), Ref<Node>::share(this));
+    return s.unpack(Ref<Node>::share(this));
   }
   Tensor saved_result(int k) {
     Saved s;
@@ -204,7 +204,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
     }
     internal_check(s.defined()) << op_.schema.full_name() << ": its gradient reads result " << k
                                 << ", which was not saved";
-    return s.unpack(name().c_str(), Ref<Node>::share(this));
+    return s.unpack(Ref<Node>::share(this));
   }
 
   const op::Operator& op_;

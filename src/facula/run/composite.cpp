@@ -156,7 +156,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     Scalar number;
     Value unpack(const CompositeNode& n, std::vector<Tensor>& alive) const {
       if (!tensor.defined()) return Value(number);
-      alive.push_back(tensor.unpack(n.name().c_str(), Ref<Node>::share(const_cast<CompositeNode*>(&n))));
+      alive.push_back(tensor.unpack(Ref<Node>::share(const_cast<CompositeNode*>(&n))));
       return Value(alive.back());
     }
   };

@@ -63,8 +63,7 @@ class AgainNode final : public autograd::Node {
         << hint("the values were saved by ", name());
     std::vector<Tensor> given;
     for (auto& i : inputs_)
-      given.push_back(i.tensor.defined() ? i.tensor.unpack(name().c_str(), Ref<Node>::share(this))
-                                         : i.number);
+      given.push_back(i.tensor.defined() ? i.tensor.unpack(Ref<Node>::share(this)) : i.number);
     for (int k : gradients_->tangent_of)
       given.push_back(grads[size_t(k)].defined() ? as_results_lie(grads[size_t(k)], size_t(k))
                                                  : autograd::zeros_of(results[size_t(k)]));
