@@ -160,6 +160,7 @@ def layers(torch) -> Iterator[Case]:
             (64, 784, 256),
             (10000, 8, 8),
             (8, 10000, 8),
+            (196, 768, 3072),
         ):
             x, y = randn(m, k).to(t), randn(k, n).to(t)
             yield f"mm {m}x{k}x{n} {dtype}", lambda: x @ y

@@ -84,3 +84,37 @@ def test_products_of_matrices_have_the_same_bits_for_any_number_of_threads(dtype
     want = a.numpy().astype("complex128") @ b.numpy().astype("complex128").T
     rounding = 2e-14 if dtype == "float64" else 1e-5
     np.testing.assert_allclose(found[0][0].numpy(), want, rtol=0, atol=rounding * k)
+
+
+@pytest.mark.parametrize("sizes", [(16, 1400, 800), (300, 90, 1000), (1100, 40, 770), (40, 300, 3072)])
+def test_products_with_long_rows_on_the_right_are_right_and_the_same_for_any_number_of_threads(sizes):
+    m, k, n = sizes
+    a, wide, bias = facula.randn(k, m).t(), facula.randn(k, n + 5), facula.randn(n)
+    calls = {
+        "mm": lambda a, b, y: a @ b,
+        "rows": lambda a, b, y: a.contiguous() @ b,
+        "bias": lambda a, b, y: facula.addmm(bias, a, b),
+        "scaled": lambda a, b, y: facula.addmm(y, a, b, beta=0.5, alpha=-2),
+        "batch": lambda a, b, y: facula.stack([a, 2 * a]) @ facula.stack([b, -b]),
+    }
+    given = facula.randn(m, n)
+    before, found = facula.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 8):
+            facula.set_num_threads(threads)
+            for b in (wide[:, :n], wide[:, :n].contiguous()):
+                found.append([f(a, b, given) for f in calls.values()])
+                unread = facula.full((m, n), float("nan"))  # beta of 0 does not read what is there
+                found[-1].append(unread.addmm_(a, b, beta=0))
+    finally:
+        facula.set_num_threads(before)
+    for other in found[2::2]:
+        assert all(map(facula.equal, found[0], other))
+    for other in found[3::2]:
+        assert all(map(facula.equal, found[1], other))
+    x, y = a.numpy().astype("float64"), wide[:, :n].numpy().astype("float64")
+    want = [x @ y, x @ y, x @ y + bias.numpy(), 0.5 * given.numpy() - 2 * (x @ y)]
+    want += [np.stack([x @ y, -2 * (x @ y)]), x @ y]
+    for results in found[:2]:
+        for result, exact in zip(results, want, strict=True):
+            np.testing.assert_allclose(result.numpy(), exact, rtol=0, atol=1e-6 * k)

@@ -2,6 +2,7 @@
 // BLAS for vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are
 // cheaper than a library's call.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string_view>
 
@@ -340,6 +341,42 @@ bool by_onednn(const Problem& p) {
   return true;
 }
 
+// ---- oneDNN's gemm, which packs both operands
+// Its primitives read a right-hand matrix where it lies, unless its rows are as long as a power of two. Where rows are long
+// and many they take 1.1 to 4 times as long as a product that packs them; few rows or columns are not worth the packing.
+// That product generates code at its first call (33 ms).
+bool is_better_packed(const Problem& p) {
+  constexpr double kWorth = 1 << 24;  // multiplications
+  constexpr int64_t kFew = 16, kLong = 768, kMany = 1024;
+  if (p.dtype != DType::Float32 || double(p.m) * double(p.n) * double(p.k) < kWorth || p.n < kLong)
+    return false;
+  if (p.b_cs != 1) return p.m >= kLong && !p.bias;
+  return p.m >= (std::has_single_bit(uint64_t(p.b_rs)) ? kMany : kFew);
+}
+
+void by_packing(const Problem& p) {
+  // The same pieces for any number of threads, which would share a long sum otherwise.
+  constexpr int64_t kPiece = 384;
+  bool by_rows = p.m >= p.n, a_plain = p.a_cs == 1, b_plain = p.b_cs == 1;
+  int64_t side = by_rows ? p.m : p.n, pieces = (side + kPiece - 1) / kPiece, count = p.count();
+  auto alpha = float(p.alpha.to_double()), beta = float(p.beta.to_double());
+  onednn_threads();  // where this thread computes all pieces, gemm shares none of them
+  parallel_for(count * pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      each_matrix(p, t / pieces, t / pieces + 1, [&](const char* a, const char* b, char* out) {
+        int64_t from = t % pieces * kPiece, size = std::min(kPiece, side - from);
+        int64_t row = by_rows ? from : 0, col = by_rows ? 0 : from;
+        auto status =
+            dnnl_sgemm(a_plain ? 'N' : 'T', b_plain ? 'N' : 'T', by_rows ? size : p.m, by_rows ? p.n : size,
+                       p.k, alpha, reinterpret_cast<const float*>(a) + row * p.a_rs,
+                       a_plain ? p.a_rs : p.a_cs, reinterpret_cast<const float*>(b) + col * p.b_cs,
+                       b_plain ? p.b_rs : p.b_cs, beta, reinterpret_cast<float*>(out) + row * p.n + col, p.n);
+        runtime_check(status == dnnl_success, "oneDNN")
+            << "a product could not be run (status " << int(status) << ")";
+      });
+  });
+}
+
 // ---- BLAS: one thread a piece, pieces of the batch or of the result
 void by_blas(const Problem& p) {
   int64_t count = p.count(), size = itemsize(p.dtype);
@@ -533,6 +570,10 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
         p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
     if (!vector) {
       if (is_small(p)) return small(p);
+      if (is_better_packed(p)) {
+        if (p.bias) add_bias_first(p, out, bias);
+        return by_packing(p);
+      }
       if (by_onednn(p)) return;
       // Matrices of a batch may overlap, and there may be more batch dimensions than oneDNN has room for.
       Tensor left = dense(a_given), right = dense(b_given);
