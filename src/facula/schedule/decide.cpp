@@ -18,6 +18,7 @@ constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
 constexpr int64_t kMostPhases = 4;
+constexpr int64_t kNear = 16384;  // bytes that the nearest cache holds, whatever the rest of it does
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -160,7 +161,8 @@ class Decider {
     choose_domain_vectors();
     if (a_.scatter) {
       d_.domain_vectors.assign(a_.domains.size(), -1);
-      if (!meets_target(row.var)) d_.row_vector = row.var;
+      // Lanes that only go from row to row would come back to each line of the cache once for every element of it.
+      if (!meets_target(row.var) && row.bytes > 0) d_.row_vector = row.var;
     } else if (row.var >= 0 && rows_run_in_lanes(row)) {
       d_.row_vector = row.var;
     }
@@ -246,9 +248,15 @@ class Decider {
         times(rows, inner_) < kSplitFrom)
       return;
     int64_t tasks = d_.row_vector >= 0 ? rows / std::max<int64_t>(lanes_, 1) * ((lanes_ + 63) / 64) : rows;
-    // Lanes that walk down the domain and write what lies along it come back to the same few sets of the cache;
-    // a map in the order of memory does not.
-    auto inner = [&](const Output& o) { return a_.accesses[size_t(o.access)].inner; };
+    // Lanes that walk down a domain and write what lies along it come back to the same few sets of the cache, if it goes
+    // far; a map in the order of memory does not.
+    auto inner = [&](const Output& o) {
+      auto& access = a_.accesses[size_t(o.access)];
+      int64_t bytes = 0;
+      for (auto& m : d_.domains[0])
+        bytes += times(times(n_.count(m) - 1, std::abs(n_.coefficient(access, m.back()))), access.bytes);
+      return access.inner && bytes > kNear;
+    };
     bool writes_inside = d_.row_vector >= 0 && std::any_of(a_.outputs.begin(), a_.outputs.end(), inner);
     if (tasks >= kFewTasks && !writes_inside) return;
     auto& loops = d_.domains[0];
