@@ -565,8 +565,25 @@ void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* or
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(first[k]);
 }
 
+// The first of a short line by how many come before each, which decides unless two of them, or the last and the next, are
+// equal: false.
+template <class Key>
+bool top_of_few(Key key, int64_t n, int64_t wanted, int64_t* order) {
+  int64_t all[kShort];
+  rank(key, n, all);
+  bool equal = false;
+  for (int64_t k = 1; k < std::min(n, wanted + 1); ++k) equal |= key(all[k - 1]) == key(all[k]);
+  if (!equal) std::copy(all, all + wanted, order);
+  return !equal;
+}
+
 template <class T>
 void top_line(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* order, Buffers& buffers) {
+  if (bool found = false; n <= kShort) {
+    with_keys(x, n, largest, false,
+              [&](auto key, auto, auto, bool) { found = top_of_few(key, n, wanted, order); });
+    if (found) return;
+  }
   bool look = sizeof(T) == 8 && wanted > n / 64, equal_likely = sizeof(T) <= 2;
   with_keys(x, n, largest, look, [&](auto key, auto least, auto, bool narrow) {
     auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
@@ -656,15 +673,18 @@ struct Lines {
     parallel_for(count, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)),
                  [&](int64_t begin, int64_t end) {
                    Buffers buffers;
-                   auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n) : 0);
-                   for (int64_t line = begin; line < end; ++line) {
-                     int64_t o = inner > 1 ? line / inner : line, i = line - o * inner;
+                   // Lines that lie beside each other are taken together, as their memory lies.
+                   const int64_t most =
+                       inner == 1 ? 1 : std::clamp<int64_t>(16384 / std::max<int64_t>(1, n), 1, 16);
+                   auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n * most) : 0);
+                   for (int64_t line = begin, count = 1; line < end; line += count) {
+                     int64_t o = line / inner, i = line - o * inner;
                      const T* from = x + o * n * inner + i;
-                     if (inner > 1) {
-                       for (int64_t k = 0; k < n; ++k) apart[size_t(k)] = from[k * inner];
-                       from = apart.get();
-                     }
-                     f(from, o * wanted * inner + i, buffers);
+                     count = std::min({most, inner - i, end - line});
+                     for (int64_t k = 0; inner > 1 && k < n; ++k)
+                       for (int64_t j = 0; j < count; ++j) apart[size_t(j * n + k)] = from[k * inner + j];
+                     for (int64_t j = 0; j < count; ++j)
+                       f(inner > 1 ? apart.get() + j * n : from, o * wanted * inner + i + j, buffers);
                    }
                  });
   }
