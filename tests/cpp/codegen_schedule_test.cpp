@@ -154,6 +154,25 @@ std::vector<Case> cases() {
   Tensor line = filled({3000}, DType::Float32, 11);
   all.push_back(make("one scan", {3000}, {line},
                      {out(loop::scan(Monoid::sum, 0, {64, n(3000)}, {ld(0, {i(64)})}), {0})}));
+  auto scanned = [&](const char* name, Tensor x, Monoid m, DType t, DType result) {
+    bool rows = x.dim() == 2;
+    int64_t length = x.int_sizes().back();
+    Expr element =
+        loop::cast(ld(0, rows ? std::vector<Expr>{i(0), i(64)} : std::vector<Expr>{i(64)}, x.dtype()), t);
+    Expr running = loop::scan(m, rows ? 1 : 0, {64, n(length)}, {element});
+    Dims extents(x.sizes());
+    all.push_back(
+        make(name, extents, {x},
+             {out(loop::cast(running, compute_type(result)), rows ? Ints{0, 1} : Ints{0}, result)}));
+  };
+  DType single = DType::Float32, wide = DType::Float64, whole = DType::Int64;
+  scanned("long scan", filled({150001}, single, 12), Monoid::sum, wide, single);
+  scanned("two long scans", filled({2, 70003}, DType::BFloat16, 13), Monoid::sum, single, single);
+  scanned("long scan of integers", filled({100000}, DType::Int32, 14), Monoid::sum, whole, whole);
+  scanned("scan of 64 bits", filled({3, 1003}, wide, 15), Monoid::sum, wide, wide);
+  scanned("running maxima", filled({3, 1003}, single, 16), Monoid::max, single, single);
+  scanned("running products", filled({3, 303}, single, 17), Monoid::prod, wide, single);
+  scanned("running products of 64 bits", filled({3, 303}, wide, 18), Monoid::prod, wide, wide);
   return all;
 }
 

@@ -37,6 +37,128 @@ def test_running_sums_and_products_of_single_precision_are_rounded_once(name):
     same(facula.tensor(found), exact.astype(np.complex64))
 
 
+def lines_of(dtype, shape):
+    random = np.random.default_rng(7)
+    if dtype.startswith("int"):
+        return random.integers(-1000, 1000, shape).astype(dtype)
+    return (random.standard_normal(shape) * 2).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("shape", [(1,), (16,), (17,), (1000,), (5, 33), (3, 40000), (200001,), (70, 2, 129)])
+def test_running_sums_and_extremes_of_lines_of_any_length_are_numpys(dtype, shape):
+    x = lines_of(dtype, shape)
+    sums = np.cumsum(x.astype(np.float64 if dtype == "float32" else x.dtype), -1)
+    found = facula.cumsum(facula.tensor(x), -1).numpy()
+    if dtype == "float64":
+        np.testing.assert_allclose(found, sums, rtol=1e-12, atol=1e-10)
+    else:
+        same(facula.tensor(found), sums)
+    t = facula.tensor(x)
+    for view in (t.flip(-1), t.unsqueeze(0).expand(2, *shape), facula.tensor(np.repeat(x, 3, -1))[..., ::3]):
+        np.testing.assert_allclose(
+            view.cumsum(-1).numpy(), np.cumsum(view.numpy(), -1, np.float64), 1e-5, 1e-4
+        )
+    for name, best in (("cummax", np.maximum), ("cummin", np.minimum)):
+        values, places = getattr(facula, name)(t, -1)
+        same(values, best.accumulate(x, -1))
+        same(t.gather(-1, places), values)
+        last = np.where(x == values.numpy(), np.arange(shape[-1]), 0)
+        same(places, np.maximum.accumulate(last, -1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("at", [0, 15, 16, 40000, 99999])
+def test_running_sums_are_infinite_and_nan_from_where_one_by_one_they_are(dtype, at):
+    for specials in ([math.inf], [math.nan], [math.inf, 1, -math.inf], [-math.inf, math.inf]):
+        x = facula.ones(100000, dtype=getattr(facula, dtype))
+        last = min(100000, at + len(specials))
+        x[at:last] = facula.tensor(specials[: last - at], dtype=x.dtype)
+        found = x.cumsum(0).double().numpy()
+        with np.errstate(invalid="ignore"):
+            exact = np.cumsum(x.double().numpy())
+        finite = np.isfinite(exact)
+        np.testing.assert_array_equal(np.isfinite(found), finite)
+        np.testing.assert_array_equal(found[~finite], exact[~finite])
+        np.testing.assert_allclose(found[finite], exact[finite], 1e-2 if dtype == "bfloat16" else 1e-6)
+
+
+def test_running_products_overflow_and_vanish_where_one_by_one_they_do():
+    """Factors taken together first might overflow, and then be NaN times zero."""
+    for dtype in (np.float32, np.float64):
+        big, small = np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
+        for x in (
+            [0] + [big] * 40,
+            [small] * 40 + [big] * 40,
+            [big] * 5 + [small] * 5 + [big] * 30,
+            [2, 0, 3] * 9,
+        ):
+            x = np.array(x, dtype)
+            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+                exact = np.cumprod(x.astype(np.float64)).astype(dtype)
+            same(facula.tensor(x).cumprod(0), exact)
+            same(facula.tensor(np.stack([x, x])).cumprod(1), [exact, exact])
+    x = np.random.default_rng(0).integers(-9, 9, (3, 1000))
+    same(facula.tensor(x).cumprod(1), np.cumprod(x, 1))
+
+
+def test_long_running_sums_have_the_same_bits_for_any_number_of_threads():
+    x = facula.tensor(np.random.default_rng(3).standard_normal((2, 300001)).astype(np.float32))
+    before, found = facula.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 7):
+            facula.set_num_threads(threads)
+            found.append(
+                (x.cumsum(1), x[0].cumsum(0), x.half().cumsum(1), x[0].long().cumsum(0), x.sort(1)[1])
+            )
+    finally:
+        facula.set_num_threads(before)
+    for other in found[1:]:
+        assert all(map(facula.equal, found[0], other))
+
+
+def wide_keys(kind, dtype, n):
+    """Values whose leading bits are equal in many, whose last ones are, or in neither."""
+    random = np.random.default_rng(n)
+    if dtype.startswith("int"):
+        info = np.iinfo(dtype)
+        leading = random.choice([info.min, 0, info.max // 2, info.max - 100], n).astype(dtype)
+        x = {
+            "leading": leading + random.integers(0, 100, n).astype(dtype),
+            "any": random.integers(info.min, info.max, n, dtype, endpoint=True),
+            "few": random.choice(random.integers(info.min, info.max, 50, dtype), n),
+        }[kind]
+    else:
+        eps = np.finfo(dtype).eps
+        x = {
+            "leading": random.choice([-1e30, -1, 0.5, 1, 1e30], n) * (1 + eps * random.integers(0, 100, n)),
+            "any": random.standard_normal(n) * 10.0 ** random.integers(-30, 30, n),
+            "few": random.choice([0.0, -0.0, math.nan, math.inf, -math.inf, 1.5], n),
+        }[kind].astype(dtype)
+        x[random.integers(0, n, 3)] = math.nan
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["leading", "any", "few"])
+@pytest.mark.parametrize("n", [25, 100, 5000, 200003])
+def test_lines_of_a_wide_range_are_sorted_stably(dtype, kind, n):
+    x = wide_keys(kind, dtype, n)
+    before = facula.get_num_threads()
+    try:
+        for threads in (1, 4):
+            facula.set_num_threads(threads)
+            t = facula.tensor(np.stack([x, x], 1))[:, 1]
+            values, places = t.sort(stable=True)
+            same(places, np.argsort(x, kind="stable"))
+            same(values, x[places.numpy()])
+            same(t.argsort(descending=True, stable=True), n - 1 - np.argsort(x[::-1], kind="stable")[::-1])
+            rows = facula.tensor(np.stack([x, x[::-1]])).sort(1)[1]
+            same(rows, np.stack([np.argsort(x, kind="stable"), np.argsort(x[::-1], kind="stable")]))
+    finally:
+        facula.set_num_threads(before)
+
+
 def test_running_sums_of_logarithms_neither_overflow_nor_vanish():
     x = facula.tensor([-INF, -INF, 1000.0, 1000, -1000, INF, 0, NAN, 0])
     same(facula.logcumsumexp(x, 0)[:2], [-INF, -INF])

@@ -357,3 +357,27 @@ def test_lines_of_every_length_are_sorted_stably(n, kind):
                 values, places = given.topk(k, 1, largest=descending)
                 assert np.array_equal(values.numpy(), np.take_along_axis(array, order[:, :k], 1))
                 assert np.array_equal(values.numpy(), np.take_along_axis(array, places.numpy(), 1))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32", "float64"])
+def test_rows_of_every_length_are_joined(dtype):
+    random = np.random.default_rng(0)
+    for n in [*range(1, 37), 63, 64, 65, 95, 96, 97, 127, 128, 129, 140]:
+        parts = [random.integers(0, 100, (67, k)).astype(dtype) for k in (n, 3, n + 1, 0, n)]
+        found = facula.cat([facula.tensor(x) for x in parts], 1).numpy()
+        np.testing.assert_array_equal(found, np.concatenate(parts, 1))
+        found = facula.stack([facula.tensor(parts[0]), facula.tensor(parts[4])], 1).numpy()
+        np.testing.assert_array_equal(found, np.stack([parts[0], parts[4]], 1))
+
+
+@pytest.mark.parametrize("shape", [(5, 33), (40, 4), (3, 70, 6)])
+def test_what_is_added_along_the_last_dimension_is_what_numpy_adds(shape):
+    random = np.random.default_rng(1)
+    source = random.integers(-9, 9, (*shape[:-1], 50)).astype(np.float32)
+    index = random.integers(0, shape[-1], 50)
+    want = np.ones(shape, np.float32)
+    np.add.at(want, (..., index), 2 * source)
+    for order in ("C", "F"):
+        x = facula.tensor(np.ones(shape, np.float32, order))
+        found = x.index_add(-1, facula.tensor(index), facula.tensor(source), alpha=2)
+        np.testing.assert_array_equal(found.numpy(), want)

@@ -188,6 +188,7 @@ class NestEmitter : EmitMemory {
     locals_[s.var] = {room(element, count), nullptr, s.dtype};
   }
   void accumulate(const Statement& s) {
+    if (scans_ && scope_->accumulators().count(s.var)) return scan(s);
     size_t count = size_t(loop::components(s.monoid));
     std::vector<Expr> current;
     for (size_t k = 0; k < count; ++k)
@@ -219,6 +220,44 @@ class NestEmitter : EmitMemory {
     for (auto& e : loop::combine(m, x, y)) r.push_back(spread(emit(e)));
     scope_ = outer;
     return r;
+  }
+
+  // Each lane's total from the first lane on, by sums over 1, 2, 4, ... lanes, behind what the accumulator had.
+  void scan(const Statement& s) {
+    auto one = loop::lift(s.monoid, s.values),
+         none = loop::identity(s.monoid, one[0].dtype(), one.back().dtype());
+    std::vector<DType> types;
+    std::vector<V> x, before, last, beside;
+    for (size_t k = 0; k < one.size(); ++k) {
+      types.push_back(one[k].dtype());
+      V v = spread(emit(one[k]));
+      x.push_back(mask_ ? b_.CreateSelect(mask_, v, spread(emit(none[k]))) : v);
+      before.push_back(read(local(s.var + int(k))));
+    }
+    V mask = std::exchange(mask_, nullptr);
+    for (int apart = 1; apart < lanes(); apart *= 2) {
+      std::vector<int> from;
+      std::vector<llvm::Constant*> has;
+      for (int l = 0; l < lanes(); ++l) {
+        from.push_back(l < apart ? llvm::PoisonMaskElem : l - apart);
+        has.push_back(b_.getInt1(l >= apart));
+      }
+      std::vector<V> earlier;
+      for (V v : x) earlier.push_back(b_.CreateShuffleVector(v, from));
+      auto both = combined(s.monoid, types, earlier, x);
+      for (size_t k = 0; k < x.size(); ++k)
+        x[k] = b_.CreateSelect(llvm::ConstantVector::get(has), both[k], x[k]);
+    }
+    for (V v : x) last.push_back(b_.CreateExtractElement(v, uint64_t(lanes() - 1)));
+    for (V v : before) beside.push_back(spread(v));
+    auto total = combined(s.monoid, types, beside, x), next = combined(s.monoid, types, before, last);
+    mask_ = mask;
+    for (size_t k = 0; k < x.size(); ++k) {
+      Local& l = local(s.var + int(k));
+      b_.CreateStore(next[k], l.value);
+      l = {total[k], nullptr, types[k]};
+    }
+    selects_.forget();
   }
 
   // ---- loops
@@ -308,7 +347,7 @@ class NestEmitter : EmitMemory {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, b_.getInt64(0));
   }
 
-  // An accumulator of outside in a loop over lanes, which has one for each lane of each vector of a round.
+  // An accumulator of outside in a loop over lanes, which has one for each lane of each vector of a round, but where it scans.
   struct Total {
     Monoid monoid;
     int var;
@@ -325,7 +364,8 @@ class NestEmitter : EmitMemory {
         total.outer.push_back(local(var + int(k)));
         total.types.push_back(total.outer[k].dtype);
       }
-      for (int u = 0; u < lanes.unroll; ++u) {
+      if (lanes.scan) total.copies.push_back(total.outer);
+      for (int u = 0; u < lanes.unroll && !lanes.scan; ++u) {
         auto& copy = total.copies.emplace_back();
         for (size_t k = 0; k < start.size(); ++k) {
           auto* vector = FixedVectorType::get(math_->type(total.types[k]), unsigned(lanes.width));
@@ -346,18 +386,20 @@ class NestEmitter : EmitMemory {
     auto totals = totals_of(scope, s.lanes);
     auto* around = std::exchange(scope_, &scope);
     auto outer_steps = std::exchange(steps_, {});
+    scans_ = s.lanes.scan;
     V done = strips(s, extent, scope);
     is_alone_ = true;
     done = rounds(s, extent, done, totals);
     for (auto& t : totals) use(t, t.copies[0]);
     if (s.lanes.tail) tail(s, extent, done);
     scope_ = around;
-    is_alone_ = false;
+    is_alone_ = scans_ = false;
     lane_base_ = nullptr;
     selects_.forget();
     steps_ = std::move(outer_steps);
     for (auto& t : totals) use(t, t.outer);
-    for (auto& t : totals) fold_lanes(t, s.lanes.width);
+    for (auto& t : totals)
+      if (!s.lanes.scan) fold_lanes(t, s.lanes.width);
     selects_.forget();
   }
   // The iterations from `base` on that go side by side.
@@ -441,6 +483,7 @@ class NestEmitter : EmitMemory {
 
   const std::string& features_;
   bool is_alone_ = false;  // in a vector of no strip
+  bool scans_ = false;     // in a loop over lanes that reads what it adds to
 };
 
 const llvm::Target* target() {

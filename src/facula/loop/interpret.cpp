@@ -148,11 +148,15 @@ class Machine {
       Number x[3] = {value(factors[0]), value(factors[1]), total[0]};
       return {evaluate(Fn::fma, d, x, exact_)};
     }
-    Components element;
-    for (size_t k = 0; k < cells.size(); ++k) element[k] = value(cells[k]);
-    if (m == Monoid::logsumexp) element[1] = Number::real(1);
-    if (m == Monoid::welford) element[2] = Number::real(1);
-    return combined(m, d, total, element);
+    return combined(m, d, total, element(m, cells));
+  }
+  // What one element is by itself.
+  Components element(Monoid m, std::span<const int> cells) {
+    Components c;
+    for (size_t k = 0; k < cells.size(); ++k) c[k] = value(cells[k]);
+    if (m == Monoid::logsumexp) c[1] = Number::real(1);
+    if (m == Monoid::welford) c[2] = Number::real(1);
+    return c;
   }
   // a and b combined, with the rounding of the machine.
   Components combined(Monoid m, DType d, const Components& a, const Components& b) const {
@@ -570,6 +574,51 @@ class NestRunner {
       hold(t, m_.combined(t.monoid, t.dtype, t.before, t.copies[0]));
     }
   }
+  // A vector after the other: first what each lane's accumulators are, then its iteration with those.
+  void scan_lanes(const Statement& s, int64_t extent, int var) {
+    LaneScope scope(*facts_, s);
+    int64_t width = s.lanes.width;
+    std::vector<Total> totals;
+    for (auto& [first, adds] : scope.accumulators()) totals.push_back(total(*adds, int(width)));
+    for (int64_t begin = 0; begin < extent; begin += width) {
+      int64_t lanes = std::min(width, extent - begin);
+      for (auto& adds : s.body) {
+        auto it = std::find_if(totals.begin(), totals.end(),
+                               [&](auto& t) { return t.sources[0] == local(adds.var); });
+        if (adds.kind == Statement::Kind::accumulate && it != totals.end())
+          scan_vector(s, adds, *it, begin, lanes, var);
+      }
+      for (int64_t l = 0; l < lanes; ++l) lane(s, begin + l, l, var, nullptr);
+      scanned_.clear();
+      for (auto& t : totals) hold(t, t.before);
+    }
+  }
+  void scan_vector(const Statement& s, const Statement& adds, Total& t, int64_t begin, int64_t lanes,
+                   int var) {
+    std::vector<int> cells;
+    for (auto& e : adds.values) cells.push_back(m_.add(e));
+    auto x = t.copies;  // identities
+    for (int64_t l = 0; l < lanes; ++l) {
+      lane(s, begin + l, l, var, &adds);
+      x[size_t(l)] = m_.element(t.monoid, cells);
+    }
+    for (size_t apart = 1; apart < x.size(); apart *= 2)
+      for (size_t l = x.size(); l-- > apart;) x[l] = m_.combined(t.monoid, t.dtype, x[l - apart], x[l]);
+    auto& found = scanned_[&adds] = {t.sources, {}};
+    for (auto& total : x) found.second.push_back(m_.combined(t.monoid, t.dtype, t.before, total));
+    t.before = found.second.back();
+  }
+  // The iteration of a lane, as far as `end`, where what scans found is known.
+  void lane(const Statement& s, int64_t i, int64_t lane, int var, const Statement* end) {
+    set_index(var, i);
+    for (auto& t : s.body) {
+      if (&t == end) break;
+      auto it = scanned_.find(&t);
+      if (it == scanned_.end()) statement(t);
+      for (size_t k = 0; it != scanned_.end() && k < it->second.first.size(); ++k)
+        m_.set(it->second.first[k], it->second.second[size_t(lane)][k]);
+    }
+  }
   void in_chains(const Statement& s, int64_t extent, int var) {
     int chains = s.lanes.chains;
     std::map<int, Total> by_local;
@@ -601,6 +650,7 @@ class NestRunner {
         int64_t extent = value(s.extent).i;
         int var = m_.source(Machine::Source::index, s.var);
         if (s.loop == LoopKind::threads) return over_threads(s, extent, var);
+        if (s.lanes.scan) return scan_lanes(s, extent, var);
         if (s.lanes.width) return over_lanes(s, extent, var);
         if (s.lanes.chains > 1 && is_alone_) return in_chains(s, extent, var);
         for (int64_t i = 0; i < extent; ++i) {
@@ -666,8 +716,10 @@ class NestRunner {
   std::map<int, std::vector<char>> arrays_;
   std::map<int, DType> dtypes_;
   std::set<int> is_volatile_, block_arrays_;
-  std::optional<NestFacts> facts_;           // of a nest for lanes
-  bool is_alone_ = false;                    // in a vector of no strip
+  std::optional<NestFacts> facts_;  // of a nest for lanes
+  bool is_alone_ = false;           // in a vector of no strip
+  // What accumulators are in the lanes of a vector behind a statement that scans, and their sources.
+  std::map<const Statement*, std::pair<std::vector<int>, std::vector<Components>>> scanned_;
   int thread_ = kAll;                        // which one runs; kAll: what all do alike is done once
   std::vector<int> own_;                     // sources of the locals that differ from thread to thread
   std::map<int, size_t> own_at_;             // their places there

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "facula/loop/monoid.h"
 #include "facula/loop/simplify.h"
 
 namespace facula::loop {
@@ -280,23 +281,55 @@ const char* LaneScope::hazard() {
   return nullptr;
 }
 
-const char* LaneScope::hazard_of_locals(const Block& block) {
-  std::set<int> totals;
+bool LaneScope::reads(const Statement& s, const std::set<int>& locals) const {
+  bool any = false;
+  each_expression(s, [&](Expr root) {
+    visit(root, [&](Expr e) { any |= e->kind == Kind::local && locals.count(e->slot); });
+  });
+  return any || std::any_of(s.body.begin(), s.body.end(), [&](auto& t) { return reads(t, locals); });
+}
+bool LaneScope::adds(const Statement& s) const {
+  return (s.kind == SK::accumulate && accumulators_.count(s.var)) ||
+         std::any_of(s.body.begin(), s.body.end(), [&](auto& t) { return adds(t); });
+}
+
+std::set<int> LaneScope::totals() const {
+  std::set<int> all;
   for (auto& [var, t] : accumulators_)
-    for (int k = 0; k < components(t->monoid); ++k) totals.insert(var + k);
+    for (int k = 0; k < components(t->monoid); ++k) all.insert(var + k);
+  return all;
+}
+
+bool LaneScope::scans() const {
+  auto locals = totals();
+  return std::any_of(loop_->body.begin(), loop_->body.end(),
+                     [&](const Statement& s) { return reads(s, locals); });
+}
+
+const char* LaneScope::hazard_of_locals(const Block& block) {
   const char* why = nullptr;
-  Seen seen;
   each_statement(block, [&](const Statement& t) {
     if (t.kind == SK::assign && !inside_.count(t.var)) why = "an iteration assigns a local of outside";
-    if (totals.empty()) return;
-    each_expression(t, [&](Expr root) {
-      each_node(root, seen, [&](Expr e) {
-        if (e->kind == Kind::local && totals.count(e->slot))
-          why = "an iteration reads an accumulator that it adds to";
-      });
-    });
   });
-  return why;
+  if (why || accumulators_.empty()) return why;
+  if (loop_->lanes.scan) return hazard_of_scans();
+  return scans() ? "an iteration reads an accumulator that it adds to" : nullptr;
+}
+
+const char* LaneScope::hazard_of_scans() const {
+  auto pending = totals();  // not to be read yet
+  for (auto& s : loop_->body) {
+    bool adds_here = adds(s);
+    if (reads(s, pending)) return "an iteration reads an accumulator before it adds to it";
+    if (!adds_here && !pending.empty() && s.kind != SK::let)
+      return "an iteration does something before it adds to what it reads";
+    if (!adds_here) continue;
+    if (s.kind != SK::accumulate || !pending.count(s.var))
+      return "an iteration adds twice to an accumulator that it reads";
+    if (!may_regroup(s.monoid, s.values)) return "the elements of a scan must be combined one by one";
+    for (int k = 0; k < components(s.monoid); ++k) pending.erase(s.var + k);
+  }
+  return nullptr;
 }
 
 const char* LaneScope::hazard_of_places(const Block& block, Places& places, Seen& seen) {

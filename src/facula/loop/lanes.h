@@ -77,6 +77,8 @@ class LaneScope {
   }  // one element a lane, beside each other
   // Accumulators of outside that the loop updates, by their first local; a statement that does.
   const std::map<int, const Statement*>& accumulators() const { return accumulators_; }
+  // Does an iteration read what it adds to?
+  bool scans() const;
   // Why iterations cannot go side by side; null if they can.
   const char* hazard();
   // Is it all sums of floating numbers, into accumulators of each lane?
@@ -94,6 +96,10 @@ class LaneScope {
  private:
   void survey(const Block& block);
   const char* hazard_of_locals(const Block& block);
+  const char* hazard_of_scans() const;
+  std::set<int> totals() const;  // locals of the accumulators
+  bool reads(const Statement& s, const std::set<int>& locals) const;
+  bool adds(const Statement& s) const;  // to accumulators of outside
   struct Places {
     std::map<std::pair<int, int>, std::set<const Node*>> loads, stores;  // offsets, by buffer and part
     std::set<int> wild;  // stored to at places of no simple motion

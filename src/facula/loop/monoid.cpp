@@ -74,6 +74,14 @@ bool adds_product(Monoid m, const Expr& element) {
          !is_complex(element.dtype()) && is_value(element->args[2], 0);
 }
 
+bool may_regroup(Monoid m, std::span<const Expr> values) {
+  const Expr& x = values[0];
+  if (m != Monoid::prod || !is_floating(x.dtype())) return m != Monoid::welford && m != Monoid::argmax_pool;
+  if (x.dtype() != DType::Float64 || x->kind != Kind::cast || x->memory != x->dtype) return false;
+  DType from = x->args[0].dtype();
+  return !is_complex(from) && from != DType::Float64;
+}
+
 std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
   switch (m) {
     case Monoid::sum:

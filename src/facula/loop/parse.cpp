@@ -456,6 +456,7 @@ class Parser {
     if (accept_word("unroll")) s.lanes.unroll = small(1);
     if (accept_word("strip")) s.lanes.strip = small(1);
     if (accept_word("chains")) s.lanes.chains = small(1);
+    s.lanes.scan = accept_word("scan");
     s.lanes.tail = !accept_word("whole");
     take("{");
     s.body = block();

@@ -85,6 +85,7 @@ class NestPrinter {
     unless(s.lanes.unroll, 1, " unroll ");
     unless(s.lanes.strip, 1, " strip ");
     unless(s.lanes.chains, 1, " chains ");
+    if (s.lanes.scan) t += " scan";
     return s.lanes.tail ? t : t + " whole";
   }
   void statement(const Statement& s, const std::string& indent) {

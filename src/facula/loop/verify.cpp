@@ -251,12 +251,13 @@ class NestVerifier {
       refuse(l.chains > 1, " over lanes has chains");
       refuse(l.width < 2, " has one lane");
       refuse(l.strip > 1 && (l.unroll > 1 || !own->accumulators().empty()), " has strips beside rounds");
+      refuse(l.scan && (l.unroll > 1 || own->accumulators().empty()), " scans in rounds or nothing");
       refuse(!l.tail && !(constant && constant->value.to_int() % (l.width * l.unroll) == 0), " has a tail");
       auto* why = own->hazard();
       internal_check(!why) << where() << "the loop over i" << s.var << " cannot go in lanes: " << why;
       return;
     }
-    refuse(l.unroll > 1 || l.strip > 1 || !l.tail, " has vectors and no lanes");
+    refuse(l.unroll > 1 || l.strip > 1 || !l.tail || l.scan, " has vectors and no lanes");
     refuse(n_.lanes && s.loop == LoopKind::unrolled && !constant,
            " is unrolled for an unknown number of steps");
     if (l.chains == 1) return;

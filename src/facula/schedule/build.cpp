@@ -76,6 +76,7 @@ class Builder {
       stores.push_back(std::move(s));
     }
     if (a_.scatter) scatter(std::move(stores));
+    else if (d_.split >= 0 && d_.split == a_.scan_axis) split_scans(std::move(stores));
     else if (d_.split >= 0) split(std::move(stores));
     else {
       for (auto& s : stores) s.value = in_two_sweeps(s.value);
@@ -483,6 +484,82 @@ class Builder {
     // What is left is pointwise: stores along the rows, then those along the domain too.
     if (s.lanes) precompute(stores, s.row, s.row_count);
     while (!stores.empty()) map_nest(take_one_sweep(stores));
+  }
+
+  // ---- split scans: totals of chunks, then those of all chunks before each, then the chunks' scans behind them
+  void split_scans(std::vector<FlatStore> stores) {
+    Split s = cut_domain();
+    std::vector<Expr> scans;
+    for (auto& store : stores)
+      loop::visit(store.value, [&](Expr x) {
+        if (x->kind == Kind::scan &&
+            std::none_of(scans.begin(), scans.end(), [&](Expr y) { return same(x, y); }))
+          scans.push_back(x);
+      });
+    NestSpec totals, before, rest;
+    totals.name = name_ + "_partial";
+    before.name = name_ + "_before";
+    rest.name = name_;
+    int flat_row = next_var_++, place = next_var_++;
+    Expr here = d_.rows.empty() ? integer(0) : loop::index(flat_row);
+    Expr length = loop::min(extent({d_.split}) - s.first, s.chunk_size);
+    auto all_chunks = [chunks = s.chunks, row_count = s.row_count](const Numbers& n) {
+      return times(chunks(n), row_count(n));
+    };
+    std::unordered_map<const loop::Node*, Expr> known;
+    for (auto& x : scans) {
+      Expr element = in_chunk(s, x->args[0]), none = loop::identity(x->monoid, x.dtype())[0];
+      int of_chunks = temporary(x.dtype(), all_chunks), so_far = temporary(x.dtype(), all_chunks);
+      Expr total = loop::load(of_chunks, x.dtype(), {loop::index(s.c) * s.rows + here});
+      totals.stores.push_back({.buffer = of_chunks,
+                               .value = loop::reduce(x->monoid, {{d_.split, length}}, {element}),
+                               .offset = loop::index(s.c) * s.rows + s.row});
+      before.stores.push_back({.buffer = so_far,
+                               .value = loop::scan(x->monoid, s.c, {place, s.chunk_count}, {total}),
+                               .offset = loop::index(s.c) * s.rows + here,
+                               .sweep = {{s.c, s.chunk_count}}});
+      Expr last = loop::max(loop::index(s.c) - int64_t(1), int64_t(0));
+      std::vector<Expr> from{loop::select(loop::eq(loop::index(s.c), int64_t(0)), none,
+                                          loop::load(so_far, x.dtype(), {last * s.rows + s.row}))};
+      std::vector<Expr> own{loop::scan(x->monoid, d_.split, {place, length}, {element})};
+      known[x.get()] = loop::combine(x->monoid, from, own)[0];
+    }
+    for (auto& store : stores) {
+      store.value = loop::rewrite(store.value, [&](Expr x) {
+        auto it = known.find(x.get());
+        return it != known.end() ? it->second : x->has_reduce ? Expr() : in_chunk(s, x);
+      });
+      store.offset = in_chunk(s, store.offset);
+      for (auto& l : store.sweep) l.extent = length;
+    }
+    rest.stores = std::move(stores);
+    add_chunks(std::move(totals), s, "partial");
+    add_before(std::move(before), s, flat_row);
+    add_chunks(std::move(rest), s, "main");
+  }
+  // What e is in a chunk, whose elements count from 0.
+  Expr in_chunk(const Split& s, Expr e) const {
+    std::pair<int, Expr> shift{d_.split, s.first + loop::index(d_.split)};
+    return loop::substitute(e, std::span(&shift, 1));
+  }
+  void add_chunks(NestSpec spec, const Split& s, const char* key) {
+    spec.rows = s.row_loops;
+    spec.rows.push_back({s.c, s.chunk_count});
+    for (int v : d_.domain_vectors)
+      if (v >= 0) spec.vectors.push_back(v);
+    auto one = [](const Numbers&) { return int64_t(1); };
+    auto count = [chunks = s.chunks, row_count = s.row_count](const Numbers& n) {
+      return times(chunks(n), row_count(n));
+    };
+    double operations = work_of(spec.stores);
+    tile(spec, {one, count, s.chunk, key}, kChunkElements, operations);
+    add(std::move(spec));
+  }
+  void add_before(NestSpec spec, const Split& s, int flat_row) {
+    if (!d_.rows.empty()) spec.rows.push_back({flat_row, s.rows});
+    auto one = [](const Numbers&) { return int64_t(1); };
+    tile(spec, {one, s.row_count, s.chunks, "before"}, kChunkElements, 2);
+    add(std::move(spec));
   }
 
   Split cut_domain() {

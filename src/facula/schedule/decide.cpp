@@ -18,6 +18,7 @@ constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
 constexpr int64_t kMostPhases = 4;
+constexpr int64_t kNear = 16384;  // bytes that the nearest cache holds, whatever the rest of it does
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -160,7 +161,8 @@ class Decider {
     choose_domain_vectors();
     if (a_.scatter) {
       d_.domain_vectors.assign(a_.domains.size(), -1);
-      if (!meets_target(row.var)) d_.row_vector = row.var;
+      // Lanes that only go from row to row would come back to each line of the cache once for every element of it.
+      if (!meets_target(row.var) && row.bytes > 0) d_.row_vector = row.var;
     } else if (row.var >= 0 && rows_run_in_lanes(row)) {
       d_.row_vector = row.var;
     }
@@ -175,12 +177,24 @@ class Decider {
     for (size_t b = 0; b < d_.domains.size(); ++b) {
       auto& vars = a_.domains[b].vars;
       bool in_scan = a_.scan_axis >= 0 && std::find(vars.begin(), vars.end(), a_.scan_axis) != vars.end();
-      Vector v = in_scan ? Vector() : best(d_.domains[b], a_.domains[b].ordered);
+      Vector v = in_scan ? along_scan() : best(d_.domains[b], a_.domains[b].ordered);
+      d_.domain_vectors[b] = v.var;
       if (in_scan)
         domain_bytes_ = contiguous_bytes(n_, a_.scan_axis), domain_extent_ = n_.extents[size_t(a_.scan_axis)];
-      d_.domain_vectors[b] = v.var;
       if (v.bytes > domain_bytes_) domain_bytes_ = v.bytes, domain_extent_ = extent(d_.domains[b], v.var);
     }
+  }
+  // Lanes along a scan add up more than once, which whole vectors make up for.
+  Vector along_scan() const {
+    auto beside = [&](const Access& x) {
+      bool computed =
+          x.kind == Access::Kind::load && std::count(x.dims.begin(), x.dims.end(), Access::kComputed);
+      int64_t c = n_.coefficient(x, a_.scan_axis);
+      return x.kind == Access::Kind::position || computed || c == 0 || c == 1;
+    };
+    bool worth = n_.extents[size_t(a_.scan_axis)] > kShortRow && !a_.vars[size_t(a_.scan_axis)].ragged &&
+                 std::all_of(a_.accesses.begin(), a_.accesses.end(), beside);
+    return worth ? Vector{contiguous_bytes(n_, a_.scan_axis), a_.scan_axis} : Vector();
   }
   // Would lanes along `v` go to computed places?
   bool meets_target(int v) const {
@@ -227,13 +241,22 @@ class Decider {
   // Whether a reduction is cut in chunks, for there are few rows.
   void choose_split() {
     int64_t rows = n_.count(d_.rows);
+    if (a_.scan_axis >= 0 && d_.row_vector < 0 && rows > 0 && rows < kFewTasks &&
+        times(rows, inner_) >= kSplitFrom && are_totals_enough())
+      d_.split = a_.scan_axis;
     if (!a_.reduces || a_.scan_axis >= 0 || d_.domains.size() != 1 || rows <= 0 || d_.short_rows ||
         times(rows, inner_) < kSplitFrom)
       return;
     int64_t tasks = d_.row_vector >= 0 ? rows / std::max<int64_t>(lanes_, 1) * ((lanes_ + 63) / 64) : rows;
-    // Lanes that walk down the domain and write what lies along it come back to the same few sets of the cache;
-    // a map in the order of memory does not.
-    auto inner = [&](const Output& o) { return a_.accesses[size_t(o.access)].inner; };
+    // Lanes that walk down a domain and write what lies along it come back to the same few sets of the cache, if it goes
+    // far; a map in the order of memory does not.
+    auto inner = [&](const Output& o) {
+      auto& access = a_.accesses[size_t(o.access)];
+      int64_t bytes = 0;
+      for (auto& m : d_.domains[0])
+        bytes += times(times(n_.count(m) - 1, std::abs(n_.coefficient(access, m.back()))), access.bytes);
+      return access.inner && bytes > kNear;
+    };
     bool writes_inside = d_.row_vector >= 0 && std::any_of(a_.outputs.begin(), a_.outputs.end(), inner);
     if (tasks >= kFewTasks && !writes_inside) return;
     auto& loops = d_.domains[0];
@@ -242,6 +265,27 @@ class Decider {
       for (auto& m : loops)
         if (n_.count(m) > n_.count(*widest)) widest = &m;
     if (n_.count(*widest) >= 16) d_.split = widest->back();
+  }
+  // Can a scan go on behind the total of what is before it, however that was added up? The larger of two floating zeros
+  // depends on the order. Elements of 64 bits are waited for longer than their scan takes, and are not read twice.
+  bool are_totals_enough() const {
+    if (d_.domains.size() != 1 || d_.domains[0].size() != 1 || d_.domains[0][0].size() != 1) return false;
+    int bytes = 0;
+    for (auto& x : a_.accesses)
+      if (x.kind == Access::Kind::load) bytes += x.bytes;
+    bool yes = bytes <= 4;
+    for (auto& o : a_.outputs) {
+      yes &= a_.accesses[size_t(o.access)].inner;
+      loop::visit(o.value, [&](Expr x) {
+        if (x->kind == Kind::reduce) yes = false;
+        if (x->kind != Kind::scan) return;
+        bool zeros =
+            is_floating(x.dtype()) && (x->monoid == loop::Monoid::max || x->monoid == loop::Monoid::min);
+        yes &= loop::components(x->monoid) == 1 && !x->args[0]->has_reduce && !zeros;
+        yes &= x->monoid != loop::Monoid::prod || !is_floating(x.dtype());
+      });
+    }
+    return yes;
   }
   void choose_phases() {
     if (d_.row_vector < 0 || a_.scatter || a_.scan_axis >= 0 || d_.tiled || d_.short_rows || d_.split >= 0 ||

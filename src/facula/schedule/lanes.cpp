@@ -6,6 +6,7 @@
 
 #include "facula/base/log.h"
 #include "facula/loop/lanes.h"
+#include "facula/loop/monoid.h"
 #include "facula/schedule/statements.h"
 
 namespace facula::schedule {
@@ -86,7 +87,12 @@ class Survey {
     l.width = narrow_ || !wide_ ? limits.lanes : limits.lanes / 2;
     if (only_moves_ && narrow_ && !wide_ && moved_ < 4) l.width = limits.lanes * 4 / int(moved_);
     bool adds = !scope_.accumulators().empty();
-    if (adds) l.unroll = std::min(limits.unroll, operations_ <= 12 ? 4 : operations_ <= 40 ? 2 : 1);
+    l.scan = loop_.lanes.scan;
+    for (auto& [var, t] : scope_.accumulators())
+      if (l.scan && t->monoid == loop::Monoid::prod && is_floating(t->values[0].dtype()))
+        l.width = std::min(l.width, loop::kFactors);
+    if (adds && !l.scan)
+      l.unroll = std::min(limits.unroll, operations_ <= 12 ? 4 : operations_ <= 40 ? 2 : 1);
     bool fixed = loop_.extent->kind == Kind::constant;
     int64_t extent = fixed ? loop_.extent->value.to_int() : 0;
     if (fixed && extent < int64_t(l.width) * l.unroll) l.unroll = 1;
@@ -178,12 +184,14 @@ class Lowering {
       s.loop = LoopKind::serial;
     if (s.loop != LoopKind::vector) return false;
     if (!in_lanes) {
+      s.lanes.scan = loop::LaneScope(facts_, s).scans();
       Survey survey(facts_, s);
       const char* hazard = survey.hazard();
       if (!hazard) {
         s.lanes = survey.lanes(limits_);
         return true;
       }
+      s.lanes.scan = false;
       if (log_on(Log::kernels))
         log_line(Log::kernels, nest_.name + ": a loop over lanes runs element by element: " + hazard);
     }

@@ -251,14 +251,128 @@ auto* entries(Key key, int64_t n, Buffers& buffers) {
   return b;
 }
 
-// One line of n values in order: order[k] is the position of the k-th.
-template <class E, class Key>
-void order_line(Key key, int64_t n, int64_t* order, Buffers& buffers) {
-  if (n <= kShort) return rank(key, n, order);
-  auto* b = entries<E>(key, n, buffers);
-  sort_entries<E>(b, n);
-  for (int64_t k = 0; k < n; ++k) order[k] = E::position(b[k]);
+// One line of n values in order, by Wide numbers: order[k] is the position of the k-th.
+template <class Key>
+void order_wide(Key key, int64_t n, int64_t* order, Buffers& buffers) {
+  auto* b = entries<Wide>(key, n, buffers);
+  sort_entries<Wide>(b, n);
+  for (int64_t k = 0; k < n; ++k) order[k] = Wide::position(b[k]);
 }
+
+// The same by numbers of 64 bits: positions, and of the keys as many leading bits as have room before them, so that most
+// lines are in order then. Where such bits are equal, the others decide afterwards.
+template <class Key>
+class Packed {
+ public:
+  static constexpr int64_t kPiece = 65536;
+  using Entry = uint64_t;
+
+  Packed(Key key, int key_bits, int64_t n, Buffers& buffers)
+      : key_(key),
+        n_(n),
+        position_bits_(std::bit_width(uint64_t(n - 1))),
+        dropped_(std::max(0, key_bits + position_bits_ - 64)),
+        buffers_(buffers) {}
+
+  void order(int64_t* order) {
+    Entry* b = sorted();
+    in_pieces([&, mask = position(~Entry(0))](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) order[k] = int64_t(b[k] & mask);
+    });
+    if (!dropped_) return;
+    auto* scratch = buffers_.room<Entry>(b == buffers_.room<Entry>(0, n_), n_);
+    in_pieces([&](int64_t begin, int64_t end) {
+      auto begins_run = [&](int64_t k) { return !k || leading(b[k - 1]) != leading(b[k]); };
+      for (int64_t k = begin; k < end; ++k) {
+        if (!begins_run(k)) continue;
+        int64_t last = k + 1;
+        while (last < n_ && !begins_run(last)) ++last;
+        if (last - k > 1) settle(order + k, last - k, scratch + k);
+      }
+    });
+  }
+
+ private:
+  Entry position(Entry e) const { return e & ((Entry(1) << position_bits_) - 1); }
+  Entry leading(Entry e) const { return e >> position_bits_; }
+  template <class F>
+  void in_pieces(F f) const {
+    n_ > kPiece ? parallel_for(n_, kPiece, f) : f(0, n_);
+  }
+
+  // A long line is sorted in pieces by the threads, which then merge pairs of them.
+  Entry* sorted() {
+    int64_t most = in_parallel() ? 1 : std::min<int64_t>(num_threads(), n_ / kPiece);
+    int64_t pieces = int64_t(std::bit_floor(uint64_t(std::max<int64_t>(most, 1))));
+    Entry *b = buffers_.room<Entry>(0, n_), *to = pieces > 1 ? buffers_.room<Entry>(1, n_) : nullptr;
+    auto start = [&](int64_t p) { return n_ * p / pieces; };
+    parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p) {
+        pack(b, start(p), start(p + 1));
+        sort_entries<Narrow>(b + start(p), start(p + 1) - start(p));
+      }
+    });
+    for (int64_t half = 1; half < pieces; half *= 2, std::swap(b, to))
+      parallel_for(pieces, 1, [&](int64_t first, int64_t last) {
+        for (int64_t p = first; p < last; ++p) {
+          int64_t pair = p / (2 * half) * 2 * half, begin = start(pair), middle = start(pair + half);
+          merge(b + begin, middle - begin, b + middle, start(pair + 2 * half) - middle, to + begin,
+                start(p) - begin, start(p + 1) - begin);
+        }
+      });
+    return b;
+  }
+  void pack(Entry* to, int64_t begin, int64_t end) const {
+    auto key = key_;
+    int down = dropped_, up = position_bits_;
+    for (int64_t i = begin; i < end; ++i) to[i] = key(i) >> down << up | Entry(i);  // in vectors
+  }
+  // Elements from `begin` to `end` of what two ordered lists are together.
+  static void merge(const Entry* x, int64_t xs, const Entry* y, int64_t ys, Entry* to, int64_t begin,
+                    int64_t end) {
+    auto from_x = [&](int64_t count) {  // of the first `count`, those that are x's
+      int64_t low = std::max<int64_t>(0, count - ys), high = std::min(count, xs);
+      while (low < high) {
+        int64_t i = (low + high) / 2;
+        if (x[i] < y[count - 1 - i]) low = i + 1;
+        else high = i;
+      }
+      return low;
+    };
+    int64_t i = from_x(begin), j = begin - i, x_end = from_x(end), y_end = end - x_end;
+    to += begin;
+    while (i < x_end && j < y_end) {  // no branch depends on which is less
+      Entry a = x[i], b = y[j];
+      *to++ = std::min(a, b);
+      i += a < b;
+      j += !(a < b);
+    }
+    to = std::copy(x + i, x + x_end, to);
+    std::copy(y + j, y + y_end, to);
+  }
+
+  // Positions, in order, whose keys differ in the dropped bits alone.
+  void settle(int64_t* order, int64_t n, Entry* scratch) const {
+    auto before = [&](int64_t i, int64_t j) { return key_(i) < key_(j); };
+    if (std::is_sorted(order, order + n, before)) return;
+    if (n <= kShort) {
+      for (int64_t k = 1; k < n; ++k)
+        std::rotate(std::upper_bound(order, order + k, order[k], before), order + k, order + k + 1);
+      return;
+    }
+    for (int64_t k = 0; k < n; ++k) {
+      Entry rest = key_(order[k]) & ((Entry(1) << dropped_) - 1);
+      scratch[k] = rest << position_bits_ | Entry(order[k]);
+    }
+    sort_entries<Narrow>(scratch, n);
+    for (int64_t k = 0; k < n; ++k) order[k] = int64_t(position(scratch[k]));
+  }
+
+  Key key_;
+  int64_t n_;
+  int position_bits_, dropped_;
+  Buffers& buffers_;
+};
 
 // The least and the most of n keys.
 template <class Key>
@@ -293,16 +407,16 @@ void with_keys(const T* x, int64_t n, bool descending, bool look, Run run) {
 
 template <class T>
 void order_line(const T* x, int64_t n, bool descending, int64_t* order, Buffers& buffers) {
-  with_keys(x, n, descending, sizeof(T) == 8 || n >= Digits::kLeast,
-            [&](auto key, auto least, auto most, bool narrow) {
-              using U = decltype(least);
-              auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
-              if (narrow && n >= Digits::kLeast && most - least < (U(1) << 2 * Digits::kBits))
-                Digits(n, std::bit_width(uint32_t(most - least))).order(from_least, n, order, buffers);
-              else if (narrow && sizeof(U) == 8) order_line<Narrow>(from_least, n, order, buffers);
-              else if (narrow) order_line<Narrow>(key, n, order, buffers);
-              else order_line<Wide>(key, n, order, buffers);
-            });
+  bool look = n > kShort && (sizeof(T) == 8 || n >= Digits::kLeast);
+  with_keys(x, n, descending, look, [&](auto key, auto least, auto most, bool) {
+    auto from_least = [=](int64_t i) { return uint64_t(key(i) - least); };
+    uint64_t range = most - least;
+    if (n <= kShort) rank(key, n, order);
+    else if (n >= Narrow::kMost) order_wide(key, n, order, buffers);
+    else if (n >= Digits::kLeast && range < (uint64_t(1) << 2 * Digits::kBits))
+      Digits(n, std::bit_width(range)).order(from_least, n, order, buffers);
+    else Packed(from_least, std::bit_width(range), n, buffers).order(order);
+  });
 }
 
 // In a heap of entries by key, the largest first, the first gives way to another.
@@ -451,8 +565,25 @@ void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* or
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(first[k]);
 }
 
+// The first of a short line by how many come before each, which decides unless two of them, or the last and the next, are
+// equal: false.
+template <class Key>
+bool top_of_few(Key key, int64_t n, int64_t wanted, int64_t* order) {
+  int64_t all[kShort];
+  rank(key, n, all);
+  bool equal = false;
+  for (int64_t k = 1; k < std::min(n, wanted + 1); ++k) equal |= key(all[k - 1]) == key(all[k]);
+  if (!equal) std::copy(all, all + wanted, order);
+  return !equal;
+}
+
 template <class T>
 void top_line(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* order, Buffers& buffers) {
+  if (bool found = false; n <= kShort) {
+    with_keys(x, n, largest, false,
+              [&](auto key, auto, auto, bool) { found = top_of_few(key, n, wanted, order); });
+    if (found) return;
+  }
   bool look = sizeof(T) == 8 && wanted > n / 64, equal_likely = sizeof(T) <= 2;
   with_keys(x, n, largest, look, [&](auto key, auto least, auto, bool narrow) {
     auto from_least = [=](int64_t i) { return uint32_t(key(i) - least); };
@@ -542,15 +673,18 @@ struct Lines {
     parallel_for(count, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)),
                  [&](int64_t begin, int64_t end) {
                    Buffers buffers;
-                   auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n) : 0);
-                   for (int64_t line = begin; line < end; ++line) {
-                     int64_t o = inner > 1 ? line / inner : line, i = line - o * inner;
+                   // Lines that lie beside each other are taken together, as their memory lies.
+                   const int64_t most =
+                       inner == 1 ? 1 : std::clamp<int64_t>(16384 / std::max<int64_t>(1, n), 1, 16);
+                   auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n * most) : 0);
+                   for (int64_t line = begin, count = 1; line < end; line += count) {
+                     int64_t o = line / inner, i = line - o * inner;
                      const T* from = x + o * n * inner + i;
-                     if (inner > 1) {
-                       for (int64_t k = 0; k < n; ++k) apart[size_t(k)] = from[k * inner];
-                       from = apart.get();
-                     }
-                     f(from, o * wanted * inner + i, buffers);
+                     count = std::min({most, inner - i, end - line});
+                     for (int64_t k = 0; inner > 1 && k < n; ++k)
+                       for (int64_t j = 0; j < count; ++j) apart[size_t(j * n + k)] = from[k * inner + j];
+                     for (int64_t j = 0; j < count; ++j)
+                       f(inner > 1 ? apart.get() + j * n : from, o * wanted * inner + i + j, buffers);
                    }
                  });
   }
