@@ -148,7 +148,7 @@ def unwritable(lib):
         out.add(name if o["namespaces"] & HIDDEN or name.split("_")[0] in SPACES else "")
         out.add(name + "_" if o["in_place"] else "")
     public = {name for space in (*SPACES, "Tensor") for name in dir(resolve(lib, space) if space else lib)}
-    return {n for n in out - public if "_" in n or n[-1:].isdigit()}
+    return {n for n in out - public if not n.isalpha()}
 
 
 def operator_targets(lib):
