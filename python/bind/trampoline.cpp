@@ -140,10 +140,14 @@ PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
   return tuple.detach();
 }
 
+// op::call, without the GIL where that pays; an error speaks of `name`, or else of the operator.
+Results call_freely(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
+                    const std::string* name);
+
 PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   std::span<const Value> args(f.values(), o.params.size());
   if (f.out) {
-    std::vector<Tensor> out = tensor_list_argument(e.name.c_str(), "out", f.out);
+    std::vector<Tensor> out = tensor_list_argument(e.called.c_str(), "out", f.out);
     // A result's dtype that nobody asked for is that of the memory for it; but not where `dtype` is what self is
     // converted to before anything else (norm, softmax).
     bool of_result =
@@ -151,17 +155,17 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
     if (o.dtype >= 0 && of_result && out.size() == 1 && args[size_t(o.dtype)].tag == Tag::none)
       f.values()[o.dtype] = Value(out[0].dtype());
     auto& returns = o.op->schema.returns;
-    type_check(out.size() == returns.size() || returns[0].list, e.name)
+    type_check(out.size() == returns.size() || returns[0].list, e.called)
         << "expected " << returns.size() << " tensors in out, but got " << out.size();
-    Results r = call_freely(*o.op, args, Form::out, out);
+    Results r = call_freely(*o.op, args, Form::out, out, &e.called);
     return Py_NewRef(f.out);
   }
-  Results r = call_freely(*o.op, args, e.form, {});
+  Results r = call_freely(*o.op, args, e.form, {}, &e.called);
   if (e.form == Form::in_place)
     return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
   bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
   for (size_t i = 0; grad && i < r.size(); ++i) {
-    runtime_check(is_differentiable(r[i].dtype()), e.name)
+    runtime_check(is_differentiable(r[i].dtype()), e.called)
         << "only Tensors of floating point and complex dtype can require gradients, not " << r[i].dtype();
     autograd::set_requires_grad(r[i], true);
   }
@@ -207,6 +211,20 @@ std::string public_name(const std::string& name, uint32_t bit) {
   return *prefix && name.starts_with(prefix) ? name.substr(strlen(prefix)) : name;
 }
 
+// The name of an operator, or of one of its forms, as users write it.
+std::string called_by(const Operator& o, const std::string& name) {
+  if (o.namespaces & op::hidden) {
+    if (!o.called.empty()) return o.called;
+    size_t from = name.find_first_not_of('_'), to = name.find_last_not_of('_');
+    return from == std::string::npos ? name : name.substr(from, to + 1 - from);
+  }
+  for (auto [bit, space] : {std::pair(op::fft, "fft."), {op::linalg, "linalg."}, {op::special, "special."}}) {
+    std::string shorter = public_name(name, bit);
+    if (o.namespaces & bit && shorter != name) return space + shorter;
+  }
+  return name;
+}
+
 PyObject* property_get(PyObject* self, void* closure) {
   return dispatch(*static_cast<Entry*>(closure), self, nullptr, 0, nullptr);
 }
@@ -234,6 +252,7 @@ Entry& entry_of(const std::string& name, Form form) {
 void attach_name(const Operator& o, const std::string& base, Form form) {
   std::string name = form == Form::in_place ? base + "_" : base;
   Entry& e = entry_of(name, form);
+  if (e.called.empty()) e.called = called_by(o, name);
   e.overloads.push_back(make_overload(o));
   Overload& overload = e.overloads.back();
   if (form == Form::in_place)
@@ -330,7 +349,7 @@ bool slot_operands(const Entry& e, PyObject* a, PyObject* b, Value* values) {
   try {
     return slot_operand(a, values[0]) && (!b || slot_operand(b, values[1]));
   } catch (const PythonError&) {  // a number beyond 64 bits
-    prefix_python_error(e.name + ": ");
+    prefix_python_error(e.called + ": ");
     throw;
   }
 }
@@ -374,7 +393,9 @@ PyMethodDef functions[] = {{"operators", operators, METH_NOARGS, "Facts of every
 
 }  // namespace
 
-Results call_freely(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+namespace {
+Results call_freely(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
+                    const std::string* name) {
   try {
     if (!is_big(o, args, out) || op::Mode::current()) return op::call(o, args, form, out);
     // Another thread may drop what a list holds: keep the operands.
@@ -383,18 +404,16 @@ Results call_freely(const Operator& o, std::span<const Value> args, Form form, s
     return op::call(o, args, form, out);
   } catch (const Error& e) {
     // Users called this operator, perhaps in place, and not what is inside of it (another operator, the
-    // allocator) and found the fault. PyTorch's texts have linalg.inv for linalg_inv.
-    std::string called = o.schema.name + (form == Form::in_place && !o.schema.name.ends_with('_') ? "_" : "");
-    // An operator that is a part of one speaks for it.
-    std::string said = e.op();
-    std::replace(said.begin(), said.end(), '.', '_');
-    if (e.kind() == ErrorKind::internal || said == called) throw;
-    if (called.starts_with('_') && !op::find(e.op())) throw;
+    // allocator) and found the fault.
+    std::string called = name ? *name : called_by(o, o.schema.name + (form == Form::in_place ? "_" : ""));
+    if (e.kind() == ErrorKind::internal || e.op() == called) throw;
+    bool nameless =
+        o.namespaces & op::hidden && o.called.empty();  // an operator that is a part of one speaks for it
+    if (nameless && !op::find(e.op())) throw;
     throw e.from(called);
   }
 }
 
-namespace {
 // Does what `parse` does; what it throws (a number beyond 64 bits, an unknown device) names the call and the
 // argument.
 bool parse_named(const Entry& e, const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n,
@@ -402,10 +421,10 @@ bool parse_named(const Entry& e, const Overload& o, PyObject* self, PyObject* co
   try {
     return parse(o, self, args, n, kwnames, numbers, e.out && !self && o.op->forms.out, f);
   } catch (const Error& error) {
-    throw Error(error.kind(), error.type(), e.name + "()",
+    throw Error(error.kind(), error.type(), e.called + "()",
                 argument_text(o, f, self) + ": " + error.message());
   } catch (const PythonError&) {
-    prefix_python_error(e.name + "(): " + argument_text(o, f, self) + ": ");
+    prefix_python_error(e.called + "(): " + argument_text(o, f, self) + ": ");
     throw;
   }
 }
@@ -429,12 +448,12 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
           if (result == Py_None && gives_its_list(e, o)) return list_given(args, n, kwnames);
           return result;
         } catch (const std::bad_alloc&) {  // outside of the allocator of tensors, which says how much
-          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
+          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.called.c_str());
         } catch (const std::length_error&) {
-          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.name.c_str());
+          return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.called.c_str());
         }
       }
-    raise_mismatch(e.name.c_str(), e.overloads, self, args, n, kwnames, e.out && !self);
+    raise_mismatch(e.called.c_str(), e.overloads, self, args, n, kwnames, e.out && !self);
     return nullptr;
   });
 }
@@ -449,7 +468,7 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
     if (!modes_active && count <= 6 && slot_operands(e, a, b, values)) {
       for (size_t i = operands; i < count; ++i)
         std::memcpy(static_cast<void*>(values + i), &o.params[i].fallback, sizeof(Value));
-      Results r = call_freely(*o.op, {values, count}, form, {});
+      Results r = call_freely(*o.op, {values, count}, form, {}, form == Form::in_place ? nullptr : &e.called);
       return form == Form::in_place ? Py_NewRef(a) : wrap(std::move(r[0]));
     }
     PyRef converted[2];  // NumPy's arrays become tensors that share their memory
@@ -494,7 +513,7 @@ Results run_operator(const Operator& o, std::initializer_list<Value> given, Form
         << o.schema.full_name() << ": no value for " << parameters[i].name;
     std::memcpy(static_cast<void*>(values + i), &parameters[i].fallback[0], sizeof(Value));
   }
-  return call_freely(o, {values, parameters.size()}, form, {});
+  return call_freely(o, {values, parameters.size()}, form, {}, nullptr);
 }
 
 void add_operators(PyObject* module) {

@@ -12,7 +12,8 @@ namespace facula::bind {
 
 // A name that users call: an operator's overloads, in one form.
 struct Entry {
-  std::string name;  // as users write it: add, add_, rfft
+  std::string name;    // of the operator: add, add_, fft_rfft
+  std::string called;  // as users write it, and errors say it: fft.rfft
   std::string doc;
   std::vector<Overload> overloads;
   op::Form form = op::Form::functional;
@@ -48,8 +49,5 @@ PyObject* call_method_operator(const char* name, PyObject* self, std::initialize
 const op::Operator& operator_named(std::string_view full_name);
 op::Results run_operator(const op::Operator& op, std::initializer_list<op::Value> given,
                          op::Form form = op::Form::functional);
-// op::call, without the GIL where that pays.
-op::Results call_freely(const op::Operator& op, std::span<const op::Value> args, op::Form form,
-                        std::span<const Tensor> out);
 
 }  // namespace facula::bind

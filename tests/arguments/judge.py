@@ -161,7 +161,7 @@ PYTHONS = re.compile(
 )
 
 
-def clear(lib, said, names, every):
+def clear(lib, said, names, every, unwritable=frozenset()):
     """None for a clear error, or what is wrong with it. `names`: by which it may call the operator."""
     kind, text = said["error"], said["text"]
     if (kind == "TypeError" and " - got (" in text) or PYTHONS.search(text):
@@ -174,6 +174,8 @@ def clear(lib, said, names, every):
     if found:
         return "text " + found[0][:20].split("0x")[0]
     words = set(re.findall(r"\w+", text))
+    if words & unwritable:
+        return "hidden name " + min(words & unwritable)
     near = {w for n in names for w in (n, n.rstrip("_"), n + "_", n.split("_", 1)[-1])}
     if words & near:
         return None
@@ -181,7 +183,7 @@ def clear(lib, said, names, every):
     return "another's name" if head and head[1].rstrip("_") in every else "no name"
 
 
-def judged(lib, got, names, every):
+def judged(lib, got, names, every, unwritable=frozenset()):
     """(class, detail) of an answer; the class is `answer` or `error` where all is well."""
     for key in ("unmade", "crash"):
         if key in got:
@@ -197,11 +199,11 @@ def judged(lib, got, names, every):
     if said is None:
         return "answer", ""
     where = "" if "error" in got else "reading: " if "unread" in got else "gradient: "
-    wrong = clear(lib, said, names, every)
+    wrong = clear(lib, said, names, every, unwritable)
     if where == "reading: ":
         wrong = wrong or "not readable"
     if wrong and not (
-        where == "gradient: " and not wrong.startswith("t")
+        where == "gradient: " and not wrong.startswith(("t", "hidden"))
     ):  # a backward has no operator's name
         return (
             where + "unclear (" + wrong + ")",

@@ -86,18 +86,22 @@ class Runner:
             return "error", "AttributeError"  # a method, called with what is no tensor
         names = target.names | {tree.path.split(".")[-1].rstrip("_")}
         # What a module calls may speak for it.
-        return judge.judged(facula, got, names | self.every if tree.is_module() else names, self.every)
+        names = names | self.every if tree.is_module() else names
+        return judge.judged(facula, got, names, self.every, trees.unwritable(facula))
 
     def answers(self, drawn):
         """What each of the calls gives, in processes of their own."""
         texts = [
-            (str(tree), trees.alike(tree, target), trees.of_dense(tree, target)) for tree, target in drawn
+            (str(tree), getattr(tree, "before", None), trees.alike(tree, target), trees.of_dense(tree, target))
+            for tree, target in drawn
         ]
         pieces = [texts[k : k + PIECE] for k in range(0, len(texts), PIECE)]
 
         def work(name, done):
             lib = limited(self.a.memory << 20)
-            for text, alike, meta in pieces[int(name)][done:]:
+            for text, first, alike, meta in pieces[int(name)][done:]:
+                if first:
+                    judge.answer(lib, str(first))
                 before = peak(reset=True)
                 got = judge.answer(lib, text)
                 got["memory"] = peak() - before
@@ -209,7 +213,8 @@ def main():
         failed += 0 if tolerated else len(found)
         if not a.as_drawn and key[0] not in ("slow", "memory"):
             tree = runner.minimised(tree, target, key)
-        print(f"{key[0]}, {len(found)} x {tree.path} #{tree.number}: {tree}\n    {detail[:300]}")
+        after = f" after {tree.before}" if tree.before else ""
+        print(f"{key[0]}, {len(found)} x {tree.path} #{tree.number}: {tree}{after}\n    {detail[:300]}")
     if a.peer:
         from compare import differences
 

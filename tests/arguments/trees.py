@@ -21,7 +21,7 @@ from operands import CONTENTS, DTYPES, LAYOUTS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "src" / "facula" / "op"))
-from generate import PY_KEYWORDS, parse_schema  # noqa: E402
+from generate import PY_KEYWORDS, parse_schema, python_forms, read_catalog  # noqa: E402
 
 HIDDEN = 128  # of an operator's namespaces
 SPACES = ("nn.functional", "linalg", "fft", "special", "")
@@ -59,6 +59,7 @@ class Target:
     random: bool = False
     names: frozenset = frozenset()  # by which an error may call it
     strings: tuple = ()  # what its samples and defaults give for strings
+    results: tuple = ()  # their names, of an operator
 
 
 def parameter(name, kind, default=None, keyword_only=False):
@@ -136,6 +137,20 @@ def resolve(lib, path):
     return lib
 
 
+@functools.cache
+def unwritable(lib):
+    """Names of operators that no user writes: an error has to speak of the function that was called."""
+    from facula import _C
+
+    out = set()
+    for o in _C.operators():
+        name = o["name"]
+        out.add(name if o["namespaces"] & HIDDEN or name.split("_")[0] in SPACES else "")
+        out.add(name + "_" if o["in_place"] else "")
+    public = {name for space in (*SPACES, "Tensor") for name in dir(resolve(lib, space) if space else lib)}
+    return {n for n in out - public if not n.isalpha()}
+
+
 def operator_targets(lib):
     from facula import _C
 
@@ -155,7 +170,10 @@ def operator_targets(lib):
             unfixed = told["random"] or re.search(
                 "empty|resize|strided", path
             )  # memory that nobody wrote, or as it lies
-            return Target(path, schema.parameters, told["samples"], out, writes, unfixed, names, strings)
+            results = tuple(r.name for r in schema.results)
+            return Target(
+                path, schema.parameters, told["samples"], out, writes, unfixed, names, strings, results
+            )
 
         for name in sorted(names):
             short = name.split("_", 1)[-1]
@@ -178,6 +196,34 @@ def operator_targets(lib):
             for path, in_place in ((f"Tensor.{name}", False), (f"Tensor.{name}_", True)):
                 if callable(resolve(lib, path)) and (o["in_place"] or not in_place):
                     yield target(path, False, in_place or writes)
+
+
+def form_targets(lib):
+    """Functions of nn.functional that hidden operators declare: with the parameters of the operator where they
+    are the same, and samples.
+    """
+    from facula import _C
+
+    facts = {o["name"]: o for o in _C.operators() if o["namespaces"] & HIDDEN}
+    for form in python_forms(read_catalog(ROOT / "src" / "facula" / "catalog")[1]):
+        if form.op.name not in facts:
+            continue
+        told, written = _C.inspect_operator(form.op.full_name), form.by_schema()
+        of_schema = {p.name: p for p in form.op.parameters}
+        parameters = []
+        for p in signature(resolve(lib, "nn.functional." + form.name)):
+            if p.name in written:
+                p = dataclasses.replace(
+                    of_schema[written[p.name]], name=p.name, default=p.default, keyword_only=p.keyword_only
+                )
+            parameters.append(p)
+        renamed = {of: name for name, of in written.items()}
+        samples = [{renamed[n]: a for n, a in s.items() if n in renamed} for s in told["samples"]]
+        texts = [a["literal"] for s in samples for a in s.values() if a["kind"] == "literal"]
+        texts += [p.default for p in parameters if p.default]
+        strings = tuple(sorted({x for x in texts if x[:1] in "'\""}))
+        path, names = "nn.functional." + form.name, frozenset((form.name,))
+        yield Target(path, parameters, samples, form.own("out"), False, told["random"], names, strings)
 
 
 def function_targets(lib, known):
@@ -242,7 +288,7 @@ def operator_forms(lib):
 
 
 def reach(lib):
-    operators = list(operator_targets(lib))
+    operators = list(operator_targets(lib)) + list(form_targets(lib))
     known = {o.path: o for o in operators}
     forms = list(operator_forms(lib))
     read, value = (
@@ -318,6 +364,7 @@ class Tree:
     path: str
     arguments: list  # (name or None, node); a node is T, Listed or text
     number: int = 0
+    before: "Tree | None" = None  # a call of the same that comes first
 
     def is_module(self):
         return self.path[:3] == "nn." and self.path[3].isupper()
@@ -591,8 +638,12 @@ class Draw:
             elif not any(isinstance(x, T) for x in nodes):
                 nodes[self.rng.randrange(len(nodes))] = self.tensor()
             return Tree(target.path, [(None, x) for x in nodes], number)
+        if target.out and target.samples and self.chance(0.15):
+            return self.second_of_two(number)
         given = self.sampled() if target.samples and self.chance(0.8) else self.typed()
         by_name = {p.name: p for p in target.parameters}
+        if self.chance(0.3):
+            self.spoil(given)
         for _ in range(self.pick([0, 1, 1, 1, 2, 2, 3])):
             name = self.pick(list(by_name)) if by_name else None
             if name is None:
@@ -606,6 +657,55 @@ class Draw:
         if given and self.chance(0.03):
             del given[self.pick(list(given))]
         return Tree(target.path, self.placed(given), number)
+
+    def second_of_two(self, number):
+        """A call with out= behind one of other sizes: what was made for the first must not serve it."""
+        first, second = (self.into(self.resized(self.sampled(), k)) for k in (1, 2))
+        return Tree(self.target.path, second, number, Tree(self.target.path, first, number))
+
+    def resized(self, given, more):
+        """Equal sizes stay equal."""
+        sizes = sorted({s for x in nodes_of(given) for s in x.shape if s})
+        if sizes and self.chance(0.8):
+            size = self.pick(sizes)
+            for x in nodes_of(given):
+                x.shape = tuple(s + more if s == size else s for s in x.shape)
+        return given
+
+    def into(self, given):
+        """The arguments with an out= that takes its size from the result."""
+        own = next((x.dtype for x in nodes_of(given)), "float32")
+        dtype = own if self.chance(0.8) else self.pick(["bool", "int64", "float64", "complex64"])
+        made = [T((0,), "int64" if name == "indices" else dtype) for name in self.target.results]
+        out = Listed(made, True) if len(made) > 1 else made[0] if made else T((0,), dtype)
+        return [*self.positioned(given), ("out", out)]
+
+    def spoil(self, given):
+        """What operators may trip over, in arguments that are right else."""
+        tensors = nodes_of(given)
+        kind = {p.name: p for p in self.target.parameters}
+        what = self.pick("empty dims huge nan place layout overlap overlap".split())
+        if what == "empty" and tensors:
+            size = self.pick([s for x in tensors for s in x.shape] or [0])
+            for x in tensors:
+                x.shape = tuple(0 if s == size else s for s in x.shape)
+        elif what == "place" and tensors:
+            self.pick(tensors).layout = "meta"
+            if "device" in kind:
+                given["device"] = self.pick(DEVICES)
+        elif what == "layout" and tensors:
+            self.pick(tensors).layout = self.pick(["sparse_coo", "sparse_csr", "conj", "neg"])
+        elif what == "overlap" and tensors and (self.target.writes or self.chance(0.3)):
+            tensors[0].layout = self.pick(["expanded", "overlapping"])
+        for name, p in kind.items():
+            if what == "dims" and name.startswith(("dim", "axis", "start_dim", "end_dim")):
+                value = [str(self.rng.randint(-5, -1)) for _ in range(self.pick([1, 1, 2]))]
+                given[name] = Listed(value) if p.list else value[0]
+            elif what == "huge" and p.type in ("int", "SymInt") and self.chance(0.5):
+                value = str(self.pick([*FAR, *(-n for n in FAR), *BEYOND]))
+                given[name] = Listed([value] * max(p.list_size, 1)) if p.list else value
+            elif what == "nan" and p.type in ("Scalar", "float") and not p.list:
+                given[name] = self.pick("nan inf -inf -0.0 1e300".split())
 
     def alias(self, given):
         """One tensor twice, or with a view of it."""
@@ -623,7 +723,18 @@ class Draw:
         return "a" if x.layout.startswith("sparse") or self.chance(0.5) else View("a", self.pick(ways))
 
     def placed(self, given):
-        """Arguments as they are written: positional as far as that goes or chance has it, then by name."""
+        """Arguments as they are written, perhaps with out= and too many."""
+        out = self.positioned(given)
+        if self.target.out and self.chance(0.25):
+            out.append(("out", self.out(given)))
+        if self.chance(0.01):
+            out.append(("nonsense", "1"))
+        if self.chance(0.01):
+            out.insert(0, (None, self.anything()))
+        return out
+
+    def positioned(self, given):
+        """Arguments in order: positional as far as that goes or chance has it, then by name."""
         out, positional = [], True
         method = self.target.path.startswith("Tensor.")
         stop = self.rng.randrange(1, 9) if self.chance(0.3) else 99
@@ -643,12 +754,6 @@ class Draw:
             if not positional and name in PY_KEYWORDS:
                 continue
             out.append((("()" if called else None) if positional else name, given[p.name]))
-        if self.target.out and self.chance(0.25):
-            out.append(("out", self.out(given)))
-        if self.chance(0.01):
-            out.append(("nonsense", "1"))
-        if self.chance(0.01):
-            out.insert(0, (None, self.anything()))
         return out
 
     def out(self, given):
@@ -665,6 +770,11 @@ class Draw:
         if what == "wrong":
             return self.pick(WRONG)
         return Listed([like, copy.copy(like)], True) if what == "list" else like
+
+
+def nodes_of(given):
+    """The tensors among arguments by name, which may be changed."""
+    return [y for x in given.values() for y in tensors_of(x)]
 
 
 def tensors_of(x):
@@ -688,7 +798,7 @@ def alike(tree, target):
     if ((target.writes or views) and repeated) or any(x.layout == "meta" for x in tensors):
         return None
     out = [x for n, x in tree.arguments if n == "out"]
-    if out and (not (out[0] == "a" or isinstance(out[0], View)) or repeated):
+    if out and (repeated or not (out[0] == "a" or isinstance(out[0], View) or tensors_of(out[0]))):
         return None
     if not out and not views and not any(x.layout in ALIKE for x in tensors):
         return None
@@ -742,6 +852,16 @@ def simpler_nodes(x):
 
 def simpler(tree):
     """Trees with one thing less, the largest cuts first."""
+    for x in simpler_alone(tree):
+        x.before = tree.before
+        yield x
+    if tree.before:
+        yield Tree(tree.path, tree.arguments, tree.number)
+        for x in simpler_alone(tree.before):
+            yield Tree(tree.path, tree.arguments, tree.number, x)
+
+
+def simpler_alone(tree):
     args = tree.arguments
     named = "".join(str(x) for _, x in args)
     for k in range(len(args) - 1, 0, -1) if tree.path[0].isalpha() else ():  # a sign has all its operands

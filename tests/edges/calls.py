@@ -1,11 +1,13 @@
 """The calls: for every operator that users see and every dtype, derived from what the registry says of it.
-Its samples are the templates; what their tensors hold is replaced.
+Its samples are the templates; what their tensors hold is replaced. A hidden operator is called as the functions
+of nn.functional that its definition declares, with their parameters.
 
 The calls of an operator are a list of dicts: "label" and "group" (the dtype and the template: whoever refuses
 the group's first call, which is an ordinary one, refuses them all), "form" (call, in place, out), "each" (the
 operator works element by element) and "args", by name and as record.Reader reads them.
 """
 
+import inspect
 import json
 import sys
 from math import prod
@@ -18,9 +20,12 @@ from support.operators import COMPLEX, DTYPES, FLOATING, Case, cases, is_real_te
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "src" / "facula" / "op"))
-from generate import parse_schema, read_catalog  # noqa: E402
+from generate import PythonForm, parse_schema, python_forms, read_catalog  # noqa: E402
 
-FAMILY = {o.full_name: o for o in read_catalog(ROOT / "src" / "facula" / "catalog")[1]}
+CATALOG = read_catalog(ROOT / "src" / "facula" / "catalog")[1]
+FAMILY = {o.full_name: o for o in CATALOG}
+# The functions of nn.functional that hidden operators declare, by the name that users write.
+PUBLIC = {"nn.functional." + f.name: f for f in python_forms(CATALOG) if "hidden" in f.op.namespaces}
 NAMESPACE_BITS = {
     "function": 1,
     "method": 2,
@@ -49,6 +54,13 @@ def kind_of(dtype):
     return "complex" if dtype in COMPLEX else "bool" if dtype == "bool" else "integral"
 
 
+def takes(f, operator):
+    """Whether f is a function of Python with the parameters of the operator."""
+    schema = parse_schema(operator["schema"], operator["name"])
+    names = {"input" if p.name == "self" else p.name for p in schema.parameters}
+    return hasattr(f, "__wrapped__") and names <= set(inspect.signature(f).parameters)
+
+
 def find_names(operator):
     """Names that users may find it by, the likeliest first, as record.find takes them."""
     import facula
@@ -65,16 +77,23 @@ def find_names(operator):
             out.append(n)
         if bits & NAMESPACE_BITS["method"]:
             out.append("Tensor." + n)
+        if bits & NAMESPACE_BITS["hidden"] and takes(getattr(facula, n, None), operator):
+            out.append(n)
     return out
 
 
 class Maker:
-    """The calls of one operator; tensors' bytes go to one buffer, equal ones once."""
+    """The calls of one operator, or of a function that it declares (`form`); tensors' bytes go to one buffer,
+    equal ones once.
+    """
 
-    def __init__(self, case: Case, operator: dict):
-        self.case, self.operator = case, operator
+    def __init__(self, case: Case, operator: dict, form: PythonForm | None = None):
+        self.case, self.operator, self.form = case, operator, form
         self.schema = parse_schema(case.schema, case.name)
         self.parameters = {p.name: p for p in self.schema.parameters}
+        self.written = {n: n for n in self.parameters}  # as users write a parameter -> as the schema does
+        if form:
+            self.written = form.by_schema()
         self.bytes, self.known, self.calls = bytearray(), {}, []
         self.group = None
         family = FAMILY.get(case.name)
@@ -119,12 +138,15 @@ class Maker:
             return [self.value(x) for x in v]
         return v
 
-    def literal(self, text):
+    def literal(self, text, name):
         if text in DTYPES:
             return {"attribute": text}
         if text in ("contiguous_format", "channels_last", "preserve_format"):
             return {"attribute": text}
-        return self.value(literal(text, None))
+        v = literal(text, None)
+        if self.form and self.parameters[name].list_size and isinstance(v, list) and len(v) == 1:
+            v = v[0]  # one number for all dimensions, which users write so
+        return self.value(v)
 
     # ---- templates
 
@@ -160,24 +182,25 @@ class Maker:
             return "int32"
         return "int64" if a["index"] else "bool" if a["boolean"] else dtype
 
-    def add(self, label, number, dtype, contents, form="call", stepped=False, replaced=()):
-        """One call; `replaced`: arguments by name, encoded already."""
+    def add(self, label, number, dtype, contents, form="call", stepped=False, replaced=(), more=()):
+        """One call; `replaced`: arguments by name, encoded already, `more`: of the form's own parameters."""
         args = {}
-        for name in self.parameters:
+        for key, name in self.written.items():
             if name in replaced:
-                args[name] = replaced[name]
+                args[key] = replaced[name]
             elif name in contents:
                 x = contents[name]
                 if isinstance(x, str):
-                    args[name] = self.literal(x)
+                    args[key] = self.literal(x, name)
                 else:
                     own = self.own(number, name, dtype)
                     leaf = own == dtype and not self.parameters[name].written
-                    args[name] = (
+                    args[key] = (
                         [self.tensor(y, own, leaf, stepped) for y in x]
                         if isinstance(x, list)
                         else self.tensor(x, own, leaf, stepped)
                     )
+        args.update(more)
         call = {"label": label, "group": self.group, "dtype": dtype, "form": form, "args": args}
         if self.each:
             call["each"] = 1
@@ -480,6 +503,13 @@ class Maker:
                 self.add(f"{p.name} is {v}", number, dtype, contents, replaced={p.name: v})
 
     def form_calls(self, number, dtype, contents):
+        if self.form:
+            for own in ("inplace", "return_indices"):
+                if self.form.own(own):
+                    self.add(f"{own}=True", number, dtype, contents, more={own: True})
+            if self.form.own("out"):
+                self.add("out", number, dtype, contents, form="out")
+            return
         if self.case.in_place:
             self.add("in place", number, dtype, contents, form="in place")
             self.add("in place, stepped", number, dtype, contents, form="in place", stepped=True)
@@ -487,31 +517,42 @@ class Maker:
             self.add("out", number, dtype, contents, form="out")
 
 
-def record(case, operator, dtypes=None):
-    m = Maker(case, operator).make(dtypes)
-    names = [p.name for p in m.schema.parameters]
+def record(case, operator, form=None, dtypes=None):
+    m = Maker(case, operator, form).make(dtypes)
+    positional = [p.name for p in m.schema.parameters if not p.keyword_only]
+    if form:
+        names = list(form.given)
+        positional = names[: names.index("*")] if "*" in names else names
     data = {
         "op": case.name,
         "base": case.base,
         "family": m.family,
-        "names": find_names(operator),
-        "parameters": names,
+        "names": ["nn.functional." + form.name] if form else find_names(operator),
+        "parameters": list(m.written),
         "results": len(m.schema.results),
-        "positional": [p.name for p in m.schema.parameters if not p.keyword_only],
+        "positional": positional,
         "calls": m.calls,
     }
     return pack(data, m.bytes), len(m.calls)
 
 
 def operators():
-    """(case, what the registry says), by full name, of everything that users see."""
+    """(name, case, what the registry says, form or None) of everything that users see: operators by their full
+    names, and functions of nn.functional that hidden ones declare.
+    """
     import facula._C as C
 
     facts = {o["name"] + ("." + o["overload"] if o["overload"] else ""): o for o in C.operators()}
-    return [
-        (c, facts[c.name])
-        for c in cases()
-        if c.samples
-        and not c.name.startswith("_")
-        and not facts[c.name]["namespaces"] & NAMESPACE_BITS["hidden"]
-    ]
+    forms = {}
+    for name, form in PUBLIC.items():
+        forms.setdefault(form.op.full_name, []).append((name, form))
+    for c in cases():
+        if not c.samples:
+            continue
+        if not facts[c.name]["namespaces"] & NAMESPACE_BITS["hidden"]:
+            if not c.name.startswith("_"):
+                yield c.name, c, facts[c.name], None
+            continue
+        yield from ((name, c, facts[c.name], form) for name, form in forms.get(c.name, ()))
+        if not c.name.startswith("_") and "nn.functional." + c.base not in PUBLIC and find_names(facts[c.name]):
+            yield c.name, c, facts[c.name], None

@@ -5,6 +5,7 @@ it, in a few dtypes that rotate from operator to operator.
 import re
 import zipfile
 import zlib
+from pathlib import Path
 
 from record import pack, unpack
 
@@ -79,15 +80,21 @@ def packed(record, data):
     return pack(record, out)
 
 
-def write_part(recording, path):
-    with (
-        zipfile.ZipFile(recording) as z,
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out,
-    ):
-        for name in sorted(z.namelist()):
+def write_part(recording, path, whole):
+    """Writes the part of a recording to `path`; unless the recording is of all operators, beside what the file
+    has of others.
+    """
+    parts = {}
+    if not whole and Path(path).exists():
+        with zipfile.ZipFile(path) as z:
+            parts = {n: z.read(n) for n in z.namelist()}
+    with zipfile.ZipFile(recording) as z:
+        for name in z.namelist():
             record, data = unpack(z.read(name))
             kept = chosen(record)
             record["calls"] = [record["calls"][k] for k in kept]
             record["answers"] = [record["answers"][k] for k in kept]
-            # A fixed date, so that equal recordings make equal files.
-            out.writestr(zipfile.ZipInfo(name), packed(record, data), zipfile.ZIP_DEFLATED, 9)
+            parts[name] = packed(record, data)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
+        for name in sorted(parts):  # a fixed date, so that equal recordings make equal files
+            out.writestr(zipfile.ZipInfo(name), parts[name], zipfile.ZIP_DEFLATED, 9)

@@ -43,17 +43,18 @@ def write_calls(path, only, dtypes):
     """The calls of the operators that match; how many."""
     total = 0
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
-        for case, facts in derived.operators():
-            if only and not re.fullmatch(only, case.name):
+        for name, case, facts, form in derived.operators():
+            if only and not re.fullmatch(only, name):
                 continue
-            blob, n = derived.record(case, facts, dtypes)
-            z.writestr(case.name, blob)
+            blob, n = derived.record(case, facts, form, dtypes)
+            z.writestr(name, blob)
             total += n
     return total
 
 
 def declared(name):
     """The differences that the definition declares: (expression for the beginning of a line, reason)."""
+    name = derived.PUBLIC[name].op.full_name if name in derived.PUBLIC else name
     try:
         return [tuple(d) for d in C.inspect_operator(name).get("differences", ())]
     except RuntimeError:
@@ -273,7 +274,7 @@ def main():
     p.add_argument("--replay", help="a recording to replay, instead of asking the peer")
     p.add_argument("--again", action="store_true", help="add the peer's other answers to that recording")
     p.add_argument("--keep", help="where to keep the recording")
-    p.add_argument("--part", help="where to write a part of the recording, for the ordinary tests")
+    p.add_argument("--part", help="where to put a part of the recording, for the ordinary tests")
     p.add_argument("--report", help="the file to write, in Markdown")
     p.add_argument("--open", help="a file to write the differences left into, by family")
     p.add_argument("--unused", action="store_true", help="print the declared differences that no call shows")
@@ -293,7 +294,7 @@ def main():
         if a.again or not a.replay:
             answer_elsewhere(recording, results, folder, a)
         if a.part:
-            write_part(recording, a.part)
+            write_part(recording, a.part, whole=not a.only)
     seconds = time.time() - started
     if a.differing:
         Path(a.differing).write_text(json.dumps(not_equal(results)))

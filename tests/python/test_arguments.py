@@ -152,7 +152,7 @@ NAMED = [
     ("F.eye(2, device='nowhere')", RuntimeError, r"eye\(\): argument 'device': invalid device"),
     ("F.ones(1).expand(2**40, 4).sinh()", RuntimeError, "^sinh: not enough memory"),
     ("F.ones(3).combinations(2**62, True)", RuntimeError, "^combinations: a tensor of shape"),
-    ("F.linalg.cond(F.full((2, 2), float('nan')))", RuntimeError, "^linalg_cond: "),
+    ("F.linalg.cond(F.full((2, 2), float('nan')))", RuntimeError, "^linalg.cond: "),
     ("fn.dropout1d(F.ones(1, 3), -1.0)", ValueError, "^dropout1d: dropout probability"),
     ("fn.pad(F.ones(3), (1, 1), 'no')", NotImplementedError, "^pad: Unrecognised padding mode"),
     (
@@ -175,7 +175,7 @@ NAMED = [
     ("F.ones(2).module_load(F.ones(3))", RuntimeError, r"^module_load: copy_: shapes \[2\] and \[3\]"),
     ("F.ones(2).resize_as(F.ones(3))", RuntimeError, r"^resize_as: .* resize to \[3\].* shape \[2\]"),
     ("F.ones(2).tile(3.5)", TypeError, r"^tile\(\) .* got \(Tensor, float\)"),
-    ("F.ones(1).expand(2**40).char()", RuntimeError, "^char: to_dtype: not enough memory"),
+    ("F.ones(1).expand(2**40).char()", RuntimeError, "^char: to: not enough memory"),
     (
         "F.is_same_size(F.ones(1), 2)",
         TypeError,
@@ -206,7 +206,7 @@ NAMED = [
         TypeError,
         "argument 'inputs' must be Tensor or a sequence of Tensors, not",
     ),
-    ("fn.unfold(F.ones(1), 2)", RuntimeError, r"^unfold: im2col: expected 3D .* got shape \[1\]"),
+    ("fn.unfold(F.ones(1), 2)", RuntimeError, r"^unfold: expected 3D .* got shape \[1\]"),
     ("F.smm(F.ones(2), F.ones(3))", RuntimeError, "^smm: mm: `self` must be a matrix"),
     ("F.ones(3)[[2**63]]", ValueError, "^index: a Python int does not fit into 64 bits"),
     ("F.ones(1).to_sparse()[()]", NotImplementedError, "^index: view: does not take tensors of a sparse"),
@@ -333,6 +333,34 @@ def test_trees_made_smaller_are_calls():
         for smaller in trees.simpler(tree):
             compile(str(smaller), "call", "eval")
             assert len(smaller.arguments) == len(tree.arguments)
+
+
+def test_calls_with_out_follow_one_of_other_sizes():
+    """And are compared with the call without it, which finds what was made for the first call alone."""
+    import random
+
+    sys.path.insert(0, str(TREES.parent))
+    import trees
+
+    (softmax,) = (t for t in trees.reach(F) if t.path == "softmax")
+    drawn = [trees.draw(random.Random(k), softmax, k) for k in range(80)]
+    pairs = [t for t in drawn if t.before]
+    assert len(pairs) > 5
+    assert all(trees.alike(t, softmax) and t.before.arguments[-1][0] == "out" for t in pairs)
+    shapes = [[x.shape for x in trees.tensors_of(t)] for t in pairs for t in (t, t.before)]
+    assert sum(a != b for a, b in zip(shapes[::2], shapes[1::2])) > 3
+
+
+def test_functions_that_hidden_operators_declare_are_drawn_with_their_samples():
+    sys.path.insert(0, str(TREES.parent))
+    import trees
+
+    found = {t.path: t for t in trees.reach(F)}
+    pool = found["nn.functional.fractional_max_pool2d"]
+    assert {"output_ratio", "_random_samples"} <= {p.name for p in pool.parameters}
+    assert "_random_samples" in pool.samples[0] and "random_samples" not in pool.samples[0]
+    assert {"_max_unpool1d", "im2col", "relu6_"} <= trees.unwritable(F)
+    assert not {"relu_", "softmax", "max_unpool1d"} & trees.unwritable(F)
 
 
 def test_errors_of_what_a_program_hands_over_stay_as_they_are():

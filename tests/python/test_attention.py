@@ -365,3 +365,12 @@ def test_given_keys_and_values_of_no_batch():
         static_k=none, static_v=none,
     )  # fmt: skip
     assert y.shape == (3, 0, 4)
+
+
+def test_second_derivatives_without_keys_are_zero():
+    q, k, v = (facula.ones(1, 1, n, 3, dtype=facula.float64, requires_grad=True) for n in (2, 0, 0))
+    y = F.scaled_dot_product_attention(q, k, v)
+    first = facula.autograd.grad(y, [q, k, v], facula.ones_like(y), create_graph=True)
+    second = facula.autograd.grad([g.sum() for g in first], [q, k, v], allow_unused=True)
+    assert [g.shape for g in first] == [q.shape, k.shape, v.shape]
+    assert all(g is None or not g.any() for g in second)

@@ -32,6 +32,9 @@ LOWER = {
     "conv_transpose2d": lambda a, b, x, w: F.conv_transpose2d(x, w.transpose(0, 1)),
     "conv_transpose1d": lambda a, b, x, w: F.conv_transpose1d(x[:, :, 0], w[:, :, 0].transpose(0, 1)),
     "attention": lambda a, b, x, w: F.scaled_dot_product_attention(a, b, b),
+    "vecdot": lambda a, b, x, w: facula.linalg.vecdot(a, b),
+    "inner": lambda a, b, x, w: facula.inner(a, b),
+    "affine_grid": lambda a, b, x, w: F.affine_grid(a[None, :2, :3], (1, 1, 2, 2), align_corners=False),
 }
 AS_THEY_ARE = {
     "add": lambda a, b, x, w: a + b,
@@ -41,6 +44,10 @@ AS_THEY_ARE = {
     "layer_norm": lambda a, b, x, w: F.layer_norm(a, (4,)),
     "mv": lambda a, b, x, w: facula.mv(a, b[0]),
     "dot": lambda a, b, x, w: facula.dot(a[0], b[0]),
+    "inner_of_vectors": lambda a, b, x, w: facula.inner(a[0], b[0]),
+    "pad_constant": lambda a, b, x, w: F.pad(x, (1, 1)),
+    "pad_circular": lambda a, b, x, w: F.pad(x, (1, 1, 1, 1), mode="circular"),
+    "pad_reflect_3d": lambda a, b, x, w: F.pad(x[None], (1, 1, 1, 1, 1, 1), mode="reflect"),
     "bilinear": lambda a, b, x, w: F.bilinear(a, b, x[0, :, :4, :4]),
     "cosine_similarity": lambda a, b, x, w: F.cosine_similarity(a, b),
     "multilabel_soft_margin_loss": lambda a, b, x, w: F.multilabel_soft_margin_loss(a, b),
@@ -67,9 +74,31 @@ SINGLE = {
     "quantile": lambda a, b, x, w: facula.quantile(a, 0.5),
     "trace": lambda a, b, x, w: facula.trace(a),
     "linear_cross_entropy": lambda a, b, x, w: F.linear_cross_entropy(a, b, facula.arange(4)),
+    "pad_reflect": lambda a, b, x, w: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "pad_replicate": lambda a, b, x, w: F.pad(x[None], (1, 1, 1, 1, 1, 1), mode="replicate"),
+    "qr": lambda a, b, x, w: facula.linalg.qr(a)[0],
+    "householder_product": lambda a, b, x, w: facula.linalg.householder_product(a, b[0]),
+    "geqrf": lambda a, b, x, w: facula.geqrf(a)[0],
+    "ormqr": lambda a, b, x, w: facula.ormqr(a, b[0], b),
+    "lstsq": lambda a, b, x, w: facula.linalg.lstsq(a, b).solution,
+    "triangular_solve": lambda a, b, x, w: facula.triangular_solve(a, b + 4 * facula.eye(4, dtype=b.dtype))[
+        0
+    ],
+    "polar": lambda a, b, x, w: facula.polar(a.abs(), b).real,
+}
+# To the lower dtype if the state has it, else float32.
+BY_STATE = {
     "gru_cell": lambda a, b, x, w: facula.gru_cell(a, b, a.repeat(3, 1), b.repeat(3, 1)),
     "lstm_cell": lambda a, b, x, w: facula.lstm_cell(a, (b, b), a.repeat(4, 1), b.repeat(4, 1))[0],
+    "gru": lambda a, b, x, w: facula.gru(
+        a[None], b[None], [a.repeat(3, 1), b.repeat(3, 1)], False, 1, 0.0, False, False, False
+    )[0],
 }
+
+
+def lstm(a, b):
+    weights = [a.repeat(4, 1), b.repeat(4, 1)]
+    return facula.lstm(a[None], [b[None], b[None]], weights, False, 1, 0.0, False, False, False)[0]
 
 
 @pytest.mark.parametrize("dtype", [f32, bf16, f16])
@@ -79,6 +108,9 @@ def test_dtypes_of_results(dtype):
         assert {n for n, f in LOWER.items() if f(*given).dtype != bf16} == set()
         assert {n for n, f in AS_THEY_ARE.items() if f(*given).dtype != dtype} == set()
         assert {n for n, f in SINGLE.items() if f(*given).dtype != f32} == set()
+        by_state = bf16 if dtype == bf16 else f32
+        assert {n for n, f in BY_STATE.items() if f(*given).dtype != by_state} == set()
+        assert lstm(*given[:2]).dtype == (f32 if dtype == f16 else bf16)
     assert (given[0] @ given[1]).dtype == dtype
 
 

@@ -143,3 +143,62 @@ def test_probabilities_are_checked_over_a_batch_of_calls_and_not_on_meta():
     with pytest.raises(RuntimeError, match="between 0 and 1"):
         F.func.vmap(fn.binary_cross_entropy)(x, target)
     assert fn.binary_cross_entropy(x.to("meta"), target.to("meta")).shape == ()
+
+
+REFUSED = [
+    (lambda x: fn.binary_cross_entropy(x, F.zeros(2)), [0.5, 2.0], RuntimeError, "all elements of input"),
+    (
+        lambda x: fn.binary_cross_entropy(x, F.zeros(2)),
+        [0.5, math.nan],
+        RuntimeError,
+        "all elements of input",
+    ),
+    (lambda x: fn.binary_cross_entropy(F.zeros(2), x), [-0.1, 0.5], RuntimeError, "all elements of target"),
+    (lambda x: fn.gaussian_nll_loss(F.zeros(2), F.zeros(2), x), [1.0, -1.0], ValueError, "var has negative"),
+    (lambda x: fn.multi_margin_loss(F.zeros(2, 3), x.long()), [0.0, 3.0], RuntimeError, "out of bounds"),
+    (lambda x: fn.multi_margin_loss(F.zeros(2, 3), x.long()), [0.0, -1.0], RuntimeError, "out of bounds"),
+    (lambda x: fn.multilabel_margin_loss(F.zeros(2), x.long()), [-1.0, 2.0], RuntimeError, "out of range"),
+    (lambda x: fn.multilabel_margin_loss(F.zeros(2), x.long()), [0.0, -2.0], RuntimeError, "out of range"),
+]
+
+
+@pytest.mark.parametrize(("f", "values", "kind", "text"), REFUSED)
+def test_elements_that_a_loss_does_not_take_are_refused(f, values, kind, text):
+    """Called, in a batch of calls, and in a program, whose inputs were right when it was traced."""
+    given = F.tensor(values)
+    with pytest.raises(kind, match=text):
+        f(given)
+    with pytest.raises(kind, match=text):
+        F.func.vmap(f)(given.expand(3, 2))
+    program = F.program.trace(f, F.tensor([0.5, 0.5]))
+    program(F.tensor([0.25, 0.75]))
+    if "bounds" not in text:  # an index, whose type a program does not know
+        with pytest.raises(kind, match=text):
+            program(given)
+
+
+def test_a_loss_names_itself_as_it_was_called():
+    for call, name in (
+        (lambda: fn.binary_cross_entropy(F.full((2,), 2.0), F.zeros(2)), "binary_cross_entropy"),
+        (lambda: fn.gaussian_nll_loss(F.zeros(2), F.zeros(2), -F.ones(2)), "gaussian_nll_loss"),
+        (
+            lambda: fn.triplet_margin_with_distance_loss(F.ones(2, 3), F.ones(2, 3), F.ones(3)),
+            "triplet_margin_with_distance_loss",
+        ),
+    ):
+        with pytest.raises((RuntimeError, ValueError), match=rf"^{name}: (?!_)"):
+            call()
+
+
+def test_a_margin_may_be_any_number():
+    """True is 1; beside integers a margin has no fraction, as in PyTorch."""
+    x = F.tensor([0.25, -0.5])
+    assert fn.hinge_embedding_loss(x, -F.ones(2), margin=True).item() == 1.125
+    whole = fn.hinge_embedding_loss(
+        F.tensor([1, 2, 250], dtype=F.uint8), F.tensor([1, -1, 1]), 0.5, reduction="none"
+    )
+    assert whole.tolist() == [1, 254, 250] and whole.dtype == F.uint8
+    assert fn.multi_margin_loss(F.zeros(1, 2), F.tensor([0]), margin=True).item() == 0.5
+    for loss in (fn.hinge_embedding_loss, fn.multi_margin_loss):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            loss(F.zeros(1, 2), F.tensor([0]), margin=1e300)

@@ -9,7 +9,6 @@ import warnings
 from typing import Any
 
 from .. import _C
-from ..program import require
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -80,31 +79,18 @@ def check_probability(p: float) -> None:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def check_probabilities(input: Tensor, target: Tensor) -> None:
-    """RuntimeError unless all elements are between 0 and 1."""
-    valid, target_valid = _C.ops._are_probabilities(input.detach(), target.detach())
-    require(
-        valid,
-        RuntimeError,
-        "binary_cross_entropy: all elements of input should be between 0 and 1\n"
-        "  hint: binary_cross_entropy_with_logits takes any numbers, without a sigmoid before it",
-    )
-    require(
-        target_valid,
-        RuntimeError,
-        "binary_cross_entropy: all elements of target should be between 0 and 1",
-    )
+def drops(input: Tensor, p: float, training: bool) -> bool:
+    """Whether a dropout writes at all, which no leaf that has a gradient takes."""
+    return training and p > 0 and input.numel() > 0
 
 
 def variance_of(input: Tensor, var: Any) -> Tensor:
-    """A variance, which is not negative, as a tensor."""
-    if not isinstance(var, Tensor):
-        if var < 0:
-            raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
-        return _f.full_like(input, var)
-    valid = (var.detach() < 0).any().logical_not()
-    require(valid, ValueError, "gaussian_nll_loss: var has negative entry/entries")
-    return var
+    """A variance as a tensor."""
+    if isinstance(var, Tensor):
+        return var
+    if not isinstance(var, float):
+        raise TypeError(f"gaussian_nll_loss: var must be a Tensor or a float, not {type(var).__name__}")
+    return _f.full_like(input, var)
 
 
 # ---- sizes of pools

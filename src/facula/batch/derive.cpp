@@ -269,10 +269,12 @@ const Operator& batched(const Operator& o, const Mask& mask) {
       return o.dtype_rule(Logical(o, mask, c.args()).call());
     };
   all->autocast = o.autocast;
+  all->autocast_rule = o.autocast_rule;
   all->differentiable = o.differentiable;
   all->non_differentiable = o.non_differentiable;
   if (o.check) all->check = [&o, mask](const op::Call& c) { o.check(Logical(o, mask, c.args()).call()); };
   all->bad_index = o.bad_index;
+  all->refusals = o.refusals;
   all->parent = &o;
   if (o.is<op::View>()) all->definition = view_of(o, mask);
   else if (o.is<op::Composite>()) all->definition = composite_of(o, mask);

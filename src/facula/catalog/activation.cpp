@@ -541,7 +541,8 @@ FACULA_FAMILY(activation) {
       [](const Call&, const Tensor& self, double p, bool train) {
         return is_dropped(p, train) ? _dropout(self, p) : self;
       })
-      .python("dropout(input, p=0.5, training=True, inplace=False)", "check_probability(p)")
+      .python("dropout(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
+              "inplace = inplace and drops(input, p, training)")
       .also("train", "training")
       .bind(function)
       .samples({"self[3, 4], p=0.5", "self[3, 4], p=0.3, train=False", "self[5], p=1.0"});
@@ -562,7 +563,8 @@ FACULA_FAMILY(activation) {
                "dimension, a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs).";
         return of_channels(c, self, p, train, self.dim() == 3);
       })
-      .python("dropout1d(input, p=0.5, training=True, inplace=False)", "check_probability(p)")
+      .python("dropout1d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
+              "inplace = inplace and drops(input, p, training)")
       .bind(hidden)
       .samples({"self[3, 4, 2], p=0.5", "self[3, 4], p=0.3, training=False"});
   dropping(
@@ -573,7 +575,7 @@ FACULA_FAMILY(activation) {
         return of_channels(c, self, p, train, true);
       })
       .python("dropout2d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "warn_of_rank('dropout2d', input.dim(), 2)")
+              "inplace = inplace and drops(input, p, training)", "warn_of_rank('dropout2d', input.dim(), 2)")
       .bind(hidden)
       .samples({"self[3, 4, 2, 2], p=0.5", "self[3, 4, 2], p=0.3, training=False"});
   dropping(
@@ -583,7 +585,7 @@ FACULA_FAMILY(activation) {
         return of_channels(c, self, p, train, self.dim() == 5);
       })
       .python("dropout3d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "warn_of_rank('dropout3d', input.dim(), 3)")
+              "inplace = inplace and drops(input, p, training)", "warn_of_rank('dropout3d', input.dim(), 3)")
       .bind(hidden)
       .samples({"self[3, 4, 2, 2, 1], p=0.5", "self[4, 2, 1, 2], p=0.3"});
   define("_dropped_alpha(Tensor self, Tensor keep, Scalar scale, Scalar low, Scalar shift) -> Tensor")
@@ -601,7 +603,8 @@ FACULA_FAMILY(activation) {
            [](const Call& c, const Tensor& self, double p, bool train) {
              return of_selu(c, self, p, train, false);
            })
-      .python("alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)")
+      .python("alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)",
+              "inplace = inplace and drops(input, p, training)")
       .also("train", "training")
       .bind(function)
       .samples({"self[3, 4], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
@@ -610,7 +613,8 @@ FACULA_FAMILY(activation) {
            [](const Call& c, const Tensor& self, double p, bool train) {
              return of_selu(c, self, p, train, true);
            })
-      .python("feature_alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)")
+      .python("feature_alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)",
+              "inplace = inplace and drops(input, p, training)")
       .also("train", "training")
       .bind(function)
       .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});

@@ -74,7 +74,8 @@ struct Full {
     if (a.mask.defined()) s = add(s, a.mask.dtype() == DType::Bool ? added(a.mask) : a.mask);
     if (a.causal) s = add(s, added(tril(ones({s.size(-2), s.size(-1)}, DType::Bool))));
     lse = logsumexp(s, -1);
-    p = masked_fill(softmax(s, -1), eq(amax(s, -1, true), none), 0);
+    p = softmax(s, -1);
+    if (s.size(-1) != SymInt(int64_t(0))) p = masked_fill(p, eq(amax(s, -1, true), none), 0);
     if (a.p > 0) {
       Tensor noise = _uniform(a.state, p.sizes(), DType::Float32);
       factor =

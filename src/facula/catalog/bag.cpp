@@ -1,4 +1,5 @@
 // Bags of embeddings: reductions of the rows that each bag of indices picks.
+#include "facula/catalog/differences.h"
 #include "facula/catalog/vectors.h"
 #include "facula/loop/monoid.h"
 #include "facula/op/helpers.h"
@@ -88,7 +89,8 @@ Tensor bags(const Call& c) {
 FACULA_FAMILY(bag) {
   define("_bag_argmax(Tensor rows, Tensor bounds, Tensor counted, SymInt longest) -> Tensor")
       .doc(
-          "The first of the rows of each bag that has the largest value in a column; bag k: bounds[k] to bounds[k + 1].")
+          "The first of the counted rows of each bag that has the largest value in a column; bag k: bounds[k] to bounds[k + 1]. A NaN is "
+          "what is larger than nothing before it, and than which nothing is: the first row's stays, others are passed.")
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)
@@ -100,13 +102,22 @@ FACULA_FAMILY(bag) {
         Expr start = c.load("bounds", {i[0]}), end = c.load("bounds", {i[0] + Scalar(int64_t(1))});
         Expr last = loop::size(c.size("rows", 0)) - Scalar(int64_t(1));
         Domain steps = domain(c, Dims{c.integer("longest")});
-        Expr found = reduce(monoid::argmax, steps, [&](const Index& b) {
-          Expr at = start + b[0], safe = max(min(at, last), Scalar(int64_t(0)));
-          Expr x = c.load("rows", {safe, i[1]}), lowest = identity(monoid::argmax, x.dtype())[0];
-          Expr valid = (at < end) & c.load("counted", {safe});
-          return std::vector<Expr>{select(valid, x, lowest), at};
+        auto safe = [&](Expr at) { return max(min(at, last), Scalar(int64_t(0))); };
+        auto valid = [&](Expr at) { return (at < end) & c.load("counted", {safe(at)}); };
+        auto row = [&](Expr at) { return c.load("rows", {safe(at), i[1]}); };
+        Expr first = reduce(monoid::min, steps, [&](const Index& b) {
+          Expr at = start + b[0];
+          return select(valid(at), at, end);
         });
-        return part(found, 1);
+        Expr best = reduce(monoid::max, steps, [&](const Index& b) {
+          Expr at = start + b[0], x = row(at);
+          return select(valid(at) & bit_not(isnan(x)), x, identity(monoid::max, x.dtype())[0]);
+        });
+        Expr found = reduce(monoid::min, steps, [&](const Index& b) {
+          Expr at = start + b[0];
+          return select(valid(at) & eq(row(at), best), at, end);
+        });
+        return select(isnan(row(first)), first, found);
       })
       .samples({"rows![5, 2], bounds<1>[3], counted?[5], longest=3"});
   define(
@@ -172,6 +183,7 @@ FACULA_FAMILY(bag) {
           "Sums, means or maxima of the rows of `weight` that bags of integers pick: rows of input [bags, size], or parts of [n] that begin at `offsets`. "
           "per_sample_weights scales rows of sums; padding_idx is not counted.")
       .bind(hidden)
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .reads_data()
       .procedure([](const Call& c) { return bags(c); })
       .samples({"input<5>[2, 3], weight[5, 3]", "input<5>[7], weight[5, 3], offsets<1>[2], mode='max'",

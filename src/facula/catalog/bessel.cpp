@@ -98,7 +98,7 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
 }
 // There is no derivative for the first operand: said when it is asked for, not when a rule is traced.
 void check_derivative(const Vjp& v) {
-  runtime_check(!v.needs("self") || v.grad().is_traced(), v.call().name())
+  supported_check(!v.needs("self") || v.grad().is_traced(), v.call().name())
       << "the derivative for its first operand is not implemented";
 }
 // None: NaN in a gradient that is fused.

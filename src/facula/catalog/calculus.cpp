@@ -316,6 +316,7 @@ FACULA_FAMILY(calculus) {
       .samples({"self[2, 3], other[2, 3]"});
   define("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .autocast(Autocast::lower)
       .doc("Sums of the products along `dim`, x conjugated; other dimensions broadcast.")
       .bind(linalg)
       .composite([](const Tensor& x, const Tensor& y, int64_t dim) {

@@ -362,6 +362,7 @@ FACULA_FAMILY(decompose) {
       .differs(kSingular, kRounding)
       .resized(by_columns("self", true))
       .converting_out()
+      .autocast(Autocast::fp32)
       .doc(
           "QR of each matrix as LAPACK's geqrf leaves it: R, below it the vectors of Householder reflections, and tau.")
       .dtypes(kExact)
@@ -374,6 +375,7 @@ FACULA_FAMILY(decompose) {
   define("linalg_householder_product(Tensor input, Tensor tau) -> Tensor")
       .converting_out()
       .resized(by_columns("input", true))
+      .autocast(Autocast::fp32)
       .doc(
           "The first n columns of H_1 H_2 ... H_k, H_i = 1 - tau_i v_i v_i^H, v_i in column i of `input` [..., m, n].")
       .bind(linalg)
@@ -394,6 +396,7 @@ FACULA_FAMILY(decompose) {
   define("orgqr(Tensor self, Tensor input2) -> Tensor")
       .converting_out()
       .resized(by_columns("self", true))
+      .autocast(Autocast::fp32)
       .doc("linalg.householder_product.")
       .no_in_place()
       .procedure(
@@ -404,6 +407,7 @@ FACULA_FAMILY(decompose) {
       .differs("(float|complex)\\d+ gradient of (self|input2): .* with input2: all 1",
                "reflectors that are none: the peer divides by what is 0 but for rounding")
       .resized(by_columns("self", true))
+      .autocast(Autocast::fp32)
       .doc(
           "op(Q) input3 (input3 op(Q) if not `left`) for Q = H_1 ... H_k as geqrf gives it, op(Q) = Q^H if `transpose`.")
       .dtypes(kExact)

@@ -650,6 +650,7 @@ FACULA_FAMILY(factor) {
       "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)")
       .resized(by_columns("A"))
       .differs(kExtremes, kOrderOfLapack)
+      .autocast(Autocast::fp32)
       .doc(
           "X of A X = self (of A^T X = self if `transpose`) for triangular A, and a copy of A; batches broadcast.")
       .procedure([](const Tensor& self, const Tensor& A, bool upper, bool transposed, bool unitriangular) {

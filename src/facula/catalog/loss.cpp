@@ -8,6 +8,7 @@
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/refusal.h"
 #include "facula/ops.h"
 
 using namespace facula;
@@ -160,6 +161,11 @@ std::string cross_entropy_name(const Call& c) {
     return c.str("reduction") == "mean" ? grad_name("Div", 1) : grad_name("Neg");
   return c.real("label_smoothing") > 0 ? grad_name("Add") : nll_name(c);
 }
+
+constexpr const char* kInputs =
+    "all elements of input should be between 0 and 1\n"
+    "  hint: binary_cross_entropy_with_logits takes any numbers, without a sigmoid before it";
+constexpr const char* kTargets = "all elements of target should be between 0 and 1";
 
 }  // namespace
 
@@ -454,7 +460,12 @@ FACULA_FAMILY(loss) {
       .bind(hidden)
       .dtypes(d::floating)
       .no_in_place()
-      .pointwise([](Expr x, Expr t) { return (t - 1.0) * max(log1p(-x), -100.0) - t * max(log(x), -100.0); })
+      .refuses(ErrorType::RuntimeError, {kInputs, kTargets})
+      .pointwise([](Expr x, Expr t) {
+        x = accepted(x, (x >= 0.0) & (x <= 1.0), kInputs);
+        t = accepted(t, (t >= 0.0) & (t <= 1.0), kTargets);
+        return (t - 1.0) * max(log1p(-x), -100.0) - t * max(log(x), -100.0);
+      })
       // PyTorch's, which divides by x (1 - x): the derivative of the bounded logarithms is 0 near 0 and 1.
       .vjp([](const Vjp& v) {
         Tensor x, t;
@@ -590,20 +601,11 @@ FACULA_FAMILY(loss) {
       .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)",
                 "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True",
                 "self[3, 2](-3, -0.1), target[3, 2](0.1, 1), reduction='batchmean'"});
-  define("_are_probabilities(Tensor self, Tensor target) -> (Tensor input, Tensor target)")
-      .doc("Are all elements between 0 and 1? NaN is not.")
-      .bind(hidden)
-      .non_differentiable()
-      .composite([](const Tensor& x, const Tensor& t) {
-        auto lie = [](const Tensor& y) { return all(logical_and(ge(y, 0), le(y, 1))); };
-        return std::tuple(lie(x), lie(t));
-      })
-      .samples({"self[3, 2], target[3, 2]"});
   define(
       "binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, str reduction='mean') -> Tensor")
       .python(
-          "binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction='mean')",
-          "check_probabilities(input, target)")
+          "binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
+      .refuses(ErrorType::RuntimeError, {kInputs, kTargets})
       .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
       .autocast(Autocast::fp32)
       .bind(function)

@@ -6,6 +6,7 @@
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/refusal.h"
 #include "facula/ops.h"
 #include "facula/tensor/promotion.h"
 
@@ -40,6 +41,12 @@ Tensor distance_of(const Tensor& a, const Tensor& b, double p, const Tensor& eps
   return is_floating(common) ? catalog::narrowed(y, common) : y;
 }
 
+// A margin that is beside elements: True is 1, and none is a fraction beside integers.
+Tensor number_for(const Tensor& margin, const Tensor& self) {
+  bool converts = margin.dtype() == DType::Bool || !is_differentiable(self.dtype());
+  return converts ? to_dtype(margin, self.dtype()) : margin;
+}
+
 Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Tensor& margin,
                     const std::optional<Tensor>& weight, std::string_view reduction) {
   const char* name = "multi_margin_loss";
@@ -60,7 +67,7 @@ Tensor multi_margin(const Tensor& self, const Tensor& target, double p, const Te
       << "inconsistent weight: expected one " << self.dtype() << " for each of " << rows.size(1)
       << " classes, got " << weight->dtype() << " " << to_string(weight->sizes());
   // A class counts where its margin is missed, as in PyTorch: not at 0, nor where that is no number.
-  Tensor gap = add(sub(margin, gather(rows, 1, index)), rows);
+  Tensor gap = add(sub(number_for(margin, self), gather(rows, 1, index)), rows);
   Tensor missed = logical_and(ne(index, arange(rows.size(1).guard_int())), gt(gap, 0));
   Tensor miss = where_or_zero(missed, gap);
   if (p == 2) miss = mul(miss, miss);
@@ -82,7 +89,8 @@ Tensor multilabel_margin(const Tensor& self, const Tensor& target, std::string_v
   runtime_check(target.dtype() == DType::Int64, name)
       << "expected target of dtype int64, got " << target.dtype() << " " << to_string(target.sizes())
       << " for input " << to_string(self.sizes());
-  Tensor rows = rows_of(self), labels = rows_of(target);
+  Tensor rows = rows_of(self),
+         labels = rows_of(_labels(target, self.dim() ? self.size(-1) : SymInt(int64_t(1))));
   Tensor counted = eq(cumsum(to_dtype(lt(labels, 0), DType::Int64), 1), 0);
   Tensor index = where_or_zero(counted, labels), kept = to_dtype(counted, rows.dtype());
   Tensor hits = scatter_add(zeros_like(rows), 1, index, kept);
@@ -121,9 +129,9 @@ Tensor gaussian_nll(const Tensor& self, const Tensor& target, const Tensor& give
   }
   check_broadcast(name, {self, target});
   // The bound counts for the value, and gradients pass it by.
-  Tensor low = detach(var), bounded = where(lt(low, eps), add(sub(var, low), eps), var),
-         error = sub(self, target);
-  Tensor loss = mul(add(log(bounded), div(mul(error, error), bounded)), 0.5);
+  var = _not_negative(var);
+  Tensor low = detach(var), bounded = where(ge(low, eps), var, add(sub(var, low), maximum(low, eps)));
+  Tensor loss = mul(add(log(bounded), div(pow(sub(self, target), Scalar(int64_t(2))), bounded)), 0.5);
   if (full) loss = add(loss, 0.5 * std::log(2 * std::numbers::pi));
   return reduced_loss(name, loss, reduction);
 }
@@ -160,9 +168,32 @@ void check_margin(const Call& c) {
       << "margin must be greater than 0, got " << c.number("margin");
 }
 
+constexpr const char *kLabels = "target is out of range", *kVariances = "var has negative entry/entries";
+
 }  // namespace
 
 FACULA_FAMILY(margin) {
+  define("_labels(Tensor self, SymInt classes) -> Tensor")
+      .doc("self, whose elements have to be classes or -1.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .refuses(ErrorType::RuntimeError, {kLabels})
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        loop::Expr label = c.load("self", i);
+        return accepted(label, (label >= integer(-1)) & (label < loop::size(c.integer("classes"))), kLabels);
+      })
+      .samples({"self<3>[4], classes=3"});
+  define("_not_negative(Tensor self) -> Tensor")
+      .doc("self, no element of which may be below 0.")
+      .bind(hidden)
+      .no_in_place()
+      .dtypes(d::boolean | d::integral | d::floating)
+      .refuses(ErrorType::ValueError, {kVariances})
+      .pointwise([](loop::Expr x) { return accepted(x, bit_not(x < 0.0), kVariances); })
+      .vjp([](const Vjp& v) { return grads(v.grad()); })
+      .samples({"self[3](0.1, 2)"});
   loss("soft_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor",
        "log(1 + exp(-target * self)) for targets of -1 and 1.")
       .python("soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
@@ -185,7 +216,7 @@ FACULA_FAMILY(margin) {
       .autocast(Autocast::inherit)
       .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
-        Tensor loss = sub(mul(sub(1, target), self), log_sigmoid(self));
+        Tensor loss = neg(add(mul(target, log_sigmoid(self)), mul(sub(1, target), log_sigmoid(neg(self)))));
         if (weight) loss = mul(loss, *weight);
         index_check(self.dim() > 0, "multilabel_soft_margin_loss") << "expected input [*, C], got shape []";
         // The classes are the input's last dimension; a target may have more.
@@ -201,6 +232,8 @@ FACULA_FAMILY(margin) {
           "multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean')")
       .dtypes(d::floating)
       .strict()
+      .bad_index(ErrorType::RuntimeError)
+      .check(fitting({"margin"}))
       .composite([](const Tensor& self, const Tensor& target, double p, const Tensor& margin,
                     std::optional<Tensor> weight, std::string_view reduction) {
         return multi_margin(self, target, p, margin, weight, reduction);
@@ -212,6 +245,7 @@ FACULA_FAMILY(margin) {
       "multilabel_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor",
       "max(0, 1 - self[label] + self[other]) over all labels and others; a row's labels end at the first -1.")
       .python("multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
+      .refuses(ErrorType::RuntimeError, {kLabels})
       .dtypes(d::floating)
       .strict()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
@@ -239,6 +273,7 @@ FACULA_FAMILY(margin) {
       .python("gaussian_nll_loss(input, target, var, full=False, eps=1e-06, reduction='mean')",
               "var = variance_of(input, var)")
       .autocast(Autocast::inherit)
+      .refuses(ErrorType::ValueError, {kVariances})
       .composite(
           [](const Tensor& self, const Tensor& target, const Tensor& var, bool full, const Tensor& eps,
              std::string_view reduction) { return gaussian_nll(self, target, var, full, eps, reduction); })
@@ -266,9 +301,11 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("Add"))
       .python(
           "hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction='mean')")
+      .check(fitting({"margin"}))
       .composite([](const Tensor& self, const Tensor& target, const Tensor& margin,
                     std::string_view reduction) {
-        Tensor zero = zeros_like(self), far = where(ne(target, 1), clamp_min(sub(margin, self), 0), zero);
+        Tensor gap = sub(number_for(margin, self), self), zero = zeros_like(self);
+        Tensor far = where(ne(target, 1), clamp_min(gap, 0), zero);
         return reduced_loss("hinge_embedding_loss", add(far, where(ne(target, -1), self, zero)), reduction);
       })
       .samples({"self[3, 2], target[3, 2]", "self[3, 2], target[3, 2], margin=0.5, reduction='none'"});
@@ -304,6 +341,7 @@ FACULA_FAMILY(margin) {
   define("_check_triplet(Tensor anchor, Tensor positive, Tensor negative, float margin) -> ()")
       .doc("Raises for what triplet_margin_loss does not take.")
       .bind(hidden)
+      .called("triplet_margin_with_distance_loss")
       .check(check_margin)
       .procedure([](const Tensor& anchor, const Tensor& positive, const Tensor& negative, double) {
         check_triplet(anchor, positive, negative);
@@ -313,6 +351,7 @@ FACULA_FAMILY(margin) {
       .doc("max(0, near - far + margin), `far` the distance `swapped` where that is smaller.")
       .grad_name(loss_name("ClampMin"))
       .bind(hidden)
+      .called("triplet_margin_with_distance_loss")
       .no_in_place()
       .composite([](const Tensor& near, const Tensor& far, std::optional<Tensor> swapped,
                     const Tensor& margin,

@@ -563,6 +563,9 @@ FACULA_FAMILY(matmul) {
       .doc(
           "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
       .exact_out([](const Call& c) { return c.rank("self") && c.rank("other"); })
+      .autocast([](const Call& c, DType) {  // of vectors it is dot, which is not lowered
+        return c.rank("self") == 1 && c.rank("other") == 1 ? Autocast::as_is : Autocast::inherit;
+      })
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
         if (!self.dim() || !other.dim()) return mul(self, other);

@@ -345,6 +345,7 @@ FACULA_FAMILY(numeric) {
       .samples({"real[3, 4], imag[4]", "real[], imag[]", "real[2, 0], imag[1]"});
   from_parts("polar(Tensor abs, Tensor angle) -> Tensor",
              "Complex numbers of these moduli and angles in radians.", "abs", "angle", kWhole)
+      .autocast(Autocast::fp32)
       .pointwise([](Expr r, Expr a) { return joined(r * cos(a), r * sin(a), complex_of(r.dtype())); })
       .vjp([](const Vjp&
                   v) {  // of the angle as PyTorch's: products of complex numbers, NaN where one is infinite

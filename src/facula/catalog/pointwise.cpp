@@ -656,6 +656,7 @@ FACULA_FAMILY(pointwise) {
       .doc("self converted to `dtype`.")
       .grad_name("ToCopy")
       .bind(hidden)
+      .called("to")
       .promote(Promote::none)
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })

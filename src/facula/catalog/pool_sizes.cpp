@@ -82,9 +82,11 @@ void check_pooled(const Call& c, const Tensor& self, int n) {
 
 Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
   check_rank(c, self, n);
-  supported_check(is_floating(self.dtype()), c.name()) << "not implemented for '" << self.dtype() << "'";
   Dims to = target(c, self, n), from(self.sizes().last(size_t(n)));
-  if (std::ranges::all_of(to, [](const SymInt& s) { return s == kOne; })) {
+  bool whole = std::ranges::all_of(to, [](const SymInt& s) { return s == kOne; });
+  supported_check(is_floating(self.dtype()) || (whole && is_complex(self.dtype())), c.name())
+      << "not implemented for '" << self.dtype() << "'";
+  if (whole) {
     Ints dims;
     for (int k = 0; k < n; ++k) dims.push_back(self.dim() - n + k);
     return mean(self, dims, true);
@@ -92,7 +94,7 @@ Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
   check_pooled(c, self, n);
   if (is_empty(to)) return no_windows(self, to);
   if (n == 3) return _adaptive_avg_pool3d(self, to);
-  bool even = true;
+  bool even = !(self.numel() == kZero);
   Dims kernel;
   for (size_t k = 0; k < to.size() && even; ++k) {
     even = from[k] % to[k] == kZero;
@@ -105,7 +107,7 @@ Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
 }
 std::tuple<Tensor, Tensor> adaptive_max(const Call& c, const Tensor& self, int n) {
   Dims to = target(c, self, n);
-  check_pooled(c, self, n);
+  check_pooled(c, self, n + 1);
   if (is_empty(to)) {
     Tensor none = no_windows(self, to);
     return {none, zeros(none.sizes(), DType::Int64, self.device())};

@@ -451,8 +451,15 @@ std::pair<Tensor, Tensor> gates(const Call& c, Cell cell, const Tensor& h) {
   return {linear(input, wi, maybe(c.tensor("b_ih"))), linear(h, wh, maybe(c.tensor("b_hh")))};
 }
 
-// PyTorch lowers the products of a GRU alone and adds them to a state that stays float32; ours is one call.
-Autocast autocast_of(Cell cell) { return cell == Cell::gru ? Autocast::fp32 : Autocast::lower; }
+// PyTorch lowers the products alone and adds them to the state, in the wider dtype of both; ours is one call. The layers
+// of an LSTM are oneDNN's there, which lowers a state of float32 too.
+Autocast by_state(const Call& c, DType lower, bool single_too = false) {
+  auto& hx = c["hx"];
+  if (hx.tag == Tag::tensors && hx.tensors().empty()) return Autocast::inherit;
+  DType t = (hx.tag == Tag::tensors ? hx.tensors().front() : hx.tensor)->dtype;
+  return t == lower || (single_too && t == DType::Float32) ? Autocast::lower : Autocast::fp32;
+}
+Autocast by_state_of_layer(const Call& c, DType lower) { return by_state(c, lower, true); }
 
 // What networks with one state have in common: a layer over padded sequences, over packed ones, and one step.
 Definer padded(const char* name, Cell cell, const char* doc) {
@@ -467,7 +474,9 @@ Definer padded(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .autocast(autocast_of(cell))
+          .autocast([cell](const Call& c, DType lower) {
+            return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
+          })
           .bind(function)
           .dtypes(d::floating)
           .procedure([cell](const Call& c) {
@@ -487,7 +496,9 @@ Definer packed(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .autocast(autocast_of(cell))
+          .autocast([cell](const Call& c, DType lower) {
+            return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
+          })
           .bind(function)
           .reads_data()
           .dtypes(d::floating)
@@ -508,7 +519,9 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .autocast(autocast_of(cell))
+          .autocast([cell](const Call& c, DType lower) {
+            return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
+          })
           .bind(function)
           .no_in_place()
           .dtypes(d::floating)
@@ -619,7 +632,7 @@ FACULA_FAMILY(recurrent) {
       .differs(kUnstable, kNearPoles)
       .differs(kFewGates, kReadBeyond)
       .doc("Long short-term memory over [T, N, features].  Hochreiter, Schmidhuber, 1997.")
-      .autocast(Autocast::lower)
+      .autocast(by_state_of_layer)
       .bind(function)
       .dtypes(d::floating)
       .procedure([](const Call& c) {
@@ -638,7 +651,7 @@ FACULA_FAMILY(recurrent) {
       .differs(kUnstable, kNearPoles)
       .differs(kFewGates, kReadBeyond)
       .doc("lstm over packed sequences.")
-      .autocast(Autocast::lower)
+      .autocast(by_state_of_layer)
       .bind(function)
       .reads_data()
       .dtypes(d::floating)
@@ -677,7 +690,7 @@ FACULA_FAMILY(recurrent) {
       .differs(kUnstable, kNearPoles)
       .differs(kFewGates, kReadBeyond)
       .doc("One step of an LSTM: the next hidden and cell states.")
-      .autocast(Autocast::fp32)
+      .autocast([](const Call& c, DType lower) { return by_state(c, lower); })
       .bind(function)
       .dtypes(d::floating)
       .procedure([](const Call& c) {

@@ -958,6 +958,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples(reduction_samples());
   define("_normalize(Tensor self, float p, int[1] dim, float eps) -> Tensor")
+      .check(fitting({"eps"}))
       .python("normalize(input, p=2.0, dim=1, eps=1e-12, out=None)")
       .converting_out()
       .doc("self over its p-norm along `dim`, or over eps if that is larger.")

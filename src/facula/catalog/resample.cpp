@@ -329,6 +329,9 @@ Tensor interpolated(const Call& c, const Tensor& self) {
     if (k < 3 && mode != "area" && !anew) scales[k] = by;
   }
   check_mode(self.dim(), mode, aligned, c.flag("antialias"));
+  bool filled = std::ranges::none_of(self.sizes().subspan(1), [](const SymInt& n) { return n == kZero; });
+  runtime_check(mode == "area" || filled, name)
+      << "only the batch may be empty, got " << to_string(self.sizes());
   if (mode == "area")
     return self.dim() == 3   ? adaptive_avg_pool1d(self, sizes)
            : self.dim() == 4 ? adaptive_avg_pool2d(self, sizes)
@@ -669,6 +672,7 @@ FACULA_FAMILY(resample) {
       .samples(
           {"input[1, 2, 3, 4, 3], grid[1, 2, 3, 2, 3], interpolation_mode=0, padding_mode=2, align_corners=False"});
   define("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor")
+      .autocast(Autocast::lower)
       .doc(
           "The places where a result of `size` reads its input, moved by the matrices theta [N, dimensions, dimensions + 1].")
       .differs("uint8 value: ", "places from -1 in unsigned bytes, which wrap at each step")

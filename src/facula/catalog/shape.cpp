@@ -472,6 +472,12 @@ FACULA_FAMILY(shape) {
       .doc(
           "self with elements of its own around it: `mode` 'reflect' (without the edge), 'replicate' (the edge) or 'circular'.")
       .grad_name(pad_name)
+      .called("pad")
+      .autocast([](const Call& c, DType) {
+        auto mode = c.str("mode");
+        bool as_given = mode == "circular" || (mode == "reflect" && c.ints("pad").size() == 6);
+        return as_given ? Autocast::inherit : Autocast::fp32;
+      })
       .dtypes(d::stored)
       .bind(hidden)
       .no_in_place()

@@ -440,6 +440,7 @@ FACULA_FAMILY(spectrum) {
       .differs(
           "(float|complex)\\d+ (gradient of self: -?\\d|error: (LinAlgError .* for a result|a result for _LinAlgError)).* with (b|self): (all|max)",
           "the rank of such a system is a question of rounding")
+      .autocast(Autocast::fp32)
       .doc(
           "X of least |A X - B|, B vectors or matrices of A's batch. Drivers 'gelsy' (default; QR with exchanges), 'gelsd', "
           "'gelss' (singular values) and 'gels' (QR, full rank). `residuals`, the sums of squares for m > n and full rank, "

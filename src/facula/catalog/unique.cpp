@@ -34,7 +34,14 @@ Unique runs(const Tensor& rows, const Tensor& order, const Sizes& shape, bool in
   return {index_select(rows, 0, starts), run, lengths};
 }
 Tensor flat(const Tensor& self) { return reshape(self, Sizes{self.numel()}); }
-Tensor first_dim(const Tensor& self, int64_t dim) { return movedim(self, Sizes{dim}, Sizes{int64_t(0)}); }
+Tensor first_dim(const Tensor& self, int64_t dim) {
+  Tensor rows = movedim(self, Sizes{dim}, Sizes{int64_t(0)});
+  for (auto& n : rows.sizes().subspan(1))
+    runtime_check(n != SymInt(int64_t(0)), "unique")
+        << "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied to shape "
+        << to_string(self.sizes());
+  return rows;
+}
 Unique along(Unique u, int64_t dim) {
   std::get<0>(u) = movedim(std::get<0>(u), Sizes{int64_t(0)}, Sizes{dim});
   return u;
@@ -97,6 +104,7 @@ FACULA_FAMILY(unique) {
       .doc(
           "The different elements in ascending order; for each element which it is, and how many are equal to it, or empty tensors.")
       .bind(hidden)
+      .called("unique")
       .dtypes(d::stored)
       .no_in_place()
       .non_differentiable()
@@ -112,6 +120,7 @@ FACULA_FAMILY(unique) {
       .doc(
           "The different slices along `dim` in ascending order; for each slice which it is, and how many are equal to it, or empty tensors.")
       .bind(hidden)
+      .called("unique")
       .dtypes(d::stored)
       .no_in_place()
       .non_differentiable()

@@ -47,7 +47,7 @@ Dims unpooled_size(const Call& c, int n) {
   Dims kernel = c.ints("kernel_size", n), padding = c.ints("padding", n);
   Dims stride = c.has("stride") && !c.ints("stride").empty() ? c.ints("stride", n) : kernel, low, high;
   Dims of_self(c.sizes("self")), size;
-  runtime_check(int(of_self.size()) >= n, name)
+  index_check(int(of_self.size()) >= n, name)
       << "expected at least " << n << " dimensions, got shape " << to_string(c.sizes("self"));
   for (size_t d = 0; d < size_t(n); ++d) {
     SymInt covered = (of_self[of_self.size() - size_t(n) + d] - SymInt(int64_t(1))) * stride[d] + kernel[d] -
@@ -104,6 +104,10 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
                 c.name())
       << "expected _random_samples [N, C, " << n << "] of dtype " << self.dtype() << ", got "
       << samples.dtype() << " of shape " << to_string(samples.sizes());
+  for (int k = 0; k <= n; ++k)
+    runtime_check(self.size(-1 - k) > SymInt(int64_t(0)), c.name())
+        << "Expected input to have non-zero size for non-batch dimensions, but got "
+        << to_string(self.sizes());
   Tensor x = self.dim() == n + 1 ? unsqueeze(self, 0) : self;
   runtime_check(samples.size(0) >= x.size(0) && samples.size(1) == x.size(1), c.name())
       << "expected _random_samples for each plane of " << to_string(x.sizes()) << ", got "
@@ -137,7 +141,11 @@ std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan
       each{x.size(0), x.size(1), product(SymSpan(out).subspan(2))};
   Tensor places = reshape(at, flat), line = reshape(x, lines);
   Tensor values = view(gather(line, 2, places), windows);
-  Tensor best = argmax(values, -1, true);
+  // A NaN wins, of several the last.
+  Tensor count = arange(Scalar(values.size(-1).guard_int())),
+         none = full(Dims{}, Scalar(int64_t(-1)), DType::Int64);
+  Tensor last_nan = amax(where(isnan(values), count, none), Sizes{int64_t(-1)}, true);
+  Tensor best = where(ge(last_nan, 0), last_nan, argmax(values, -1, true));
   Tensor where_best = squeeze(gather(view(places, windows), -1, best), Sizes{int64_t(-1)});
   Tensor y = view(gather(line, 2, reshape(where_best, each)), out);
   if (self.dim() == n + 1) return {squeeze(y, Sizes{int64_t(0)}), squeeze(where_best, Sizes{int64_t(0)})};

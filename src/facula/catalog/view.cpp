@@ -159,6 +159,7 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[3, 4]", "self[]", "self[2, 0]"});
   define("view_as_complex(Tensor(a) self) -> Tensor(a)")
+      .autocast(Autocast::fp32)
       .doc(
           "Pairs of real numbers along the last dimension, which has size 2, as complex ones; shares memory.")
       .bind(function)

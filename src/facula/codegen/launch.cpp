@@ -2,6 +2,7 @@
 
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
+#include "facula/op/refusal.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
 
@@ -21,6 +22,13 @@ int64_t floor_div(int64_t a, int64_t b) {
   runtime_check(s.failed != 2, op) << "ZeroDivisionError: an integer is divided by zero"
                                    << hint("replace zeros first: where(other == 0, 1, other)");
   auto known = op::overloads(op);
+  if (s.size == 1) {
+    auto [refusing, text] = op::find_refusal(s.index);
+    std::string said = !refusing || known.size()  ? op
+                       : refusing->called.empty() ? refusing->name()
+                                                  : refusing->called;
+    if (refusing) throw Error(ErrorKind::user, refusing->bad_index, said, text);
+  }
   throw Error(ErrorKind::user, known.size() ? known[0]->bad_index : ErrorType::IndexError, op,
               "index " + std::to_string(s.index) + " is out of bounds for dimension with size " +
                   std::to_string(s.size));

@@ -1131,6 +1131,11 @@ class PythonForm:
     def own(self, name: str) -> bool:
         return name in self.given and name not in self.taken.values()
 
+    def by_schema(self) -> dict[str, str]:
+        """The parameters that are the operator's, in order: as users write them -> as the schema does."""
+        names = {name: of_schema for of_schema, name in self.taken.items()}
+        return {name: names[name] for name in self.given if name in names}
+
     def parameter(self, name: str) -> str:
         if name == "*":
             return name
@@ -1197,9 +1202,13 @@ class PythonForm:
         return "\n".join([*lines, f"    return {f}({self.arguments()})"])
 
 
-def forms_py(operators: list[Operator]) -> str:
+def python_forms(operators: list[Operator]) -> list[PythonForm]:
     by_name = {op.name: op for op in operators if not op.overload}
-    forms = [PythonForm(op, form, rest, by_name) for op in operators for form, *rest in op.python]
+    return [PythonForm(op, form, rest, by_name) for op in operators for form, *rest in op.python]
+
+
+def forms_py(operators: list[Operator]) -> str:
+    forms = python_forms(operators)
     called = sorted({name for f in forms for name in f.called()})
     lines = [
         '"""Functions of ``facula.nn.functional``: operators with PyTorch\'s parameters for Python.',

@@ -69,6 +69,10 @@ Definer& Definer::also(std::string parameter, std::string name) {
   op_->parameter_aliases.push_back({std::move(parameter), std::move(name)});
   return *this;
 }
+Definer& Definer::called(std::string_view name) {
+  if (op_->called.empty()) op_->called = name;
+  return *this;
+}
 Definer& Definer::promote(Promote p) {
   op_->promote = p;
   return *this;
@@ -84,6 +88,10 @@ Definer& Definer::result(DTypeRule rule) {
 }
 Definer& Definer::autocast(Autocast a) {
   op_->autocast = a;
+  return *this;
+}
+Definer& Definer::autocast(std::function<Autocast(const Call&, DType lower)> rule) {
+  op_->autocast_rule = std::move(rule);
   return *this;
 }
 Definer& Definer::draws() {
@@ -109,6 +117,11 @@ Definer& Definer::check(std::function<void(const Call&)> rule) {
 Definer& Definer::bad_index(ErrorType type) {
   op_->bad_index = type;
   return *this;
+}
+Definer& Definer::refuses(ErrorType type, std::vector<std::string> texts) {
+  op_->bad_index = type;
+  op_->refusals = std::move(texts);
+  return checks();
 }
 Definer& Definer::overlap(Overlap o) {
   op_->forms.overlap = o;

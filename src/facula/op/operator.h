@@ -202,6 +202,7 @@ class Operator {
   std::string doc;
   uint32_t namespaces = function | method;
   std::vector<std::string> aliases;  // further names (absolute for abs)
+  std::string called;                // how errors call a hidden operator: the function that users wrote
   struct ParameterAlias {
     std::string parameter, also;
   };
@@ -218,6 +219,7 @@ class Operator {
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;  // ResultType::custom
   Autocast autocast = Autocast::inherit;
+  std::function<Autocast(const Call&, DType lower)> autocast_rule;  // where the call decides
 
   // ---- gradient
   VjpRule vjp;
@@ -238,6 +240,8 @@ class Operator {
   // for equal ones); raises what is wrong with them.
   std::function<void(const Call&)> check;
   ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
+  // What an element that a body does not accept (op/refusal.h) raises; bad_index is the type then.
+  std::vector<std::string> refusals;
   Forms forms;
   Samples recipes;  // of samples()
   // Where results differ from PyTorch's on purpose, and why (docs/robustness.md, "Edges").
@@ -303,19 +307,22 @@ class Definer {
   // The function of nn.functional where PyTorch's has parameters that are Python's alone, "relu(input, inplace=False)",
   // and statements before the call. op/generate.py writes it.
   template <class... Statement>
-  Definer& python(const char*, Statement...) {
-    return *this;
+  Definer& python(std::string_view form, Statement...) {
+    return called(form.substr(0, form.find('(')));
   }
+  Definer& called(std::string_view name);  // the first name given stays
   Definer& promote(Promote p);
   Definer& result(ResultType t);
   Definer& result(DTypeRule rule);
   Definer& autocast(Autocast a);
+  Definer& autocast(std::function<Autocast(const Call&, DType lower)> rule);
   Definer& draws();
   Definer& reads_data();
   Definer& moves();
   Definer& checks();
   Definer& check(std::function<void(const Call&)> rule);
   Definer& bad_index(ErrorType type);
+  Definer& refuses(ErrorType type, std::vector<std::string> texts);
   Definer& overlap(Overlap o);
   Definer& exact_out();
   Definer& exact_out(std::function<bool(const Call&)> rule);

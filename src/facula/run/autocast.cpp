@@ -36,11 +36,14 @@ class AutocastMode final : public op::Mode {
 
   Results take(const Operator& o, std::span<const Value> args, Form form,
                std::span<const Tensor> out) override {
-    if (o.autocast == Autocast::inherit || form != Form::functional)
+    Autocast how = o.autocast;
+    if (o.autocast_rule) [[unlikely]]
+      how = o.autocast_rule(op::Call(o, args), state.dtype);
+    if (how == Autocast::inherit || form != Form::functional)
       return beneath ? beneath->take(o, args, form, out) : op::perform(o, args, form, out);
     With off(beneath);
-    if (o.autocast == Autocast::as_is) return op::call(o, args, form, out);
-    bool lower = o.autocast == Autocast::lower;
+    if (how == Autocast::as_is) return op::call(o, args, form, out);
+    bool lower = how == Autocast::lower;
     DType to = lower ? state.dtype : DType::Float32;
     auto each = [&](auto&& f) {
       for (auto& v : args) {
@@ -54,7 +57,7 @@ class AutocastMode final : public op::Mode {
       any = any || (lower ? eligible(t) && t->dtype != to : half(t));
       any_single = any_single || (t && t->dtype == DType::Float32);
     });
-    if (!any || (o.autocast == Autocast::promote && !any_single)) return op::call(o, args, form, out);
+    if (!any || (how == Autocast::promote && !any_single)) return op::call(o, args, form, out);
     std::vector<Value> given(args.begin(), args.end());
     std::vector<Tensor> cast;
     std::vector<std::vector<TensorImpl*>> lists(args.size());
