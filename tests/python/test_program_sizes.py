@@ -365,6 +365,7 @@ SAID = {
     "pad": lambda x, n, m: F.pad(x, (n, 0, 0, m), value=3.0) * 2,
     "pad by a number": lambda x, n, m: F.pad(x, (1, 1), value=n) * 2,
     "crop": lambda x, n, m: F.pad(x, (0, 0, -m, 8 - n)) * 2,
+    "crop and an element": lambda x, n, m: F.pad(x, (0, 1 - m % 2))[:, 0],
     "pad replicate": lambda x, n, m: F.pad(x[None], (n, 0), mode="replicate") * 2,
     "pad reflect": lambda x, n, m: F.pad(x, (m, 0), mode="reflect") * 2,
     "pad circular": lambda x, n, m: F.pad(x[None], (m, 0), mode="circular") * 2,
