@@ -98,6 +98,8 @@ struct Nested {
   DType type{};
   bool any = false;
 
+  std::vector<std::pair<int64_t, SymInt>> later;  // elements that a traced function's program knows alone
+
   explicit Nested(const char* f) : function(f) {}
   void meet(DType d) {
     type = any ? promote(type, d) : d;
@@ -132,6 +134,7 @@ struct Nested {
         if (!any || type == DType::Bool) meet(DType::Int64);
         return;
       }
+      if (size_of(o)) return meet(DType::Int64);
       type_check(!is_nested(o), function) << "expected a number at depth " << level << ", but got a sequence";
       value_check(!is_tensor(o) || tensor_of(o).numel() == SymInt(int64_t(1)), function)
           << "only one element tensors can be converted to Python scalars"
@@ -151,7 +154,10 @@ struct Nested {
       std::memcpy(to, &f, sizeof f);
     } else {
       Scalar s;
-      if (is_tensor(o)) s = tensor_of(o).item();
+      if (auto size = size_of(o)) {
+        later.push_back({position, *size});
+        s = Scalar(int64_t(0));
+      } else if (is_tensor(o)) s = tensor_of(o).item();
       else if (!to_scalar(o, s)) {
         PyRef i = checked(PyNumber_Index(o));
         if (!to_scalar(i.get(), s)) element_type(function, o);
@@ -159,6 +165,25 @@ struct Nested {
       store(s, d, to);
     }
     to += itemsize(d);
+    ++position;
+  }
+  // `t`, which was filled, with the elements that are left.
+  Tensor completed(Tensor t) {
+    if (later.empty()) return t;
+    Tensor flat = run_operator(operator_named("view"), {t, int64_t(-1)})[0];
+    std::vector<Tensor> parts;
+    int64_t done = 0;
+    auto keep_until = [&](int64_t end) {
+      if (end > done) parts.push_back(run_operator(slice_op, {flat, 0, done, end, 1})[0]);
+      done = end + 1;
+    };
+    for (auto& [at, size] : later) {
+      keep_until(at);
+      parts.push_back(run_operator(operator_named("full"), {int64_t(1), size, t.dtype()})[0]);
+    }
+    keep_until(position);
+    Tensor all = run_operator(operator_named("cat"), {std::span<const Tensor>(parts)})[0];
+    return run_operator(operator_named("view"), {all, t.sizes()})[0];
   }
   void store(const Scalar& s, DType d, void* to) const {
     type_check(s.category() != Category::complex || is_complex(d) || d == DType::Bool, function)
@@ -197,6 +222,14 @@ struct Nested {
       }
     }
   }
+  // A size of a traced function, or a tensor of it with an integer.
+  static std::optional<SymInt> size_of(PyObject* o) {
+    if (!is_symint(o)) return size_of_traced(o);
+    SymInt s = symint_of(o);
+    return s.is_symbolic() ? std::optional(s) : std::nullopt;
+  }
+  const op::Operator& slice_op = operator_named("slice");
+  int64_t position = 0;  // of the element that is filled next
   PyRef holder_;
 };
 
@@ -238,7 +271,7 @@ Tensor make_tensor(const char* function, PyObject* data, const DType* dtype) {
   Tensor t = Tensor::empty(IntSpan(n.sizes), d);
   char* to = static_cast<char*>(t.data_ptr());
   n.fill(data, 0, to, d);
-  return t;
+  return n.completed(std::move(t));
 }
 
 Tensor on_device(Tensor t, Device device) {

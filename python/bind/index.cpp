@@ -27,13 +27,19 @@ const op::Operator& slice_op() {
 
 bool is_mask(const Tensor& t) { return t.dtype() == DType::Bool || t.dtype() == DType::UInt8; }
 
-Tensor select(const Tensor& t, int dim, int64_t i) {
+Tensor select(const Tensor& t, int dim, SymInt i) {
   index_check(t.dim() > 0, "index") << "invalid index of a 0-dim tensor."
                                     << hint("use tensor.item() to convert it to a number");
   int64_t n = t.size(dim).hint();
-  index_check(i >= -n && i < n, "index")
+  index_check(i.is_symbolic() || sym::is_run_time(t.size(dim)) || (i.concrete() >= -n && i.concrete() < n), "index")
       << "index " << i << " is out of bounds for dimension " << dim << " with size " << n;
   return run_operator(select_op(), {t, dim, i})[0];
+}
+
+// An index that is a size of a traced function, or a tensor with an element that says one.
+std::optional<SymInt> size_as_index(PyObject* o) {
+  if (is_symint(o)) return symint_of(o);
+  return is_tensor(o) && impl_of(o)->dtype != DType::UInt8 ? size_of_traced(o) : std::nullopt;
 }
 
 SymInt whole(PyObject* o) {
@@ -143,6 +149,9 @@ void apply_one(Applied& a, int& dim, PyObject* o, int64_t skipped) {
     dim += int(skipped);
   } else if (o == Py_None) {
     a.view = run_operator(operator_named("unsqueeze"), {a.view, dim++})[0];
+    a.changed = true;
+  } else if (auto size = size_as_index(o)) {
+    a.view = select(a.view, dim, *size);
     a.changed = true;
   } else if (!is_tensor(o) && PyIndex_Check(o) && !has_array_interface(o)) {
     PyRef whole = checked(PyNumber_Index(o));

@@ -339,9 +339,14 @@ bool to_number(const Param& p, PyObject* o, Value& v) {
       return true;
     }
     if (!t->sizes.empty() || is_differentiated(*t)) return false;
+    if (auto n = p.takes_sizes ? size_of_traced(o) : std::nullopt) {
+      v = Value(*n);
+      return true;
+    }
     s = tensor_of(o).item();
   } else if (is_symint(o)) {
-    v = p.takes_sizes ? Value(symint_of(o)) : Value(Scalar(symint_of(o).guard_int()));
+    SymInt n = symint_of(o);
+    v = p.takes_sizes || p.operand ? Value(n) : Value(Scalar(n.guard_int()));
     return true;
   } else if (!to_scalar(o, s)) {
     return false;

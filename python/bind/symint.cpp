@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "facula/autograd/batch.h"
+#include "facula/io/program.h"
 #include "facula/op/call.h"
 #include "facula/sym/substitute.h"
 #include "tensor.h"
@@ -82,6 +83,17 @@ PyObject* binary(PyObject* a, PyObject* b) {
   if (by_zero || !to_size(a, x) || !to_size(b, y)) return on_numbers(a, b, on_plain);
   return guarded([&] { return wrap_int(f(x, y)); });
 }
+
+// Of ints too, whose results are ints.
+template <SymInt (*f)(SymInt, SymInt)>
+PyObject* of_two(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  SymInt x, y;
+  if (n == 2 && to_size(args[0], x) && to_size(args[1], y)) return guarded([&] { return wrap_int(f(x, y)); });
+  PyErr_SetString(PyExc_TypeError, "expected two sizes");
+  return nullptr;
+}
+SymInt larger(SymInt a, SymInt b) { return max(a, b); }
+SymInt smaller(SymInt a, SymInt b) { return min(a, b); }
 
 PyObject* negative(PyObject* o) {
   return guarded([&] { return wrap_int(-symint_of(o)); });
@@ -211,7 +223,7 @@ bool has_traced_integers(const Tensor& t) {
          !autograd::batch_level(t);
 }
 
-SymInt size_of_traced(const Tensor& t) { return run_operator(operator_named("_of_length"), {t})[0].size(0); }
+SymInt size_of_traced(const Tensor& t) { return item_as_size(t); }
 
 std::optional<SymInt> size_of_traced(PyObject* o) {
   if (!is_tensor(o) || !impl_of(o)->sizes.empty()) return {};
@@ -225,6 +237,15 @@ PyObject* wrap_symint(SymInt size) {
   return reinterpret_cast<PyObject*>(o);
 }
 
-void add_symint(PyObject* module) { SymIntType = add_type(module, &spec); }
+void add_symint(PyObject* module) {
+  static PyMethodDef functions[] = {
+      {"sym_max", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(of_two<larger>)), METH_FASTCALL,
+       "The larger of two sizes."},
+      {"sym_min", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(of_two<smaller>)), METH_FASTCALL,
+       "The smaller of two sizes."},
+      {nullptr, nullptr, 0, nullptr}};
+  SymIntType = add_type(module, &spec);
+  if (PyModule_AddFunctions(module, functions) < 0) throw PythonError();
+}
 
 }  // namespace facula::bind

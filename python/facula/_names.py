@@ -231,12 +231,16 @@ def sym_not(a: Any) -> bool:
 
 def sym_max(a: Any, b: Any) -> Any:
     """The larger, a float if one of them is."""
-    return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
+    if isinstance(a, float) or isinstance(b, float):
+        return float(max(a, b))
+    return _C.sym_max(a, b) if isinstance(a, int) and isinstance(b, int) else max(a, b)
 
 
 def sym_min(a: Any, b: Any) -> Any:
     """The smaller, a float if one of them is."""
-    return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
+    if isinstance(a, float) or isinstance(b, float):
+        return float(min(a, b))
+    return _C.sym_min(a, b) if isinstance(a, int) and isinstance(b, int) else min(a, b)
 
 
 def sym_sum(args: Any) -> Any:

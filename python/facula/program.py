@@ -185,6 +185,7 @@ class _Trace:
     def __init__(self) -> None:
         self.assumed: list[tuple] = []  # (what, how it is read, its value)
         self.checks: list[tuple] = []  # (tensor of one bool, kind of exception, its text)
+        self.counted: list[Tensor] = []  # of optimizers' steps: what counts them
 
 
 _traces: list[_Trace] = []  # the innermost last
@@ -193,6 +194,11 @@ _traces: list[_Trace] = []  # the innermost last
 def assume(what: str, read: Callable[[], Any]) -> None:
     """While a function is traced: its program raises if ``read()`` gives something else when it is called."""
     _traces[-1].assumed.append((what, read, read()))
+
+
+def counted() -> list[Tensor]:
+    """What counts the steps of optimizers that the function which is traced has taken; its numbers are old ones."""
+    return _traces[-1].counted if _traces else []
 
 
 def require(valid: Tensor, kind: type[Exception], text: str) -> None:

@@ -233,5 +233,36 @@ TEST_F(ProgramFile, ThatFillsGradientsSaysWhichSlotItAssumed) {
       "step: calls backward(), and was traced when tensor 0 did not require gradients\n  hint: detach() it, or trace with one that requires them");
 }
 
+TEST_F(ProgramFile, TakesSizesAndIndicesThatElementsSay) {
+  auto f = [](std::span<const Tensor> x) {
+    SymInt n = item_as_size(select(x[1], 0, 0)), m = item_as_size(select(x[1], 0, 1));
+    Tensor y = mul(x[0], 1);
+    fill_(select(y, 0, m - SymInt(1)), n);
+    Tensor grid = view(y, {n, SymInt(-1)});
+    return std::vector<Tensor>{exp(grid), repeat(grid, {SymInt(1), n}), pad(reshape(t(y), {-1, n}), {m, 0}),
+                               masked_fill(y, gt(y, 0), m), full({n, m}, 2)};
+  };
+  x = randn(Dims{6, 4});
+  auto lengths = [](int64_t n, int64_t m) { return stack(std::vector<Tensor>{full({}, n), full({}, m)}); };
+  for (bool dynamic : {false, true}) {
+    Tensor example[] = {x, lengths(6, 4)};
+    trace(f, example, "said", dynamic).save(path);
+    Program p = Program::load(path);
+    for (auto [n, m] : {std::pair{6, 4}, {3, 2}, {1, 0}, {24, 1}, {12, 6}}) {
+      Tensor given[] = {x, lengths(n, m)};
+      auto ours = p(given), theirs = f(given);
+      for (size_t k = 0; k < theirs.size(); ++k) {
+        ASSERT_EQ(Dims(ours[k].sizes()), Dims(theirs[k].sizes())) << n << ", " << m << ", " << k;
+        if (theirs[k].numel().concrete())
+          EXPECT_LT(max(abs(sub(ours[k], theirs[k]))).item().to_double(), 1e-6) << n << ", " << m;
+      }
+    }
+    for (auto [n, m] : {std::pair{5, 4}, {0, 1}, {6, 7}, {-6, 4}}) {
+      Tensor given[] = {x, lengths(n, m)};
+      EXPECT_THROW(p(given), Error) << n << ", " << m;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace facula

@@ -53,6 +53,7 @@ FOLLOW = {
     "a causal mask": lambda x: x.masked_fill(facula.ones(x.size(1), 4).tril() == 0, 0.0),
     "a mask of lengths": lambda x: x * (facula.ones(x.size(0), x.size(1), 1).cumsum(1) > 1),
     "parts of a product": parts_of_a_product,
+    "a tensor of it": lambda x: x + facula.tensor([x.size(0), 2]).sum(),
     "stack": lambda x: facula.stack([x, x.flip(0)], 1).view(2 * x.size(0), *x.shape[1:]),
 }  # fmt: skip
 
@@ -85,7 +86,6 @@ PIN = {
     "a format": lambda x: x * float(f"{x.size(0):d}"),
     "a copy": lambda x: x * copy.deepcopy(x.size(0)) + pickle.loads(pickle.dumps(x.size(0))),
     "bits": lambda x: x * (x.size(0) & 6) + (x.size(0) << 1) + x.size(0).bit_length() + abs(-x.size(0)),
-    "tensor": lambda x: x + facula.tensor([x.size(0), 2]).sum(),
     "a number of a list": lambda x: x + [1, 2, 3, 4, 5][x.size(0)],
     "equality": lambda x: x * 2 if x.shape == (4, 3) else x,
     "divmod": lambda x: x * divmod(x.size(0), 3)[1],

@@ -641,3 +641,28 @@ def test_weights_of_convolutions_stay_packed(name, make_step):
     for _ in range(2):
         assert program(x, y).item() == pytest.approx(other(x, y).item(), rel=1e-3)
     same_states((model, optimizer), (eager, its), 1e-3)
+
+
+@pytest.mark.parametrize("make", [optim.AdamW, optim.RMSprop, optim.NAdam])
+def test_parameters_that_get_their_first_gradient_later_in_a_step_are_counted_by_themselves(make):
+    def world():
+        facula.manual_seed(0)
+        a, b = facula.randn(2, 3, requires_grad=True), facula.randn(3, 3, requires_grad=True)
+        optimizer = make([a, b], lr=0.01)
+
+        def step(x):
+            optimizer.zero_grad()
+            (a * a).sum().backward()
+            optimizer.step()
+            (b.tanh() * x).sum().backward()
+            optimizer.step()
+
+        return step, a, b
+
+    (ours, *found), (theirs, *expected) = world(), world()
+    x = facula.randn(3, 1)
+    program = trace(ours, x)
+    for _ in range(3):
+        program(x), theirs(x)
+        for p, q in zip(found, expected):
+            same(p.detach(), q.detach(), 1e-6)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from ..program import assume
+from ..program import assume, counted
 from .optimizer import GroupOptimizer, check_implementation, parameters_by_layout
 
 Tensor = _C.Tensor
@@ -112,6 +112,8 @@ class ListOptimizer(GroupOptimizer):
         """One tensor for those of them whose numbers are equal."""
         cells: dict[float, Tensor] = {}
         for state in states:
+            if any(state[name] is cell for cell in counted()):
+                continue
             state[name] = cells.setdefault(float(state[name]), _number(state[name]))
 
     def _counted(self, states: list[dict[str, Any]]) -> dict[str, Any]:
@@ -134,6 +136,8 @@ class ListOptimizer(GroupOptimizer):
             cell = states[0][name]
             every = len(states) == len(self.state)
             if every or sum(s.get(name) is cell for s in self.state.values()) <= len(states):
+                if _C.is_tracing():
+                    counted().append(cell)
                 cell.copy_(x) if isinstance(x, Tensor) else cell.fill_(x)
                 continue
             if _C.is_tracing():

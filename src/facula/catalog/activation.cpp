@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/autograd/calls.h"
 #include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -144,7 +145,7 @@ FACULA_FAMILY(activation) {
       .check(fitting_computed({"alpha"}))
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x), x); })
       .vjp([](const Vjp& v) {
-        return grads(_elu_backward(v.grad(), v["self"], v.call()["alpha"].scalar, 1.0));
+        return grads(autograd::invoke("_elu_backward", {v.grad(), v["self"], v.call()["alpha"], 1.0}));
       });
   define("_elu_backward(Tensor grad, Tensor self, Scalar alpha, Scalar scale) -> Tensor")
       .doc("The gradient of elu (and of celu, whose exponent is scale * self): at 0 as below it.")
@@ -165,7 +166,8 @@ FACULA_FAMILY(activation) {
       })
       .vjp([](const Vjp& v) {
         auto& c = v.call();
-        return grads(_softplus_backward(v.grad(), v["self"], c["beta"].scalar, c["threshold"].scalar));
+        return grads(
+            autograd::invoke("_softplus_backward", {v.grad(), v["self"], c["beta"], c["threshold"]}));
       });
   define("_softplus_backward(Tensor grad, Tensor self, Scalar beta, Scalar threshold) -> Tensor")
       .doc("The gradient of softplus, in which beta and 1 / beta cancel.")
@@ -208,7 +210,8 @@ FACULA_FAMILY(activation) {
       .vjp([](const Vjp& v) {
         Tensor x = v["self"];
         auto& c = v.call();
-        Tensor inside = logical_and(gt(x, c["min_val"].scalar), lt(x, c["max_val"].scalar));
+        Tensor inside =
+            logical_and(autograd::invoke("gt", {x, c["min_val"]}), autograd::invoke("lt", {x, c["max_val"]}));
         return grads(where(inside, v.grad(), 0.0));
       });
 
@@ -279,7 +282,7 @@ FACULA_FAMILY(activation) {
       })
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x / alpha), x); })
       .vjp([](const Vjp& v) {
-        Scalar alpha = v.call()["alpha"].scalar;
+        Scalar alpha = v.call().number("alpha");
         return grads(_elu_backward(v.grad(), v["self"], alpha, 1 / alpha.to_double()));
       })
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));

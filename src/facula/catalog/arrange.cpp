@@ -5,6 +5,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/views.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -105,7 +106,11 @@ std::vector<Geometry> nearly_equal_parts(const Call& c, const Geometry& g, int d
 std::vector<Geometry> parts_at(const Call& c, const Geometry& g, int dim, SymSpan indices) {
   SymInt n = g.size(dim), none = int64_t(0);
   std::vector<SymInt> cuts{none};
-  for (SymInt i : indices) cuts.push_back(i < -n ? none : i < none ? i + n : i > n ? n : i);
+  for (SymInt i : indices) {
+    if (sym::is_run_time(i) || sym::is_run_time(n))
+      cuts.push_back(max(min(sym::from_the_end(i, n), n), none));
+    else cuts.push_back(i < -n ? none : i < none ? i + n : i > n ? n : i);
+  }
   cuts.push_back(n);
   return views(c.name(), g, int64_t(cuts.size()) - 1, [&](Geometry& piece, int64_t part) {
     auto k = size_t(part);

@@ -9,6 +9,7 @@
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -59,8 +60,9 @@ Tensor range_of_sizes(const Call& c, const op::Value& start, const op::Value& st
       << "not implemented for '" << t << "'";
   SymInt from = start.integer(), below = end.integer(), by = step.integer();
   SymInt span = by > none ? below - from : from - below, stride = max(by, -by);
-  runtime_check(!(span < none), "arange") << "upper bound and lower bound inconsistent with step sign: start "
-                                          << from << ", end " << below << ", step " << by;
+  runtime_check(sym::may_be_at_most(none, span), "arange")
+      << "upper bound and lower bound inconsistent with step sign: start " << from << ", end " << below
+      << ", step " << by;
   SymInt count = (span + stride - SymInt(int64_t(1))) / stride;
   if (!is_symbolic(start)) return _arange(Scalar(from.concrete()), Scalar(by.concrete()), count, t);
   Tensor from_zero = _arange(Scalar(int64_t(0)), Scalar(by.concrete()), count, DType::Int64);
@@ -182,9 +184,9 @@ FACULA_FAMILY(create) {
       .no_in_place()
       .non_differentiable()
       .check(fitting({"fill_value"}))
-      .procedure([](const Call& c, const Tensor& self, const Tensor& value) {
+      .procedure([](const Call& c, const Tensor& self) {
         Tensor like = c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self);
-        return in_format(c, fill(like, value));
+        return in_format(c, autograd::invoke("fill", {like, c["fill_value"]}));
       })
       .samples({"self[2, 3], fill_value=7", "self[], fill_value=1.5"});
   define(

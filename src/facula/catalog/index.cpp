@@ -655,7 +655,7 @@ FACULA_FAMILY(index) {
         runtime_check(SymInt(wanted) <= from.numel(), "masked_scatter")
             << "number of elements of source, " << from.numel()
             << ", is smaller than the number of ones in mask, " << wanted;
-        if (wanted == 0) return clone(expand(self, sizes));
+        if (from.numel() == SymInt(int64_t(0))) return clone(expand(self, sizes));
         return where(view(m, sizes), view(index_select(from, 0, at), sizes), self);
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});

@@ -70,6 +70,17 @@ constexpr const char* kMinusAlphaFits = "PyTorch looks whether -alpha fits";
 Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
 
+// Of what where() picks from.
+DType chosen_dtype(const Call& c) {
+  Promotion p;
+  for (auto* name : {"self", "other"}) {
+    auto& v = c[name];
+    if (v.tag == Tag::tensor) p.add(c.tensor(name));
+    else p.add(v.tag == Tag::integer ? Scalar(int64_t(0)) : v.scalar);
+  }
+  return p.result();
+}
+
 Tensor invoked(const char* name, std::initializer_list<Value> args) {
   std::vector<Value> given(args);
   return op::call(op::get(name), given)[0];
@@ -536,25 +547,20 @@ FACULA_FAMILY(pointwise) {
         runtime_check(c.dtype("condition") == DType::Bool || c.dtype("condition") == DType::UInt8, "where")
             << "expected condition to be a boolean tensor, but got a tensor with dtype "
             << c.dtype("condition") << hint("condition != 0 is one");
-        Promotion p;
-        p.add(c.all_tensors()[1]);
-        p.add(c.all_tensors()[2]);
-        return std::vector<DType>{p.result()};
+        return std::vector<DType>{chosen_dtype(c)};
       })
       // Numbers beside 16-bit floats round to them, others must fit.
       .check([](const Call& c) {
         for (auto* n : {"self", "other"}) {
           auto& v = c[n];
-          if (v.tag != Tag::scalar || std::abs(v.scalar.to_complex()) <= 127) continue;
+          if (v.tag == Tag::tensor || (v.tag == Tag::scalar && std::abs(v.scalar.to_complex()) <= 127))
+            continue;
           DType d = c.op().dtype_rule(c).at(0);
           if (compute_type(d) == d) must_fit(c, n);
         }
       })
       .pointwise([](const LoopCall& c, Expr cond, Expr a, Expr b) {
-        Promotion p;
-        p.add(c.all_tensors()[1]);
-        p.add(c.all_tensors()[2]);
-        DType t = compute_type(p.result());
+        DType t = compute_type(chosen_dtype(c));
         return select(truth(cond), cast(a, t), cast(b, t));
       })
       .samples({"condition?[3, 4], self[3, 4], other[4]", "condition?[5], self[5], other[5]",
@@ -567,9 +573,9 @@ FACULA_FAMILY(pointwise) {
       .strict()
       .result([](const Call& c) {
         DType d = c.dtype("self");
-        for (auto& [name, t] : {std::pair{"end", c.tensor("end")}, {"weight", c.tensor("weight")}})
-          runtime_check(!t.defined() || t.dtype() == d || (name[0] == 'w' && t.dim() == 0), "lerp")
-              << "expected dtype " << d << " for `" << name << "` but got dtype " << t.dtype()
+        for (auto* name : {"end", "weight"})
+          runtime_check(c.dtype(name) == d || (name[0] == 'w' && c.rank(name) == 0), "lerp")
+              << "expected dtype " << d << " for `" << name << "` but got dtype " << c.dtype(name)
               << hint(name, ".to(facula.", d, ") converts");
         DType computed = computing_dtype(c.op(), c.args());
         runtime_check(computed == d, "lerp")
@@ -599,8 +605,8 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
       .vjp([](const Vjp& v) {
         auto of = [&](const char* one, const char* other) {
-          return v.needs(one) ? invoked("_addcmul_backward", {catalog::wide_if_repeated(v, one), v[other],
-                                                              v.call()["value"].scalar})
+          return v.needs(one) ? invoked("_addcmul_backward",
+                                        {catalog::wide_if_repeated(v, one), v[other], v.call()["value"]})
                               : Tensor();
         };
         return grads(v.grad(), of("tensor1", "tensor2"), of("tensor2", "tensor1"));
@@ -613,7 +619,7 @@ FACULA_FAMILY(pointwise) {
       .check(fitting_computed({"value"}))
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; })
       .vjp([](const Vjp& v) {
-        Scalar value = v.call()["value"].scalar;
+        const Value& value = v.call()["value"];
         Tensor over, under;
         if (v.needs("tensor1"))
           over = invoked("_addcdiv_backward_over",

@@ -1,4 +1,5 @@
 // Copies that rearrange: joining, repeating, mirroring, padding, triangles.
+#include "facula/autograd/calls.h"
 #include "facula/autograd/function.h"
 #include "facula/catalog/shifts.h"
 #include "facula/op/batched.h"
@@ -6,6 +7,7 @@
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 #include "facula/run/devices.h"
+#include "facula/sym/run_time.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -76,7 +78,7 @@ Dims padded_sizes(const Call& c) {
   for (size_t k = 0; k < pad.size() / 2; ++k) {
     SymInt& n = sizes[sizes.size() - 1 - k];
     n = n + pad[2 * k] + pad[2 * k + 1];
-    runtime_check(!(n < SymInt(int64_t(0))), c.name())
+    runtime_check(sym::may_be_at_most(0, n), c.name())
         << "the padding " << to_string(pad) << " leaves a negative size of shape "
         << to_string(c.sizes("self"));
   }
@@ -91,16 +93,19 @@ void check_repeated_pad(SymSpan sizes, SymSpan pad, std::string_view mode) {
   SymInt none(int64_t(0));
   for (size_t k = 0; k < dims; ++k) {
     SymInt before = pad[2 * k], after = pad[2 * k + 1], n = sizes[rank - 1 - k];
-    runtime_check(!(n == none) || !(before > none || after > none), "pad")
+    runtime_check(sym::is_run_time(n) || n != none || !(before > none || after > none), "pad")
         << "mode '" << mode << "' can't pad the empty dimension " << rank - 1 - k << " of "
         << to_string(sizes);
     SymInt most = n - SymInt(int64_t(mode == "reflect"));
-    runtime_check(mode == "replicate" || !(before > most || after > most), "pad")
+    auto fit = [&](SymInt all) {
+      return sym::may_be_at_most(before, all) && sym::may_be_at_most(after, all);
+    };
+    runtime_check(mode == "replicate" || fit(most), "pad")
         << "padding size should be " << (mode == "reflect" ? "less than" : "at most")
         << " the corresponding input dimension for mode '" << mode << "', but got padding (" << before << ", "
         << after << ") at dimension " << rank - 1 - k << " of input " << to_string(sizes);
     SymInt left = n - max(-before, none) - max(-after, none);
-    runtime_check(mode != "circular" || !(before > left || after > left), "pad")
+    runtime_check(mode != "circular" || fit(left), "pad")
         << "padding (" << before << ", " << after << ") of dimension " << rank - 1 - k << " of "
         << to_string(sizes) << " wraps around more than once";
   }
@@ -390,7 +395,7 @@ FACULA_FAMILY(shape) {
           int d = wrap_dim("roll", dims[k].guard_int(), self.dim());
           check_shift("roll", "shifts", shifts[k]);
           SymInt n = self.size(d), s = shifts[k] % n;
-          if (s != SymInt(int64_t(0)))
+          if (sym::is_run_time(s) || s != SymInt(int64_t(0)))
             t = cat(std::vector<Tensor>{narrow(t, d, n - s, s), narrow(t, d, int64_t(0), n - s)}, d);
         }
         return t.is_same(self) ? clone(self) : t;
@@ -543,11 +548,12 @@ FACULA_FAMILY(shape) {
       .dtypes(d::stored)
       .bind(nn_functional)
       .no_in_place()
-      .procedure([](const Tensor& self, SymSpan pad, std::string_view mode, std::optional<Scalar> value) {
-        if (mode == "constant") return constant_pad_nd(self, pad, value.value_or(Scalar(int64_t(0))));
+      .procedure([](const Call& c, const Tensor& self, SymSpan pad, std::string_view mode) {
+        if (mode == "constant")
+          return autograd::invoke("constant_pad_nd", {self, pad, c.has("value") ? c["value"] : op::Value(0)});
         supported_check(mode == "reflect" || mode == "replicate" || mode == "circular", "pad")
             << "Unrecognised padding mode " << mode;
-        runtime_check(!value || value->to_double() == 0, "pad")
+        runtime_check(!c.has("value") || c.real("value") == 0, "pad")
             << "padding mode \"" << mode << "\" doesn't take in value argument";
         // Wherever the channels lie, as PyTorch's.
         bool by_rows = mode == "circular" && !self.is_contiguous();

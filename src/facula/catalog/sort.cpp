@@ -4,6 +4,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -58,7 +59,7 @@ SymInt chosen(const Call& c) {
   auto sizes = c.sizes("self");
   int d = c.dim("dim");
   SymInt n = sizes.empty() ? SymInt(int64_t(1)) : sizes[size_t(d)];
-  runtime_check(!(k < SymInt(int64_t(0))) && !(k > n), c.name())
+  runtime_check(sym::may_be_at_most(0, k) && sym::may_be_at_most(k, n), c.name())
       << "selected index k out of range: k = " << k << " for size " << n << " (shape " << to_string(sizes)
       << ")";
   return k;

@@ -21,7 +21,7 @@ std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, 
   value_check(step > SymInt(int64_t(0)), name) << "slice step must be positive, but got " << step;
   bool later = sym::is_run_time(n) || sym::is_run_time(start) || sym::is_run_time(end);  // known only then
   auto clip = [&](SymInt i) {
-    if (i < SymInt(int64_t(0))) i += n;
+    i = sym::from_the_end(i, n);
     if (later) return max(min(i, n), SymInt(int64_t(0)));
     if (i < SymInt(int64_t(0))) return SymInt(int64_t(0));
     return i > n ? n : i;
@@ -34,9 +34,10 @@ std::pair<SymInt, SymInt> slice_range(const char* name, SymInt n, SymInt start, 
 }
 
 SymInt wrapped_index(const char* name, SymInt i, SymInt n, int dim, SymSpan sizes) {
-  index_check(i < n && !(i < -n), name) << "index " << i << " is out of bounds for dimension " << dim
-                                        << " with size " << n << " (shape " << to_string(sizes) << ")";
-  return i < SymInt(int64_t(0)) ? i + n : i;
+  index_check(sym::may_be_less(i, n) && sym::may_be_at_most(-n, i), name)
+      << "index " << i << " is out of bounds for dimension " << dim << " with size " << n << " (shape "
+      << to_string(sizes) << ")";
+  return sym::from_the_end(i, n);
 }
 
 // Is the call recorded by a trace? What it records shares no memory.
@@ -193,7 +194,18 @@ FACULA_FAMILY(view) {
       .doc("The same elements under another shape: a view where possible, else a copy.")
       .procedure([](const Tensor& self, SymSpan shape) {
         Dims to = infer_shape("reshape", shape, self.numel());
-        return Geometry("reshape", self).can_view(to) ? view(self, to) : view(contiguous(self), to);
+        bool seen, later;  // later: it may be a view where a program meets other sizes
+        {
+          sym::Comparing comparing("reshape", sym::Comparing::assumes);
+          seen = Geometry("reshape", self).can_view(to);
+          later = sym::Comparing::assumed();
+        }
+        // The program infers such sizes itself, and says what does not fit.
+        SymSpan asked = std::ranges::any_of(to, sym::is_run_time) ? shape : SymSpan(to);
+        if (seen) return view(self, asked);
+        Tensor copy = view(contiguous(self), asked);
+        if (auto* trace = autograd::Tracing::current(); trace && later) trace->computes_view(copy, self);
+        return copy;
       })
       .samples({"self[2, 6], shape=[3, -1]", "self[], shape=[1]", "self[0, 3], shape=[0]"});
   define("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")
@@ -412,11 +424,11 @@ FACULA_FAMILY(view) {
         runtime_check(g.dim() > 0, "narrow") << "cannot be applied to a 0-d tensor";
         int d = c.dim("dim");
         SymInt n = g.size(d), start = c.integer("start"), length = c.integer("length");
-        runtime_check(!(length < SymInt(int64_t(0))), "narrow")
+        runtime_check(sym::may_be_at_most(0, length), "narrow")
             << "length must be non-negative, got " << length;
         index_check(sym::may_be_at_most(-n, start) && sym::may_be_at_most(start, n), "narrow")
             << "start must be in [" << -n << ", " << n << "], got " << start;
-        if (start < SymInt(int64_t(0))) start += n;
+        start = sym::from_the_end(start, n);
         runtime_check(sym::may_be_at_most(start + length, n), "narrow")
             << "start (" << start << ") + length (" << length << ") exceeds dimension size (" << n << ")";
         g.slice(d, start, length, int64_t(1));
@@ -456,7 +468,7 @@ FACULA_FAMILY(view) {
         auto lengths = c.ints("split_size");
         SymInt sum = int64_t(0);
         for (auto n : lengths) {
-          runtime_check(!(n < SymInt(int64_t(0))), "split")
+          runtime_check(sym::may_be_at_most(0, n), "split")
               << "expects sizes that are not negative, got " << to_string(lengths);
           sum += n;
         }
@@ -508,7 +520,7 @@ FACULA_FAMILY(view) {
         int d = c.dim("dimension");
         SymInt size = c.integer("size"), step = c.integer("step");
         SymInt n = g.dim() ? g.size(d) : SymInt(int64_t(1));
-        runtime_check(!(size > n), "unfold")
+        runtime_check(sym::may_be_at_most(size, n), "unfold")
             << "maximum size for tensor at dimension " << d << " is " << n << " but size is " << size;
         runtime_check(step > SymInt(int64_t(0)), "unfold") << "step is " << step << " but must be > 0";
         Dims sizes(g.sizes()), strides(g.strides());

@@ -187,7 +187,7 @@ class Parser final : op::Reader {
     }
     t.sizes = sizes();
     for (auto s : t.sizes)
-      if (s.hint() < 0) fail("a negative size");
+      if (sym::is_run_time(s) ? s.node()->high < 0 : s.hint() < 0) fail("a negative size");
     if (!is_countable(t.sizes)) fail("a tensor of too many elements");
     if (accept_word("strides")) t.strides = sizes();
     else t.strides = contiguous_strides(t.sizes);
@@ -510,19 +510,23 @@ class Parser final : op::Reader {
     expect('(');
     for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
       auto& p = o.schema.parameters[k];
-      if (k) expect(',');
-      if (p.type != Type::Tensor) {
-        if (!accept_word(p.name)) fail("expected " + p.name + "=");
-        expect('=');
-        kept.push_back(is_expression(p) ? of_size() : attribute(p));
-        values.push_back(kept.back()[0]);
-        continue;
-      }
       auto one = [&]() -> TensorImpl* {
         if (accept_word("None")) return nullptr;
         held.push_back(tensor());
         return held.back().impl();
       };
+      if (k) expect(',');
+      if (p.type != Type::Tensor) {
+        if (!accept_word(p.name)) fail("expected " + p.name + "=");
+        expect('=');
+        if (p.is_number_operand() && next_is('%')) {
+          values.push_back(one());
+          continue;
+        }
+        kept.push_back(is_expression(p) ? of_size() : attribute(p));
+        values.push_back(kept.back()[0]);
+        continue;
+      }
       if (p.list && next_is('[')) {
         lists[k] = list<TensorImpl*>(one);
         values.push_back(std::span<TensorImpl* const>(lists[k]));

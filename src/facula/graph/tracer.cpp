@@ -143,9 +143,28 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
 }
 
 void Tracer::computes_view(const Tensor& result, const Tensor& of) {
-  if (frozen_ || dormant_ >= 0) return;  // gradients write nothing of the function's
-  unwritable_.insert(first_of(value_now(result)));
-  unwritable_.insert(first_of(value_now(of)));
+  // Gradients write nothing of the function's; a call that stays one node has no views of what it is given.
+  if (frozen_ || dormant_ >= 0 || op::Mode::current() != this) return;
+  auto group = [&](const Tensor& t) -> auto& {
+    auto* first = first_of(value_now(t));
+    auto& all = parted_[first];
+    if (!all) all = std::make_shared<std::vector<const Value*>>(1, first);
+    return all;
+  };
+  auto into = group(of), from = group(result);
+  if (into == from) return;
+  for (auto* v : *from) {
+    into->push_back(v);
+    parted_[v] = into;
+  }
+}
+
+void Tracer::check_written(Value* v) const {
+  supported_check(!stale_.count(first_of(v)), "trace")
+      << "of a function that reads a tensor of shape " << to_string(v->tensor.sizes())
+      << " whose memory it has written through another one, which a trace cannot record: conj() computes here, and "
+         "reshape() by sizes that are known only later copies"
+      << hint("resolve_conj() or clone() what is written first");
 }
 
 static thread_local Tracer* observing = nullptr;
@@ -196,6 +215,7 @@ Value* Tracer::current(Value* v) {
       << "a tensor of shape " << to_string(v->tensor.sizes())
       << " from the backward of a custom function is read outside of it";
   if (v->id < frozen_) return v;
+  if (!stale_.empty()) check_written(v);
   Value* base = base_of(v);
   Value* now = now_of(base);
   return now == base ? v : seen_through(v, base, now);
@@ -324,9 +344,9 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
       << "writes to a result of a custom function that shares its memory with another tensor"
       << hint("clone() it");
   auto* first = first_of(v);
-  supported_check(!unwritable_.count(first), o.name())
-      << "writes to memory that conj() showed, or through conj(), which a trace cannot record"
-      << hint("resolve_conj() or clone() it");
+  if (auto it = parted_.find(first); it != parted_.end())
+    for (auto* other : *it->second)
+      if (other != first) stale_.insert(other);
   supported_check(dormant_ < 0 || (first->id >= dormant_ && !first->constant.defined()), o.name())
       << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");
   Value* base = base_of(v);
@@ -377,6 +397,7 @@ Tensor Tracer::put_back(const Operator& by, const Node& view, int result, const 
     bool mask = t.dtype() == DType::Bool && whole.dtype() != DType::Bool;
     return mask ? invoke("to_dtype", {whole, DType::Bool}) : whole;
   };
+  sym::Comparing as_recorded(by.name(), sym::Comparing::assumes);
   auto steps = view.op->as<op::View>()->rule(c, op::Geometry(view.op->name(), base))[size_t(result)].steps();
   bool part = false;
   using Kind = op::ViewStep::Kind;
@@ -406,7 +427,16 @@ bool Tracer::carries_gradient(const Value* of) const {
   return false;
 }
 
+// Are its numbers numbers or sizes, rather than elements of tensors?
+static bool has_numbers_alone(const Operator& o, std::span<const op::Value> values) {
+  auto& parameters = o.schema.parameters;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    if (parameters[k].is_number_operand() && values[k].tag == op::Tag::tensor) return false;
+  return true;
+}
+
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
+  if (o.check && has_numbers_alone(o, values)) o.check(op::Call(o, values));
   runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
@@ -479,16 +509,16 @@ void Tracer::check_few(const Operator& o, std::span<const op::Value> values,
         return of;
       };
       op::Args args = given.clone();
-      args.each_tensor([&](size_t, Tensor& t) {
-        if (!t.defined()) return;
-        bool number = t.impl()->wrapped_number;
-        t = Tensor(make_ref<TensorImpl>(Storage(), now(t.sizes()), now(t.strides()), SymInt(), t.dtype(),
-                                        t.device()));
-        t.impl()->wrapped_number = number;
-      });
-      args.each_size([&](SymInt& s) { s = sym::substitute(s, known); });
       std::vector<op::Meta> found;
       try {
+        args.each_tensor([&](size_t, Tensor& t) {
+          if (!t.defined()) return;
+          bool number = t.impl()->wrapped_number;
+          t = Tensor(make_ref<TensorImpl>(Storage(), now(t.sizes()), now(t.strides()), SymInt(), t.dtype(),
+                                          t.device()));
+          t.impl()->wrapped_number = number;
+        });
+        args.each_size([&](SymInt& s) { s = sym::substitute(s, known); });
         found = infer(o, args.values());
       } catch (const Error& e) {
         if (e.kind() == ErrorKind::internal) throw;

@@ -133,6 +133,7 @@ class Tracer final : public op::Mode {
   Value* now_of(Value* base);
   // The value that the memory of v began with.
   Value* first_of(Value* v) const;
+  void check_written(Value* v) const;
   Value* base_of(Value* v) const;
   // The views that lead from `base` to v, of `now`.
   Value* seen_through(Value* v, Value* base, Value* now);
@@ -162,7 +163,10 @@ class Tracer final : public op::Mode {
   std::vector<std::pair<const Node*, Value*>> watched_;
   std::vector<Node*> cuts_;  // calls whose results have a size that is known only when they have run
   std::unordered_map<const TensorImpl*, Value*> constants_;
-  std::unordered_set<const Value*> unwritable_;  // memory that is a view's in eager, and is not here
+  // Memory that is one in eager and is not here, by the value that each began with: all of it, and what of it was not
+  // written when the rest was.
+  std::unordered_map<const Value*, std::shared_ptr<std::vector<const Value*>>> parted_;
+  std::unordered_set<const Value*> stale_;
   std::unordered_set<const Value*> tracked_;  // values whose memory began with them, and has a history by now
   std::unordered_map<Value*, std::shared_ptr<Memory>>
       memory_;  // written ones, by every value that was their base

@@ -4,6 +4,8 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/io/checkpoint.h"
+#include "facula/op/call.h"
+#include "facula/op/registry.h"
 #include "facula/run/traced.h"
 
 namespace facula::io {
@@ -181,6 +183,12 @@ Program Program::from(const io::Value& v, const std::string& path, std::string* 
 Program trace(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
               std::span<const Tensor> inputs, std::string name, bool dynamic) {
   return Program(run::trace(f, inputs, std::move(name), dynamic));
+}
+
+SymInt item_as_size(const Tensor& t) {
+  if (!t.is_traced()) return t.item().to_int();
+  op::Value args[] = {t};
+  return op::call(op::get("_of_length"), args)[0].size(0);
 }
 
 }  // namespace facula

@@ -51,4 +51,8 @@ class Program {
 Program trace(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
               std::span<const Tensor> inputs, std::string name = "program", bool dynamic = false);
 
+// The integer of a tensor of one element, for where a size is asked for. In a traced function it is known only when the
+// program runs, which raises if it is negative.
+SymInt item_as_size(const Tensor& t);
+
 }  // namespace facula

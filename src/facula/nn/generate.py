@@ -575,7 +575,8 @@ def write_optimizers(folder: Path, optimizers: list[TypedOptimizer], scheduled: 
         f'// {BANNER}\n#include "facula/optim/optimizers.h"\n\n#include "facula/nn/translated.h"\n'
         '#include "facula/optim/lr_scheduler.h"\n\nnamespace facula::optim {\n\n'
         + "\n".join(o.source() for o in optimizers)
-        + "\nstd::span<const MadeByName> optimizers() {\n  static constexpr MadeByName all[] = {\n"
+        + "\nstd::span<const OptimizerFactory> optimizers() {\n"
+        + "  static constexpr OptimizerFactory all[] = {\n"
         + ",\n".join(
             f"      {{{quoted(o.name)}, [](std::vector<Tensor> p) -> std::unique_ptr<Optimizer> {{\n"
             f"         return std::make_unique<{o.name}>(std::move(p));\n       }}}}"

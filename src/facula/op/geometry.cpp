@@ -90,7 +90,7 @@ Geometry& Geometry::swap(int a, int b) & {
 
 Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
   auto k = size_t(d);
-  internal_check(start >= 0 && length >= 0 && step > 0)
+  internal_check(sym::may_be_at_most(0, start) && sym::may_be_at_most(0, length) && step > 0)
       << op_ << ": slice " << start << ", " << length << ", " << step;
   if (auto* s = begin(ViewStep::Kind::slice)) {
     s->dim = d;
@@ -110,7 +110,7 @@ Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
 Geometry& Geometry::select(int d, SymInt index) & {
   auto k = size_t(d);
   index_check(k < sizes_.size(), op_) << "select() cannot be applied to a 0-dim tensor.";
-  index_check(index >= 0 && index < sizes_[k], op_)
+  index_check(sym::may_be_at_most(0, index) && sym::may_be_less(index, sizes_[k]), op_)
       << "index " << index << " out of range for tensor of size " << to_string(SymSpan(sizes_))
       << " at dimension " << d;
   if (auto* s = begin(ViewStep::Kind::select)) {
@@ -162,7 +162,7 @@ Geometry& Geometry::expand(SymSpan to) & {
       sizes.push_back(wanted);
       strides.push_back(wanted == 1 ? stride : SymInt(0));
     } else {
-      user_check(size == wanted, op_)
+      user_check(!sym::is_run_time(size) && sym::may_equal(size, wanted), op_)
           << "The expanded size of the tensor (" << wanted << ") must match the existing size (" << size
           << ") at non-singleton dimension " << d << ".  Target sizes: " << to_string(to)
           << ".  Tensor sizes: " << to_string(SymSpan(sizes_));
@@ -198,7 +198,7 @@ Geometry& Geometry::erase(int d) & {
 
 Geometry& Geometry::reshape(SymSpan to) & {
   SymInt numel = product(sizes_);
-  user_check(product(to) == numel, op_)
+  user_check(sym::may_equal(product(to), numel), op_)
       << "shape '" << to_string(to) << "' is invalid for input of size " << numel;
   auto strides = view_strides(sizes_, strides_, to);
   user_check(strides, op_)
@@ -311,7 +311,8 @@ Tensor Geometry::apply(const Tensor& base) const {
 Geometry& Geometry::strided(SymSpan sizes, SymSpan strides, SymInt offset) & {
   user_check(sizes.size() == strides.size(), op_) << "mismatch in length of strides and shape: sizes "
                                                   << to_string(sizes) << ", strides " << to_string(strides);
-  for (SymInt n : sizes) user_check(n >= 0, op_) << "negative size in " << to_string(sizes);
+  for (SymInt n : sizes)
+    user_check(sym::may_be_at_most(0, n), op_) << "negative size in " << to_string(sizes);
   for (SymInt n : strides)
     user_check(n >= 0, op_) << "Negative strides are not supported at the moment, got strides: "
                             << to_string(strides);
@@ -334,8 +335,9 @@ Geometry& Geometry::diagonal(int dim1, int dim2, SymInt offset) & {
   auto* s = begin(ViewStep::Kind::diagonal);
   bool above = offset >= 0;
   SymInt length = above ? min(sizes_[a], sizes_[b] - offset) : min(sizes_[a] + offset, sizes_[b]);
-  if (length <= 0) length = 0;
-  else offset_ += above ? offset * strides_[b] : -offset * strides_[a];
+  if (sym::is_run_time(length)) length = max(length, 0);
+  else if (length <= 0) length = 0;
+  if (!SymInt::surely_equal(length, 0)) offset_ += above ? offset * strides_[b] : -offset * strides_[a];
   SymInt stride = strides_[a] + strides_[b];
   for (size_t d : {std::max(a, b), std::min(a, b)}) {
     sizes_.erase(d);
@@ -410,7 +412,7 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
       user_check(!inferred, op) << "only one dimension can be inferred";
       inferred = d;
     } else {
-      user_check(out[d] >= 0, op) << "invalid shape dimension " << out[d];
+      user_check(sym::may_be_at_most(0, out[d]), op) << "invalid shape dimension " << out[d];
       known *= out[d];
     }
   }
@@ -418,15 +420,15 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
     user_check(fits, op) << "shape '" << to_string(requested) << "' is invalid for input of size " << numel;
   };
   if (!inferred) {
-    invalid(known == numel);
+    invalid(sym::may_equal(known, numel));
     return out;
   }
-  if (known == 0) {
-    invalid(numel == 0);
+  if (sym::is_run_time(known) ? is_zero(known) : known == 0) {
+    invalid(sym::may_equal(numel, 0));
     user_check(false, op) << "cannot reshape tensor of 0 elements into shape " << to_string(requested)
                           << " because the unspecified dimension size -1 can be any value and is ambiguous";
   }
-  invalid(numel % known == 0);
+  invalid(sym::may_equal(numel % known, 0));
   out[*inferred] = numel / known;
   return out;
 }
@@ -438,6 +440,7 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
     return same ? Dims(strides) : contiguous_strides(to);
   }
   if (sizes.empty()) return product(to) == 1 ? std::optional(Dims(to.size(), 1)) : std::nullopt;
+  bool run_time = std::ranges::any_of(sizes, sym::is_run_time) || std::ranges::any_of(to, sym::is_run_time);
   Dims out(to.size(), 0);
   size_t v = to.size();  // dimensions of the view from here on are placed
   size_t d = sizes.size();
@@ -446,6 +449,14 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
     SymInt inner = strides[d - 1], extent = sizes[--d];
     while (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == extent * inner)) extent *= sizes[--d];
     SymInt filled = 1;
+    // The last run takes all that is left: that it is as large follows from the numbers of elements.
+    if (run_time && d == 0) {
+      while (v > 0) {
+        out[--v] = filled * inner;
+        filled *= to[v];
+      }
+      return out;
+    }
     auto fills = [&] {  // whatever their size
       return extent.is_symbolic() && !SymInt::surely_equal(filled, extent) &&
              SymInt::surely_equal(filled * to[v - 1], extent);

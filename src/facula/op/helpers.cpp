@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "facula/sym/run_time.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::op {
@@ -25,6 +26,7 @@ Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim) {
 namespace {
 // Fits every dtype but uint8, which takes negative numbers as they wrap.
 bool is_small(const Value& v) {
+  if (v.tag == Tag::integer) return !v.integer().is_symbolic() && std::abs(v.integer().concrete()) <= 127;
   if (v.tag != Tag::scalar) return true;
   const Scalar& s = v.scalar;
   return s.category() <= Category::integral
@@ -39,10 +41,25 @@ DType taken_as(const Call& c) {
          : o.is<Pointwise>() ? computing_dtype(o, c.args())
                              : c.all_tensors().at(0).dtype();
 }
+// The last of the integers `sign`, 2 * `sign`, ... that fits; sizes go no further than 2^60.
+int64_t last_that_fits(DType d, int64_t sign) {
+  int64_t last = 0;
+  for (int64_t step = int64_t(1) << 60; step; step /= 2)
+    if (last + step <= int64_t(1) << 60 && !overflows(Scalar(sign * (last + step)), d)) last += step;
+  return sign * last;
+}
 void must_fit(const Call& c, ParameterName number, DType d) {
-  runtime_check(!overflows(c[number].scalar, d), c.name())
-      << "value cannot be converted to type " << name(d) << " without overflow: `" << number.text() << "` is "
-      << c[number].scalar << hint("a tensor of a wider dtype holds it");
+  auto check = [&](bool fits, const auto& value) {
+    runtime_check(fits, c.name()) << "value cannot be converted to type " << name(d) << " without overflow: `"
+                                  << number.text() << "` is " << value
+                                  << hint("a tensor of a wider dtype holds it");
+  };
+  const Value& v = c[number];
+  if (v.tag != Tag::integer || !v.integer().is_symbolic())
+    return check(!overflows(v.number(), d), v.number());
+  SymInt n = v.integer();
+  bool fits = sym::may_be_at_most(n, last_that_fits(d, 1)) && sym::may_be_at_most(last_that_fits(d, -1), n);
+  check(fits, n);
 }
 }  // namespace
 

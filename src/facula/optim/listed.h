@@ -62,10 +62,10 @@ class GroupOptimizer : public Optimizer {
 };
 
 // The optimizers of optimizers.h, with their defaults.
-struct MadeByName {
+struct OptimizerFactory {
   std::string_view name;
   std::unique_ptr<Optimizer> (*make)(std::vector<Tensor> params);
 };
-std::span<const MadeByName> optimizers();
+std::span<const OptimizerFactory> optimizers();
 
 }  // namespace facula::optim

@@ -124,7 +124,7 @@ void Frame::add_view(Step& step) {
   step.action = inside ? Action::none : escapes ? Action::view : Action::follow;
   step.fixed = step.sizes.empty() && is_fixed(exec.inputs[0]) &&
                std::ranges::all_of(exec.outputs, [&](int v) { return is_fixed(v); });
-  if (inside) find_offsets(step);
+  if (step.action != Action::view) find_offsets(step);
   for (int v : exec.outputs) {
     at(v).inside = inside;
     at(v).follows = !inside && !escapes;
@@ -235,7 +235,9 @@ void Frame::bind_call(Step& step) {
         x = SymInt(sym::evaluate(next++->second, plan_->symbols));
     });
   }
-  if (!renewed_) return;
+  bool renewed = renewed_ || step.stale;
+  step.stale = false;
+  if (!renewed) return;
   for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot)
     if (int v = step.exec->inputs[slot]; v >= 0 && lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
 }
@@ -246,36 +248,44 @@ op::Views Frame::views_of(const Step& step, const Tensor& base) const {
 }
 
 void Frame::bind_view(Step& step) {
-  bind_call(step);
+  step.begins.clear();
+  if (step.action != Action::view && reshape_views(step)) step.stale = true;
+  else bind_call(step);
   if (!step.fixed) step.followed = SymInt(int64_t(-1));
   if (step.action != Action::none) return;
-  view_arena(step);
+  if (!step.stale) view_arena(step);
   auto& base = at(step.exec->inputs[0]);
   int64_t begin = base.in_arena - base.own.offset().concrete() * base.own.itemsize();
   for (int v : step.exec->outputs)
     at(v).in_arena = begin + at(v).own.offset().concrete() * at(v).own.itemsize();
 }
 
-// Views that are there from the last plan become those of this one.
-void Frame::view_arena(Step& step) {
+// Views that are there from the last plan become those of this one; false if they are not.
+bool Frame::reshape_views(Step& step) {
   auto& outputs = step.exec->outputs;
-  const Tensor& base = at(step.exec->inputs[0]).own;
-  bool there = std::ranges::all_of(outputs, [&](int v) {
+  auto* base = at(step.exec->inputs[0]).own.impl();
+  bool resident = step.action == Action::none;
+  bool there = !step.offsets.empty() && std::ranges::all_of(outputs, [&](int v) {
     auto* t = at(v).own.impl();
-    return t && t->use_count() == 1 && t->storage == base.impl()->storage;
+    return t && t->use_count() == 1 && (!resident || t->storage == base->storage);
   });
-  if (there && !step.offsets.empty()) {
-    for (size_t k = 0; k < outputs.size(); ++k) {
-      auto& t = *at(outputs[k]).tensor;
-      auto& m = plan_->form(outputs[k]).meta;
-      t.sizes = m.sizes;
-      t.strides = m.strides;
-      t.offset = base.offset() + SymInt(sym::evaluate(step.offsets[k], plan_->symbols));
-    }
-    return;
+  if (!there) return false;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    auto& t = *at(outputs[k]).own.impl();
+    auto& m = plan_->form(outputs[k]).meta;
+    t.sizes = m.sizes;
+    t.strides = m.strides;
+    int64_t begin = sym::evaluate(step.offsets[k], plan_->symbols);
+    if (resident) t.offset = base->offset + SymInt(begin);
+    else step.begins.push_back(begin);
   }
+  return true;
+}
+
+void Frame::view_arena(Step& step) {
+  const Tensor& base = at(step.exec->inputs[0]).own;
   auto views = views_of(step, base);
-  for (size_t k = 0; k < views.size(); ++k) set(outputs[k], views[k].apply(base));
+  for (size_t k = 0; k < views.size(); ++k) set(step.exec->outputs[k], views[k].apply(base));
   renewed_ = true;
 }
 
@@ -405,16 +415,20 @@ std::vector<Tensor> Frame::in_order(const Step& step, PhysicalOrder& order) {
   return in_one_order(operands, fresh, order);
 }
 
-// A view under the same geometry as in the last run, if its base begins at the same place of its storage.
+// A view under the geometry of the plan or of the last run, if that is known for where its base begins.
 void Frame::follow(Step& step) {
   auto& exec = *step.exec;
   auto* base = argument(exec.inputs[0]);
   auto* storage = base->storage.get();
-  if (base->offset == step.followed && storage && storage->is_logical() && !base->is_lazy()) {
-    for (int v : exec.outputs) {
-      at(v).tensor = at(v).own.impl();
-      at(v).tensor->storage = base->storage;
+  bool placed = base->offset != step.followed && !step.begins.empty();
+  if ((placed || base->offset == step.followed) && storage && storage->is_logical() && !base->is_lazy()) {
+    for (size_t k = 0; k < exec.outputs.size(); ++k) {
+      auto& value = at(exec.outputs[k]);
+      value.tensor = value.own.impl();
+      value.tensor->storage = base->storage;
+      if (placed) value.tensor->offset = base->offset + SymInt(step.begins[k]);
     }
+    step.followed = base->offset;
     return;
   }
   view(step);
@@ -423,6 +437,7 @@ void Frame::follow(Step& step) {
 }
 
 void Frame::view(Step& step) {
+  if (step.stale) bind_call(step);
   bind_arguments(step);
   Borrowed base(argument(step.exec->inputs[0]));
   auto views = views_of(step, base);

@@ -51,6 +51,8 @@ class Frame {
     bool fixed = false;        // views: alike in all plans, but for where the base is
     std::vector<SymInt>
         offsets;  // views: where they begin in the base, over the sizes' symbols, if that is known
+    std::vector<int64_t> begins;  // follow: the same of the plan, for views that are there from another plan
+    bool stale = false;           // are its arguments still those of another plan?
     SymInt followed = SymInt(int64_t(-1));  // the offset of the base that the views were made for
   };
   struct Value {
@@ -77,6 +79,7 @@ class Frame {
   void bind_call(Step& step);
   void bind_view(Step& step);
   bool is_fixed(int v) const;
+  bool reshape_views(Step& step);
   void view_arena(Step& step);
 
   // In each run.

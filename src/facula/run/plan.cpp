@@ -218,20 +218,30 @@ class Arranger {
     std::vector<int> found;
     auto& shape = lies(exec.outputs[0]);
     for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
-      auto& t = lies(exec.operand(k));
-      bool like = Dims(t.sizes()) == Dims(shape.sizes()) && t.is_contiguous();
+      auto& f = lies(exec.operand(k));
+      bool like = f.contiguous && (&f == &shape || std::ranges::equal(f.sizes(), shape.sizes()));
       if (like) found.push_back(int(k));
-      else if (k >= exec.inputs.size() || t.numel() != SymInt(int64_t(1))) return {};
+      else if (k >= exec.inputs.size() || f.numel != 1) return {};
     }
     return found;
   }
   int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, plan_->symbols) : e.concrete(); }
-  const Tensor& lies(int v) const { return lying_[size_t(form_[size_t(v)])]; }
+  // How the values of a form lie, without memory.
+  struct Lying {
+    explicit Lying(Tensor t)
+        : tensor(std::move(t)), numel(tensor.numel().concrete()), contiguous(tensor.is_contiguous()) {}
+    IntSpan sizes() const { return tensor.int_sizes(); }
+    IntSpan strides() const { return tensor.int_strides(); }
+    Tensor tensor;
+    int64_t numel;
+    bool contiguous;
+  };
+  const Lying& lies(int v) const { return lying_[size_t(form_[size_t(v)])]; }
 
   const NumberedGraph& g_;
   const std::vector<Step>& steps_;
   std::shared_ptr<Plan> plan_ = std::make_shared<Plan>();
-  std::vector<Tensor> lying_;  // by form: without memory
+  std::vector<Lying> lying_;   // by form
   std::span<const int> form_;  // by value number
 
  private:
@@ -258,14 +268,14 @@ class Arranger {
     };
     for (size_t k = 0; k < g.outputs.size() && !g.scatter; ++k) {
       auto& value = g.outputs[k].value;
-      bool none = lies(step.outputs[k]->id).numel() == SymInt(int64_t(0));
+      bool none = !lies(step.outputs[k]->id).numel;
       value = none ? loop::constant(Scalar(int64_t(0)), value.dtype()) : loop::rewrite(value, neutral);
     }
     return g;
   }
   bool is_empty(const Step& step) {
     bool any = false;
-    for (auto* v : step.outputs) any |= lies(v->id).numel() != SymInt(int64_t(0));
+    for (auto* v : step.outputs) any |= lies(v->id).numel != 0;
     if (!step.group.scatter) return !any;
     auto& domain = step.group.scatter->domain;
     return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
@@ -278,9 +288,9 @@ class Arranger {
     for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
     // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
     // index is pulled into range before it is reported, and no range has room for it.
-    auto strides_of = [&](const Tensor& t, int position) {
-      Ints strides(t.int_strides());
-      if (t.numel() == SymInt(int64_t(0))) {
+    auto strides_of = [&](const Lying& f, int position) {
+      Ints strides(f.strides());
+      if (!f.numel) {
         std::fill(strides.begin(), strides.end(), 0);
         made.empty.push_back(position);
       }
@@ -288,12 +298,12 @@ class Arranger {
     };
     int position = 0;
     for (int v : exec.inputs) {
-      layout.input_sizes.emplace_back(lies(v).int_sizes());
+      layout.input_sizes.emplace_back(lies(v).sizes());
       layout.input_strides.emplace_back(strides_of(lies(v), position++));
     }
     for (int v : exec.outputs) {
       layout.output_strides.emplace_back(strides_of(lies(v), position++));
-      layout.output_sizes.emplace_back(lies(v).int_sizes());
+      layout.output_sizes.emplace_back(lies(v).sizes());
     }
     return layout;
   }
@@ -497,7 +507,7 @@ class Planner : Arranger {
       auto [it, is_new] = known.try_emplace(std::move(key), int(lying_.size()));
       outline_->form[size_t(v)] = it->second;
       if (!is_new) return;
-      lying_.push_back(t);
+      lying_.emplace_back(t);
       outline_->forms.push_back({like, t.dtype()});
       if (outline_->general && !std::ranges::equal(strides, traced.strides(), SymInt::surely_equal))
         outline_->forms.back().strides = strides;
@@ -614,12 +624,14 @@ class Resizer : Arranger {
 
  private:
   void shape() {
+    lying_.reserve(outline_->forms.size());
+    plan_->forms.reserve(outline_->forms.size());
     for (auto& f : outline_->forms) {
       auto& like = g_.graph.values()[size_t(f.like)]->tensor;
       op::Meta m{Dims(like.sizes()), f.dtype, like.device(), f.strides.value_or(Dims(like.strides()))};
       for (auto* all : {&m.sizes, &m.strides})
         for (auto& s : *all) s = SymInt(size_of(s));
-      lying_.push_back(fake(m));
+      lying_.emplace_back(fake(m));
       plan_->forms.push_back({std::move(m)});
     }
   }

@@ -375,22 +375,6 @@ int64_t Numbers::stride(int buffer, size_t dim) const {
   return dim < s.size() ? s[dim] : 0;
 }
 
-int64_t Numbers::coefficient(const Access& a, int var) const {
-  int64_t c = 0;
-  for (size_t d = 0; d < a.dims.size(); ++d) {
-    if (a.dims[d] != var) continue;
-    if (a.kind == Access::Kind::position) {
-      int64_t inner = 1;
-      for (size_t k = d + 1; k < a.dims.size(); ++k)
-        if (a.dims[k] >= 0) inner = times(inner, extents[size_t(a.dims[k])]);
-      c += inner;
-    } else {
-      c += stride(a.buffer, d);
-    }
-  }
-  return c;
-}
-
 int64_t Numbers::count(const Merged& loop) const {
   int64_t n = 1;
   for (int v : loop) n = times(n, extents[size_t(v)]);
@@ -410,6 +394,19 @@ Numbers numbers(const Analysis& a, const Layout& l) {
     n.extents.push_back(k < l.extents.size() ? l.extents[k]
                         : a.vars[k].ragged   ? 1
                                              : evaluate(a.vars[k].extent, l));
+  n.coefficients.resize(a.accesses.size() * a.vars.size());
+  auto* of_access = n.coefficients.data();
+  for (auto& access : a.accesses) {
+    int64_t inner = 1;  // of positions: elements of the dimensions behind
+    for (size_t d = access.dims.size(); d-- > 0;) {
+      if (access.dims[d] < 0) continue;
+      auto var = size_t(access.dims[d]);
+      bool position = access.kind == Access::Kind::position;
+      of_access[var] += position ? inner : n.stride(access.buffer, d);
+      if (position) inner = times(inner, n.extents[var]);
+    }
+    of_access += a.vars.size();
+  }
   return n;
 }
 

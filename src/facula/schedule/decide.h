@@ -20,8 +20,12 @@ struct Numbers {
   const Analysis* analysis = nullptr;
   const Layout* layout = nullptr;
   Ints extents;  // by variable; 1 for ragged ones
-  int64_t coefficient(const Access& a,
-                      int var) const;  // elements that the access moves when the variable grows by one
+  // Elements that an access of the analysis moves when the variable grows by one.
+  int64_t coefficient(const Access& a, int var) const {
+    auto access = size_t(&a - analysis->accesses.data());
+    return coefficients[access * extents.size() + size_t(var)];
+  }
+  SmallVector<int64_t, 32> coefficients;  // by access, then by variable
   int64_t stride(int buffer, size_t dim) const;
   int64_t count(const Merged& loop) const;  // elements
   int64_t count(const std::vector<Merged>& loops) const;

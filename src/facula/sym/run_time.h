@@ -11,10 +11,14 @@ bool is_run_time(SymInt e);  // made of one
 // Is it the name of one? Shapes::fresh makes those.
 bool is_run_time_name(std::string_view name);
 
-// a == b and a <= b for the conditions of a call whose rule is asked again when the sizes are known, and raises then: true
+// a == b, a < b and a <= b for the conditions of a call whose rule is asked again when the sizes are known, and raises then: true
 // where the range of such a size leaves the answer open. Of other sizes as the operators.
 bool may_equal(SymInt a, SymInt b);
+bool may_be_less(SymInt a, SymInt b);
 bool may_be_at_most(SymInt a, SymInt b);
+
+// An index as Python means it: `i`, or `i + n` if it is negative, also where that is known only later.
+SymInt from_the_end(SymInt i, SymInt n);
 
 // Who compares, on this thread, while one lives: the outermost of those that `raises`, for the RuntimeError that tells of a
 // comparison with such a size whose answer its range does not force. One that does not raise takes the size for a large
@@ -24,7 +28,7 @@ class Comparing {
   enum Answer : uint8_t { raises, assumes };
   Comparing(const char* op, Answer answer);
   ~Comparing();
-  static bool assumed();  // since the innermost began, was anything?
+  static bool assumed();  // since the innermost began, was anything, also by those that it had inside?
 
  private:
   const char* outer_op_;

@@ -55,12 +55,17 @@ Range range_of(Kind k, const Node* a, const Node* b) {
                       __int128(a->high) * b->high};
       return {clip(*std::min_element(c, c + 4)), clip(*std::max_element(c, c + 4))};
     }
-    case Kind::floordiv:
-      if (b->low > 0)
-        return {std::min(floor_div(a->low, b->low), floor_div(a->low, b->high)),
-                std::max(floor_div(a->high, b->low), floor_div(a->high, b->high))};
-      return {kLow, kHigh};
-    case Kind::mod: return b->low > 0 ? Range{0, b->high - 1} : Range{kLow, kHigh};
+    case Kind::floordiv: {
+      if (b->low < 0) return {kLow, kHigh};
+      int64_t least = std::max<int64_t>(b->low, 1);
+      Range r{std::min(floor_div(a->low, least), floor_div(a->low, b->high)),
+              std::max(floor_div(a->high, least), floor_div(a->high, b->high))};
+      return b->low ? r : Range{std::min<int64_t>(r.low, 0), std::max<int64_t>(r.high, 0)};  // by 0 it is 0
+    }
+    case Kind::mod:
+      if (b->low > 0) return {0, b->high - 1};
+      if (b->low < 0) return {kLow, kHigh};
+      return {std::min<int64_t>(a->low, 0), std::max(a->high, b->high - 1)};  // by 0 it is the operand
     case Kind::min: return {std::min(a->low, b->low), std::min(a->high, b->high)};
     case Kind::max: return {std::max(a->low, b->low), std::max(a->high, b->high)};
     default: return {a->low, a->high};
@@ -283,9 +288,20 @@ bool may_equal(SymInt a, SymInt b) {
   SymInt d = a - b;
   return is_run_time(d) ? d.node()->low <= 0 && d.node()->high >= 0 : a == b;
 }
+bool may_be_less(SymInt a, SymInt b) {
+  SymInt d = a - b;
+  return is_run_time(d) ? d.node()->low < 0 : a < b;
+}
 bool may_be_at_most(SymInt a, SymInt b) {
   SymInt d = a - b;
   return is_run_time(d) ? d.node()->low <= 0 : a <= b;
+}
+
+SymInt from_the_end(SymInt i, SymInt n) {
+  constexpr int64_t kBeyond = (int64_t(1) << 61) - 1;  // the quotient is -1 or 0
+  bool later = is_run_time(i) && i.node()->low < 0 && i.node()->high >= 0;
+  if (later) return i - n * (i / SymInt(kBeyond));
+  return i < 0 ? i + n : i;
 }
 
 Comparing::Comparing(const char* op, Answer answer)
@@ -297,7 +313,7 @@ Comparing::Comparing(const char* op, Answer answer)
 Comparing::~Comparing() {
   comparing_op = outer_op_;
   comparing_answer = outer_answer_;
-  comparing_assumed = outer_assumed_;
+  comparing_assumed |= outer_assumed_;
 }
 bool Comparing::assumed() { return comparing_assumed; }
 
@@ -426,6 +442,13 @@ SymInt SymInt::binary(Kind k, SymInt a, SymInt b) {
     case Kind::min:
     case Kind::max: {
       if (x == y) return a;
+      // The smaller of x and the larger of x and others is x.
+      Kind other = k == Kind::min ? Kind::max : Kind::min;
+      auto has = [&](const Node* n, const Node* part) {
+        return n->kind == other && (n->a == part || n->b == part);
+      };
+      if (has(y, x)) return a;
+      if (has(x, y)) return b;
       if (x->high <= y->low) return k == Kind::min ? a : b;
       if (y->high <= x->low) return k == Kind::min ? b : a;
       if (before(y, x)) std::swap(x, y);

@@ -336,6 +336,19 @@ PICKED = [
     "{a}.masked_scatter_({a} > 0, {a} * 2)", "{a}.masked_scatter_({b} > 0, {a})", "{a}[{a} > 0].add_(1)", "{a}.mT[{a}.mT > 0] += 1",
     "{a}[{i}][{a}[{i}] > 0] = {s}", "{a}[{a}.nonzero(as_tuple=True)] = 2", "{a}.index_put_(({a} > 0,), {a}[{a} > 0] * 0 + 1, accumulate=True)",
 ]  # fmt: skip
+# Sizes, indices and numbers that an element says, from 0 to 2: N.
+SIZED, SIZED_WRITES = ([t.replace("N", "(({a} > 0).sum() % 3).item()") for t in templates] for templates in ([
+    "{a}[N]", "{a}[N - 1]", "{a}[..., N - 1]", "{a}[i0[:2], N - 1]", "{a}.select({d}, N)", "{a}.select({d}, N - 1)", "{a}.narrow({d}, N, 1)",
+    "{a}.narrow({d}, N - 1, 1)", "{a}.reshape(N, -1)", "{a}.reshape(N + 1, -1)", "{a}.view(N + 1, -1)", "{a}.mT.reshape(-1, N + 1)",
+    "{a}.flatten().unflatten(0, (N + 1, -1))", "{a}.repeat(N, *[1] * ({a}.dim() - 1))", "{a}.expand(N, *{a}.shape)", "facula.full((N, 2), N)",
+    "F.pad({a}, (N, 0))", "F.pad({a}, (0, 1 - N))", "{a}.masked_fill({b} > 0, N)", "{a}.index_fill({d}, i0[:1], N)", "facula.full_like({a}, N)",
+    "facula.where({a} > 0, N, {b})", "{a} * N", "{a}.add({b}, alpha=N)", "{a}.unfold({d}, N, 1)", "{a}.roll(N, {d})", "{a}.flatten().topk(N)[0]",
+    "{a}.split([N, {a}.shape[0] - N])", "{a}.tensor_split([N])", "{a}.diagonal(N)", "{a}.tril(N)", "facula.arange(N, N + 3)", "facula.tensor([N, 1])",
+    "{a}[N:]", "{a}[:N].sum(0)", "{a}.flatten()[N:].view(-1)", "facula.zeros(N, 3) + N", "{a}.repeat_interleave(N, {d})", "facula.eye(N)",
+], [
+    "{a}[N] = {s}", "{a}[..., N - 1] *= 2", "{a}[:N].add_(1)", "{a}[N:] = {s}", "{a}.select({d}, N - 1).mul_(2)", "{a}.narrow({d}, N, 1).zero_()",
+    "{a}.view(N + 1, -1)[0] = {s}", "{a}.reshape(N + 1, -1).add_(1)", "{a}.masked_fill_({a} > 0, N)", "{a}.fill_(N)", "{a}[i0[:1], N - 1] = {s}",
+]))  # fmt: skip
 
 # What a program refuses by name, where eager goes on (docs/programs.md).
 REFUSALS = [
@@ -345,19 +358,31 @@ REFUSALS = [
     "on a tensor from outside of it", "the sizes or strides of", "needs a size that no tensor has which it reads", "which a file cannot hold",
     "and they are others now", "One of the differentiated Tensors does not require grad", "whose steps are counted together",
     "fills the gradient of a tensor", "which a trace cannot record", "known only when the program has run",
-    "cannot be traced with tensors of a sparse layout",
+    "cannot be traced with tensors of a sparse layout", "that a traced function reads is a size, which -",
 ]  # fmt: skip
 KINDS = {
     "pointwise": 14, "pairs": 14, "smooth": 14, "reductions": 7, "views": 20, "writes": 16, "sets": 8, "outs": 4, "moves": 7, "products": 4,
     "draws": 4, "casts": 3, "functions": 4, "checkpoints": 2, "shaped": 3, "gradients": 2, "no_grad": 4, "autocast": 3, "looks": 0.4,
-    "picks": 3, "picked": 2,
+    "picks": 3, "picked": 2, "sized": 3, "sized writes": 2,
 }  # fmt: skip
 TEMPLATES = dict(
     pointwise=POINTWISE, pairs=PAIRS, smooth=SMOOTH, reductions=REDUCTIONS, views=VIEWS, writes=WRITES, sets=SETS, outs=OUTS,
     moves=MOVES, products=PRODUCTS, draws=DRAWS, casts=CASTS, functions=FUNCTIONS, checkpoints=CHECKPOINTS, shaped=SHAPED,
-    gradients=GRADIENTS, looks=LOOKS, picks=PICKS, picked=PICKED,
+    gradients=GRADIENTS, looks=LOOKS, picks=PICKS, picked=PICKED, sized=SIZED, **{"sized writes": SIZED_WRITES},
 )  # fmt: skip
-IMPURE = {"writes", "sets", "picked", "outs", "draws", "functions", "no_grad", "autocast", "shaped", "step"}
+IMPURE = {
+    "writes",
+    "sets",
+    "picked",
+    "sized writes",
+    "outs",
+    "draws",
+    "functions",
+    "no_grad",
+    "autocast",
+    "shaped",
+    "step",
+}
 STEPPED = [
     "({a} * {b}).sum().backward()\nopt.step()", "{a}.sum().backward()\nopt.step()", "opt.zero_grad()\n({a} * c0).sum().backward()\nopt.step()",
     "({a} * c0).sum().backward(retain_graph=True)", "with facula.no_grad():\n    c0.sub_(c0.grad, alpha=0.5)", "{v} = c0.grad * 2",
@@ -488,7 +513,7 @@ class Draft:
         if a is None and "{a}" in template:
             return None
         t = names[a or "c0"]
-        into = kind in ("writes", "sets", "picked") or "index_put" in template
+        into = kind in ("writes", "sets", "picked", "sized writes") or "index_put" in template
         if kind == "gradients":
             b = self.pick(lambda u: u.requires_grad)
         elif into:
@@ -504,7 +529,8 @@ class Draft:
         )
         if ("{b}" in template and b is None) or ("{c}" in template and c is None):
             return None
-        target = {"writes": t, "sets": t, "picked": t, "outs": names[c] if c else None}.get(kind)
+        written = dict.fromkeys(("writes", "sets", "picked", "sized writes"), t)
+        target = (written | {"outs": names[c] if c else None}).get(kind)
         if target is not None and any(partly_shared(target, names[x]) for x in (a, b) if x):
             return None
         return template.format(
@@ -530,7 +556,7 @@ class Draft:
         text = self.fields(r.choice(STEPPED if kind == "step" else TEMPLATES[kind]), kind)
         if text is None:
             return False
-        if kind not in ("writes", "sets", "picked", "outs", "step"):
+        if kind not in ("writes", "sets", "picked", "sized writes", "outs", "step"):
             text = f"v{next(self.count)} = {text}"
         return self.attempt(text, kind, lines)
 
@@ -795,14 +821,15 @@ def is_multiple(x, dtype):
 OUTDATED = "modified by an inplace operation"  # eager needs numbers that a program has still
 
 
-def one_call(source, comparison, eager, traced, program, run, other_sizes=False):
+def one_call(source, comparison, eager, traced, program, run, other_sizes=False, again=False):
     for names in (eager, traced):
         refresh(source, names, run, other_sizes)
     try:
         theirs, expected = call(source, eager, eager["f"])
     except (RuntimeError, IndexError, ValueError) as e:
         # A buffer has become a view, or has a history that was gone through; or there are fewer elements than a call needs.
-        if run or "modified inplace" in str(e) or "a second time" in str(e):
+        # What an earlier call wrote may say a size that does not fit.
+        if run or again or "modified inplace" in str(e) or "a second time" in str(e):
             return False
         raise
     refresh_generator(source, traced, run)
@@ -847,8 +874,8 @@ def check(source, folder=None):
     )
     traced["program"] = program
     try:
-        for run in (0, 0, 1):
-            if not one_call(source, comparison, eager, traced, program, run):
+        for again, run in enumerate((0, 0, 1)):
+            if not one_call(source, comparison, eager, traced, program, run, again=again > 0):
                 return "bits" if comparison.equal_bits else "tolerance"
         if source.dynamic:
             in_other_sizes(source, comparison, eager, traced, program)
