@@ -170,6 +170,7 @@ struct Nested {
   // `t`, which was filled, with the elements that are left.
   Tensor completed(Tensor t) {
     if (later.empty()) return t;
+    static const op::Operator& slice_op = operator_named("slice");
     Tensor flat = run_operator(operator_named("view"), {t, int64_t(-1)})[0];
     std::vector<Tensor> parts;
     int64_t done = 0;
@@ -228,7 +229,6 @@ struct Nested {
     SymInt s = symint_of(o);
     return s.is_symbolic() ? std::optional(s) : std::nullopt;
   }
-  const op::Operator& slice_op = operator_named("slice");
   int64_t position = 0;  // of the element that is filled next
   PyRef holder_;
 };
