@@ -213,8 +213,9 @@ std::string public_name(const std::string& name, uint32_t bit) {
 
 // The name of an operator, or of one of its forms, as users write it.
 std::string called_by(const Operator& o, const std::string& name) {
-  if (o.namespaces & op::hidden) {
-    if (!o.called.empty()) return o.called;
+  bool hidden = o.namespaces & op::hidden;
+  if (!o.called.empty() && (hidden || name[0] == '_')) return o.called;
+  if (hidden) {
     size_t from = name.find_first_not_of('_'), to = name.find_last_not_of('_');
     return from == std::string::npos ? name : name.substr(from, to + 1 - from);
   }

@@ -92,7 +92,12 @@ class Runner:
     def answers(self, drawn):
         """What each of the calls gives, in processes of their own."""
         texts = [
-            (str(tree), getattr(tree, "before", None), trees.alike(tree, target), trees.of_dense(tree, target))
+            (
+                str(tree),
+                getattr(tree, "before", None),
+                trees.alike(tree, target),
+                trees.of_dense(tree, target),
+            )
             for tree, target in drawn
         ]
         pieces = [texts[k : k + PIECE] for k in range(0, len(texts), PIECE)]

@@ -199,8 +199,8 @@ def operator_targets(lib):
 
 
 def form_targets(lib):
-    """Functions of nn.functional that hidden operators declare: with the parameters of the operator where they
-    are the same, and samples.
+    """Functions of nn.functional that hidden operators declare: with the operator's parameters where they are
+    the same, and samples.
     """
     from facula import _C
 

@@ -1,6 +1,6 @@
 """The calls: for every operator that users see and every dtype, derived from what the registry says of it.
-Its samples are the templates; what their tensors hold is replaced. A hidden operator is called as the functions
-of nn.functional that its definition declares, with their parameters.
+Its samples are the templates; what their tensors hold is replaced. A hidden operator is called as the
+functions of nn.functional that its definition declares, with their parameters.
 
 The calls of an operator are a list of dicts: "label" and "group" (the dtype and the template: whoever refuses
 the group's first call, which is an ordinary one, refuses them all), "form" (call, in place, out), "each" (the
@@ -537,8 +537,8 @@ def record(case, operator, form=None, dtypes=None):
 
 
 def operators():
-    """(name, case, what the registry says, form or None) of everything that users see: operators by their full
-    names, and functions of nn.functional that hidden ones declare.
+    """(name, case, what the registry says, form or None) of everything that users see: operators by their
+    full names, and functions of nn.functional that hidden ones declare.
     """
     import facula._C as C
 
@@ -554,5 +554,9 @@ def operators():
                 yield c.name, c, facts[c.name], None
             continue
         yield from ((name, c, facts[c.name], form) for name, form in forms.get(c.name, ()))
-        if not c.name.startswith("_") and "nn.functional." + c.base not in PUBLIC and find_names(facts[c.name]):
+        if (
+            not c.name.startswith("_")
+            and "nn.functional." + c.base not in PUBLIC
+            and find_names(facts[c.name])
+        ):
             yield c.name, c, facts[c.name], None

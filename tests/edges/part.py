@@ -81,8 +81,8 @@ def packed(record, data):
 
 
 def write_part(recording, path, whole):
-    """Writes the part of a recording to `path`; unless the recording is of all operators, beside what the file
-    has of others.
+    """Writes the part of a recording to `path`; unless the recording is of all operators, beside what the
+    file has of others.
     """
     parts = {}
     if not whole and Path(path).exists():

@@ -231,6 +231,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3]"});
   define(
       "_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> (Tensor LU, Tensor pivots, Tensor info)")
+      .called("lu")
       .converting_out()
       .doc("linalg.lu_factor_ex.")
       .bind(function)

@@ -274,6 +274,7 @@ FACULA_FAMILY(margin) {
               "var = variance_of(input, var)")
       .autocast(Autocast::inherit)
       .refuses(ErrorType::ValueError, {kVariances})
+      .check(fitting({"eps"}))
       .composite(
           [](const Tensor& self, const Tensor& target, const Tensor& var, bool full, const Tensor& eps,
              std::string_view reduction) { return gaussian_nll(self, target, var, full, eps, reduction); })
