@@ -31,7 +31,8 @@ Tensor select(const Tensor& t, int dim, SymInt i) {
   index_check(t.dim() > 0, "index") << "invalid index of a 0-dim tensor."
                                     << hint("use tensor.item() to convert it to a number");
   int64_t n = t.size(dim).hint();
-  index_check(i.is_symbolic() || sym::is_run_time(t.size(dim)) || (i.concrete() >= -n && i.concrete() < n), "index")
+  index_check(i.is_symbolic() || sym::is_run_time(t.size(dim)) || (i.concrete() >= -n && i.concrete() < n),
+              "index")
       << "index " << i << " is out of bounds for dimension " << dim << " with size " << n;
   return run_operator(select_op(), {t, dim, i})[0];
 }

@@ -197,7 +197,7 @@ def assume(what: str, read: Callable[[], Any]) -> None:
 
 
 def counted() -> list[Tensor]:
-    """What counts the steps of optimizers that the function which is traced has taken; its numbers are old ones."""
+    """What counts the steps of optimizers that the traced function has taken; its numbers are old ones."""
     return _traces[-1].counted if _traces else []
 
 

@@ -140,6 +140,24 @@ struct Subscripts {
   std::string output;
 };
 
+void check_subscripts(const Subscripts& s, std::string_view text, const std::vector<Tensor>& operands) {
+  for (size_t k = 0; k < s.inputs.size(); ++k) {
+    for (char ch : s.inputs[k])
+      runtime_check(std::isalnum(static_cast<unsigned char>(ch)), "einsum")
+          << "invalid subscript '" << ch << "' in \"" << std::string(text)
+          << "\": letters and \"...\" are allowed";
+    runtime_check(int(s.inputs[k].size()) == operands[k].dim(), "einsum")
+        << "the number of subscripts \"" << s.inputs[k] << "\" does not match operand " << k << " of shape "
+        << to_string(operands[k].sizes());
+  }
+  for (char ch : s.output) {
+    bool known = std::any_of(s.inputs.begin(), s.inputs.end(),
+                             [&](auto& in) { return in.find(ch) != std::string::npos; });
+    runtime_check(known && std::count(s.output.begin(), s.output.end(), ch) == 1, "einsum")
+        << "output subscript '" << ch << "' must appear in an input, and once in the output";
+  }
+}
+
 Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& operands) {
   std::string eq;
   for (char ch : text)
@@ -189,21 +207,7 @@ Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& oper
     for (auto [ch, n] : count)
       if (n == 1 && std::isalpha(static_cast<unsigned char>(ch))) s.output += ch;
   }
-  for (size_t k = 0; k < s.inputs.size(); ++k) {
-    for (char ch : s.inputs[k])
-      runtime_check(std::isalnum(static_cast<unsigned char>(ch)), "einsum")
-          << "invalid subscript '" << ch << "' in \"" << std::string(text)
-          << "\": letters and \"...\" are allowed";
-    runtime_check(int(s.inputs[k].size()) == operands[k].dim(), "einsum")
-        << "the number of subscripts \"" << s.inputs[k] << "\" does not match operand " << k << " of shape "
-        << to_string(operands[k].sizes());
-  }
-  for (char ch : s.output) {
-    bool known = std::any_of(s.inputs.begin(), s.inputs.end(),
-                             [&](auto& in) { return in.find(ch) != std::string::npos; });
-    runtime_check(known && std::count(s.output.begin(), s.output.end(), ch) == 1, "einsum")
-        << "output subscript '" << ch << "' must appear in an input, and once in the output";
-  }
+  check_subscripts(s, text, operands);
   return s;
 }
 

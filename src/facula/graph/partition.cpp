@@ -292,11 +292,15 @@ class Cutter {
     backward_.input(v);
   }
   // Sums of 16-bit numbers and what is made of them alone: little memory, and the backward pass reads them as they were
-  // computed.
+  // computed. Not a view of others, whose conversion lies otherwise.
   bool is_kept_wide(const Value* v) const {
     DType d = v->tensor.dtype();
     if (d != DType::Float16 && d != DType::BFloat16) return false;
     if (p_.saved_inputs.back() >= 0 || p_.saved_outputs.back() >= 0 || written_.count(v)) return false;
+    auto& t = v->tensor;
+    Dims converted = t.is_contiguous() ? contiguous_strides(t.sizes())
+                                       : dense_strides_like(t.sizes(), std::span<const Tensor>(&t, 1));
+    if (!std::ranges::equal(converted, t.strides(), SymInt::surely_equal)) return false;
     return std::any_of(g_.inputs.begin(), g_.inputs.begin() + std::ptrdiff_t(inputs_),
                        [&](const Value* in) { return v->tensor.numel().hint() < in->tensor.numel().hint(); });
   }

@@ -72,7 +72,8 @@ COMPARE = {
 # Methods that are C++'s: how a file is read, and how an optimizer over lists steps (optim/listed.h).
 OWN_METHODS = {"_load_from_state_dict", "share_memory"}
 OWN_OPTIMIZER_METHODS = (
-    "_state _step_group _alike _share _counted _count _update_parts _export_state _import_state _update_sparse"
+    "_state _step_group _alike _share _counted _count _update_parts _export_state _import_state "
+    "_update_sparse"
 ).split()
 NEVER = "(false)"  # the value is of a class that C++ has not
 CONSTANTS = {

@@ -440,7 +440,8 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
     return same ? Dims(strides) : contiguous_strides(to);
   }
   if (sizes.empty()) return product(to) == 1 ? std::optional(Dims(to.size(), 1)) : std::nullopt;
-  bool run_time = std::ranges::any_of(sizes, sym::is_run_time) || std::ranges::any_of(to, sym::is_run_time);
+  auto is_run_time = [](SymInt s) { return s.is_symbolic() && sym::is_run_time(s); };
+  bool run_time = std::ranges::any_of(sizes, is_run_time) || std::ranges::any_of(to, is_run_time);
   Dims out(to.size(), 0);
   size_t v = to.size();  // dimensions of the view from here on are placed
   size_t d = sizes.size();
