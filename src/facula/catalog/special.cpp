@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "facula/op/operands.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -318,6 +319,11 @@ Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), d
 }
 
 // x f(y), 0 where x is 0 and y is a number.
+GradName logarithm_name(const char* stem) {
+  return [stem](const Call& c) {
+    return grad_name(stem, is_number(c["self"]) ? 1 : is_number(c["other"]) ? 2 : 0);
+  };
+}
 Definer times_logarithm(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return define(schema)
       .doc(doc)
@@ -467,6 +473,7 @@ FACULA_FAMILY(special) {
       .samples(unary_samples(0.2, 2));
   times_logarithm("xlogy(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
                   "self * log(other), 0 where self is 0.", [](Expr y) { return log(y); })
+      .grad_name(logarithm_name("Xlogy"))
       .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(function | method | special)
       .vjp([](const Vjp& v) {
@@ -476,7 +483,7 @@ FACULA_FAMILY(special) {
       });
   times_logarithm("special_xlog1py(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
                   "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); })
-      .grad_name("SpecialXlog1Py")
+      .grad_name(logarithm_name("SpecialXlog1Py"))
       .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(special)
       .no_in_place()
@@ -486,6 +493,7 @@ FACULA_FAMILY(special) {
                      v.needs("other") ? div(mul(v.grad(), x), add(y, 1)) : Tensor());
       });
   define("special_ndtr(Tensor self) -> Tensor")
+      .grad_name("Mul", 1)
       .doc("The distribution function of the normal distribution.")
       .differs("\\w+ value: (finite|-?\\d\\S*) for (0|\\d\\S*) at self=-",
                "by the complement of erf, which keeps the digits that PyTorch's 1 + erf(x / sqrt(2)) cancels")
