@@ -518,7 +518,6 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
-          .grad_name(output_name)
           .autocast(autocast_of(cell))
           .bind(function)
           .no_in_place()

@@ -15,7 +15,9 @@ def probe(torch, P):
                 warnings.simplefilter("always")
                 for call in calls:
                     call()
-                    found.append([(w.category.__name__, str(w.message).split(" (Triggered")[0][:60]) for w in caught])
+                    texts = [str(w.message).replace("facula.", "torch.") for w in caught]
+                    texts = [text.split(" (Triggered")[0][:60] for text in texts]
+                    found.append([(w.category.__name__, text) for w, text in zip(caught, texts)])
                     caught.clear()
         finally:
             torch.set_warn_always(False)
