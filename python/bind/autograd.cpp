@@ -173,7 +173,29 @@ PyObject* node_call(PyObject* o, PyObject* args, PyObject* kwargs) {
 }
 PyObject* node_repr(PyObject* o) {
   return guarded([&] {
-    return PyUnicode_FromFormat("<%s object at %p>", node(o).name().c_str(), static_cast<void*>(o));
+    std::string path = Py_TYPE(o)->tp_name;
+    if (path.starts_with("builtins.")) path = node(o).name();
+    return PyUnicode_FromFormat("<%s object at %p>", path.c_str(), static_cast<void*>(o));
+  });
+}
+// Of the results of the forward call, whose gradients the node takes.
+PyObject* node_input_metadata(PyObject* o, void*) {
+  return guarded([&] {
+    auto& results = node(o).results;
+    PyRef types = checked(PyImport_ImportModule("types")),
+          list = checked(PyList_New(Py_ssize_t(results.size())));
+    PyRef make = checked(PyObject_GetAttrString(types.get(), "SimpleNamespace")),
+          none = checked(PyTuple_New(0));
+    for (size_t k = 0; k < results.size(); ++k) {
+      PyRef facts = checked(PyDict_New()), dtype = checked(wrap(results[k].dtype));
+      PyRef shape = checked(wrap_sizes(results[k].sizes)), device = checked(wrap(results[k].device));
+      checked(PyDict_SetItemString(facts.get(), "dtype", dtype.get()));
+      checked(PyDict_SetItemString(facts.get(), "shape", shape.get()));
+      checked(PyDict_SetItemString(facts.get(), "device", device.get()));
+      PyList_SET_ITEM(list.get(), Py_ssize_t(k),
+                      checked(PyObject_Call(make.get(), none.get(), facts.get())).detach());
+    }
+    return list.detach();
   });
 }
 PyObject* node_next(PyObject* o, void*) {
@@ -314,6 +336,8 @@ PyMethodDef node_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef node_getset[] = {
     {"next_functions", node_next, nullptr, "((node, result number), ...) that gradients go to.", nullptr},
+    {"_input_metadata", node_input_metadata, nullptr,
+     "dtype, shape and device of each result of the forward call.", nullptr},
     {"metadata", node_metadata, nullptr, "A dict of the user's.", nullptr},
     {"variable", node_variable, nullptr, "The leaf of an AccumulateGrad node.", nullptr},
     {"created_at", node_created_at, nullptr, "The stack of the forward call, in anomaly mode.", nullptr},
@@ -331,9 +355,10 @@ PyType_Spec node_spec = {"facula._C.Node", sizeof(NodeObject), 0,
 
 // The class of nodes of one name, so that `type(grad_fn).__name__` tells it: tools that draw graphs read that. They
 // are as many as operators and users' functions, and are never freed.
-PyTypeObject* node_type(const std::string& name) {
+PyTypeObject* node_type(const std::string& name, bool of_user) {
   static auto& types = *new std::unordered_map<std::string, PyTypeObject*>;  // under the interpreter's lock
-  auto [at, made] = types.try_emplace("facula._C." + name, nullptr);
+  std::string path = (of_user ? std::string(package_name()) + ".autograd.function." : "builtins.") + name;
+  auto [at, made] = types.try_emplace(path, nullptr);
   if (!at->second) {
     PyType_Slot none[] = {{0, nullptr}};
     PyType_Spec spec = {at->first.c_str(), 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -812,7 +837,7 @@ PyMethodDef functions[] = {
 PyObject* wrap_node(Ref<Node> n) {
   if (!n) Py_RETURN_NONE;
   if (n->py_object) return Py_NewRef(static_cast<PyObject*>(n->py_object));
-  auto* o = PyObject_New(NodeObject, node_type(n->name()));
+  auto* o = PyObject_New(NodeObject, node_type(n->name(), context_of(*n)));
   if (!o) throw PythonError();
   n->py_object = o;
   o->metadata = nullptr;

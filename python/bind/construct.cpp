@@ -4,6 +4,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/tracing.h"
+#include "facula/base/warning.h"
 #include "facula/op/factory.h"
 #include "facula/tensor/promotion.h"
 #include "override.h"
@@ -334,6 +335,20 @@ Tensor made_anew(Tensor t) {
   return autograd::Tracing::current() && !t.is_traced() ? run_operator(operator_named("_copied"), {t})[0] : t;
 }
 
+// What PyTorch says of data that another function takes better.
+void warn_of_data(PyObject* data) {
+  if (is_tensor(data))
+    warn(
+        "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+        "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).");
+  bool arrays = PyList_Check(data) && PyList_GET_SIZE(data) > 0;
+  if (PyObject* first = arrays ? PyList_GET_ITEM(data, 0) : nullptr;
+      first && !is_tensor(first) && is_nested(first) && has_array_interface(first))
+    warn_once(
+        "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to a single numpy.ndarray "
+        "with numpy.array() before converting to a tensor.");
+}
+
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded("tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
@@ -341,6 +356,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
     Options o;
     if (!take_arguments("tensor", spec, 1, args, n, kwnames, v, 1) || !take_options("tensor", v + 1, o))
       return nullptr;
+    warn_of_data(v[0]);
     Tensor t = o.place(make_tensor("tensor", v[0], o.has_dtype ? &o.dtype : nullptr));
     if (o.requires_grad) autograd::set_requires_grad(t, true);
     return wrap(o.requires_grad ? std::move(t) : made_anew(std::move(t)));

@@ -42,7 +42,7 @@ class PythonNode final : public autograd::Node {
     WithGil gil;
     context(ctx_.get()).node = nullptr;
   }
-  std::string name() const override { return name_; }
+  std::string own_name() const override { return name_; }
   PyObject* ctx() const { return ctx_.get(); }
   void release_saved() override {
     WithGil gil;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "facula/autograd/batch.h"
+#include "facula/base/warning.h"
 #include "facula/tensor/promotion.h"
 #include "facula/tensor/sparse.h"
 #include "override.h"
@@ -107,7 +108,10 @@ int64_t dims_used(PyObject* o) {
 void add_index(Applied& a, int& dim, Tensor t) {
   index_check((is_integral(t.dtype()) && !is_limited(t.dtype())) || t.dtype() == DType::Bool, "index")
       << "tensors used as indices must be long, int, byte or bool tensors, not " << name(t.dtype());
-  if (t.dtype() == DType::UInt8) t = run_operator(operator_named("to_dtype"), {t, DType::Bool})[0];
+  if (t.dtype() == DType::UInt8) {
+    warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.");
+    t = run_operator(operator_named("to_dtype"), {t, DType::Bool})[0];
+  }
   int width = t.dtype() == DType::Bool ? t.dim() : 1;
   index_check(dim + width <= a.view.dim(), "index")
       << "too many indices for tensor of dimension " << a.view.dim();

@@ -5,6 +5,7 @@
 #include "facula/base/log.h"
 #include "facula/base/parallel.h"
 #include "facula/base/settings.h"
+#include "facula/base/warning.h"
 #include "facula/codegen/kernel.h"
 #include "facula/tensor/memory.h"
 #include "facula/tensor/print.h"
@@ -64,6 +65,14 @@ PyObject* reset_peak(PyObject*, PyObject*) {
   reset_peak_memory();
   Py_RETURN_NONE;
 }
+
+PyObject* set_warn_always_function(PyObject*, PyObject* on) {
+  int flag = PyObject_IsTrue(on);
+  if (flag < 0) return nullptr;
+  set_warn_always(flag);
+  Py_RETURN_NONE;
+}
+PyObject* is_warn_always(PyObject*, PyObject*) { return PyBool_FromLong(warns_always()); }
 
 PyObject* get_print_options(PyObject*, PyObject*) {
   auto& o = print_options();
@@ -185,6 +194,9 @@ PyMethodDef functions[] = {
     {"settings", get_settings, METH_NOARGS,
      "Every setting: name, environment variable, type, value, documentation."},
     {"set_setting", set_setting, METH_VARARGS, "set_setting(name, value), for this process."},
+    {"set_warn_always", set_warn_always_function, METH_O,
+     "Do warnings that come once come each time from now on?"},
+    {"is_warn_always_enabled", is_warn_always, METH_NOARGS, "What set_warn_always set."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
@@ -194,6 +206,13 @@ void add_machine(PyObject* module) {
   set_interrupt_check([] {
     WithGil gil;
     if (PyErr_CheckSignals() < 0) throw_carried();
+  });
+  set_warning_handler([](const std::string& told) {
+    WithGil gil;
+    std::string text = told;  // names functions as PyTorch's users know them
+    for (size_t at = 0; (at = text.find("torch.", at)) != text.npos; at += 1)
+      text.replace(at, 5, package_name());
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw_carried();
   });
 }
 

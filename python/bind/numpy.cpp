@@ -2,6 +2,7 @@
 // strides and type).
 #include <optional>
 
+#include "facula/base/warning.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -67,6 +68,16 @@ PyType_Slot holder_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(holder_dea
 PyType_Spec holder_spec = {"facula._C.ArrayHolder", sizeof(Holder), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, holder_slots};
 
+void warn_of_read_only(PyObject* array) {
+  PyRef interface = checked(PyObject_GetAttrString(array, "__array_interface__"));
+  PyObject* data = PyDict_Check(interface.get()) ? PyDict_GetItemString(interface.get(), "data") : nullptr;
+  if (data && PyTuple_Check(data) && PyTuple_GET_SIZE(data) == 2 && PyTuple_GET_ITEM(data, 1) == Py_True)
+    warn_once(
+        "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means writing to this tensor will "
+        "result in undefined behavior. You may want to copy the array to protect its data or make it writable before converting it to a "
+        "tensor. This type of warning will be suppressed for the rest of this program.");
+}
+
 PyObject* from_numpy(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded("from_numpy", [&]() -> PyObject* {
     static const char* const spec[] = {"ndarray", nullptr};
@@ -76,7 +87,9 @@ PyObject* from_numpy(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* k
       PyErr_Format(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
       return nullptr;
     }
-    return wrap(from_array_interface("from_numpy", array));
+    Tensor t = from_array_interface("from_numpy", array);
+    warn_of_read_only(array);
+    return wrap(std::move(t));
   });
 }
 
@@ -99,6 +112,10 @@ PyObject* frombuffer(PyObject*, PyObject* args, PyObject* kwargs) {
     if (PyObject_GetBuffer(object, buffer.get(), PyBUF_WRITABLE) < 0) {
       PyErr_Clear();
       if (PyObject_GetBuffer(object, buffer.get(), PyBUF_SIMPLE) < 0) return nullptr;
+      warn_once(
+          "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "
+          "(supposedly non-writable) buffer using the tensor. You may want to copy the buffer to protect its data or make it writable "
+          "before converting it to a tensor. This type of warning will be suppressed for the rest of this program.");
     }
     std::shared_ptr<void> release(nullptr, [buffer](void*) {
       if (Py_IsInitialized()) {

@@ -72,11 +72,11 @@ PyObject* stop(PyObject*, PyObject* number) {
     for (size_t k = 0; k < r.events.size(); ++k) {
       auto& e = r.events[k];
       PyObject* one =
-          Py_BuildValue("(KKLssLLLLLLOOss)", (unsigned long long)e.id, (unsigned long long)e.parent,
+          Py_BuildValue("(KKLssLLLLLLOOsss)", (unsigned long long)e.id, (unsigned long long)e.parent,
                         (long long)e.thread, profile::to_string(e.category), e.name.c_str(),
                         (long long)e.start, (long long)e.end, (long long)e.self, (long long)e.allocated,
                         (long long)e.freed, (long long)e.sequence, e.backward ? Py_True : Py_False,
-                        locations[e.location].get(), e.shapes.c_str(), e.dtypes.c_str());
+                        locations[e.location].get(), e.shapes.c_str(), e.dtypes.c_str(), e.result.c_str());
       PyList_SET_ITEM(events.get(), Py_ssize_t(k), checked(one).detach());
     }
     for (size_t k = 0; k < r.memory.size(); ++k) {
@@ -111,7 +111,7 @@ PyMethodDef functions[] = {
     {"profile_start", start, METH_VARARGS, "profile_start(shapes, memory, stacks) -> number of the session"},
     {"profile_stop", stop, METH_O,
      "profile_stop(session) -> (start, end, events, memory); an event: (id, parent, thread, category, name, start, end, self, allocated, freed, "
-     "sequence, backward, location, shapes, dtypes), times in nanoseconds"},
+     "sequence, backward, location, shapes, dtypes, sizes of the result), times in nanoseconds"},
     {"profile_enter", enter, METH_O, "Opens a scope of the program; 0 while nothing is recorded."},
     {"profile_leave", leave, METH_O, "Closes it."},
     {"profile_enabled", enabled, METH_NOARGS, "Is something recorded?"},

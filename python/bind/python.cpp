@@ -76,12 +76,16 @@ static PyObject* set_package_name(PyObject*, PyObject* name) {
   });
 }
 
+static PyObject* get_package_name(PyObject*, PyObject*) { return PyUnicode_FromString(package_name()); }
+
 void add_errors(PyObject* module) {
   checked(PyModule_AddObjectRef(module, "LinAlgError", linalg_error()));
   checked(PyModule_AddObjectRef(module, "_LinAlgError",
                                 linalg_error()));  // what handlers of users' programs name
   static PyMethodDef functions[] = {{"set_package_name", set_package_name, METH_O,
                                      "The name that objects show and messages advise."},
+                                    {"package_name", get_package_name, METH_NOARGS,
+                                     "What set_package_name set."},
                                     {nullptr, nullptr, 0, nullptr}};
   add_functions(module, functions);
 }

@@ -3,6 +3,9 @@
 #include "autograd.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
+#include "facula/autograd/forward.h"
+#include "facula/base/warning.h"
+#include "facula/tensor/print.h"
 #include "override.h"
 #include "symint.h"
 #include "trampoline.h"
@@ -305,7 +308,12 @@ PyObject* tensor_int(PyObject* o) {
   });
 }
 PyObject* tensor_float(PyObject* o) {
-  return guarded([&] { return PyFloat_FromDouble(real_single(o, "double").to_double()); });
+  return guarded([&] {
+    if (tensor_of(o).requires_grad())
+      warn_once(
+          "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.");
+    return PyFloat_FromDouble(real_single(o, "double").to_double());
+  });
 }
 
 PyObject* tensor_iter(PyObject* o) {
@@ -329,17 +337,19 @@ int tensor_contains(PyObject* o, PyObject* item) {
   return any ? PyObject_IsTrue(any.get()) : -1;
 }
 
-std::string with_gradient(const Tensor& t, std::string text) {
-  std::string suffix;
-  if (auto node = autograd::node_of(t)) suffix = ", grad_fn=<" + node->name() + ">";
-  else if (t.requires_grad()) suffix = ", requires_grad=True";
-  if (!suffix.empty() && !text.empty() && text.back() == ')') text.insert(text.size() - 1, suffix);
-  return text;
+// The text of a tensor of a class, its history and its direction in forward mode noted.
+std::string text_of(const Tensor& t, std::string_view type = "tensor") {
+  std::vector<std::string> notes;
+  if (auto node = autograd::node_of(t)) notes.push_back("grad_fn=<" + node->name() + ">");
+  else if (t.requires_grad()) notes.push_back("requires_grad=True");
+  if (Tensor tangent = autograd::tangent_in_levels(t); tangent.defined())
+    notes.push_back("tangent=" + to_string(tangent));
+  return to_text(t, type, notes);
 }
 
 // BatchedTensor(lvl=1, bdim=0, value=...), as PyTorch shows what stands for one of a batch.
 std::string batched_text(const Tensor& t) {
-  if (!autograd::batch_level(t)) return with_gradient(t, to_string(t));
+  if (!autograd::batch_level(t)) return text_of(t);
   auto* level = autograd::BatchLevel::find(autograd::batch_level(t));
   std::string inner = batched_text(autograd::physical(t)), lines;
   for (char c : inner) lines += c == '\n' ? std::string("\n    ") : std::string(1, c);
@@ -351,12 +361,9 @@ PyObject* tensor_repr(PyObject* o) {
   return guarded([&] {
     Tensor t = tensor_of(o);
     if (autograd::batch_level(t)) return unicode(batched_text(t));
-    std::string text = with_gradient(t, to_string(t));
-    if (!is_plain(Py_TYPE(o)) && text.starts_with("tensor(")) {
-      const char* dot = strrchr(Py_TYPE(o)->tp_name, '.');
-      text.replace(0, 6, dot ? dot + 1 : Py_TYPE(o)->tp_name);
-    }
-    return unicode(text);
+    if (is_plain(Py_TYPE(o))) return unicode(text_of(t));
+    const char* dot = strrchr(Py_TYPE(o)->tp_name, '.');
+    return unicode(text_of(t, dot ? dot + 1 : Py_TYPE(o)->tp_name));
   });
 }
 

@@ -296,8 +296,9 @@ void attach_name(const Operator& o, const std::string& base, Form form) {
   } else if (bits & op::property) {
     auto* def = new PyGetSetDef{e.name.c_str(), property_get, nullptr, e.doc.c_str(),
                                 &e};  // lives as long as the type
-    e.method = checked(PyDescr_NewGetSet(TensorType, def)).detach();
-    checked(PyDict_SetItem(TensorType->tp_dict, key.get(), e.method));
+    PyRef descriptor = checked(PyDescr_NewGetSet(TensorType, def));
+    checked(PyDict_SetItem(TensorType->tp_dict, key.get(), descriptor.get()));
+    e.method = checked(PyObject_GetAttrString(descriptor.get(), "__get__")).detach();  // what overrides call
     PyType_Modified(TensorType);
   }
 }

@@ -193,7 +193,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     return _f.broadcast_tensors(_several(tensors))
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions."""
     return _f.meshgrid(_several(tensors), indexing=indexing)
 

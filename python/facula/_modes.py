@@ -114,6 +114,9 @@ class set_grad_enabled(_Decorator):
     def _again(self) -> set_grad_enabled:
         return type(self)(self.mode)
 
+    def __repr__(self) -> str:
+        return f"{_C.package_name()}.autograd.grad_mode.set_grad_enabled(mode={self.mode})"
+
     def __enter__(self) -> None:
         _C.set_grad_enabled(self.mode)
 

@@ -163,6 +163,13 @@ _builtin_range = __builtins__["range"] if isinstance(__builtins__, dict) else __
 
 def range(start: Any, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
     """Numbers from ``start`` to ``end``, which is one of them; of the default dtype. See ``arange``."""
+    import warnings
+
+    warnings.warn(
+        "range is deprecated and will be removed in a future release because its behavior is inconsistent "
+        "with Python's range builtin. Instead, use arange, which produces values in [start, end).",
+        stacklevel=2,
+    )
     if end is None:
         start, end = 0, start
     if step == 0:
@@ -258,21 +265,19 @@ def sym_ite(b: Any, t: Any, f: Any) -> Any:
 # ---- switches and facts
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, True, True
-_always = False
 _depth = 0
 _interop = 1
 
 
 def set_warn_always(b: bool) -> None:
-    """Are warnings that come once shown each time? Python's filters decide about those of Facula."""
-    global _always
+    """Are warnings that come once in a process given each time?"""
     if not isinstance(b, bool):
         raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
-    _always = b
+    _C.set_warn_always(b)
 
 
 def is_warn_always_enabled() -> bool:
-    return _always
+    return bool(_C.is_warn_always_enabled())
 
 
 def autocast_increment_nesting() -> int:

@@ -48,8 +48,9 @@ _C.set_reduce_helper(_reduce)
 
 
 def __copy__(self: Tensor) -> Tensor:
+    """A leaf that shares the elements, as in PyTorch also of what is none."""
     t = self.detach() if type(self) is Tensor else _C.make_subclass(type(self), self, False)
-    return t.requires_grad_(self.requires_grad) if self.is_leaf else self.view_as(self)
+    return t.requires_grad_(self.requires_grad)
 
 
 def _made_like(self: Tensor, fill: Callable, given: tuple, options: dict) -> Tensor:
@@ -414,7 +415,9 @@ def _of_sparse(name: str) -> Callable:
 def resize(self: Tensor, *sizes: Any) -> Tensor:
     """A view of other sizes with as many elements; ``reshape`` under an older name."""
     import math
+    import warnings
 
+    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
     wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if math.prod(wanted) != self.numel():
         raise RuntimeError(

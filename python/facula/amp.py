@@ -23,6 +23,18 @@ def _check_device(device_type: str) -> None:
     _C.device(device_type)
 
 
+def _deprecated(name: str, instead: str) -> None:
+    """Warns whoever makes a class that has this older name, of what is used instead of it."""
+    import warnings
+
+    package = _C.package_name()
+    warnings.warn(
+        f"`{package}.{name}(args...)` is deprecated. Please use `{package}.{instead}` instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
 def _warn(text: str) -> None:
     import warnings
 
@@ -60,7 +72,7 @@ class autocast(_Decorator):
             if enabled:
                 _warn(
                     "In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
-                    "CPU Autocast only supports dtype of facula.bfloat16, facula.float16 currently."
+                    f"CPU Autocast only supports dtypes of {_C.bfloat16}, {_C.float16} currently."
                 )
             self._enabled, self.fast_dtype = False, current
         self._outer: list[tuple] = []
@@ -92,8 +104,8 @@ def is_autocast_available(device_type: str) -> bool:
     return device_type == "cpu"
 
 
-def is_autocast_enabled(device_type: str = "cpu") -> bool:
-    """Is autocast on for this thread?"""
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Is autocast on for this thread and devices of this type? Without one, of CUDA's, as in PyTorch."""
     return device_type == "cpu" and _C.autocast_state()[0]
 
 

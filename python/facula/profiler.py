@@ -139,6 +139,7 @@ class profile(_base.profile):
         record_shapes: sizes and dtypes of operands.
         profile_memory: memory that tensors take and give back.
         with_stack: all lines of the program that led to a call; without it, the innermost.
+        with_flops: counts the floating-point operations of products, convolutions, ``add`` and ``mul``.
         acc_events: keeps the events of earlier cycles.
 
     >>> with facula.profiler.profile(record_shapes=True) as prof:

@@ -414,3 +414,19 @@ def test_a_step_of_an_optimizer_is_named():
     with facula.profile() as prof:
         optimizer.step()
     assert prof.events()[0].name == "Optimizer.step#SGD.step"
+
+
+def test_operations_are_counted_where_asked():
+    with facula.autograd.profiler.profile(with_flops=True) as p:
+        facula.ones(8, 8) @ facula.ones(8, 8)
+        facula.ones(2, 3, 4) @ facula.ones(2, 4, 5)
+        facula.nn.functional.conv2d(facula.ones(1, 3, 8, 8), facula.ones(4, 3, 3, 3))
+        facula.nn.functional.linear(facula.ones(2, 3), facula.ones(4, 3), facula.ones(4))
+        facula.ones(3) + facula.ones(3)
+    counted = sorted(e.flops for e in p.key_averages() if e.flops)
+    # As PyTorch counts: 2 for a multiplication and an addition, calls inside of others once.
+    assert counted == sorted([2 * 8**3, 2 * 2 * 3 * 4 * 5, 2 * 4 * 27 * 36, 2 * 2 * 3 * 4, 3])
+    assert "Total KFLOPs" in p.key_averages().table()
+    with facula.autograd.profiler.profile() as p:
+        facula.ones(8, 8) @ facula.ones(8, 8)
+    assert not any(e.flops for e in p.events()) and "FLOPs" not in p.key_averages().table()

@@ -177,6 +177,36 @@ def _compare(
     )
 
 
+def _check_undefined(ys: tuple) -> None:
+    """The functions of users that made ``ys`` take None for a gradient as zeros, for all of their outputs and
+    for one of several. Nodes of operators do, and none is called without any gradient.
+    """
+    by_node: dict[Any, list[Tensor]] = {}
+    for y in ys:
+        if y.grad_fn is not None and hasattr(y.grad_fn, "saved_tensors"):
+            by_node.setdefault(y.grad_fn, []).append(y)
+    for node, made in by_node.items():
+        given = [None] * len(node._input_metadata)
+        calls = [given]
+        for missing in made if len(made) > 1 else []:
+            calls.append(list(given))
+            for y in made:
+                calls[-1][y.output_nr] = None if y is missing else _C.functions.zeros_like(y)
+        for call in calls:
+            try:
+                grads = node(*call)
+            except RuntimeError as error:
+                raise GradcheckError(
+                    f"Expected backward function to handle undefined output grads, but it raised: {error}"
+                ) from error
+            found = grads if isinstance(grads, tuple) else (grads,)
+            if any(g is not None and not (g == 0).all() for g in found):
+                raise GradcheckError(
+                    "Expected all input grads to be undefined or zero when all output grads are undefined or "
+                    "zero."
+                )
+
+
 def gradcheck(
     func: Callable,
     inputs: Any,
@@ -199,8 +229,9 @@ def gradcheck(
 
     Inputs that require gradients should be float64 or complex128. Every element is checked, also with
     ``fast_mode``; gradients must be the same (up to ``nondet_tol``) when computed twice, and have the dtypes
-    of their inputs. ``check_forward_ad`` asks the same of derivatives in forward mode, ``check_batched_grad``
-    that gradients for many cotangents at once (``is_grads_batched``) are those of one after the other.
+    of their inputs. ``check_undefined_grad`` asks that custom functions take None for a gradient as zeros,
+    ``check_forward_ad`` the same as of gradients of derivatives in forward mode, ``check_batched_grad`` that
+    gradients for many cotangents at once (``is_grads_batched``) are those of one after the other.
     """
     if not (check_backward_ad or check_forward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -211,9 +242,13 @@ def gradcheck(
             "gradcheck: check_batched_forward_grad is not supported; check_forward_ad=True checks tangents "
             "one by one"
         )
-    modes = [mode for mode, asked in (
-        ("backward", check_backward_ad), ("batched", check_batched_grad), ("forward", check_forward_ad)
-    ) if asked]  # fmt: skip
+    asked = {
+        "backward": check_backward_ad,
+        "undefined": check_backward_ad and check_undefined_grad,
+        "batched": check_batched_grad,
+        "forward": check_forward_ad,
+    }
+    modes = [mode for mode, wanted in asked.items() if wanted]
     try:
         return _gradcheck(func, inputs, eps, atol, rtol, nondet_tol, modes)
     except GradcheckError:
@@ -271,6 +306,8 @@ def _gradcheck(
                 backward = [[c[k][i] for c in columns] for i in range(len(by_input))]
             if "backward" in modes:
                 _compare(by_input, backward, x, y, k, n, atol, rtol, "backward")
+    if "undefined" in modes:
+        _check_undefined(outputs())
     return True
 
 
@@ -327,6 +364,7 @@ def gradgradcheck(
         rtol=rtol,
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
         check_batched_grad=check_batched_grad,
         check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from .. import _C
-from .profiler_util import EventList, FunctionEvent, FunctionEventAvg, parse
+from .profiler_util import EventList, FunctionEvent, FunctionEventAvg, count_flops, parse
 
 __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "profile", "record_function"]
 
@@ -52,6 +52,7 @@ class profile:
         record_shapes: sizes and dtypes of operands.
         profile_memory: memory that tensors take and give back.
         with_stack: all lines of the program that led to a call; without it, the innermost.
+        with_flops: counts the floating-point operations of products, convolutions, ``add`` and ``mul``.
 
     >>> with facula.autograd.profiler.profile() as prof:
     ...     y = facula.ones(10).exp()
@@ -76,8 +77,6 @@ class profile:
         acc_events: bool = False,
         custom_trace_id_callback: Any = None,
     ) -> None:
-        if with_flops:
-            raise NotImplementedError("profile: with_flops is not supported; operations are not counted")
         if use_cuda or use_device == "cuda":
             warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
             use_device = None
@@ -86,7 +85,7 @@ class profile:
                 f"profile: there is no device {use_device!r} in this build; leave out use_device"
             )
         self.enabled = enabled
-        self.record_shapes = record_shapes
+        self.record_shapes, self.with_flops = record_shapes or with_flops, with_flops
         self.profile_memory = profile_memory
         self.with_stack = with_stack
         self.acc_events = acc_events
@@ -119,6 +118,8 @@ class profile:
         held = _C.memory_stats()["current_bytes"] if self.profile_memory else 0
         before = self._events if self.acc_events else None
         self._events = parse(recorded, self.profile_memory, held)
+        if self.with_flops:
+            count_flops(self._events)
         if before is not None:
             self._events[:0] = before
 

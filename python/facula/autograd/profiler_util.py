@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -91,7 +92,7 @@ class FunctionEvent(_Times):
 
     def __init__(self, raw: tuple[Any, ...], origin: int) -> None:
         (self.id, self._parent_id, self.thread, self.category, self.name, start, end, own, allocated, freed,
-         self.sequence_nr, self.is_backward, stack, shapes, dtypes) = raw  # fmt: skip
+         self.sequence_nr, self.is_backward, stack, shapes, dtypes, result) = raw  # fmt: skip
         self.time_range = Interval((start - origin) / 1e3, (end - origin) / 1e3)
         self.cpu_time_total = (end - start) / 1e3
         self.self_cpu_time_total = own / 1e3
@@ -99,6 +100,8 @@ class FunctionEvent(_Times):
         self.cpu_memory_usage = self.self_cpu_memory_usage = allocated - freed
         self.input_shapes: list[Any] = json.loads(shapes) if shapes else []
         self.input_dtypes: list[str] = json.loads(dtypes) if dtypes else []
+        self.result_shape: list[int] | None = json.loads(result) if result else None
+        self.flops = 0  # where they were asked for
         self.stack: list[str] = stack.split("\n") if stack else []
         self.cpu_parent: FunctionEvent | None = None
         self.cpu_children: list[FunctionEvent] = []
@@ -127,7 +130,7 @@ class FunctionEventAvg(_Times):
         self.category = first.category if first else ""
         self.input_shapes: list[Any] | None = first.input_shapes if first else None
         self.stack: list[str] = first.stack if first else []
-        self.count = 0
+        self.count = self.flops = 0
         self.cpu_time_total = self.self_cpu_time_total = 0.0
         self.cpu_memory_usage = self.self_cpu_memory_usage = self.allocated = 0
         self.is_user_annotation = first.is_user_annotation if first else False
@@ -135,6 +138,7 @@ class FunctionEventAvg(_Times):
 
     def add(self, e: FunctionEvent) -> None:
         self.count += 1
+        self.flops += e.flops
         # Recursive calls are inside one another: their time counts once.
         outer = e.cpu_parent
         while outer is not None and (outer.name, outer.category) != (e.name, e.category):
@@ -312,6 +316,11 @@ class EventList(list[_Any]):
             )
         if any(e.location for e in rows):
             columns.append(("Source Location", lambda e: _clipped(e.location, max_src_column_width, True)))
+        if most := max((e.flops for e in rows), default=0):
+            step = min(int(math.log10(most) / 3), len(_FLOPS) - 1)
+            columns.append(
+                (f"Total {_FLOPS[step]}", lambda e: f"{e.flops / 1e3**step:.3f}" if e.flops else "--")
+            )
         lines = [[title for title, _ in columns]]
         lines += [[f(e) for _, f in columns] for e in (rows if row_limit < 0 else rows[:row_limit])]
         widths = [max(len(line[k]) for line in lines) for k in range(len(columns))]
@@ -412,6 +421,37 @@ def write_beside(path: str | os.PathLike[str], text: str) -> None:
         if os.path.exists(beside):
             os.unlink(beside)
         raise
+
+
+_FLOPS = ("FLOPs", "KFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose2d")
+
+
+def _counted(e: FunctionEvent) -> int:
+    """The floating-point operations of one call, a multiplication and an addition being 2, by its shapes."""
+    name, shapes, result = e.name.rstrip("_"), e.input_shapes, e.result_shape
+    if e.category != "operator" or result is None:
+        return 0
+    places = math.prod(result)
+    if name in ("add", "mul"):
+        return places
+    if name in ("mm", "bmm", "_matmul", "linear"):
+        return 2 * places * (shapes[0][-1] if shapes[0] else 0)
+    if name in ("addmm", "baddbmm"):
+        return 2 * places * shapes[1][-1]
+    if name in _CONVOLUTIONS:
+        weight, transposed = shapes[1], name == "conv_transpose2d"
+        return 2 * (math.prod(shapes[0]) if transposed else places) * math.prod(weight[1:])
+    return 0
+
+
+def count_flops(events: EventList) -> None:
+    """Gives events their counts; a call inside of one that is counted is part of it."""
+    for e in events:
+        outer, flops = e.cpu_parent, _counted(e)
+        while flops and outer is not None:
+            flops, outer = (0 if outer.flops else flops), outer.cpu_parent
+        e.flops = flops
 
 
 def parse(recorded: tuple[int, int, list[Any], list[Any]], profile_memory: bool, held: int) -> EventList:

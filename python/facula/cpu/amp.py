@@ -11,6 +11,7 @@ class autocast(amp.autocast):
     """``facula.autocast("cpu", ...)``."""
 
     def __init__(self, enabled: bool = True, dtype: Any = _C.bfloat16, cache_enabled: bool = True) -> None:
+        amp._deprecated("cpu.amp.autocast", "amp.autocast('cpu', args...)")
         super().__init__("cpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 

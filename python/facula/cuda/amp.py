@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..amp import GradScaler as _GradScaler
+from ..amp import _deprecated, custom_bwd, custom_fwd
 from ..amp import autocast as _autocast
-from ..amp import custom_bwd, custom_fwd
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 __path__: list[str] = []  # for the modules that PyTorch divides it into
@@ -16,6 +16,7 @@ class autocast(_autocast):
     """``facula.autocast("cuda", ...)``: warns that it changes nothing."""
 
     def __init__(self, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> None:
+        _deprecated("cuda.amp.autocast", "amp.autocast('cuda', args...)")
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
@@ -23,4 +24,5 @@ class GradScaler(_GradScaler):
     """``facula.amp.GradScaler("cuda", ...)``: warns that it changes nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _deprecated("cuda.amp.GradScaler", "amp.GradScaler('cuda', args...)")
         super().__init__("cuda", *args, **kwargs)

@@ -463,7 +463,7 @@ def checkpoint(
     """
     if use_reentrant is None:
         warnings.warn(
-            "facula.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+            f"{_C.package_name()}.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
             "use_reentrant=False "
             "is recommended, but if you need to preserve the current default behavior, you can pass "
             "use_reentrant=True.",
@@ -506,8 +506,8 @@ def checkpoint_sequential(
     """
     if use_reentrant is None:
         warnings.warn(
-            "facula.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed "
-            "explicitly.",
+            f"{_C.package_name()}.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should "
+            "be passed explicitly.",
             stacklevel=2,
         )
         use_reentrant = True

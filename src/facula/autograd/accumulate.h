@@ -11,7 +11,7 @@ class Accumulator final : public Node, public detail::Recycled<Accumulator> {
  public:
   explicit Accumulator(const Tensor& leaf);
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override;
-  std::string name() const override { return "AccumulateGrad"; }
+  std::string own_name() const override { return "AccumulateGrad"; }
   bool is_accumulator() const override { return true; }
   Tensor leaf() const;  // undefined when the leaf is gone
   void forget();        // the leaf goes

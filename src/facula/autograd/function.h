@@ -22,7 +22,7 @@ class FunctionNode : public Node {
  public:
   FunctionNode(std::string name, std::vector<Tensor> inputs);
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override;
-  std::string name() const override { return name_; }
+  std::string own_name() const override { return name_; }
   void release_saved() override;
   void each_saved(const std::function<void(Saved&)>& f) override {
     for (auto& s : saved_) f(s);

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cctype>
+#include <mutex>
+#include <unordered_set>
 
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
@@ -47,6 +49,13 @@ void Node::destroy() {
     delete n;
   }
   dying = nullptr;
+}
+
+void Node::set_name(const std::string& name) {
+  static std::mutex lock;
+  static auto& names = *new std::unordered_set<std::string>;
+  std::lock_guard guard(lock);
+  called_ = &*names.insert(name).first;
 }
 
 std::string node_name(std::string_view op) {

@@ -109,7 +109,10 @@ class Node : public RefCounted {
   explicit Node(int results);
   // Gradients of the inputs, one an edge, from those of the results (undefined: zero).
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) = 0;
-  virtual std::string name() const = 0;  // as grad_fn prints: "MulBackward0"
+  // As grad_fn prints: "MulBackward0".
+  std::string name() const { return called_ ? *called_ : own_name(); }
+  // Names the last step of a procedure as the procedure's definition says.
+  void set_name(const std::string& name);
   virtual void release_saved() {}
   virtual void each_saved(const std::function<void(Saved&)>&) {}
   // What was saved of the forward call's argument or result `name` ("result" alone for the only one), or
@@ -133,9 +136,13 @@ class Node : public RefCounted {
   void* py_object = nullptr;  // borrowed
 
  protected:
+  virtual std::string own_name() const = 0;
   void destroy() override;  // iterative: long chains do not overflow the stack
   std::vector<Edge> edges_;
   uint64_t sequence_;
+
+ private:
+  const std::string* called_ = nullptr;  // one of few, kept for the life of the process
 };
 
 // The autograd slot of a tensor (TensorImpl::grad_slot).

@@ -82,7 +82,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
       }
   }
 
-  std::string name() const override { return node_name(op_, args_.values()); }
+  std::string own_name() const override { return node_name(op_, args_.values()); }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
     Vjp v(*this, std::move(grads));

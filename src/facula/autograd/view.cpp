@@ -69,7 +69,7 @@ class CopySlices final : public Node {
     edges_.push_back(edge_of(base));
     for (size_t k = 1; k < writer_->edges().size(); ++k) edges_.push_back(writer_->edges()[k]);
   }
-  std::string name() const override { return "CopySlices"; }
+  std::string own_name() const override { return "CopySlices"; }
   void release_saved() override { writer_->release_saved(); }
   void each_saved(const std::function<void(Saved&)>& f) override { writer_->each_saved(f); }
 

@@ -235,6 +235,7 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4));
   define(
       "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor")
+      .grad_name("RreluWithNoise")
       .python("rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False)")
       .doc(
           "leaky_relu with slopes drawn from [lower, upper] in training, their mean otherwise.  Xu et al., 2015.")
@@ -458,6 +459,7 @@ FACULA_FAMILY(activation) {
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("softmin(Tensor self, int dim, dtype? dtype=None) -> Tensor")
+      .grad_name("Softmax")
       .python("softmin(input, dim=None, _stacklevel=3, dtype=None)")
       .doc("softmax(-self) along `dim`.")
       .bind(hidden)

@@ -1,6 +1,7 @@
 // Arrangements of tensors: stacks, parts, mirrored and turned ones, matrices from diagonals and blocks, lists of
 // indices and of choices.
 #include "facula/catalog/shifts.h"
+#include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/views.h"
@@ -283,6 +284,7 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"self[2, 3]", "self[3]"});
   define("rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor")
+      .grad_name("Rot90")
       .doc(
           "Turned k times by a right angle in the plane of `dims`, from the first dimension towards the second.")
       .no_in_place()
@@ -301,6 +303,7 @@ FACULA_FAMILY(arrange) {
       .samples({"self[2, 3]", "self[2, 3, 4], k=-1, dims=[1, 2]", "self[2, 3], k=2", "self[2, 3], k=4"});
 
   define("diag_embed(Tensor self, SymInt offset=0, int dim1=-2, int dim2=-1) -> Tensor")
+      .grad_name("DiagEmbed")
       .doc("Matrices in dimensions dim1 and dim2 with the last dimension of self on a diagonal, 0 elsewhere.")
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, SymInt offset) {
@@ -315,6 +318,7 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"self[3]", "self[2, 3], offset=1", "self[2, 3], offset=-1, dim1=0, dim2=2", "self[0]"});
   define("diagflat(Tensor self, SymInt offset=0) -> Tensor")
+      .grad_name("DiagEmbed")
       .doc("The matrix with the elements of self, in row-major order, on a diagonal.")
       .no_in_place()
       .procedure([](const Tensor& self, SymInt offset) {
@@ -322,6 +326,9 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"self[3]", "self[2, 2], offset=1", "self[]"});
   define("diag(Tensor self, SymInt diagonal=0) -> Tensor")
+      .grad_name([](const Call& c) {
+        return c.rank("self") == 1 ? grad_name("DiagEmbed") : "DiagonalBackward0_copy";
+      })
       .doc("The matrix with the elements of a vector on a diagonal, or a matrix's diagonal.")
       .exact_out()
       .dtypes(d::stored)
@@ -402,11 +409,18 @@ FACULA_FAMILY(arrange) {
         return out;
       })
       .samples({"tensors{[2, 1], [3], []}"});
-  define("meshgrid(Tensor[] tensors, *, str indexing='ij') -> Tensor[]")
+  define("meshgrid(Tensor[] tensors, *, str? indexing=None) -> Tensor[]")
       .doc(
-          "Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions.")
+          "Coordinates of a grid from one vector for each dimension; indexing='xy' exchanges the first two dimensions, 'ij', as None, "
+          "does not.")
       .bind(function)
-      .procedure([](const std::vector<Tensor>& tensors, std::string_view indexing) {
+      .check([](const Call& c) {
+        if (!c.has("indexing"))
+          warn_once(
+              "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.");
+      })
+      .procedure([](const std::vector<Tensor>& tensors, std::optional<std::string> given) {
+        std::string indexing = given.value_or("ij");
         runtime_check(!tensors.empty(), "meshgrid") << "expects at least one tensor";
         runtime_check(indexing == "ij" || indexing == "xy", "meshgrid")
             << "indexing must be 'ij' or 'xy', not '" << indexing << "'";
@@ -431,7 +445,7 @@ FACULA_FAMILY(arrange) {
         if (exchanged) std::swap(vectors[0], vectors[1]);
         return vectors;
       })
-      .samples({"tensors{[2], [3]}", "tensors{[2], [3], []}, indexing='xy'"});
+      .samples({"tensors{[2], [3]}, indexing='ij'", "tensors{[2], [3], []}, indexing='xy'"});
   define("cartesian_prod(Tensor[] tensors) -> Tensor")
       .doc("All choices of one element of each vector, one a row; of a single vector itself.")
       .bind(function)
@@ -441,12 +455,13 @@ FACULA_FAMILY(arrange) {
           runtime_check(t.dim() == 1, "cartesian_prod")
               << "expected 1D vectors, but got shape " << to_string(t.sizes());
         if (tensors.size() == 1) return tensors[0];
-        std::vector<Tensor> columns = meshgrid(tensors);
+        std::vector<Tensor> columns = meshgrid(tensors, "ij");
         for (Tensor& t : columns) t = reshape(t, Sizes{t.numel()});
         return stack(columns, 1);
       })
       .samples({"tensors{[2], [3]}", "tensors{[2]}"});
   define("pixel_shuffle(Tensor self, int upscale_factor) -> Tensor")
+      .grad_name("PixelShuffle")
       .doc("[*, C r^2, H, W] to [*, C, H r, W r].  Shi et al., 2016.")
       .dtypes(d::stored)
       .bind(function | nn_functional)
@@ -462,6 +477,7 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"self[2, 8, 2, 3], upscale_factor=2", "self[4, 1, 2], upscale_factor=2"});
   define("pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor")
+      .grad_name("PixelUnshuffle")
       .doc("[*, C, H r, W r] to [*, C r^2, H, W]: the inverse of pixel_shuffle.")
       .dtypes(d::stored)
       .bind(function | nn_functional)
@@ -477,6 +493,7 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"self[2, 2, 4, 6], downscale_factor=2", "self[1, 2, 4], downscale_factor=2"});
   define("channel_shuffle(Tensor self, int groups) -> Tensor")
+      .grad_name("ChannelShuffle")
       .doc(
           "Channels [N, C, ...] in groups of C / groups, dealt out one of each group in turn.  Zhang et al., 2018.")
       .dtypes(d::stored)
@@ -522,6 +539,7 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"indices<12>[5], shape=[3, 4]", "indices<2>[], shape=[2, 1, 3]"});
   define("combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor")
+      .grad_name("Stack")
       .doc(
           "All choices of r elements of a vector in their order, one a row; an element again where `with_replacement`.")
       .no_in_place()

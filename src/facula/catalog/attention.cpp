@@ -307,6 +307,11 @@ FACULA_FAMILY(attention) {
           "divided by their weights")
       .differs("\\w+ error: RuntimeError .*Expected the number of heads .* for a result with sizes 2 as 0",
                "no head can be shared by several")
+      .grad_name([](const Call& c) {
+        bool tiled = c.rank("query") == 4 && c.real("dropout_p") == 0 &&
+                     !(c.has("attn_mask") && c.tensor("attn_mask").requires_grad());
+        return grad_name(tiled ? "ScaledDotProductFlashAttentionForCpu" : "UnsafeView");
+      })
       .procedure([](const Tensor& q, const Tensor& k, const Tensor& v, std::optional<Tensor> mask, double p,
                     bool causal, std::optional<double> scale,
                     bool gqa) { return attend(q, k, v, mask, p, causal, scale, gqa); })

@@ -124,6 +124,7 @@ FACULA_FAMILY(bag) {
       "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, Tensor, Tensor, Tensor)")
       .doc(
           "Sums (mode 0), means (1) or maxima (2) of the rows of `weight` that bags of indices pick; bags begin at `offsets`. Also the bag of each index, the sizes of the bags and, of maxima, the rows.")
+      .grad_name("EmbeddingBag")
       .bind(function)
       .reads_data()
       .procedure([](const Call& c) {

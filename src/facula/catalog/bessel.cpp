@@ -1,5 +1,6 @@
 // Bessel functions, incomplete gamma functions, zeta functions and orthogonal polynomials: float64 functions of the
 // loop language (loop/mapped.h) under the names of PyTorch, float32 results rounded once.
+#include "facula/op/operands.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -138,10 +139,10 @@ FACULA_FAMILY(bessel) {
       .differs(kUnbounded, kInfiniteProducts)
       .differs(kRoundedOnce, kOnce)
       .samples(unary_samples(0.1, 12));
-  bessel("special_i0e(Tensor self) -> Tensor", "exp(-|x|) i0(x).", bessel_i0e);
+  bessel("special_i0e(Tensor self) -> Tensor", "exp(-|x|) i0(x).", bessel_i0e).grad_name("SpecialI0E");
   bessel("special_i1(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 1: the derivative of i0.", bessel_i1);
-  bessel("special_i1e(Tensor self) -> Tensor", "exp(-|x|) i1(x).", bessel_i1e);
+  bessel("special_i1e(Tensor self) -> Tensor", "exp(-|x|) i1(x).", bessel_i1e).grad_name("SpecialI1E");
   bessel("special_modified_bessel_i0(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 0.", bessel_i0)
       .non_differentiable();
@@ -179,6 +180,9 @@ FACULA_FAMILY(bessel) {
                    "Upper regularised incomplete gamma function Q(self, other) = 1 - P.  DLMF 8.2.",
                    loop::igammac, true);
   define("special_zeta(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
+      .grad_name([](const Call& c) {
+        return grad_name("SpecialZeta", is_number(c["self"]) ? 1 : is_number(c["other"]) ? 2 : 0);
+      })
       .doc(
           "Hurwitz's zeta function, sum (other + k)^-self over k >= 0, by the formula of Euler and Maclaurin.")
       .bind(special)

@@ -3,6 +3,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/warns.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -292,6 +293,12 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
+      .check([](const Call& c) {
+        if (!c.has("dim"))
+          warn_once(
+              "Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim explicitly or simply use "
+              "torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross in a future release.");
+      })
       .doc("The vector product along `dim`, without it along the first dimension of size 3.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, std::optional<int64_t> dim) {
@@ -304,6 +311,7 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]"});
   define("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor")
+      .grad_name("Sum", 1)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .autocast(Autocast::lower)
       .doc("Sums of the products along `dim`, x conjugated; other dimensions broadcast.")
@@ -345,6 +353,7 @@ FACULA_FAMILY(calculus) {
       .samples(
           {"self[5]", "self[3, 4], n=2, dim=0", "self[2, 3], prepend[2, 1], append[2, 2]", "self[4], n=0"});
   define("kron(Tensor self, Tensor other) -> Tensor")
+      .grad_name("UnsafeView")
       .converting_out()
       .doc("The Kronecker product: each element of self times all of other, as blocks.")
       .no_in_place()
@@ -463,6 +472,7 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], spacing{[3](0.1, 2), [4](0.1, 2)}"});
 
   define("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
+      .grad_name("Dist")
       .doc("The p-norm of self - other.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, const Scalar& p) {
@@ -473,6 +483,14 @@ FACULA_FAMILY(calculus) {
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "The covariances of variables, the rows, over observations, the columns, repeated fweights times and weighted by aweights.")
+      .check([](const Call& c) {
+        int rank = c.rank("self");
+        SymInt count = rank == 0 ? SymInt(int64_t(1)) : c.size("self", rank - 1);
+        bool known = !count.is_symbolic() && !c.has("fweights") && !c.has("aweights");
+        if (known && count <= c.integer("correction"))
+          warn(
+              "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.");
+      })
       .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, int64_t correction, std::optional<Tensor> fweights,

@@ -84,6 +84,7 @@ FACULA_FAMILY(clamp) {
                "masks are limited as numbers are")
       .samples({"self[3, 4], min=-0.5", "self[], min=0.25", "self[0], min=1", "self[33, 65], min=0"});
   define("clamp_min.Tensor(Tensor self, Tensor min) -> Tensor")
+      .grad_name("ClampMin", 1)
       .doc("self, but at least `min`, element by element; NaN wins.")
       .dtypes(d::real)
       .pointwise(at_least)
@@ -99,6 +100,7 @@ FACULA_FAMILY(clamp) {
                "masks are limited as numbers are")
       .samples({"self[3, 4], max=-0.5", "self[], max=0.25", "self[0], max=1", "self[33, 65], max=0"});
   define("clamp_max.Tensor(Tensor self, Tensor max) -> Tensor")
+      .grad_name("ClampMax", 1)
       .doc("self, but at most `max`, element by element; NaN wins.")
       .dtypes(d::real)
       .pointwise(at_most)

@@ -713,6 +713,7 @@ FACULA_FAMILY(conv) {
                 "input[2, 2, 5, 4], weight[3, 2, 3, 2], padding='valid'"});
   define(
       "conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
@@ -730,6 +731,7 @@ FACULA_FAMILY(conv) {
       .samples({"input[2, 3, 9], weight[4, 3, 3], bias[4], stride=[2], padding=[1]",
                 "input[3, 9], weight[4, 3, 3]"});
   define("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor")
+      .grad_name("ConvTbc")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
@@ -773,6 +775,7 @@ FACULA_FAMILY(conv) {
       .samples({"self[6, 2, 3], weight[3, 3, 4], bias[4], pad=1"});
   define(
       "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
@@ -791,6 +794,7 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 2], padding='valid'"});
   define(
       "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
@@ -806,6 +810,7 @@ FACULA_FAMILY(conv) {
                 "input[1, 2, 3, 4], weight[2, 2, 2, 2], dilation=[2, 1]"});
   define(
       "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
@@ -819,6 +824,7 @@ FACULA_FAMILY(conv) {
                 "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
   define(
       "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, int groups) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The convolution, or transposed one, of 1, 2 or 3 dimensions that the rank of weight says.")
       .autocast(Autocast::lower)

@@ -4,6 +4,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/warns.h"
 
 using namespace facula;
 using namespace facula::op;
@@ -499,6 +500,11 @@ FACULA_FAMILY(decompose) {
       })
       .samples({"A[4, 3]", "A[2, 3, 4]", "A[3, 3], mode='complete'", "A[0, 2]"});
   define("qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)")
+      .check(catalog::warns_once(catalog::deprecated(
+          "qr", "linalg.qr",
+          "The boolean parameter 'some' has been replaced with a string parameter 'mode'.\n"
+          "Q, R = torch.qr(A, some)\nshould be replaced with\n"
+          "Q, R = torch.linalg.qr(A, 'reduced' if some else 'complete')")))
       .differs(kSingular, kRounding)
       .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("self"))
@@ -641,6 +647,7 @@ FACULA_FAMILY(decompose) {
       .vjp(of_eigenvalues)
       .samples({"self[0, 0]"});
   define("linalg_eigvals(Tensor self) -> Tensor")
+      .grad_name("LinalgEig")
       .converting_out()
       .differs(kExtremes, kOrderOfLapack)
       .doc("The eigenvalues of each square matrix, complex.")

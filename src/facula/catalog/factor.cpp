@@ -1,6 +1,7 @@
 // Factors with pivots (LU, LDL), their uses, and forms of solvers that tell what failed instead of raising.
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/warns.h"
 
 using namespace facula;
 using namespace facula::op;
@@ -198,6 +199,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3]", "A+[2, 3, 3]"});
   define(
       "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)")
+      .grad_name("LinalgLuFactorEx")
       .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("A"))
       .doc(
@@ -212,6 +214,7 @@ FACULA_FAMILY(factor) {
       })
       .samples({"A+[3, 3]"});
   define("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)")
+      .grad_name("LinalgLuFactorEx")
       .resized(by_columns("A"))
       .differs("complex\\d+ error: a result for RuntimeError .*is zero .* with A: all max", kOrderOfLapack)
       .differs(
@@ -280,6 +283,7 @@ FACULA_FAMILY(factor) {
       })
       .samples(op::samples({{{{"LU_data", op::tensor({3, 3})}, {"LU_pivots", pivots_of({3})}}}}));
   define("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)")
+      .grad_name("LinalgLu")
       .differs(kExtremes, kOrderOfLapack)
       .doc(
           "A = P L U of each matrix: P a permutation, L lower triangular with 1 on the diagonal, U upper triangular.")
@@ -351,6 +355,10 @@ FACULA_FAMILY(factor) {
       })
       .samples(op::samples({{{{"LU", divisible()}, {"pivots", pivots_of({3})}, {"B", op::tensor({3, 2})}}}}));
   define("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor")
+      .check(catalog::warns_once(catalog::deprecated(
+          "lu_solve", "linalg.lu_solve",
+          "Note that torch.linalg.lu_solve has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\n"
+          "should be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)")))
       .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("self"))
       .doc("linalg.lu_solve with the right-hand side first.")
@@ -541,6 +549,7 @@ FACULA_FAMILY(factor) {
       .samples({"A+[3, 3], B[3, 2]"});
   define(
       "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)")
+      .grad_name("LinalgSolveEx")
       .resized(solved_by_columns("A"))
       .doc("linalg.solve with the number of the first zero pivot in `info`, 0 if there is none.")
       .differs(kExtremes, kOrderOfLapack)
@@ -587,6 +596,7 @@ FACULA_FAMILY(factor) {
       .undifferenced(kOfWhole)
       .samples({"self+[3, 3], upper=False", "self+[2, 3, 3], upper=True"});
   define("cholesky_inverse(Tensor self, bool upper=False) -> Tensor")
+      .grad_name("CholeskyInverse")
       .resized(by_columns("self"))
       .converting_out()
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
@@ -645,6 +655,11 @@ FACULA_FAMILY(factor) {
       .samples({"self[3, 2], input2+[3, 3]", "self[3, 2], input2+[2, 3, 3], upper=True"});
   define(
       "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)")
+      .check(catalog::warns_once(catalog::deprecated(
+          "triangular_solve", "linalg.solve_triangular",
+          "torch.linalg.solve_triangular has its arguments reversed and does not return a copy of one of the inputs.\n"
+          "X = torch.triangular_solve(B, A).solution\nshould be replaced with\nX = torch.linalg.solve_triangular(A, B).")))
+      .grad_name("TriangularSolve")
       .resized(by_columns("A"))
       .differs(kExtremes, kOrderOfLapack)
       .autocast(Autocast::fp32)

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -478,6 +479,7 @@ FACULA_FAMILY(fft) {
                 "self[3, 3], dim=[1], normalization=2, last_dim_size=5"});
 
   define("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "FftC2C" : "FftR2C"); })
       .converting_out()
       .doc("Discrete Fourier transform along `dim`, cropped or padded to n.")
       .bind(fft)
@@ -490,6 +492,7 @@ FACULA_FAMILY(fft) {
           })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='ortho'", "self[17, 97]"});
   define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "FftC2C" : "Conj"); })
       .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
       .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
         return is_complex(c.dtype("self")) ? Dims{} : innermost("fft_ifft", c, sizes);
@@ -675,6 +678,18 @@ FACULA_FAMILY(fft) {
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define(
       "stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor")
+      .check([](const Call& c) {
+        if (!c.has("window"))
+          warn_once(
+              "A window was not provided. A rectangular window will be applied,which is known to cause spectral leakage. Other windows "
+              "such as torch.hann_window or torch.hamming_window are recommended to reduce spectral leakage.To suppress this warning and "
+              "use a rectangular window, explicitly set `window=torch.ones(n_fft, device=<device>)`.");
+        if (c.has("return_complex") && !c.flag("return_complex"))
+          warn_once(
+              "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex tensors for all "
+              "inputs, and return_complex=False will raise an error.\nNote: you can still call torch.view_as_real on the complex "
+              "output to recover the old return format.");
+      })
       .differs(
           "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
           "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
@@ -696,6 +711,13 @@ FACULA_FAMILY(fft) {
                 "self[2, 16], n_fft=6, hop_length=2, window[6](0.5, 1), return_complex=True"});
   define(
       "istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor")
+      .check([](const Call& c) {
+        if (!c.has("window"))
+          warn_once(
+              "A window was not provided. A rectangular window will be applied.Please provide the same window used by stft to make the "
+              "inversion lossless.To suppress this warning and use a rectangular window, explicitly set "
+              "`window=torch.ones(n_fft, device=<device>)`.");
+      })
       .differs(
           "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
           "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")

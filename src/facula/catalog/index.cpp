@@ -1,6 +1,7 @@
 // Reading and writing at computed positions. Indices are checked wherever they are read: one that does not
 // fit raises IndexError and nothing is read or written outside.
 #include "facula/catalog/elements.h"
+#include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -448,6 +449,9 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
+      .check(catalog::warns_once(
+          "The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a future PyTorch release. Use "
+          "torch.scatter_reduce instead for more reduction options."))
       .bad_index(ErrorType::RuntimeError)
       .doc("self with src combined in at index along `dim`: reduce is 'add' or 'multiply'.")
       .in_place()
@@ -558,6 +562,7 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1",
                 "self[5], dim=0, index<5>[0], value=1"});
   define("index_fill.Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor")
+      .grad_name("IndexFill", 1)
       .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("self with the 0-d tensor value written to the slices along `dim` that the 1-D `index` names.")
@@ -587,6 +592,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], dim=1, index<4>[2], value[]"});
   define("take(Tensor self, Tensor index) -> Tensor")
+      .grad_name("Take")
       .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& index) {
@@ -599,6 +605,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], index<12>[5]", "self[], index<1>[]", "self[5], index<5>[2, 3]"});
   define("masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor")
+      .grad_name("MaskedScatter")
       .doc("self with the elements of source, in order, where mask is true.")
       .reads_data()
       .procedure([](const Tensor& self, const Tensor& mask, const Tensor& source) {
@@ -776,6 +783,7 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[5], indices{<3>[5], <4>[5]}, values[5]"});
   define("masked_select(Tensor self, Tensor mask) -> Tensor")
+      .grad_name("MaskedSelect")
       .doc("The elements of self where mask is true, as a vector.")
       .no_in_place()
       .reads_data()

@@ -4,6 +4,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -179,6 +180,7 @@ FACULA_FAMILY(linalg) {
       .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}},
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
+      .grad_name("LinalgSolveEx")
       .resized(solved_by_columns("A"))
       .differs(kOverflows, kOrderOfSums)
       .differs(kEndless, kOwnElimination)
@@ -348,6 +350,12 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[1, 1]"});  // as for cholesky
   define("cholesky(Tensor self, bool upper=False) -> Tensor")
+      .check(catalog::warns_once(catalog::deprecated(
+          "cholesky", "linalg.cholesky",
+          "L = torch.cholesky(A)\nshould be replaced with\nL = torch.linalg.cholesky(A)\nand\n"
+          "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH\n"
+          "This transform will produce equivalent results for all valid (symmetric positive definite) inputs.")))
+      .grad_name("Cholesky")
       .converting_out()
       .doc("linalg.cholesky.")
       .no_in_place()
@@ -379,6 +387,7 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[3, 3], B[3, 2], upper=False, unit=True"});
   define(
       "linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
+      .grad_name("LinalgSolveTriangular")
       .resized(by_columns("A"))
       .differs(kComplexQuotients, kPartsOfQuotients)
       .differs(kEndless, kOwnElimination)

@@ -1,5 +1,6 @@
 // Products of matrices and vectors.
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "facula/catalog/differences.h"
@@ -412,6 +413,27 @@ std::string linear_name(const Call& c) {
   return grad_name(c.tensor("input").is_contiguous() ? "View" : "Add");
 }
 
+std::string matmul_name(const Call& c) {
+  int a = c.rank("self"), b = c.rank("other");
+  if (a == 1 && b == 2) return grad_name("Squeeze", 4);
+  if (a == 2 && b > 2) return grad_name("Clone");
+  return a > 2 || b > 2 ? grad_name("UnsafeView") : "";
+}
+// PyTorch views a product, multiplies where nothing is summed, and sums what has one operand.
+std::string einsum_name(const Call& c) {
+  std::string_view equation = c.str("equation");
+  size_t arrow = equation.find("->");
+  auto given = equation.substr(0, arrow), kept = arrow == equation.npos ? "" : equation.substr(arrow);
+  bool summed = false;
+  for (char label : given) {
+    bool letter = std::isalpha(static_cast<unsigned char>(label));
+    summed |= letter && (arrow == equation.npos ? std::count(given.begin(), given.end(), label) > 1
+                                                : kept.find(label) == kept.npos);
+  }
+  if (c.tensors("tensors").size() > 1) return grad_name(summed ? "View" : "Mul");
+  return summed ? grad_name("Sum", 1) : "";
+}
+
 }  // namespace
 
 FACULA_FAMILY(matmul) {
@@ -502,6 +524,7 @@ FACULA_FAMILY(matmul) {
       })
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
+      .grad_name("Mv")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
@@ -569,6 +592,7 @@ FACULA_FAMILY(matmul) {
   define("matmul(Tensor self, Tensor other) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
+      .grad_name(matmul_name)
       .autocast(Autocast::lower)
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
@@ -647,6 +671,7 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .grad_name("Addbmm")
       .differs(
           "bfloat16 error: RuntimeError \\(addbmm_: output with shape .* for a result with in place",
           "a result that is larger than self does not fit in place; PyTorch makes self larger in bfloat16")
@@ -684,6 +709,7 @@ FACULA_FAMILY(matmul) {
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[3, 4], batch1[5, 3, 2], batch2[5, 2, 4], beta=0.5"});
   define("vdot(Tensor self, Tensor other) -> Tensor")
+      .grad_name("Vdot")
       .doc("Sum of the products of two vectors, the first conjugated.")
       .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
@@ -691,6 +717,7 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[5], other[5]"});
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .grad_name("Addmv")
       .check(fitting({"beta", "alpha"}))
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
@@ -764,6 +791,7 @@ FACULA_FAMILY(matmul) {
   define("einsum(str equation, Tensor[] tensors) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
+      .grad_name(einsum_name)
       .bind(function)
       .no_in_place()
       .procedure([](std::string_view equation, const std::vector<Tensor>& tensors) {

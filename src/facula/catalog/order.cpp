@@ -165,6 +165,7 @@ FACULA_FAMILY(order) {
       "cummin", monoid::min,
       "Smallest values so far along `dim`, and where they were: of equal ones the last; NaN wins.");
   define("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .grad_name("Mode")
       .doc("The most frequent value along `dim`, of several the smallest, and where it is last.")
       .differs(
           "\\w+ (value [01]|gradient of self): .* with self: .*nan",
@@ -192,6 +193,7 @@ FACULA_FAMILY(order) {
       })
       .samples({"self![3, 5]", "self![4, 3], dim=0, keepdim=True", "self[]"});
   define("nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .grad_name("Nanmedian", 1)
       .doc("The middle of the elements along `dim` that are not NaN (the lower one of two), and where it is.")
       .dtypes(d::integral | d::floating)
       .strict()

@@ -4,6 +4,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/repeated.h"
+#include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
@@ -150,6 +151,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return a / b; })
       .samples(binary_samples(0.5, 3));
   define("div.mode(Scalar|Tensor self, Scalar|Tensor other, *, str? rounding_mode) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name("Div", 2); })
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
       .alias("divide")
       .dtypes(d::integral | d::floating)
@@ -185,6 +187,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return remainder(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("fmod(Tensor self, Tensor|Scalar other) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name("Fmod", is_number(c["other"]) ? 0 : 1); })
       .doc("C's fmod: the sign of the dividend.")
       .dtypes(d::integral | d::floating)
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return fmod(a, modulus(c, b)); })
@@ -223,6 +226,9 @@ FACULA_FAMILY(pointwise) {
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}},
                         {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
+      .grad_name([](const Call& c) {
+        return grad_name("Pow", is_number(c["self"]) ? 2 : is_number(c["exponent"]) ? 0 : 1);
+      })
       .dtypes(d::stored)
       .doc("self to the power of exponent in double precision.")
       .result([](const Call& c) {
@@ -497,6 +503,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round)))
       .samples(unary_samples());
   define("round.decimals(Tensor self, *, int decimals) -> Tensor")
+      .grad_name("Round", 1)
       .exact_out()
       .doc(
           "The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
@@ -549,8 +556,12 @@ FACULA_FAMILY(pointwise) {
             << c.dtype("condition") << hint("condition != 0 is one");
         return std::vector<DType>{chosen_dtype(c)};
       })
-      // Numbers beside 16-bit floats round to them, others must fit.
       .check([](const Call& c) {
+        if (c.dtype("condition") == DType::UInt8)
+          warn_once(
+              "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
+              "Use a boolean condition instead.");
+        // Numbers beside 16-bit floats round to them, others must fit.
         for (auto* n : {"self", "other"}) {
           auto& v = c[n];
           if (v.tag == Tag::tensor || (v.tag == Tag::scalar && std::abs(v.scalar.to_complex()) <= 127))
@@ -646,6 +657,10 @@ FACULA_FAMILY(pointwise) {
   define("to_dtype(Tensor self, dtype dtype) -> Tensor")
       .dtypes(d::stored)
       .doc("self converted to `dtype`.")
+      .check([](const Call& c) {
+        if (is_complex(c.dtype("self")) && !is_complex(c["dtype"].dtype) && c["dtype"].dtype != DType::Bool)
+          warn_once("Casting complex values to real discards the imaginary part");
+      })
       .grad_name("ToCopy")
       .bind(hidden)
       .called("to")
@@ -689,6 +704,7 @@ FACULA_FAMILY(pointwise) {
       .undifferenced("it is that of other numbers")
       .samples({"self[3, 4], value[3, 4]"});
   define("fill(Tensor self, Tensor|Scalar value) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name("Fill", is_number(c["value"]) ? 0 : 1); })
       .dtypes(d::stored)
       .doc("A tensor like self with every element set to value.")
       .overlap(Overlap::uniform)
@@ -709,6 +725,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
+      .grad_name([](const Call& c) { return grad_name("MaskedFill", is_number(c["value"]) ? 0 : 1); })
       .dtypes(d::stored)
       .overlap(Overlap::overwrites)
       .doc("value where mask, else self.")

@@ -414,6 +414,14 @@ Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& si
   return {x, stack(last_h, 0), last_c.empty() ? Tensor() : stack(last_c, 0)};
 }
 // `input` [T, N, ...], or [N, T, ...] where batch_first says so.
+// By the last step that PyTorch takes with the outputs; its float32 LSTMs run in oneDNN.
+std::string output_name(const Call& c) {
+  bool lstm = c.op().schema.name == "lstm", padded = c.op().schema.index_of("batch_first") >= 0;
+  if (padded && c.flag("batch_first")) return grad_name("Transpose", lstm ? 0 : 1);
+  if (!padded || c.flag("bidirectional")) return grad_name("Cat");
+  return grad_name(lstm && c.dtype("input") == DType::Float32 ? "MkldnnRnnLayer" : "Stack");
+}
+
 Result run_padded(const Call& call, Cell cell, const Tensor& h, const Tensor& c) {
   Tensor input = call.tensor("input");
   bool first = call.flag("batch_first");
@@ -474,6 +482,7 @@ Definer padded(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
+          .grad_name(output_name)
           .autocast([cell](const Call& c, DType lower) {
             return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
           })
@@ -496,6 +505,7 @@ Definer packed(const char* name, Cell cell, const char* doc) {
           .differs(kUnstable, kNearPoles)
           .differs(kFewGates, kReadBeyond)
           .doc(doc)
+          .grad_name(output_name)
           .autocast([cell](const Call& c, DType lower) {
             return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
           })
@@ -632,6 +642,7 @@ FACULA_FAMILY(recurrent) {
       .differs(kUnstable, kNearPoles)
       .differs(kFewGates, kReadBeyond)
       .doc("Long short-term memory over [T, N, features].  Hochreiter, Schmidhuber, 1997.")
+      .grad_name(output_name)
       .autocast(by_state_of_layer)
       .bind(function)
       .dtypes(d::floating)
@@ -651,6 +662,7 @@ FACULA_FAMILY(recurrent) {
       .differs(kUnstable, kNearPoles)
       .differs(kFewGates, kReadBeyond)
       .doc("lstm over packed sequences.")
+      .grad_name(output_name)
       .autocast(by_state_of_layer)
       .bind(function)
       .reads_data()

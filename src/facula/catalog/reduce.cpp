@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "facula/base/warning.h"
 #include "facula/catalog/differences.h"
 #include "facula/catalog/selected.h"
 #include "facula/catalog/widened.h"
@@ -330,6 +331,22 @@ Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
 // PyTorch's formulas of a reduction of all elements, and of one along dimensions.
 GradName all_or_along(const char* stem) {
   return [stem](const Call& c) { return grad_name(stem, c["dim"].is_none() ? 0 : 1); };
+}
+
+// PyTorch's warning of a variance that divides by 0 or less; where there is no result it counts 0 elements.
+void warn_of_freedom(const Call& c) {
+  SymSpan sizes = c.sizes("self");
+  if (any_symbolic(sizes)) return;
+  Ints over = c.dims("dim");
+  int64_t count = 1, results = 1;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    bool reduced = std::find(over.begin(), over.end(), int64_t(k)) != over.end();
+    (reduced ? count : results) *= sizes[k].concrete();
+  }
+  if (double(results ? count : 0) - (c.has("correction") ? c.real("correction") : 1) > 0) return;
+  warn(
+      c.op().schema.name +
+      "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided by output numel).");
 }
 
 }  // namespace
@@ -740,6 +757,7 @@ FACULA_FAMILY(reduce) {
            "grad[3, 1], self[3, 4], root[3, 1](0.1, 2), grad_mean[3, 1], dim=[1], factor=0.5, undefined=False",
            "grad[3, 1], self[3, 4], root=None, grad_mean=None, dim=[1], factor=0.5, undefined=False, rooted=True"});
   define("var(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .check(warn_of_freedom)
       .converting_out()
       .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
@@ -765,6 +783,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .check(warn_of_freedom)
       .converting_out()
       .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
@@ -813,6 +832,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
   define(
       "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .check(warn_of_freedom)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating | d::complex)
@@ -842,6 +862,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False"});
   define(
       "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .check(warn_of_freedom)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`.")
       .dtypes(d::floating | d::complex)

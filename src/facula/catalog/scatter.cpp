@@ -2,6 +2,7 @@
 // `_scatter_combine`, and counts.
 #include <limits>
 
+#include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -154,6 +155,7 @@ Samples segments() {
 FACULA_FAMILY(scatter) {
   define(
       "scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor")
+      .grad_name("ScatterReduce")
       .doc(
           "self with src combined in at index along `dim`: reduce is 'sum', 'prod', 'mean', 'amax' or 'amin'; without include_self what was there counts for nothing.")
       .differs(kSubnormal, kDivided)
@@ -173,6 +175,8 @@ FACULA_FAMILY(scatter) {
                 "self[5], dim=0, index<5>[4], src[4](0.5, 1.5), reduce='prod'"});
   define(
       "index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor")
+      .check(catalog::warns_once("index_reduce() is in beta and the API may change at any time."))
+      .grad_name("IndexReduce")
       .doc(
           "self with the slices of source combined into those along `dim` that the vector `index` names: reduce is 'prod', 'mean', 'amax' or 'amin'.")
       .differs(kSubnormal, kDivided)
@@ -211,6 +215,7 @@ FACULA_FAMILY(scatter) {
                 "self[5], dim=0, index<5>[4], source[4](0.5, 1.5), reduce='prod'"});
   define(
       "segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor")
+      .grad_name("SegmentReduce")
       .doc(
           "Segments along `axis`, of these lengths or between these offsets, each reduced: reduce is 'sum', 'prod', 'mean', 'max' or 'min'.")
       .alias("_segment_reduce")
@@ -231,6 +236,7 @@ FACULA_FAMILY(scatter) {
       })
       .samples(segments());
   define("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor")
+      .grad_name("Put")
       .doc("self, taken as one vector, with the elements of source written, or added, at index.")
       .bind(function | method)
       .procedure([](const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {

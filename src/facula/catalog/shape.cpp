@@ -206,6 +206,7 @@ FACULA_FAMILY(shape) {
       .samples({"tensors{[2, 3], [4, 3]}", "tensors{[2, 3], [2, 1]}, dim=-1", "tensors{[2, 3], [0], [1, 3]}",
                 "tensors{[5]}", "tensors{[17, 33], [17, 65]}, dim=1"});
   define("stack(Tensor[] tensors, int dim=0) -> Tensor")
+      .grad_name("Stack")
       .converting_out()
       .bad_conversion(ErrorType::TypeError)
       .doc("Tensors of one shape joined along a new dimension.")
@@ -363,6 +364,7 @@ FACULA_FAMILY(shape) {
       .samples(
           {"self[2, 3], dims=[0, 1]", "self[5], dims=[-1]", "self[0, 3], dims=[0]", "self[2, 3], dims=[]"});
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
+      .grad_name("Roll")
       .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {

@@ -154,6 +154,7 @@ FACULA_FAMILY(sort) {
       })
       .samples({"self![3, 8], ignore_nan=False, dim=1", "self![5, 3], ignore_nan=True, dim=0"});
   define("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .grad_name("Kthvalue")
       .doc("The k-th smallest element along `dim` (k counts from 1), and where it is.")
       .procedure([](const Tensor& self, SymInt k, int64_t dim, bool keepdim) {
         int d = wrap_dim("kthvalue", dim, self.dim());
@@ -170,6 +171,7 @@ FACULA_FAMILY(sort) {
       })
       .samples({"self![3, 5], k=2", "self![5, 3], k=1, dim=0, keepdim=True"});
   define("median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
+      .grad_name("Median", 1)
       .doc("The middle element along `dim` (the lower one of two; NaN if there is one), and where it is.")
       .dtypes(d::integral | d::floating)
       .strict()

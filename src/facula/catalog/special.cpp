@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "facula/op/operands.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -327,6 +328,12 @@ VjpRule next_polygamma(int64_t order) {
   };
 }
 
+GradName logarithm_name(const char* stem) {
+  return [stem](const Call& c) {
+    return grad_name(stem, is_number(c["self"]) ? 1 : is_number(c["other"]) ? 2 : 0);
+  };
+}
+
 // x log(y + shift), 0 where x is 0 and y is a number; so is the gradient for x where the logarithm has no value.
 Definer times_logarithm(const char* schema, const char* doc, Expr (*f)(Expr), int shift) {
   return define(schema)
@@ -463,16 +470,18 @@ FACULA_FAMILY(special) {
   times_logarithm(
       "xlogy(Tensor|Scalar self, Tensor|Scalar other) -> Tensor", "self * log(other), 0 where self is 0.",
       [](Expr y) { return log(y); }, 0)
+      .grad_name(logarithm_name("Xlogy"))
       .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(function | method | special);
   times_logarithm(
       "special_xlog1py(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
       "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); }, 1)
-      .grad_name("SpecialXlog1Py")
+      .grad_name(logarithm_name("SpecialXlog1Py"))
       .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(special)
       .no_in_place();
   define("special_ndtr(Tensor self) -> Tensor")
+      .grad_name("Mul", 1)
       .doc("The distribution function of the normal distribution.")
       .differs("\\w+ value: (finite|-?\\d\\S*) for (0|\\d\\S*) at self=-",
                "by the complement of erf, which keeps the digits that PyTorch's 1 + erf(x / sqrt(2)) cancels")

@@ -186,6 +186,7 @@ FACULA_FAMILY(unpool) {
       })
       .samples({"self[1, 1, 1], indices<1>[1, 1, 1], output_size=[2]"});
   define("max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor")
+      .grad_name("MaxUnpool2D")
       .doc(
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
       .autocast(Autocast::fp32)
@@ -197,6 +198,7 @@ FACULA_FAMILY(unpool) {
       .samples({"self[1, 1, 1, 1], indices<1>[1, 1, 1, 1], output_size=[2, 2]"});
   define(
       "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride=[], int[3] padding=0) -> Tensor")
+      .grad_name("MaxUnpool3D")
       .doc(
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
       .autocast(Autocast::fp32)
@@ -209,6 +211,7 @@ FACULA_FAMILY(unpool) {
           {"self[1, 1, 1, 1, 1], indices<1>[1, 1, 1, 1, 1], output_size=[2, 2, 1], stride=[1, 1, 1], padding=[0, 0, 0]"});
   define(
       "_max_unpool1d(Tensor self, Tensor indices, SymInt[1] kernel_size, SymInt[1]? stride=None, SymInt[1] padding=0, SymInt[]? output_size=None) -> Tensor")
+      .grad_name("Squeeze", 1)
       .python("max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None)")
       .doc(
           "Lines, 0 but for the elements of self, each at its index: the inverse of max_pool1d, of output_size or of the size that the windows cover.")
@@ -221,6 +224,7 @@ FACULA_FAMILY(unpool) {
       .samples({"self[1, 1, 1], indices<1>[1, 1, 1], kernel_size=2"});
   define(
       "_max_unpool2d(Tensor self, Tensor indices, SymInt[2] kernel_size, SymInt[2]? stride=None, SymInt[2] padding=0, SymInt[]? output_size=None) -> Tensor")
+      .grad_name("MaxUnpool2D")
       .python("max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None)")
       .doc(
           "Planes, 0 but for the elements of self, each at its index: the inverse of max_pool2d, of output_size or of the size that the windows cover.")
@@ -233,6 +237,7 @@ FACULA_FAMILY(unpool) {
       .samples({"self[1, 1, 1, 1], indices<1>[1, 1, 1, 1], kernel_size=2"});
   define(
       "_max_unpool3d(Tensor self, Tensor indices, SymInt[3] kernel_size, SymInt[3]? stride=None, SymInt[3] padding=0, SymInt[]? output_size=None) -> Tensor")
+      .grad_name("MaxUnpool3D")
       .python("max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None)")
       .doc(
           "Volumes, 0 but for the elements of self, each at its index: the inverse of max_pool3d, of output_size or of the size that the windows cover.")

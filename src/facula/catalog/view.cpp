@@ -1,5 +1,6 @@
 // Views: another geometry over the same storage. Gradients and functional forms follow from the steps.
 #include "facula/autograd/tracing.h"
+#include "facula/catalog/warns.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -305,6 +306,15 @@ FACULA_FAMILY(view) {
       .samples({"self[2, 3, 4]", "self[]"});
   define("T(Tensor(a) self) -> Tensor(a)")
       .doc("All dimensions reversed.")
+      .check([](const Call& c) {
+        if (c.rank("self") == 0)
+          warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.");
+        else if (c.rank("self") != 2)
+          warn_once(
+              "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a "
+              "future release. Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse "
+              "the dimensions of a tensor.");
+      })
       .grad_name("Permute")
       .bind(property)
       .view([](const Call&, Geometry g) {
@@ -461,6 +471,7 @@ FACULA_FAMILY(view) {
       })
       .samples({"self[5, 3], split_size=2", "self[3, 4], split_size=4, dim=1"});
   define("split.sizes(Tensor(a) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
+      .grad_name("SplitWithSizes")
       .also("self", "tensor")
       .doc("Pieces of the given sizes along `dim`.")
       .alias("split_with_sizes")

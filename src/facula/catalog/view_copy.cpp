@@ -101,15 +101,18 @@ FACULA_FAMILY(view_copy) {
       .samples({"self[12], src[3, 2], size=[3, 2], stride=[2, 1], storage_offset=1"});
 
   define("unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]")
+      .grad_name("UnsafeSplit")
       .doc("What `chunk` gives; each piece may be written where others are read.")
       .procedure([](const Tensor& self, int64_t chunks, int64_t dim) { return chunk(self, chunks, dim); })
       .samples({"self[5, 3], chunks=3"});
   define("unsafe_split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]")
+      .grad_name("UnsafeSplit")
       .also("self", "tensor")
       .doc("What `split` gives; each piece may be written where others are read.")
       .procedure([](const Tensor& self, SymInt size, int64_t dim) { return split(self, size, dim); })
       .samples({"self[5, 3], split_size=2"});
   define("unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]")
+      .grad_name("UnsafeSplitWithSizes")
       .doc("What `split_with_sizes` gives; each piece may be written where others are read.")
       .procedure([](const Tensor& self, SymSpan sizes, int64_t dim) { return split(self, sizes, dim); })
       .samples({"self[5, 3], split_sizes=[1, 4]"});

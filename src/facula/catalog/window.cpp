@@ -323,6 +323,7 @@ FACULA_FAMILY(window) {
 
   define(
       "conv3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int groups=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs("bfloat16 gradient of input: 0 for nan with weight: ",
@@ -341,6 +342,7 @@ FACULA_FAMILY(window) {
                 "input[1, 2, 5, 3, 3], weight[2, 2, 2, 2, 2], dilation=[2, 1, 2]"});
   define(
       "conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, str padding='valid', int[3] dilation=1, int groups=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("conv3d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
@@ -371,6 +373,7 @@ FACULA_FAMILY(window) {
                 "input[2, 4, 3, 4], weight[2, 2, 3, 2, 3], padding='valid'"});
   define(
       "conv_transpose3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
+      .grad_name("Convolution")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(

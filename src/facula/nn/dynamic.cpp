@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/warning.h"
 #include "facula/nn/state.h"
 #include "facula/ops.h"
 #include "facula/tensor/sparse.h"
@@ -68,12 +67,7 @@ Value unsupported(const char* what) {
   supported_check(false, "nn") << what << " is there in Python alone";
   __builtin_unreachable();
 }
-void warn(const Value& text) {
-  static std::mutex lock;
-  static std::unordered_set<std::string> told;  // each text once
-  std::lock_guard guard(lock);
-  if (told.insert(text.string()).second) std::cerr << "facula: warning: " << text.string() << '\n';
-}
+void warn(const Value& text) { warn_once(text.string()); }
 
 Value function(std::string name, std::function<Value(Arguments&)> f) {
   return std::make_shared<Function>(std::move(name), std::move(f));

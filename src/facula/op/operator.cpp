@@ -112,6 +112,7 @@ Definer& Definer::checks() {
   return *this;
 }
 Definer& Definer::check(std::function<void(const Call&)> rule) {
+  internal_check(!op_->check) << op_->schema.full_name() << ": two checks";
   op_->check = std::move(rule);
   return *this;
 }

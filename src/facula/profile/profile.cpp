@@ -38,7 +38,7 @@ struct Frame {
   uint32_t location = 0;
   Category category;
   bool backward = false;
-  std::string name, shapes, dtypes;
+  std::string name, shapes, dtypes, result;
 };
 struct Thread {
   uint64_t session = 0;  // that its frames belong to
@@ -147,6 +147,11 @@ void Scope::describe(std::string shapes, std::string dtypes) {
   f.shapes = std::move(shapes);
   f.dtypes = std::move(dtypes);
 }
+void Scope::describe_result(std::string sizes) {
+  if (!id_ || !local || local->frames.empty() || local->frames.back().id != id_) return;
+  Frame& f = local->frames.back();
+  f.result = std::move(sizes);
+}
 
 uint64_t enter(Category c, std::string_view name) { return open(c, name, -1); }
 
@@ -173,7 +178,7 @@ void leave(uint64_t id) {
     s.made.events.push_back({f.id, parent ? parent->id : 0, local->number, f.start, end,
                              end - f.start - f.children, f.allocated, f.freed, f.sequence, f.location,
                              f.category, f.backward, std::move(f.name), std::move(f.shapes),
-                             std::move(f.dtypes)});
+                             std::move(f.dtypes), std::move(f.result)});
   }
 }
 

@@ -50,6 +50,7 @@ class Scope {
   Scope(const Scope&) = delete;
   // Sizes as a JSON list with an item an argument; dtypes the same.
   void describe(std::string shapes, std::string dtypes);
+  void describe_result(std::string sizes);  // of the first result, as a JSON list
 
  private:
   uint64_t id_;
@@ -85,7 +86,7 @@ struct Event {
   uint32_t location;         // 0: unknown
   Category category;
   bool backward;
-  std::string name, shapes, dtypes;
+  std::string name, shapes, dtypes, result;
 };
 struct MemoryChange {
   int64_t time, thread, bytes;

@@ -73,7 +73,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       shows_plain_.push_back(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)).is_contiguous());
   }
 
-  std::string name() const override { return compiled_->node_name; }
+  std::string own_name() const override { return compiled_->node_name; }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     runtime_check(!released_, "backward")

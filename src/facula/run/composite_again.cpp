@@ -55,7 +55,7 @@ class AgainNode final : public autograd::Node {
       strides_.push_back(Dims(t.strides()));
     }
   }
-  std::string name() const override { return name_; }
+  std::string own_name() const override { return name_; }
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
     runtime_check(!inputs_.empty(), "backward")
         << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "

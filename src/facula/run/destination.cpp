@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "facula/base/warning.h"
 #include "facula/op/operator.h"
 #include "facula/tensor/promotion.h"
 
@@ -51,6 +52,12 @@ bool check_destination(const Operator& o, size_t k, const op::Meta& m, const Ten
                                                o.name(), " without the underscore");
   } else if (!same_size) {
     auto* t = out.impl();
+    if (product(out.sizes()) != SymInt(int64_t(0)))
+      warn(
+          "An output with one or more elements was resized since it had shape " + to_string(out.sizes()) +
+          ", which does not match the required output shape " + to_string(SymSpan(m.sizes)) +
+          ". This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they have zero "
+          "elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).");
     // Others compute elsewhere before they write.
     bool direct = o.is<op::Pointwise>() || o.is<op::Loop>();
     runtime_check(!direct || !op::any_tensor(args, [&](const TensorImpl* x) { return x == t; }), o.name())

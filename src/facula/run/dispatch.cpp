@@ -788,6 +788,22 @@ void check_single_locations(const Operator& o, std::span<const Tensor> out) {
 }
 
 // A composite or procedure as the calls of its body, which are recorded one by one unless it has a rule.
+// The node of a procedure's first result with a gradient is called as the definition says; an empty text leaves the name of
+// the last step.
+void name_last_step(const Call& c, const Results& results) {
+  std::string name = c.op().grad_name(c);
+  if (name.empty()) return;
+  std::vector<Tensor> operands = c.all_tensors();
+  auto node_of = [](const Tensor& t) { return t.defined() ? autograd::node_of(t) : Ref<autograd::Node>(); };
+  for (size_t k = 0; k < results.size(); ++k)
+    if (auto node = node_of(results[k])) {
+      bool is_given =
+          std::any_of(operands.begin(), operands.end(), [&](auto& x) { return node_of(x) == node; });
+      if (!is_given) node->set_name(name);  // a result that is an operand keeps its history
+      return;
+    }
+}
+
 Results run_calls(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
                   bool recording) {
   auto& calls = *o.calls();
@@ -797,7 +813,11 @@ Results run_calls(const Operator& o, std::span<const Value> args, Form form, std
     for (auto& t : out) t.bump_version();
     return results;
   }
-  if (!o.is<Composite>() || !recording || !o.vjp) return calls(c);
+  if (!o.is<Composite>() || !recording || !o.vjp) {
+    Results results = calls(c);
+    if (recording && o.grad_name && !o.is<Composite>()) name_last_step(c, results);
+    return results;
+  }
   Results results;
   {
     autograd::GradMode off(false);

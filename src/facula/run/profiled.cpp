@@ -25,7 +25,10 @@ op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> a
     Inside() { inside = true; }
     ~Inside() { inside = false; }  // the session may have ended meanwhile
   } now;
-  return op::perform(o, args, form, out);
+  op::Results results = op::perform(o, args, form, out);
+  if (profile::wants_shapes() && results.size() && results[0].defined())
+    scope.describe_result(to_string(results[0].sizes()));
+  return results;
 }
 
 op::Results run_function_profiled(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {

@@ -176,8 +176,12 @@ std::string parts_text(const Tensor& t, size_t indent, std::vector<std::string>&
 }  // namespace
 
 std::string to_string(const Tensor& t, std::string_view suffix) {
+  if (suffix.starts_with(", ")) suffix.remove_prefix(2);
+  return to_text(t, "tensor", suffix.empty() ? std::vector<std::string>() : std::vector{std::string(suffix)});
+}
+std::string to_text(const Tensor& t, std::string_view type, std::span<const std::string> further) {
   if (!t.defined()) return "None";
-  std::string out = "tensor(";
+  std::string out = std::string(type) + "(";
   const size_t indent = out.size();
   bool unknown = t.device().type == DeviceType::meta || (t.is_traced() && !t.impl()->storage);
   bool empty = !unknown && t.numel() == SymInt(int64_t(0));
@@ -196,8 +200,7 @@ std::string to_string(const Tensor& t, std::string_view suffix) {
   if (!sparse && (unknown || (empty && t.dim() != 1))) notes.push_back("size=" + tuple(t.sizes()));
   if (!told) notes.push_back("dtype=" + print_options().package + "." + name(t.dtype()));
   if (sparse) notes.push_back("layout=" + print_options().package + "." + name(layout_of(t)));
-  if (suffix.starts_with(", ")) suffix.remove_prefix(2);
-  if (!suffix.empty()) notes.emplace_back(suffix);
+  notes.insert(notes.end(), further.begin(), further.end());
 
   size_t line = out.size() - (out.rfind('\n') + 1) + 2;  // PyTorch counts two more; npos + 1 is 0
   for (auto& note : notes) {

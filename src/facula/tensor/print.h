@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace facula {
 
@@ -16,5 +18,9 @@ struct PrintOptions {
 };
 
 PrintOptions& print_options();
+
+class Tensor;
+// As PyTorch prints a tensor, "tensor([1., 2.])", of a class of this name; `further` is noted behind its numbers: "requires_grad=True".
+std::string to_text(const Tensor& t, std::string_view type, std::span<const std::string> further);
 
 }  // namespace facula

@@ -163,8 +163,8 @@ class Module(_C.ModuleBase):
         elif parameters is not None and name in parameters:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{typename(value)}' as parameter '{name}' (facula.nn.Parameter "
-                    f"or None expected)"
+                    f"cannot assign '{typename(value)}' as parameter '{name}' "
+                    f"({_C.package_name()}.nn.Parameter or None expected)"
                 )
             self.register_parameter(name, None)
         elif isinstance(value, Module):
@@ -175,15 +175,15 @@ class Module(_C.ModuleBase):
         elif parameters is not None and name in self._modules:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{typename(value)}' as child module '{name}' (facula.nn.Module "
-                    f"or None expected)"
+                    f"cannot assign '{typename(value)}' as child module '{name}' "
+                    f"({_C.package_name()}.nn.Module or None expected)"
                 )
             self._modules[name] = _registered("_modules", self, name, None)
         elif isinstance(value, Buffer) or (parameters is not None and name in self._buffers):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
-                    f"cannot assign '{typename(value)}' as buffer '{name}' (facula.nn.Buffer, facula.Tensor "
-                    f"or None expected)"
+                    f"cannot assign '{typename(value)}' as buffer '{name}' ({_C.package_name()}.nn.Buffer, "
+                    f"{_C.package_name()}.Tensor or None expected)"
                 )
             is_buffer = isinstance(value, Buffer)
             persistent = value.persistent if is_buffer else name not in self._non_persistent_buffers_set
@@ -229,7 +229,7 @@ class Module(_C.ModuleBase):
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
                 f"cannot assign '{typename(param)}' object to parameter '{name}' "
-                f"(facula.nn.Parameter or None required)"
+                f"({_C.package_name()}.nn.Parameter or None required)"
             )
         if param is not None and not param.is_leaf:
             raise ValueError(
@@ -394,17 +394,19 @@ class Module(_C.ModuleBase):
         if recurse:
             for module in self.children():
                 module._apply(fn)
-        for p in self._parameters.values():
+        for name, p in self._parameters.items():
             if p is None:
                 continue
             with _C.GradMode(False):
-                new = fn(p)
-                if new is not p:
+                new, grad = fn(p), p.grad
+                if new.is_meta != p.is_meta:  # as in PyTorch: who holds the parameter keeps what it has
+                    p = self._parameters[name] = Parameter(new, p.requires_grad)
+                elif new is not p:
                     p.data = new
-                if p.grad is not None:
-                    grad = fn(p.grad)
-                    if grad is not p.grad:
-                        p.grad = grad.requires_grad_(p.grad.requires_grad)
+                if grad is not None:
+                    moved = fn(grad)
+                    if moved is not p.grad:
+                        p.grad = moved.requires_grad_(grad.requires_grad)
         for name, b in self._buffers.items():
             if b is not None:
                 self._buffers[name] = fn(b)

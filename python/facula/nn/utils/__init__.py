@@ -232,6 +232,9 @@ def clip_grad_norm(
     import warnings
 
     warnings.warn(
-        "`clip_grad_norm` is now deprecated in favor of `clip_grad_norm_`.", FutureWarning, stacklevel=2
+        f"`{_C.package_name()}.nn.utils.clip_grad_norm` is now deprecated in favor of "
+        f"`{_C.package_name()}.nn.utils.clip_grad_norm_`.",
+        FutureWarning,
+        stacklevel=2,
     )
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)

@@ -409,6 +409,91 @@ EXPRESSIONS = {
         x[None].mT
         x @ y.mT
     """,
+    "steps": """
+        torch.stack([x, y])
+        torch.mv(x, v)
+        x @ v
+        v[:3] @ x
+        b3 @ v
+        b3 @ y.T
+        v @ b3.mT
+        torch.addmv(v[:3], x, v)
+        torch.addbmm(v[:3], b3, b3.mT)
+        torch.vdot(v, v)
+        torch.einsum("ij,kj->ik", x, y)
+        torch.einsum("bij,kj->bik", b3, y)
+        torch.einsum("ij,ij->i", x, y)
+        torch.einsum("i,j->ij", v, v)
+        torch.einsum("ij->j", x)
+        torch.einsum("ij->ji", x)
+        F.conv1d(seq, w[:, :, 0])
+        F.conv1d(seq, w[:, :, 0], padding="same")
+        F.conv_transpose1d(seq, w[:2, :, 0])
+        nn.Conv3d(2, 3, 2)(vol)
+        nn.ConvTranspose2d(2, 3, 2)(im)
+        F.scaled_dot_product_attention(b3[None], b3[None], b3[None])
+        F.scaled_dot_product_attention(b3[None], b3[None], b3[None], is_causal=True)
+        F.scaled_dot_product_attention(b3[None], b3[None], b3[None], dropout_p=0.5)
+        F.scaled_dot_product_attention(b3, b3, b3)
+        nn.LSTM(4, 5)(b3)[0]
+        nn.LSTM(4, 5)(b3)[1][0]
+        nn.LSTM(4, 5, num_layers=2)(b3)[1][1]
+        nn.LSTM(4, 5, bidirectional=True)(b3)[0]
+        nn.LSTM(4, 5, batch_first=True)(b3)[0]
+        nn.GRU(4, 5)(b3)[0]
+        nn.GRU(4, 5)(b3)[1]
+        nn.GRU(4, 5, batch_first=True)(b3)[0]
+        nn.RNN(4, 5)(b3)[0]
+        F.embedding_bag(idx, x, torch.tensor([0]))
+        F.pixel_shuffle(vol[0].transpose(0, 1).repeat(1, 2, 1, 1), 2)
+        F.pixel_unshuffle(im, 2)
+        F.rrelu(x, training=True)
+        F.softmin(x, 1)
+        x.roll(1, 0)
+        x.rot90()
+        x.take(idx)
+        x[x > 0.5]
+        x.masked_select(mask)
+        x.masked_scatter(mask, y)
+        x.put(idx, v[:2])
+        v.diag()
+        x.diag()
+        v.diag_embed()
+        v.diagflat()
+        x.split([1, 2])[0]
+        x.kthvalue(1)[0]
+        x.median(1)[0]
+        x.mode(1)[0]
+        x.dist(y)
+        torch.pdist(x)
+        torch.kron(x, y)
+        torch.linalg.vecdot(x, y)
+        torch.linalg.solve(sq, v[:3])
+        torch.linalg.eigvals(sq)
+        torch.linalg.lu_factor(sq)[0]
+        torch.cholesky_inverse(sq)
+        torch.fft.fft(x)
+        torch.fft.ifft(x)
+        torch.fft.fft(c)
+        torch.fft.fftshift(x)
+        torch.div(x, y, rounding_mode="floor")
+        torch.div(x, 2, rounding_mode="floor")
+        torch.fmod(x, y)
+        torch.fmod(x, 2)
+        torch.xlogy(x, 2)
+        torch.xlogy(2, x)
+        torch.float_power(x, 2)
+        torch.round(x, decimals=1)
+        x.masked_fill(mask, s)
+        x.masked_fill(mask, 0)
+        x.clamp_min(v)
+        torch.special.i0e(x)
+        torch.special.i1e(x)
+        torch.special.ndtr(x)
+        torch.scatter_reduce(x, 0, tgt[None].expand(1, 3), y, "mean")
+        torch.index_reduce(x, 0, idx, y[:2], "mean")
+        F.max_unpool2d(*F.max_pool2d(im, 2, return_indices=True), 2)
+    """,
 }
 
 

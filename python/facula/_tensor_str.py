@@ -1,0 +1,51 @@
+"""How tensors are shown: the options, and a scope of others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from . import _C
+from ._more import set_printoptions
+
+__all__ = ["get_printoptions", "printoptions", "set_printoptions"]
+
+
+class _Options:
+    """The options in force, as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        options = get_printoptions()
+        if name not in options:
+            raise AttributeError(f"no print option {name!r}; there are {', '.join(options)}")
+        return options[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        set_printoptions(**{name: value})
+
+    def __repr__(self) -> str:
+        return f"PrinterOptions({', '.join(f'{k}={v}' for k, v in get_printoptions().items())})"
+
+
+PRINT_OPTS = _Options()
+
+
+def get_printoptions() -> dict[str, Any]:
+    """The options by name."""
+    return dict(_C.get_print_options())
+
+
+@contextlib.contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """Other options until the end of a ``with`` block."""
+    outer = get_printoptions()
+    try:
+        set_printoptions(**options)
+        yield
+    finally:
+        set_printoptions(**outer)
+
+
+def _str(self: Any, *, tensor_contents: str | None = None) -> str:
+    return repr(self)
