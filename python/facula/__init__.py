@@ -212,9 +212,9 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func functional
-    futures fx hub jit library masked mps multiprocessing nested nn onnx optim overrides package profiler
-    program quasirandom random return_types safetensors serialization signal sparse storage testing
+    _dynamo _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions func
+    functional futures fx hub jit library masked mps multiprocessing nested nn onnx optim overrides package
+    profiler program quasirandom random return_types safetensors serialization signal sparse storage testing
     torch_version types utils version xpu
     """.split()
 )
