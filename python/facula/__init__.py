@@ -13,6 +13,7 @@ if (
     TYPE_CHECKING
 ):  # for tools that read: all names, also those that follow at their first use; the first one counts
     from . import _dynamo as _dynamo
+    from . import _tensor_str as _tensor_str
     from . import accelerator as accelerator
     from . import amp as amp
     from . import ao as ao
@@ -319,7 +320,7 @@ __all__ += [
     "short",
     "int",
     "long",
-    *sorted(_SUBMODULES - {"_dynamo"}),
+    *sorted(_n for _n in _SUBMODULES if not _n.startswith("_")),
     *_OPERATOR_MODULES,
     *_ELSEWHERE,
 ]
