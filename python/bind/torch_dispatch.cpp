@@ -92,6 +92,7 @@ struct DispatchedCall {
       PyRef to = out.size() == 1 ? checked(wrap(out[0])) : checked(wrap_list(out));
       checked(PyDict_SetItemString(kwargs.get(), "out", to.get()));
     }
+    if (!overload_source) checked(PyImport_ImportModule("facula._ops"));  // sets it
     PyRef name = checked(unicode(o.schema.full_name()));
     const char* how = form == Form::in_place ? "in_place" : form == Form::out ? "out" : "functional";
     function =

@@ -13,6 +13,7 @@ if (
     TYPE_CHECKING
 ):  # for tools that read: all names, also those that follow at their first use; the first one counts
     from . import _dynamo as _dynamo
+    from . import _tensor_str as _tensor_str
     from . import accelerator as accelerator
     from . import amp as amp
     from . import ao as ao
@@ -212,9 +213,9 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo accelerator amp ao autograd backends compiler cpu cuda distributed distributions func functional
-    futures fx hub jit library masked mps multiprocessing nested nn onnx optim overrides package profiler
-    program quasirandom random return_types safetensors serialization signal sparse storage testing
+    _dynamo _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions func
+    functional futures fx hub jit library masked mps multiprocessing nested nn onnx optim overrides package
+    profiler program quasirandom random return_types safetensors serialization signal sparse storage testing
     torch_version types utils version xpu
     """.split()
 )
@@ -319,7 +320,7 @@ __all__ += [
     "short",
     "int",
     "long",
-    *sorted(_SUBMODULES - {"_dynamo"}),
+    *sorted(_n for _n in _SUBMODULES if not _n.startswith("_")),
     *_OPERATOR_MODULES,
     *_ELSEWHERE,
 ]

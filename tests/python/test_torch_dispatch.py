@@ -3,6 +3,8 @@ operator and its gradient are the same when a mode looks on.
 """
 
 import contextlib
+import subprocess
+import sys
 
 import facula.nn.functional as F
 import pytest
@@ -425,3 +427,21 @@ def test_only_classes_that_take_calls_wrap():
 
     with pytest.raises(TypeError, match="defines __torch_dispatch__"):
         facula.Tensor._make_wrapper_subclass(Plain, (2,))
+
+
+def test_a_class_takes_calls_in_a_process_that_asked_for_no_operator_by_name():
+    program = """
+import facula
+class Diag(facula.Tensor):
+    def __new__(cls, d):
+        return facula.Tensor._make_wrapper_subclass(cls, (len(d), len(d)), dtype=d.dtype)
+    def __init__(self, d):
+        self.d = d
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        print(func)
+        return cls(args[0].d * args[1])
+print((Diag(facula.tensor([1.0, 2.0])) * 2).d.tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "aten.mul.Tensor\n[2.0, 4.0]\n", done.stderr
