@@ -83,12 +83,12 @@ def load_state_dict_from_url(
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
-    weights_only: bool = False,
+    weights_only: bool = True,
 ) -> dict[str, Any]:
     """A checkpoint by its address, downloaded once to ``model_dir`` (``get_dir()/checkpoints``).
 
-    With ``check_hash`` its name holds the first digits of its SHA-256: ``model-5c106cde.pth``. As in PyTorch
-    the file is trusted, and may run code, unless ``weights_only``.
+    With ``check_hash`` its name holds the first digits of its SHA-256: ``model-5c106cde.pth``. Unlike
+    PyTorch, and like :func:`facula.load`, it runs nothing of the file's unless ``weights_only=False``.
     """
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     os.makedirs(folder, exist_ok=True)
