@@ -417,6 +417,28 @@ struct Transposed {
     return name;
   }
 
+  // Where a call is compiled all sizes of its operands are symbols, and those of operands that are not there are numbers.
+  // Those that are equal become one: conditions on both cancel, and kernels serve other sizes. In the trace of a user's
+  // function a number is one that stays.
+  static bool is_compiled(const op::Call& c) {
+    for (auto& v : c.args()) {
+      if (v.tag == Tag::tensor)
+        for (auto& d : v.tensor->sizes)
+          if (!d.is_symbolic() && d.concrete() > 1) return false;
+      for (auto& n : v.ints())
+        if (n.is_symbolic()) return false;
+    }
+    return true;
+  }
+  static SymInt as_size_of_operand(const op::Call& c, SymInt n) {
+    for (auto& v : c.args()) {
+      if (v.tag != Tag::tensor) continue;
+      for (auto& d : v.tensor->sizes)
+        if (d.is_symbolic() && d.hint() == n.concrete() && d == n) return d;
+    }
+    return n;
+  }
+
   // The original call, with tensors without data where only sizes are known.
   struct Original {
     std::vector<Tensor> made;
@@ -432,9 +454,11 @@ struct Transposed {
       auto& o = operands[k];
       if (none[k]) return {};
       if (kept[k]) return c[unique_name(o)];
-      SymSpan sizes = c.ints(sizes_name(o));
-      out.made.push_back(Tensor(make_ref<TensorImpl>(Storage(), Dims(sizes), contiguous_strides(sizes),
-                                                     SymInt(), dtypes[k], Device{})));
+      Dims sizes(c.ints(sizes_name(o)));
+      if (is_compiled(c))
+        for (auto& n : sizes) n = as_size_of_operand(c, n);
+      out.made.push_back(Tensor(
+          make_ref<TensorImpl>(Storage(), sizes, contiguous_strides(sizes), SymInt(), dtypes[k], Device{})));
       return out.made.back();
     };
     for (size_t p = 0; p < parameters.size(); ++p) {

@@ -390,8 +390,24 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .pointwise([](Expr x) { return loop::erfinv(x); })
+      // From the operand where the result has 16 bits; derived, it would read the result, which says too little.
+      .vjp([](const Vjp& v) {
+        bool rounded = compute_type(v.grad().dtype()) != v.grad().dtype();  // the result, to 16 bits
+        return grads(_erfinv_backward(v.grad(), rounded ? v["self"] : v.result(), rounded));
+      })
       .samples(unary_samples(-0.9, 0.9))
       .bind(function | method | special);
+  define("_erfinv_backward(Tensor grad, Tensor given, bool from_operand) -> Tensor")
+      .doc("The gradient of erfinv from its result, or from its operand.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .no_in_place()
+      .pointwise([](const LoopCall& c, Expr g, Expr given) {
+        Expr y = c.flag("from_operand") ? loop::erfinv(given) : given;
+        return g * (0.88622692545275801365 * exp(y * y));
+      })
+      .samples({"grad[3, 4], given[3, 4](-2, 2), from_operand=False",
+                "grad[3, 4], given[3, 4](-0.9, 0.9), from_operand=True"});
   special_function("_erfcx_slope(Tensor self) -> Tensor", "The derivative of special_erfcx.",
                    scaled_complement_slope, -2, 4)
       .bind(hidden)

@@ -85,8 +85,6 @@ FACULA_FAMILY(view_backward) {
         return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)),
                       zero_of(c));
       })
-      // A view: nothing is moved.
-      .transposed_by("select")
       .samples({"grad[2], input_sizes=[2, 3], dim=1, index=2"});
   define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
       .dtypes(d::any | d::float8 | d::half_complex)

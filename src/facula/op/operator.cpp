@@ -266,7 +266,8 @@ Grads transposed(const Vjp& v) {
   for (size_t k = 1; k < parameters.size(); ++k) {
     auto& p = parameters[k];
     if (int at = own.index_of(p.name); at > 0) {
-      if (p.name == "dim" && !p.list) args.push_back(int64_t(c.dim("dim", operand)));  // ranks may differ
+      if (p.name == "dim" && c.integer("dim") < SymInt(int64_t(0)))  // ranks may differ
+        args.push_back(int64_t(c.dim("dim", operand)));
       else if (p.type != Type::Tensor) args.push_back(c.at(size_t(at)));
       else args.push_back(c.has(p.name) ? Value(kept.emplace_back(v[p.name])) : Value());
       continue;
