@@ -36,6 +36,18 @@ PyObject* wrap_sample_argument(const op::SampleArg& a) {
                        flag(a.distinct), "positive_definite", flag(a.positive_definite));
 }
 
+// Tells apart the rules by which definitions give gradients: several may share a function, and operators that are each
+// other's transpose are one statement. Empty where the gradient is derived.
+std::string rule_of(const op::Operator& o) {
+  if (!o.vjp) return "";
+  std::string own = o.schema.full_name();
+  if (!o.transpose.empty())
+    return "transpose " + std::min(own, o.transpose) + " " + std::max(own, o.transpose);
+  if (auto* f = o.vjp.target<op::Grads (*)(const op::Vjp&)>())
+    return "function " + std::to_string(reinterpret_cast<uintptr_t>(*f));
+  return o.vjp.target_type().name();
+}
+
 PyObject* inspect_operator(PyObject*, PyObject* name) {
   return guarded([&] {
     auto& o = operator_argument(name);
@@ -56,11 +68,13 @@ PyObject* inspect_operator(PyObject*, PyObject* name) {
     for (auto& d : o.differences)
       checked(PyList_Append(differences.get(),
                             checked(Py_BuildValue("(ss)", d.where.c_str(), d.why.c_str())).get()));
-    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:s,s:O,s:O,s:s}", "samples", samples.get(), "differences",
+    std::string rule = rule_of(o);
+    return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O,s:s,s:s,s:O,s:O,s:s}", "samples", samples.get(), "differences",
                          differences.get(), "dtypes", dtypes.get(), "limited_dtypes", limited.get(),
                          "differentiable", o.differentiable ? Py_True : Py_False, "gradient",
-                         o.vjp ? "rule" : "derived", "non_differentiable", fixed.get(), "random",
-                         o.effects.draws ? Py_True : Py_False, "undifferenced", o.undifferenced.c_str());
+                         o.vjp ? "rule" : "derived", "rule", rule.c_str(), "non_differentiable", fixed.get(),
+                         "random", o.effects.draws ? Py_True : Py_False, "undifferenced",
+                         o.undifferenced.c_str());
   });
 }
 

@@ -198,6 +198,39 @@ TEST(LoopTranspose, ComputedIndicesBecomeScatters) {
         false);
 }
 
+TEST(LoopTranspose, PeriodsBecomeGathers) {  // repeat, with and without a rest; neighbours on a ring
+  check(gather(1, at(0, {remainder(i(0), n(4))})), {random_tensor(Ints{4}, 1)}, {12}, 0, true);
+  check(gather(1, at(0, {remainder(i(0), n(4))})), {random_tensor(Ints{4}, 1)}, {10}, 0, true);
+  check(gather(1, at(0, {remainder(i(0) + 1, n(4))})), {random_tensor(Ints{4}, 1)}, {10}, 0, true);
+  check(gather(2, at(0, {i(0), remainder(i(1) + 2, n(3))})), {random_tensor(Ints{2, 3}, 1)}, {2, 3}, 0, true);
+  check(gather(1, at(0, {remainder(i(0), n(3))})), {random_tensor(Ints{5}, 1)}, {9}, 0, true);
+}
+
+TEST(LoopTranspose, ASumOverWhatCountsOnceIsNoSum) {  // values put at one place of each row
+  Expr j = load(1, DType::Int64, {i(0)});
+  auto d = gather(2, select(eq(j, i(1)), at(0, {i(0)}) * 3.0, 0.0));
+  check(d, {random_tensor(Ints{3}, 1), integers({2, 0, 3})}, {3, 4}, 0, true);
+  check(d, {random_tensor(Ints{3}, 1), integers({2, -5, 9})}, {3, 4}, 0, true);  // those that lie nowhere
+  Dims sizes{3, 4}, from{3};
+  auto t = transpose(d, 0, sizes, kF64, 2, 0, from);
+  ASSERT_EQ(t.size(), 1u);
+  EXPECT_FALSE(t[0].values[0]->has_reduce) << print(t[0].values[0]);
+}
+
+TEST(LoopTranspose, WhatHoldsEverywhereIsNotAsked) {
+  sym::Shapes shapes;
+  SymInt size = shapes.fresh("n", 7);
+  Dims sizes{size};
+  auto only = [&](Expr value, Dims from) {
+    auto t = transpose(gather(1, value), 0, sizes, kF64, 1, 0, from);
+    return t.size() == 1 ? print(t[0].values[0]) : "several";
+  };
+  EXPECT_EQ(only(at(0, {loop::size(size) - i(0) - 1}), sizes).find("select"), std::string::npos);  // flip
+  SymInt inner = size - SymInt(int64_t(3));
+  Expr x = i(0) - 2, inside = (x >= 0) & (x < loop::size(inner));  // pad by 2 and 1
+  EXPECT_EQ(only(select(inside, at(0, {x}), 0.0), Dims{inner}).find("select"), std::string::npos);
+}
+
 TEST(LoopTranspose, PositionsAreThoseOfTheResult) {
   Expr noise = cast(random(n(7), position()), kF64) * 0x1p-32;
   check(gather(2, at(0, {i(1)}) * noise), {random_tensor(Ints{4}, 1)}, {3, 4}, 0, true);

@@ -407,7 +407,7 @@ struct Transposed {
   std::vector<DType> dtypes;      // by operand
   std::vector<bool> kept, none;   // by operand
   int result, slot;               // the operand whose gradient this is
-  size_t piece;
+  size_t piece, pieces;           // which one of how many
 
   // Of the gradient's gradient, say, the call has attributes of such names itself.
   std::string sizes_name(const Operand& o) const {
@@ -415,6 +415,28 @@ struct Transposed {
     auto& taken = of->schema.parameters;
     while (std::any_of(taken.begin(), taken.end(), [&](auto& p) { return p.name == name; })) name += '_';
     return name;
+  }
+
+  // Where a call is compiled all sizes of its operands are symbols, and those of operands that are not there are numbers.
+  // Those that are equal become one: conditions on both cancel, and kernels serve other sizes. In the trace of a user's
+  // function a number is one that stays.
+  static bool is_compiled(const op::Call& c) {
+    for (auto& v : c.args()) {
+      if (v.tag == Tag::tensor)
+        for (auto& d : v.tensor->sizes)
+          if (!d.is_symbolic() && d.concrete() > 1) return false;
+      for (auto& n : v.ints())
+        if (n.is_symbolic()) return false;
+    }
+    return true;
+  }
+  static SymInt as_size_of_operand(const op::Call& c, SymInt n) {
+    for (auto& v : c.args()) {
+      if (v.tag != Tag::tensor) continue;
+      for (auto& d : v.tensor->sizes)
+        if (d.is_symbolic() && d.hint() == n.concrete() && d == n) return d;
+    }
+    return n;
   }
 
   // The original call, with tensors without data where only sizes are known.
@@ -432,9 +454,11 @@ struct Transposed {
       auto& o = operands[k];
       if (none[k]) return {};
       if (kept[k]) return c[unique_name(o)];
-      SymSpan sizes = c.ints(sizes_name(o));
-      out.made.push_back(Tensor(make_ref<TensorImpl>(Storage(), Dims(sizes), contiguous_strides(sizes),
-                                                     SymInt(), dtypes[k], Device{})));
+      Dims sizes(c.ints(sizes_name(o)));
+      if (is_compiled(c))
+        for (auto& n : sizes) n = as_size_of_operand(c, n);
+      out.made.push_back(Tensor(
+          make_ref<TensorImpl>(Storage(), sizes, contiguous_strides(sizes), SymInt(), dtypes[k], Device{})));
       return out.made.back();
     };
     for (size_t p = 0; p < parameters.size(); ++p) {
@@ -503,26 +527,49 @@ class LoopDeriver : Deriver {
   std::shared_ptr<const Formula> run() {
     auto& o = c_.op();
     auto scatter = o.as<op::Loop>()->body(original_).scatter;
-    supported_check(!scatter || scatter->combine == loop::Scatter::Combine::sum, o.name())
-        << "has no gradient: it scatters, and not by summing" << hint("give its definition a .vjp(...)");
+    using Combine = loop::Scatter::Combine;
+    supported_check(!scatter || scatter->combine == Combine::sum || scatter->combine == Combine::assign,
+                    o.name())
+        << "has no gradient where elements meet but by sums, or one in place of another"
+        << hint("index_put and prod have one");
     for (auto& operand : operands_) {
       if (!is_wanted(operand) || operand.value.tag != Tag::tensor) continue;
-      size_t pieces_before = f_->pieces.size();
+      size_t before = f_->pieces.size() + f_->passed.size();
       for (size_t r = 0; r < grads_.size(); ++r)
         if (grads_[r]) add_pieces(operand, int(r));
-      if (f_->pieces.size() == pieces_before) f_->constant.push_back(operand.tensor);
+      if (f_->pieces.size() + f_->passed.size() == before) f_->constant.push_back(operand.tensor);
     }
     return f_;
   }
 
  private:
   void add_pieces(const Operand& operand, int r) {
-    Transposed t{&c_.op(), operands_, {}, {}, {}, r, operand.slot, 0};
+    Transposed t{&c_.op(), operands_, {}, {}, {}, r, operand.slot, 0, 0};
     auto pieces = t.transpose(original_, *grads_[size_t(r)]);
+    t.pieces = pieces.size();
+    if (pieces.size() == 1 && is_whole_gradient(operand, r, pieces[0])) {
+      f_->passed.push_back({operand.tensor, r});
+      return;
+    }
     for (size_t k = 0; k < pieces.size(); ++k) {
       t.piece = k;
       add_piece(operand, t, pieces[k], pieces.size() > 1);
     }
+  }
+
+  // Is the gradient the incoming one itself?
+  bool is_whole_gradient(const Operand& operand, int r, const loop::Definition& piece) const {
+    if (piece.scatter || *grads_[size_t(r)] != operand.value.tensor->dtype) return false;
+    Expr v = piece.values[0];
+    SymSpan own = operand.value.tensor->sizes;
+    auto sizes = c_.op().shaped()->shape(original_)[size_t(r)];
+    if (v->kind != loop::Kind::load || v->slot != int(operands_.size()) || v->part ||
+        own.size() != sizes.size())
+      return false;
+    for (size_t k = 0; k < own.size(); ++k)
+      if (!loop::same(v->args[k], loop::index(int(k))) || !SymInt::surely_equal(own[k], sizes[k]))
+        return false;
+    return true;
   }
 
   // Several pieces are added up in the dtype of sums.
@@ -595,7 +642,7 @@ class LoopDeriver : Deriver {
       auto original = t.original(c);
       op::LoopCall lc(*t.of, original.args);
       auto pieces = t.transpose(lc, grad);
-      internal_check(t.piece < pieces.size())
+      internal_check(pieces.size() == t.pieces)
           << c.op().schema.full_name() << ": the transposed loops have another form at these sizes";
       remap(pieces[t.piece], slots);
       return pieces[t.piece];
@@ -771,7 +818,7 @@ class Application {
     for (auto& [tensor, r] : f_.passed) {
       auto& o = operand_of(tensor);
       if (Tensor g = v_.grad(r); g.defined() && is_wanted(o))
-        out_[size_t(tensor)] = fit(g, o.value.tensor->sizes);
+        accumulate(out_[size_t(tensor)], fit(g, o.value.tensor->sizes));
     }
     if (f_.derived) call_derived();
     for (auto& piece : f_.pieces) {

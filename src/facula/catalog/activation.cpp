@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/softmax.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -16,16 +17,17 @@ using catalog::narrowed;
 namespace d = facula::dtypes;
 
 namespace {
-// The result of softmax or log_softmax, of 16 bits computed anew: they say less than the gradient needs.
-template <class F>
-Tensor unrounded(const Vjp& v, F f) {
-  auto& c = v.call();
-  DType given = c.maybe_dtype("dtype").value_or(c.dtype("self")), computed = compute_type(given);
-  return given == computed ? v.result() : f(narrowed(v["self"], given), c.dim("dim"), computed);
-}
 Definer activation(const char* schema, const char* doc) {
   return std::move(
       define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
+}
+// Of units that are exponential below 0, of self as it is or over alpha: there the gradient at 0 is as below it, while the
+// derivative of what is computed, which is self itself, would be 1.
+VjpRule exponential_below(bool over_alpha) {
+  return [over_alpha](const Vjp& v) {
+    Scalar alpha = v.call().number("alpha");
+    return grads(_elu_backward(v.grad(), v["self"], alpha, over_alpha ? 1 / alpha.to_double() : 1.0));
+  };
 }
 std::vector<DType> as_self(const Call& c) { return {c.dtype("self")}; }
 Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
@@ -143,9 +145,7 @@ FACULA_FAMILY(activation) {
       .python("elu(input, alpha=1.0, inplace=False)")
       .check(fitting_computed({"alpha"}))
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x), x); })
-      .vjp([](const Vjp& v) {
-        return grads(_elu_backward(v.grad(), v["self"], v.call()["alpha"].scalar, 1.0));
-      });
+      .vjp(exponential_below(false));
   define("_elu_backward(Tensor grad, Tensor self, Scalar alpha, Scalar scale) -> Tensor")
       .doc("The gradient of elu (and of celu, whose exponent is scale * self): at 0 as below it.")
       .bind(hidden)
@@ -163,6 +163,7 @@ FACULA_FAMILY(activation) {
         Expr bx = x * beta;
         return select(bx > threshold, x, log1p(exp(bx)) / beta);
       })
+      // beta and 1 / beta cancel; derived, it is NaN where one of them is infinite.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(_softplus_backward(v.grad(), v["self"], c["beta"].scalar, c["threshold"].scalar));
@@ -278,10 +279,7 @@ FACULA_FAMILY(activation) {
             << "ZeroDivisionError: alpha cannot be 0 for CELU";
       })
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x / alpha), x); })
-      .vjp([](const Vjp& v) {
-        Scalar alpha = v.call()["alpha"].scalar;
-        return grads(_elu_backward(v.grad(), v["self"], alpha, 1 / alpha.to_double()));
-      })
+      .vjp(exponential_below(true))
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
   activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
       .python("mish(input, inplace=False)")
@@ -398,6 +396,7 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .no_in_place()
       .pointwise([](Expr x, Expr gate) { return x * sigmoid(gate); })
+      // Derived, the gradient meets self before the slope of the gate, which may be 0: largest numbers give NaN.
       .vjp([](const Vjp& v) {
         auto [x, gate] = _gated_backward(v.grad(), v["self"], v["gate"]);
         return grads(x, gate);
@@ -452,10 +451,7 @@ FACULA_FAMILY(activation) {
         // total >= 1: a division for each row instead of each element
         return contiguous(mul(e, reciprocal(total)));
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(_softmax_backward_data(v.grad(), unrounded(v, softmax), c.dim("dim"), c.dtype("self")));
-      })
+      .vjp(catalog::gradient_of_softmax(false))
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});
   define("softmin(Tensor self, int dim, dtype? dtype=None) -> Tensor")
@@ -506,10 +502,14 @@ FACULA_FAMILY(activation) {
         Tensor shifted = sub(x, amax(x, k, true));
         return contiguous(sub(shifted, log(sum(exp(shifted), k, true))));
       })
+      // By the result; derived, the maximum has a gradient too, which is 0 but for rounding.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(
-            _log_softmax_backward_data(v.grad(), unrounded(v, log_softmax), c.dim("dim"), c.dtype("self")));
+            _log_softmax_backward_data(v.grad(),
+                                       catalog::unrounded(v, [](const Tensor& x, int64_t dim,
+                                                                DType t) { return log_softmax(x, dim, t); }),
+                                       c.dim("dim"), c.dtype("self")));
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
                 "self[33, 129], dim=1", "self[129, 33], dim=0"});

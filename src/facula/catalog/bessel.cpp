@@ -111,11 +111,16 @@ Tensor gamma_density(const Vjp& v) {
   Tensor a = v["self"], x = v["other"];
   return mul(v.grad(), exp(sub(sub(mul(sub(a, 1), log(x)), x), lgamma(a))));
 }
-Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
+// The gradient for x is the density, of the upper function its opposite.
+Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Expr), bool upper) {
   return define(schema)
       .doc(doc)
       .dtypes(d::floating)
       .pointwise([f](Expr a, Expr x) { return cast(f(wide(a), wide(x)), a.dtype()); })
+      .vjp([upper](const Vjp& v) {
+        Tensor density = gamma_density(v);
+        return grads(no_derivative(v), upper ? neg(density) : density);
+      })
       .undifferenced("there is none for the first operand")
       .differs(
           "b?float\\d+ value: (-?\\d\\S*|finite|-?0) for (-?\\d\\S*|finite|-?0|nan) at self=",
@@ -132,8 +137,7 @@ FACULA_FAMILY(bessel) {
       .bind(function | method | special)
       .differs(kUnbounded, kInfiniteProducts)
       .differs(kRoundedOnce, kOnce)
-      .samples(unary_samples(0.1, 12))
-      .vjp([](const Vjp& v) { return grads(mul(v.grad(), special_i1(v["self"]))); });
+      .samples(unary_samples(0.1, 12));
   bessel("special_i0e(Tensor self) -> Tensor", "exp(-|x|) i0(x).", bessel_i0e);
   bessel("special_i1(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 1: the derivative of i0.", bessel_i1);
@@ -169,12 +173,11 @@ FACULA_FAMILY(bessel) {
                 [](Expr x) { return select(isinf(x), 0.0, select(eq(x, 0), 1.0, sin(x) / x)); });
 
   incomplete_gamma("igamma(Tensor self, Tensor other) -> Tensor",
-                   "Lower regularised incomplete gamma function P(self, other).  DLMF 8.2.", loop::igamma)
-      .vjp([](const Vjp& v) { return grads(no_derivative(v), gamma_density(v)); });
+                   "Lower regularised incomplete gamma function P(self, other).  DLMF 8.2.", loop::igamma,
+                   false);
   incomplete_gamma("igammac(Tensor self, Tensor other) -> Tensor",
                    "Upper regularised incomplete gamma function Q(self, other) = 1 - P.  DLMF 8.2.",
-                   loop::igammac)
-      .vjp([](const Vjp& v) { return grads(no_derivative(v), neg(gamma_density(v))); });
+                   loop::igammac, true);
   define("special_zeta(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc(
           "Hurwitz's zeta function, sum (other + k)^-self over k >= 0, by the formula of Euler and Maclaurin.")
@@ -184,6 +187,7 @@ FACULA_FAMILY(bessel) {
       .no_in_place()
       .check(one_tensor)
       .pointwise([](Expr s, Expr q) { return cast(hurwitz_zeta(wide(s), wide(q)), s.dtype()); })
+      // Its derivative is another one of the family; the body is a series.
       .vjp([](const Vjp& v) {
         check_derivative(v);
         Tensor s = v["self"];

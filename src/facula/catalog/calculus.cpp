@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/matrices.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -212,19 +213,7 @@ FACULA_FAMILY(calculus) {
         Expr none = constant(Scalar(int64_t(0)), self.dtype());
         return select(eq(beta, none), none, beta * self) + alpha * a * b;
       })
-      // Sums first, then alpha, as PyTorch: infinite ones remain so.
-      .vjp([](const Vjp& v) {
-        auto factor = [&](const char* name) {
-          Scalar x = v.call().number(name);
-          return x.category() == Category::complex ? Scalar(std::conj(x.to_complex())) : x;
-        };
-        Grads out(3);
-        if (v.needs("self")) out[0] = mul(v.grad(), factor("beta"));
-        auto turned = [](const Tensor& x) { return transpose(conjugate(x), 0, 1); };
-        if (v.needs("vec1")) out[1] = mul(matmul(v.grad(), turned(v["vec2"])), factor("alpha"));
-        if (v.needs("vec2")) out[2] = mul(matmul(turned(v["vec1"]), v.grad()), factor("alpha"));
-        return out;
-      })
+      .vjp(catalog::matrices::gradients_of_sum_with_product)
       .samples({"self[3, 4], vec1[3, 1], vec2[1, 4], alpha=2"});
   define("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .converting_out()
@@ -269,7 +258,7 @@ FACULA_FAMILY(calculus) {
         auto at = [&](const char* of, Expr j) { return c.load(of, with(i, int(k), j)); };
         return at("self", next) * at("other", before) - at("self", before) * at("other", next);
       })
-      // Again vector products; derived, a scatter.
+      // Again vector products; derived, a scatter where the size that is 3 has no number.
       .vjp([](const Vjp& v) {
         int64_t k = v.call().dim("dim");
         Grads out(2);

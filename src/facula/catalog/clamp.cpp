@@ -28,13 +28,18 @@ Expr at_most(Expr x, Expr high) { return select((x < high) | isnan(x), x, high);
 Tensor masked(const Tensor& g, const Tensor& mask) { return where(mask, g, zeros({}, g.dtype())); }
 // Gradients of clamp with tensors: equal ones give it to x, and a lower bound above the upper one none.
 Grads clamped(const Vjp& v) {
-  Tensor g = v.grad(), x = v["self"], low = v["min"], high = v["max"];
+  auto& schema = v.call().op().schema;
+  auto bound = [&](const char* name) { return schema.index_of(name) < 0 ? Tensor() : v[name]; };
+  Tensor g = v.grad(), x = v["self"], low = bound("min"), high = bound("max");
   bool both = low.defined() && high.defined();
   Tensor kept = both ? logical_and(ge(x, low), le(x, high)) : low.defined() ? ge(x, low) : le(x, high);
-  Grads out(3);
-  if (v.needs("self")) out[0] = masked(g, kept);
-  if (v.needs("min")) out[1] = masked(g, both ? logical_and(lt(x, low), lt(low, high)) : lt(x, low));
-  if (v.needs("max")) out[2] = masked(g, both ? logical_or(gt(x, high), lt(high, low)) : gt(x, high));
+  Grads out;
+  out.push_back(v.needs("self") ? masked(g, kept) : Tensor());
+  auto of = [&](const char* name, auto&& taken) {
+    if (schema.index_of(name) >= 0) out.push_back(v.needs(name) ? masked(g, taken()) : Tensor());
+  };
+  of("min", [&] { return both ? logical_and(lt(x, low), lt(low, high)) : lt(x, low); });
+  of("max", [&] { return both ? logical_or(gt(x, high), lt(high, low)) : gt(x, high); });
   return out;
 }
 }  // namespace
@@ -83,10 +88,7 @@ FACULA_FAMILY(clamp) {
       .dtypes(d::real)
       .pointwise(at_least)
       // As clamp's: of equals self takes the gradient.
-      .vjp([](const Vjp& v) {
-        Tensor kept = ge(v["self"], v["min"]);
-        return grads(masked(v.grad(), kept), masked(v.grad(), lt(v["self"], v["min"])));
-      })
+      .vjp(clamped)
       .samples({"self[3, 4], min[4]", "self[5], min[]"});
   define("clamp_max(Tensor self, Scalar max) -> Tensor")
       .doc("self, but at most `max`; NaN stays. The gradient passes at the limit.")
@@ -101,9 +103,6 @@ FACULA_FAMILY(clamp) {
       .dtypes(d::real)
       .pointwise(at_most)
       // As clamp's: of equals self takes the gradient.
-      .vjp([](const Vjp& v) {
-        Tensor kept = le(v["self"], v["max"]);
-        return grads(masked(v.grad(), kept), masked(v.grad(), gt(v["self"], v["max"])));
-      })
+      .vjp(clamped)
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
 }

@@ -227,10 +227,10 @@ Dims weight_gradient_sizes(const Call& c) {
 }
 
 // Gradients of the pair (weight, bias) gradient or of the weight gradient alone.
-Grads second_weight_gradients(const Vjp& v, const Tensor& grad_bias) {
+Grads second_weight_gradients(const Vjp& v) {
   auto& c = v.call();
   Grads out(2);
-  Tensor gw = v.grad(0);
+  Tensor gw = v.grad(0), grad_bias = c.op().schema.returns.size() > 1 ? v.grad(1) : Tensor();
   if (v.needs("grad")) {
     if (gw.defined())
       out[0] =
@@ -482,6 +482,7 @@ FACULA_FAMILY(conv) {
         return of_channels(conv2d(x, folded(weight), MaybeTensor(), stride, padding, dilation, together),
                            batch);
       })
+      // Gradients of weights by one product of matrices for each example.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         Steps s(c);
@@ -645,7 +646,7 @@ FACULA_FAMILY(conv) {
       .batched(
           [](const Batched& b) { return is_plain(b, "grad") ? Results(weight_gradients(b)) : Results(); })
       .reference(weight_gradient_element)
-      .vjp([](const Vjp& v) { return second_weight_gradients(v, Tensor()); })
+      .vjp(second_weight_gradients)
       .samples(
           {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define(
@@ -670,7 +671,7 @@ FACULA_FAMILY(conv) {
                                                       groups),
                           sum(grad, grad.dim() == 4 ? Sizes{0, 2, 3} : Sizes{1, 2}, false, grad.dtype()));
       })
-      .vjp([](const Vjp& v) { return second_weight_gradients(v, v.grad(1)); })
+      .vjp(second_weight_gradients)
       .samples(
           {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define(

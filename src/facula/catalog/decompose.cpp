@@ -354,6 +354,29 @@ Dims ormqr_sizes(const Call& c) {
   return Dims(other.sizes());
 }
 
+// Of operators that give values and vectors, and of those that give the values alone, whose vectors are computed anew.
+bool gives_vectors(const Vjp& v) { return v.call().op().schema.returns.size() > 1; }
+Grads of_singular_values(const Vjp& v) {
+  if (!gives_vectors(v)) {
+    auto [u, s, vh] = linalg_svd(v["A"], false);
+    return grads(matmul(u, row_scaled(as_dtype_of(v.grad(), u), vh)));
+  }
+  SymInt k = rank_of(v.call(), "A");
+  auto first = [&](const Tensor& t, int dim) { return t.defined() ? narrow(t, dim, int64_t(0), k) : t; };
+  return grads(svd_gradient(first(v.result(0), -1), v.result(1), first(v.result(2), -2), first(v.grad(0), -1),
+                            v.grad(1), first(v.grad(2), -2)));
+}
+Grads of_hermitian_eigenvalues(const Vjp& v) {
+  if (gives_vectors(v)) return grads(eigh_gradient(v.result(0), v.result(1), v.grad(0), v.grad(1)));
+  auto [values, vectors] = linalg_eigh(v["self"], v.call().str("UPLO"));
+  return grads(eigh_gradient(values, vectors, v.grad(), Tensor()));
+}
+Grads of_eigenvalues(const Vjp& v) {
+  auto [values, vectors] = gives_vectors(v) ? std::tuple(v.result(0), v.result(1)) : linalg_eig(v["self"]);
+  Tensor g = eig_gradient(values, vectors, v.grad(0), gives_vectors(v) ? v.grad(1) : Tensor());
+  return grads(g.defined() && !is_complex(v.call().dtype("self")) ? _real(g) : g);
+}
+
 }  // namespace
 
 FACULA_FAMILY(decompose) {
@@ -459,6 +482,7 @@ FACULA_FAMILY(decompose) {
               cat(std::vector<Tensor>{vectors, zeros(of_matrices(A.sizes(), m, rows - n), A.dtype())}, -1);
         return std::tuple(linalg_householder_product(vectors, tau), r);
       })
+      // By Q and R; the steps of the body are LAPACK's, of which geqrf has no gradient.
       .vjp([](const Vjp& v) {
         std::string_view mode = v.call().str("mode");
         runtime_check(mode != "r", "linalg.qr")
@@ -503,14 +527,7 @@ FACULA_FAMILY(decompose) {
       .reference([](const Tensor& A, bool full_matrices, std::optional<std::string_view>) {
         return singular_values(A, full_matrices);
       })
-      .vjp([](const Vjp& v) {
-        SymInt k = rank_of(v.call(), "A");
-        auto first = [&](const Tensor& t, int dim) {
-          return t.defined() ? narrow(t, dim, int64_t(0), k) : t;
-        };
-        return grads(svd_gradient(first(v.result(0), -1), v.result(1), first(v.result(2), -2),
-                                  first(v.grad(0), -1), v.grad(1), first(v.grad(2), -2)));
-      })
+      .vjp(of_singular_values)
       .samples({"A[2, 0], full_matrices=False"});  // vectors have no signs of their own to compare
   define("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
@@ -535,10 +552,7 @@ FACULA_FAMILY(decompose) {
       .reference([](const Tensor& A, std::optional<std::string_view>) {
         return std::get<1>(singular_values(A, false));
       })
-      .vjp([](const Vjp& v) {
-        auto [u, s, vh] = linalg_svd(v["A"], false);
-        return grads(matmul(u, row_scaled(as_dtype_of(v.grad(), u), vh)));
-      })
+      .vjp(of_singular_values)
       .samples({"A[4, 3]", "A[2, 3, 4]", "A[0, 3]"});
   define("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)")
       .resized(left_by_columns)
@@ -578,7 +592,7 @@ FACULA_FAMILY(decompose) {
         auto [values, vectors] = jacobi(hermitian_of(self, uplo));
         return std::tuple(values, vectors);
       })
-      .vjp([](const Vjp& v) { return grads(eigh_gradient(v.result(0), v.result(1), v.grad(0), v.grad(1))); })
+      .vjp(of_hermitian_eigenvalues)
       .samples({"self[0, 0]"});
   define("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor")
       .doc("The eigenvalues of each Hermitian matrix, ascending.")
@@ -600,10 +614,7 @@ FACULA_FAMILY(decompose) {
       .batched_in_front()
       .reference(
           [](const Tensor& self, std::string_view uplo) { return jacobi(hermitian_of(self, uplo)).first; })
-      .vjp([](const Vjp& v) {
-        auto [values, vectors] = linalg_eigh(v["self"], v.call().str("UPLO"));
-        return grads(eigh_gradient(values, vectors, v.grad(), Tensor()));
-      })
+      .vjp(of_hermitian_eigenvalues)
       .samples({"self[1, 1]", "self[0, 2, 2]"});  // larger ones: not symmetric when one element moves
   define("linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)")
       .resized(by_columns("self", true))
@@ -623,10 +634,7 @@ FACULA_FAMILY(decompose) {
       .library("linalg_eig")
       .batched_in_front()
       .reference([](const Tensor& self) { return eigen(self); })
-      .vjp([](const Vjp& v) {
-        Tensor g = eig_gradient(v.result(0), v.result(1), v.grad(0), v.grad(1));
-        return grads(g.defined() && !is_complex(v.call().dtype("self")) ? _real(g) : g);
-      })
+      .vjp(of_eigenvalues)
       .samples({"self[0, 0]"});
   define("linalg_eigvals(Tensor self) -> Tensor")
       .converting_out()
@@ -647,10 +655,6 @@ FACULA_FAMILY(decompose) {
       .library("linalg_eigvals")
       .batched_in_front()
       .reference([](const Tensor& self) { return std::get<0>(eigen(self)); })
-      .vjp([](const Vjp& v) {
-        auto [values, vectors] = linalg_eig(v["self"]);
-        Tensor g = eig_gradient(values, vectors, v.grad(), Tensor());
-        return grads(is_complex(v.call().dtype("self")) ? g : _real(g));
-      })
+      .vjp(of_eigenvalues)
       .samples({"self[1, 1]", "self[0, 2, 2]"});
 }

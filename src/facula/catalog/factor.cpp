@@ -474,9 +474,7 @@ FACULA_FAMILY(factor) {
           [](const Tensor& A, bool adjoint) { return std::tuple(_linalg_cholesky(A, adjoint), as_codes(A)); })
       .non_differentiable({1})
       .undifferenced("matrices stay Hermitian")
-      .vjp([](const Vjp& v) {
-        return grads(cholesky_gradient(v.result(0), v.grad(0), v.call().flag("adjoint")));
-      })
+      .vjp(gradient_of_cholesky)
       .samples({"A+[1, 1]"});
   define(
       "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)")
@@ -508,10 +506,7 @@ FACULA_FAMILY(factor) {
       .batched_in_front()
       .reference([](const Tensor& A) { return std::tuple(linalg_inv(A), as_codes(A)); })
       .non_differentiable({1})
-      .vjp([](const Vjp& v) {
-        Tensor y = adjoint_of(v.result(0));
-        return grads(neg(matmul(y, matmul(v.grad(0), y))));
-      })
+      .vjp(gradient_of_inverse)
       .samples({"A+[3, 3]"});
   define("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)")
       .resized(by_columns("A"))
@@ -634,6 +629,7 @@ FACULA_FAMILY(factor) {
         return upper ? _linalg_triangular(l, _linalg_triangular(lh, b, false), true)
                      : _linalg_triangular(lh, _linalg_triangular(l, b, false), true);
       })
+      // Both triangles of L take part, as in PyTorch; derived, one does.
       .vjp([](const Vjp& v) {
         bool upper = v.call().flag("upper");
         Tensor l = v["input2"], b = cholesky_solve(v.grad(), l, upper), of_l;

@@ -414,8 +414,6 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, source_at(c)); })
-      // A gather; derived, it takes 1.2 to 1.9 times as long.
-      .vjp([](const Vjp& v) { return grads(v.grad(), Tensor(), source_gradient(v)); })
       .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
                 "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
                 "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
@@ -430,11 +428,6 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::assign, source_at(c)); })
-      // What is overwritten gets no gradient; only sums are transposed.
-      .vjp([](const Vjp& v) {
-        int k = v.call().dim("dim");
-        return grads(scatter(v.grad(), k, v["index"], Scalar(0.0)), Tensor(), source_gradient(v));
-      })
       .samples(
           {"self[5, 3], dim=0, index<1>[1, 3], src[2, 3]", "self[3, 4], dim=1, index<1>[3, 1], src[3, 1]"});
   define("scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
@@ -453,10 +446,6 @@ FACULA_FAMILY(index) {
         return scatter_along(c, Scatter::Combine::assign,
                              [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
       })
-      // What is overwritten gets no gradient; only sums are transposed.
-      .vjp([](const Vjp& v) {
-        return grads(scatter(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
-      })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5"});
   define("scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
@@ -469,12 +458,6 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) { return scatter_along(c, combination(c), source_at(c)); })
-      // Of other reductions than the sum nothing is derived.
-      .vjp([](const Vjp& v) {
-        supported_check(v.call().str("reduce") == "add", "scatter")
-            << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
-        return grads(v.grad(), Tensor(), source_gradient(v));
-      })
       .samples({"self[5, 3], dim=0, index<5>[2, 3], src[2, 3], reduce='add'"});
   define("scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor")
       .bad_index(ErrorType::RuntimeError)
@@ -490,12 +473,6 @@ FACULA_FAMILY(index) {
       .loop([](const LoopCall& c) {
         return scatter_along(c, combination(c),
                              [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); });
-      })
-      // Of other reductions than the sum nothing is derived.
-      .vjp([](const Vjp& v) {
-        supported_check(v.call().str("reduce") == "add", "scatter")
-            << "has no gradient for reduce='multiply'" << hint("index_put and prod have one");
-        return grads(v.grad(), Tensor());
       })
       .samples({"self[3, 4], dim=1, index<4>[3, 2], value=2.5, reduce='add'"});
   define("_scatter_combine(Tensor self, int dim, Tensor index, Tensor src, str reduce) -> Tensor")
@@ -558,13 +535,6 @@ FACULA_FAMILY(index) {
                                                      : Dims(c.sizes("source")),
                             [&](const Index& i) { return c.load("source", scalar ? Index{} : i); });
       })
-      // What is overwritten gets no gradient; only sums are transposed.
-      .vjp([](const Vjp& v) {
-        int k = v.call().dim("dim");
-        Tensor g = index_select(v.grad(), k, v["index"]);
-        return grads(index_fill(v.grad(), k, v["index"], Scalar(0.0)), Tensor(),
-                     v.call().rank("source") ? g : reshape(g, Sizes(Dims{})));
-      })
       .samples({"self[4, 3], dim=0, index<1>[1], source[1, 3]",
                 "self[3, 4], dim=-1, index<1>[1], source[3, 1]", "self[], dim=0, index<1>[1], source[]"});
   define("index_fill(Tensor self, int dim, Tensor index, Scalar value) -> Tensor")
@@ -584,10 +554,6 @@ FACULA_FAMILY(index) {
         if (!domain.empty()) domain[size_t(c.dim("dim"))] = product(c.sizes("index"));
         return write_slices(
             c, domain, [&](const Index&) { return c.scalar("value", compute_type(c.dtype("self"))); }, true);
-      })
-      // What is overwritten gets no gradient; only sums are transposed.
-      .vjp([](const Vjp& v) {
-        return grads(index_fill(v.grad(), v.call().dim("dim"), v["index"], Scalar(0.0)), Tensor());
       })
       .samples({"self[3, 4], dim=1, index<4>[2], value=2.5", "self[], dim=0, index<1>[1], value=1",
                 "self[5], dim=0, index<5>[0], value=1"});
@@ -613,7 +579,7 @@ FACULA_FAMILY(index) {
             c, domain, [&](const Index&) { return cast(c.load("value", {}), compute_type(c.dtype("self"))); },
             true);
       })
-      // What is overwritten gets no gradient; only sums are transposed.
+      // What repeated indices fill counts once, as in PyTorch; derived, each index counts.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         Tensor g = index_fill(v.grad(), k, v["index"], Scalar(0.0));
@@ -714,12 +680,6 @@ FACULA_FAMILY(index) {
         def.scatter = s;
         return def;
       })
-      // The gradient of self is the incoming one itself; derived, a copy.
-      .vjp([](const Vjp& v) {
-        int k = v.call().dim("dim");
-        return grads(v.grad(), Tensor(),
-                     mul(index_select(v.grad(), k, v["index"]), v.call().number("alpha")));
-      })
       .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
                 "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
 
@@ -776,19 +736,6 @@ FACULA_FAMILY(index) {
         s.value = c.load("values", j);
         def.scatter = s;
         return def;
-      })
-      // What is overwritten gets no gradient; only sums are transposed.
-      .vjp([](const Vjp& v) {
-        std::vector<Tensor> indices;
-        for (size_t k = 0; k < v.call().tensors("indices").size(); ++k)
-          indices.push_back(v.item("indices", int(k)));
-        Grads out(2 + indices.size());
-        bool accumulate = v.call().flag("accumulate");
-        if (v.needs("self"))
-          out[0] =
-              accumulate ? v.grad() : _index_put(v.grad(), indices, full(Dims{}, 0, v.grad().dtype()), false);
-        if (v.needs("values")) out.back() = sum_to_size(_index(v.grad(), indices), v.call().sizes("values"));
-        return out;
       })
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]"});

@@ -218,10 +218,7 @@ FACULA_FAMILY(linalg) {
       .library("linalg_inv")
       .batched_in_front()
       .reference([](const Tensor& A) { return solution(A, identity(A)); })
-      .vjp([](const Vjp& v) {
-        Tensor y = adjoint_of(v.result());
-        return grads(neg(matmul(y, matmul(v.grad(), y))));
-      })
+      .vjp(gradient_of_inverse)
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor")
       .resized(by_columns("self"))
@@ -336,9 +333,7 @@ FACULA_FAMILY(linalg) {
       .library("linalg_cholesky")
       .batched_in_front()
       .reference([](const Tensor& A, bool) { return lower_factor(A); })
-      .vjp([](const Vjp& v) {
-        return grads(cholesky_gradient(v.result(), v.grad(), v.call().flag("adjoint")));
-      })
+      .vjp(gradient_of_cholesky)
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
       .resized(by_columns("A"))

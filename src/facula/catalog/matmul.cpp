@@ -3,6 +3,7 @@
 #include <map>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/matrices.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -115,19 +116,17 @@ Expr with_addend(const LoopCall& c, const Index& i, Expr product) {
          c.scalar("alpha", t) * product;
 }
 
-Tensor times(const Tensor& x, const Scalar& s, DType t) {
-  if (s.to_complex() == std::complex<double>(1)) return x;
-  return mul(x, is_complex(t) ? Scalar(std::conj(s.to_complex())) : s);
-}
-
-Grads addend_gradients(const Vjp& v, const char* left, const char* right) {
+// Of a product of (batches of) matrices.
+Grads product_gradients(const Vjp& v) {
   auto& c = v.call();
-  Grads out(3);
-  Tensor g = v.grad();
-  if (v.needs("self")) out[0] = sum_to_size(times(g, c.number("beta"), g.dtype()), c.sizes("self"));
-  if (v.needs(left)) out[1] = times(matmul(g, adjoint_of(v[right])), c.number("alpha"), g.dtype());
-  if (v.needs(right)) out[2] = times(matmul(adjoint_of(v[left]), g), c.number("alpha"), g.dtype());
-  return out;
+  auto& p = c.op().schema.parameters;
+  const std::string &left = p[0].name, &right = p[1].name;
+  auto product = [&](const Tensor& a, const Tensor& b, const std::string& of) {
+    Tensor g = call(c.op(), std::vector<Value>{a, b})[0];
+    return g.dim() == 2 ? g : sum_to_size(g, c.sizes(of));
+  };
+  return grads(v.needs(left) ? product(v.grad(), adjoint_of(v[right]), left) : Tensor(),
+               v.needs(right) ? product(adjoint_of(v[left]), v.grad(), right) : Tensor());
 }
 
 Sample product_sample(const char* left, std::vector<int64_t> a, const char* right, std::vector<int64_t> b) {
@@ -426,10 +425,7 @@ FACULA_FAMILY(matmul) {
             c, c.size("self", 1), [&](Expr k) { return c.load("self", {i[0], k}); },
             [&](Expr k) { return c.load("mat2", {k, i[1]}); });
       })
-      .vjp([](const Vjp& v) {
-        return grads(v.needs("self") ? mm(v.grad(), adjoint_of(v["mat2"])) : Tensor(),
-                     v.needs("mat2") ? mm(adjoint_of(v["self"]), v.grad()) : Tensor());
-      })
+      .vjp(product_gradients)
       .samples(op::samples({product_sample("self", {5, 7}, "mat2", {7, 3}),
                             product_sample("self", {33, 65}, "mat2", {65, 40}),
                             product_sample("self", {4, 0}, "mat2", {0, 3})}));
@@ -446,10 +442,7 @@ FACULA_FAMILY(matmul) {
             c, c.size("self", 2), [&](Expr k) { return c.load("self", {i[0], i[1], k}); },
             [&](Expr k) { return c.load("mat2", {i[0], k, i[2]}); });
       })
-      .vjp([](const Vjp& v) {
-        return grads(v.needs("self") ? bmm(v.grad(), adjoint_of(v["mat2"])) : Tensor(),
-                     v.needs("mat2") ? bmm(adjoint_of(v["self"]), v.grad()) : Tensor());
-      })
+      .vjp(product_gradients)
       .samples(op::samples({product_sample("self", {3, 5, 7}, "mat2", {3, 7, 2}),
                             product_sample("self", {0, 5, 7}, "mat2", {0, 7, 2}),
                             product_sample("self", {2, 4, 0}, "mat2", {2, 0, 3})}));
@@ -478,14 +471,7 @@ FACULA_FAMILY(matmul) {
             c, c.size("self", -1), [&](Expr k) { return at("self", i[r - 2], k); },
             [&](Expr k) { return at("other", k, i[r - 1]); });
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(v.needs("self") ? sum_to_size(_matmul(v.grad(), adjoint_of(v["other"])), c.sizes("self"))
-                                     : Tensor(),
-                     v.needs("other")
-                         ? sum_to_size(_matmul(adjoint_of(v["self"]), v.grad()), c.sizes("other"))
-                         : Tensor());
-      })
+      .vjp(product_gradients)
       .samples(op::samples({product_sample("self", {2, 3, 4, 5}, "other", {3, 5, 2}),
                             product_sample("self", {2, 1, 4, 5}, "other", {3, 5, 2}),
                             product_sample("self", {4, 5}, "other", {3, 5, 2})}));
@@ -509,11 +495,6 @@ FACULA_FAMILY(matmul) {
       .loop([](const LoopCall& c, Index) {
         return reduce(c, monoid::sum, {c.size("self", 0)},
                       [&](Index k) { return c.load("self", k) * c.load("tensor", k); });
-      })
-      // Derived, it takes 1.3 times as long.
-      .vjp([](const Vjp& v) {
-        return grads(v.needs("self") ? mul(v.grad(), conjugate(v["tensor"])) : Tensor(),
-                     v.needs("tensor") ? mul(v.grad(), conjugate(v["self"])) : Tensor());
       })
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
@@ -624,7 +605,7 @@ FACULA_FAMILY(matmul) {
                                c, c.size("mat1", 1), [&](Expr k) { return c.load("mat1", {i[0], k}); },
                                [&](Expr k) { return c.load("mat2", {k, i[1]}); }));
       })
-      .vjp([](const Vjp& v) { return addend_gradients(v, "mat1", "mat2"); })
+      .vjp(catalog::matrices::gradients_of_sum_with_product)
       .samples({"self[4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2", "self[3, 4], mat1[3, 2], mat2[2, 4]"});
   define(
       "_scaled_mm(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor? bias=None, Tensor? scale_result=None, dtype? out_dtype=None, bool use_fast_accum=False) -> Tensor")
@@ -655,7 +636,7 @@ FACULA_FAMILY(matmul) {
                                [&](Expr k) { return c.load("batch1", {i[0], i[1], k}); },
                                [&](Expr k) { return c.load("batch2", {i[0], k, i[2]}); }));
       })
-      .vjp([](const Vjp& v) { return addend_gradients(v, "batch1", "batch2"); })
+      .vjp(catalog::matrices::gradients_of_sum_with_product)
       .samples({"self[4], batch1[5, 3, 2], batch2[5, 2, 4], alpha=2",
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")

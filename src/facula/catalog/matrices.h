@@ -148,4 +148,31 @@ inline Tensor cholesky_gradient(const Tensor& l, const Tensor& g, bool adjoint) 
   return adjoint_of(_linalg_triangular(lh, adjoint_of(half), true));  // L^-H P L^-1
 }
 
+// The gradients of operators whose first result is a Cholesky factor, or an inverse.
+inline Grads gradient_of_cholesky(const Vjp& v) {
+  return grads(cholesky_gradient(v.result(0), v.grad(0), v.call().flag("adjoint")));
+}
+inline Grads gradient_of_inverse(const Vjp& v) {
+  Tensor y = adjoint_of(v.result(0));
+  return grads(neg(matmul(y, matmul(v.grad(0), y))));
+}
+
+// Those of beta * self + alpha * (left @ right). Sums first, then the factors, as in PyTorch: infinite ones remain so.
+inline Grads gradients_of_sum_with_product(const Vjp& v) {
+  auto& c = v.call();
+  auto& p = c.op().schema.parameters;
+  const std::string &left = p[1].name, &right = p[2].name;
+  Tensor g = v.grad();
+  auto times = [&](const Tensor& x, const char* factor) {
+    Scalar s = c.number(factor);
+    if (s.to_complex() == std::complex<double>(1)) return x;
+    return mul(x, is_complex(g.dtype()) ? Scalar(std::conj(s.to_complex())) : s);
+  };
+  Grads out(3);
+  if (v.needs("self")) out[0] = sum_to_size(times(g, "beta"), c.sizes("self"));
+  if (v.needs(left)) out[1] = times(matmul(g, adjoint_of(v[right])), "alpha");
+  if (v.needs(right)) out[2] = times(matmul(adjoint_of(v[left]), g), "alpha");
+  return out;
+}
+
 }  // namespace facula::catalog::matrices

@@ -1,5 +1,6 @@
 // Operators by PyTorch's internal names, as its tracers and exporters write them: made of the public ones.
 #include "facula/catalog/normalisation.h"
+#include "facula/catalog/softmax.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -206,10 +207,7 @@ FACULA_FAMILY(native) {
         return where(all(eq(self, -std::numeric_limits<double>::infinity()), Sizes{dim}, true), zeros_like(y),
                      y);
       })
-      .vjp([](const Vjp& v) {
-        return grads(
-            _softmax_backward_data(v.grad(), v.result(), v.call().dim("dim"), v.call().dtype("self")));
-      })
+      .vjp(catalog::gradient_of_softmax(true))
       .samples({"self[3, 4], dim=1"});
   define("_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor")
       .converting_out()

@@ -141,8 +141,20 @@ Definer from_parts(const char* schema, const char* doc, const char* a, const cha
 Definer extremum(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
   return define(schema).doc(doc).dtypes(d::real).no_in_place().pointwise(f).samples(binary_samples());
 }
-Definer sum_in_logarithms(const char* schema, const char* doc) {
-  return define(schema).doc(doc).dtypes(d::floating).no_in_place().samples(binary_samples());
+Definer sum_in_logarithms(const char* schema, const char* doc, bool base_two) {
+  return define(schema)
+      .doc(doc)
+      .dtypes(d::floating)
+      .no_in_place()
+      // As PyTorch's: NaN where both are infinite.
+      .vjp([base_two](const Vjp& v) {
+        auto of = [&](const char* one, const char* other) {
+          return v.needs(one) ? _share(catalog::wide_if_repeated(v, one), v[one], v[other], base_two)
+                              : Tensor();
+        };
+        return grads(of("self", "other"), of("other", "self"));
+      })
+      .samples(binary_samples());
 }
 // A question about the sign or the value of one real number.
 Definer question(const char* schema, const char* doc, Expr (*f)(Expr)) {
@@ -166,14 +178,6 @@ Definer scaled(const char* schema, const char* doc, double factor) {
       .promote(Promote::int_to_float)
       .pointwise([factor](Expr x) { return x * factor; })
       .samples(unary_samples());
-}
-
-// The gradients of logaddexp and logaddexp2.
-Grads shares(const Vjp& v, bool base_two) {
-  auto of = [&](const char* one, const char* other) {
-    return v.needs(one) ? _share(catalog::wide_if_repeated(v, one), v[one], v[other], base_two) : Tensor();
-  };
-  return grads(of("self", "other"), of("other", "self"));
 }
 
 }  // namespace
@@ -260,6 +264,7 @@ FACULA_FAMILY(numeric) {
                                  select(plain, constant(int64_t(0), DType::Int32),
                                         cast(s.exponent, DType::Int32))};
       })
+      // The body takes numbers apart by their bits.
       .vjp([](const Vjp& v) { return grads(div(v.grad(), exp2(v.result(1)))); })
       .samples(unary_samples());
   define("nextafter(Tensor self, Tensor other) -> Tensor")
@@ -268,25 +273,23 @@ FACULA_FAMILY(numeric) {
       .pointwise([](const LoopCall& c, Expr x, Expr y) {
         return next_after(x, y, computing_dtype(c.op(), c.args()));
       })
+      // The body counts in bits.
       .vjp([](const Vjp& v) {
         Tensor self = v["self"], other = v["other"];
         return grads(where(ne(self, other), v.grad(), 0.0), v.needs("other") ? zeros_like(other) : Tensor());
       })
       .samples(binary_samples());
   sum_in_logarithms("logaddexp(Tensor self, Tensor other) -> Tensor",
-                    "log(exp(self) + exp(other)), without overflow.")
+                    "log(exp(self) + exp(other)), without overflow.", false)
       .dtypes(d::floating | d::complex)
       .pointwise(
           [](Expr a, Expr b) { return is_complex(a.dtype()) ? complex_log_of_sum(a, b) : log_of_sum(a, b); })
-      .differs(catalog::kComplexInfinite, catalog::kByParts)
-      // As PyTorch's: NaN where both are infinite.
-      .vjp([](const Vjp& v) { return shares(v, false); });
+      .differs(catalog::kComplexInfinite, catalog::kByParts);
   sum_in_logarithms("logaddexp2(Tensor self, Tensor other) -> Tensor",
-                    "log2(2^self + 2^other), without overflow.")
+                    "log2(2^self + 2^other), without overflow.", true)
       .pointwise(log2_of_sum)
       .differs("b?float\\d+ value: 0 for (finite|-0) at self=-1, other=-1",
-               "2^-1 + 2^-1 is 1; PyTorch's log1p(1) / log(2) is not quite")
-      .vjp([](const Vjp& v) { return shares(v, true); });
+               "2^-1 + 2^-1 is 1; PyTorch's log1p(1) / log(2) is not quite");
   define("_share(Tensor grad, Tensor self, Tensor other, bool base_two) -> Tensor")
       .doc("grad times the share that exp(self), or 2^self, has in the sum of both.")
       .bind(hidden)
@@ -318,7 +321,6 @@ FACULA_FAMILY(numeric) {
                         select(isinf(v), select(v > 0.0, like(high, v), like(low, v)), v));
         });
       })
-      .vjp([](const Vjp& v) { return grads(mul(v.grad(), isfinite(v["self"]))); })
       .samples({"self[3, 4]", "self[5], nan=1.0", "self[], nan=0.5, posinf=2.0, neginf=-3.0", "self[2, 0]"});
   question("signbit(Tensor self) -> Tensor", "Is the sign bit set, as of -0 too?", [](Expr x) {
     if (x.dtype() == DType::Bool) return falsehood();

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/selected.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -47,12 +48,7 @@ void define_running_extremum(const char* name, Monoid m, const char* doc) {
         if (self.dim() == 0) return std::tuple(values, marks);
         return std::tuple(values, std::get<0>(_cummax(marks, dim)));
       })
-      .vjp([](const Vjp& v) {
-        if (v.call().rank("self") == 0) return grads(v.grad(0));
-        int64_t k = v.call().dim("dim");
-        return grads(
-            scatter_add(zeros(v.call().sizes("self"), v.grad(0).dtype()), k, v.result(1), v.grad(0)));
-      })
+      .vjp(catalog::to_places)
       .samples({"self![3, 4], dim=1", "self![4, 3], dim=0", "self[], dim=0", "self[0, 3], dim=1"});
 }
 
@@ -217,11 +213,8 @@ FACULA_FAMILY(order) {
         if (self.numel() == SymInt(int64_t(0)) || !is_floating(self.dtype())) return median(self);
         return std::get<0>(nanmedian(reshape(self, -1), 0));
       })
-      .vjp([](const Vjp& v) {  // spread over equal elements, as that of median()
-        Tensor x = v["self"], y = v.result(), mask = logical_or(eq(x, y), logical_and(ne(x, x), ne(y, y)));
-        Tensor share = div(v.grad(), to_dtype(sum(mask), v.grad().dtype()));
-        return grads(where(mask, share, zeros_like(share)));
-      })
+      // Over equal elements, as that of median().
+      .vjp(catalog::even_over_ties(true))
       .samples({"self![3, 5]", "self![4]"});
   define_quantile(
       "quantile",

@@ -597,14 +597,6 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::numeric | d::half_complex)
       .check(fitting_computed({"value"}))
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
-      .vjp([](const Vjp& v) {
-        auto of = [&](const char* one, const char* other) {
-          return v.needs(one) ? invoked("_addcmul_backward", {catalog::wide_if_repeated(v, one), v[other],
-                                                              v.call()["value"].scalar})
-                              : Tensor();
-        };
-        return grads(v.grad(), of("tensor1", "tensor2"), of("tensor2", "tensor1"));
-      })
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1]", "self[5], tensor1[5], tensor2[5], value=2",
                 "self[0], tensor1[0], tensor2[0]"});
   define("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
@@ -612,6 +604,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(floats)
       .check(fitting_computed({"value"}))
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; })
+      // value meets the divisor first: derived, an infinite quotient meets it, which may be 0.
       .vjp([](const Vjp& v) {
         Scalar value = v.call()["value"].scalar;
         Tensor over, under;
@@ -628,13 +621,6 @@ FACULA_FAMILY(pointwise) {
           "PyTorch's tensor2 * tensor2 overflows or vanishes; here it divides twice")
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1](0.5, 2)",
                 "self[5], tensor1[5], tensor2[5](0.5, 2), value=2"});
-  define("_addcmul_backward(Tensor grad, Tensor other, Scalar value) -> Tensor")
-      .doc("The gradient of addcmul for a factor: the other one meets `value` first.")
-      .bind(hidden)
-      .dtypes(floats)
-      .no_in_place()
-      .pointwise([](Expr g, Expr x, Expr v) { return g * conj(x * v); })
-      .samples({"grad[3, 4], other[3, 4], value=2"});
   define("_addcdiv_backward_over(Tensor grad, Tensor tensor2, Scalar value) -> Tensor")
       .doc("The gradient of addcdiv for tensor1.")
       .bind(hidden)
@@ -670,6 +656,7 @@ FACULA_FAMILY(pointwise) {
       .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
       .pointwise([](Expr x) { return x; })
+      // Unrounded too.
       .vjp([](const Vjp& v) { return grads(invoked("_unrounded", {v.grad(), v.call().dtype("self")})); })
       .undifferenced("its result has the dtype that is given")
       .samples({"self[3, 4], dtype=float32", "self[5], dtype=float32"});
@@ -690,6 +677,7 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("value").dtype()}; })
       .pointwise([](Expr, Expr b) { return b; })
+      // That of other numbers.
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
       .undifferenced("it is that of other numbers")
       .samples({"self[3, 4], value[3, 4]"});

@@ -1,4 +1,5 @@
 // Pooling over windows.
+#include "facula/catalog/selected.h"
 #include "facula/loop/monoid.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
@@ -229,11 +230,12 @@ SymInt widest(const SymInt& m, const SymInt& n) {
   return (m + n - SymInt(int64_t(1))) / n + SymInt(int64_t(1));
 }
 
-Dims adaptive_sizes(const Call& c) {
-  Dims sizes(c.sizes("self")), wanted(c.ints("output_size"));
-  for (size_t k = 0; k < 2; ++k) sizes[sizes.size() - 2 + k] = wanted[k];
-  return sizes;
+Dims with_plane(SymSpan sizes, SymSpan plane) {
+  Dims out(sizes);
+  for (size_t k = 0; k < 2; ++k) out[out.size() - 2 + k] = plane[k];
+  return out;
 }
+Dims adaptive_sizes(const Call& c) { return with_plane(c.sizes("self"), c.ints("output_size", 2)); }
 // Sum over the windows at `i` of the last two dimensions, which lead from `from` sizes to `to` sizes, of
 // f(element).
 template <class F>
@@ -277,6 +279,7 @@ FACULA_FAMILY(pool) {
       .non_differentiable({1})
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) { return best(c, i); })
+      // By the taps; derived, it looks for the maxima anew.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         return grads(max_pool2d_backward(v.grad(0), v.result(1), c.sizes("self"), c.ints("kernel_size"),
@@ -335,12 +338,7 @@ FACULA_FAMILY(pool) {
         return Results(reshape(g, one));
       })
       .reference(gathered)
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(max_pool2d_pick(v.grad(), v["taps"], c.ints("kernel_size"), c.ints("stride"),
-                                     c.ints("padding"), c.ints("dilation"), c.flag("ceil_mode")),
-                     Tensor());
-      })
+      .transposed_by("max_pool2d_pick")
       .samples(
           {"grad[2, 3, 1, 1], taps<4>[2, 3, 1, 1], size=[2, 3, 2, 2], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
   define(
@@ -393,13 +391,6 @@ FACULA_FAMILY(pool) {
         j[r + 1] = x.at;
         Expr value = c.load("self", j);
         return select(y.inside & x.inside, value, constant(0.0, value.dtype()));
-      })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(max_pool2d_backward(v.grad(), v["taps"], c.sizes("self"), c.ints("kernel_size"),
-                                         c.ints("stride"), c.ints("padding"), c.ints("dilation"),
-                                         c.flag("ceil_mode")),
-                     Tensor());
       })
       .samples(
           {"self[2, 3, 2, 2], taps<4>[2, 3, 1, 1], kernel_size=[2], stride=[2], padding=[0], dilation=[1], ceil_mode=False"});
@@ -475,14 +466,7 @@ FACULA_FAMILY(pool) {
         return over(cast(extent(0) * extent(1), total.dtype()));
       })
       // Gathers; derived, windows scatter: 2 to 8 times the time.
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(avg_pool2d_backward(v.grad(), c.sizes("self"), c.ints("kernel_size"), c.ints("stride"),
-                                         c.ints("padding"), c.flag("ceil_mode"), c.flag("count_include_pad"),
-                                         c.has("divisor_override")
-                                             ? std::optional(c.integer("divisor_override"))
-                                             : std::nullopt));
-      })
+      .transposed_by("avg_pool2d_backward")
       .samples(
           {"self[2, 3, 6, 7], kernel_size=[2]", "self[1, 1, 6, 5], kernel_size=[3], stride=[2], padding=[1]",
            "self[2, 3, 6, 7], kernel_size=[3], stride=[2], padding=[1], ceil_mode=True, count_include_pad=False",
@@ -519,13 +503,6 @@ FACULA_FAMILY(pool) {
           return select(x.valid, g / count, constant(0.0, g.dtype()));
         });
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(avg_pool2d(v.grad(), c.ints("kernel_size"), c.ints("stride"), c.ints("padding"),
-                                c.flag("ceil_mode"), c.flag("count_include_pad"),
-                                c.has("divisor_override") ? std::optional(c.integer("divisor_override"))
-                                                          : std::nullopt));
-      })
       .samples(
           {"grad[1, 1, 2, 2], size=[1, 1, 4, 4], kernel_size=[2], stride=[2], padding=[0], ceil_mode=False, count_include_pad=True, divisor_override=None"});
 
@@ -548,22 +525,20 @@ FACULA_FAMILY(pool) {
                     total.dtype());
       })
       // Derived, it takes 1.5 times as long where all is averaged (and a tenth for a few bins).
-      .vjp([](const Vjp& v) {
-        return grads(_adaptive_avg_pool2d_backward(v.grad(), Dims(v.call().sizes("self").last(2))));
-      })
+      .transposed_by("_adaptive_avg_pool2d_backward")
       .samples({"self[2, 3, 5, 7], output_size=[2, 3]", "self[3, 4, 3], output_size=[5, 2]",
                 "self[1, 1, 1, 8], output_size=[1, 3]"});
-  define("_adaptive_avg_pool2d_backward(Tensor self, SymInt[2] output_size) -> Tensor")
-      .doc("Each gradient spread over its window; output_size is H, W of what was pooled.")
+  define("_adaptive_avg_pool2d_backward(Tensor self, SymInt[2] input_size) -> Tensor")
+      .doc("Each gradient spread over its window; input_size is H, W of what was pooled.")
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)
-      .shape(adaptive_sizes)
+      .shape([](const Call& c) { return with_plane(c.sizes("self"), c.ints("input_size", 2)); })
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         size_t r = i.size() - 2;
         SymSpan from = c.sizes("self").last(2);
-        Dims to(c.ints("output_size"));
+        Dims to(c.ints("input_size", 2));
         return over_even_windows(c, i, from.data(), to.data(), [&](const Index& j) {
           Expr g = c.load("self", j);
           Expr count =
@@ -571,10 +546,7 @@ FACULA_FAMILY(pool) {
           return g / cast(count, g.dtype());
         });
       })
-      .vjp([](const Vjp& v) {
-        return grads(_adaptive_avg_pool2d(v.grad(), Dims(v.call().sizes("self").last(2))));
-      })
-      .samples({"self[2, 3, 2, 3], output_size=[5, 7]", "self[3, 5, 2], output_size=[4, 3]"});
+      .samples({"self[2, 3, 2, 3], input_size=[5, 7]", "self[3, 5, 2], input_size=[4, 3]"});
   define("_adaptive_max_pool2d(Tensor self, SymInt[2] output_size) -> (Tensor output, Tensor indices)")
       .doc(
           "Largest values of the windows that divide [..., H, W] evenly, and their positions in the H x W plane.")
@@ -601,14 +573,6 @@ FACULA_FAMILY(pool) {
         return std::vector<Expr>{part(found, 0), part(found, 1)};
       })
       // The first of equals takes the gradient; derived, it looks for the maxima anew: 500 times the time.
-      .vjp([](const Vjp& v) {
-        SymSpan sizes = v.call().sizes("self");
-        SymInt plane = sizes[sizes.size() - 1] * sizes[sizes.size() - 2];
-        Dims flat(sizes.first(sizes.size() - 2));
-        flat.push_back(plane);
-        Tensor g =
-            scatter_add(zeros(flat, v.grad(0).dtype()), -1, flatten(v.result(1), -2), flatten(v.grad(0), -2));
-        return grads(view(g, sizes));
-      })
+      .vjp(catalog::to_places)
       .samples({"self![2, 3, 5, 7], output_size=[2, 3]", "self![3, 4, 3], output_size=[5, 2]"});
 }

@@ -540,6 +540,7 @@ FACULA_FAMILY(random) {
       .bind(hidden)
       .no_in_place()
       .pointwise([](Expr noise, Expr mean, Expr std) { return noise * std + mean; })
+      // None, as PyTorch's, though they are zeros.
       .vjp([](const Vjp& v) {
         auto none = [&](const char* of) { return v.needs(of) ? zeros_like(v.grad()) : Tensor(); };
         return grads(Tensor(), none("mean"), none("std"));
@@ -700,6 +701,7 @@ FACULA_FAMILY(random) {
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) { return c.load("log_value", i); })
+      // Of an operand that the body does not read.
       .vjp([](const Vjp& v) {
         Tensor a = v["self"];
         return grads(mul(v.grad(), _log_gamma_slope(a, v["log_value"], digamma(a))), Tensor());

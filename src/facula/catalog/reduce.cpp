@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/selected.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -12,6 +13,7 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
+using catalog::even_over_ties, catalog::put_back, catalog::to_places;
 using catalog::is_rounded;
 namespace d = facula::dtypes;
 
@@ -68,34 +70,6 @@ std::function<Dims(const Call&)> reduced_not_empty(const char* what) {
     return sizes;
   };
 }
-
-// Result `y` and its gradient with the reduced dimensions put back, so that they broadcast against `self`.
-Tensor put_back(const Vjp& v, Tensor t) {
-  auto& c = v.call();
-  bool keep = c.op().schema.index_of("keepdim") >= 0 && c.flag("keepdim");
-  if (keep || c.rank("self") == 0) return t;
-  for (int k : c.dims("dim")) t = unsqueeze(t, k);
-  return t;
-}
-
-// The gradient of a reduction that selects values, spread evenly over ties. At NaN that of amax is NaN everywhere,
-// as a count of 0 makes it in PyTorch, that of max() spread over the NaNs.
-Grads over_ties(const Vjp& v, bool also_nan) {
-  Tensor x = v["self"], y = v.result(), g = v.grad();
-  Ints dims;
-  if (v.call().op().schema.index_of("dim") >= 0) {
-    dims = v.call().dims("dim");
-    y = put_back(v, y);
-    g = put_back(v, g);
-  }
-  Tensor mask = eq(x, y);
-  if (also_nan) mask = logical_or(mask, ne(x, x));
-  Tensor count = to_dtype(sum(mask, dims, true), g.dtype());
-  if (also_nan) return grads(where(mask, div(g, count), zeros_like(g)));
-  return grads(div(where(mask, g, zeros_like(g)), count));
-}
-Grads even_over_ties(const Vjp& v) { return over_ties(v, false); }
-Grads spread(const Vjp& v) { return over_ties(v, true); }
 
 // any and all give bool; of uint8 they give uint8.
 std::vector<DType> truth_dtype(const Call& c) {
@@ -184,32 +158,34 @@ Tensor root(const Tensor& variance) {
   return where(none, zeros_like(variance), sqrt(where(none, ones_like(variance), variance)));
 }
 
-// Of the mean and the sum of squared distances from it.
+// Of a sum of squared distances from the mean, or of both.
 Grads gradient_of_centre(const Vjp& v) {
-  Tensor x = v["self"], g;
+  bool both = v.call().op().schema.returns.size() > 1;
+  Tensor x = v["self"], of_sum = v.grad(both ? 1 : 0), of_mean = both ? v.grad(0) : Tensor(), g;
   auto dims = v.call().dims("dim");
-  if (v.grad(1).defined()) g = mul(mul(put_back(v, v.grad(1)), 2), sub(x, mean(x, dims, true)));
-  if (!v.grad(0).defined()) return grads(g);
-  Tensor of_mean = expand(div(put_back(v, v.grad(0)), reduced_count(x.sizes(), dims)), x.sizes());
+  if (of_sum.defined()) g = mul(mul(put_back(v, of_sum), 2), sub(x, mean(x, dims, true)));
+  if (!of_mean.defined()) return grads(g);
+  of_mean = expand(div(put_back(v, of_mean), reduced_count(x.sizes(), dims)), x.sizes());
   return grads(g.defined() ? add(g, of_mean) : of_mean);
 }
-// The gradient of variance and mean, of each alone: a variance of NaN must not reach the mean's.
-Tensor gradient_of_moments(const Vjp& v, const Tensor& of_variance, std::optional<Tensor> root,
-                           const Tensor& of_mean) {
-  auto& c = v.call();
-  Tensor x = v["self"];
-  Ints dims = c.dims("dim");
-  SymInt count = reduced_count(c.sizes("self"), dims);
-  if (!of_variance.defined()) {
-    return of_mean.defined() ? expand(div(put_back(v, of_mean), count), c.sizes("self")) : Tensor();
-  }
-  double freedom = double(count.guard_int()) - correction_of(c);
-  bool all = c["dim"].is_none() || c.rank("self") == 0, rounded = root && is_rounded(x) && x.dim();
-  Tensor mean = of_mean.defined() ? put_back(v, of_mean) : of_mean;
-  return _variance_backward(put_back(v, of_variance), x,
-                            root && !rounded ? MaybeTensor(put_back(v, *root)) : MaybeTensor(),
-                            mean.defined() ? MaybeTensor(mean) : MaybeTensor(), dims, 2.0 / freedom,
-                            all && freedom <= 0, rounded);
+// The gradient of a variance, or its root, and of the mean beside it, each alone: a variance of NaN must not reach the
+// mean's.
+VjpRule gradient_of_moments(bool is_root) {
+  return [is_root](const Vjp& v) {
+    auto& c = v.call();
+    Tensor x = v["self"], spread = v.grad(0), mean = c.op().schema.returns.size() > 1 ? v.grad(1) : Tensor();
+    Ints dims = c.dims("dim");
+    SymInt count = reduced_count(c.sizes("self"), dims);
+    if (!spread.defined())
+      return grads(mean.defined() ? expand(div(put_back(v, mean), count), c.sizes("self")) : Tensor());
+    double freedom = double(count.guard_int()) - correction_of(c);
+    bool all = c["dim"].is_none() || c.rank("self") == 0, anew = is_root && is_rounded(x) && x.dim();
+    Tensor root = is_root && !anew ? put_back(v, v.result(0)) : Tensor();
+    if (mean.defined()) mean = put_back(v, mean);
+    auto maybe = [](const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); };
+    return grads(_variance_backward(put_back(v, spread), x, maybe(root), maybe(mean), dims, 2.0 / freedom,
+                                    all && freedom <= 0, anew));
+  };
 }
 Tensor gradient_of_root(const Tensor& y, const Tensor& g) {
   Tensor none = eq(y, 0);
@@ -292,11 +268,6 @@ constexpr const char* kComplexFactors =
     "complex\\d+ value: \\(.*(nan|inf).*\\) for \\(.*(nan|inf|finite).*\\) with self: (all inf|all max|inf at)";
 constexpr const char* kOrderOfFactors =
     "a product of complex numbers with infinite parts depends on the order of multiplications";
-
-Grads selected(const Vjp& v) {
-  auto& c = v.call();
-  return grads(put_along(v.grad(0), v.result(1), c.sizes("self"), c.dim("dim"), c.flag("keepdim")));
-}
 
 // One element after the other.
 Tensor running_log_sums(const Tensor& x, int64_t dim) {
@@ -419,6 +390,7 @@ FACULA_FAMILY(reduce) {
         return reduce_over(c, t == DType::Bool ? monoid::all : monoid::prod, i,
                            [&](Index j) { return cast(c.load("self", j), t); });
       })
+      // Transposition derives sums alone; zeros want the products of the others.
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         return grads(
@@ -469,7 +441,8 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
       })
-      .vjp(even_over_ties)
+      // By the result; derived, each element looks for the maximum anew.
+      .vjp(even_over_ties(false))
       .samples(reduction_samples());
   define("amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
       .doc("Smallest value over `dim`; gradients are spread evenly over ties; NaN wins.")
@@ -479,7 +452,8 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); });
       })
-      .vjp(even_over_ties)
+      // By the result; derived, each element looks for the minimum anew.
+      .vjp(even_over_ties(false))
       .samples(reduction_samples());
   define("_top(Tensor self, int[1] dim=[], bool keepdim=True) -> Tensor")
       .doc("Largest value over `dim`; of no elements -inf.")
@@ -490,7 +464,8 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
       })
-      .vjp(spread)
+      // By the result; derived, each element looks for the maximum anew.
+      .vjp(even_over_ties(true))
       .samples({"self[3, 4], dim=[1]"});
   define("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)")
       .doc("Smallest and largest value, of all elements or along `dim`.")
@@ -509,7 +484,8 @@ FACULA_FAMILY(reduce) {
         check_any("max", self);
         return amax(self);
       })
-      .vjp(spread)
+      // Over NaNs too, unlike amax.
+      .vjp(even_over_ties(true))
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("min(Tensor self) -> Tensor")
       .converting_out()
@@ -520,7 +496,8 @@ FACULA_FAMILY(reduce) {
         check_any("min", self);
         return amin(self);
       })
-      .vjp(spread)
+      // Over NaNs too, unlike amin.
+      .vjp(even_over_ties(true))
       .samples({"self[]", "self![5]", "self![2, 3, 4]", "self![33, 65]"});
   define("max.other(Tensor self, Tensor other) -> Tensor")
       .converting_out()
@@ -543,7 +520,8 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return std::vector<Expr>{extremum(c, monoid::argmax, i, 0), extremum(c, monoid::argmax, i, 1)};
       })
-      .vjp(selected)
+      // By the position; derived, each element looks for the maximum anew.
+      .vjp(to_places)
       .samples({"self[], dim=0", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=1"});
   define("min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -555,7 +533,8 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return std::vector<Expr>{extremum(c, monoid::argmin, i, 0), extremum(c, monoid::argmin, i, 1)};
       })
-      .vjp(selected)
+      // By the position; derived, each element looks for the minimum anew.
+      .vjp(to_places)
       .samples({"self[], dim=0", "self![3, 4], dim=1", "self![2, 3, 4], dim=0, keepdim=True",
                 "self![33, 65], dim=0"});
   define("put_along(Tensor grad, Tensor indices, SymInt[] size, int dim, bool keepdim) -> Tensor")
@@ -575,14 +554,6 @@ FACULA_FAMILY(reduce) {
         if (i.empty()) return g;
         return select(eq(c.load("indices", j), i[size_t(c.integer("dim").concrete())]), g,
                       constant(0.0, g.dtype()));
-      })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        int k = int(c.integer("dim").concrete());
-        if (c.ints("size").empty()) return grads(v.grad(), Tensor());
-        Tensor at = c.flag("keepdim") ? v["indices"] : unsqueeze(v["indices"], k);
-        Tensor g = gather(v.grad(), k, at);
-        return grads(c.flag("keepdim") ? g : squeeze(g, k), Tensor());
       })
       .samples({"grad[3], indices<4>[3], size=[3, 4], dim=1, keepdim=False",
                 "grad[3, 1], indices<4>[3, 1], size=[3, 4], dim=1, keepdim=True"});
@@ -663,10 +634,8 @@ FACULA_FAMILY(reduce) {
         };
         return is_complex(c.dtype("self")) ? of(loop::real) + of(loop::imag) : of([](Expr x) { return x; });
       })
-      .vjp([](const Vjp& v) {
-        Tensor x = v["self"];
-        return grads(mul(mul(put_back(v, v.grad()), 2), sub(x, mean(x, v.call().dims("dim"), true))));
-      })
+      // The mean adds nothing to it; derived, each element computes it anew.
+      .vjp(gradient_of_centre)
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
   define("_mean_and_deviation(Tensor self, int[] dim, bool keepdim) -> (Tensor mean, Tensor deviation)")
@@ -678,6 +647,7 @@ FACULA_FAMILY(reduce) {
         Expr fold = Axes(c).reduce(monoid::welford, i, [&](Index j) { return c.load("self", j); });
         return std::vector<Expr>{part(fold, 0), part(fold, 1)};
       })
+      // The mean adds nothing to it; derived, each element computes it anew.
       .vjp(gradient_of_centre)
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
@@ -704,6 +674,7 @@ FACULA_FAMILY(reduce) {
         return std::vector<Expr>{select(last, sum, select(isinf(mean), constant(NAN, mean.dtype()), mean)),
                                  part(fold, 1)};
       })
+      // The mean adds nothing to it; derived, each element computes it anew.
       .vjp(gradient_of_centre)
       .samples({"self[3, 4], dim=[1], keepdim=True", "self[2, 3, 4], dim=[0, 2], keepdim=False",
                 "self[33, 129], dim=[1], keepdim=True", "self[129, 33], dim=[0], keepdim=False"});
@@ -719,10 +690,6 @@ FACULA_FAMILY(reduce) {
         Expr x = c.load("self", i);
         return is_complex(x.dtype()) ? of(loop::real(x)) + of(loop::imag(x)) : of(x);
       })
-      .vjp([](const Vjp& v) {
-        bool undefined = !(v.call().number("freedom").to_double() > 0);
-        return grads(_variance_backward(v.grad(), v["self"], nullopt, nullopt, Ints{}, 2.0, undefined));
-      })
       .samples({"self[], freedom=1"});
   define("_without_freedom(Tensor self, Scalar freedom) -> Tensor")
       .doc("self over 0, and over `freedom`, which is negative or NaN, in the gradient.")
@@ -733,7 +700,6 @@ FACULA_FAMILY(reduce) {
       .loop([](const LoopCall& c, Index i) {
         return c.load("self", i) / constant(0.0, compute_type(c.dtype("self")));
       })
-      .vjp([](const Vjp& v) { return grads(div(v.grad(), v.call().number("freedom"))); })
       .samples({"self[0], freedom=-2"});
   define(
       "_variance_backward(Tensor grad, Tensor self, Tensor? root, Tensor? grad_mean, int[] dim, Scalar factor, bool undefined, bool rooted=False) "
@@ -785,7 +751,8 @@ FACULA_FAMILY(reduce) {
         return catalog::narrowed(moments(roomy(self), dim, correction, keepdim, false).variance,
                                  real_of(self.dtype()));
       })
-      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), std::nullopt, Tensor())); })
+      // In one sweep, and as PyTorch's where no freedom is left.
+      .vjp(gradient_of_moments(false))
       .samples(reduction_samples());
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
       .converting_out()
@@ -809,7 +776,8 @@ FACULA_FAMILY(reduce) {
         return catalog::narrowed(root(moments(roomy(self), dim, correction, keepdim, false).variance),
                                  real_of(self.dtype()));
       })
-      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), v.result(), Tensor())); })
+      // In one sweep, and as PyTorch's where no freedom is left.
+      .vjp(gradient_of_moments(true))
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
@@ -853,7 +821,8 @@ FACULA_FAMILY(reduce) {
         return std::tuple(catalog::narrowed(variance, real_of(self.dtype())),
                           catalog::narrowed(mean, self.dtype()));
       })
-      .vjp([](const Vjp& v) { return grads(gradient_of_moments(v, v.grad(0), std::nullopt, v.grad(1))); })
+      // In one sweep, and as PyTorch's where no freedom is left.
+      .vjp(gradient_of_moments(false))
       .samples(
           {"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
@@ -881,11 +850,8 @@ FACULA_FAMILY(reduce) {
         return std::tuple(catalog::narrowed(root(variance), real_of(self.dtype())),
                           catalog::narrowed(mean, self.dtype()));
       })
-      .vjp([](const Vjp& v) {
-        return grads(gradient_of_moments(v, v.grad(0),
-                                         v.grad(0).defined() ? std::optional(v.result(0)) : std::nullopt,
-                                         v.grad(1)));
-      })
+      // In one sweep, and as PyTorch's where no freedom is left.
+      .vjp(gradient_of_moments(true))
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
       "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
@@ -948,6 +914,7 @@ FACULA_FAMILY(reduce) {
         if (order < 0) check_not_empty(c, "a norm of negative order");
         return pow(sum(pow(magnitude, order), dim, keepdim), 1 / order);
       })
+      // 0 at 0, and by the powers that PyTorch takes, which say what overflows.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         Tensor x = v["self"], y = put_back(v, v.result()), g = put_back(v, v.grad());
@@ -968,21 +935,7 @@ FACULA_FAMILY(reduce) {
       .composite([](const Tensor& self, double p, SymSpan dim, double eps) {
         return div(self, clamp_min(norm(self, std::optional<Scalar>(p), dim, true), eps));
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(_normalize_backward(v.grad(), v["self"], c.real("p"), c.dims("dim"), c.real("eps")));
-      })
       .samples({"self[3, 4], p=2.0, dim=[1], eps=1e-12", "self[2, 3, 2], p=3.0, dim=[0, 2], eps=1e-12"});
-  define("_normalize_backward(Tensor grad, Tensor self, float p, int[] dim, float eps) -> Tensor")
-      .doc("The gradient of _normalize.")
-      .bind(hidden)
-      .dtypes(d::floating | d::complex)
-      .no_in_place()
-      .composite([](const Tensor& g, const Tensor& x, double p, SymSpan dim, double eps) {
-        Tensor length = norm(x, std::optional<Scalar>(p), dim, true), bounded = clamp_min(length, eps);
-        return add(div(g, bounded), gradient_by_length(g, x, div(x, bounded), length, bounded, p, dim, eps));
-      })
-      .samples({"grad[3, 4], self[3, 4], p=2.0, dim=[1], eps=1e-12"});
   define("_cosine_similarity(Tensor self, Tensor other, int dim, float eps) -> Tensor")
       .doc("The product along `dim` of self and other, each over its length or over eps if that is larger.")
       .grad_name("Sum", 1)
@@ -995,6 +948,7 @@ FACULA_FAMILY(reduce) {
         };
         return sum(mul(unit(self), unit(other)), Sizes{dim});
       })
+      // As PyTorch's: eps does not stop the part of the lengths.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         Tensor g = self_or_unsqueezed(v), a = v["self"], b = v["other"];
@@ -1045,6 +999,7 @@ FACULA_FAMILY(reduce) {
                              ones_like(length));
         return mul(self, to_dtype(scale, self.dtype()));
       })
+      // In float64, as PyTorch's; what is not scaled takes no part.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         Tensor x = v["self"], g = v.grad();
@@ -1077,12 +1032,6 @@ FACULA_FAMILY(reduce) {
         Tensor total = is_complex(self.dtype()) ? sum(where(nan, zeros_like(self), self), dim, keepdim, dtype)
                                                 : nansum(self, dim, keepdim, dtype);
         return div(total, sum(logical_not(nan), dim, keepdim));
-      })
-      .vjp([](const Vjp& v) {
-        Tensor x = v["self"], kept = to_dtype(logical_not(isnan(x)), x.dtype());
-        return grads(
-            mul(to_dtype(div(put_back(v, v.grad()), sum(kept, v.call().dims("dim"), true)), x.dtype()),
-                kept));
       })
       .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
@@ -1129,6 +1078,7 @@ FACULA_FAMILY(reduce) {
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
         return keepdim ? y : dim.empty() ? view(y, Sizes(Dims{})) : squeeze(y, dim);
       })
+      // By the result, as PyTorch's: where that absorbs the logarithm of the count too.
       .vjp([](const Vjp& v) {
         Tensor x = v["self"], g = put_back(v, v.grad());
         if (!is_rounded(x)) return grads(mul(g, conj_physical(exp(sub(x, put_back(v, v.result()))))));
@@ -1165,6 +1115,7 @@ FACULA_FAMILY(reduce) {
                                  [&](Index j) { return cast(c.load("self", j), t); });
         return cast(running, compute_type(result));
       })
+      // A sum from behind; derived, one for each element.
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         int k = v.call().dim("dim");
@@ -1194,6 +1145,7 @@ FACULA_FAMILY(reduce) {
                                  [&](Index j) { return cast(c.load("self", j), t); });
         return cast(running, compute_type(result));
       })
+      // Transposition derives sums alone.
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
         int k = v.call().dim("dim");

@@ -405,11 +405,8 @@ FACULA_FAMILY(resample) {
         }
         return sum;
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(_resample_backward(v.grad(), c.dim("dim"), c.size("self", c.dim("dim")), c.real("scale"),
-                                        c.str("mode"), c.flag("align_corners")));
-      })
+      // A gather; derived, a scatter.
+      .transposed_by("_resample_backward")
       .samples({"self[5], dim=0, size=8, scale=0, mode='nearest', align_corners=False",
                 "self[2, 7], dim=1, size=4, scale=0, mode='nearest-exact', align_corners=False",
                 "self[2, 5], dim=1, size=9, scale=1.9, mode='linear', align_corners=False",
@@ -419,18 +416,18 @@ FACULA_FAMILY(resample) {
                 "self[2, 9], dim=1, size=5, scale=0, mode='smooth-cubic', align_corners=False",
                 "self[2, 5], dim=1, size=9, scale=0, mode='smooth-lanczos', align_corners=False"});
   define(
-      "_resample_backward(Tensor self, int dim, SymInt size, float scale, str mode, bool align_corners) -> Tensor")
+      "_resample_backward(Tensor self, int dim, SymInt n, float scale, str mode, bool align_corners) -> Tensor")
       .doc(
-          "The gradient of _resample for an input of `size` elements along `dim`: each asks the results that read it.")
+          "The gradient of _resample for an input of `n` elements along `dim`: each asks the results that read it.")
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)
-      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.integer("size")); })
+      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.integer("n")); })
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         int k = c.dim("dim");
         SymInt m = c.size("self", k);
-        Resampling r(c, c.integer("size"), m, places_type(c));
+        Resampling r(c, c.integer("n"), m, places_type(c));
         Expr own = i[size_t(k)], first = r.first_user(own);
         return reduce(c, monoid::sum, {r.users()}, [&](Index b) {
           Expr o = first + b[0], at = clipped(o, n_of(m));
@@ -448,14 +445,9 @@ FACULA_FAMILY(resample) {
           return select(inside(o, n_of(m)), g * weight, none);
         });
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(_resample(v.grad(), c.dim("dim"), c.size("self", c.dim("dim")), c.real("scale"),
-                               c.str("mode"), c.flag("align_corners")));
-      })
-      .samples({"self[8], dim=0, size=5, scale=0, mode='nearest', align_corners=False",
-                "self[2, 9], dim=1, size=5, scale=0, mode='linear', align_corners=False",
-                "self[2, 4], dim=1, size=9, scale=0, mode='smooth-linear', align_corners=False"});
+      .samples({"self[8], dim=0, n=5, scale=0, mode='nearest', align_corners=False",
+                "self[2, 9], dim=1, n=5, scale=0, mode='linear', align_corners=False",
+                "self[2, 4], dim=1, n=9, scale=0, mode='smooth-linear', align_corners=False"});
   define(
       "_byte_weights(SymInt n, SymInt size, float scale, str mode, bool align_corners) -> (Tensor at, Tensor weight, Tensor partial)")
       .doc(

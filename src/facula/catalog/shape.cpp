@@ -331,21 +331,6 @@ FACULA_FAMILY(shape) {
                           : remainder(i[leading + k], loop::size(sizes[k])));
         return c.load("self", j);
       })
-      // A sum over views; derived, a scatter by remainders: 4 times the time.
-      .vjp([](const Vjp& v) {
-        auto repeats = v.call().ints("repeats");
-        auto sizes = v.call().sizes("self");
-        Dims split;
-        Ints over;
-        size_t leading = repeats.size() - sizes.size();
-        for (size_t k = 0; k < repeats.size(); ++k) {
-          over.push_back(int64_t(split.size()));
-          split.push_back(repeats[k]);
-          if (k >= leading) split.push_back(sizes[k - leading]);
-        }
-        if (over.empty()) return grads(v.grad());
-        return grads(reshape(sum(reshape(v.grad(), split), over), sizes));
-      })
       .samples({"self[2, 3], repeats=[2, 1, 3]", "self[2, 3], repeats=[2, 0]", "self[], repeats=[3]"});
   define("flip(Tensor self, int[] dims) -> Tensor")
       .dtypes(d::stored)
@@ -370,8 +355,6 @@ FACULA_FAMILY(shape) {
         }
         return c.load("self", j);
       })
-      // Derived, it takes 1.4 times as long.
-      .vjp([](const Vjp& v) { return grads(flip(v.grad(), v.call().ints("dims"))); })
       .samples(
           {"self[2, 3], dims=[0, 1]", "self[5], dims=[-1]", "self[0, 3], dims=[0]", "self[2, 3], dims=[]"});
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
@@ -409,8 +392,6 @@ FACULA_FAMILY(shape) {
         Expr x = c.load("self", i);
         return select(i[i.size() - 1] - i[i.size() - 2] <= loop::size(c.integer("diagonal")), x, zero_of(x));
       })
-      // Derived, it takes 1.3 times as long.
-      .vjp([](const Vjp& v) { return grads(tril(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("triu(Tensor self, SymInt diagonal=0) -> Tensor")
       .dtypes(d::stored)
@@ -425,8 +406,6 @@ FACULA_FAMILY(shape) {
         Expr x = c.load("self", i);
         return select(i[i.size() - 1] - i[i.size() - 2] >= loop::size(c.integer("diagonal")), x, zero_of(x));
       })
-      // Derived, it takes 1.2 times as long.
-      .vjp([](const Vjp& v) { return grads(triu(v.grad(), v.call().integer("diagonal"))); })
       .samples({"self[3, 4]", "self[2, 3, 4], diagonal=1", "self[3, 4], diagonal=-1"});
   define("constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor")
       .dtypes(d::stored)
@@ -459,12 +438,6 @@ FACULA_FAMILY(shape) {
           j[d] = at;  // read only where it lies inside
         }
         return select(inside, c.load("self", j), value);
-      })
-      // A pad of the other sign; derived, it takes 1.2 times as long.
-      .vjp([](const Vjp& v) {
-        Dims crop;
-        for (auto p : v.call().ints("pad")) crop.push_back(-p);
-        return grads(constant_pad_nd(v.grad(), crop, 0));
       })
       .samples({"self[2, 3], pad=[1, 2]", "self[2, 3], pad=[1, 2, 0, -1], value=3",
                 "self[0, 3], pad=[1, 1, 1, 1], value=0.5"});

@@ -1,6 +1,7 @@
 // Order: sorting, and picking by rank. NaN counts as the largest value; equal values keep their order.
 #include <limits>
 
+#include "facula/catalog/selected.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -43,14 +44,6 @@ std::vector<Expr> by_rank(const LoopCall& c, Index i, bool descending, Expr want
   };
   Expr place = reduce(c, monoid::sum, {n}, [&](Index p) { return select(has_rank(p[0]), p[0], integer(0)); });
   return {at(check(place, loop::size(n))), place};
-}
-
-// Gradients go where the values came from.
-Grads to_origin(const Vjp& v) {
-  auto& c = v.call();
-  if (!v.grad(0).defined()) return Grads(1);
-  if (c.rank("self") == 0) return grads(v.grad(0));
-  return grads(scatter(zeros(c.sizes("self"), v.grad(0).dtype()), c.dim("dim"), v.result(1), v.grad(0)));
 }
 
 SymInt chosen(const Call& c) {
@@ -99,7 +92,7 @@ FACULA_FAMILY(sort) {
       .library("sort")
       .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("descending")); })
-      .vjp(to_origin)
+      .vjp(catalog::to_places)
       .samples(op::samples(
           {{{{"self", unequal({7})}}},
            {{{"self", unequal({3, 17, 2})}, {"dim", op::literal("1")}, {"descending", op::literal("True")}}},
@@ -131,7 +124,7 @@ FACULA_FAMILY(sort) {
       .library("topk")
       .batched_in_front()
       .reference([](const LoopCall& c, Index i) { return by_rank(c, i, c.flag("largest")); })
-      .vjp(to_origin)
+      .vjp(catalog::to_places)
       .samples(op::samples({{{{"self", unequal({9})}, {"k", op::literal("4")}}},
                             {{{"self", unequal({3, 8, 2})},
                               {"k", op::literal("3")},
@@ -199,10 +192,7 @@ FACULA_FAMILY(sort) {
                           self.dtype());
         return std::get<0>(median(reshape(self, -1), 0));
       })
-      .vjp([](const Vjp& v) {  // spread over equal elements, and over NaNs, as that of max()
-        Tensor x = v["self"], mask = logical_or(eq(x, v.result()), ne(x, x));
-        Tensor share = div(v.grad(), to_dtype(sum(mask), v.grad().dtype()));
-        return grads(where(mask, share, zeros_like(share)));
-      })
+      // Over equal elements, and over NaNs, as that of max().
+      .vjp(catalog::even_over_ties(true))
       .samples({"self![3, 5]", "self![4]"});
 }

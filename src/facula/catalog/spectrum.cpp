@@ -331,6 +331,7 @@ FACULA_FAMILY(spectrum) {
         return matmul(mul(adjoint_of(vh), unsqueeze(inverted(s, s, select(s, -1, int64_t(0))), -2)),
                       adjoint_of(u));
       })
+      // By the result, also where singular values are equal, whose vectors have none.
       .vjp([](const Vjp& v) { return grads(pinv_gradient(v["self"], v.result(), v.grad())); })
       .samples({"self+[3, 3], atol[](0, 0.001), rtol[](0, 0.001), hermitian=False"});
   by_tolerances(

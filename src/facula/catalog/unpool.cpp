@@ -156,7 +156,8 @@ FACULA_FAMILY(unpool) {
       .composite([](const Tensor& self, const Tensor& index, SymSpan size) {
         return scatter(zeros(size, self.dtype()), -1, index, self);
       })
-      .vjp([](const Vjp& v) { return grads(_unpool_backward(v.grad(), v["index"]), Tensor()); })
+      // Of several at one place all have the gradient, while the direction comes from the last.
+      .transposed_by("_unpool_backward")
       .undifferenced("of several elements at one place the gradient goes to all")
       .samples({"self[2, 3], index<4>[2, 3], size=[2, 4]"});
   define("_unpool_backward(Tensor grad, Tensor index) -> Tensor")
@@ -164,8 +165,6 @@ FACULA_FAMILY(unpool) {
       .bind(hidden)
       .no_in_place()
       .composite([](const Tensor& grad, const Tensor& index) { return gather(grad, -1, index); })
-      .vjp(
-          [](const Vjp& v) { return grads(_unpool(v.grad(), v["index"], v.call().sizes("grad")), Tensor()); })
       .undifferenced("of several elements at one place the last is the direction")
       .samples({"grad[2, 4], index<4>[2, 3]"});
   define("max_unpool1d(Tensor self, Tensor indices, SymInt[1] output_size) -> Tensor")

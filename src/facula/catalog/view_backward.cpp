@@ -72,14 +72,7 @@ FACULA_FAMILY(view_backward) {
         return select(inside, c.load("grad", with(i, int(d), at)), zero_of(c));
       })
       // A view: nothing is moved.
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        int d = int(c.integer("dim").guard_int());
-        SymInt step = c.integer("step"), start = c.integer("start"), n = c.size("grad", d);
-        if (n == SymInt(int64_t(0))) return grads(slice(v.grad(), d, start, start, step));
-        return grads(
-            slice(v.grad(), d, start, start + (n - SymInt(int64_t(1))) * step + SymInt(int64_t(1)), step));
-      })
+      .transposed_by("slice")
       .samples({"grad[2, 3], input_sizes=[5, 3], dim=0, start=1, end=4, step=2"});
   define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
       .dtypes(d::any | d::float8 | d::half_complex)
@@ -91,10 +84,6 @@ FACULA_FAMILY(view_backward) {
         int d = int(c.integer("dim").guard_int());
         return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)),
                       zero_of(c));
-      })
-      // A view: nothing is moved.
-      .vjp([](const Vjp& v) {
-        return grads(select(v.grad(), v.call().integer("dim").guard_int(), v.call().integer("index")));
       })
       .samples({"grad[2], input_sizes=[2, 3], dim=1, index=2"});
   define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
@@ -112,12 +101,6 @@ FACULA_FAMILY(view_backward) {
         Index at = without(without(i, std::max(a, b)), std::min(a, b));
         at.push_back(along);
         return select(on, c.load("grad", at), zero_of(c));
-      })
-      // A view: nothing is moved.
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(diagonal(v.grad(), c.integer("offset"), c.integer("dim1").guard_int(),
-                              c.integer("dim2").guard_int()));
       })
       .samples({"grad[3], input_sizes=[3, 4], offset=0, dim1=0, dim2=1",
                 "grad[2], input_sizes=[3, 4], offset=-1, dim1=0, dim2=1"});
@@ -144,11 +127,6 @@ FACULA_FAMILY(view_backward) {
         s.value = c.load("grad", at);
         d.scatter = s;
         return d;
-      })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        Tensor flat = contiguous(v.grad(), MemoryFormat::contiguous);
-        return grads(as_strided(flat, c.sizes("grad"), c.ints("stride"), c.integer("offset")));
       })
       .samples({"grad[3, 3], stride=[1, 1], offset=0, numel=12"});
   define(

@@ -242,12 +242,8 @@ FACULA_FAMILY(window) {
         Expr x = c.load("self", with(j, k, clipped(at, n)));
         return select(inside(at, n), x, constant(Scalar(int64_t(0)), x.dtype()));
       })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        Window w = window(c);
-        return grads(_overlap_add(v.grad(), c.dim("dim"), c.size("self", c.dim("dim")), w.stride, w.padding,
-                                  w.dilation));
-      })
+      // A gather; derived, a scatter: two axes of the result share a dimension.
+      .transposed_by("_overlap_add")
       .samples({"self[7], dim=0, size=3, stride=2, padding=1, dilation=1",
                 "self[2, 7, 3], dim=1, size=2, stride=1, padding=0, dilation=3",
                 "self[2, 5], dim=-1, size=3, stride=3, padding=2, dilation=2"});
@@ -271,11 +267,6 @@ FACULA_FAMILY(window) {
           Expr x = c.load("self", inserted(with(i, int(k), clipped(place, places)), int(k), b[0]));
           return select(valid, x, constant(Scalar(int64_t(0)), x.dtype()));
         });
-      })
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(_windows(v.grad(), c.dim("dim"), c.size("self", c.dim("dim")), c.integer("stride"),
-                              c.integer("padding"), c.integer("dilation")));
       })
       .samples({"self[3, 4], dim=0, n=7, stride=2, padding=1, dilation=1",
                 "self[2, 2, 4, 3], dim=1, n=7, stride=1, padding=0, dilation=3"});

@@ -5,6 +5,7 @@
 // scatter-sum over all points.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "facula/loop/definition.h"
 #include "facula/loop/derivative.h"
@@ -133,6 +134,7 @@ class Transposer {
   // Variables of a domain by the position j that they load, and what has to hold of j besides.
   struct Solution {
     std::map<int, Expr> solved;
+    std::vector<BoundVar> periods;  // variables that number the solutions, where there are several
     std::vector<Expr> conditions;
     Map so_far;  // as `solved`
 
@@ -161,9 +163,41 @@ class Transposer {
     }
     return open <= 1 || open_axes == 1;  // else too many points would be tried
   }
+  // Solves (i + rest) mod n = j for an axis i: it is (j - rest) mod n + n q for every q. Whether it can depends on the form
+  // of t alone, not on sizes.
+  bool solve_period(const Contribution& c, Expr t, size_t k, Solution& s) {
+    if (!is_call(t, Fn::remainder) || !(t->args[1]->kind == Kind::size || is_constant(t->args[1])))
+      return false;
+    Linear l, rest;
+    if (!linear(t->args[0], l)) return false;
+    const Axis* axis = nullptr;
+    rest.constant = l.constant;
+    for (auto& term : l.terms) {
+      const Axis* a = axis_of(c, term.x);
+      if (a && !axis && term.coefficient == 1 && !s.solved.count(a->var)) axis = a;
+      else if (a || depends(c, term.x)) return false;
+      else rest.terms.push_back(term);
+    }
+    bool sized = axis && (axis->extent->kind == Kind::size || is_constant(axis->extent));
+    if (!sized) return false;
+    Expr j = index(int(k)), n = t->args[1];
+    if (!equal_sizes(n, size(sizes_[k]))) s.conditions.push_back(j < n);
+    Expr i = rest.terms.empty() && rest.constant == 0 ? j : remainder(j - from_linear(rest, DType::Int64), n);
+    if (!equal_sizes(axis->extent, n)) {
+      SymInt extent = extent_of(axis->extent), each = extent_of(n);
+      SymInt count = (extent + each - SymInt(int64_t(1))) / each, whole = extent / each;
+      int q = next_++;
+      s.periods.push_back({q, size(SymInt::surely_equal(whole * each, extent) ? whole : count)});
+      i = i + index(q) * n;
+      if (!SymInt::surely_equal(whole * each, extent)) s.conditions.push_back(i < axis->extent);
+    }
+    s.add(axis->var, i);
+    return true;
+  }
   // Solves dimension k of the load for one axis more; false if it cannot be.
   bool solve(const Contribution& c, size_t k, Solution& s) {
     Expr t = c.load->args[k], j = index(int(k)), n = size(sizes_[k]);
+    if (solve_period(c, t, k, s)) return true;
     if (!depends(c, t)) {
       if (!(is_constant(t) && t->value.to_int() == 0 && is_constant(n) && n->value.to_int() == 1))
         s.conditions.push_back(eq(j, t));
@@ -207,6 +241,111 @@ class Transposer {
     return yes;
   }
 
+  // ---- what is known to hold of loop variables
+
+  struct Range {
+    int var;
+    SymInt extent;  // it is at least 0 and below
+  };
+  // The least value of an integer expression, as far as the ranges tell; nullopt if they do not.
+  static std::optional<int64_t> least(Expr x, const std::vector<Range>& ranges) {
+    Linear l;
+    if (!linear(x, l)) return std::nullopt;
+    SymInt sum = l.constant;
+    for (auto& t : l.terms) {
+      if (t.x->kind == Kind::size) {
+        sum += t.x->size * SymInt(t.coefficient);
+        continue;
+      }
+      auto r = std::ranges::find_if(ranges,
+                                    [&](auto& r) { return t.x->kind == Kind::index && t.x->slot == r.var; });
+      if (r == ranges.end()) return std::nullopt;
+      if (t.coefficient < 0) sum += (r->extent - SymInt(int64_t(1))) * SymInt(t.coefficient);
+    }
+    return sum.is_symbolic() ? sum.node()->low : sum.concrete();
+  }
+  static bool always(Expr e, const std::vector<Range>& ranges) {
+    if (e->kind != Kind::call || e->args.size() != 2 || e->args[0].dtype() != DType::Int64) return false;
+    Expr a = e->args[0], b = e->args[1];
+    auto at_least = [&](Expr difference, int64_t n) {
+      auto low = least(difference, ranges);
+      return low && *low >= n;
+    };
+    switch (e->fn) {
+      case Fn::ge: return at_least(a - b, 0);
+      case Fn::gt: return at_least(a - b, 1);
+      case Fn::le: return at_least(b - a, 0);
+      case Fn::lt: return at_least(b - a, 1);
+      default: return false;
+    }
+  }
+  // x without comparisons that hold for all indices of the operand and all of `bound`.
+  Expr without_the_sure(Expr x, const std::vector<BoundVar>& bound) const {
+    std::vector<Range> ranges;
+    for (size_t k = 0; k < sizes_.size(); ++k) ranges.push_back({int(k), sizes_[k]});
+    for (auto& b : bound) {
+      if (b.extent->kind == Kind::size) ranges.push_back({b.var, b.extent->size});
+      else if (is_constant(b.extent)) ranges.push_back({b.var, b.extent->value.to_int()});
+    }
+    return rewrite(x, [&](Expr e) { return always(e, ranges) ? loop::constant(true, DType::Bool) : Expr(); });
+  }
+
+  // ---- gathers
+
+  static void conjuncts(Expr e, std::vector<Expr>& to) {
+    if (is_call(e, Fn::bit_and) && e.dtype() == DType::Bool) {
+      for (auto& a : e->args) conjuncts(a, to);
+      return;
+    }
+    to.push_back(e);
+  }
+  static bool is_zero(Expr x) { return is_constant(x) && x->value.to_complex() == 0.0; }
+  // The value of `var` for which `e`, an equation, holds; empty if it does not say.
+  static Expr solved_for(int var, Expr e) {
+    if (!is_call(e, Fn::eq) || e->args[0].dtype() != DType::Int64) return {};
+    Linear l, rest;
+    if (!linear(e->args[0] - e->args[1], l)) return {};
+    int64_t factor = 0;
+    rest.constant = l.constant;
+    for (auto& t : l.terms) {
+      bool own = t.x->kind == Kind::index && t.x->slot == var;
+      if (own) factor = t.coefficient;
+      else if (names(t.x, var)) return {};
+      else rest.terms.push_back(t);
+    }
+    if (factor != 1 && factor != -1) return {};
+    Expr r = from_linear(rest, DType::Int64);
+    return factor == 1 ? -r : r;
+  }
+  // A sum over a variable of what counts where it has one value is what is there.
+  static bool pick_one(std::vector<BoundVar>& remaining, Expr& inside, Expr& v) {
+    std::vector<Expr> conditions;
+    if (inside.get()) conjuncts(inside, conditions);
+    for (Expr x = v; x->kind == Kind::select && is_zero(x->args[2]); x = x->args[1])
+      conjuncts(x->args[0], conditions);
+    for (size_t k = 0; k < remaining.size(); ++k) {
+      auto [var, extent] = remaining[k];
+      bool free = std::ranges::none_of(remaining, [&, var = var](auto& r) { return names(r.extent, var); });
+      for (auto& e : conditions) {
+        Expr at = free ? solved_for(var, e) : Expr();
+        if (!at.get()) continue;
+        Map now{{var, at}};
+        v = substitute(v, now);
+        Expr there = (at >= 0) & (at < extent);
+        inside = both(there, inside.get() ? substitute(inside, now) : Expr());
+        remaining.erase(remaining.begin() + long(k));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static bool checks(Expr x) {
+    bool yes = false;
+    visit(x, [&](Expr e) { yes = yes || e->kind == Kind::check; });
+    return yes;
+  }
+
   // Null if T cannot be solved.
   Expr gather(const Contribution& c) {
     Solution s;
@@ -218,12 +357,20 @@ class Transposer {
     for (auto& r : remaining)
       for (auto& a : c.domain)
         if (names(r.extent, a.var)) return {};
+    remaining.insert(remaining.end(), s.periods.begin(), s.periods.end());
+    Expr v = substitute(c.value, s.so_far), all;
+    for (auto& e : s.conditions) all = both(all, e);
+    while (pick_one(remaining, all, v)) {}
+    v = without_the_sure(v, remaining);
+    std::vector<Expr> conditions;
+    if (all.get()) conjuncts(without_the_sure(all, remaining), conditions);
     Expr outside, inside;  // conditions without and with remaining variables
-    for (auto& e : s.conditions) {
+    for (auto& e : conditions) {
+      if (is_constant(e) && e->value.to_bool()) continue;
       bool uses = std::ranges::any_of(remaining, [&](auto& r) { return names(e, r.var); });
       (uses ? inside : outside) = both(uses ? inside : outside, e);
     }
-    Expr v = substitute(c.value, s.so_far);
+    if ((inside.get() || outside.get()) && checks(v)) return {};  // a check is made whatever a select takes
     if (inside.get()) v = select(inside, v, zero(v.dtype()));
     if (!remaining.empty()) v = reduce(Monoid::sum, remaining, {v});
     return outside.get() ? select(outside, v, zero(v.dtype())) : v;

@@ -4,6 +4,7 @@
 
 #include "facula/op/batched.h"
 #include "facula/op/operands.h"
+#include "facula/op/registry.h"
 
 namespace facula::op {
 
@@ -231,6 +232,37 @@ Definer& Definer::foreign(std::shared_ptr<ForeignFunctions> functions) {
 Definer& Definer::vjp(VjpRule rule) {
   op_->vjp = std::move(rule);
   return *this;
+}
+Definer& Definer::transposed_by(std::string other) {
+  op_->transpose = std::move(other);
+  return *this;
+}
+
+Grads transposed(const Vjp& v) {
+  auto& c = v.call();
+  auto& own = c.op().schema;
+  auto& other = get(c.op().transpose);
+  auto& parameters = other.schema.parameters;
+  const std::string& operand = own.parameters[0].name;
+  std::vector<Tensor> kept;
+  std::vector<Value> args;
+  kept.reserve(parameters.size());
+  args.reserve(parameters.size());
+  args.push_back(kept.emplace_back(v.grad()));
+  for (size_t k = 1; k < parameters.size(); ++k) {
+    auto& p = parameters[k];
+    if (int at = own.index_of(p.name); at > 0) {
+      if (p.name == "dim" && c.integer("dim") < SymInt(int64_t(0)))  // ranks may differ
+        args.push_back(int64_t(c.dim("dim", operand)));
+      else if (p.type != Type::Tensor) args.push_back(c.at(size_t(at)));
+      else args.push_back(c.has(p.name) ? Value(kept.emplace_back(v[p.name])) : Value());
+      continue;
+    }
+    SymSpan sizes = c.sizes(operand);
+    if (!p.list) args.push_back(sizes[size_t(c.dim("dim", operand))]);
+    else args.push_back(p.list_size ? sizes.last(size_t(p.list_size)) : sizes);
+  }
+  return grads(call(other, args)[0]);
 }
 
 namespace typed {

@@ -221,6 +221,9 @@ class Operator {
 
   // ---- gradient
   VjpRule vjp;
+  // Of an operator that is linear in its first operand: the one that computes its gradient, its transpose, and whose
+  // gradient it computes itself (docs/adding_an_operator.md).
+  std::string transpose;
   bool differentiable = true;                  // results carry gradients (per result: see non_differentiable)
   std::vector<int> non_differentiable;         // results that never do (indices)
   bool carries_gradient(size_t result) const;  // by these; its dtype may still forbid it
@@ -289,6 +292,8 @@ struct Draft {
   ChannelsLast channels_last = ChannelsLast::no;
   CompositeBody in_place;
 };
+
+Grads transposed(const Vjp& v);  // by the operator that is the transpose
 
 // Fluent definition. Each setter is named as the field it sets.
 class Definer {
@@ -369,6 +374,10 @@ class Definer {
   template <class F>
   Definer& reference(F f);  // as loop, or as procedure
   Definer& vjp(VjpRule rule);
+  // Is linear in its first operand, and `other` is its transpose: each computes the gradient of the other. Parameters of
+  // the same name mean the same; what the other one has besides are sizes of this one's first operand: all of them, the
+  // last n (SymInt[n]), or that of `dim`.
+  Definer& transposed_by(std::string other);
   Definer& batched(BatchRule rule);
   // Dimensions in front of those that the operator works on are a batch for it already; `dim` counts them.
   Definer& batched_in_front();

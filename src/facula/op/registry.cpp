@@ -20,8 +20,9 @@ struct Registry {
   std::unordered_map<std::string, std::vector<const Operator*>> by_base;
   std::unordered_set<const Operator*> reproducible;
   std::vector<std::function<void(const Operator&)>> listeners;
-  std::vector<std::unique_ptr<const Operator>> unlisted;  // nameless, or retired
-  std::unique_ptr<Draft> pending;                         // being defined
+  std::vector<std::unique_ptr<const Operator>> unlisted;    // nameless, or retired
+  std::unique_ptr<Draft> pending;                           // being defined
+  std::unordered_map<std::string, std::string> transposes;  // of operators that are defined later
 };
 
 // Never destroyed: operators are used until the last thread ends.
@@ -74,6 +75,20 @@ void derive(Operator& op, bool own_shape) {
   forms.out = (all_tensors && !op.is<View>() && !op.is<Foreign>() && !s.mutates()) || forms.wants_out;
   forms.in_place = derivable && on_self && forms.wants_in_place.value_or(!own_shape);
   if (op.is<View>()) forms.in_place = tensor_result && on_self && forms.wants_in_place.value_or(false);
+}
+
+// The first of two operators that are each other's transpose says so; views have gradients of their own.
+void pair_with_transpose(Operator& op) {
+  std::string n = op.schema.full_name();
+  auto& transposes = registry().transposes;
+  if (!op.transpose.empty()) {
+    runtime_check(!op.vjp, "define") << n
+                                     << " has a gradient by .vjp(...) and another by .transposed_by(...)";
+    transposes[op.transpose] = n;
+  } else if (auto it = transposes.find(n); it != transposes.end() && !op.is<View>()) {
+    op.transpose = it->second;
+  }
+  if (!op.transpose.empty()) op.vjp = transposed;
 }
 
 CompositeBody* body_of(Operator& op) {
@@ -153,6 +168,7 @@ void finish_definitions() {
   std::unique_ptr<Draft> draft = std::move(r.pending);
   bool own_shape = bool(draft->backed.shape);
   place(*draft);
+  pair_with_transpose(draft->op);
   auto done = std::make_unique<Operator>(std::move(draft->op));
   derive(*done, own_shape);
   check_dtype_first(*done);
