@@ -331,6 +331,21 @@ FACULA_FAMILY(shape) {
                           : remainder(i[leading + k], loop::size(sizes[k])));
         return c.load("self", j);
       })
+      // A sum over views; derived it is as fast, but its kernel knows the size: each new one is compiled.
+      .vjp([](const Vjp& v) {
+        auto repeats = v.call().ints("repeats");
+        auto sizes = v.call().sizes("self");
+        Dims split;
+        Ints over;
+        size_t leading = repeats.size() - sizes.size();
+        for (size_t k = 0; k < repeats.size(); ++k) {
+          over.push_back(int64_t(split.size()));
+          split.push_back(repeats[k]);
+          if (k >= leading) split.push_back(sizes[k - leading]);
+        }
+        if (over.empty()) return grads(v.grad());
+        return grads(reshape(sum(reshape(v.grad(), split), over), sizes));
+      })
       .samples({"self[2, 3], repeats=[2, 1, 3]", "self[2, 3], repeats=[2, 0]", "self[], repeats=[3]"});
   define("flip(Tensor self, int[] dims) -> Tensor")
       .dtypes(d::stored)
