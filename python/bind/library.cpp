@@ -244,7 +244,7 @@ PyObject* operator_call(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "sO!p:operator_call", &name, &PyList_Type, &names, &in_place)) return nullptr;
     static std::deque<Entry> entries;
     Entry& e = entries.emplace_back();
-    e.name = name;
+    e.name = e.called = name;
     e.form = in_place ? op::Form::in_place : op::Form::functional;
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(names); ++k) {
       auto& o = known_operator(std::string(text_of(PyList_GET_ITEM(names, k))).c_str());

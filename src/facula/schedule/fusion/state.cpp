@@ -18,7 +18,9 @@ Expr checking(Expr e, Expr i) {
   if (!contains(i, Kind::check)) return e;
   bool used = false;
   loop::visit(e, [&](Expr x) { used |= loop::same(x, i); });
-  return used ? e : loop::select(i < 0, loop::constant(int64_t(0), e.dtype()), e);
+  // Of two values that differ, or the choice goes, and the check with it.
+  int64_t other = e->kind == Kind::constant && !e->value.to_bool();
+  return used ? e : loop::select(i < 0, loop::constant(other, e.dtype()), e);
 }
 
 }  // namespace
