@@ -249,9 +249,15 @@ def test_every_operator_has_samples():
     """Or, as samples are dense, is called by the programs with sparse tensors (test_sparse.py)."""
     called = "\n".join(map(str, sparse.PROGRAMS))
     unseen = [c.name for c in ALL if not c.samples and f"{c.name}(" not in called]
-    # A product of float8 (test_rare_dtypes.py), two with tests of their own (test_sparse.py), and those of
-    # gradients, which the programs ask for.
-    elsewhere = ["_scaled_mm", "_sparse_mm.reduce", "sparse_sampled_addmm"]
+    # A product of float8 (test_rare_dtypes.py), two with tests of their own (test_sparse.py), one whose
+    # scales are float32 beside any self (the script quantize.py), and those of gradients, which the programs
+    # ask for.
+    elsewhere = [
+        "_scaled_mm",
+        "_sparse_mm.reduce",
+        "sparse_sampled_addmm",
+        "fake_quantize_per_channel_affine",
+    ]
     assert {*unseen} == {*elsewhere, "_sparse_values", "_sparse_with_values", "_sparse_rows"}
 
 

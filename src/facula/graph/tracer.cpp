@@ -6,6 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/formula.h"
+#include "facula/base/warning.h"
 #include "facula/graph/key.h"
 #include "facula/graph/passes.h"
 #include "facula/op/foreign.h"
@@ -436,7 +437,10 @@ static bool has_numbers_alone(const Operator& o, std::span<const op::Value> valu
 }
 
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
-  if (captures_ && o.check && has_numbers_alone(o, values)) o.check(op::Call(o, values));
+  if (o.check && has_numbers_alone(o, values)) {
+    WarningsOff off(!captures_);  // the call that is traced has warned
+    o.check(op::Call(o, values));
+  }
   runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
