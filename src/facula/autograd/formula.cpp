@@ -446,6 +446,7 @@ struct Transposed {
     std::vector<op::Value> args;
   };
   Original original(const op::Call& c) const {
+    bool compiled = is_compiled(c);
     Original out;
     auto& parameters = of->schema.parameters;
     out.lists.resize(parameters.size());
@@ -455,7 +456,7 @@ struct Transposed {
       if (none[k]) return {};
       if (kept[k]) return c[unique_name(o)];
       Dims sizes(c.ints(sizes_name(o)));
-      if (is_compiled(c))
+      if (compiled)
         for (auto& n : sizes) n = as_size_of_operand(c, n);
       out.made.push_back(Tensor(
           make_ref<TensorImpl>(Storage(), sizes, contiguous_strides(sizes), SymInt(), dtypes[k], Device{})));

@@ -9,6 +9,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/forward.h"
+#include "facula/base/fork.h"
 #include "facula/profile/profile.h"
 
 namespace facula::autograd {
@@ -52,7 +53,7 @@ void Node::destroy() {
 }
 
 void Node::set_name(const std::string& name) {
-  static std::mutex lock;
+  static TableMutex lock;
   static auto& names = *new std::unordered_set<std::string>;
   std::lock_guard guard(lock);
   called_ = &*names.insert(name).first;

@@ -787,7 +787,6 @@ void check_single_locations(const Operator& o, std::span<const Tensor> out) {
         << hint("clone() it first");
 }
 
-// A composite or procedure as the calls of its body, which are recorded one by one unless it has a rule.
 // The node of a procedure's first result with a gradient is called as the definition says; an empty text leaves the name of
 // the last step.
 void name_last_step(const Call& c, const Results& results) {
@@ -804,6 +803,7 @@ void name_last_step(const Call& c, const Results& results) {
     }
 }
 
+// A composite or procedure as the calls of its body, which are recorded one by one unless it has a rule.
 Results run_calls(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
                   bool recording) {
   auto& calls = *o.calls();

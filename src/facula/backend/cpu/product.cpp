@@ -97,6 +97,24 @@ void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
   }
 }
 
+// f(m, n, a, b, out) for every matrix, in pieces of at most `longest` rows or columns, by the side of the result. They are
+// the same for any number of threads: libraries add up otherwise in matrices of other sizes, and share a long sum.
+template <class F>
+void each_piece(const Problem& p, int64_t longest, F&& f) {
+  constexpr double kWork = 65536;  // multiplications worth a thread
+  bool by_rows = p.m >= p.n;
+  int64_t side = std::max(p.m, p.n), pieces = (side + longest - 1) / longest, size = itemsize(p.dtype);
+  double work = double(std::min(longest, side)) * double(std::min(p.m, p.n)) * double(p.k);
+  parallel_for(p.count() * pieces, int64_t(std::max(1.0, kWork / work)), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      each_matrix(p, t / pieces, t / pieces + 1, [&](const char* a, const char* b, char* out) {
+        int64_t at = t % pieces * longest, part = std::min(longest, side - at);
+        if (by_rows) f(part, p.n, a + at * p.a_rs * size, b, out + at * p.n * size);
+        else f(p.m, part, a, b + at * p.b_cs * size, out + at * size);
+      });
+  });
+}
+
 // ---- tiny float32 products: rows of eight columns, which a register holds
 constexpr int64_t kTiny = 4096;  // multiplications; elements of the packed right-hand matrix
 using Eight = float __attribute__((vector_size(32), aligned(4)));
@@ -355,55 +373,27 @@ bool is_better_packed(const Problem& p) {
 }
 
 void by_packing(const Problem& p) {
-  // The same pieces for any number of threads, which would share a long sum otherwise.
-  constexpr int64_t kPiece = 384;
-  bool by_rows = p.m >= p.n, a_plain = p.a_cs == 1, b_plain = p.b_cs == 1;
-  int64_t side = by_rows ? p.m : p.n, pieces = (side + kPiece - 1) / kPiece, count = p.count();
+  constexpr int64_t kLongest = 384;
+  bool a_plain = p.a_cs == 1, b_plain = p.b_cs == 1;
   auto alpha = float(p.alpha.to_double()), beta = float(p.beta.to_double());
   onednn_threads();  // where this thread computes all pieces, gemm shares none of them
-  parallel_for(count * pieces, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t)
-      each_matrix(p, t / pieces, t / pieces + 1, [&](const char* a, const char* b, char* out) {
-        int64_t from = t % pieces * kPiece, size = std::min(kPiece, side - from);
-        int64_t row = by_rows ? from : 0, col = by_rows ? 0 : from;
-        auto status =
-            dnnl_sgemm(a_plain ? 'N' : 'T', b_plain ? 'N' : 'T', by_rows ? size : p.m, by_rows ? p.n : size,
-                       p.k, alpha, reinterpret_cast<const float*>(a) + row * p.a_rs,
-                       a_plain ? p.a_rs : p.a_cs, reinterpret_cast<const float*>(b) + col * p.b_cs,
-                       b_plain ? p.b_rs : p.b_cs, beta, reinterpret_cast<float*>(out) + row * p.n + col, p.n);
-        runtime_check(status == dnnl_success, "oneDNN")
-            << "a product could not be run (status " << int(status) << ")";
-      });
+  each_piece(p, kLongest, [&](int64_t m, int64_t n, const char* a, const char* b, char* out) {
+    auto status = dnnl_sgemm(a_plain ? 'N' : 'T', b_plain ? 'N' : 'T', m, n, p.k, alpha,
+                             reinterpret_cast<const float*>(a), a_plain ? p.a_rs : p.a_cs,
+                             reinterpret_cast<const float*>(b), b_plain ? p.b_rs : p.b_cs, beta,
+                             reinterpret_cast<float*>(out), p.n);
+    runtime_check(status == dnnl_success, "oneDNN")
+        << "a product could not be run (status " << int(status) << ")";
   });
 }
 
 // ---- BLAS: one thread a piece, pieces of the batch or of the result
 void by_blas(const Problem& p) {
-  int64_t count = p.count(), size = itemsize(p.dtype);
-  constexpr double kWork = 65536;  // multiplications worth a thread
-  if (count > 1) {
-    auto grain = int64_t(std::max(1.0, kWork / (double(p.m) * double(p.n) * double(p.k))));
-    parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-      each_matrix(p, begin, end, [&](const char* a, const char* b, char* out) {
-        blas_gemm(p.dtype, p.m, p.n, p.k, p.alpha, a, p.a_rs, p.a_cs, b, p.b_rs, p.b_cs, p.beta, out, p.n);
-      });
-    });
-    return;
-  }
-  // The same pieces for any number of threads: the library adds up otherwise in matrices of other sizes.
-  constexpr int64_t kLonger = 128,
-                    kShorter = 1 << 30;  // rows or columns of a piece, by the side of the result
-  int64_t height = p.m >= p.n ? kLonger : kShorter, width = p.m >= p.n ? kShorter : kLonger;
-  int64_t across = (p.n + width - 1) / width, pieces = (p.m + height - 1) / height * across;
-  double work = double(std::min(height, p.m)) * double(std::min(width, p.n)) * double(p.k);
-  parallel_for(pieces, int64_t(std::max(1.0, kWork / work)), [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      int64_t row = piece / across * height, col = piece % across * width;
-      blas_gemm(p.dtype, std::min(height, p.m - row), std::min(width, p.n - col), p.k, p.alpha,
-                p.a + row * p.a_rs * size, p.a_rs, p.a_cs, p.b + col * p.b_cs * size, p.b_rs, p.b_cs, p.beta,
-                p.out + (row * p.n + col) * size, p.n);
-    }
-  });
+  constexpr int64_t kLongest = 128;
+  each_piece(p, p.count() > 1 ? std::max(p.m, p.n) : kLongest,
+             [&](int64_t m, int64_t n, const char* a, const char* b, char* out) {
+               blas_gemm(p.dtype, m, n, p.k, p.alpha, a, p.a_rs, p.a_cs, b, p.b_rs, p.b_cs, p.beta, out, p.n);
+             });
 }
 
 // One small matrix: BLAS needs 0.3 to 0.9 of oneDNN's time, and no plan, which takes oneDNN as long as a hundred such
