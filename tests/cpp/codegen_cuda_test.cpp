@@ -5,10 +5,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "emulated_cuda.h"
 #include "facula/loop/interpret.h"
 #include "facula/loop/nest.h"
 #include "facula/schedule/grid.h"
+#include "grid_runs.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -129,8 +129,8 @@ TEST(CudaC, ScattersToTheBit) {
     }
   std::vector<const Nest*> all;
   for (auto& g : grids) all.push_back(&g);
-  test::EmulatedCuda cuda(all);
-  ASSERT_EQ(cuda.error(), "");
+  auto runners = test::grid_runners(all);
+  ASSERT_EQ(runners[0]->error(), "");
   constexpr int64_t kCount = 500, kPlaces = 7;
   std::vector<int64_t> index(kCount), params{kCount, kPlaces};
   for (int64_t k = 0; k < kCount; ++k) index[size_t(k)] = k * k % 11 % kPlaces - (k % 2 ? kPlaces : 0);
@@ -145,12 +145,15 @@ TEST(CudaC, ScattersToTheBit) {
       }
       return bytes;
     };
-    auto x = filled(kCount, 1), mine = filled(kPlaces, 5), oracle = mine;
-    void* buffers[] = {x.data(), index.data(), mine.data()};
-    EXPECT_EQ(cuda.run(n, buffers, params.data()).failed, 0);
-    buffers[2] = oracle.data();
+    auto x = filled(kCount, 1), oracle = filled(kPlaces, 5), before = oracle;
+    void* buffers[] = {x.data(), index.data(), oracle.data()};
     interpret(nests[n], buffers, params);
-    EXPECT_TRUE(mine == oracle) << print(nests[n]);
+    for (auto& runner : runners) {
+      auto mine = before;
+      const test::Memory memory[] = {test::Memory(x), test::memory_of(index), test::Memory(mine)};
+      EXPECT_EQ(runner->run(n, memory, params).failed, 0);
+      EXPECT_TRUE(mine == oracle) << runner->name() << "\n" << print(nests[n]);
+    }
   }
 }
 
@@ -167,19 +170,20 @@ TEST(CudaC, ReportsTheFailureThatComesFirst) {
 }
 )");
   Nest grid = schedule::on_grid(n, {.threads = 32});
-  test::EmulatedCuda cuda({&grid});
-  ASSERT_EQ(cuda.error(), "");
+  auto runners = test::grid_runners({&grid});
+  ASSERT_EQ(runners[0]->error(), "");
   std::vector<float> x(10), y(500);
   std::vector<int64_t> index(500), params{100, 10};
   index[499] = 10, index[238] = -11, index[270] = 12, index[301] = 13;
-  void* buffers[] = {x.data(), index.data(), y.data()};
-  for (unsigned blocks : {1u, 2u, 3u, 5u}) {
-    auto f = cuda.run(0, buffers, params.data(), blocks);
-    EXPECT_EQ(f.failed, 1);
-    EXPECT_EQ(f.index, -11);
-    EXPECT_EQ(f.size, 10);
-    EXPECT_EQ(f.task, 2);
-  }
+  const test::Memory memory[] = {test::memory_of(x), test::memory_of(index), test::memory_of(y)};
+  for (auto& runner : runners)
+    for (unsigned blocks : {1u, 2u, 3u, 5u}) {
+      auto f = runner->run(0, memory, params, blocks);
+      EXPECT_EQ(f.failed, 1) << runner->name();
+      EXPECT_EQ(f.index, -11) << runner->name();
+      EXPECT_EQ(f.size, 10) << runner->name();
+      EXPECT_EQ(f.task, 2) << runner->name();
+    }
 }
 
 TEST(CudaC, NvccCompilesIt) {
@@ -191,7 +195,7 @@ TEST(CudaC, NvccCompilesIt) {
         grids.push_back(schedule::on_grid(n, {.threads = threads, .index_bits = bits}));
   std::vector<const Nest*> all;
   for (auto& g : grids) all.push_back(&g);
-  EXPECT_EQ(test::nvcc_complaint(test::cuda_text(all)), "");
+  EXPECT_EQ(test::by_nvcc(all).complaint(), "");
 }
 
 TEST(CudaC, RefusesNestsOfNoGrid) {

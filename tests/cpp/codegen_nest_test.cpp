@@ -12,7 +12,6 @@
 #include <random>
 
 #include "again.h"
-#include "emulated_cuda.h"
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
 #include "facula/base/settings.h"
@@ -23,6 +22,7 @@
 #include "facula/loop/monoid.h"
 #include "facula/schedule/grid.h"
 #include "facula/schedule/lanes.h"
+#include "grid_runs.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -251,23 +251,31 @@ class Printed : public testing::Environment {
     for (auto& n : nests_)
       grids.push_back(schedule::on_grid(n, {.threads = 32, .index_bits = grids.size() % 2 ? 32 : 64}));
     for (auto& n : grids) all.push_back(&n);
-    test::EmulatedCuda cuda(all);
-    ASSERT_EQ(cuda.error(), "");
-    EXPECT_EQ(test::nvcc_complaint(test::cuda_text(all)), "");
+    auto runners = test::grid_runners(all);
+    ASSERT_EQ(runners[0]->error(), "");
+    std::map<std::string, size_t> count;
     std::set<size_t> interpreted;
     for (auto& r : runs_) {
       auto& n = grids[r.nest];
       bool folds = print(n).find("shared") != std::string::npos;
-      std::vector<Data> data = r.data;
-      auto buffers = pointers(data);
-      auto failure = cuda.run(r.nest, buffers.data(), r.params.data());
-      EXPECT_EQ(failure.failed, 0) << n.name;
-      compare(n, "CUDA C", data, r.oracle, folds ? r.reordered : r.tolerance);
+      for (auto& runner : runners) {
+        if (!runner->runs(r.nest)) continue;
+        std::vector<Data> data = r.data;
+        std::vector<test::Memory> memory;
+        for (auto& d : data) memory.emplace_back(d.bytes);
+        auto failure = runner->run(r.nest, memory, r.params);
+        EXPECT_EQ(failure.failed, 0) << n.name << " by " << runner->name();
+        compare(n, runner->name(), data, r.oracle, folds ? r.reordered : r.tolerance);
+        ++count[runner->name()];
+      }
       if (!interpreted.insert(r.nest).second) continue;
-      buffers = pointers(r.data);
+      auto buffers = pointers(r.data);
       interpret(expanded(n), buffers, r.params);
       compare(n, "the interpreter on a grid", r.data, r.oracle, folds ? r.reordered : r.tolerance);
     }
+    for (auto& [name, runs] : count)
+      std::printf("%zu runs of %zu nests by %s\n", runs, all.size(), name.c_str());
+    if (runners.size() == 1) std::printf("none by a GPU: %s\n", test::Gpu::missing().c_str());
   }
 
   static constexpr int kMost = 4;  // runs of a nest

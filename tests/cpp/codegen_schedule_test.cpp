@@ -9,7 +9,6 @@
 #include <map>
 #include <random>
 
-#include "emulated_cuda.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/loop/elementary.h"
@@ -17,6 +16,7 @@
 #include "facula/schedule/grid.h"
 #include "facula/schedule/lanes.h"
 #include "facula/schedule/schedule.h"
+#include "grid_runs.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -59,24 +59,30 @@ Case make(std::string name, Dims extents, std::vector<Tensor> inputs, std::vecto
 GroupOutput out(Expr value, Ints axes, DType d = DType::Float32) { return {d, value, axes}; }
 
 // Who runs the nest of a launch.
-using Runner = std::function<void(const Nest&, void* const* buffers, const std::vector<int64_t>& params)>;
-void by_interpreter(const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
-  loop::interpret(n, std::span(buffers, n.buffers.size()), params);
+using Buffers = std::span<const test::Memory>;
+using Runner = std::function<void(const Nest&, Buffers buffers, const std::vector<int64_t>& params)>;
+void by_interpreter(const Nest& n, Buffers buffers, const std::vector<int64_t>& params) {
+  loop::interpret(n, test::pointers(buffers), params);
 }
-void by_llvm(const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
-  codegen::launch(*codegen::kernel(n), buffers, params.data(), "test");
+void by_llvm(const Nest& n, Buffers buffers, const std::vector<int64_t>& params) {
+  codegen::launch(*codegen::kernel(n), test::pointers(buffers).data(), params.data(), "test");
+}
+// From the tensor's first element on.
+test::Memory memory_of(const Tensor& t) {
+  auto* begin = static_cast<char*>(t.data_ptr());
+  return {begin, t.impl()->storage->bytes() - size_t(t.offset().concrete() * itemsize(t.dtype()))};
 }
 
 std::vector<Tensor> run(const Case& c, const Runner& runner) {
   auto& g = c.group;
   Layout l;
-  std::vector<void*> pointers;
+  std::vector<test::Memory> memory;
   std::vector<Tensor> results, scratch;
   for (auto e : g.extents) l.extents.push_back(e.concrete());
   for (auto& t : c.inputs) {
     l.input_strides.emplace_back(t.int_strides());
     l.input_sizes.emplace_back(t.int_sizes());
-    pointers.push_back(t.data_ptr());
+    memory.push_back(memory_of(t));
   }
   for (auto& o : g.outputs) {
     Ints sizes;
@@ -87,18 +93,18 @@ std::vector<Tensor> run(const Case& c, const Runner& runner) {
     l.output_strides.emplace_back(results.back().int_strides());
     l.output_sizes.push_back(sizes);
     l.output_overlaps.push_back(false);
-    pointers.push_back(results.back().data_ptr());
+    memory.push_back(memory_of(results.back()));
   }
   l.size_of = [](SymInt s) { return s.concrete(); };
   Schedule s = schedule::schedule(g, l);
   for (auto& t : s.temporaries) {
     scratch.push_back(Tensor::empty(Ints{t.numel}, t.dtype));
-    pointers.push_back(scratch.back().data_ptr());
+    memory.push_back(memory_of(scratch.back()));
   }
   for (auto& launch : s.launches) {
-    std::vector<void*> buffers;
-    for (int b : launch.buffers) buffers.push_back(pointers[size_t(b)]);
-    runner(launch.nest->nest(), buffers.data(), launch.params);
+    std::vector<test::Memory> buffers;
+    for (int b : launch.buffers) buffers.push_back(memory[size_t(b)]);
+    runner(launch.nest->nest(), buffers, launch.params);
   }
   return results;
 }
@@ -207,7 +213,7 @@ TEST(Schedules, ComputeToTheBitWhatTheInterpreterDoesInLanes) {
   for (auto& c : cases()) {
     bool wider = false;
     auto got = run(c, by_llvm),
-         expected = run(c, [&](const Nest& n, void* const* buffers, const auto& params) {
+         expected = run(c, [&](const Nest& n, Buffers buffers, const auto& params) {
            Nest lanes = schedule::in_lanes(n, codegen::lane_limits());
            verify(lanes, codegen::lane_limits());
            expand(lanes.body);
@@ -249,36 +255,45 @@ TEST(Schedules, ComputeTheSameOnAGrid) {
   std::deque<Nest> grids;
   auto all = cases();
   for (auto& c : all)
-    run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
+    run(c, [&](const Nest& n, Buffers buffers, const std::vector<int64_t>& params) {
       if (numbers.try_emplace(loop::identity(n), grids.size()).second)
         grids.push_back(on_grid(n, {.threads = 64}));
       by_interpreter(n, buffers, params);
     });
+  auto number = [&](const Nest& n) { return numbers.at(loop::identity(n)); };
   std::vector<const Nest*> nests;
   for (auto& g : grids) nests.push_back(&g);
-  test::EmulatedCuda cuda(nests);
-  ASSERT_EQ(cuda.error(), "");
+  auto runners = test::grid_runners(nests);
+  ASSERT_EQ(runners[0]->error(), "");
   for (auto& c : all) {
     auto expected = run(c, by_interpreter);
-    auto on_blocks = [&](unsigned blocks) {
-      return run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
-        EXPECT_EQ(cuda.run(numbers.at(loop::identity(n)), buffers, params.data(), blocks).failed, 0)
-            << c.name;
+    auto on_blocks = [&](const test::GridRunner& runner, unsigned blocks) {
+      return run(c, [&](const Nest& n, Buffers buffers, const std::vector<int64_t>& params) {
+        EXPECT_EQ(runner.run(number(n), buffers, params, blocks).failed, 0)
+            << c.name << " by " << runner.name();
       });
     };
-    auto got = on_blocks(1), again = on_blocks(7),
-         interpreted = run(c, [&](const Nest& n, void* const* buffers, const std::vector<int64_t>& params) {
-           by_interpreter(grids[numbers.at(loop::identity(n))], buffers, params);
-         });
-    for (size_t k = 0; k < got.size(); ++k) {
-      auto bytes = size_t(got[k].numel().concrete()) * size_t(got[k].itemsize());
-      EXPECT_EQ(std::memcmp(got[k].data_ptr(), again[k].data_ptr(), bytes), 0) << c.name << " output " << k;
-      for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
-        double x = at(got[k], e), y = at(expected[k], e), z = at(interpreted[k], e);
-        double bound = is_floating(got[k].dtype()) ? 2e-4 * std::max(1.0, std::abs(y)) : 0;
-        ASSERT_LE(std::abs(x - y), bound) << c.name << " output " << k << " element " << e;
-        ASSERT_LE(std::abs(z - y), bound) << c.name << " output " << k << " element " << e;
-      }
+    auto near = [&](const std::vector<Tensor>& got, const char* by) {
+      for (size_t k = 0; k < got.size(); ++k)
+        for (int64_t e = 0, count = got[k].numel().concrete(); e < count; ++e) {
+          double x = at(got[k], e), y = at(expected[k], e);
+          double bound = is_floating(got[k].dtype()) ? 2e-4 * std::max(1.0, std::abs(y)) : 0;
+          ASSERT_LE(std::abs(x - y), bound) << c.name << " by " << by << ", output " << k << " element " << e;
+        }
+    };
+    near(run(c,
+             [&](const Nest& n, Buffers buffers, const std::vector<int64_t>& params) {
+               by_interpreter(grids[number(n)], buffers, params);
+             }),
+         "the interpreter on a grid");
+    for (auto& runner : runners) {
+      auto got = on_blocks(*runner, 1), again = on_blocks(*runner, 7);
+      for (size_t k = 0; k < got.size(); ++k)
+        EXPECT_EQ(std::memcmp(got[k].data_ptr(), again[k].data_ptr(),
+                              size_t(got[k].numel().concrete() * itemsize(got[k].dtype()))),
+                  0)
+            << c.name << " by " << runner->name() << ", output " << k;
+      near(got, runner->name());
     }
   }
 }

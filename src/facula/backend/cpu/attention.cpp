@@ -80,32 +80,23 @@ struct Problem {
     return t.defined() ? t.data_ptr() : const_cast<void*>(static_cast<const void*>(&numbers));
   }
 
-  // Runs all tasks; `rooms`: elements of working memory that each thread needs for these buffers.
-  void run(bool backward, int64_t tasks, std::span<void*> buffers,
-           std::initializer_list<std::pair<int, int64_t>> rooms,
-           std::initializer_list<std::pair<int, int>> shared) {
+  // Runs all tasks.
+  void run(bool backward, int64_t tasks, std::span<void*> buffers) {
     params[P::tasks] = tasks;
     auto forward_nest = [](const AttentionVariant& v) { return attention_forward_nest(v); };
     auto backward_nest = [](const AttentionVariant& v) { return attention_backward_nest(v); };
-    auto& kernel = backward ? kernel_of(variant, backward_nest) : kernel_of(variant, forward_nest);
-    int64_t size = itemsize(dtype), bytes = 0;
-    for (auto [b, n] : rooms) bytes += rounded_up(n * size, 64);
+    auto& kernel = backward ? task_kernel_of(variant, backward_nest) : task_kernel_of(variant, forward_nest);
+    WorkMemory work(kernel, params.data());
     // A tile's products decide whether a task is worth a thread.
-    double work = double(std::min<int64_t>(rows, variant.queries)) * double(keys) *
+    double cost = double(std::min<int64_t>(rows, variant.queries)) * double(keys) *
                   double(width + value_width) * (backward ? double(params[P::blocks]) : 1.0);
-    parallel_for(tasks, std::max<int64_t>(1, int64_t(65536 / std::max(1.0, work))),
+    parallel_for(tasks, std::max<int64_t>(1, int64_t(65536 / std::max(1.0, cost))),
                  [&](int64_t begin, int64_t end) {
                    std::array<void*, 32> own;
                    std::copy(buffers.begin(), buffers.end(), own.begin());
-                   auto* room = static_cast<char*>(scratch(Scratch::other, size_t(bytes)));
-                   std::memset(room, 0, size_t(bytes));
-                   for (auto [b, n] : rooms) {
-                     own[size_t(b)] = room;
-                     room += rounded_up(n * size, 64);
-                   }
-                   for (auto [a, b] : shared) own[size_t(a)] = own[size_t(b)];
+                   work.place(static_cast<char*>(scratch(Scratch::other, work.bytes())), own);
                    codegen::Status status;
-                   kernel.fn(own.data(), params.data(), begin, end, &status);
+                   kernel.kernel->fn(own.data(), params.data(), begin, end, &status);
                  });
   }
 };
@@ -208,15 +199,7 @@ Results attention(const Call& c, Out out) {
   buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
   buffers[B::numbers] = &p.numbers, buffers[B::out] = p.data(result.tensor()),
   buffers[B::lse] = p.data(lse.tensor());
-  int64_t n = p.variant.queries;
-  p.run(false, p.batch * p.heads * p.params[P::blocks], buffers,
-        {{B::qt, n * p.width},
-         {B::scores, n * kAttentionKeys},
-         {B::sum, n * p.value_width},
-         {B::maximum, n},
-         {B::total, n},
-         {B::factor, n}},
-        {{B::sum_in, B::sum}});
+  p.run(false, p.batch * p.heads * p.params[P::blocks], buffers);
   result.finish();
   lse.finish();
   if (beyond(lse.tensor(), p.mask.defined() || p.keys == 0)) return in_full(c, out);
@@ -229,7 +212,7 @@ Results attention_backward(const Call& c, Out out) {
   Tensor grad = p.as_computed(c.tensor("grad")), lse = dense(c.tensor("lse"), p.dtype),
          delta = dense(c.tensor("delta"), p.dtype);
   if (beyond(lse, p.mask.defined() || p.keys == 0) || beyond(delta)) return backward_in_full(c, lse, out);
-  int64_t n = p.variant.queries, lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
+  int64_t lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
   int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes),
           blocks = p.params[P::blocks];
   // Few heads: chunks of the queries are tasks of their own.
@@ -253,19 +236,8 @@ Results attention_backward(const Call& c, Out out) {
   buffers[B::mask] = p.data(p.mask), buffers[B::state] = p.data(p.state);
   buffers[B::numbers] = &p.numbers, buffers[B::grad] = p.data(grad), buffers[B::lse] = p.data(lse),
   buffers[B::delta] = p.data(delta);
-  buffers[B::dq] = p.data(dq.tensor()), buffers[B::dk] = buffers[B::dk_in] = p.data(dk.sums),
-  buffers[B::dv] = buffers[B::dv_in] = p.data(dv.sums);
-  p.run(true, pairs * chunks, buffers,
-        {{B::qt, n * p.width},
-         {B::gt, n * p.value_width},
-         {B::qr, n * padded},
-         {B::gr, n * padded_value},
-         {B::p, n * kAttentionKeys},
-         {B::ds, n * kAttentionKeys},
-         {B::dqt, n * p.width},
-         {B::lse_row, n},
-         {B::delta_row, n}},
-        {{B::dqt_in, B::dqt}});
+  buffers[B::dq] = p.data(dq.tensor()), buffers[B::dk] = p.data(dk.sums), buffers[B::dv] = p.data(dv.sums);
+  p.run(true, pairs * chunks, buffers);
   dq.finish();
   dk.finish();
   dv.finish();

@@ -15,7 +15,7 @@ constexpr int kRows = 4;  // rows of a product that are held in registers
 
 class Builder : public NestBuilder {
  public:
-  explicit Builder(const AttentionVariant& v) : NestBuilder(v.dtype) {}
+  explicit Builder(const AttentionVariant& v) : NestBuilder(v.dtype, v.lanes) {}
 
   // For every row below `rows` and column below columns: done(row, column, start(row, column) + sum over k
   // below `inner` of left(row, k) * right(k, column)). `columns` is a multiple of vectors * lanes.
@@ -213,13 +213,14 @@ struct BackwardTask : Tile {
       vector(padded, [&](Expr c) { store(buffer, origin + j * stride(base, 3) + c, real(0)); });
     });
   }
-  // Rows of x as they are, padded, times `by` where it is given; zero beyond the last.
+  // Rows of x as they are, padded with zeros, times `by` where it is given; zero beyond the last.
   void copy_rows(int buffer, int given, Expr origin, int strides, Expr width, Expr padded, Expr by) {
     each(all, [&](Expr i) {
       vector(width, [&](Expr c) {
         Expr x = read(given, origin + row_of(i) * stride(strides, 2) + c * stride(strides, 3));
         store(buffer, i * padded + c, select(i < count, by ? x * by : x, real(0)));
       });
+      each(padded - width, [&](Expr c) { store(buffer, i * padded + width + c, real(0)); });
     });
   }
   // Queries and the output's gradient in both orders, and the numbers that each query has.
@@ -313,7 +314,7 @@ Nest nest_of(const char* name, const AttentionVariant& v, int buffers, Tile& t, 
 
 }  // namespace
 
-loop::Nest attention_forward_nest(const AttentionVariant& v) {
+TaskNest attention_forward_nest(const AttentionVariant& v) {
   using B = AttentionForward;
   ForwardTask t(v);
   t.mask_buffer = B::mask, t.state_buffer = B::state, t.numbers_buffer = B::numbers;
@@ -344,10 +345,18 @@ loop::Nest attention_forward_nest(const AttentionVariant& v) {
   for (int k : {B::out, B::lse, B::qt, B::scores, B::sum, B::maximum, B::total, B::factor})
     n.buffers[size_t(k)].written = true;
   for (int k : {B::sum, B::sum_in}) n.buffers[size_t(k)].unique = false;
-  return n;
+  Expr keys = number(kAttentionKeys);
+  return {std::move(n),
+          {{B::qt, queries * param(P::width)},
+           {B::scores, queries * keys},
+           {B::sum, queries * param(P::value_width)},
+           {B::maximum, queries},
+           {B::total, queries},
+           {B::factor, queries}},
+          {{B::sum_in, B::sum}}};
 }
 
-loop::Nest attention_backward_nest(const AttentionVariant& v) {
+TaskNest attention_backward_nest(const AttentionVariant& v) {
   using B = AttentionBackward;
   BackwardTask t(v);
   t.mask_buffer = B::mask, t.state_buffer = B::state, t.numbers_buffer = B::numbers;
@@ -380,7 +389,18 @@ loop::Nest attention_backward_nest(const AttentionVariant& v) {
        {B::dq, B::dk, B::dv, B::qt, B::gt, B::qr, B::gr, B::p, B::ds, B::dqt, B::lse_row, B::delta_row})
     n.buffers[size_t(k)].written = true;
   for (int k : {B::dk, B::dk_in, B::dv, B::dv_in, B::dqt, B::dqt_in}) n.buffers[size_t(k)].unique = false;
-  return n;
+  Expr queries = number(v.queries), keys = number(kAttentionKeys);
+  return {std::move(n),
+          {{B::qt, queries * param(P::width)},
+           {B::gt, queries * param(P::value_width)},
+           {B::qr, queries * param(P::padded_width)},
+           {B::gr, queries * param(P::padded_value_width)},
+           {B::p, queries * keys},
+           {B::ds, queries * keys},
+           {B::dqt, queries * param(P::width)},
+           {B::lse_row, queries},
+           {B::delta_row, queries}},
+          {{B::dk_in, B::dk}, {B::dv_in, B::dv}, {B::dqt_in, B::dqt}}};
 }
 
 }  // namespace facula::backend::cpu

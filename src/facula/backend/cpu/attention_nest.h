@@ -8,7 +8,7 @@
 // which are read where they are, whatever their strides. A product holds kRows x vectors of sums in
 // registers.
 #pragma once
-#include "facula/loop/nest.h"
+#include "facula/backend/cpu/nest_builder.h"
 
 namespace facula::backend::cpu {
 
@@ -20,6 +20,7 @@ struct AttentionVariant {
   int queries = 64;  // of a tile: a multiple of the vector's lanes
   int key_vectors = 1,
       value_vectors = 1;  // backward: vectors in a register row of the gradients of keys and values
+  int lanes = 0;          // 0: this machine's; of a grid as many as queries
   auto operator<=>(const AttentionVariant&) const = default;
 };
 constexpr int kAttentionKeys = 128;  // of a tile
@@ -106,9 +107,9 @@ struct AttentionBackward {
 enum AttentionNumber : int { attention_scale, attention_keep_scale, attention_p };
 
 // Forward: a task is a block of queries of one head; out[batch, head, row, :] and lse[batch, head, row].
-loop::Nest attention_forward_nest(const AttentionVariant& v);
+TaskNest attention_forward_nest(const AttentionVariant& v);
 // Backward: a task is one chunk of the query blocks of one head of keys; dq is written, dk and dv are added
 // to.
-loop::Nest attention_backward_nest(const AttentionVariant& v);
+TaskNest attention_backward_nest(const AttentionVariant& v);
 
 }  // namespace facula::backend::cpu

@@ -1,8 +1,10 @@
 // Writes loop nests by hand: statements appended to a block, with fresh variables.
 #pragma once
+#include <array>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,8 +25,9 @@ class NestBuilder {
   using LoopKind = loop::LoopKind;
   using Statement = loop::Statement;
 
-  explicit NestBuilder(DType d)
-      : dtype_(d), lanes_(codegen::vector_lanes() / (d == DType::Float64 ? 2 : 1)) {}
+  // `lanes`: side by side in loops; 0: as many as this machine has.
+  explicit NestBuilder(DType d, int lanes = 0)
+      : dtype_(d), lanes_(lanes ? lanes : codegen::vector_lanes() / (d == DType::Float64 ? 2 : 1)) {}
   Block block;
 
   int lanes() const { return lanes_; }
@@ -99,23 +102,68 @@ class NestBuilder {
   int next_ = 1;
 };
 
+// A buffer that holds what a task works on, and nothing from task to task.
+struct WorkBuffer {
+  int buffer;
+  loop::Expr extent;  // elements, over the nest's params
+};
+// A second name of a buffer's memory, under which it is read before it is written.
+struct Alias {
+  int buffer, of;
+};
+// Each thread of a CPU brings memory for the work buffers of all its tasks, one after the other.
+struct TaskNest {
+  loop::Nest nest;
+  std::vector<WorkBuffer> work;
+  std::vector<Alias> aliases;
+};
+// The same with an array of the task for each work buffer, so that tasks may run at once, as those of a grid do. The other
+// buffers keep their order, but for aliases, which are gone.
+loop::Nest with_arrays(TaskNest t);
+
+struct TaskKernel {
+  const codegen::Kernel* kernel;
+  std::vector<WorkBuffer> work;
+  std::vector<DType> dtypes;  // of `work`
+  std::vector<Alias> aliases;
+};
+// Bytes of memory for the work buffers of a thread, and where they begin in it.
+class WorkMemory {
+ public:
+  WorkMemory(const TaskKernel& k, const int64_t* params);
+  size_t bytes() const { return bytes_; }
+  void place(char* memory, std::span<void*> buffers) const;  // and aliases
+
+ private:
+  const TaskKernel& kernel_;
+  std::array<size_t, 16> begin_;
+  size_t bytes_ = 0;
+};
+
 // The kernel of the nest that `make` builds for a variant: made once. `make` is a lambda: kernels are kept by
 // its type, which functions of one signature share.
 template <class Variant, class Make>
-const codegen::Kernel& kernel_of(const Variant& v, Make make) {
+const TaskKernel& task_kernel_of(const Variant& v, Make make) {
   static_assert(std::is_class_v<Make>);
-  static std::map<Variant, const codegen::Kernel*> kernels;
+  static std::map<Variant, TaskKernel> kernels;
   static TableMutex mutex;
   {
     std::lock_guard lock(mutex);
-    if (auto it = kernels.find(v); it != kernels.end()) return *it->second;
+    if (auto it = kernels.find(v); it != kernels.end()) return it->second;
   }
-  loop::Nest n = make(v);
-  loop::verify(n);
-  auto* k = codegen::kernel(n);  // without the lock: it takes long, and Ctrl-C is heard
+  TaskNest t = make(v);
+  loop::verify(t.nest);
+  TaskKernel made{codegen::kernel(t.nest),
+                  t.work,
+                  {},
+                  t.aliases};  // without the lock: it takes long, and Ctrl-C is heard
+  for (auto& w : t.work) made.dtypes.push_back(t.nest.buffers[size_t(w.buffer)].dtype);
   std::lock_guard lock(mutex);
-  kernels[v] = k;
-  return *k;
+  return kernels.try_emplace(v, std::move(made)).first->second;
+}
+template <class Variant, class Make>
+const codegen::Kernel& kernel_of(const Variant& v, Make make) {
+  return *task_kernel_of(v, [make](const Variant& w) { return TaskNest{make(w), {}, {}}; }).kernel;
 }
 
 }  // namespace facula::backend::cpu

@@ -331,7 +331,7 @@ struct ConvTask : Tiles {
   }
 };
 
-Nest conv_nest(const ConvVariant& v) {
+TaskNest conv_nest(const ConvVariant& v) {
   using P = ConvParam;
   using B = ConvBuffer;
   ConvTask t(v);
@@ -355,7 +355,8 @@ Nest conv_nest(const ConvVariant& v) {
   nest.tasks = param(P::tasks);
   nest.cost = param(P::group) * param(P::c) * param(P::strips) * Scalar(kPlaces * t.width);
   nest.body = std::move(t.block);
-  return nest;
+  Expr places = number(kPlaces) * param(P::group), results = param(P::strips) * Scalar(t.width);
+  return {std::move(nest), {{B::image, places * param(P::c)}, {B::product, places * results}}, {}};
 }
 
 // ---- gradient of the weight: a task adds up what a chunk of the groups gives for some channels and results
@@ -421,7 +422,7 @@ struct SumTask : Tiles {
   }
 };
 
-Nest sum_nest(const SumVariant& v) {
+TaskNest sum_nest(const SumVariant& v) {
   using P = ConvParam;
   using B = SumBuffer;
   SumTask t(v);
@@ -452,7 +453,10 @@ Nest sum_nest(const SumVariant& v) {
   nest.tasks = param(P::tasks);
   nest.cost = param(P::group) * t.channels * param(P::strips) * Scalar(kPlaces * t.width);
   nest.body = std::move(t.block);
-  return nest;
+  Expr places = number(kPlaces) * param(P::group), results = param(P::strips) * Scalar(t.width);
+  return {std::move(nest),
+          {{B::image, places * param(P::channels)}, {B::gradient, places * results}},
+          {{B::sums_in, B::sums}}};
 }
 
 // The sums of all chunks, in order, to the weight's gradient.
@@ -567,19 +571,21 @@ bool run(const WinogradShape& s, const void* input, const void* weight, const We
          p[P::groups] * (all_strips / p[P::strips] / 2) >= kFewTasks)
     p[P::strips] *= 2;
   p[P::tasks] = p[P::groups] * (all_strips / p[P::strips]);
-  auto& kernel = kernel_of(ConvVariant{s.dtype, lanes == 16 ? 4 : 6, vectors, bias != nullptr},
-                           [](auto& v) { return conv_nest(v); });
-  size_t image = size_t(kPlaces * p[P::group] * s.c), nothing = size_t(p[P::group] * p[P::strips] * width),
-         product = kPlaces * nothing;
+  auto& kernel = task_kernel_of(ConvVariant{s.dtype, lanes == 16 ? 4 : 6, vectors, bias != nullptr},
+                                [](auto& v) { return conv_nest(v); });
+  WorkMemory work(kernel, p.data());
+  size_t nothing = size_t(p[P::group] * p[P::strips] * width) * sizeof(float);
   std::atomic<bool> finite{true};
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
-    auto* room = static_cast<float*>(scratch(Scratch::other, (image + product + nothing) * sizeof(float)));
-    float *products = room + image, *zeros = products + product;
-    void* buffers[B::count] = {
-        const_cast<void*>(input), transformed, const_cast<void*>(bias), output, room, products, zeros};
+    auto* room = static_cast<char*>(scratch(Scratch::other, work.bytes() + nothing));
+    auto* zeros = reinterpret_cast<float*>(room + work.bytes());
+    std::array<void*, B::count> buffers{const_cast<void*>(input), transformed, const_cast<void*>(bias),
+                                        output};
+    buffers[B::nothing] = zeros;
+    work.place(room, buffers);
     codegen::Status status;
     for (int64_t task = begin; task < end && finite.load(std::memory_order_relaxed); ++task) {
-      kernel.fn(buffers, p.data(), task, task + 1, &status);
+      kernel.kernel->fn(buffers.data(), p.data(), task, task + 1, &status);
       int64_t first = task % p[P::groups] * p[P::group], tiles = std::min(p[P::tiles] - first, p[P::group]);
       if (!all_zero(zeros, tiles * p[P::strips] * width)) finite = false;
     }
@@ -647,15 +653,13 @@ bool winograd_backward_weight(const WinogradShape& s, const void* input, const v
   p[P::tasks] = parts * p[P::chunks];
   auto* sums = static_cast<float*>(
       scratch(Scratch::weights, size_t(p[P::chunks] * kPlaces * s.c * s.o) * sizeof(float)));
-  auto& kernel = kernel_of(SumVariant{s.dtype, vectors}, [](auto& v) { return sum_nest(v); });
-  size_t image = size_t(kPlaces * p[P::group] * p[P::channels]),
-         gradient = size_t(kPlaces * p[P::group] * results);
+  auto& kernel = task_kernel_of(SumVariant{s.dtype, vectors}, [](auto& v) { return sum_nest(v); });
+  WorkMemory work(kernel, p.data());
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
-    auto* room = static_cast<float*>(scratch(Scratch::other, (image + gradient) * sizeof(float)));
-    void* buffers[B::count] = {
-        const_cast<void*>(input), const_cast<void*>(grad), sums, sums, room, room + image};
+    std::array<void*, B::count> buffers{const_cast<void*>(input), const_cast<void*>(grad), sums};
+    work.place(static_cast<char*>(scratch(Scratch::other, work.bytes())), buffers);
     codegen::Status status;
-    kernel.fn(buffers, p.data(), begin, end, &status);
+    kernel.kernel->fn(buffers.data(), p.data(), begin, end, &status);
   });
   auto q = weight_params(s, places);
   q[WeightParam::sums] = p[P::chunks];
