@@ -107,12 +107,12 @@ def table(name, value, intervals, degree, nearest, step, tries):
     show(name, [[row[j] for row in rows] for j in range(degree + 2)], nearest)
 
 
-def exact_table(name, value, slope, intervals, degree, nearest, tries):
+def exact_table(name, value, slope, intervals, degree, nearest, parts):
     """For sums whose linear terms are exact: the slope at the centre is nearly a float too. 0 is a centre."""
     rows = []
     for low, high in intervals:
         candidates = [
-            nearest(low + (high - low) * (0.1 * k / mpmath.mpf(tries) + 0.45)) for k in range(tries)
+            nearest(low + (high - low) * (mpmath.mpf(k) / parts + 0.45)) for k in range(parts // 10)
         ]
         if value(low) == 0:
             candidates = [low]
@@ -238,9 +238,7 @@ table("kNormal32", normal, by_nearest(32, 7), 6, single, 10, 60)
 print()
 table("kSigmoid32", sigmoid, by_nearest(32, 3), 5, single, 10, 60)
 print()
-exact_table(
-    "kTanh32", mpmath.tanh, lambda a: 1 - mpmath.tanh(a) ** 2, by_exponent(4, 4), 7, single, 2**17 // 10
-)
+exact_table("kTanh32", mpmath.tanh, lambda a: 1 - mpmath.tanh(a) ** 2, by_exponent(4, 4), 7, single, 2**17)
 
 print()
 for name, pieces, degree, nearest, bits, tries in (
@@ -403,8 +401,8 @@ print()
 sum_table("kErf32", mpmath.erf, erf_slope, by_nearest(16, mpmath.mpf(3.9375)), 7, single, 12)
 sum_table("kErf64", mpmath.erf, erf_slope, by_nearest(16, mpmath.mpf(2.609375)), 13, double, 26)
 print()
-exact_table("kTailErfc32", erfcx, erfcx_slope, by_last_bits, 7, single, 1000)
-exact_table("kTailErfc64", erfcx, erfcx_slope, by_last_bits, 13, double, 1000)
+exact_table("kTailErfc32", erfcx, erfcx_slope, by_last_bits, 7, single, 10000)
+exact_table("kTailErfc64", erfcx, erfcx_slope, by_last_bits, 13, double, 10000)
 print("\n// -2^(j/16), to whose bits j 2^19 or j 2^48 is to be added, and what it misses, relatively.")
 points = {"32": (single, 19, "i", "f"), "64": (double, 48, "q", "d")}
 for suffix, (nearest, place, whole, real) in points.items():
