@@ -349,25 +349,38 @@ E narrow_log(E x, E rest = {}) {  // of x + rest; 0.8 ULP
   return log_special(fma(k, 0.693359375, f + fma(z, -0.5, low)), x);
 }
 E log_short(E x) { return is_wide(x) ? log_special(log_positive(x), x) : narrow_log(x); }
-// To base 2 or 10: by the reciprocal of the nearest j/16, as log_sum.
-E narrow_log_to(E x, bool ten) {
-  double factor = ten ? 0.4342944819032518 : 1.4426950408889634, high = double(float(factor));
+// By the reciprocal of the nearest j/16, as log_sum, of which one sum is enough: what follows f is far smaller. In float32
+// to base 2 or 10.
+E log_to(Fn base, E x) {
+  bool d = is_wide(x), two = base == Fn::log2, ten = base == Fn::log10;
   E m = mantissa(x), k = exponent(x), index = log_index(m);
-  Sum p = exact_product(m, entry(kLogarithm32, 0, index));
-  E f = p.high - 1.0, beyond = fma(-f, p.low, p.low);
-  Sum first = exact_product(f, real(high, x));
-  E point = entry(kLogarithm32, ten ? 3 : 1, index), low = entry(kLogarithm32, ten ? 4 : 2, index);
-  point = ten ? fma(k, 0.301025390625, point) : point + k;  // exact
-  if (ten) low = fma(k, 4.6050389811952137e-06, low);
-  low = fma(beyond, high, fma(f, factor - high, low) + first.low);
-  E c = poly(f, {factor / -2, factor / 3, factor / -4, factor / 5, factor / -6});
+  size_t at = (two ? 1 : ten ? 3 : -1) + (d ? 2 : 0);
+  auto row = [&](size_t j) { return d ? entry(kLogarithm64, j, index) : entry(kLogarithm32, j, index); };
+  Sum p = exact_product(m, row(0));
+  E f = p.high - 1.0, beyond = fma(-f, p.low, p.low), point = row(at), low = row(at + 1);
+  double factor = two   ? 1.4426950408889634
+                  : ten ? 0.4342944819032518
+                        : 1,
+         high = pick(x, double(float(factor)), factor),
+         rest = pick(x, factor - high, two ? 2.0355273740931033e-17 : 1.098319650216765e-17);
+  if (two) {
+    point = point + k;
+  } else {  // exact
+    point = fma(k, ten ? pick(x, 0.301025390625, 0x1.34413509f8p-2) : 0.6931471787393093, point);
+    low = fma(k, ten ? pick(x, 4.6050389811952137e-06, -8.532344317057107e-14) : 1.8206359985041462e-09, low);
+  }
+  Sum first{f, low + beyond};
+  if (two || ten) {
+    first = exact_product(f, real(high, x));
+    first.low = fma(beyond, high, fma(f, rest, low) + first.low);
+  }
+  std::vector<double> c{factor / -2};
+  for (int n = 3; !d && n < 7; ++n) c.push_back(factor / (n % 2 ? n : -n));
+  for (size_t n = 0; d && n < std::size(kLog64); ++n) c.push_back(factor * kLog64[n]);
   Sum s = fast_sum(point, first.high);
-  return log_special(s.high + (fma(f * f, c, low) + s.low), x);
+  return log_special(s.high + (fma(f * f, d ? long_poly(f, c) : poly(f, c), first.low) + s.low), x);
 }
-E expand_log(E x) { return is_wide(x) ? log_special(rounded(log_sum(x)), x) : log_short(x); }
-E wide_log_to(E x, double factor, double rest) {  // log(x) (factor + rest)
-  return log_special(rounded(product(log_sum(x), {real(factor, x), real(rest, x)})), x);
-}
+E expand_log(E x) { return is_wide(x) ? log_to(Fn::log, x) : narrow_log(x); }
 
 // float64: log of high + low, and of that times 2 where `twice`.
 E wide_log(Sum u, E twice = {}) {
@@ -903,8 +916,6 @@ E by_wide(Fn f, E x) {
 E wide(Fn f, E x) {
   switch (f) {
     case Fn::expm1: return wide_expm1(x);
-    case Fn::log2: return wide_log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
-    case Fn::log10: return wide_log_to(x, 0.4342944819032518, 1.098319650216765e-17);
     case Fn::log1p: return wide_log1p(x);
     case Fn::sinh:
     case Fn::cosh: return wide_hyperbolic(f, x);
@@ -924,6 +935,8 @@ E made(Fn f, E x, E y, E z) {
     case Fn::exp: return expand_exp(x);
     case Fn::exp2: return expand_exp2(x);
     case Fn::log: return expand_log(x);
+    case Fn::log2:
+    case Fn::log10: return log_to(f, x);
     case Fn::tanh: return expand_tanh(x);
     case Fn::sigmoid: return expand_reflected(x, true, false);
     case Fn::times_sigmoid: return expand_reflected(x, true, true);
@@ -956,7 +969,6 @@ E made(Fn f, E x, E y, E z) {
   if (ulp(f) == 0) return expand_exact(f, x, y);
   if (d) return wide(f, x);
   if (f == Fn::log1p) return narrow_log1p(x);
-  if (f == Fn::log2 || f == Fn::log10) return narrow_log_to(x, f == Fn::log10);
   E r = by_wide(f, x);
   if (!r.get()) return {};
   return f == Fn::acosh ? select(x < 1.0, kNan, narrow(r)) : narrow(r);

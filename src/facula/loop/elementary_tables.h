@@ -603,8 +603,8 @@ constexpr double kExp64[7] = {
 constexpr double kExpShort64[4] = {
     0x1.fffffffd8a29bp-2, 0x1.55555554a1616p-3, 0x1.55574bb02aff2p-5, 0x1.111230203fb83p-7};
 
-// By j mod 16, for 9 <= j <= 24: 16 / j, and its negative logarithm, whose highs end at 2^-42.
-constexpr double kLogarithm64[3][16] = {
+// By j mod 16, for 9 <= j <= 24: 16 / j; negative logarithms to bases e, 2, 10, whose highs end at 2^-42.
+constexpr double kLogarithm64[7][16] = {
     {0x1.0000000000000p+0, 0x1.e1e1e1e1e1e1ep-1, 0x1.c71c71c71c71cp-1, 0x1.af286bca1af28p-1, 0x1.999999999999ap-1,
      0x1.8618618618618p-1, 0x1.745d1745d1746p-1, 0x1.642c8590b2164p-1, 0x1.5555555555555p-1, 0x1.c71c71c71c71cp+0,
      0x1.999999999999ap+0, 0x1.745d1745d1746p+0, 0x1.5555555555555p+0, 0x1.3b13b13b13b14p+0, 0x1.2492492492492p+0,
@@ -617,6 +617,22 @@ constexpr double kLogarithm64[3][16] = {
      0x1.83c0e731f55c4p-44, -0x1.3e02f484c84ccp-46, 0x1.c7389314feb50p-52, -0x1.ecc3525ca2643p-44,
      -0x1.c8fc1df5bb3b6p-44, -0x1.b3a537e3375b2p-44, -0x1.471b79bf6d4cbp-44, 0x1.1ba1f10522625p-44,
      0x1.86a4350562169p-45, -0x1.1e778ce2d07f2p-45, 0x1.7e9dd7009902cp-46},
+    {0x0.0p+0, 0x1.663f6fac90000p-4, 0x1.5c01a39fbe000p-3, 0x1.fbc16b9026000p-3, 0x1.49a784bcd2000p-2,
+     0x1.91bba891f1000p-2, 0x1.d6753e032f000p-2, 0x1.0c10500d63800p-1, 0x1.2b803473f7800p-1, -0x1.a8ff971810800p-1,
+     -0x1.5b2c3da197000p-1, -0x1.14c560fe68800p-1, -0x1.a8ff971811000p-2, -0x1.32bfee370f000p-2, -0x1.8a8980abfc000p-3,
+     -0x1.7d60496cfc000p-4},
+    {0x0.0p+0, 0x1.317ee20c9d519p-44, -0x1.2eafb6e10910bp-44, 0x1.01a0ca38c7c30p-44, -0x1.1d9cc2d296ee4p-44,
+     0x1.c28981cad608fp-44, -0x1.7c6e9adf43f2fp-44, 0x1.535a6bba73a4bp-44, 0x1.68d64f1e45cebp-44,
+     -0x1.2eafb6e10910bp-44, -0x1.1d9cc2d296ee4p-44, -0x1.7c6e9adf43f2fp-44, 0x1.68d64f1e45cebp-44,
+     0x1.962909403469ap-46, 0x1.683e1f2893a13p-46, 0x1.2d42864c502fep-46},
+    {0x0.0p+0, 0x1.af5f92b010000p-6, 0x1.a30a9d60a0000p-5, 0x1.31b3055c48000p-4, 0x1.8cf1838864000p-4,
+     0x1.e3bc1ab0e0000p-4, 0x1.1b3e71ec94000p-3, 0x1.42c7e7fe40000p-3, 0x1.68a288b60c000p-3, -0x1.ffbfc2bbc8000p-3,
+     -0x1.a209a84fbc000p-3, -0x1.4d43f8275a000p-3, -0x1.ffbfc2bbc8000p-4, -0x1.715d0ce368000p-4, -0x1.db11ed7668000p-5,
+     -0x1.cb38fccd90000p-6},
+    {0x0.0p+0, -0x1.9ee9c6a443feap-46, -0x1.012c40f052da5p-45, -0x1.dcc83285be7bfp-45, 0x1.015bce2014e1fp-45,
+     0x1.9fffa0ddba65fp-44, 0x1.ef4991a8da00bp-44, -0x1.fee58bb5ae5e1p-46, -0x1.005ec84064bc7p-44,
+     0x1.ff5a3617178afp-45, -0x1.ff0edd6c405c6p-44, -0x1.20e665a6e1996p-45, 0x1.ff91cd0d41d8bp-46,
+     0x1.40a56a54960abp-46, -0x1.5f85cb66cbb6cp-44, 0x1.00994d322030ep-44},
 };
 // (log(1 + f) - f + f^2 / 2) / f^3 for |f| <= 1 / 22.
 constexpr double kLog64[10] = {

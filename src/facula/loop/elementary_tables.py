@@ -272,11 +272,14 @@ show("kExp32", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reac
 show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 7, 2)], double)
 show("kExpShort64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 4, 2)], double)
 
-print("\n// By j mod 16, for 9 <= j <= 24: 16 / j, and its negative logarithm, whose highs end at 2^-42.")
+print("\n// By j mod 16, for 9 <= j <= 24: 16 / j; negative logarithms to bases e, 2, 10, whose highs end at 2^-42.")
 reciprocals = [double(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
-logarithms = [-mpmath.log(r) for r in reciprocals]
-highs = [mpmath.nint(v * 2**42) / 2**42 for v in logarithms]
-show("kLogarithm64", [reciprocals, highs, [double(v - h) for v, h in zip(logarithms, highs)]], double)
+rows = [reciprocals]
+for base in (mpmath.e, 2, 10):
+    logarithms = [-mpmath.log(r) / mpmath.log(base) for r in reciprocals]
+    highs = [mpmath.nint(v * 2**42) / 2**42 for v in logarithms]
+    rows += [highs, [double(v - h) for v, h in zip(logarithms, highs)]]
+show("kLogarithm64", rows, double)
 print("// (log(1 + f) - f + f^2 / 2) / f^3 for |f| <= 1 / 22.")
 show(
     "kLog64",
