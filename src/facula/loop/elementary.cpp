@@ -526,9 +526,10 @@ E expand_erf(E x) {
 // As normal_tail_sum, with shorter sums, where the result is a normal number and its interval one of 16: exp(-a^2) g(a),
 // of which the first is scaled by adding to the bits of a power of two, g has an exact linear term, and 2 - g exp(-a^2)
 // where x is negative.
-E near_erfc(E x) {
+E near_erfc(E x, double most) {
   bool d = is_wide(x);
   E a = abs(x);
+  a = select(a > most, most, a);  // subnormal numbers would take long
   double magic = sixteenths(x);
   E t = fma(a * a, -1.4426950408889634, magic), k = t - magic;
   E r = fma(-a, a, k * pick(x, -0.693359375, -0.6931471787393093));  // the product is exact
@@ -552,7 +553,8 @@ E expand_erfc(E x) {
   Sum tail = normal_tail_sum(abs(x), true, k);
   Sum rest = fast_sum(real(2, x), -scale(tail.high, k));
   E far = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), rest.high + (rest.low - scale(tail.low, k)));
-  return unless(bit_not(abs(x) < pick(x, 8.5, 15.0)), near_erfc(x), select(isnan(x), x, far));
+  double most = pick(x, 8.0, 15.0);
+  return unless(bit_not(abs(x) < most), near_erfc(x, most), select(isnan(x), x, far));
 }
 
 // By the root of -log(1 - a^2), for a near 1.
