@@ -265,7 +265,7 @@ V ScalarMath::entry(int64_t row, V index) {
   return looked_up(row, std::span(static_cast<const double*>(r.values), r.count), index);
 }
 
-// row[index], by the index's low bits in a row of 16 or 32: out of registers where they hold the row.
+// row[index], by the index's low bits in a row of 8, 16 or 32: out of registers where they hold the row.
 template <class T>
 V ScalarMath::looked_up(int64_t number, std::span<const T> row, V index) {
   auto* lanes = dyn_cast<FixedVectorType>(index->getType());
@@ -273,8 +273,18 @@ V ScalarMath::looked_up(int64_t number, std::span<const T> row, V index) {
   auto part = [&](size_t from, size_t count) {
     return ConstantDataVector::get(f_.getContext(), ArrayRef<T>(row.data() + from, count));
   };
-  if (avx512_ && bits == 1024 && row.size() == 16)
+  if (avx512_ && bits == 1024 && row.size() <= 16)
     return by_halves(index, nullptr, [&](V half, V) { return looked_up(number, row, half); });
+  if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 8) {
+    std::vector<T> twice(row.begin(), row.end());
+    twice.insert(twice.end(), row.begin(), row.end());
+    V both = ConstantDataVector::get(f_.getContext(), ArrayRef<T>(twice));
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_sf_512, {}, {both, index});
+  }
+  if (avx512_ && bits == 512 && sizeof(T) == 8 && row.size() == 8)
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_df_512, {}, {part(0, 8), index});
+  if (bits == 256 && sizeof(T) == 4 && row.size() == 8)
+    return b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {part(0, 8), index});
   if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 16)
     return b_.CreateIntrinsic(Intrinsic::x86_avx512_permvar_sf_512, {}, {part(0, 16), index});
   if (avx512_ && bits == 512 && sizeof(T) == 4 && row.size() == 32)

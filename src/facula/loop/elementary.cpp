@@ -62,13 +62,29 @@ E poly(E x, const C& c) {  // c[0] + c[1] x + ...
   return r;
 }
 E poly(E x, std::initializer_list<double> c) { return poly<std::initializer_list<double>>(x, c); }
+// Of many terms, as two sums side by side.
+E long_poly(E x, std::span<const E> c) {
+  E square = x * x, sums[2];
+  for (size_t k = c.size(); k-- > 0;) {
+    E& r = sums[k % 2];
+    r = r.get() ? fma(r, square, c[k]) : c[k];
+  }
+  return fma(sums[1], x, sums[0]);
+}
+template <class C>
+E long_poly(E x, const C& c) {
+  std::vector<E> terms;
+  for (double v : c) terms.push_back(real(v, x));
+  return long_poly(x, std::span<const E>(terms));
+}
 
 // ---- tables
 
 #define FACULA_TABLES(_)                                                                                       \
   _(kTail32) _(kTail64) _(kNormal32) _(kSigmoid32) _(kTanh32) _(kInverseErf32) _(kInverseErf64)                \
-  _(kInverseErfFar32) _(kInverseErfFar64) _(kPower32) _(kPower64) _(kLogarithm32) _(kLogarithm64) _(kSine64)   \
-  _(kCosine64) _(kArc64)
+  _(kInverseErfFar32) _(kInverseErfFar64) _(kPower32) _(kPower64) _(kScaled32) _(kScaled64) _(kLogarithm32)    \
+  _(kLogarithm64) _(kEighths32) _(kEighths64) _(kSixteenths32) _(kSixteenths64) _(kPoints32) _(kPoints64)      \
+  _(kArc64) _(kErf32) _(kErf64) _(kTailErfc32) _(kTailErfc64)
 
 const std::vector<TableRow>& table_rows() {
   static const auto& all = *[] {
@@ -333,25 +349,38 @@ E narrow_log(E x, E rest = {}) {  // of x + rest; 0.8 ULP
   return log_special(fma(k, 0.693359375, f + fma(z, -0.5, low)), x);
 }
 E log_short(E x) { return is_wide(x) ? log_special(log_positive(x), x) : narrow_log(x); }
-// To base 2 or 10: by the reciprocal of the nearest j/16, as log_sum.
-E narrow_log_to(E x, bool ten) {
-  double factor = ten ? 0.4342944819032518 : 1.4426950408889634, high = double(float(factor));
+// By the reciprocal of the nearest j/16, as log_sum, of which one sum is enough: what follows f is far smaller. In float32
+// to base 2 or 10.
+E log_to(Fn base, E x) {
+  bool d = is_wide(x), two = base == Fn::log2, ten = base == Fn::log10;
   E m = mantissa(x), k = exponent(x), index = log_index(m);
-  Sum p = exact_product(m, entry(kLogarithm32, 0, index));
-  E f = p.high - 1.0, beyond = fma(-f, p.low, p.low);
-  Sum first = exact_product(f, real(high, x));
-  E point = entry(kLogarithm32, ten ? 3 : 1, index), low = entry(kLogarithm32, ten ? 4 : 2, index);
-  point = ten ? fma(k, 0.301025390625, point) : point + k;  // exact
-  if (ten) low = fma(k, 4.6050389811952137e-06, low);
-  low = fma(beyond, high, fma(f, factor - high, low) + first.low);
-  E c = poly(f, {factor / -2, factor / 3, factor / -4, factor / 5, factor / -6});
+  size_t at = (two ? 1 : ten ? 3 : -1) + (d ? 2 : 0);
+  auto row = [&](size_t j) { return d ? entry(kLogarithm64, j, index) : entry(kLogarithm32, j, index); };
+  Sum p = exact_product(m, row(0));
+  E f = p.high - 1.0, beyond = fma(-f, p.low, p.low), point = row(at), low = row(at + 1);
+  double factor = two   ? 1.4426950408889634
+                  : ten ? 0.4342944819032518
+                        : 1,
+         high = pick(x, double(float(factor)), factor),
+         rest = pick(x, factor - high, two ? 2.0355273740931033e-17 : 1.098319650216765e-17);
+  if (two) {
+    point = point + k;
+  } else {  // exact
+    point = fma(k, ten ? pick(x, 0.301025390625, 0x1.34413509f8p-2) : 0.6931471787393093, point);
+    low = fma(k, ten ? pick(x, 4.6050389811952137e-06, -8.532344317057107e-14) : 1.8206359985041462e-09, low);
+  }
+  Sum first{f, low + beyond};
+  if (two || ten) {
+    first = exact_product(f, real(high, x));
+    first.low = fma(beyond, high, fma(f, rest, low) + first.low);
+  }
+  std::vector<double> c{factor / -2};
+  for (int n = 3; !d && n < 7; ++n) c.push_back(factor / (n % 2 ? n : -n));
+  for (size_t n = 0; d && n < std::size(kLog64); ++n) c.push_back(factor * kLog64[n]);
   Sum s = fast_sum(point, first.high);
-  return log_special(s.high + (fma(f * f, c, low) + s.low), x);
+  return log_special(s.high + (fma(f * f, d ? long_poly(f, c) : poly(f, c), first.low) + s.low), x);
 }
-E expand_log(E x) { return is_wide(x) ? log_special(rounded(log_sum(x)), x) : log_short(x); }
-E wide_log_to(E x, double factor, double rest) {  // log(x) (factor + rest)
-  return log_special(rounded(product(log_sum(x), {real(factor, x), real(rest, x)})), x);
-}
+E expand_log(E x) { return is_wide(x) ? log_to(Fn::log, x) : narrow_log(x); }
 
 // float64: log of high + low, and of that times 2 where `twice`.
 E wide_log(Sum u, E twice = {}) {
@@ -477,19 +506,55 @@ E expand_reflected(E x, bool of_sigmoid, bool times_x) {
   return unless(bit_not(a < 31.4 / per_unit), r, exact);
 }
 
-// Odd polynomial near zero; beyond, 1 - erfc(|x|).
+// constant + slope t, exactly, and what is beyond, of the interval where |x| is; 1 far out.
 E expand_erf(E x) {
-  E a = abs(x), z = x * x, small = is_wide(x) ? poly(z, kErf64) : poly(z, kErf32);
-  E large = rounded(complement(a, normal_tail(a, true)));
-  E r = copysign(select(a < 0.45, fma(small, a, a), large), x);
-  return select(isnan(x), x, r);
+  bool d = is_wide(x);
+  double per_unit = pick(x, 3.9375, 2.609375), most = pick(x, 3.93, 5.93);
+  E a = abs(x);
+  a = select(a > most, most, a);
+  E index = bits(fma(a, per_unit, wholes(x)));
+  auto row = [&](size_t k) { return d ? entry(kErf64, k, index) : entry(kErf32, k, index); };
+  E t = a - row(0), constant = row(1), slope = row(2);
+  std::vector<E> rest;
+  for (size_t k = 3; k < (d ? std::size(kErf64) : std::size(kErf32)); ++k) rest.push_back(row(k));
+  E s = fma(slope, t, constant), lost = fma(slope, t, constant - s);
+  E r = s + fma(t, long_poly(t, std::span<const E>(rest)), lost);
+  // Below, where what is lost may be subnormal, rounding once.
+  return copysign(select(a < 0x1p-100, fma(a, 0.1283791670955126, a), r), x);
+}
+
+// As normal_tail_sum, with shorter sums, where the result is a normal number and its interval one of 16: exp(-a^2) g(a),
+// of which the first is scaled by adding to the bits of a power of two, g has an exact linear term, and 2 - g exp(-a^2)
+// where x is negative.
+E near_erfc(E x, double most) {
+  bool d = is_wide(x);
+  E a = abs(x);
+  a = select(a > most, most, a);  // subnormal numbers would take long
+  double magic = sixteenths(x);
+  E t = fma(a * a, -1.4426950408889634, magic), k = t - magic;
+  E r = fma(-a, a, k * pick(x, -0.693359375, -0.6931471787393093));  // the product is exact
+  r = fma(k, pick(x, 2.1219444170128554e-4, -1.8206359985041462e-09), r);
+  E n = bits(t), point = d ? entry(kScaled64, 0, n) : entry(kScaled32, 0, n);
+  E missing = d ? entry(kScaled64, 1, n) : entry(kScaled32, 1, n);
+  E beyond = fma(r * r, d ? long_poly(r, std::span(kExp64).first(6)) : poly(r, kExp32), r) + missing;
+  E power = from_bits(bits(point) + shl(n, pick<int64_t>(x, 19, 48)));  // -2^k
+  E index = shr(bits(a + 1.0), pick<int64_t>(x, 21, 50));
+  auto row = [&](size_t j) { return d ? entry(kTailErfc64, j, index) : entry(kTailErfc32, j, index); };
+  E u = a - row(0), constant = row(1), slope = row(2);
+  std::vector<E> rest;
+  for (size_t j = 3; j < (d ? std::size(kTailErfc64) : std::size(kTailErfc32)); ++j) rest.push_back(row(j));
+  E g = fma(slope, u, constant), lost = fma(slope, u, constant - g);
+  lost = fma(u * u, long_poly(u, std::span<const E>(rest)), lost);
+  E from = select(x < 0.0, 2.0, real(0, x)), high = fma(power, g, from);
+  return abs(high + fma(power, lost, fma(power * beyond, g + lost, fma(power, g, from - high))));
 }
 E expand_erfc(E x) {
   E k;
   Sum tail = normal_tail_sum(abs(x), true, k);
   Sum rest = fast_sum(real(2, x), -scale(tail.high, k));
-  E r = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), rest.high + (rest.low - scale(tail.low, k)));
-  return select(isnan(x), x, r);
+  E far = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), rest.high + (rest.low - scale(tail.low, k)));
+  double most = pick(x, 8.0, 15.0);
+  return unless(bit_not(abs(x) < most), near_erfc(x, most), select(isnan(x), x, far));
 }
 
 // By the root of -log(1 - a^2), for a near 1.
@@ -537,23 +602,6 @@ E expand_erfinv(E x) {
 
 // ---- angles
 
-// float64 for float32 results, |x| < 2^30: x - n pi/2 in two steps, exact enough while n < 2^30. For a tangent.
-E sin_cos_short(E x, int64_t shift) {
-  double magic = wholes(x);
-  E t = fma(x, 0.63661977236758134, magic), k = t - magic, quadrant = bits(t) + shift;
-  E r = fma(k, -6.123233995736766e-17, fma(k, -1.5707963267948966, x)), z = r * r;
-  E s = r * poly(z, {1, -0.16666666666666666, 0.0083333333333333315, -0.00019841269841264941,
-                     2.7557319219243677e-06, -2.5052106199361816e-08, 1.6058526388141905e-10,
-                     -7.5863895546954418e-13});
-  E c = fma(z * z,
-            poly(z, {0.041666666666666664, -0.0013888888888888887, 2.4801587301584578e-05,
-                     -2.7557319221349705e-07, 2.0876755772676989e-09, -1.1470457978267159e-11,
-                     4.7457008479358709e-14}),
-            fma(z, -0.5, 1.0));
-  E odd = ne(quadrant & int64_t(1), int64_t(0)), sign = shl(quadrant & int64_t(2), 62);
-  return from_bits(bits(select(odd, c, s)) ^ sign);
-}
-
 // Of the rest from the nearest multiple of pi, for a cosine of that multiple and half: one polynomial.
 E half_turn(E x, bool cosine) {
   double magic = wholes(x), inverse = 0.31830988618379067;
@@ -564,56 +612,72 @@ E half_turn(E x, bool cosine) {
   return from_bits(bits(s) ^ shl(n, 63));
 }
 
-// x - n pi/2, n < 2^40. The first product cancels exactly; pi/2 is known to 160 bits.
-struct Angle {
+// x - n step, and n: step is pi/8, or pi/16 for a tangent. sin and cos of its multiples to pi stand in tables.
+struct Turn {
   Sum rest;
-  E quadrant;
+  E n;
 };
-Angle reduce_pi(E x) {
-  double magic = wholes(x);
-  E t = fma(x, 0.63661977236758134, magic), k = t - magic;
-  E first = fma(k, -1.5707963267948966, x);
-  Sum second = exact_product(k, real(-6.123233995736766e-17, x)), r = exact_sum(first, second.high);
-  E low = fma(k, 1.4973849048591698e-33, r.low + second.low);
+// For |x| < 2^11, or 2^20 in float64. The first product cancels exactly, for the rest is a multiple of the step's last
+// place; the second is exact, for its factor has 10, or 29, digits.
+Turn turn(E x, bool of_tan, int ahead) {
+  double magic = wholes(x) + ahead, by = of_tan ? 0.5 : 1;
+  E t = fma(x, 2.5464790894703255 / by, magic), k = t - magic;
+  E first = fma(k, -by * pick(x, 0x1.921fb6p-2, 0x1.921fb54442d18p-2), x);
+  double second = -by * pick(x, -0x1.778p-27, 0x1.1a62633p-56);
+  E high = fma(k, second, first), low = fma(k, second, first - high);
+  return {{high, fma(k, -by * pick(x, 0x1.68c234p-41, 0x1.45c06e0e68948p-88), low)}, bits(t)};
+}
+// float64, n < 2^40, to 160 bits of pi.
+Turn far_turn(E x, bool of_tan, int ahead) {
+  double magic = wholes(x) + ahead, by = of_tan ? 0.5 : 1;
+  E t = fma(x, 2.5464790894703255 / by, magic), k = t - magic;
+  E first = fma(k, by * -0.39269908169872414, x);
+  Sum second = exact_product(k, real(by * -1.5308084989341915e-17, x)), r = exact_sum(first, second.high);
+  E low = fma(k, by * 3.7434622621479246e-34, r.low + second.low);
   return {fast_sum(r.high, low), bits(t)};
 }
 
-// sin of the angle, or of that many quarters more: the nearest j/16 is c, d the distance. sin(c + d) =
-// sin c + cos c d + sin c (cos d - 1) + cos c (sin d - d), and cos(c + d) likewise with -sin c for cos c.
-Sum sin_cos(const Angle& angle, int64_t shift) {
-  E r = angle.rest.high, quadrant = angle.quadrant + shift;
-  E odd = ne(quadrant & int64_t(1), int64_t(0)), sign = bits(r) & sign_bit(r);
-  auto flipped = [&](E v, E by) { return from_bits(bits(v) ^ by); };
-  double magic = sixteenths(r);
-  E a = abs(r), t = a + magic, index = bits(t);
-  Sum d = fast_sum(a - (t - magic), flipped(angle.rest.low, sign));
-  E s = entry(kSine64, 0, index), sl = entry(kSine64, 1, index);
-  E c = entry(kCosine64, 0, index), cl = entry(kCosine64, 1, index);
-  E f = select(odd, c, s), fl = select(odd, cl, sl);
-  E g = select(odd, -s, c), gl = select(odd, -sl, cl);
-  E z = d.high * d.high, cube = z * d.high;
-  Sum step = exact_product(g, d.high), top = fast_sum(f, step.high);
-  E curved = fma(g, fma(cube, poly(z, kSin64), d.low), fma(gl, d.high, fl));
-  E low = fma(f, z * poly(z, kCos64), curved + (step.low + top.low));
-  sign = shl(quadrant & int64_t(2), 62) ^ select(odd, int64_t(0), sign);
-  return {flipped(top.high, sign), flipped(low, sign)};
+// high + low for point + across z, point at least as large: both parts of the rest z, and (f(z) - z) as `odd`,
+// (cos z - 1) as `even` if there.
+Sum turned(Sum point, Sum across, E z, E odd, E even) {
+  E s = fma(across.high, z, point.high), lost = fma(across.high, z, point.high - s);
+  E low = fma(across.high, odd, fma(across.low, z, point.low));
+  if (even.get()) low = fma(point.high, even, low);
+  return {s, low + lost};
+}
+E sin_of(const Turn& angle) {
+  E r = angle.rest.high, z = r * r;
+  bool d = is_wide(r);
+  auto row = [&](size_t k) { return d ? entry(kEighths64, k, angle.n) : entry(kEighths32, k, angle.n); };
+  E odd = fma(r * z, d ? poly(z, kSin64) : poly(z, kSin32), angle.rest.low);
+  E even = z * (d ? poly(z, kCos64) : poly(z, kCos32));
+  E v = rounded(turned({row(0), row(1)}, {row(2), row(3)}, r, odd, even));
+  E turned_back = shl(angle.n, pick<int64_t>(r, 28, 60)) & sign_bit(r);  // the other half of a circle
+  return from_bits(bits(v) ^ turned_back);
+}
+// The sine and the cosine of the sum, both divided by the rest's cosine.
+E tan_of(const Turn& angle) {
+  E r = angle.rest.high, z = r * r;
+  bool d = is_wide(r);
+  auto row = [&](size_t k) {
+    return d ? entry(kSixteenths64, k, angle.n) : entry(kSixteenths32, k, angle.n);
+  };
+  E odd = fma(r * z, d ? poly(z, kTan64) : poly(z, kTan32), angle.rest.low);
+  Sum s{row(0), row(1)}, c{row(2), row(3)};
+  Sum top = turned(s, c, r, odd, {}), bottom = turned(c, {-s.high, -s.low}, r, odd, {});
+  return rounded(quotient(fast_sum(top.high, top.low), fast_sum(bottom.high, bottom.low)));
 }
 
 E expand_angle(Fn f, E x) {
-  E w = widen(x), far = f == Fn::sin ? far_sin(w) : f == Fn::cos ? far_cos(w) : far_tan(w), r;
-  if (!is_wide(x)) {
-    r = f == Fn::tan ? sin_cos_short(w, 0) / sin_cos_short(w, 1) : half_turn(w, f == Fn::cos);
-    return unless(bit_not(abs(x) < 1073741824.0), narrow(r), narrow(far));
-  }
-  Angle a = reduce_pi(x);
-  if (f == Fn::tan) {
-    Sum top = sin_cos(a, 0), bottom = sin_cos(a, 1);
-    r = rounded(quotient(fast_sum(top.high, top.low), fast_sum(bottom.high, bottom.low)));
-  } else {
-    r = rounded(sin_cos(a, f == Fn::cos));
-  }
-  if (f != Fn::cos) r = select(eq(x, 0.0), x, r);  // -0
-  return unless(bit_not(abs(x) < 1099511627776.0), r, far);
+  E w = widen(x), far = f == Fn::sin ? far_sin(w) : f == Fn::cos ? far_cos(w) : far_tan(w);
+  bool of_tan = f == Fn::tan, by_half = !of_tan && !is_wide(x);
+  auto of = [&](const Turn& t) { return of_tan ? tan_of(t) : sin_of(t); };
+  int ahead = f == Fn::cos ? 4 : 0;
+  E middle = by_half ? half_turn(w, f == Fn::cos) : of(far_turn(w, of_tan, ahead));
+  far = unless(bit_not(abs(w) < (by_half ? 1073741824.0 : 1099511627776.0)), middle, far);
+  if (!is_wide(x)) far = narrow(far);
+  E near = of(turn(x, of_tan, ahead)), r = unless(bit_not(abs(x) < pick(x, 2048.0, 1048576.0)), near, far);
+  return f == Fn::cos ? r : select(eq(x, 0.0), x, r);  // -0
 }
 
 // float64: the angle of a point with y, x >= 0, of which one is not 0. t = y / x or x / y, the nearest j/16 is c: atan t =
@@ -633,38 +697,58 @@ Sum angle_of(Sum y, Sum x) {
   }
   Sum q = quotient({shorter.high - top.high, left}, {bottom.high, right});
   E z = q.high * q.high;
-  E low = fma(z * q.high, poly(z, kAtan64), q.low + entry(kArc64, 1, index));
+  E low = fma(z * q.high, poly(z, kAtanNear64), q.low + entry(kArc64, 1, index));
   Sum s = fast_sum(entry(kArc64, 0, index), q.high);
   low = low + s.low;
   Sum rest = fast_sum(real(1.5707963267948966, t), -s.high);
   E beyond = rest.low + (6.123233995736766e-17 - low);
   return {select(steep, rest.high, s.high), select(steep, beyond, low)};
 }
-E wide_atan(E x) { return copysign(rounded(angle_of({bounded(abs(x), 0, 1e18), {}}, {real(1, x), {}})), x); }
 Sum beyond_half(Sum angle) {  // pi less the angle
   Sum s = fast_sum(real(3.141592653589793, angle.high), -angle.high);
   return {s.high, s.low + (1.2246467991473532e-16 - angle.low)};
 }
-// Of the point (sqrt((1 - x) (1 + x)), x), whose length is 1.
-E wide_arc(Fn f, E x) {
-  E a = abs(x), one = real(1, x);
-  Sum across = root(product(fast_sum(one, -a), fast_sum(one, a))), along{a, real(0, x)};
-  if (f == Fn::asin) return copysign(rounded(angle_of(along, across)), x);
-  Sum angle = angle_of(across, along);
-  return select(x < 0.0, rounded(beyond_half(angle)), rounded(angle));
+// The angle whose sine is |x| up to 1/2, else pi/2 less twice that of the root of z = (1 - |x|) / 2.
+E expand_arc(Fn f, E x) {
+  E a = abs(x), far = a > 0.5, z = select(far, fma(a, -0.5, 0.5), x * x), s = sqrt(z), zero = real(0, x);
+  E odd = is_wide(x) ? long_poly(z, kAsin64) : long_poly(z, kAsin32);
+  // What the root lost: by 1 / (2 s), to an eighth.
+  E inverse = from_bits(pick<int64_t>(x, 0x7e7311c7, 0x7fce623822fc16e6) - bits(s));
+  E sine = select(far, s, a), lost = select(far, fma(-s, s, z) * inverse, 0.0);
+  E more = fma(z * odd, sine, lost), from, low, times;
+  constexpr double kHalf = 1.5707963267948966;
+  double half = pick(x, double(float(kHalf)), kHalf), half_low = pick(x, kHalf - half, 6.123233995736766e-17);
+  if (f == Fn::asin) {
+    times = select(far, -2.0, real(1, x)), from = select(far, half, zero), low = select(far, half_low, zero);
+  } else {
+    E sign = bits(x) & sign_bit(x), negative = x < 0.0;
+    auto with_sign = [&](E v) { return from_bits(bits(v) ^ sign); };
+    sine = with_sign(sine), more = with_sign(more), times = select(far, 2.0, real(-1, x));
+    from = select(far, select(negative, 2 * half, zero), half);
+    low = select(far, select(negative, 2 * half_low, zero), half_low);
+  }
+  E high = fma(times, sine, from);
+  low = fma(times, more, fma(times, sine, from - high) + low);
+  return f == Fn::asin ? copysign(high + low, x) : high + low;
+}
+// The angle of a point (p, r) and that between: its tangent, (p |x| - r) / (p + r |x|), is at most 1/4.
+E expand_atan(E x) {
+  bool d = is_wide(x);
+  E a = abs(x), index = shr(bits(select(a > 14.0, 14.0, a) + 1.0), pick<int64_t>(x, 21, 50));
+  a = select(a > 1e18, 1e18, a);
+  auto row = [&](size_t j) { return d ? entry(kPoints64, j, index) : entry(kPoints32, j, index); };
+  E p = row(0), r = row(1), from = row(2);
+  E top = fma(p, a, -r), bottom = fma(r, a, p), rest = fma(r, a, p - bottom);  // top is exact
+  E inverse = real(1, x) / bottom, q = top * inverse, z = q * q;
+  E left = fma(-q, rest, fma(-q, bottom, top)) * inverse;
+  E odd = d ? long_poly(z, kAtan64) : poly(z, kAtan32);
+  E low = fma(q, z * odd, fma(-z, left, left)), high = from + q;  // the slope at q is nearly 1 - z
+  return copysign(high + (low + (((from - high) + q) + row(3))), x);
 }
 // float64, to 1e-11: for float32 results.
 E atan_short(E shorter, E longer, E steep) {  // of their quotient or its reciprocal
   E t = shorter / longer, z = t * t, p = fma(t * z, poly(z, kAtanShort64), t);
   return select(steep, 1.5707963267948966 - p, p);
-}
-// By the angle whose sine is up to 1/2, or twice that of sqrt((1 - |x|) / 2).
-E arc_short(Fn f, E x) {
-  E a = abs(x), far = a > 0.5, z = select(far, fma(a, -0.5, 0.5), a * a), s = select(far, sqrt(z), a);
-  E p = fma(s * z, poly(z, kAsinShort64), s), q = select(far, p + p, p);
-  if (f == Fn::asin) return copysign(select(far, 1.5707963267948966 - q, q), x);
-  E side = copysign(q, x);
-  return select(far, select(x < 0.0, 3.141592653589793, real(0, x)) + side, 1.5707963267948966 - side);
 }
 // Of the coordinates' sizes; with the signs, -0 among them, after. Two infinite ones are as two ones, two zeros as 0 and 1.
 E expand_atan2(E y, E x) {
@@ -814,12 +898,6 @@ E by_wide(Fn f, E x) {
   };
   switch (f) {
     case Fn::expm1: return series(1e-5, exp_short(w) - 1.0, w * poly(w, {1, 0.5}));
-    case Fn::asin:
-    case Fn::acos: return arc_short(f, w);
-    case Fn::atan: {
-      E steep = a > 1.0, one = real(1, w);
-      return copysign(atan_short(select(steep, one, a), select(steep, a, one), steep), w);
-    }
     case Fn::sinh: {
       E e = exp_short(a), big = copysign(0.5 * (e - 1.0 / e), w);
       return series(0.1, big, w * poly(z, {1, 1.0 / 6, 1.0 / 120, 1.0 / 5040}));
@@ -840,12 +918,7 @@ E by_wide(Fn f, E x) {
 E wide(Fn f, E x) {
   switch (f) {
     case Fn::expm1: return wide_expm1(x);
-    case Fn::log2: return wide_log_to(x, 1.4426950408889634, 2.0355273740931033e-17);
-    case Fn::log10: return wide_log_to(x, 0.4342944819032518, 1.098319650216765e-17);
     case Fn::log1p: return wide_log1p(x);
-    case Fn::asin:
-    case Fn::acos: return wide_arc(f, x);
-    case Fn::atan: return wide_atan(x);
     case Fn::sinh:
     case Fn::cosh: return wide_hyperbolic(f, x);
     case Fn::asinh:
@@ -864,6 +937,8 @@ E made(Fn f, E x, E y, E z) {
     case Fn::exp: return expand_exp(x);
     case Fn::exp2: return expand_exp2(x);
     case Fn::log: return expand_log(x);
+    case Fn::log2:
+    case Fn::log10: return log_to(f, x);
     case Fn::tanh: return expand_tanh(x);
     case Fn::sigmoid: return expand_reflected(x, true, false);
     case Fn::times_sigmoid: return expand_reflected(x, true, true);
@@ -879,6 +954,9 @@ E made(Fn f, E x, E y, E z) {
     case Fn::sin:
     case Fn::cos:
     case Fn::tan: return expand_angle(f, x);
+    case Fn::asin:
+    case Fn::acos: return expand_arc(f, x);
+    case Fn::atan: return expand_atan(x);
     case Fn::pow: return expand_pow(x, y);
     case Fn::any_pow: return expand_any_pow(x, y);
     case Fn::atan2: return expand_atan2(x, y);
@@ -893,7 +971,6 @@ E made(Fn f, E x, E y, E z) {
   if (ulp(f) == 0) return expand_exact(f, x, y);
   if (d) return wide(f, x);
   if (f == Fn::log1p) return narrow_log1p(x);
-  if (f == Fn::log2 || f == Fn::log10) return narrow_log_to(x, f == Fn::log10);
   E r = by_wide(f, x);
   if (!r.get()) return {};
   return f == Fn::acosh ? select(x < 1.0, kNan, narrow(r)) : narrow(r);

@@ -9,8 +9,10 @@ kSigmoid: the functions at -a; the interval is the integer nearest to a multiple
 erfinv(a) / a up to 1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
 kInverseErfFar: erfinv by r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
 
-The rest serves functions whose argument is brought near one of 16 points, with values to twice the digits.
-What ends in Short64 is of float64 to more digits than float32 has, by far shorter polynomials.
+kErf and kTailErfc, which is erfcx(a), have an exact slope at the centre besides.
+
+The rest serves functions whose argument is brought near one of 8 or 16 points, with values to twice the
+digits. What ends in Short64 is of float64 to more digits than float32 has, by far shorter polynomials.
 """
 
 import struct
@@ -18,6 +20,18 @@ import struct
 import mpmath
 
 mpmath.mp.prec = 240
+
+
+def erfcx(a):
+    return mpmath.erfc(a) * mpmath.exp(a * a)
+
+
+def erfcx_slope(a):
+    return 2 * a * erfcx(a) - 2 / mpmath.sqrt(mpmath.pi)
+
+
+def erf_slope(a):
+    return 2 / mpmath.sqrt(mpmath.pi) * mpmath.exp(-a * a)
 
 
 def tail(a):
@@ -93,12 +107,12 @@ def table(name, value, intervals, degree, nearest, step, tries):
     show(name, [[row[j] for row in rows] for j in range(degree + 2)], nearest)
 
 
-def exact_table(name, value, slope, intervals, degree, nearest):
+def exact_table(name, value, slope, intervals, degree, nearest, parts):
     """For sums whose linear terms are exact: the slope at the centre is nearly a float too. 0 is a centre."""
     rows = []
     for low, high in intervals:
         candidates = [
-            nearest(low + (high - low) * (mpmath.mpf(k) / 2**17 + 0.45)) for k in range(2**17 // 10)
+            nearest(low + (high - low) * (mpmath.mpf(k) / parts + 0.45)) for k in range(parts // 10)
         ]
         if value(low) == 0:
             candidates = [low]
@@ -115,6 +129,26 @@ def exact_table(name, value, slope, intervals, degree, nearest):
         rows.append([c, constant, first, *map(nearest, mpmath.lu_solve(matrix, right))])
     print("// By row: the centres, then the coefficients of each power.")
     show(name, [[row[j] for row in rows] for j in range(degree + 2)], nearest)
+
+
+def sum_table(name, value, slope, intervals, degree, nearest, bits):
+    """For constant + slope t, added exactly, + t (...), with what rounding the slope loses. 0 is a centre."""
+    rows = []
+    for low, high in intervals:
+        step = mpmath.mpf(2) ** -bits
+        candidates = [mpmath.nint((low + (high - low) * (0.45 + k / 1e4)) / step) * step for k in range(1000)]
+        c = min(candidates, key=lambda c: abs(value(c) - nearest(value(c))) / value(c)) if value(low) else low
+        constant, first = nearest(value(c)), nearest(slope(c))
+        nodes = [x - c for x in chebyshev(low, high, 3 * degree)]
+        weights = [abs(d / value(c + d)) for d in nodes]
+        matrix, right = mpmath.matrix(len(nodes), degree), mpmath.matrix(len(nodes), 1)
+        for i, (d, w) in enumerate(zip(nodes, weights)):
+            right[i] = ((value(c + d) - constant) / d - first) * w
+            for j in range(degree):
+                matrix[i, j] = d**j * w
+        rows.append([c, constant, first, *map(nearest, mpmath.lu_solve(matrix, right))])
+    print("// By row: the centres, the constants, the slopes, then the coefficients of what is beyond.")
+    show(name, [[row[j] for row in rows] for j in range(degree + 3)], nearest)
 
 
 def show(name, rows, nearest):
@@ -204,7 +238,7 @@ table("kNormal32", normal, by_nearest(32, 7), 6, single, 10, 60)
 print()
 table("kSigmoid32", sigmoid, by_nearest(32, 3), 5, single, 10, 60)
 print()
-exact_table("kTanh32", mpmath.tanh, lambda a: 1 - mpmath.tanh(a) ** 2, by_exponent(4, 4), 7, single)
+exact_table("kTanh32", mpmath.tanh, lambda a: 1 - mpmath.tanh(a) ** 2, by_exponent(4, 4), 7, single, 2**17)
 
 print()
 for name, pieces, degree, nearest, bits, tries in (
@@ -238,11 +272,16 @@ show("kExp32", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reac
 show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 7, 2)], double)
 show("kExpShort64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 4, 2)], double)
 
-print("\n// By j mod 16, for 9 <= j <= 24: 16 / j, and its negative logarithm, whose highs end at 2^-42.")
+print(
+    "\n// By j mod 16, for 9 <= j <= 24: 16 / j; negative logarithms to bases e, 2, 10, whose highs end at 2^-42."
+)
 reciprocals = [double(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
-logarithms = [-mpmath.log(r) for r in reciprocals]
-highs = [mpmath.nint(v * 2**42) / 2**42 for v in logarithms]
-show("kLogarithm64", [reciprocals, highs, [double(v - h) for v, h in zip(logarithms, highs)]], double)
+rows = [reciprocals]
+for base in (mpmath.e, 2, 10):
+    logarithms = [-mpmath.log(r) / mpmath.log(base) for r in reciprocals]
+    highs = [mpmath.nint(v * 2**42) / 2**42 for v in logarithms]
+    rows += [highs, [double(v - h) for v, h in zip(logarithms, highs)]]
+show("kLogarithm64", rows, double)
 print("// (log(1 + f) - f + f^2 / 2) / f^3 for |f| <= 1 / 22.")
 show(
     "kLog64",
@@ -280,32 +319,81 @@ for base in (2, 10):
     rows += [highs, [single(v - h) for v, h in zip(logarithms, highs)]]
 show("kLogarithm32", rows, single)
 
-print("\n// sin(j/16), cos(j/16): highs, lows.")
-angles = [mpmath.mpf(j) / 16 for j in range(16)]
-show("kSine64", columns(map(mpmath.sin, angles), double), double)
-show("kCosine64", columns(map(mpmath.cos, angles), double), double)
-print("// (sin(d) - d) / d^3 and (cos(d) - 1) / d^2 by d^2, for |d| <= 1 / 32.")
-reach = mpmath.mpf(1) / 1000
-show(
-    "kSin64",
-    [near_best(lambda z: (mpmath.sin(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, reach, 4)],
-    double,
+
+def half_circle(count, nearest):
+    """sin and cos of multiples: highs, lows of each."""
+    pairs = [
+        [
+            *pair(mpmath.sinpi(mpmath.mpf(j) / count), nearest),
+            *pair(mpmath.cospi(mpmath.mpf(j) / count), nearest),
+        ]
+        for j in range(count)
+    ]
+    return [list(row) for row in zip(*pairs)]
+
+
+print("\n// sin(j pi/8), cos(j pi/8), then of j pi/16: highs, lows of each.")
+for suffix, nearest in (("32", single), ("64", double)):
+    show("kEighths" + suffix, half_circle(8, nearest), nearest)
+    show("kSixteenths" + suffix, half_circle(16, nearest), nearest)
+
+
+def odd_rest(f):
+    return lambda z: (f(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z
+
+
+def even_rest(z):
+    return (mpmath.cos(mpmath.sqrt(z)) - 1) / z
+
+
+print(
+    "// (f(x) - x) / x^3 by x^2, (cos(x) - 1) / x^2: to pi/16; of a tangent to pi/32, an arc sine to 1/2, an"
 )
-show("kCos64", [near_best(lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1) / z, 0, reach, 4)], double)
-print("// (f(x) - x) / x^3 by x^2: of a sine to pi/2, an arc sine to 1/2, an arc tangent to 1.")
+print("// arc tangent to 1/4.")
+eighth, sixteenth = (mpmath.pi / 16) ** 2 * 1.0001, (mpmath.pi / 32) ** 2 * 1.0001
+for name, f, reach, count, nearest in (
+    ("kSin32", odd_rest(mpmath.sin), eighth, 2, single),
+    ("kSin64", odd_rest(mpmath.sin), eighth, 5, double),
+    ("kCos32", even_rest, eighth, 3, single),
+    ("kCos64", even_rest, eighth, 5, double),
+    ("kTan32", odd_rest(mpmath.tan), sixteenth, 2, single),
+    ("kTan64", odd_rest(mpmath.tan), sixteenth, 6, double),
+    ("kAsin32", odd_rest(mpmath.asin), mpmath.mpf(1) / 4, 6, single),
+    ("kAsin64", odd_rest(mpmath.asin), mpmath.mpf(1) / 4, 13, double),
+    ("kAtan32", odd_rest(mpmath.atan), mpmath.mpf(1) / 16, 4, single),
+    ("kAtan64", odd_rest(mpmath.atan), mpmath.mpf(1) / 16, 9, double),
+):
+    show(name, [near_best(f, 0, reach, count)], nearest)
+print("// To pi/2 and to 1, to float32's digits.")
 for name, f, reach, count in (
     ("kSinShort64", mpmath.sin, mpmath.pi**2 / 4 * 1.0001, 5),
-    ("kAsinShort64", mpmath.asin, mpmath.mpf(1) / 4, 8),
     ("kAtanShort64", mpmath.atan, mpmath.mpf(1), 12),
 ):
-    value = near_best(lambda z, f=f: (f(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, reach, count)
-    show(name, [value], double)
+    show(name, [near_best(odd_rest(f), 0, reach, count)], double)
 
+# By the last bits of the exponent of a + 1 and the first of its mantissa.
+by_last_bits = by_exponent(4, 4)[4:] + by_exponent(4, 4)[:4]
+
+
+def point(low, high, nearest):
+    if low >= 7:
+        return [0, 1, *pair(mpmath.pi / 2, nearest)]
+    c = (low + high) / 2 if low else low
+    return [1, c, *pair(mpmath.atan(c), nearest)]
+
+
+print(
+    "\n// (1, c) in the middle of an interval, (0, 1) from 7 on, and the angles of these points: highs, lows."
+)
+for suffix, nearest in (("32", single), ("64", double)):
+    points = [point(low, high, nearest) for low, high in by_last_bits]
+    show("kPoints" + suffix, [list(row) for row in zip(*points)], nearest)
 print("\n// atan(j/16): highs, lows.")
+angles = [mpmath.mpf(j) / 16 for j in range(16)]
 show("kArc64", columns(map(mpmath.atan, angles), double), double)
 print("// (atan(q) - q) / q^3 by q^2, for |q| <= 0.033.")
 show(
-    "kAtan64",
+    "kAtanNear64",
     [
         near_best(
             lambda z: (mpmath.atan(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1) / z, 0, mpmath.mpf(0.033) ** 2, 6
@@ -314,11 +402,22 @@ show(
     double,
 )
 
-print("\n// erf(a) / a - 1 by a^2, for a <= 0.45.")
-for name, count, nearest in (("kErf32", 5, single), ("kErf64", 11, double)):
-    value = near_best(
-        lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1, 0, mpmath.mpf(0.45) ** 2, count
-    )
-    show(name, [value], nearest)
+print()
+sum_table("kErf32", mpmath.erf, erf_slope, by_nearest(16, mpmath.mpf(3.9375)), 7, single, 12)
+sum_table("kErf64", mpmath.erf, erf_slope, by_nearest(16, mpmath.mpf(2.609375)), 13, double, 26)
+print()
+exact_table("kTailErfc32", erfcx, erfcx_slope, by_last_bits, 7, single, 10000)
+exact_table("kTailErfc64", erfcx, erfcx_slope, by_last_bits, 13, double, 10000)
+print("\n// -2^(j/16), to whose bits j 2^19 or j 2^48 is to be added, and what it misses, relatively.")
+points = {"32": (single, 19, "i", "f"), "64": (double, 48, "q", "d")}
+for suffix, (nearest, place, whole, real) in points.items():
+    highs = [nearest(p) for p in powers]
+    lower = [
+        struct.unpack(
+            real, struct.pack(whole, struct.unpack(whole, struct.pack(real, -float(h)))[0] - (j << place))
+        )[0]
+        for j, h in enumerate(highs)
+    ]
+    show("kScaled" + suffix, [lower, [nearest((p - h) / h) for p, h in zip(powers, highs)]], nearest)
 
 print("\n}  // namespace facula::loop")

@@ -74,7 +74,7 @@ namespace facula::loop {
 // type of the operand's width, F: the floating one.
 //   unlikely (c)            c, which seldom is true: targets jump over what a select takes where it is
 //   bits (x), from_bits (i) the same bits as an integer, as a floating number
-//   entry (row, i)          entry i of a constant row of the tables, by i's low bits if the row has 16 or 32
+//   entry (row, i)          entry i of a constant row of the tables, by i's low bits if the row has 8, 16 or 32
 //   scale (x, k)            x 2^floor(k), rounded once; |k| < 2^12, for float32 2^9
 //   scaled_sum (h, l, k)    (h + l) 2^floor(k), rounded once
 //   mantissa, exponent (x)  m and k of x = m 2^k > 0 with m in [sqrt(1/2), sqrt(2)) in float32, [3/4, 3/2) in float64
