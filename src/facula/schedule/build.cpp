@@ -22,6 +22,7 @@ constexpr int64_t kWindow = 16;            // constant extents up to this are pa
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
 // Operations of a row's value that is stored rather than computed for each element.
 constexpr double kPrecomputed = 5;
+constexpr int64_t kScatterBlock = 256;  // where a task goes to every row, and looks up the page of each
 constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -220,10 +221,11 @@ class Builder {
   void tile(NestSpec& spec, const Shape& s, int64_t elements, double operations) {
     auto lanes = s.lanes, rest = s.rest, inner = s.inner;
     auto operation_units = int64_t(operations) + 1;
+    bool scatters = !spec.serial.empty();
     std::string key = s.key + " " + std::to_string(elements) + " " + std::to_string(operation_units) +
                       (spec.chunked ? " c" : " r");
-    auto chunk = [lanes, inner, elements](const Numbers& n) {
-      int64_t block = inner(n) > 1 ? kStripBlock : kLaneBlock;
+    auto chunk = [lanes, inner, elements, scatters](const Numbers& n) {
+      int64_t block = scatters ? kScatterBlock : inner(n) > 1 ? kStripBlock : kLaneBlock;
       int64_t wanted = ceil_div(elements / std::max<int64_t>(1, inner(n)), block) * block;
       return std::max<int64_t>(1, std::min(std::max(wanted, block), std::max<int64_t>(lanes(n), 1)));
     };
