@@ -627,8 +627,14 @@ class Builder {
     Expr piece = piece_of(s, f);
     int count = loop::components(f->monoid);
     DType own = f->args[0].dtype();
-    bool wide = f->monoid == Monoid::welford && own == DType::Float32;
-    std::vector<Expr> moments = wide ? wide_moments(piece) : std::vector<Expr>();
+    // Products of long pieces would pass through the subnormal numbers of float32, which take a hundred times longer.
+    bool product = f->monoid == Monoid::prod,
+         wide = own == DType::Float32 && (product || f->monoid == Monoid::welford);
+    std::vector<Expr> moments;
+    if (wide && !product) moments = wide_moments(piece);
+    if (wide && product)
+      moments = {in_two_sweeps(
+          loop::reduce(Monoid::prod, piece->bound, {loop::cast(piece->args[0], DType::Float64)}))};
     Merge merge{f->monoid, wide ? DType::Float64 : own, merge_var_, {s.c, s.chunk_count}, {}};
     for (int k = 0; k < count; ++k) {
       Expr value = wide         ? moments[size_t(k)]
@@ -653,11 +659,11 @@ class Builder {
     for (int k = 0; k < count; ++k) {
       DType d = merge.parts[size_t(k)].dtype();
       Expr value = loop::local(merge.var + k, d);
-      if (merge.dtype != own) value = loop::cast(value, d = own);
       if (!pairwise) {
         Expr all = loop::reduce(f->monoid, {{s.c, s.chunk_count}}, merge.parts);
         value = count == 1 ? all : loop::part(all, k);
       }
+      if (merge.dtype != own) value = loop::cast(value, d = own);
       int of_rows = temporary(d, s.row_count);
       combine.stores.push_back({.buffer = of_rows, .value = value, .offset = here});
       loads.push_back(loop::load(of_rows, d, {s.row}));
