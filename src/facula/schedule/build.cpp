@@ -333,6 +333,7 @@ class Builder {
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
     spec.tiled = d_.tiled;
+    spec.kept_row = d_.keeps_row ? kKeptRow : 0;
     if (d_.tiled) stage(spec, stores);
     for (int v : d_.domain_vectors)
       if (v >= 0) spec.vectors.push_back(v);
