@@ -135,6 +135,13 @@ std::vector<Case> cases() {
   all.push_back(make("tall", {6}, {tall}, {out(sum({{64, n(40000)}}, ld(0, {i(64), i(0)})), {0})}));
   Tensor half = filled({70, 130}, DType::BFloat16, 6);
   Expr h = ld(0, {i(0), i(1)}, DType::BFloat16);
+  Expr h_inner = ld(0, {i(0), i(64)}, DType::BFloat16),
+       h_top = loop::reduce(Monoid::max, {{64, n(130)}}, {h_inner});
+  all.push_back(
+      make("kept", {70, 130}, {half},
+           {out(exp(h - h_top) / sum({{64, n(130)}}, exp(h_inner - h_top)), {0, 1}, DType::BFloat16)}));
+  Expr products = loop::reduce(Monoid::prod, {{64, n(300000)}}, {ld(0, {i(64)}) * 0.01 + 1.0});
+  all.push_back(make("product", {}, {big}, {out(products, {})}));
   all.push_back(make("rounded", {70, 130}, {half},
                      {out(round_to(h * h, DType::BFloat16) + h, {0, 1}, DType::BFloat16)}));
   Case scatter = make("scatter", {500, 40},

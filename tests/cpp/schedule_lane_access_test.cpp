@@ -86,6 +86,17 @@ TEST(LaneAccess, MasksForbidWhatTouchesMoreThanTheLanesWant) {
   EXPECT_EQ(read_at("i1", true).kind, LaneAccess::contiguous);
 }
 
+TEST(LaneAccess, ElementsThatIndicesPickAreGatheredWhereThatIsQuick) {
+  auto picked = [](const std::string& type, bool gathers) {
+    auto l = lowered("    store 1[i1] = load[0:" + type + "](within(i1, p2))\n", type);
+    return lane_access(l.scope, 0, l.value().args[0], {.gathers = gathers}).kind;
+  };
+  EXPECT_EQ(picked("float32", true), LaneAccess::gathered);
+  EXPECT_EQ(picked("int64", true), LaneAccess::gathered);
+  EXPECT_EQ(picked("float32", false), LaneAccess::each);
+  EXPECT_EQ(picked("bfloat16", true), LaneAccess::each);  // no machine gathers 16 bits
+}
+
 TEST(LaneAccess, QuotientsByWhatDividesTheLanesReadAnElementSeveralTimes) {
   auto a = read_at("floordiv(add(i1, 3), 2)");
   EXPECT_EQ(a.kind, LaneAccess::repeated);

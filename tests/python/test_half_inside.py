@@ -49,6 +49,20 @@ def steps_off(found, exact):
     return np.max(np.abs(found.detach().double().numpy() - exact) / step)
 
 
+@pytest.mark.parametrize("n", [2047, 2048, 2049])
+def test_rows_of_every_length_are_rounded_once(n):
+    x = halves(3, n)
+    for f in (facula.softmax, facula.log_softmax):
+        got, want = f(x, 1).double(), f(x.float(), 1).double()
+        assert float(((got - want) / want).abs().max()) <= 2.0**-8 * 1.001
+        leaf, wide = x.detach().requires_grad_(), x.double().requires_grad_()
+        seed = halves(3, n)
+        (got,) = facula.autograd.grad(f(leaf, 1), [leaf], seed)
+        (want,) = facula.autograd.grad(f(wide, 1), [wide], seed.double())
+        size = want.abs().clamp(min=want.abs().max().item() * 2.0**-12)
+        assert float(((got.double() - want) / size).abs().max()) <= 2.0**-8 * 1.01
+
+
 def test_a_bias_is_added_to_a_transposed_convolution_before_it_is_rounded():
     random = np.random.default_rng(1)
     given = [random.standard_normal(s).astype(np.float16) for s in ((4, 3, 20), (3, 5, 3), (5,))]

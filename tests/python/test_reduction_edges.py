@@ -329,6 +329,19 @@ def test_norms_of_complex_tensors_are_written_whole(f):
     assert f(z.real, dtype=T.float64, out=out).item() == pytest.approx(math.sqrt(10))
 
 
+@pytest.mark.parametrize("dtype", [T.float32, T.bfloat16])
+def test_a_long_product_is_rounded_once(dtype):
+    x = T.tensor(np.random.default_rng(0).uniform(0.5, 1.5, 200_000), dtype=dtype)
+    exponent = x.double().log2().sum() / len(x)
+    x = (x.double() / 2**exponent).to(T.float32)  # whose product, but not those of its parts, is near 1
+    want = T.prod(x.double()).item()
+    assert T.prod(x).item() == pytest.approx(want, rel=1e-7)
+    assert T.prod(T.stack([x, x.flip(0)]), 1).tolist() == pytest.approx([want] * 2, rel=1e-7)
+    assert T.prod(T.full((100_000,), 0.9)) == 0
+    x[7] = float("nan")
+    assert T.prod(x).isnan()
+
+
 def test_median_of_nan_is_the_first_of_them_and_of_nothing_none():
     assert T.tensor([[1.0, nan, nan], [3.0, 1.0, 2.0]]).median(1)[1].tolist() == [1, 2]
     assert math.isnan(T.zeros(0).median().item())

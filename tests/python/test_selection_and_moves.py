@@ -43,6 +43,18 @@ def test_cat_joins_rows_of_every_length(dtype, sizes, dim):
     assert np.array_equal(joined.numpy(), np.concatenate(pieces, dim))
 
 
+@pytest.mark.parametrize("columns", [255, 256, 257, 1600])
+def test_rows_are_added_where_indices_say_whatever_their_width(columns):
+    random = np.random.default_rng(0)
+    source, index = random.integers(-9, 9, (300, columns)).astype(np.float32), random.integers(0, 40, 300)
+    want = np.zeros((40, columns), np.float32)
+    np.add.at(want, index, source)
+    got = facula.zeros(40, columns)
+    assert facula.equal(got.index_add(0, facula.tensor(index), facula.tensor(source)), facula.tensor(want))
+    got.index_add_(0, facula.tensor(index), facula.tensor(source))
+    assert facula.equal(got, facula.tensor(want))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32", "uint8"])
 @pytest.mark.parametrize("n", [1, 8, 64, 65, 1000])
 @pytest.mark.parametrize("largest", [True, False])

@@ -270,7 +270,9 @@ const Kernel* kernel(const loop::LazyNest& n) {
 }
 
 Sha256 name_of(const loop::Nest& n) {
-  return sha256({loop::identity(n), "\n", target_features(), "\n", FACULA_GENERATOR_VERSION});
+  std::string text = loop::identity(n);
+  bool indexed = gathers_are_quick() && text.find("within(") != std::string::npos;
+  return sha256({text, "\n", target_features(), indexed ? " gathers" : "", "\n", FACULA_GENERATOR_VERSION});
 }
 const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }
 

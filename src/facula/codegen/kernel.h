@@ -65,5 +65,6 @@ void record_kernels_to(const std::string& folder);
 int vector_lanes();
 const loop::LaneLimits& lane_limits();  // of that instruction set
 std::string target_features();          // e.g. "x86-64+avx512f+..."; honours FACULA_CPU_CAPABILITY
+bool gathers_are_quick();  // quicker than a load for each lane; kernels that use indices are others then
 
 }  // namespace facula::codegen

@@ -1,6 +1,7 @@
 // Loads and stores, on their own and in lanes.
 #include <algorithm>
 
+#include "facula/codegen/kernel.h"
 #include "facula/codegen/llvm_emitter.h"
 
 namespace facula::codegen {
@@ -55,7 +56,8 @@ V EmitMemory::pointer_of(const LaneAccess& a, int slot, const Place& p, Expr off
 
 LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
   if (!in_lanes() || first_) return {LaneAccess::uniform};
-  return schedule::lane_access(*scope_, slot, offset, {.loads = loads, .masked = mask_ != nullptr});
+  return schedule::lane_access(*scope_, slot, offset,
+                               {.loads = loads, .masked = mask_ != nullptr, .gathers = gathers_are_quick()});
 }
 
 // ---- shuffles
@@ -278,7 +280,12 @@ V EmitMemory::load_lanes(const LaneAccess& a, const Node& n, const Place& p) {
     case LaneAccess::repeated: return load_repeated(a.lanes, t, from, align);
     case LaneAccess::spaced: return every(a.apart, t, from, align);
     case LaneAccess::reversed: return backwards(t, from, align);
-    case LaneAccess::gathered: return b_.CreateMaskedGather(t, from, align, mask_, zero);
+    case LaneAccess::gathered:
+      return b_.CreateMaskedGather(t, from, align,
+                                   mask_ ? mask_
+                                         : llvm::ConstantInt::getTrue(
+                                               FixedVectorType::get(b_.getInt1Ty(), unsigned(lanes()))),
+                                   zero);
     case LaneAccess::each: return one_by_one(t, from, align);
     default: break;
   }

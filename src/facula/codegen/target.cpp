@@ -7,6 +7,7 @@ namespace {
 struct Target {
   loop::LaneLimits limits;
   std::string features;
+  bool gathers = false;
 };
 
 Target detect() {
@@ -25,7 +26,10 @@ Target detect() {
   runtime_check(wish != "avx512" || avx512, "codegen")
       << "FACULA_CPU_CAPABILITY asks for avx512, but this processor lacks AVX-512 F, BW, DQ or VL";
   std::string common = "x86-64+avx+avx2+fma+f16c+bmi+bmi2+lzcnt+popcnt";
-  if (avx512 && wish != "avx2") return {{.lanes = 16}, common + "+avx512f+avx512bw+avx512dq+avx512vl"};
+  // Elsewhere gathers are taken apart, or made slow against "Downfall" (CVE-2022-40982).
+  bool gathers = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
+  if (avx512 && wish != "avx2")
+    return {{.lanes = 16}, common + "+avx512f+avx512bw+avx512dq+avx512vl", gathers};
   return {{.lanes = 8}, common};
 }
 const Target& target() {
@@ -37,5 +41,6 @@ const Target& target() {
 int vector_lanes() { return lane_limits().lanes; }
 const loop::LaneLimits& lane_limits() { return target().limits; }
 std::string target_features() { return target().features; }
+bool gathers_are_quick() { return target().gathers; }
 
 }  // namespace facula::codegen

@@ -22,6 +22,7 @@ constexpr int64_t kWindow = 16;            // constant extents up to this are pa
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
 // Operations of a row's value that is stored rather than computed for each element.
 constexpr double kPrecomputed = 5;
+constexpr int64_t kScatterBlock = 256;  // where a task goes to every row, and looks up the page of each
 constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -220,10 +221,11 @@ class Builder {
   void tile(NestSpec& spec, const Shape& s, int64_t elements, double operations) {
     auto lanes = s.lanes, rest = s.rest, inner = s.inner;
     auto operation_units = int64_t(operations) + 1;
+    bool scatters = !spec.serial.empty();
     std::string key = s.key + " " + std::to_string(elements) + " " + std::to_string(operation_units) +
                       (spec.chunked ? " c" : " r");
-    auto chunk = [lanes, inner, elements](const Numbers& n) {
-      int64_t block = inner(n) > 1 ? kStripBlock : kLaneBlock;
+    auto chunk = [lanes, inner, elements, scatters](const Numbers& n) {
+      int64_t block = scatters ? kScatterBlock : inner(n) > 1 ? kStripBlock : kLaneBlock;
       int64_t wanted = ceil_div(elements / std::max<int64_t>(1, inner(n)), block) * block;
       return std::max<int64_t>(1, std::min(std::max(wanted, block), std::max<int64_t>(lanes(n), 1)));
     };
@@ -331,6 +333,7 @@ class Builder {
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
     spec.tiled = d_.tiled;
+    spec.kept_row = d_.keeps_row ? kKeptRow : 0;
     if (d_.tiled) stage(spec, stores);
     for (int v : d_.domain_vectors)
       if (v >= 0) spec.vectors.push_back(v);
@@ -625,8 +628,14 @@ class Builder {
     Expr piece = piece_of(s, f);
     int count = loop::components(f->monoid);
     DType own = f->args[0].dtype();
-    bool wide = f->monoid == Monoid::welford && own == DType::Float32;
-    std::vector<Expr> moments = wide ? wide_moments(piece) : std::vector<Expr>();
+    // Products of long pieces would pass through the subnormal numbers of float32, which take a hundred times longer.
+    bool product = f->monoid == Monoid::prod,
+         wide = own == DType::Float32 && (product || f->monoid == Monoid::welford);
+    std::vector<Expr> moments;
+    if (wide && !product) moments = wide_moments(piece);
+    if (wide && product)
+      moments = {in_two_sweeps(
+          loop::reduce(Monoid::prod, piece->bound, {loop::cast(piece->args[0], DType::Float64)}))};
     Merge merge{f->monoid, wide ? DType::Float64 : own, merge_var_, {s.c, s.chunk_count}, {}};
     for (int k = 0; k < count; ++k) {
       Expr value = wide         ? moments[size_t(k)]
@@ -651,11 +660,11 @@ class Builder {
     for (int k = 0; k < count; ++k) {
       DType d = merge.parts[size_t(k)].dtype();
       Expr value = loop::local(merge.var + k, d);
-      if (merge.dtype != own) value = loop::cast(value, d = own);
       if (!pairwise) {
         Expr all = loop::reduce(f->monoid, {{s.c, s.chunk_count}}, merge.parts);
         value = count == 1 ? all : loop::part(all, k);
       }
+      if (merge.dtype != own) value = loop::cast(value, d = own);
       int of_rows = temporary(d, s.row_count);
       combine.stores.push_back({.buffer = of_rows, .value = value, .offset = here});
       loads.push_back(loop::load(of_rows, d, {s.row}));

@@ -122,6 +122,7 @@ class Decider {
         d_.row_vector >= 0 && (d_.rows.size() == 1 || d_.tiled || times(lanes_, inner_) > task_elements(a_));
     choose_split();
     choose_phases();
+    choose_kept();
     classify_strides();
     for (bool o : n_.layout->output_overlaps) d_.overlaps.push_back(o);
     return std::move(d_);
@@ -298,6 +299,17 @@ class Decider {
     if (whole) d_.phases = by;
   }
 
+  // A result of 16 bits is no place for what is computed with more.
+  void choose_kept() {
+    bool narrow = false;
+    for (auto& o : a_.outputs) {
+      DType d = a_.dtypes[size_t(o.buffer)];
+      narrow |= is_floating(d) && itemsize(d) == 2 && !o.axes.empty();
+    }
+    d_.keeps_row = narrow && a_.reduces && d_.row_vector < 0 && d_.split < 0 && d_.domains.size() == 1 &&
+                   inner_ <= kKeptRow;
+  }
+
   // Strides that a nest knows, of the loops that make vectors.
   void classify_strides() {
     size_t vars = a_.vars.size();
@@ -441,6 +453,7 @@ std::string Decisions::key() const {
   number(split);
   number(short_rows);
   number(phases);
+  number(keeps_row);
   for (auto* list : {&classes, &unit, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);
     k += '|';
@@ -459,6 +472,7 @@ std::string Decisions::text() const {
   if (chunked) s += "; one row of vectors in pieces";
   if (short_rows) s += "; vectors of rows of " + std::to_string(short_rows) + " elements are turned";
   if (phases > 1) s += "; " + std::to_string(phases) + " neighbours to a lane, for indices repeat with them";
+  if (keeps_row) s += "; an array of a row's values, should they be needed twice";
   if (tiled) s += "; in tiles, for an operand lies the other way";
   if (split >= 0)
     s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";

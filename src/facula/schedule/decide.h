@@ -43,6 +43,7 @@ struct Decisions {
   int split = -1;          // the reduced variable that is cut in chunks
   int64_t short_rows = 0;  // rows of this many elements side by side run in lanes, their domain unrolled
   int64_t phases = 1;      // neighbours along row_vector that one lane computes: indices repeat with them
+  bool keeps_row = false;  // what a row needs twice may wait in an array
   std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
   std::vector<int8_t> unit;      // computed dimensions in order: stride is one
   std::vector<int8_t> overlaps;  // by output
@@ -53,6 +54,8 @@ struct Decisions {
   std::string text() const;  // what was decided, for people
 };
 Decisions decide(const Analysis& a, const Numbers& n);
+
+constexpr int64_t kKeptRow = 2048;  // elements of a row that an array holds
 
 // Elements of the full space that one task should compute.
 int64_t task_elements(const Analysis& a);

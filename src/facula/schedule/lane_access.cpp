@@ -17,6 +17,13 @@ using SK = Statement::Kind;
 namespace {
 constexpr int64_t kFarthest = 8;  // elements apart that are worth whole vectors
 bool is_beside(LaneScope& scope, Expr offset) { return scope.motion(offset).constant() == 1; }
+// Elements of a size that is gathered, picked by indices in memory.
+bool is_picked(LaneScope& scope, int slot, Expr offset) {
+  bool indexed = false;
+  loop::visit(scope.facts().spelled_out(offset),
+              [&](Expr x) { indexed |= x->kind == Kind::check && x->slot; });  // `within`
+  return indexed && itemsize(real_of(scope.facts().memory(slot))) >= 4;
+}
 }  // namespace
 
 int64_t parts_of(const loop::NestFacts& facts, int slot) { return is_complex(facts.memory(slot)) ? 2 : 1; }
@@ -29,7 +36,8 @@ LaneAccess lane_access(LaneScope& scope, int slot, Expr offset, AccessPlace plac
   if (!m.simple) {
     if (auto r = place.loads && parts == 1 ? scope.repeated(offset) : std::nullopt)
       return {.kind = LaneAccess::repeated, .lanes = *r};
-    return {scattered};
+    return {place.loads && place.gathers && is_picked(scope, slot, offset) ? LaneAccess::gathered
+                                                                           : scattered};
   }
   auto stride = m.constant();
   int64_t apart = stride ? *stride * parts : 0;

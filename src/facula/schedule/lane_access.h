@@ -12,7 +12,7 @@ struct LaneAccess {
     reversed,    // neighbours, the last lane's first
     spaced,      // every `apart`-th element, shuffled out of whole vectors
     repeated,    // neighbours that several lanes read each, shuffled out of what is read once
-    gathered,    // by the machine's gather or scatter, which is quicker under a mask only
+    gathered,    // by the machine's gather or scatter, which on most machines is quicker under a mask only
     each,        // by a load or store for every lane
   } kind;
   loop::Expr stride{};  // gathered, each: elements from a lane to the next; null: offsets of no simple motion
@@ -22,8 +22,9 @@ struct LaneAccess {
 };
 // What the code around an access is at that place.
 struct AccessPlace {
-  bool loads = true;    // or stores
-  bool masked = false;  // some lanes may not
+  bool loads = true;     // or stores
+  bool masked = false;   // some lanes may not
+  bool gathers = false;  // the machine's gather is quicker than a load for each lane
 };
 // Of buffer or array `slot` in the lanes of `scope`, by one offset or another in each. Complex buffers by their parts.
 LaneAccess lane_access(loop::LaneScope& scope, int slot, loop::Expr offset, AccessPlace place);

@@ -31,6 +31,7 @@ struct NestSpec {
   bool row_vector = false;   // the last row loop runs in lanes
   bool chunked = false;      // and a task is a piece of it
   std::vector<int> vectors;  // loops of sweeps that run in lanes
+  int64_t kept_row = 0;  // elements of an array for values that a row of a sweep needs again; 0: none is made
   std::vector<Merge> merges;
   std::vector<FlatStore> stores;
   std::vector<Loop> serial;  // between the rows: run in order, around the lanes (scatter)

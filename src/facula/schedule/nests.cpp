@@ -442,7 +442,7 @@ class Writer : Invariants {
         }
         std::vector<Loop> loops;
         for (auto& b : ready[k]->bound) loops.push_back({b.var, b.extent});
-        if (stores && !spec_.row_vector) keep(*stores, loops, payload, kept);
+        if (stores && !spec_.row_vector) keep(block, *stores, loops, payload, kept);
         run(block, loops, 0, std::move(payload));
         for (auto& r : rising) found_[r.get()] = found_at(block, r, made.at(r.get()) + 1);
       }
@@ -477,22 +477,23 @@ class Writer : Invariants {
                loop::select(loop::eq(position, nowhere), loop::substitute(r->args[1], begin), position),
                false);
   }
-  // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits in the
-  // store's own place meanwhile. Not where rows run in lanes: that place is far from the last one, and
-  // computing again is quicker.
+  // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits meanwhile in the
+  // store's own place, or in an array if that has 16 bits. Not where rows run in lanes: that place is far from the last
+  // one, and computing again is quicker.
   struct Spilled {
     FlatStore* store;
     Expr value, load;
   };
-  void keep(std::vector<FlatStore>& stores, const std::vector<Loop>& loops, std::vector<Statement>& payload,
-            std::vector<Spilled>& kept) {
+  void keep(Block& block, std::vector<FlatStore>& stores, const std::vector<Loop>& loops,
+            std::vector<Statement>& payload, std::vector<Spilled>& kept) {
     std::unordered_set<const loop::Node*> used;
     for (auto& p : payload)
       for (auto& v : p.values) visit(v, used, [](Expr) {});
     for (auto& s : stores) {
       auto& buffer = buffers_[size_t(s.buffer)];
-      bool fits = !loops.empty() && s.sweep.size() == loops.size() && buffer.unique && !s.part &&
-                  !kept_.count(s.buffer);
+      bool in_array = spec_.kept_row && is_floating(buffer.dtype) && itemsize(buffer.dtype) == 2;
+      bool fits = !loops.empty() && s.sweep.size() == loops.size() && (in_array || buffer.unique) &&
+                  !s.part && !kept_.count(s.buffer);
       for (size_t k = 0; fits && k < loops.size(); ++k) fits = s.sweep[k].var == loops[k].var;
       if (!fits) continue;
       Expr best;
@@ -501,7 +502,8 @@ class Writer : Invariants {
       loop::Seen seen;
       auto search = [&](auto&& self, Expr e) -> void {
         if (is_fold(e) || e->kind == Kind::part || !seen.insert(e.get())) return;
-        if (used.count(e.get()) && e->kind == Kind::call && !e->has_reduce && e.dtype() == buffer.dtype) {
+        DType place = in_array ? DType::Float32 : buffer.dtype;
+        if (used.count(e.get()) && e->kind == Kind::call && !e->has_reduce && e.dtype() == place) {
           // What belongs to the row is computed once anyway.
           Expr own = loop::rewrite(e, [&](Expr x) {
             bool once = x->kind == Kind::call && !survey.of(x).varies;
@@ -515,14 +517,29 @@ class Writer : Invariants {
       search(search, s.value);
       if (!best.get()) continue;
       Statement now = statement(Statement::Kind::store);
-      now.buffer = s.buffer;
+      now.buffer = in_array ? row_array(block) : s.buffer;
       now.values = {best};
-      now.offset = s.offset;
+      now.offset = in_array ? place_in(loops) : s.offset;
+      kept.push_back({&s, best, loop::load(now.buffer, best.dtype(), {now.offset})});
       payload.push_back(std::move(now));
-      kept.push_back({&s, best, loop::load(s.buffer, buffer.dtype, {s.offset})});
       kept_.insert(s.buffer);
       return;
     }
+  }
+
+  // The buffer number of an array for float32 values of a row.
+  int row_array(Block& block) {
+    Statement array = statement(Statement::Kind::array);
+    array.var = next_local_++;
+    array.dtype = DType::Float32;
+    array.extent = integer(spec_.kept_row);
+    block.push_back(std::move(array));
+    return -1 - block.back().var;
+  }
+  static Expr place_in(const std::vector<Loop>& loops) {
+    Expr place = integer(0);
+    for (auto& l : loops) place = place * l.extent + loop::index(l.var);
+    return place;
   }
 
   static bool same_domain(Expr a, Expr b) {

@@ -14,8 +14,9 @@ constexpr bool kComplex = !std::is_floating_point_v<T>;
 // What a routine works in; kept from matrix to matrix of a batch.
 template <class T>
 struct Room {
-  std::vector<T> a, b, c, work;
-  std::vector<Real<T>> values, more, reals;
+  Scratch<T> a, b, c, work;
+  Scratch<Real<T>> reals;
+  std::vector<Real<T>> values, more;
   std::vector<int> integers;
   int size = 0;  // of work; 0: not asked for yet
 };
@@ -74,7 +75,7 @@ Matrices shape_of(const char* name, const Tensor& a) {
 
 // Element-wise copies between rows and columns.
 template <class T>
-T* columns_of(const T* rows, int m, int n, std::vector<T>& to) {
+T* columns_of(const T* rows, int m, int n, Scratch<T>& to) {
   to.resize(size_t(m) * size_t(n) + 1);
   transpose_into(rows, m, n, to.data());
   return to.data();
@@ -82,17 +83,6 @@ T* columns_of(const T* rows, int m, int n, std::vector<T>& to) {
 // From one column of m elements to the next: columns of a whole number of cache lines would meet in the same few sets.
 constexpr int kLarge = 128;
 constexpr int leading(int m) { return m < kLarge || m % 16 ? m : m + 16; }
-// f(row, column) for all elements of [m, n], tile by tile, rows of a tile one after another.
-template <class F>
-void each_tile(int64_t m, int64_t n, F&& f) {
-  constexpr int64_t kTile = 64;
-  parallel_for((m + kTile - 1) / kTile, 1 + 30000 / (n * kTile), [&](int64_t begin, int64_t end) {
-    for (int64_t first = begin * kTile; first < std::min(m, end * kTile); first += kTile)
-      for (int64_t j = 0; j < n; j += kTile)
-        for (int64_t r = first; r < std::min(m, first + kTile); ++r)
-          for (int64_t c = j; c < std::min(n, j + kTile); ++c) f(r, c);
-  });
-}
 template <class T>
 void identity(T* a, int n) {
   std::fill(a, a + int64_t(n) * n, T(0));
@@ -401,11 +391,11 @@ Results linalg_svd(const Call& c, Out out) {
       room.b.resize(size_t(ld) * size_t(ku));
       room.c.resize(size_t(ldvh) * size_t(s.n));
       T *x = room.a.data(), *left = room.b.data(), *right = room.c.data();
-      each_tile(s.m, s.n, [&](int64_t r, int64_t c) { x[c * ld + r] = rows[r * s.n + c]; });
+      transpose_into<T>({rows, s.n}, s.m, s.n, {x, ld});
       int info = gesdd(full ? "A" : "S", s, x, ld, to_s.data<Real<T>>() + i * s.k, left, right, ldvh, room);
       if (info > 0) return failure.note(i, info);
-      each_tile(s.m, ku, [&](int64_t r, int64_t c) { u[r * ku + c] = left[c * ld + r]; });
-      each_tile(kv, s.n, [&](int64_t r, int64_t c) { vh[r * s.n + c] = right[c * ldvh + r]; });
+      transpose_into<T>({left, ld}, ku, s.m, {u, ku});
+      transpose_into<T>({right, ldvh}, s.n, kv, {vh, s.n});
     };
     if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svd, job, alone);
     else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
@@ -488,7 +478,9 @@ int large_eigh(const char* uplo, int n, const T* rows, T* values, T* vectors) {
   for (int64_t k = 0; k < int64_t(n) * n; ++k) largest = std::max(largest, std::abs(rows[k]));
   int up = largest > 0 ? -std::ilogb(largest) : 0;
   T scale = std::abs(up) > std::numeric_limits<T>::max_exponent / 4 ? std::ldexp(T(1), up / 2) : 1;
-  each_tile(n, n, [&](int64_t i, int64_t j) { a[j * ld + i] = rows[i * n + j] * scale * scale; });
+  transpose_into<T>({rows, n}, n, n, {a, ld});
+  for (int64_t j = 0; scale != 1 && j < n; ++j)
+    for (int64_t i = 0; i < n; ++i) a[j * ld + i] = a[j * ld + i] * scale * scale;
   T best = 0;
   int best_integer = 0;
   Tridiagonal<T>::sytrd(uplo, &n, a, &ld, values, beside.data(), tau.data(), &best, &ask, &info, 1);
@@ -511,7 +503,7 @@ int large_eigh(const char* uplo, int n, const T* rows, T* values, T* vectors) {
                             some.data<T>(), &own, &ok, 1, 1, 1);
     }
   });
-  each_tile(n, n, [&](int64_t i, int64_t j) { vectors[i * n + j] = z[j * ld + i]; });
+  transpose_into<T>({z, ld}, n, n, {vectors, n});
   for (int k = 0; k < n; ++k) values[k] = values[k] / scale / scale;
   return 0;
 }
@@ -717,7 +709,8 @@ Results linalg_lstsq(const Call& c, Out out) {
     }
     each_in_room<T>(s.count, rows, [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
-      room.b.assign(size_t(rows) * size_t(o.n) + 1, T(0));
+      room.b.resize(size_t(rows) * size_t(o.n) + 1);
+      std::fill_n(room.b.data(), room.b.size(), T(0));
       const T* from = b.data<T>() + i * o.elements;
       for (int r = 0; r < s.m; ++r)
         for (int j = 0; j < o.n; ++j)
@@ -772,6 +765,13 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
                          .pivots = pivots.data<int32_t>() + i * s.k};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
+      if constexpr (!kComplex<T>)
+        if (routine == Small::lu && s.m == s.n && s.n >= kFewestBlocked) {
+          T* lu = to.data<T>() + i * s.elements;
+          std::copy_n(a.data<T>() + i * s.elements, s.elements, lu);
+          if (factor_in_rows<T>(s.n, {lu, s.n}, pivots.data<int32_t>() + i * s.k) && finite(lu, s.elements))
+            return;
+        }
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       f(s, x, pivots.data<int32_t>() + i * s.k, room, infos.data<int32_t>() + i);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
@@ -931,6 +931,11 @@ Results cholesky_inverse(const Call& c, Out out) {
           room.a[size_t(r) * size_t(s.n) + size_t(j)] = conjugated(from[int64_t(j) * s.n + r]);
       T* y = to.data<T>() + i * s.elements;
       if (!is_invertible(s.n, room.a.data())) return invert_factor(s.n, room.a.data(), y);
+      if constexpr (!kComplex<T>)
+        if (s.n >= kFewestBlocked) {
+          room.b.resize(size_t(s.elements));
+          return invert_product_in_rows(s.n, room.a.data(), room.b.data(), y);
+        }
       int info = 0;  // the triangle, in columns, is that of the transpose
       Lapack<T>::potri("U", &s.n, room.a.data(), &s.n, &info, 1);
       for (int r = 0; r < s.n; ++r)

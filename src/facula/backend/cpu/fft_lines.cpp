@@ -89,11 +89,12 @@ template <class V>
 struct Room {
   template <class Plan>
   Room(const Plan& plan, int parts)
-      : length(int64_t(plan.length()) * parts + 18), memory(length + 4 + int64_t(plan.bufsize()) * parts) {}
+      : length(int64_t(plan.length()) * parts + 18),
+        memory(size_t(length + 4 + int64_t(plan.bufsize()) * parts)) {}
   V* rows() { return memory.data() + 1; }
   V* buffer() { return rows() + length + 1; }
   int64_t length;
-  Rows<V> memory;
+  Scratch<V> memory;
 };
 
 template <class Kind, class T>

@@ -17,24 +17,12 @@
 #include <vector>
 
 #include "facula/backend/cpu/fft_lanes.h"
+#include "facula/backend/cpu/scratch.h"
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/base/parallel.h"
-#include "facula/tensor/tensor.h"
 
 namespace facula::backend::cpu {
-
-// Memory for rows of lanes; long pieces come from our allocator, which keeps them.
-template <class V>
-class Rows {
- public:
-  explicit Rows(int64_t count)
-      : memory_(Tensor::empty(Dims{SymInt(count * int64_t(sizeof(V)) / 8 + 1)}, DType::Int64)) {}
-  V* data() const { return reinterpret_cast<V*>(memory_.template data<int64_t>()); }
-
- private:
-  Tensor memory_;
-};
 
 template <class T>
 class LongLine {
@@ -66,7 +54,7 @@ class LongLine {
   // store(k, count, row): takes points so.
   template <class Load, class Store>
   void forward(const Load& load, const Store& store) const {
-    Rows<V> work(slabs() * slab_rows());
+    Scratch<V> work(size_t(slabs() * slab_rows()));
     if (chirp_.empty()) {
       columns(load, work.data());
       each_slab([&](int64_t slab, V* buffer) {
@@ -103,7 +91,7 @@ class LongLine {
         n2_(length / n1_),
         first_(size_t(n1_)),
         second_(size_t(n2_)),
-        roots_(2 * n1_ * column_blocks()) {
+        roots_(size_t(2 * n1_ * column_blocks())) {
     ducc0::UnityRoots<T, std::complex<T>> roots{size_t(length)};
     parallel_for(column_blocks(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t column = begin * kCount; column < end * kCount; ++column) {
@@ -140,8 +128,8 @@ class LongLine {
       chirp_[size_t(k)] = roots[size_t(square)];
       square = (square + 2 * uint64_t(k) + 1) % uint64_t(2 * n_);
     }
-    kernel_ = std::make_unique<Rows<V>>(2 * n2_ * slabs());
-    Rows<V> work(slabs() * slab_rows());
+    kernel_ = std::make_unique<Scratch<V>>(size_t(2 * n2_ * slabs()));
+    Scratch<V> work(size_t(slabs() * slab_rows()));
     T scale = T(1) / T(length_);
     columns(
         [&](int64_t j, int64_t count, V* row) {
@@ -225,14 +213,14 @@ class LongLine {
   template <class F>
   void each_column_block(F&& f) const {
     parallel_for(column_blocks(), std::max<int64_t>(1, kGrain / n1_), [&](int64_t begin, int64_t end) {
-      Rows<V> room(rows_of(first_));
+      Scratch<V> room(size_t(rows_of(first_)));
       for (int64_t c = begin; c < end; ++c) f(c, room.data(), room.data() + 2 * n1_ + kPad);
     });
   }
   template <class F>
   void each_slab(F&& f) const {
     parallel_for(slabs(), std::max<int64_t>(1, kGrain / n2_), [&](int64_t begin, int64_t end) {
-      Rows<V> room(2 * int64_t(second_.bufsize() + second_.length()));
+      Scratch<V> room(2 * (second_.bufsize() + second_.length()));
       for (int64_t slab = begin; slab < end; ++slab) f(slab, room.data());
     });
   }
@@ -260,9 +248,9 @@ class LongLine {
   static constexpr int64_t kGrain = 2048;
   int64_t n_, length_, n1_, n2_;  // length_ is n_, or of what convolves: n1_ * n2_
   Plan first_, second_;
-  Rows<V> roots_;  // [column block, k1, 2]
+  Scratch<V> roots_;  // [column block, k1, 2]
   std::vector<std::complex<T>> chirp_;
-  std::unique_ptr<Rows<V>> kernel_;  // the transform of the chirp, in the order of slabs
+  std::unique_ptr<Scratch<V>> kernel_;  // the transform of the chirp, in the order of slabs
 };
 
 }  // namespace facula::backend::cpu

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "facula/backend/cpu/blocked.h"
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
+#include "facula/backend/cpu/scratch.h"
 #include "facula/backend/cpu/small.h"
 #include "facula/base/parallel.h"
 
@@ -162,12 +164,17 @@ void of_type(DType d, F&& f) {
 }
 
 template <class T>
-void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {
+void transpose_into(RowMajor<const T> from, int64_t rows, int64_t cols, RowMajor<T> to) {
+  if constexpr (std::is_floating_point_v<T>) return turn_in_rows(rows, cols, from, to);
   constexpr int64_t kTile = 32;
   for (int64_t i = 0; i < rows; i += kTile)
     for (int64_t j = 0; j < cols; j += kTile)
       for (int64_t r = i; r < std::min(rows, i + kTile); ++r)
-        for (int64_t c = j; c < std::min(cols, j + kTile); ++c) to[c * rows + r] = from[r * cols + c];
+        for (int64_t c = j; c < std::min(cols, j + kTile); ++c) to[c][r] = from[r][c];
+}
+template <class T>
+void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {
+  transpose_into<T>({from, cols}, rows, cols, {to, rows});
 }
 
 inline int order_of(const char* name, const Tensor& a) {
@@ -204,7 +211,7 @@ void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(count == 1 && n >= 384 && !in_parallel() ? num_threads() : 1);
   auto grain = int64_t(std::max(1.0, 20000.0 / (double(n) * n * n + 1)));
   parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-    std::vector<T> buffer(elements);
+    Scratch<T> buffer(elements);
     for (int64_t k = begin; k < end; ++k) f(k, buffer.data());
   });
   blas_threads(1);
@@ -214,7 +221,7 @@ void each(int64_t count, int n, size_t elements, F&& f) {
 template <class T, class J, class F>
 void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) {
   auto alone = [&](int64_t k) {
-    std::vector<T> buffer(elements);
+    Scratch<T> buffer(elements);
     f(k, buffer.data());
   };
   if (!each_small<T>(routine, count, n, n, job, alone)) each<T>(count, n, elements, f);
@@ -282,9 +289,13 @@ T quotient(T a, T b) {
 }
 template <class T>
 bool finite(const T* a, int64_t n) {
-  T rests(0);  // without branches
-  for (int64_t i = 0; i < n; ++i) rests += a[i] - a[i];
-  return rests == T(0);
+  constexpr int64_t kSums = 16;  // side by side and without branches
+  T rests[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums)
+    for (int64_t l = 0; l < kSums; ++l) rests[l] += a[i + l] - a[i + l];
+  for (; i < n; ++i) rests[0] += a[i] - a[i];
+  return std::all_of(rests, rests + kSums, [](T x) { return x == T(0); });
 }
 template <class T>
 bool subnormal(const T* a, int64_t n) {  // all that is not 0 is

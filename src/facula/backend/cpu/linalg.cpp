@@ -1,5 +1,5 @@
-// Linear algebra: small real matrices side by side (small.h), others by LAPACK, one by one; a batch is shared out among
-// threads.
+// Linear algebra: small real matrices side by side (small.h), larger ones in blocks (blocked.h), others by LAPACK, one by one; a
+// batch is shared out among threads.
 #include "facula/backend/cpu/lapack.h"
 
 namespace facula::backend::cpu {
@@ -13,15 +13,16 @@ constexpr bool kOfTranspose = std::is_floating_point_v<T>;
 template <class T>
 constexpr const char* kAdjoint = kOfTranspose<T> ? "N" : "C";
 
-// P L U of a matrix; of its transpose if `turned`. `info`: the number of the first zero pivot.
+// P L U of a matrix, in columns; of its transpose if `turned`. `info`: the number of the first zero pivot.
 template <class T>
 struct Factors {
   T* lu;
   const int* pivots;
   int info;
   bool turned;
-  bool ordinary;       // else they are solved with by division
-  bool whole = false;  // known to be finite
+  bool ordinary;         // else they are solved with by division
+  bool whole = false;    // known to be finite
+  bool blocked = false;  // those of the matrix itself, in rows (blocked.h)
 };
 // Whether the factors have no numbers: then nothing that is made of them has any.
 template <class T>
@@ -30,6 +31,17 @@ bool lost(const T* lu, int n) {
 }
 // Which factors of real matrices that are singular or not finite show: only they differ from the transpose's.
 enum class Order { either, own };
+
+// The factors of a copy of an ordinary matrix in blocks, if that is worth while.
+template <class T>
+bool factor_blocked(int n, const T* matrix, T* lu, int* pivots) {
+  if constexpr (kOfTranspose<T>) {
+    if (n < kFewestBlocked) return false;
+    std::copy(matrix, matrix + int64_t(n) * n, lu);
+    return factor_in_rows<T>(n, {lu, n}, pivots) && finite(lu, int64_t(n) * n);
+  }
+  return false;
+}
 
 // Factors a copy of each matrix (of its transpose, if real and ordinary); f(matrix number, factors, room). Small ones are
 // for `routine`, of whose operands `more` (job, first matrix) tells all but the matrices.
@@ -46,6 +58,8 @@ void each_lu(const Tensor& a, int n, size_t extra, Order order, Small routine, J
     const T* matrix = from + k * int64_t(square);
     int* pivots = reinterpret_cast<int*>(lu + square + extra);
     bool own = !kOfTranspose<T> || order == Order::own;
+    if (factor_blocked(n, matrix, lu, pivots))
+      return f(k, Factors<T>{lu, pivots, 0, false, true, true, true}, lu + square);
     if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
     else transpose_into(matrix, n, n, lu);
     int info = n ? factor_lu(n, lu, pivots) : 0;
@@ -123,10 +137,18 @@ void fill_identity(T* x, int n, T diagonal = T(1)) {
 template <class T>
 void solve_adjoint(const Factors<T>& f, int n, T* x, T diagonal = T(1), bool divides = false) {
   fill_identity(x, n, diagonal);
+  if constexpr (kOfTranspose<T>)
+    if (f.blocked && !divides) return invert_factored_in_rows(n, f.lu, f.pivots, x);
   if (f.ordinary && !divides) {
     int ok = 0;
     Lapack<T>::getrs(kAdjoint<T>, &n, &n, f.lu, &n, f.pivots, x, &n, &ok, 1);
     return;
+  }
+  if (f.blocked) {  // A^T = U^T L^T P^T
+    auto turned = [&](int i, int j) { return f.lu[int64_t(j) * n + i]; };
+    substitute(n, n, false, false, turned, x);
+    substitute(n, n, true, true, turned, x);
+    return exchange_rows(f, n, n, x, true);
   }
   if (f.turned) return solve_by_division(f, n, n, x);
   auto turned = [&](int i, int j) { return conjugate_of(f.lu[int64_t(i) * n + j]); };
@@ -198,7 +220,14 @@ Results linalg_lu_solve(const Call& c, Out out) {
         T* x = to.data<T>() + k * int64_t(block);
         return std::fill(x, x + block, kNone<T>);
       }
-      transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
+      const T* from = b.data<T>() + k * int64_t(block);
+      if constexpr (kOfTranspose<T>)
+        if (f.blocked) {
+          T* x = to.data<T>() + k * int64_t(block);
+          std::copy(from, from + block, x);
+          return solve_factored_in_rows(n, columns, f.lu, f.pivots, x);
+        }
+      transpose_into(from, n, columns, rhs);
       if (!f.ordinary) solve_by_division(f, n, int(columns), rhs);
       else if constexpr (kOfTranspose<T>) solve_lu_transposed(n, int(columns), f.lu, f.pivots, rhs);
       else solve_lu(n, int(columns), f.lu, f.pivots, rhs);
@@ -225,6 +254,8 @@ Results linalg_inv(const Call& c, Out out) {
                  if (!n || (f.info > 0 && !codes.wanted())) return;
                  T* y = to.data<T>() + k * int64_t(n) * n;
                  if (!f.whole && lost(f.lu, n)) return std::fill(y, y + int64_t(n) * n, kNone<T>);
+                 if constexpr (kOfTranspose<T>)
+                   if (f.blocked) return invert_factored_in_rows(n, f.lu, f.pivots, y);
                  if (!f.ordinary) {  // what is not finite then says so
                    fill_identity(work, n);
                    solve_by_division(f, n, n, work);
@@ -309,7 +340,12 @@ Results linalg_cofactor(const Call& c, Out out) {
                    solve_adjoint(f, n, work, conjugate_of(det), true);
                    return transpose_into(work, n, n, y);
                  }
-                 invert_lu(n, lu, f.pivots, work);
+                 if constexpr (kOfTranspose<T>)
+                   if (f.blocked) {
+                     invert_factored_in_rows(n, lu, f.pivots, work);
+                     std::copy(work, work + int64_t(n) * n, lu);
+                   }
+                 if (!f.blocked) invert_lu(n, lu, f.pivots, work);
                  // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
                  for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
                  if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
@@ -419,6 +455,16 @@ Results linalg_triangular(const Call& c, Out out) {
                          .unit = c.flag("unit")};
     };
     each<T>(matrices(a), n, block, Small::triangular, job, [&](int64_t k, T* rhs) {
+      if constexpr (kOfTranspose<T>) {
+        const T *rows = a.data<T>() + k * int64_t(n) * n, *from = b.data<T>() + k * int64_t(block);
+        T* x = to.data<T>() + k * int64_t(block);
+        bool singular = false;
+        for (int64_t i = 0; i < n; ++i) singular |= rows[i * n + i] == 0;
+        if (n >= kFewestBlocked && columns >= kFewestBlocked / 2 && (c.flag("unit") || !singular)) {
+          std::copy(from, from + block, x);
+          return solve_in_rows<T>({c.flag("upper"), c.flag("unit")}, n, columns, {rows, n}, {x, columns});
+        }
+      }
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
       int cols = int(columns), info = 0;
       Lapack<T>::trtrs(uplo, "T", diag, &n, &cols, a.data<T>() + k * int64_t(n) * n, &n, rhs, &n, &info, 1, 1,

@@ -374,17 +374,25 @@ class Packed {
   Buffers& buffers_;
 };
 
+// Elements of a loop over keys whose length is known, so that it is compiled to vectors.
+constexpr int64_t kBlock = 32;
+
 // The least and the most of n keys.
 template <class Key>
 auto range_of(Key key, int64_t n) {
   using U = decltype(key(0));
-  U least = U(~U(0)), most = 0;
-  for (int64_t i = 0; i < n; ++i) {  // in vectors
-    U k = key(i);
-    least = k < least ? k : least;
-    most = k > most ? k : most;
-  }
-  return std::pair(least, most);
+  U least[kBlock], most[kBlock];
+  std::fill_n(least, kBlock, U(~U(0)));
+  std::fill_n(most, kBlock, U(0));
+  auto look = [&](int64_t lane, U k) {
+    least[lane] = k < least[lane] ? k : least[lane];
+    most[lane] = k > most[lane] ? k : most[lane];
+  };
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock)
+    for (int64_t lane = 0; lane < kBlock; ++lane) look(lane, key(i + lane));
+  for (; i < n; ++i) look(0, key(i));
+  return std::pair(*std::min_element(least, least + kBlock), *std::max_element(most, most + kBlock));
 }
 
 // Keys of a line of n values that order it as wanted, run(key, least, most, narrow): where it pays to look at all of
@@ -628,7 +636,7 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
       for (; i < end; ++i)
         if (wanted(i)) b[found++] = E::entry(key(i), i);
     };
-    for (constexpr int64_t kBlock = 32; i + kBlock <= n;) {  // most blocks have none
+    while (i + kBlock <= n) {  // most blocks have none
       U any = 0;
       for (int64_t j = 0; j < kBlock; ++j) any |= U(wanted(i + j));
       if (any) look(i + kBlock);
@@ -654,7 +662,13 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
   auto digit = [=, least = least](int64_t i) { return U(U(key(i) - least) >> shift); };
   std::array<int64_t, 1 << Digits::kBits> counts;
   std::fill_n(counts.begin(), 1 << bits, 0);
-  for (int64_t i = 0; i < n; ++i) ++counts[digit(i)];
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    std::array<U, kBlock> digits;
+    for (int64_t j = 0; j < kBlock; ++j) digits[size_t(j)] = digit(i + j);
+    for (U one : digits) ++counts[one];
+  }
+  for (; i < n; ++i) ++counts[digit(i)];
   U d = 0;
   for (; k >= counts[d]; ++d) k -= counts[d];
   return of_equal(kth_of(counts[d], [=](int64_t i) { return digit(i) == d; }));

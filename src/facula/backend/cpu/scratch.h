@@ -1,0 +1,37 @@
+// Memory that a routine works in. It comes from our allocator, which keeps large pieces: fresh pages cost more than passes over
+// them. Elements are uninitialised until someone writes them.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "facula/tensor/tensor.h"
+
+namespace facula::backend::cpu {
+
+template <class T>
+class Scratch {
+ public:
+  Scratch() = default;
+  explicit Scratch(size_t count) { resize(count); }
+  // Keeps no elements where there is not room enough yet.
+  void resize(size_t count) {
+    int64_t words = int64_t(count * sizeof(T) / sizeof(int64_t)) + 1;
+    if (!memory_.defined() || memory_.numel() < SymInt(words))
+      memory_ = Tensor::empty(Dims{SymInt(words)}, DType::Int64);
+    size_ = count;
+  }
+  template <class From>
+  void assign(From begin, From end) {
+    resize(size_t(end - begin));
+    std::copy(begin, end, data());
+  }
+  size_t size() const { return size_; }
+  T* data() const { return memory_.defined() ? reinterpret_cast<T*>(memory_.data<int64_t>()) : nullptr; }
+  T& operator[](size_t k) const { return data()[k]; }
+
+ private:
+  Tensor memory_;
+  size_t size_ = 0;
+};
+
+}  // namespace facula::backend::cpu

@@ -1,0 +1,146 @@
+"""Real matrices of more than a few rows are factored and solved for in blocks, as near as by LAPACK."""
+
+import numpy as np
+import pytest
+
+import facula as F
+from facula import linalg
+
+FLOATS = [F.float32, F.float64]
+SIZES = (31, 32, 33, 48, 63, 100, 257)  # about the least number of rows, and no whole number of blocks
+
+
+def normal(shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def leaves(a, x, b, dtype):
+    """The rest of a x = b, beside what rounding a, x and their product may leave."""
+    a, x, b = (t.double().numpy() for t in (a, x, b))
+    bound = F.finfo(dtype).eps * (np.abs(a) @ np.abs(x) + np.abs(b)).max()
+    return np.abs(a @ x - b).max() / bound
+
+
+def near(got, exact, dtype):
+    got = got.double().numpy()
+    assert np.abs(got - exact).max() <= 8 * got.shape[-1] ** 0.5 * F.finfo(dtype).eps * np.abs(exact).max()
+
+
+def triangle(n, dtype, upper):
+    a = normal((n, n), 2) / n**0.5 + 2 * np.eye(n)
+    return F.tensor(np.triu(a) if upper else np.tril(a), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", SIZES)
+def test_factors_solutions_and_inverses(dtype, n):
+    a = F.tensor(normal((2, n, n)), dtype=dtype)
+    for operand in (a, a.mT):
+        lu, pivots = linalg.lu_factor(operand)
+        p, lower, upper = F.lu_unpack(lu, pivots)
+        assert lower.abs().max() <= 1
+        near(p @ lower @ upper, operand.double().numpy(), dtype)
+        for columns in (1, 3, 16, 37, 150):
+            b = F.tensor(normal((2, n, columns), 1), dtype=dtype)
+            assert leaves(operand, linalg.solve(operand, b), b, dtype) < n
+            assert leaves(operand.mT, linalg.solve(operand, b.mT, left=False).mT, b, dtype) < n
+        assert leaves(operand, linalg.inv(operand), F.eye(n, dtype=dtype).expand(2, n, n), dtype) < n
+        sign, log = np.linalg.slogdet(operand.double().numpy())
+        assert linalg.slogdet(operand)[0].tolist() == sign.tolist()
+        assert np.abs(linalg.slogdet(operand)[1].double().numpy() - log).max() < n * 1e3 * F.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems(dtype, n, upper):
+    a = triangle(n, dtype, upper)
+    garbage = a + F.tensor(np.where(a.numpy() == 0, np.nan, 0), dtype=dtype)  # the other triangle is not read
+    for columns in (15, 16, 40, 129):
+        b = F.tensor(normal((n, columns), 1), dtype=dtype)
+        assert leaves(a, linalg.solve_triangular(garbage, b, upper=upper), b, dtype) < 4
+        unit = a - F.diag(a.diagonal()) + F.eye(n, dtype=dtype)
+        x = linalg.solve_triangular(garbage, b, upper=upper, unitriangular=True)
+        assert leaves(unit, x, b, dtype) < 4
+        x = F.cholesky_solve(b, garbage, upper=upper)
+        product = a.mT @ a if upper else a @ a.mT
+        assert leaves(product, x, b, dtype) < n
+    y = F.cholesky_inverse(garbage, upper=upper)
+    assert F.equal(y, y.mT)
+    assert leaves(product, y, F.eye(n, dtype=dtype), dtype) < n
+
+
+def test_a_pivot_is_the_first_of_the_largest():
+    a = F.eye(40).flip(0) + F.triu(F.ones(40, 40).flip(0)).flip(0) * 0
+    a[:, 0] = -3.0
+    assert linalg.lu_factor(a)[1][0] == 1
+    a[0, 0] = 1.0
+    assert linalg.lu_factor(a)[1][0] == 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_matrices_without_an_inverse_are_told(dtype):
+    a = F.tensor(normal((50, 50)), dtype=dtype)
+    a[:, 20] = 0
+    assert linalg.lu_factor_ex(a).info == 21
+    assert linalg.det(a) == 0
+    assert linalg.inv_ex(a).info == 21
+    assert linalg.solve_ex(a, a).info == 21
+    for f in (linalg.inv, lambda x: linalg.solve(x, x)):
+        with pytest.raises(RuntimeError, match="singular"):
+            f(F.stack([F.eye(50, dtype=dtype), a]))
+    lower = F.tril(F.ones(50, 50, dtype=dtype))
+    lower[30, 30] = 0
+    x = linalg.solve_triangular(lower, F.ones(50, 20, dtype=dtype), upper=False)
+    assert not x[:30, 1:].isnan().any() and not x[31:].isfinite().any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_made_of_a_matrix_that_is_not_finite_has_no_numbers(dtype, value):
+    a = F.tensor(normal((40, 40)), dtype=dtype)
+    a[7, 9] = value
+    assert linalg.solve(a, F.ones(40, 20, dtype=dtype)).isnan().any()
+    assert not linalg.det(a).isfinite()
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-20, 1e20, 1e37])
+def test_the_scale_of_a_matrix_does_not_matter(scale):
+    a = F.tensor(normal((64, 64)) * scale, dtype=F.float32)
+    p, lower, upper = linalg.lu(a)
+    rest = (p.double() @ lower.double() @ upper.double() - a.double()).abs().max()
+    assert rest <= 64 * max(F.finfo(F.float32).eps * scale, 1e-45)
+
+
+def test_gradients_go_through_factors_in_blocks():
+    a = F.tensor(normal((34, 34)) + 6 * np.eye(34), dtype=F.float64, requires_grad=True)
+    b = F.tensor(normal((34, 18), 1), dtype=F.float64, requires_grad=True)
+    direction = F.tensor(normal((34, 34), 2), dtype=F.float64)
+    for f in (linalg.det, linalg.inv, lambda a: linalg.slogdet(a)[1], lambda a: linalg.solve(a, b)):
+        (gradient,) = F.autograd.grad(f(a).square().sum(), [a])
+        with F.no_grad():
+            step = 1e-6
+            difference = f(a + step * direction).square().sum() - f(a - step * direction).square().sum()
+        assert (gradient * direction).sum() == pytest.approx(difference.item() / 2 / step, rel=1e-6)
+
+
+def test_threads_change_no_bit():
+    a = F.tensor(normal((300, 300)), dtype=F.float32)
+    lower = triangle(300, F.float32, False)
+    calls = [
+        lambda: linalg.lu_factor(a)[0],
+        lambda: linalg.solve(a, a.mT),
+        lambda: linalg.inv(a),
+        lambda: linalg.solve_triangular(lower, a, upper=False),
+        lambda: F.cholesky_inverse(lower),
+    ]
+    threads = F.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 3):
+            F.set_num_threads(count)
+            results.append([f() for f in calls])
+    finally:
+        F.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(F.equal(x, y) for x, y in zip(results[0], other, strict=True))
