@@ -433,7 +433,19 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
   return out;
 }
 
+// Do all elements of known sizes lie in order?
+static bool in_order(SymSpan sizes, SymSpan strides) {
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d].is_symbolic() || strides[d].is_symbolic() || strides[d].concrete() != expected) return false;
+    expected *= sizes[d].concrete();
+  }
+  return expected > 0 && !sizes.empty();
+}
+
 std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
+  if (in_order(sizes, strides) && !any_symbolic(to))
+    return product(to) == product(sizes) ? std::optional(contiguous_strides(to)) : std::nullopt;
   if (product(sizes) == 0) {
     bool same = sizes.size() == to.size();
     for (size_t d = 0; same && d < to.size(); ++d) same = sizes[d] == to[d];

@@ -132,6 +132,7 @@ using Eight = float __attribute__((vector_size(32), aligned(4)));
       const float* right = b + j;
       for (int64_t q = 0; q < k; ++q, right += ldb) {
         Eight x = *reinterpret_cast<const Eight*>(right);
+#pragma GCC unroll 4  // sums stay in registers
         for (int64_t r = 0; r < kRows; ++r) sum[r] += from[r][q * a_cs] * x;
       }
       for (int64_t r = 0; r < rows; ++r) {
@@ -186,9 +187,11 @@ void tiny(const Problem& p, bool apart = false) {
     auto* b = reinterpret_cast<const float*>(b_bytes);
     int64_t ldb = p.b_rs;
     if (p.b_cs != 1 || padded != p.n) {
-      for (int64_t k = 0; k < p.k; ++k)
-        for (int64_t j = 0; j < padded; ++j)
-          packed[k * padded + j] = j < p.n ? b[k * p.b_rs + j * p.b_cs] : 0;
+      for (int64_t k = 0; k < p.k; ++k) {
+        float* row = packed + k * padded;
+        for (int64_t j = 0; j < p.n; ++j) row[j] = b[k * p.b_rs + j * p.b_cs];
+        for (int64_t j = p.n; j < padded; ++j) row[j] = 0;
+      }
       b = packed;
       ldb = padded;
     }
@@ -487,22 +490,39 @@ void in_float32(const Tensor& a, const Tensor& b, const Tensor& out, const Tenso
   copy(out, wide);
 }
 
+// A tensor of the caller, which is not counted, or the copy that stands in for it.
+class Operand {
+ public:
+  explicit Operand(const Tensor& given) : read_(&given) {}
+  Operand(const Operand&) = delete;
+  const Tensor& operator*() const { return *read_; }
+  operator const Tensor&() const { return *read_; }
+  void make_dense() {
+    copy_ = dense(*read_);
+    read_ = &copy_;
+  }
+
+ private:
+  const Tensor* read_;
+  Tensor copy_;
+};
+
 // The strides of an operand's matrices; it is copied if no library reads them as they lie.
-void take_strides(Tensor& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
+void take_strides(Operand& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
   auto look = [&] {
-    auto s = t.int_strides();
+    auto s = (*t).int_strides();
     rs = s[s.size() - 2];
     cs = s[s.size() - 1];
   };
   look();
   if (!readable(rows, cols, rs, cs)) {
-    t = dense(t);
+    t.make_dense();
     look();
   }
   settle(rows, cols, rs, cs);
 }
 
-void set_operands(Problem& p, Tensor& a, Tensor& b, const Tensor& out, Tensor& bias) {
+void set_operands(Problem& p, Operand& a, Operand& b, const Tensor& out, Operand& bias) {
   take_strides(a, p.m, p.k, p.a_rs, p.a_cs);
   take_strides(b, p.k, p.n, p.b_rs, p.b_cs);
   auto sizes = out.int_sizes();
@@ -514,12 +534,12 @@ void set_operands(Problem& p, Tensor& a, Tensor& b, const Tensor& out, Tensor& b
     step *= sizes[d];
   }
   std::reverse(dims.begin(), dims.end());
-  p.a = a.data<char>();
-  p.b = b.data<char>();
+  p.a = (*a).data<char>();
+  p.b = (*b).data<char>();
   p.out = out.data<char>();
-  if (bias.defined()) {
-    bias = dense(bias);
-    p.bias = bias.data_ptr();
+  if ((*bias).defined()) {
+    if (!(*bias).is_contiguous()) bias.make_dense();
+    p.bias = (*bias).data_ptr();
   }
   merge_batch(p, dims);
 }
@@ -536,11 +556,11 @@ void add_bias_first(Problem& p, const Tensor& out, const Tensor& bias) {
 void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given,
              const Scalar& alpha, const Scalar& beta) {
   if (out.numel() == SymInt(int64_t(0))) return;
-  Tensor a = a_given, b = b_given, bias = bias_given;
+  Operand a(a_given), b(b_given), bias(bias_given);
   auto sizes = out.int_sizes();
   Problem p{};
   p.dtype = out.dtype();
-  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a.int_sizes().back();
+  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a_given.int_sizes().back();
   p.alpha = alpha, p.beta = beta;
   if (p.k == 0) return scale(out, beta, bias);
   bool alone = out.numel() == SymInt(p.m * p.n);
@@ -567,7 +587,7 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
       if (by_onednn(p)) return;
       // Matrices of a batch may overlap, and there may be more batch dimensions than oneDNN has room for.
       Tensor left = dense(a_given), right = dense(b_given);
-      if (!left.is_same(a) || !right.is_same(b)) return product(left, right, out, bias, alpha, beta);
+      if (!left.is_same(*a) || !right.is_same(*b)) return product(left, right, out, bias, alpha, beta);
     }
     if (p.dtype == DType::BFloat16) return in_float32(a, b, out, bias, alpha, beta);
   }
@@ -584,9 +604,9 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
 
 namespace {
 
-Results simple(const Call& c, Out out, const char* left, const char* right) {
+Results simple(const Call& c, Out out, op::ParameterName left, op::ParameterName right) {
   Destination to(out[0]);
-  product(c.tensor(left), c.tensor(right), to.tensor());
+  product(Borrowed(c[left].tensor), Borrowed(c[right].tensor), to.tensor());
   to.finish();
   return Results(out[0]);
 }
