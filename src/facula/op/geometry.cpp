@@ -408,7 +408,9 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
   std::optional<size_t> inferred;
   SymInt known = 1;
   for (size_t d = 0; d < out.size(); ++d) {
-    if (SymInt::surely_equal(out[d], -1)) {
+    if (!out[d].is_symbolic() && out[d].concrete() >= 0) {
+      known *= out[d];
+    } else if (SymInt::surely_equal(out[d], -1)) {
       user_check(!inferred, op) << "only one dimension can be inferred";
       inferred = d;
     } else {
