@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 
-
 OTHERS = 4  # programs whose first call of a size finds the libraries' primitives
 
 
