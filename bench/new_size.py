@@ -4,8 +4,9 @@
 
 One thread, processor time, medians over sizes. Some programs of one function are called with the same sizes:
 the first one's first call also makes oneDNN's primitives, which a thread keeps by their shapes, so the first
-calls of the others find them. What the quickest of these takes longer than the quickest second call of the size
-is planning: symbols, schedules, the arena, frames. A busy machine only adds to it. Kernels of ours know no sizes.
+calls of the others find them. What the quickest of these takes longer than the quickest second call of the
+size is planning: symbols, schedules, the arena, frames. A busy machine only adds to it. Kernels of ours know
+no sizes.
 """
 
 from __future__ import annotations
