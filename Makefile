@@ -116,7 +116,10 @@ fuzz: setup
 
 bench: build
 	@setup/peer.sh
+	@cmake --build $(BUILD) --target bench_steady
 	FACULA_PEER=.peer/bin/python $(RUN) bench/run.py $(ARGS)
+	$(BUILD)/bench/bench_steady
+	$(RUN) bench/new_size.py
 
 conformance: build
 	@setup/peer.sh

@@ -2,10 +2,11 @@
 
     PYTHONPATH=build/python python bench/new_size.py [model ...]
 
-One thread, processor time, medians over sizes. Two programs of one function are called with the same sizes:
-the first one's first call also makes oneDNN's primitives, which a thread keeps by their shapes, so the
-second one's first call finds them. What that takes longer than the second call of the size is planning:
-symbols, schedules, the arena, frames. Kernels of ours know no sizes.
+One thread, processor time, medians over sizes. Some programs of one function are called with the same sizes:
+the first one's first call also makes oneDNN's primitives, which a thread keeps by their shapes, so the first
+calls of the others find them. What the quickest of these takes longer than the quickest second call of the
+size is planning: symbols, schedules, the arena, frames. A busy machine only adds to it. Kernels of ours know
+no sizes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+
+OTHERS = 4  # programs whose first call of a size finds the libraries' primitives
 
 
 def models():
@@ -80,18 +83,22 @@ def measure(name, make):
     from facula.program import trace
 
     step, batch = step_of(make)
-    programs = [trace(step, *batch(8), dynamic=True) for _ in range(2)]
+    programs = [trace(step, *batch(8), dynamic=True) for _ in range(1 + OTHERS)]
     for n in (8, 9, 8):
         for p in programs:
             p(*batch(n))
+
+    def seconds(program, data):
+        started = time.process_time()
+        program(*data)
+        return time.process_time() - started
+
     first, known, again = [], [], []
     for n in range(10, 40):
         data = batch(n)
-        for p, into in zip((*programs, programs[0], programs[1]), (first, known, again, again), strict=True):
-            started = time.process_time()
-            p(*data)
-            into.append(time.process_time() - started)
-    again = [min(again[2 * k], again[2 * k + 1]) for k in range(len(first))]
+        first.append(seconds(programs[0], data))
+        known.append(min(seconds(p, data) for p in programs[1:]))
+        again.append(min(seconds(p, data) for p in programs))
 
     def ms(seconds):
         return f"{statistics.median(seconds) * 1e3:.2f} ms"

@@ -54,7 +54,10 @@ SymInt whole(PyObject* o) {
 Tensor slice(const Tensor& t, int dim, PyObject* s, bool& changed) {
   auto* py = reinterpret_cast<PySliceObject*>(s);
   if (py->start == Py_None && py->stop == Py_None && py->step == Py_None) return t;
-  auto size = [](PyObject* o) { return is_symint(o) ? symint_of(o) : size_of_traced(o); };
+  auto size = [](PyObject* o) -> std::optional<SymInt> {
+    if (o == Py_None || PyLong_CheckExact(o)) return std::nullopt;
+    return is_symint(o) ? symint_of(o) : size_of_traced(o);
+  };
   if (auto from = size(py->start), to = size(py->stop); from || to) {
     auto bound = [](PyObject* o, std::optional<SymInt> n) {
       return n ? op::Value(*n) : o == Py_None ? op::Value() : op::Value(whole(o));
@@ -199,28 +202,28 @@ bool is_tuple_like(PyObject* index) {
   return false;
 }
 
-Applied apply(const Tensor& self, PyObject* index) {
-  Applied a{self, {}};
-  int dim = 0;
+Applied apply(Tensor self, PyObject* index) {
+  int dim = 0, rank = self.dim();
   if (is_tuple_like(index)) {
     PyRef items = checked(PyList_AsTuple(index));
-    return apply(self, items.get());
+    return apply(std::move(self), items.get());
   }
+  Applied a{std::move(self), {}};
   if (!PyTuple_Check(index)) {
-    bool fits = dims_used(index) <= self.dim();
-    index_check(fits || self.dim() > 0, "index")
+    bool fits = dims_used(index) <= rank;
+    index_check(fits || rank > 0, "index")
         << "invalid index of a 0-dim tensor." << hint("use tensor.item() to convert it to a number");
-    index_check(fits, "index") << "too many indices for tensor of dimension " << self.dim();
-    apply_one(a, dim, index, self.dim());
+    index_check(fits, "index") << "too many indices for tensor of dimension " << rank;
+    apply_one(a, dim, index, rank);
     return a;
   }
   int64_t used = 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index); ++i) used += dims_used(PyTuple_GET_ITEM(index, i));
-  index_check(used <= self.dim(), "index") << "too many indices for tensor of dimension " << self.dim();
+  index_check(used <= rank, "index") << "too many indices for tensor of dimension " << rank;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index); ++i) {
     PyObject* o = PyTuple_GET_ITEM(index, i);
-    apply_one(a, dim, o, self.dim() - used);
-    if (o == Py_Ellipsis) used = self.dim();  // another one takes no dimensions
+    apply_one(a, dim, o, rank - used);
+    if (o == Py_Ellipsis) used = rank;  // another one takes no dimensions
   }
   return a;
 }
@@ -276,7 +279,7 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
       if (!(i == -1 && PyErr_Occurred())) return rewrapped(self, select(t, 0, i));
       PyErr_Clear();
     }
-    Applied a = apply(t, index);
+    Applied a = apply(std::move(t), index);
     if (a.advanced)
       return rewrapped(self, run_operator(operator_named("index"), {a.view, as_value(a.indices)})[0]);
     if (!a.changed) a.view = run_operator(operator_named("view"), {a.view, a.view.sizes()})[0];

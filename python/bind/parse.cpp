@@ -162,6 +162,10 @@ bool to_int(PyObject* o, int64_t& i, PyObject* error = PyExc_ValueError) {
 }
 
 bool to_size(PyObject* o, SymInt& s, PyObject* error = PyExc_ValueError) {
+  if (PyLong_CheckExact(o)) [[likely]] {
+    s = long_of(o, error);
+    return true;
+  }
   if (is_symint(o)) [[unlikely]] {
     s = symint_of(o);
     return true;

@@ -225,7 +225,7 @@ PyObject* binary(PyObject* a, PyObject* b) {
   if (!is_operand(a) || !is_operand(b)) Py_RETURN_NOTIMPLEMENTED;
   // A number comes second, as in PyTorch, whose nodes have the tensor's first.
   if constexpr (Slot(I) == Slot::add || Slot(I) == Slot::mul)
-    if (PyFloat_Check(a) || PyLong_Check(a) || PyComplex_Check(a)) std::swap(a, b);
+    if (!is_plain(Py_TYPE(a)) && (PyFloat_Check(a) || PyLong_Check(a) || PyComplex_Check(a))) std::swap(a, b);
   return call_slot(Slot(I), a, b, op::Form::functional);
 }
 template <int I>

@@ -376,6 +376,28 @@ SAID = {
     "a tensor of them": lambda x, n, m: facula.tensor([[n, 3], [m, n]]) * x.sum(),
     "their larger": lambda x, n, m: facula.ones(facula.sym_max(n, m)) * x[: facula.sym_min(m, 2)].sum(),
     "linspace": lambda x, n, m: facula.linspace(0, 1, n) * x.sum(),
+    "hardtanh": lambda x, n, m: F.hardtanh(x * 10, m, n),
+    "hardtanh of one of them": lambda x, n, m: F.hardtanh(x * 10, -m, 2.5),
+    "interpolate": lambda x, n, m: F.interpolate(x[None], size=n),
+    "interpolate exactly": lambda x, n, m: F.interpolate(x[None], size=m, mode="nearest-exact"),
+    "interpolate linearly": lambda x, n, m: F.interpolate(x[None], size=n, mode="linear"),
+    "interpolate planes": lambda x, n, m: F.interpolate(x[None, None], size=(n, m), mode="bilinear"),
+    "interpolate corners": lambda x, n, m: F.interpolate(
+        x[None, None], size=(n, 3), mode="bilinear", align_corners=True),
+    "interpolate cubic": lambda x, n, m: F.interpolate(x[None, None], size=(n, m), mode="bicubic"),
+    "interpolate smoothly": lambda x, n, m: F.interpolate(
+        x[None, None], size=(n, m), mode="bilinear", antialias=True),
+    "interpolate areas": lambda x, n, m: F.interpolate(x[None, None], size=(n, m), mode="area"),
+    "adaptive_avg_pool1d": lambda x, n, m: F.adaptive_avg_pool1d(x, n) * 2,
+    "adaptive_avg_pool2d": lambda x, n, m: F.adaptive_avg_pool2d(x[None], (n, m)) * 2,
+    "adaptive_avg_pool2d of squares": lambda x, n, m: F.adaptive_avg_pool2d(x[None], m) * 2,
+    "adaptive_avg_pool3d": lambda x, n, m: F.adaptive_avg_pool3d(x[None, None], (1, n, m)) * 2,
+    "adaptive_max_pool1d": lambda x, n, m: F.adaptive_max_pool1d(x, n) * 2,
+    "adaptive_max_pool2d": lambda x, n, m: F.adaptive_max_pool2d(x[None], (n, m)) * 2,
+    "adaptive_max_pool3d": lambda x, n, m: F.adaptive_max_pool3d(x[None, None], (1, n, m)) * 2,
+    "pad_sequence": lambda x, n, m: nn.utils.rnn.pad_sequence([x[:m], x[: m + 1], x[:2]]) * 2,
+    "pad_sequence in front": lambda x, n, m: nn.utils.rnn.pad_sequence(
+        [x[m:], x.flatten()[: 4 * m].view(m, 4)], True, 3.0, "left") * 2,
 }  # fmt: skip
 GIVEN = [(6, 4), (3, 8), (1, 24), (24, 1), (12, 2), (8, 3), (2, 5), (7, 0), (0, 1), (-3, 2)]
 
@@ -407,6 +429,55 @@ def test_sizes_and_indices_that_elements_say_are_taken_where_numbers_are(name, d
             if expected.requires_grad:
                 (found * found).sum().backward(), (expected * expected).sum().backward()
                 same(ours.grad, theirs.grad, 1e-4)
+
+
+DRAWN = {
+    "below": lambda n, m: facula.randint(n, (3, 2)),
+    "between": lambda n, m: facula.randint(m, n, (5,)),
+    "from": lambda n, m: facula.randint(-3, n, (5,), dtype=facula.float32),
+    "up to": lambda n, m: facula.randint(m, 70000, (4,)),
+    "like": lambda n, m: facula.randint_like(facula.zeros(2, 3), n),
+    "like, between": lambda n, m: facula.randint_like(facula.zeros(2, 3, dtype=facula.int32), m, n),
+    "bytes": lambda n, m: facula.randint(m, n, (5,), dtype=facula.uint8),
+    "so many": lambda n, m: facula.randint(n, (m,)),
+}  # fmt: skip
+BOUNDS = [(6, 4), (9, 1), (1, 0), (65536, 3), (65537, 0), (2**33, 5), (2**40, 0), (3, 3), (0, 2), (2, 5)]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("as_tensors", [False, True])
+def test_bounds_that_elements_say_draw_as_eager_does(name, as_tensors, tmp_path):
+    """The same numbers, and what is drawn next. More random bits where there are more numbers."""
+
+    def f(n):
+        first, second = (n[0], n[1]) if as_tensors and name != "so many" else n.tolist()
+        return DRAWN[name](first, second), facula.rand(2)
+
+    program = trace(f, facula.tensor([6, 4]))
+    program.save(tmp_path / "p")
+    for p in (program, load(tmp_path / "p")):
+        for given in BOUNDS:
+            n = facula.tensor(given)
+            facula.manual_seed(3)
+            try:
+                expected = f(n)
+            except RuntimeError as e:
+                with pytest.raises(RuntimeError, match="to be less than|out of bounds"):
+                    p(n)
+                assert "less than" in str(e) or "out of bounds" in str(e), e
+                continue
+            facula.manual_seed(3)
+            for x, y in zip(p(n), expected, strict=True):
+                same(x, y)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "nearest-exact"])
+def test_an_image_that_keeps_its_size_keeps_what_is_infinite(mode):
+    x = facula.tensor([1.0, float("inf"), -0.0, float("nan"), 2.0])[None, None]
+    program = trace(lambda x, n: F.interpolate(x, size=n.item(), mode=mode), x, facula.tensor(3))
+    for n in (5, 3, 7):
+        found, expected = program(x, facula.tensor(n)), F.interpolate(x, size=n, mode=mode)
+        assert facula.equal(found.nan_to_num(9.0), expected.nan_to_num(9.0))
 
 
 def test_a_tensor_of_an_integer_is_an_index():

@@ -45,6 +45,18 @@ def test_draws_that_nobody_reads_move_the_generator_on():
     assert facula.equal(facula.get_rng_state(), state)
 
 
+def test_a_file_shows_strides_of_single_elements_as_the_program_does(tmp_path):
+    def f(x):
+        x.mT[..., 1:] -= 2
+        return x * 1
+
+    program = trace(f, facula.zeros(3, 1, 5, 1))
+    program.save(tmp_path / "p")
+    assert str(load(tmp_path / "p")) == str(program)
+    x = facula.randn(3, 1, 5, 1)
+    check(f, x)
+
+
 def test_draws_keep_their_order_where_the_later_one_is_read_first():
     def f(x):
         a = facula.rand(4)

@@ -43,7 +43,8 @@ struct Ready {
 // Gradients of a sparse layout as they are; other nodes run operators that need them dense.
 bool takes_sparse(const Node& n) { return n.is_accumulator() || dynamic_cast<const FunctionNode*>(&n); }
 
-constexpr int kDeepest = 64;  // nested backwards on one stack
+constexpr int kDeepest = 64;   // nested backwards on one stack
+constexpr size_t kUsual = 16;  // nodes that a small backward meets
 
 class Task {
  public:
@@ -56,6 +57,8 @@ class Task {
       size_t state, edge;
     };
     std::vector<Frame> path;
+    path.reserve(kUsual);
+    states_.reserve(kUsual);
     auto visit = [&](const Edge& e) {
       auto [it, fresh] = index_.emplace(e.node.get(), states_.size());
       if (fresh) {
@@ -99,13 +102,14 @@ class Task {
     captured_.resize(asked);
     for (size_t k = 0; k < roots.size(); ++k) {
       if (!roots[k]) continue;
-      deliver(roots[k], grads[k]);
+      deliver(roots[k], states_[state_of(roots[k])], grads[k]);
     }
     for (auto& root : roots) {
       if (!root) continue;
-      State& s = states_[index_.at(root.node.get())];
+      size_t at = state_of(root);
+      State& s = states_[at];
       if (s.waiting == 0) {
-        push(root);
+        push(root, at);
         s.waiting = -1;  // pushed
       }
     }
@@ -135,10 +139,10 @@ class Task {
 
  private:
   static inline std::atomic<uint64_t> numbers{0};
-  void push(const Edge& e) { ready_.push({e.node->sequence(), index_.at(e.node.get()), e.node, e.leaf}); }
+  size_t state_of(const Edge& e) const { return index_.at(e.node.get()); }
+  void push(const Edge& e, size_t state) { ready_.push({e.node->sequence(), state, e.node, e.leaf}); }
 
-  void deliver(const Edge& e, Tensor g) {
-    State& s = states_[index_.at(e.node.get())];
+  void deliver(const Edge& e, State& s, Tensor g) {
     if (!g.defined() || !s.wanted) return;
     if (s.buffer.size() <= size_t(e.input))
       s.buffer.resize(std::max(size_t(e.input) + 1, s.node->results.size()));
@@ -203,8 +207,9 @@ class Task {
     for (size_t k = 0; k < outputs.size(); ++k) {
       auto& e = node.edges()[k];
       if (!e) continue;
-      deliver(e, std::move(outputs[k]));
-      if (--states_[index_.at(e.node.get())].waiting == 0) push(e);
+      size_t at = state_of(e);
+      deliver(e, states_[at], std::move(outputs[k]));
+      if (--states_[at].waiting == 0) push(e, at);
     }
   }
 
@@ -307,6 +312,12 @@ std::vector<Tensor> execute(std::span<const Edge> roots, std::span<const Tensor>
   return out;
 }
 
+// The gradient of a result with respect to itself.
+Tensor one_for(const Tensor& t) {
+  static const op::Operator& full = op::get("full");
+  return invoke(full, {t.sizes(), Scalar(1.0), t.dtype(), t.device()});
+}
+
 struct Roots {
   std::vector<Edge> edges;
   std::vector<Tensor> grads;
@@ -343,7 +354,7 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
       runtime_check(!is_complex(out.dtype()), op)
           << "grad can be implicitly created only for real scalar outputs but got " << out.dtype();
       GradMode off(false);
-      g = filled(1, out.sizes(), out.dtype(), out.device());
+      g = one_for(out);
     }
     r.edges.push_back(out.is_traced() ? Edge() : edge_of(out));
     r.grads.push_back(std::move(g));

@@ -852,6 +852,7 @@ class Application {
     std::vector<Tensor> kept;
     std::vector<op::Value> args;
     kept.reserve(f_.sources.size());
+    args.reserve(f_.sources.size() + f_.targets.size());  // sums that follow are told dimensions
     for (auto& s : f_.sources) {
       if (s.kind == Formula::Source::operand && is_number(operands_[size_t(s.index)].value)) {
         args.push_back(operands_[size_t(s.index)].value);

@@ -20,8 +20,7 @@ TableMutex& lock_of(const void* node) {
 
 // Sizes, strides and dtype of a tensor, without its data.
 Tensor shell(const Tensor& t) {
-  Tensor s(
-      make_ref<TensorImpl>(Storage(), Dims(t.sizes()), Dims(t.strides()), t.offset(), t.dtype(), t.device()));
+  Tensor s(make_ref<TensorImpl>(Storage(), t.sizes(), t.strides(), t.offset(), t.dtype(), t.device()));
   s.impl()->wrapped_number = t.impl()->wrapped_number;
   return s;
 }
@@ -30,7 +29,9 @@ bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
   return t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k);
 }
 
-bool requires_gradient(TensorImpl* t) { return t && Borrowed(t)->requires_grad(); }
+bool requires_gradient(TensorImpl* t) {
+  return t && (t->requires_grad || t->has_node || (t->grad_slot && Borrowed(t)->requires_grad()));
+}
 bool wants_gradient(TensorImpl* t) { return t && is_differentiable(t->dtype) && requires_gradient(t); }
 
 // By tensor, as operands_of counts them: does its gradient matter?

@@ -1,6 +1,8 @@
 // Activations, softmax and dropout.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "facula/autograd/calls.h"
 #include "facula/catalog/differences.h"
@@ -9,6 +11,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -29,6 +32,25 @@ VjpRule exponential_below(bool over_alpha) {
     double scale = over_alpha ? 1 / v.call().number("alpha").to_double() : 1.0;
     return grads(autograd::invoke("_elu_backward", {v.grad(), v["self"], v.call()["alpha"], scale}));
   };
+}
+// Is a > b? Of sizes that are known only when a program runs, which asks again: surely.
+bool exceeds(const Value& a, const Value& b) {
+  auto is_known = [](const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); };
+  if (is_known(a) && is_known(b)) return a.number().to_double() > b.number().to_double();
+  auto whole = [&](const Value& v, double (*rounded)(double)) {
+    if (!is_known(v)) return v.integer();
+    constexpr double kMost = double(int64_t(1) << 60);
+    return SymInt(int64_t(std::clamp(rounded(v.number().to_double()), -kMost, kMost)));
+  };
+  for (auto* v : {&a, &b})
+    if (is_known(*v) && std::isnan(v->number().to_double())) return false;
+  return !sym::may_be_at_most(whole(a, std::ceil), whole(b, std::floor));
+}
+std::string text_of(const Value& v) {
+  std::ostringstream text;
+  if (v.tag == Tag::integer) text << v.integer();
+  else text << v.number();
+  return text.str();
 }
 std::vector<DType> as_self(const Call& c) { return {c.dtype("self")}; }
 Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
@@ -184,15 +206,15 @@ FACULA_FAMILY(activation) {
              "self limited to [min_val, max_val].")
       .python("hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False)")
       .check([](const Call& c) {
-        Scalar low = c.number("min_val"), high = c.number("max_val");
-        value_check(!(low.to_double() > high.to_double()), "hardtanh")
-            << "min_val cannot be greater than max_val, got " << low << " and " << high;
+        const Value &low = c["min_val"], &high = c["max_val"], zero(0.0);
+        value_check(!exceeds(low, high), "hardtanh")
+            << "min_val cannot be greater than max_val, got " << text_of(low) << " and " << text_of(high);
         must_fit(c, "min_val");
         must_fit(c, "max_val");
-        runtime_check(c.dtype("self") != DType::UInt8 || !(low.to_double() < 0 || high.to_double() < 0),
-                      "hardtanh")
+        bool negative = exceeds(zero, low) || exceeds(zero, high);
+        runtime_check(c.dtype("self") != DType::UInt8 || !negative, "hardtanh")
             << "negative limits are not supported for the unsigned dtype " << c.dtype("self") << ", got ["
-            << low << ", " << high << "]";
+            << text_of(low) << ", " << text_of(high) << "]";
       })
       .dtypes(d::integral | d::floating)
       .promote(Promote::none)

@@ -227,7 +227,8 @@ Span even_window(Expr o, const SymInt& m, const SymInt& n) {
 }
 // No window is wider.
 SymInt widest(const SymInt& m, const SymInt& n) {
-  return (m + n - SymInt(int64_t(1))) / n + SymInt(int64_t(1));
+  const SymInt one = int64_t(1);
+  return (m + n - one) / max(n, one) + one;
 }
 
 Dims with_plane(SymSpan sizes, SymSpan plane) {

@@ -5,6 +5,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 
 using namespace facula;
 using namespace facula::op;
@@ -55,12 +56,12 @@ Dims target(const Call& c, const Tensor& self, int n) {
   Dims sizes = c.ints("output_size", n);
   SymInt count = kOne;
   for (auto& s : sizes) {
-    runtime_check(s >= kZero, c.name())
+    runtime_check(sym::may_be_at_most(kZero, s), c.name())
         << "elements of output_size must be greater than or equal to 0 but received "
         << to_string(SymSpan(sizes));
     count *= s;
   }
-  runtime_check(count < SymInt(int64_t(1) << 40), c.name())
+  runtime_check(sym::may_be_less(count, SymInt(int64_t(1) << 40)), c.name())
       << "a result of " << to_string(SymSpan(sizes)) << " windows does not fit into memory";
   return sizes;
 }
@@ -70,9 +71,12 @@ Tensor no_windows(const Tensor& self, SymSpan to) {
   for (auto& size : to) sizes.push_back(size);
   return reshape(narrow(self, -1, int64_t(0), int64_t(0)), sizes);
 }
+// While a size is known only later, nothing is decided by it: what serves all sizes serves this one.
+bool is_size(SymInt s, SymInt n) { return sym::is_run_time(s) ? SymInt::surely_equal(s, n) : s == n; }
 bool is_empty(SymSpan to) {
-  return std::ranges::any_of(to, [](const SymInt& s) { return s == kZero; });
+  return std::ranges::any_of(to, [](SymInt s) { return is_size(s, kZero); });
 }
+bool is_known_later(SymSpan to) { return std::ranges::any_of(to, sym::is_run_time); }
 void check_pooled(const Call& c, const Tensor& self, int n) {
   for (auto& s : self.sizes().last(size_t(n)))
     runtime_check(s != kZero, c.name())
@@ -83,7 +87,7 @@ void check_pooled(const Call& c, const Tensor& self, int n) {
 Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
   check_rank(c, self, n);
   Dims to = target(c, self, n), from(self.sizes().last(size_t(n)));
-  bool whole = std::ranges::all_of(to, [](const SymInt& s) { return s == kOne; });
+  bool whole = std::ranges::all_of(to, [](SymInt s) { return is_size(s, kOne); });
   supported_check(is_floating(self.dtype()) || (whole && is_complex(self.dtype())), c.name())
       << "not implemented for '" << self.dtype() << "'";
   if (whole) {
@@ -94,7 +98,7 @@ Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
   check_pooled(c, self, n);
   if (is_empty(to)) return no_windows(self, to);
   if (n == 3) return _adaptive_avg_pool3d(self, to);
-  bool even = !(self.numel() == kZero);
+  bool even = !is_known_later(to) && !is_size(self.numel(), kZero);
   Dims kernel;
   for (size_t k = 0; k < to.size() && even; ++k) {
     even = from[k] % to[k] == kZero;

@@ -8,7 +8,9 @@
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
+#include "facula/op/registry.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
@@ -75,8 +77,10 @@ Tensor filled(const char* name, const Tensor& self, std::optional<Generator*> g,
 
 Tensor numbers(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
 
+// Random words that a number below `range` (0: 2^64) is made of.
+int64_t words_of(uint64_t range) { return range - 1 < 1ull << 16 ? 1 : range - 1 < 1ull << 32 ? 2 : 4; }
 Tensor integers(SymSpan size, int64_t low, uint64_t range, DType t, std::optional<Generator*> g) {
-  int64_t words = range - 1 < 1ull << 16 ? 1 : range - 1 < 1ull << 32 ? 2 : 4;
+  int64_t words = words_of(range);
   return _randint(numbers(product(size) * SymInt(words), g), size, Scalar(low), Scalar(int64_t(range)), words,
                   t);
 }
@@ -109,6 +113,21 @@ int64_t whole(const char* name, Scalar bound) {
   value_check(!bound.is_beyond_int64(), name) << "bounds must be below 2^63, got " << bound;
   return bound.to_int();
 }
+// The whole numbers that dtype t holds; floating numbers count as without limits where randint takes them so.
+std::pair<SymInt, SymInt> limits(DType t) {
+  constexpr int64_t kAll = int64_t(1) << 60;
+  if (t == DType::Float16) return {-65504, 65504};
+  if (t == DType::Bool) return {0, 1};
+  if (is_floating(t) || itemsize(t) == 8) return {-kAll, kAll};
+  bool negative = t != DType::UInt8;
+  int64_t most = (int64_t(1) << (8 * itemsize(t) - negative)) - 1;
+  return {negative ? -most - 1 : 0, most};
+}
+// A bound of a traced function that is known only when its program runs.
+std::optional<SymInt> known_later(const Value& v) {
+  if (v.tag == Tag::tensor) return _of_length(Tensor(Ref<TensorImpl>::share(v.tensor))).size(0);
+  return v.tag == Tag::integer && v.integer().is_symbolic() ? std::optional(v.integer()) : std::nullopt;
+}
 // Is x in the range of dtype t, exact or not?
 bool holds(DType t, int64_t x) {
   if (t == DType::Float16) return x >= -65504 && x <= 65504;
@@ -117,6 +136,43 @@ bool holds(DType t, int64_t x) {
   bool negative = t != DType::UInt8;
   uint64_t most = (uint64_t(1) << (8 * itemsize(t) - negative)) - 1;
   return x < 0 ? negative && uint64_t(~x) <= most : uint64_t(x) <= most;
+}
+
+// Bounds that are sizes of a traced function, as randint checks numbers.
+void check_sizes_as_bounds(const Call& c) {
+  if (c["range"].tag != Tag::integer) return;
+  const SymInt one = int64_t(1);
+  SymInt low = c.integer("low"), range = c.integer("range"), last = low + range - one;
+  runtime_check(sym::may_be_at_most(one, range), "randint")
+      << "expects 'from' to be less than 'to', got " << low << " >= " << low + range;
+  DType t = *c.maybe_dtype("dtype");
+  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
+  auto [least, most] = limits(t);
+  runtime_check(sym::may_be_at_most(least, low) && sym::may_be_at_most(last, most), "randint")
+      << "numbers from " << low << " to " << last << " are out of bounds for " << t;
+}
+
+// randint of the bounds `low` and `high`.
+Tensor randint_between(const Call& c, const Value& low, const Value& high, SymSpan size, DType t) {
+  const SymInt zero = int64_t(0), one = int64_t(1);
+  auto* g = c.has("generator") ? c["generator"].generator : nullptr;
+  auto from_later = known_later(low), to_later = known_later(high);
+  if (from_later || to_later) {
+    SymInt first = from_later ? *from_later : SymInt(whole("randint", low.number())),
+           range = (to_later ? *to_later : SymInt(whole("randint", high.number()))) - first;
+    // As words_of says of numbers; what does not fit is told by _randint.
+    SymInt last = max(range - one, zero), more = min(last / SymInt(int64_t(1) << 16), one),
+           most = min(last / SymInt(int64_t(1) << 32), one), words = one + more + most * SymInt(int64_t(2));
+    Tensor state = numbers(product(size) * words, g);
+    Value args[] = {state, size, first, range, words, t};
+    return op::call(op::get("_randint"), args)[0];
+  }
+  int64_t from = whole("randint", low.number()), to = whole("randint", high.number());
+  runtime_check(from < to, "randint") << "expects 'from' to be less than 'to', got " << from << " >= " << to;
+  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
+  runtime_check(holds(t, from) && holds(t, to - 1), "randint")
+      << "numbers from " << from << " to " << to - 1 << " are out of bounds for " << t;
+  return integers(size, from, uint64_t(to) - uint64_t(from), t, g);
 }
 
 // random_: integers from `from` on, below `to` or up to the largest that the dtype holds exactly.
@@ -294,6 +350,7 @@ FACULA_FAMILY(random) {
       .bind(hidden)
       .no_in_place()
       .non_differentiable()
+      .check(check_sizes_as_bounds)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(size_argument)
       .loop([](const LoopCall& c, Index) {
@@ -349,16 +406,9 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [low, high).")
       .bind(function)
       .draws()
-      .procedure([](const Call& c, Scalar low, Scalar high, SymSpan size, std::optional<Generator*> g) {
-        int64_t from = whole("randint", low), to = whole("randint", high);
-        runtime_check(from < to, "randint")
-            << "expects 'from' to be less than 'to', got " << from << " >= " << to;
+      .procedure([](const Call& c) {
         DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
-        runtime_check(!is_complex(t), "randint")
-            << "gives integers, truth values or floating numbers, not " << t;
-        runtime_check(holds(t, from) && holds(t, to - 1), "randint")
-            << "numbers from " << from << " to " << to - 1 << " are out of bounds for " << t;
-        return integers(size, from, uint64_t(to) - uint64_t(from), t, g);
+        return randint_between(c, c["low"], c["high"], c.ints("size"), t);
       })
       .samples({"low=2, high=9, size=[3, 4]"});
   define(
@@ -366,8 +416,9 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [0, high).")
       .bind(function)
       .draws()
-      .procedure([](const Call& c, Scalar high, SymSpan size, std::optional<Generator*> g) {
-        return randint(Scalar(0), high, size, g ? *g : nullptr, c.maybe_dtype("dtype"));
+      .procedure([](const Call& c) {
+        DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
+        return randint_between(c, Scalar(int64_t(0)), c["high"], c.ints("size"), t);
       })
       .samples({"high=9, size=[3, 4]"});
   define(
@@ -395,10 +446,11 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [low, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .draws()
-      .procedure([](const Call& c, const Tensor& self, Scalar low, Scalar high, std::optional<Generator*> g) {
+      .procedure([](const Call& c) {
+        Tensor self = c.tensor("self");
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self,
-                         [&](SymSpan sizes) { return randint(low, high, sizes, g ? *g : nullptr, t); });
+                         [&](SymSpan sizes) { return randint_between(c, c["low"], c["high"], sizes, t); });
       })
       .samples({"self[3, 4], low=2, high=9"});
   define(
@@ -406,10 +458,12 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [0, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .draws()
-      .procedure([](const Call& c, const Tensor& self, Scalar high, std::optional<Generator*> g) {
-        auto format = c.has("memory_format") ? std::optional(c["memory_format"].format) : std::nullopt;
-        return randint_like(self, Scalar(0), high, g ? *g : nullptr, c.maybe_dtype("dtype"), std::nullopt,
-                            false, format);
+      .procedure([](const Call& c) {
+        Tensor self = c.tensor("self");
+        DType t = c.maybe_dtype("dtype").value_or(self.dtype());
+        return laid_like(c, self, [&](SymSpan sizes) {
+          return randint_between(c, Scalar(int64_t(0)), c["high"], sizes, t);
+        });
       })
       .samples({"self[3, 4], high=9"});
   define(

@@ -9,6 +9,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -21,6 +22,10 @@ namespace {
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 constexpr DTypeSet kBytes = dtypes_where([](DType t) { return t == DType::UInt8; });
 
+// While a size is known only later, nothing is decided by it: the program asks again when it knows it.
+bool same_size(SymInt a, SymInt b) {
+  return sym::is_run_time(a) || sym::is_run_time(b) ? SymInt::surely_equal(a, b) : a == b;
+}
 Expr n_of(SymInt n) { return loop::size(n); }
 Expr inside(Expr at, Expr n) { return (at >= Scalar(int64_t(0))) & (at < n); }
 Expr clipped(Expr at, Expr n) { return max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0))); }
@@ -51,6 +56,15 @@ std::vector<Expr> cubic_weights(Expr t) {
   return {far_cubic(t + 1.0, a), near_cubic(t, a), near_cubic(rest, a), far_cubic(rest + 1.0, a)};
 }
 
+// `before` become `after`; those that are known only when a program runs are looked at then, by each dimension's rule.
+void check_positive(SymSpan input, SymSpan before, SymSpan after) {
+  bool positive = true;
+  for (auto n : before) positive &= sym::may_be_less(kZero, n);
+  for (auto n : after) positive &= sym::may_be_less(kZero, n);
+  runtime_check(positive, "interpolate") << "input and output sizes should be greater than 0, but got input "
+                                         << to_string(input) << " and output size " << to_string(after);
+}
+
 // How `from` elements of a dimension become `to`: by `mode`, with places computed in dtype `type`.
 class Resampling {
  public:
@@ -61,6 +75,11 @@ class Resampling {
         from_(from),
         to_(to),
         type_(mode_.starts_with("nearest") ? DType::Float32 : type) {}
+  // Is an element for each what it was?
+  bool is_identity() const {
+    bool known = mode_ == "nearest" || mode_ == "linear" || smooth();
+    return known && same_size(from_, to_);
+  }
   bool smooth() const { return mode_.starts_with("smooth"); }
   bool nearest() const { return mode_.starts_with("nearest"); }
 
@@ -384,12 +403,17 @@ FACULA_FAMILY(resample) {
       .bind(hidden)
       .no_in_place()
       .dtypes(d::floating)
-      .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.integer("size")); })
+      .shape([](const Call& c) {
+        SymInt from = c.size("self", c.dim("dim"));
+        check_positive(c.sizes("self"), {&from, 1}, c["size"].ints());
+        return with(c.sizes("self"), c.dim("dim"), c.integer("size"));
+      })
       .format_of({"self"})
       .loop([](const LoopCall& c, Index i) {
         int k = c.dim("dim");
         SymInt n = c.size("self", k);
         Resampling r(c, n, c.integer("size"), places_type(c));
+        if (r.is_identity()) return c.load("self", i);
         auto element = [&](Expr at) { return c.load("self", with(i, k, at)); };
         if (r.smooth()) {
           auto span = r.span(i[size_t(k)]);
@@ -431,6 +455,7 @@ FACULA_FAMILY(resample) {
         int k = c.dim("dim");
         SymInt m = c.size("self", k);
         Resampling r(c, c.integer("n"), m, places_type(c));
+        if (r.is_identity()) return c.load("self", i);
         Expr own = i[size_t(k)], first = r.first_user(own);
         return reduce(c, monoid::sum, {r.users()}, [&](Index b) {
           Expr o = first + b[0], at = clipped(o, n_of(m));
@@ -459,6 +484,7 @@ FACULA_FAMILY(resample) {
       .non_differentiable()
       .result([](const Call&) { return std::vector<DType>{DType::Int64, DType::Float64, DType::Float64}; })
       .shapes([](const Call& c) {
+        check_positive(c["n"].ints(), c["n"].ints(), c["size"].ints());
         Resampling r(c, c.integer("n"), c.integer("size"), DType::Float64);
         return std::vector<Dims>(3, Dims{c.integer("size"), r.width()});
       })
@@ -498,22 +524,19 @@ FACULA_FAMILY(resample) {
       .composite([](const Call& c, const Tensor& self) {
         auto size = c.ints("size");
         std::string mode(c.str("mode"));
-        bool positive = true, smooth = mode.starts_with("smooth");
-        for (auto n : size) positive &= n > kZero;
-        for (auto n : self.sizes().last(size.size())) positive &= n > kZero;
-        runtime_check(positive, "interpolate")
-            << "input and output sizes should be greater than 0, but got input " << to_string(self.sizes())
-            << " and output size " << to_string(size);
+        bool smooth = mode.starts_with("smooth");
+        check_positive(self.sizes(), self.sizes().last(size.size()), size);
         bool bytes = !is_floating(self.dtype());
         const char* scales[] = {"scale0", "scale1", "scale2"};
         Tensor x = !bytes ? wide(self) : mode.starts_with("nearest") ? to(self, DType::Float32) : self;
         for (size_t k = size.size(); k-- > 0;) {
           int dim = self.dim() - int(size.size() - k);
           SymInt n = self.size(dim);
-          if (size[k] == n && (smooth || mode == "linear" || mode == "nearest")) continue;
+          bool same = same_size(size[k], n);
+          if (same && (smooth || mode == "linear" || mode == "nearest")) continue;
           double scale = c.real(scales[k]);
           if (x.dtype() == DType::UInt8) {
-            if (size[k] != n) x = resampled_bytes(x, dim, size[k], scale, mode, c.flag("align_corners"));
+            if (!same) x = resampled_bytes(x, dim, size[k], scale, mode, c.flag("align_corners"));
             continue;
           }
           x = _resample(x, dim, size[k], scale, mode, c.flag("align_corners"));

@@ -418,12 +418,12 @@ FACULA_FAMILY(view) {
       .doc("Elements start, start + step, ... below end of `dim`, as Python's slices.")
       .bind(hidden)
       .view([](const Call& c, Geometry g) {
-        int d = c.dim("dim");
-        index_check(c.rank("self") > 0, "slice") << "cannot be applied to a 0-d tensor";
+        int d = wrap_dim("slice", c.integer("dim").guard_int(), g.dim());
+        index_check(g.dim() > 0, "slice") << "cannot be applied to a 0-d tensor";
         SymInt n = g.size(d), step = c.integer("step");
-        auto [start, length] =
-            slice_range("slice", n, c.has("start") ? c.integer("start") : SymInt(int64_t(0)),
-                        c.has("end") ? c.integer("end") : n, step);
+        const Value &from = c["start"], &to = c["end"];
+        auto [start, length] = slice_range("slice", n, from.is_none() ? SymInt(int64_t(0)) : from.integer(),
+                                           to.is_none() ? n : to.integer(), step);
         g.slice(d, start, length, step);
         return g;
       })

@@ -1,10 +1,12 @@
 // Windows of a dimension and their sums, and what follows from them: unfold and fold, and convolutions and pools
 // over three dimensions as those over two of what one dimension's windows hold.
+#include "facula/autograd/calls.h"
 #include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/run_time.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -191,9 +193,9 @@ std::tuple<Tensor, Tensor> deepest(const Tensor& self, const Tensor& best, const
   SymInt width = product(SymSpan(plane)), area = self.size(-1) * self.size(-2);
   auto [v, p] = along(unsqueeze(rows(best), 1));  // a batch of one channel, as only a batch may be empty
   Tensor value = squeeze(v, {kOne}), place = squeeze(p, {kOne});  // depth * width + window
-  Tensor depth = div(place, Scalar(width.guard_int()), "floor");
+  Tensor depth = autograd::invoke("floor_divide", {place, width});
   Tensor in_plane = gather(flatten(at, -3), -1, flatten(place, -2));
-  Tensor index = add(mul(depth, Scalar(area.guard_int())), reshape(in_plane, place.sizes()));
+  Tensor index = add(autograd::invoke("mul", {depth, area}), reshape(in_plane, place.sizes()));
   return {like_input(value, self, plane), like_input(index, self, plane)};
 }
 std::tuple<Tensor, Tensor> max_pooled(const Call& c, const Tensor& self) {
@@ -212,7 +214,7 @@ Dims adaptive_target(const Call& c, const Tensor& self) {
   check_images(c, self.sizes(), 4, "[N, C, D, H, W]");
   Dims to = three(c, "output_size");
   for (auto n : to)
-    runtime_check(n >= kZero, c.name())
+    runtime_check(sym::may_be_at_most(kZero, n), c.name())
         << "elements of output_size must be greater than or equal to 0 but received "
         << to_string(SymSpan(to));
   return to;

@@ -26,10 +26,21 @@ bool is_surely_contiguous(const Tensor& t) {
   return true;
 }
 
-std::string type_of(const Tensor& t) {
+// Strides of single elements mean nothing, and may depend on how a view was made; they are shown as those of a dense
+// tensor.
+Dims shown_strides(const Tensor& t) {
+  Dims strides(t.strides());
+  for (size_t d = strides.size(); d-- > 0;)
+    if (SymInt::surely_equal(t.size(int(d)), 1))
+      strides[d] = d + 1 < strides.size() ? strides[d + 1] * t.size(int(d) + 1) : SymInt(int64_t(1));
+  return strides;
+}
+
+std::string type_of(const Tensor& t, bool given = true) {
   std::ostringstream s;
   s << t.dtype() << to_string(t.sizes());
-  if (!is_surely_contiguous(t)) s << " strides " << to_string(t.strides());
+  if (!is_surely_contiguous(t))
+    s << " strides " << to_string(SymSpan(given ? Dims(t.strides()) : shown_strides(t)));
   if (t.impl()->wrapped_number) s << " number";
   if (t.device().type != DeviceType::cpu) s << " on " << t.device();
   return s.str();
@@ -41,7 +52,7 @@ class Printer {
     s_ << "graph(";
     for (size_t i = 0; i < g.inputs.size(); ++i) {
       s_ << (i ? ", " : "");
-      declare(*g.inputs[i]);
+      declare(*g.inputs[i], true);
     }
     s_ << ")\n";
     auto head = s_.str();
@@ -52,13 +63,14 @@ class Printer {
   }
 
  private:
-  void declare(const Value& v) { s_ << '%' << v.id << ": " << type_of(v.tensor); }
+  // `given`: of a tensor from outside, whose strides are what they are.
+  void declare(const Value& v, bool given) { s_ << '%' << v.id << ": " << type_of(v.tensor, given); }
 
   void body(const Graph& g) {
     for (auto& v : g.values()) {
       if (!v->constant.defined()) continue;
       s_ << "  ";
-      declare(*v);
+      declare(*v, true);
       s_ << " = constant";
       if (v->constant.impl()->wrapped_number) s_ << ' ' << v->constant.item();
       s_ << '\n';
@@ -72,7 +84,7 @@ class Printer {
       s_ << "  ";
       for (size_t i = 0; i < n->results.size(); ++i) {
         s_ << (i ? ", " : "");
-        declare(*n->results[i]);
+        declare(*n->results[i], false);
       }
       s_ << " = " << name_of(*n->op);
       call(*n->op, n->args, false);

@@ -9,17 +9,22 @@ namespace facula::op {
 
 const char* Call::name() const { return op_->name(); }
 
+[[gnu::cold, gnu::noinline]] static void no_parameter(const Operator& o, ParameterName arg) {
+  internal_check(false) << o.schema.full_name() << " has no parameter " << arg.text();
+}
 size_t Call::index_of(ParameterName arg) const {
   int i = op_->schema.index_of(arg);
-  internal_check(i >= 0) << op_->schema.full_name() << " has no parameter " << arg.text();
+  if (i < 0) [[unlikely]]
+    no_parameter(*op_, arg);
   return size_t(i);
 }
 
 const Value& Call::at(size_t i) const {
   static const Value none;
+  if (i < args_.size() && !args_[i].is_none()) [[likely]]
+    return args_[i];
   const Parameter& p = op_->schema.parameters[i];
-  bool given = i < args_.size() && (!args_[i].is_none() || p.optional || !p.has_default);
-  if (given) return args_[i];
+  if (i < args_.size() && (p.optional || !p.has_default)) return args_[i];
   return p.has_default ? p.fallback[0] : none;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "facula/op/batched.h"
+#include "facula/op/grad_name.h"
 #include "facula/op/operands.h"
 #include "facula/op/registry.h"
 
@@ -189,7 +190,7 @@ Definer& Definer::undifferenced(std::string why) {
   return *this;
 }
 Definer& Definer::grad_name(std::string stem, int number) {
-  return grad_name([name = op::grad_name(std::move(stem), number)](const Call&) { return name; });
+  return grad_name(FixedGradName{op::grad_name(std::move(stem), number)});
 }
 Definer& Definer::grad_name(GradName rule) {
   op_->grad_name = std::move(rule);

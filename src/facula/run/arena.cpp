@@ -45,7 +45,7 @@ class Occupied {
   }
 
  private:
-  static constexpr size_t kMany = 1024;
+  static constexpr size_t kMany = 128;
   size_t span(size_t step) const { return step / width_; }
   static void insert(std::vector<Placed>& to, const Placed& p) {
     to.insert(std::upper_bound(to.begin(), to.end(), p, below), p);

@@ -51,26 +51,24 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       : Node(c->outputs), compiled_(std::move(c)) {
     edges_.reserve(compiled_->joint.wrt.size());
     inputs_.reserve(operands.size());
-    saved_.reserve(compiled_->saved_inputs.size());
-    for (int i : compiled_->joint.wrt) add_edge(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)));
+    for (int i : compiled_->joint.wrt) add_edge(Borrowed(operands[size_t(i)].tensor));
     for (auto& v : operands) {
       inputs_.emplace_back();
-      if (v.tag == Tag::tensor)
-        inputs_.back().tensor = autograd::Saved(Tensor(Ref<TensorImpl>::share(v.tensor)), false);
+      if (v.tag == Tag::tensor) inputs_.back().tensor = autograd::Saved(Borrowed(v.tensor), false);
       else inputs_.back().number = v.number();
     }
-    for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
-      int input = compiled_->saved_inputs[k], output = compiled_->saved_outputs[k];
-      SavedValue kept;
-      if (input >= 0) kept = inputs_[size_t(input)];
-      else if (output >= 0) kept.tensor = autograd::Saved(all[size_t(output)], true, output);
-      else kept.tensor = autograd::Saved(all[size_t(compiled_->outputs) + k], false);
-      saved_.push_back(std::move(kept));
+    saved_.resize(compiled_->saved_inputs.size());
+    for (size_t k = 0; k < saved_.size(); ++k) {
+      if (compiled_->saved_inputs[k] >= 0) continue;
+      int output = compiled_->saved_outputs[k];
+      saved_[k].tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
+                                     : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
     }
     for (int k = 0; k < compiled_->outputs; ++k)
       results.push_back({Dims(all[size_t(k)].sizes()), all[size_t(k)].dtype(), all[size_t(k)].device()});
+    shows_plain_.reserve(compiled_->joint.wrt.size());
     for (int i : compiled_->joint.wrt)
-      shows_plain_.push_back(Tensor(Ref<TensorImpl>::share(operands[size_t(i)].tensor)).is_contiguous());
+      shows_plain_.push_back(Borrowed(operands[size_t(i)].tensor)->is_contiguous());
   }
 
   std::string own_name() const override { return compiled_->node_name; }
@@ -89,7 +87,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     if (autograd::any_batched(tangents)) return call_by_call(tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
-    for (auto& k : saved_) values.push_back(k.unpack(*this, alive));
+    for (size_t k = 0; k < saved_.size(); ++k) values.push_back(saved(k).unpack(*this, alive));
     for (auto& t : tangents) values.push_back(t);
     InMemory memory(values);
     values.assign(memory.args().begin(), memory.args().end());
@@ -161,12 +159,17 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     }
   };
 
+  const SavedValue& saved(size_t k) const {
+    int input = compiled_->saved_inputs[k];
+    return input >= 0 ? inputs_[size_t(input)] : saved_[k];
+  }
+
   // The backward program call by call: gradients of a batch (vmap), each call by the rule of its kind.
   std::vector<Tensor> call_by_call(const std::vector<Tensor>& tangents) {
     std::vector<Tensor> given;
-    for (auto& k : saved_) {
+    for (size_t k = 0; k < saved_.size(); ++k) {
       std::vector<Tensor> alive;
-      Value v = k.unpack(*this, alive);
+      Value v = saved(k).unpack(*this, alive);
       given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
     given.insert(given.end(), tangents.begin(), tangents.end());
@@ -190,7 +193,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     std::vector<std::pair<const graph::Value*, Tensor>> drawn;
     for (auto& [k, v] : compiled_->random) {
       std::vector<Tensor> alive;
-      saved_[size_t(k)].unpack(*this, alive);
+      saved(size_t(k)).unpack(*this, alive);
       drawn.push_back({v, alive[0]});
     }
     auto all = graph::interpret(compiled_->joint.graph, given, drawn);
@@ -198,8 +201,8 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   }
 
   std::shared_ptr<const Compiled> compiled_;
-  std::vector<SavedValue> inputs_, saved_;
-  std::vector<bool> shows_plain_;  // by operand with a gradient
+  std::vector<SavedValue> inputs_, saved_;  // what is an input is not there twice
+  std::vector<bool> shows_plain_;           // by operand with a gradient
   bool released_ = false;
 };
 
@@ -207,7 +210,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
 
 bool wants_gradient(const Value& v) {
   return v.tag == Tag::tensor && is_differentiable(v.tensor->dtype) &&
-         (v.tensor->requires_grad || Tensor(Ref<TensorImpl>::share(v.tensor)).requires_grad());
+         (v.tensor->requires_grad || Borrowed(v.tensor)->requires_grad());
 }
 
 namespace {
@@ -310,7 +313,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     physical->restore();
     return run_composite(o, args);
   }
-  auto compiled = std::static_pointer_cast<const Compiled>(found->recorded);
+  auto* compiled = static_cast<const Compiled*>(found->recorded.get());
   auto all = compiled->forward.execute(*found->plan, operands, {});
   for (int k = 0; k < compiled->outputs; ++k) {
     auto& t = all[size_t(k)];
@@ -318,10 +321,10 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
     else if (physical) t = with_logical_strides(std::move(t), found->logical_strides[size_t(k)]);
   }
-  auto node = make_ref<CompositeNode>(compiled, given, all);
+  auto node = make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(found->recorded), given, all);
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {
-    Tensor t = all[size_t(k)];
+    Tensor t = std::move(all[size_t(k)]);
     auto& tangents = compiled->joint.tangent_of;
     if (std::find(tangents.begin(), tangents.end(), k) != tangents.end()) autograd::set_history(t, node, k);
     results.push_back(std::move(t));

@@ -14,6 +14,7 @@
 #include "facula/graph/key.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
+#include "facula/op/grad_name.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
 #include "facula/run/below.h"
@@ -790,15 +791,15 @@ void check_single_locations(const Operator& o, std::span<const Tensor> out) {
 // The node of a procedure's first result with a gradient is called as the definition says; an empty text leaves the name of
 // the last step.
 void name_last_step(const Call& c, const Results& results) {
-  std::string name = c.op().grad_name(c);
-  if (name.empty()) return;
-  std::vector<Tensor> operands = c.all_tensors();
   auto node_of = [](const Tensor& t) { return t.defined() ? autograd::node_of(t) : Ref<autograd::Node>(); };
-  for (size_t k = 0; k < results.size(); ++k)
-    if (auto node = node_of(results[k])) {
-      bool is_given =
-          std::any_of(operands.begin(), operands.end(), [&](auto& x) { return node_of(x) == node; });
-      if (!is_given) node->set_name(name);  // a result that is an operand keeps its history
+  for (auto& result : results.all())
+    if (auto node = node_of(result)) {
+      // A result that is an operand keeps its history.
+      if (op::any_tensor(c.args(), [&](TensorImpl* t) { return t && node_of(Borrowed(t)) == node; })) return;
+      auto& rule = c.op().grad_name;
+      if (auto* fixed = rule.target<op::FixedGradName>()) return node->set_name(fixed->text);
+      std::string name = rule(c);
+      if (!name.empty()) node->set_name(name);
       return;
     }
 }

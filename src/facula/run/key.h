@@ -15,16 +15,15 @@ inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 
 using Key = graph::Words;
 struct KeyHash {
+  // Products of pairs, each word shifted by a number of its place (multilinear hashing): they do not wait for each other.
   size_t operator()(const Key& k) const {
-    // In four chains, since words of one would wait for each other.
-    uint64_t chains[4] = {k.size(), 1, 2, 3};
-    auto take = [](uint64_t h, uint64_t w) { return std::rotl(h ^ w, 29) * 0x9e3779b97f4a7c15ull; };
+    constexpr uint64_t kStep = 0x9e3779b97f4a7c15ull;
     const uint64_t* w = k.data();
     size_t n = k.size();
-    for (; n >= 4; n -= 4, w += 4)
-      for (size_t c = 0; c < 4; ++c) chains[c] = take(chains[c], w[c]);
-    for (size_t c = 0; c < n; ++c) chains[c] = take(chains[c], w[c]);
-    return mix(mix(chains[0] ^ std::rotl(chains[1], 16), chains[2]), chains[3]);
+    uint64_t sum = n, at = 0xd6e8feb86659fd93ull;
+    for (; n >= 2; n -= 2, w += 2, at += 2 * kStep) sum += (w[0] + at) * (w[1] + at + kStep);
+    if (n) sum += (*w + at) * kStep;
+    return mix(sum, sum >> 32);
   }
 };
 

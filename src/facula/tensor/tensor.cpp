@@ -130,7 +130,7 @@ SymInt Tensor::stride(int d) const { return impl_->strides[own_dim("stride", d, 
 
 // Of a size that is known only when a program has run: is it so whatever it will be? Where it is not, the general way to
 // lay out memory serves.
-static bool lies_as(SymInt a, SymInt b) {
+static inline bool lies_as(SymInt a, SymInt b) {
   if (a.is_symbolic() || b.is_symbolic()) [[unlikely]]
     if (sym::is_run_time(a) || sym::is_run_time(b)) return SymInt::surely_equal(a, b);
   return a == b;
@@ -140,7 +140,7 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
   auto &n = impl_->sizes, &s = impl_->strides;
   int rank = dim();
   SymInt expected = int64_t(1);
-  auto fits = [&](size_t d) {
+  auto fits = [&](size_t d) __attribute__((always_inline)) {
     if (lies_as(n[d], int64_t(1))) return true;
     if (!lies_as(s[d], expected)) return false;
     expected *= n[d].is_symbolic() ? max(n[d], SymInt(int64_t(1))) : n[d];

@@ -209,13 +209,16 @@ def pad_sequence(
                 "pad_sequence: sequences must have the same sizes but for the first dimension, got "
                 f"{list(sequences[0].shape)} and {list(t.shape)}"
             )
-    length = max(len(t) for t in sequences)
+    length = sequences[0].shape[0]
+    for t in sequences[1:]:
+        length = _C.sym_max(length, t.shape[0])
     padded = []
     for t in sequences:
-        missing = length - len(t)
+        missing = length - t.shape[0]
         ends = (missing, 0) if padding_side == "left" else (0, missing)
         fill = [0, 0] * (t.dim() - 1)
-        padded.append(_C.functions.constant_pad_nd(t, [*fill, *ends], padding_value) if missing else t)
+        known = type(missing) is int and missing == 0  # a size of a traced function may be 0 when it runs
+        padded.append(t if known else _C.functions.constant_pad_nd(t, [*fill, *ends], padding_value))
     return _C.functions.stack(padded, 0 if batch_first else 1)
 
 

@@ -641,7 +641,8 @@ Results conv2d_backward_weight(const Call& c, Out out) {
   Shape s = shape_of(c, input.sizes(), out[0].sizes(), grad.sizes());
   auto run = [&](DType d, bool library) {
     Destination to(out[0], d);
-    Destination to_bias(with_bias ? out[1] : Tensor::empty(IntSpan(Ints{0}), d), d);
+    Tensor no_bias = with_bias ? Tensor() : Tensor::empty(IntSpan(Ints{0}), d);
+    Destination to_bias(with_bias ? out[1] : no_bias, d);
     Tensor x = images(input, d), y = images(grad, d), k = to.tensor(),
            b = with_bias ? to_bias.tensor() : Tensor();
     bool nothing = empty(k) || empty(y) || empty(x), done = true;

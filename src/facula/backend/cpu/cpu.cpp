@@ -122,8 +122,8 @@ void fill_zero(const Tensor& t) {
   std::memset(t.data_ptr(), 0, size_t(t.numel().concrete()) * size_t(t.itemsize()));
 }
 
-Destination::Destination(const Tensor& out, DType d)
-    : out_(out),
-      tensor_(out.dtype() == d && out.is_contiguous() ? out : Tensor::empty(out.sizes(), d, out.device())) {}
+Destination::Destination(const Tensor& out, DType d) : out_(out) {
+  if (out.dtype() != d || !out.is_contiguous()) made_ = Tensor::empty(out.sizes(), d, out.device());
+}
 
 }  // namespace facula::backend::cpu

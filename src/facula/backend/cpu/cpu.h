@@ -98,17 +98,20 @@ class Destination {
  public:
   explicit Destination(const Tensor& out) : Destination(out, out.dtype()) {}
   Destination(const Tensor& out, DType d);
-  const Tensor& tensor() const { return tensor_; }
+  explicit Destination(Tensor&& out) = delete;
+  Destination(Tensor&& out, DType d) = delete;
+  const Tensor& tensor() const { return made_.defined() ? made_ : out_; }
   template <class T>
   T* data() const {
-    return tensor_.data<T>();
+    return tensor().data<T>();
   }
   void finish() const {
-    if (!tensor_.is_same(out_)) copy(out_, tensor_);
+    if (made_.defined()) copy(out_, made_);
   }
 
  private:
-  Tensor out_, tensor_;
+  const Tensor& out_;  // the caller's, which lives as long
+  Tensor made_;
 };
 
 // out (row-major [batch..., m, n]) = alpha * a @ b + beta * out + bias, of one dtype; a [batch..., m, k] and

@@ -72,7 +72,8 @@ MoveRows move_rows(int64_t bytes) {
 // bytes; the rest through the operator `copy`.
 Results cat(const Call& c, Out out) {
   Ints order = order_in_memory(out[0]);
-  Destination to(permuted(out[0], order));
+  Tensor ordered = permuted(out[0], order);
+  Destination to(ordered);
   const Tensor& whole = to.tensor();
   int rank = whole.dim();
   if (whole.numel() == SymInt(int64_t(0))) return Results(out[0]);

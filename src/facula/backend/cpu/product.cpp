@@ -132,6 +132,7 @@ using Eight = float __attribute__((vector_size(32), aligned(4)));
       const float* right = b + j;
       for (int64_t q = 0; q < k; ++q, right += ldb) {
         Eight x = *reinterpret_cast<const Eight*>(right);
+#pragma GCC unroll 4  // sums stay in registers
         for (int64_t r = 0; r < kRows; ++r) sum[r] += from[r][q * a_cs] * x;
       }
       for (int64_t r = 0; r < rows; ++r) {
@@ -186,9 +187,11 @@ void tiny(const Problem& p, bool apart = false) {
     auto* b = reinterpret_cast<const float*>(b_bytes);
     int64_t ldb = p.b_rs;
     if (p.b_cs != 1 || padded != p.n) {
-      for (int64_t k = 0; k < p.k; ++k)
-        for (int64_t j = 0; j < padded; ++j)
-          packed[k * padded + j] = j < p.n ? b[k * p.b_rs + j * p.b_cs] : 0;
+      for (int64_t k = 0; k < p.k; ++k) {
+        float* row = packed + k * padded;
+        for (int64_t j = 0; j < p.n; ++j) row[j] = b[k * p.b_rs + j * p.b_cs];
+        for (int64_t j = p.n; j < padded; ++j) row[j] = 0;
+      }
       b = packed;
       ldb = padded;
     }
@@ -477,32 +480,56 @@ void matrix_vector(const Problem& p, const Tensor& a, const Tensor& b, const Ten
   op::call(sweep, args, op::Form::out, std::span<const Tensor>(&to, 1));
 }
 
+enum class Right : uint8_t { as_it_is, transposed };
+void multiply(const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
+              const Scalar& alpha, const Scalar& beta);
+
 // By way of float32, rounded once.
-void in_float32(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& bias, const Scalar& alpha,
-                const Scalar& beta) {
+void in_float32(const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
+                const Scalar& alpha, const Scalar& beta) {
   Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
   if (!is(beta, 0)) copy(wide, out);
   auto widened = [](const Tensor& t) { return t.defined() ? dense(t, DType::Float32) : t; };
-  product(widened(a), widened(b), wide, widened(bias), alpha, beta);
+  multiply(widened(a), widened(b), right, wide, widened(bias), alpha, beta);
   copy(out, wide);
 }
 
+// A tensor of the caller, which is not counted, or the copy that stands in for it.
+class Operand {
+ public:
+  explicit Operand(const Tensor& given, bool transposed = false) : read_(&given), transposed_(transposed) {}
+  Operand(const Operand&) = delete;
+  const Tensor& operator*() const { return *read_; }
+  operator const Tensor&() const { return *read_; }
+  bool is_transposed() const { return transposed_; }  // is it read with its last two dimensions exchanged?
+  void make_dense() {
+    copy_ = dense(*read_);
+    read_ = &copy_;
+  }
+
+ private:
+  const Tensor* read_;
+  Tensor copy_;
+  bool transposed_;
+};
+
 // The strides of an operand's matrices; it is copied if no library reads them as they lie.
-void take_strides(Tensor& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
+void take_strides(Operand& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
   auto look = [&] {
-    auto s = t.int_strides();
+    auto s = (*t).int_strides();
     rs = s[s.size() - 2];
     cs = s[s.size() - 1];
+    if (t.is_transposed()) std::swap(rs, cs);
   };
   look();
   if (!readable(rows, cols, rs, cs)) {
-    t = dense(t);
+    t.make_dense();
     look();
   }
   settle(rows, cols, rs, cs);
 }
 
-void set_operands(Problem& p, Tensor& a, Tensor& b, const Tensor& out, Tensor& bias) {
+void set_operands(Problem& p, Operand& a, Operand& b, const Tensor& out, Operand& bias) {
   take_strides(a, p.m, p.k, p.a_rs, p.a_cs);
   take_strides(b, p.k, p.n, p.b_rs, p.b_cs);
   auto sizes = out.int_sizes();
@@ -514,12 +541,12 @@ void set_operands(Problem& p, Tensor& a, Tensor& b, const Tensor& out, Tensor& b
     step *= sizes[d];
   }
   std::reverse(dims.begin(), dims.end());
-  p.a = a.data<char>();
-  p.b = b.data<char>();
+  p.a = (*a).data<char>();
+  p.b = (*b).data<char>();
   p.out = out.data<char>();
-  if (bias.defined()) {
-    bias = dense(bias);
-    p.bias = bias.data_ptr();
+  if ((*bias).defined()) {
+    if (!(*bias).is_contiguous()) bias.make_dense();
+    p.bias = (*bias).data_ptr();
   }
   merge_batch(p, dims);
 }
@@ -531,21 +558,19 @@ void add_bias_first(Problem& p, const Tensor& out, const Tensor& bias) {
   p.beta = Scalar(1.0);
 }
 
-}  // namespace
-
-void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, const Tensor& bias_given,
-             const Scalar& alpha, const Scalar& beta) {
+void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const Tensor& out,
+              const Tensor& bias_given, const Scalar& alpha, const Scalar& beta) {
   if (out.numel() == SymInt(int64_t(0))) return;
-  Tensor a = a_given, b = b_given, bias = bias_given;
+  Operand a(a_given), b(b_given, right == Right::transposed), bias(bias_given);
   auto sizes = out.int_sizes();
   Problem p{};
   p.dtype = out.dtype();
-  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a.int_sizes().back();
+  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a_given.int_sizes().back();
   p.alpha = alpha, p.beta = beta;
   if (p.k == 0) return scale(out, beta, bias);
   bool alone = out.numel() == SymInt(p.m * p.n);
   if (p.dtype == DType::Float16 && !(alone && (p.m == 1 || p.n == 1)))
-    return in_float32(a, b, out, bias, alpha, beta);
+    return in_float32(a, b, right, out, bias, alpha, beta);
   int64_t rows = p.m;
   set_operands(p, a, b, out, bias);
   if (out.dim() > 2 && is_differentiable(p.dtype) && p.dtype != DType::Float16 && fits_apart(p, rows) &&
@@ -566,10 +591,10 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
       }
       if (by_onednn(p)) return;
       // Matrices of a batch may overlap, and there may be more batch dimensions than oneDNN has room for.
-      Tensor left = dense(a_given), right = dense(b_given);
-      if (!left.is_same(a) || !right.is_same(b)) return product(left, right, out, bias, alpha, beta);
+      Tensor x = dense(a_given), y = dense(b_given);
+      if (!x.is_same(*a) || !y.is_same(*b)) return multiply(x, y, right, out, bias, alpha, beta);
     }
-    if (p.dtype == DType::BFloat16) return in_float32(a, b, out, bias, alpha, beta);
+    if (p.dtype == DType::BFloat16) return in_float32(a, b, right, out, bias, alpha, beta);
   }
   if (p.bias) add_bias_first(p, out, bias);
   if (fits_tiny_complex(p))
@@ -582,13 +607,21 @@ void product(const Tensor& a_given, const Tensor& b_given, const Tensor& out, co
   });
 }
 
+}  // namespace
+
+void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& bias, const Scalar& alpha,
+             const Scalar& beta) {
+  multiply(a, b, Right::as_it_is, out, bias, alpha, beta);
+}
+
+// Results are in their places: those who call a library with places for them read nothing else.
 namespace {
 
-Results simple(const Call& c, Out out, const char* left, const char* right) {
+Results simple(const Call& c, Out out, op::ParameterName left, op::ParameterName right) {
   Destination to(out[0]);
-  product(c.tensor(left), c.tensor(right), to.tensor());
+  product(Borrowed(c[left].tensor), Borrowed(c[right].tensor), to.tensor());
   to.finish();
-  return Results(out[0]);
+  return {};
 }
 
 Results with_addend(const Call& c, Out out, const char* left, const char* right) {
@@ -621,25 +654,23 @@ Results baddbmm(const Call& c, Out out) { return with_addend(c, out, "batch1", "
 
 Results linear(const Call& c, Out out) {
   Destination to(out[0]);
-  Tensor x = c.tensor("input"), w = c.tensor("weight");
-  auto sizes = x.sizes();
-  Dims flat{product(sizes.first(sizes.size() - 1)), sizes.back()};
-  if (x.dim() != 2) {
-    auto strides = op::view_strides(sizes, x.strides(), flat);
-    if (!strides) {
-      x = dense(x);
-      strides = contiguous_strides(flat);
-    }
-    x = x.alias(flat, *strides, x.offset());
+  Borrowed input(c["input"].tensor), weight(c["weight"].tensor);
+  const op::Value& bias = c["bias"];
+  auto run = [&](const Tensor& x, const Tensor& y) {
+    multiply(x, weight, Right::transposed, y, Borrowed(bias.is_none() ? nullptr : bias.tensor), 1.0, 0.0);
+  };
+  if (input->dim() == 2) {
+    run(input, to.tensor());
+  } else {
+    auto sizes = input->sizes();
+    Dims flat{product(sizes.first(sizes.size() - 1)), sizes.back()}, matrix{flat[0], weight->size(0)};
+    auto strides = op::view_strides(sizes, input->strides(), flat);
+    Tensor x = strides ? *input : dense(input), y = to.tensor();
+    if (!strides) strides = contiguous_strides(flat);
+    run(x.alias(flat, *strides, x.offset()), y.alias(matrix, contiguous_strides(matrix), y.offset()));
   }
-  Tensor transposed = w.alias(Dims{w.size(1), w.size(0)}, Dims{w.stride(1), w.stride(0)}, w.offset());
-  Dims matrix{flat[0], w.size(0)};
-  Tensor y = to.tensor().dim() == 2
-                 ? to.tensor()
-                 : to.tensor().alias(matrix, contiguous_strides(matrix), to.tensor().offset());
-  product(x, transposed, y, c.tensor("bias"));
   to.finish();
-  return Results(out[0]);
+  return {};
 }
 
 }  // namespace facula::backend::cpu
