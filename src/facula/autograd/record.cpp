@@ -30,7 +30,9 @@ bool differentiable_result(const op::Operator& o, size_t k, const Tensor& t) {
   return t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k);
 }
 
-bool requires_gradient(TensorImpl* t) { return t && Borrowed(t)->requires_grad(); }
+bool requires_gradient(TensorImpl* t) {
+  return t && (t->requires_grad || t->has_node || (t->grad_slot && Borrowed(t)->requires_grad()));
+}
 bool wants_gradient(TensorImpl* t) { return t && is_differentiable(t->dtype) && requires_gradient(t); }
 
 // By tensor, as operands_of counts them: does its gradient matter?
@@ -57,6 +59,8 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
                                                               : std::nullopt);
     }
     if (has_formula(o)) formula_ = formula_of(op::Call(o, args), wanted, grads);
+    if (formula_ && is_gradient(o))
+      for (int tensor : formula_->constant) wanted[size_t(tensor)] = false;
     edges_.reserve(wanted.size());
     bool in_place = !outputs.empty() && args[0].tag == op::Tag::tensor && outputs[0].impl() == args[0].tensor;
     Tensor written = in_place ? outputs[0] : Tensor();

@@ -156,6 +156,11 @@ inline Grads gradient_of_inverse(const Vjp& v) {
   Tensor y = adjoint_of(v.result(0));
   return grads(neg(matmul(y, matmul(v.grad(0), y))));
 }
+// Of operators whose first result is X of A X = B: the same system with the adjoint of A.
+inline Grads gradients_of_solution(const Vjp& v) {
+  Tensor b = call(v.call().op(), std::vector<Value>{adjoint_of(v["A"]), v.grad(0)})[0];
+  return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result(0)))) : Tensor(), b);
+}
 
 // Those of beta * self + alpha * (left @ right). Sums first, then the factors, as in PyTorch: infinite ones remain so.
 inline Grads gradients_of_sum_with_product(const Vjp& v) {
