@@ -156,9 +156,10 @@ inline Grads gradient_of_inverse(const Vjp& v) {
   Tensor y = adjoint_of(v.result(0));
   return grads(neg(matmul(y, matmul(v.grad(0), y))));
 }
-// Of operators whose first result is X of A X = B: the same system with the adjoint of A.
+// Of operators whose first result is X of A X = B, also of singular A: its own factors solve the adjoint system.
 inline Grads gradients_of_solution(const Vjp& v) {
-  Tensor b = call(v.call().op(), std::vector<Value>{adjoint_of(v["A"]), v.grad(0)})[0];
+  auto factors = _linalg_lu_factor(v["A"]);
+  Tensor b = _linalg_lu_solve(std::get<0>(factors), std::get<1>(factors), v.grad(0), true);
   return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result(0)))) : Tensor(), b);
 }
 
