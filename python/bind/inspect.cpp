@@ -37,10 +37,11 @@ PyObject* wrap_sample_argument(const op::SampleArg& a) {
 }
 
 // Tells apart the rules by which definitions give gradients: several may share a function, and operators that are each
-// other's transpose are one statement. Empty where the gradient is derived.
+// other's transpose are one statement, as all are of which a view is the transpose. Empty where the gradient is derived.
 std::string rule_of(const op::Operator& o) {
   if (!o.vjp) return "";
   std::string own = o.schema.full_name();
+  if (!o.transpose.empty() && op::get(o.transpose).is<op::View>()) return "transpose of a view";
   if (!o.transpose.empty())
     return "transpose " + std::min(own, o.transpose) + " " + std::max(own, o.transpose);
   if (auto* f = o.vjp.target<op::Grads (*)(const op::Vjp&)>())

@@ -62,6 +62,13 @@ void compare(const std::string& what, const Function& f, const std::vector<Tenso
       x[k] = at;
       double numeric = (above - below) / (2 * h), analytic = g.defined() ? g.data<double>()[k] : 0;
       if (std::isnan(numeric) && std::isnan(analytic)) continue;
+      if (std::abs(analytic - numeric) >
+          1e-5 * (1 + std::abs(numeric))) {  // where a kink is near, one side has the slope
+        double middle = projected(f(), directions), left = (middle - below) / h, right = (above - middle) / h;
+        bool kink = std::abs(right - left) > 0.01 * (std::abs(right) + std::abs(left));
+        double side = std::abs(analytic - left) < std::abs(analytic - right) ? left : right;
+        if (kink && std::abs(analytic - side) < 1e-4 * (1 + std::abs(side))) continue;
+      }
       ASSERT_NEAR(analytic, numeric, 1e-5 * (1 + std::abs(numeric)))
           << what << ": input " << i << ", element " << k;
     }

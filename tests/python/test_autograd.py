@@ -298,3 +298,56 @@ def test_hooks_after_accumulation():
     handle.remove()
     (p * 2).sum().backward()
     assert seen == [[2, 2]] and p.grad.tolist() == [4, 4]
+
+
+# ---- what a gradient only steps with
+
+
+@pytest.mark.parametrize(
+    "f, second",
+    [
+        (lambda x: (x**3).clamp(min=0), [0.0, 12.0, torch.inf]),
+        (lambda x: torch.relu(x**3), [0.0, 12.0, torch.inf]),
+        (lambda x: (x**3).abs(), [12.0, 12.0, torch.inf]),
+        (lambda x: torch.maximum(x**3, torch.zeros(3)), [0.0, 12.0, torch.inf]),
+        (lambda x: torch.where(x > 0, x**3, x), [0.0, 12.0, torch.inf]),
+    ],
+)
+def test_masks_of_gradients_do_not_meet_infinite_slopes(f, second):
+    x = torch.tensor([-2.0, 2.0, torch.inf], requires_grad=True)
+    (g,) = autograd.grad(f(x).sum(), x, create_graph=True)
+    (h,) = autograd.grad(g.sum(), x)
+    assert h.tolist() == second
+    assert torch.func.hessian(lambda x: f(x).sum())(x.detach()).diagonal().tolist() == second
+
+
+@pytest.mark.parametrize("f", [lambda x: x.clamp(-1, 1), torch.nn.functional.hardtanh, torch.relu])
+def test_gradients_that_are_steps_have_none(f):
+    x = torch.tensor([-2.0, 0.5, torch.nan], requires_grad=True)
+    (g,) = autograd.grad(f(x).sum(), x, create_graph=True)
+    assert not g.requires_grad
+
+
+def test_operators_that_are_steps_have_gradients_of_zeros():
+    x = torch.tensor([-2.5, 0.5], requires_grad=True)
+    (x.sign() + x.floor() + x.round()).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x[1], lambda x: x[:, 1:3], lambda x: x.diagonal(1)],
+    ids=["select", "slice", "diagonal"],
+)
+def test_the_gradient_of_the_inverse_of_a_view_is_that_view(view):
+    x = leaf(3, 4)
+    y = view(x)
+    w = torch.ones(y.shape, dtype=y.dtype, requires_grad=True)
+    (g,) = autograd.grad(y, x, w, create_graph=True)
+    seen = []
+    g.grad_fn.register_hook(lambda inputs, outputs: seen.append((inputs[0], outputs[0])))
+    v = torch.rand(3, 4, dtype=x.dtype)
+    (of_w,) = autograd.grad(g, w, v)
+    assert torch.equal(of_w, view(v))
+    ((given, arrived),) = seen
+    assert given.untyped_storage().data_ptr() == arrived.untyped_storage().data_ptr()

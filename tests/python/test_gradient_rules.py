@@ -4,10 +4,10 @@ import collections
 
 import facula._C as C
 
-# Rules that are written by hand. Several definitions may share one: a family (all Cholesky factors), or two
-# operators that are each other's transpose. The number only falls; a new rule has to be better than the
-# derived gradient.
-LIMIT = 103
+# Rules that are written by hand. Several definitions may share one: a family (all Cholesky factors), two
+# operators that are each other's transpose, or all that put elements where a view took them from. The number
+# only falls; a new rule has to be better than the derived gradient.
+LIMIT = 100
 
 
 def rules():
@@ -30,6 +30,15 @@ def test_there_are_few_rules():
 
 
 def test_operators_that_are_each_others_transpose_have_one_rule():
-    together = [names for rule, names in rules().items() if rule.startswith("transpose ")]
+    together = [
+        names
+        for rule, names in rules().items()
+        if rule.startswith("transpose ") and rule != "transpose of a view"
+    ]
     assert ["avg_pool2d", "avg_pool2d_backward"] in [sorted(names) for names in together]
     assert all(len(names) <= 2 for names in together)
+    assert sorted(rules()["transpose of a view"]) == [
+        "diagonal_backward",
+        "select_backward",
+        "slice_backward",
+    ]

@@ -98,6 +98,7 @@ def test_an_infinite_variance_explains_every_error():
     np.testing.assert_allclose(x.grad.tolist(), [0.0, 4.0])
     np.testing.assert_allclose(var.grad.tolist(), [0.0, 0.5 * (2 - 16)])
     assert math.isnan(fn.gaussian_nll_loss(x, x, F.tensor([1.0, math.nan])).item())
+    assert fn.gaussian_nll_loss(x, x, 1e300).item() == math.inf  # as a float32
 
 
 def test_targets_of_other_dtypes_count_as_numbers():

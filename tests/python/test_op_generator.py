@@ -241,3 +241,29 @@ FACULA_FAMILY(view_copy) {
     copy = by_name["turn_copy"]
     assert copy.schema == "turn_copy(Tensor self, int k=1) -> Tensor"
     assert copy.aliases == ["spin_copy"] and copy.family == "view_copy"
+
+
+def test_a_helper_declares_functions_of_python_with_what_it_is_given(tmp_path):
+    text = """
+Definer pool(const char* rank, const char* kind) {
+  std::string name = std::string("pool") + rank;
+  return define(std::string("pool") + rank + "d(Tensor self, int[" + rank + "] size) -> Tensor")
+      .doc(std::string("A \\"") + kind + "\\" of " + rank + " dimensions.")
+      .python(std::string("pool") + rank + "d(input, size)", "check(input)")
+      .bind(hidden)
+      .procedure([](const Tensor& self) { return f(self + 1, name); });
+}
+FACULA_FAMILY(sample) {
+  pool("1", "mean");
+  pool("2", "mean").python("other(input, size)");
+}
+FACULA_FAMILY(view_copy) {
+}
+"""
+    assert run(tmp_path, text) == 0
+    _, operators = generate.read_catalog(tmp_path / "catalog")
+    assert [op.full_name for op in operators] == ["pool1d", "pool2d"]
+    one, two = operators
+    assert one.doc == 'A "mean" of 1 dimensions.' and two.kind == "procedure"
+    assert one.python == [["pool1d(input, size)", "check(input)"]]
+    assert two.python == [["pool2d(input, size)", "check(input)"], ["other(input, size)"]]

@@ -432,6 +432,14 @@ def test_coordinates_of_positions_are_numpys(shape):
         same(found, expected)
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (2, 0, 3)])
+def test_a_tensor_without_elements_has_no_positions(shape):
+    none = facula.unravel_index(facula.zeros(0, dtype=facula.int64), shape)
+    assert [list(x.shape) for x in none] == [[0]] * len(shape)
+    with pytest.raises(RuntimeError, match="unravel_index.*has no elements"):
+        facula.unravel_index(facula.tensor([0]), shape)
+
+
 @pytest.mark.parametrize(
     "dtype", ["float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8"]
 )

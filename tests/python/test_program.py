@@ -470,8 +470,35 @@ def test_what_a_program_cannot_hold_is_refused_by_name():
 def test_an_index_is_looked_at_where_all_elements_are_equal(read):
     program = facula.program.trace(read, facula.tensor([0, 2]))
     assert facula.equal(program(facula.tensor([1, 0])), read(facula.tensor([1, 0])))
-    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension .*with size 3"):
-        program(facula.tensor([0, 7]))
+    for f in (program, read):
+        with pytest.raises(
+            (IndexError, RuntimeError), match="index 7 is out of bounds for dimension .*with size 3"
+        ):
+            f(facula.tensor([0, 7]))
+
+
+@pytest.mark.parametrize(
+    "f, type, text",
+    [
+        (lambda x, i: x.index_select(0, i).exp() * 2, IndexError, "index_select: index 7 .* size 3"),
+        (lambda x, i: x.exp()[i] + 1, IndexError, "index: index 7 .* size 3"),
+        (lambda x, i: x.gather(1, i[:, None]).exp(), RuntimeError, "gather: index 7 .* size 4"),
+        (
+            lambda x, i: x.index_select(0, i) * x[0].index_select(0, i).sum(),
+            IndexError,
+            "index_select: index 7",
+        ),
+        (lambda x, i: x.index_select(0, i) * x.gather(1, i[:, None]), (IndexError, RuntimeError), "index 7"),
+        (lambda x, i: facula.nn.functional.cross_entropy(x, i), IndexError, "nll_loss: index 7 .* size 4"),
+        (lambda x, i: x.scatter(0, i[None], x * 2).exp(), RuntimeError, "scatter: index 7 .* size 3"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_its_operators_error(f, type, text):
+    good = facula.tensor([0, 2, 1])
+    program = facula.program.trace(f, facula.ones(3, 4), good)
+    assert facula.equal(program(facula.ones(3, 4), good), f(facula.ones(3, 4), good))
+    with pytest.raises(type, match=text):
+        program(facula.ones(3, 4), facula.tensor([0, 7, 1]))
 
 
 def test_the_graph_is_printed():

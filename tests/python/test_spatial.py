@@ -3,6 +3,7 @@ tests/golden/record_spatial.py).
 """
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,18 @@ def test_pools_of_infinite_order_take_the_extreme_magnitude(n):
     y.sum().backward()
     assert y.flatten().tolist() == [2.0, 4.0] and x.grad.flatten().tolist() == [0.0, 1.0, 0.0, -1.0]
     assert pool(x, -float("inf"), kernel).flatten().tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_pools_of_other_orders_at_the_ends_of_their_dtype(n):
+    pool = getattr(F, f"lp_pool{n}d")
+    shape, kernel = (1, 1, *[1] * (n - 1), 2), 2 if n == 1 else [*[1] * (n - 1), 2]
+    with pytest.raises(ZeroDivisionError, match=f"lp_pool{n}d: norm_type"):
+        pool(facula.ones(shape), 0, kernel)
+    small = facula.tensor([2.0**-24, 2.0**-24], dtype=facula.float16).reshape(shape).requires_grad_()
+    pool(small, 2, kernel).sum().backward()  # squares in float32
+    assert small.grad.flatten().tolist() == pytest.approx([math.sqrt(0.5)] * 2, rel=1e-3)
+    assert pool(facula.tensor([3.0, 2.0]).reshape(shape), 1e300, kernel).item() == 3.0
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

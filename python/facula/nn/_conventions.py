@@ -90,10 +90,17 @@ def variance_of(input: Tensor, var: Any) -> Tensor:
         return var
     if not isinstance(var, float):
         raise TypeError(f"gaussian_nll_loss: var must be a Tensor or a float, not {type(var).__name__}")
-    return _f.full_like(input, var)
+    return _f.mul(_f.ones_like(input), var)  # infinite where the dtype ends
 
 
-# ---- sizes of pools
+# ---- pools
+
+
+def check_order(name: str, norm_type: Any) -> None:
+    if norm_type == 0:
+        raise ZeroDivisionError(
+            f"{name}: norm_type must not be 0: the root of a sum of powers is its inverse"
+        )
 
 
 def _each(x: Any, n: int) -> list:

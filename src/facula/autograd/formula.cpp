@@ -284,13 +284,15 @@ class PointwiseDeriver : Deriver {
     return n;
   }
 
-  // Gradients that are an incoming one as it is need no kernel.
+  // Gradients that are an incoming one as it is, or zero whatever the operands are, need no kernel.
   void pass_or_compute(const std::vector<Expr>& value) {
     for (auto& operand : operands_) {
       if (!is_wanted(operand)) continue;
       Expr v = value[size_t(operand.tensor)];
-      if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult &&
-          v->memory == operand.value.tensor->dtype)
+      if (loop::same(v, loop::constant(Scalar(int64_t(0)), v.dtype())))
+        f_->constant.push_back(operand.tensor);
+      else if (v->kind == loop::Kind::load && v->slot >= kGrad && v->slot < kResult &&
+               v->memory == operand.value.tensor->dtype)
         f_->passed.push_back({operand.tensor, v->slot - kGrad});
       else {
         f_->targets.push_back(operand.tensor);
@@ -793,6 +795,8 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
   return entry.formula;
 }
 
+bool is_gradient(const op::Operator& o) { return o.parent && (derivation_of(o) || is_gradient(*o.parent)); }
+
 const Derivation* derivation_of(const op::Operator& o) {
   auto& all = derivations();
   std::lock_guard lock(all.mutex);
@@ -834,8 +838,9 @@ class Application {
       if (sum.defined() && sum.dtype() != own && is_floating(own) == is_floating(sum.dtype()))
         sum = invoke("to_dtype", {sum, own});
     }
+    bool zeros = !is_gradient(c_.op());
     for (int tensor : f_.constant)
-      if (auto& o = operand_of(tensor); is_wanted(o)) {
+      if (auto& o = operand_of(tensor); zeros && is_wanted(o)) {
         auto& t = *o.value.tensor;
         out_[size_t(tensor)] = filled(0, t.sizes, t.dtype, t.device);
       }
@@ -895,9 +900,11 @@ class Application {
   Tensor gradient_of(const Formula::Piece& piece, const Tensor& g) {
     std::vector<Tensor> kept;
     kept.reserve(operands_.size());
-    std::vector<op::Value> args{g};
-    size_t at = 0;
     auto& parameters = c_.op().schema.parameters;
+    std::vector<op::Value> args;
+    args.reserve(parameters.size() + operands_.size() + 1);
+    args.push_back(g);
+    size_t at = 0;
     for (size_t p = 0; p < parameters.size(); ++p) {
       if (!parameters[p].is_operand()) {
         args.push_back(c_.at(p));

@@ -40,8 +40,9 @@ struct Formula {
     std::vector<bool> kept;
   };
   std::vector<Piece> pieces;  // loop
-  std::vector<int>
-      constant;  // loop: tensors that the result steps with (places of the nearest element): zeros
+  // Tensors that the result only steps with (signs, places of the nearest element). Their gradients are zeros; but a
+  // derived gradient does not depend on them, as PyTorch's do not on masks: zeros times infinite slopes would be NaN.
+  std::vector<int> constant;
 };
 
 using Flags = SmallVector<bool, 16>;
@@ -61,6 +62,7 @@ struct Derivation {
   int piece;  // of a loop operator; -1: pointwise
 };
 const Derivation* derivation_of(const op::Operator& o);  // null: `o` is not derived
+bool is_gradient(const op::Operator& o);                 // is it derived, or a batch of one that is?
 
 // The gradient of a view: its steps undone on the gradient of the view.
 op::Grads view_gradient(const op::Call& c, const op::Vjp& v);

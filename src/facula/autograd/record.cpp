@@ -58,6 +58,8 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
                                                               : std::nullopt);
     }
     if (has_formula(o)) formula_ = formula_of(op::Call(o, args), wanted, grads);
+    if (formula_ && is_gradient(o))
+      for (int tensor : formula_->constant) wanted[size_t(tensor)] = false;
     edges_.reserve(wanted.size());
     bool in_place = !outputs.empty() && args[0].tag == op::Tag::tensor && outputs[0].impl() == args[0].tensor;
     Tensor written = in_place ? outputs[0] : Tensor();

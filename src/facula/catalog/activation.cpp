@@ -222,20 +222,13 @@ FACULA_FAMILY(activation) {
       .pointwise([](Expr x, Expr low, Expr high) {
         low = cast(low, x.dtype());
         high = cast(high, x.dtype());
-        // A bound that is reached gives x: a zero has its sign, NaN stays; a bound that is NaN gives that.
-        auto limit = [](Expr beyond, Expr bound, Expr v) {
-          return select(is_floating(v.dtype()) ? beyond | isnan(bound) : beyond, bound, v);
-        };
-        Expr y = limit(x < low, low, x);
-        return limit(y > high, high, y);
-      })
-      // Derived, the gradient would pass where a bound is reached.
-      .vjp([](const Vjp& v) {
-        Tensor x = v["self"];
-        auto& c = v.call();
-        Tensor inside =
-            logical_and(autograd::invoke("gt", {x, c["min_val"]}), autograd::invoke("lt", {x, c["max_val"]}));
-        return grads(where(inside, v.grad(), 0.0));
+        // A bound that is reached gives x: a zero has its sign, NaN stays; a bound that is NaN gives that. Only between them
+        // has x a gradient.
+        if (!is_floating(x.dtype())) return select(x < low, low, select(x > high, high, x));
+        auto reached = [&](Expr bound, Expr v) { return select(eq(x, bound), copysign(bound, x), v); };
+        Expr y = reached(low, reached(high, constant(std::nan(""), x.dtype())));
+        y = select((x > low) & (x < high), x, select(x < low, low, select(x > high, high, y)));
+        return select(isnan(low), low, select(isnan(high), high, y));
       });
 
   define("relu6(Tensor self) -> Tensor")

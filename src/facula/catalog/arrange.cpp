@@ -530,6 +530,10 @@ FACULA_FAMILY(arrange) {
         for (SymInt n : shape)
           value_check(!(n < SymInt(int64_t(0))), "unravel_index")
               << "'shape' cannot have negative values, but got " << to_string(shape);
+        bool none = std::ranges::any_of(shape, [](SymInt n) { return n == SymInt(int64_t(0)); });
+        runtime_check(!none || indices.numel() == SymInt(int64_t(0)), "unravel_index")
+            << "a tensor of shape " << to_string(shape) << " has no elements, got " << indices.numel()
+            << " positions";
         std::vector<Tensor> out(shape.size());
         Tensor wide = to_dtype(indices, DType::Int64);
         SymInt one = int64_t(1), stride = one;

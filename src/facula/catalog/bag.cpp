@@ -184,6 +184,10 @@ FACULA_FAMILY(bag) {
           "Sums, means or maxima of the rows of `weight` that bags of integers pick: rows of input [bags, size], or parts of [n] that begin at `offsets`. "
           "per_sample_weights scales rows of sums; padding_idx is not counted.")
       .bind(hidden)
+      .differs("\\w+ error: a result for RuntimeError \\(step must be nonzero\\) with sizes",
+               "bags that hold no index are bags; PyTorch counts from 0 in steps of their length")
+      .differs("\\w+ error: RuntimeError .*expected dtype int32 or int64.* for a result with input of",
+               "indices are int32 or int64 whatever the mode, as in PyTorch's sums and means")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .reads_data()
       .procedure([](const Call& c) { return bags(c); })

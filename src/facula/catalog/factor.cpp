@@ -541,11 +541,7 @@ FACULA_FAMILY(factor) {
       .reference(
           [](const Tensor& A, const Tensor& B) { return std::tuple(_linalg_solve(A, B), as_codes(A)); })
       .non_differentiable({1})
-      .vjp([](const Vjp& v) {
-        auto factors = _linalg_lu_factor(v["A"]);  // of singular ones too
-        Tensor b = _linalg_lu_solve(std::get<0>(factors), std::get<1>(factors), v.grad(0), true);
-        return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result(0)))) : Tensor(), b);
-      })
+      .vjp(gradients_of_solution)
       .samples({"A+[3, 3], B[3, 2]"});
   define(
       "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)")

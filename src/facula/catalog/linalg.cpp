@@ -173,10 +173,7 @@ FACULA_FAMILY(linalg) {
       .library("linalg_lu_solve")
       .batched_in_front()
       .reference([](const Tensor& A, const Tensor& B) { return solution(A, B); })
-      .vjp([](const Vjp& v) {
-        Tensor b = _linalg_solve(adjoint_of(v["A"]), v.grad());
-        return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result()))) : Tensor(), b);
-      })
+      .vjp(gradients_of_solution)
       .samples(op::samples({{{{"A", definite({4, 4})}, {"B", op::tensor({4, 2})}}},
                             {{{"A", definite({2, 3, 3})}, {"B", op::tensor({2, 3, 3})}}}}));
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")

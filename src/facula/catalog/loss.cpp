@@ -173,6 +173,7 @@ FACULA_FAMILY(loss) {
   define("_pick(Tensor self, Tensor target, SymInt ignore_index) -> Tensor")
       .doc("self at the class target[...] along the class axis; 0 where target is ignore_index.")
       .bind(hidden)
+      .called("nll_loss")
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("target")); })
       .checks()

@@ -156,6 +156,12 @@ inline Grads gradient_of_inverse(const Vjp& v) {
   Tensor y = adjoint_of(v.result(0));
   return grads(neg(matmul(y, matmul(v.grad(0), y))));
 }
+// Of operators whose first result is X of A X = B, also of singular A: its own factors solve the adjoint system.
+inline Grads gradients_of_solution(const Vjp& v) {
+  auto factors = _linalg_lu_factor(v["A"]);
+  Tensor b = _linalg_lu_solve(std::get<0>(factors), std::get<1>(factors), v.grad(0), true);
+  return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result(0)))) : Tensor(), b);
+}
 
 // Those of beta * self + alpha * (left @ right). Sums first, then the factors, as in PyTorch: infinite ones remain so.
 inline Grads gradients_of_sum_with_product(const Vjp& v) {

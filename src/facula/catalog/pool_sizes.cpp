@@ -2,6 +2,8 @@
 #include <cmath>
 #include <functional>
 
+#include "facula/catalog/differences.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -134,6 +136,37 @@ Tensor root(const Tensor& means, const Scalar& order, SymSpan kernel, int n) {
   Tensor sums = mul(mul(sign(means), relu(abs(means))), count);
   return pow(sums, 1.0 / order.to_double());
 }
+// The p-norm of each window of n dimensions, rounded once; an order that the dtype does not hold is infinite.
+template <class Largest, class Mean>
+Tensor norms(const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, int n, Largest&& largest,
+             Mean&& mean) {
+  return named(c, [&] {
+    double p = order.to_double();
+    value_check(p != 0, c.name()) << "norm_type must not be 0: the root of a sum of powers is its inverse";
+    Tensor x = catalog::wide(self);
+    if (std::isinf(p) || (x.dtype() == DType::Float32 && std::isinf(float(p))))
+      return extreme(self, p, largest);
+    Tensor y = root(mean(pow(x, order)), order, kernel, n);
+    return catalog::is_rounded(self) ? to_dtype(y, self.dtype()) : y;
+  });
+}
+// Where p-norms differ from PyTorch's (tests/edges), and why.
+Definer pool_of_norms(const char* schema, const char* doc) {
+  return define(schema)
+      .doc(doc)
+      .bind(hidden)
+      .no_in_place()
+      .check([](const Call& c) {
+        if (catalog::is_rounded(c.tensor("self"))) must_fit(c, "norm_type");
+      })
+      .differs("b?float16 (value|gradient of input): .* with self: ", catalog::kRoundedOnce)
+      .differs("float32 (value|gradient of input): .* with norm_type is the number 1e\\+300",
+               "so large an order gives the largest element; PyTorch's powers are all 0 or infinite")
+      .differs("int64 error: a result for NotImplementedError .* with norm_type is the number inf",
+               "the largest of integers is one")
+      .differs("bool error: ZeroDivisionError .* for NotImplementedError",
+               "two faults, of which another one is met first");
+}
 
 }  // namespace
 
@@ -176,54 +209,45 @@ FACULA_FAMILY(pool_sizes) {
         });
       })
       .samples({"self[2, 3, 7], kernel_size=[2]", "self[3, 7], kernel_size=[3], stride=[2], padding=[1]"});
-  define(
-      "lp_pool1d(Tensor self, Scalar norm_type, int[1] kernel_size, int[1] stride=[], bool ceil_mode=False) -> Tensor")
-      .python("lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False)")
-      .doc("p-norm of each window of [N, C, L] or [C, L].")
-      .bind(hidden)
-      .no_in_place()
+  pool_of_norms(
+      "lp_pool1d(Tensor self, Scalar norm_type, int[1] kernel_size, int[1] stride=[], bool ceil_mode=False) -> Tensor",
+      "p-norm of each window of [N, C, L] or [C, L].")
+      .python("lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False)",
+              "check_order('lp_pool1d', norm_type)")
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,
                     bool ceil) {
-        return named(c, [&] {
-          if (std::isinf(order.to_double()))
-            return extreme(self, order.to_double(),
-                           [&](const Tensor& x) { return max_pool1d(x, kernel, stride, kZero, kOne, ceil); });
-          return root(avg_pool1d(pow(self, order), kernel, stride, kZero, ceil), order, kernel, 1);
-        });
+        return norms(
+            c, self, order, kernel, 1,
+            [&](const Tensor& x) { return max_pool1d(x, kernel, stride, kZero, kOne, ceil); },
+            [&](const Tensor& x) { return avg_pool1d(x, kernel, stride, kZero, ceil); });
       })
       .samples({"self[2, 3, 7](0.1, 2), norm_type=2, kernel_size=[2]"});
-  define(
-      "lp_pool2d(Tensor self, Scalar norm_type, int[2] kernel_size, int[2] stride=[], bool ceil_mode=False) -> Tensor")
-      .python("lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False)")
-      .doc("p-norm of each window of [N, C, H, W] or [C, H, W].")
+  pool_of_norms(
+      "lp_pool2d(Tensor self, Scalar norm_type, int[2] kernel_size, int[2] stride=[], bool ceil_mode=False) -> Tensor",
+      "p-norm of each window of [N, C, H, W] or [C, H, W].")
+      .python("lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False)",
+              "check_order('lp_pool2d', norm_type)")
       .grad_name("Pow")
-      .bind(hidden)
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,
                     bool ceil) {
-        return named(c, [&] {
-          if (std::isinf(order.to_double()))
-            return extreme(self, order.to_double(),
-                           [&](const Tensor& x) { return max_pool2d(x, kernel, stride, kZero, kOne, ceil); });
-          return root(avg_pool2d(pow(self, order), kernel, stride, kZero, ceil), order, kernel, 2);
-        });
+        return norms(
+            c, self, order, kernel, 2,
+            [&](const Tensor& x) { return max_pool2d(x, kernel, stride, kZero, kOne, ceil); },
+            [&](const Tensor& x) { return avg_pool2d(x, kernel, stride, kZero, ceil); });
       })
       .samples({"self[1, 2, 5, 4](0.1, 2), norm_type=2, kernel_size=[2]",
                 "self[2, 5, 4](0.1, 2), norm_type=1.5, kernel_size=[2, 3], stride=[1]"});
-  define(
-      "lp_pool3d(Tensor self, Scalar norm_type, int[3] kernel_size, int[3] stride=[], bool ceil_mode=False) -> Tensor")
-      .python("lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False)")
-      .doc("p-norm of each window of [N, C, D, H, W] or [C, D, H, W].")
-      .bind(hidden)
-      .no_in_place()
+  pool_of_norms(
+      "lp_pool3d(Tensor self, Scalar norm_type, int[3] kernel_size, int[3] stride=[], bool ceil_mode=False) -> Tensor",
+      "p-norm of each window of [N, C, D, H, W] or [C, D, H, W].")
+      .python("lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False)",
+              "check_order('lp_pool3d', norm_type)")
       .composite([](const Call& c, const Tensor& self, const Scalar& order, SymSpan kernel, SymSpan stride,
                     bool ceil) {
-        return named(c, [&] {
-          if (std::isinf(order.to_double()))
-            return extreme(self, order.to_double(),
-                           [&](const Tensor& x) { return max_pool3d(x, kernel, stride, kZero, kOne, ceil); });
-          return root(avg_pool3d(pow(self, order), kernel, stride, kZero, ceil), order, kernel, 3);
-        });
+        return norms(
+            c, self, order, kernel, 3,
+            [&](const Tensor& x) { return max_pool3d(x, kernel, stride, kZero, kOne, ceil); },
+            [&](const Tensor& x) { return avg_pool3d(x, kernel, stride, kZero, ceil); });
       })
       .samples({"self[1, 2, 3, 4, 2](0.1, 2), norm_type=2, kernel_size=[2]"});
   define("adaptive_avg_pool1d(Tensor self, SymInt[1] output_size) -> Tensor")

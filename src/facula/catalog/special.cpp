@@ -545,6 +545,9 @@ FACULA_FAMILY(special) {
       .promote(Promote::int_to_float)
       .converting_out()
       .composite([](const Tensor& given, int64_t p) {
+        runtime_check(given.dtype() != DType::Bool, "mvlgamma")
+            << "expected numbers, got a bool tensor of shape " << to_string(given.sizes())
+            << hint("self.to(facula.float32) takes True as 1");
         runtime_check(p >= 1, "mvlgamma") << "p has to be greater than or equal to 1, got " << p;
         Tensor self = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
         Tensor steps = arange(Scalar(0.5 - 0.5 * double(p)), Scalar(0.5), Scalar(0.5), self.dtype());

@@ -1,5 +1,5 @@
 // Inverses of views: a gradient of the view's shape put where the view lies in a tensor of zeros. The tape
-// calls them; each is the transpose of its view, so the gradient of each is the view again.
+// calls them; each is the transpose of its view, so the gradient of each is the view again, which moves nothing.
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -71,7 +71,6 @@ FACULA_FAMILY(view_backward) {
         }
         return select(inside, c.load("grad", with(i, int(d), at)), zero_of(c));
       })
-      // A view: nothing is moved.
       .transposed_by("slice")
       .samples({"grad[2, 3], input_sizes=[5, 3], dim=0, start=1, end=4, step=2"});
   define("select_backward(Tensor grad, SymInt[] input_sizes, int dim, SymInt index) -> Tensor")
@@ -85,6 +84,7 @@ FACULA_FAMILY(view_backward) {
         return select(eq(i[size_t(d)], number(c.integer("index"))), c.load("grad", without(i, d)),
                       zero_of(c));
       })
+      .transposed_by("select")
       .samples({"grad[2], input_sizes=[2, 3], dim=1, index=2"});
   define("diagonal_backward(Tensor grad, SymInt[] input_sizes, SymInt offset, int dim1, int dim2) -> Tensor")
       .dtypes(d::any | d::float8 | d::half_complex)
@@ -102,6 +102,7 @@ FACULA_FAMILY(view_backward) {
         at.push_back(along);
         return select(on, c.load("grad", at), zero_of(c));
       })
+      .transposed_by("diagonal")
       .samples({"grad[3], input_sizes=[3, 4], offset=0, dim1=0, dim2=1",
                 "grad[2], input_sizes=[3, 4], offset=-1, dim1=0, dim2=1"});
   define("_strided_scatter(Tensor grad, SymInt[] stride, SymInt offset, SymInt numel) -> Tensor")

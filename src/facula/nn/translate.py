@@ -55,6 +55,7 @@ ERRORS = {
         for n in "RuntimeError IndexError TypeError ValueError NotImplementedError AssertionError".split()
     },
     "KeyError": "IndexError",  # as io::Dict raises it
+    "ZeroDivisionError": "ValueError",  # as a division by zero raises it
 }
 INSTANCES = {
     "int": "is_int", "float": "is_float", "bool": "is_bool", "str": "is_str", "tuple": "is_tuple",

@@ -15,7 +15,7 @@ changed:
 
 A helper function may call `define` with a schema made of its arguments and literals,
 `define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
-then.
+then. What is chained to it may be made so too: `.python(std::string("pool") + rank + "d(input, size)")`.
 """
 
 import argparse
@@ -378,7 +378,22 @@ class Helper:
             if literal is None:
                 raise Mistake(f"{where}: the schema needs string literals, not `{given.get(piece, piece)}`")
             schema += literal
-        return schema, [(name, given.get(text.strip(" {}"), text)) for name, text in self.calls]
+        return schema, [(name, self.filled(text, given)) for name, text in self.calls]
+
+    def filled(self, text: str, given: dict[str, str]) -> str:
+        """The arguments of a call, with what the helper was given in them: alone, or joined with literals."""
+        if text.strip(" {}") in given:
+            return given[text.strip(" {}")]
+        out = []
+        for argument in arguments_of(text):
+            pieces = [literals(given.get(p, p), 0)[0] for p in plain_pieces(argument)]
+            out.append(argument if None in pieces else quoted("".join(pieces)))
+        return ", ".join(out)
+
+
+def quoted(text: str) -> str:
+    """A literal of C++."""
+    return '"' + re.sub(r'["\\\\]', r"\\\g<0>", text).replace("\n", "\\n") + '"'
 
 
 def arguments_of(text: str) -> list[str]:
@@ -428,13 +443,15 @@ def read_helpers(text: str, where) -> dict[str, list[Helper]]:
             )
             for p in arguments_of(heads[-1][2])
         ]
-        pieces = [
-            re.sub(r"^std::string(?:_view)?\s*\((.*)\)$", r"\1", p.strip(), flags=re.S)
-            for p in split_plus(argument)
-        ]
-        made = Helper([n[1] if n else "" for n in names], pieces, chain(text, end + 1))
+        made = Helper([n[1] if n else "" for n in names], plain_pieces(argument), chain(text, end + 1))
         helpers.setdefault(heads[-1][1], []).append(made)
     return helpers
+
+
+def plain_pieces(text: str) -> list[str]:
+    """What is joined by +, strings made of literals as these."""
+    strip = re.compile(r"^std::string(?:_view)?\s*\((.*)\)$", flags=re.S)
+    return [strip.sub(r"\1", p.strip()) for p in split_plus(text)]
 
 
 def split_plus(text: str) -> list[str]:

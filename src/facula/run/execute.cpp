@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "facula/codegen/kernel.h"
+#include "facula/run/failed_check.h"
 #include "facula/run/frame.h"
 #include "facula/run/program.h"
 
@@ -40,8 +41,10 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
     buffers[b] = t.impl()->data_ptr();
     results.push_back(std::move(t));
   }
-  for (auto& l : plan.kernels[0].launches)
-    codegen::launch(*l.kernel, l.work, buffers, l.params.data(), g.name.c_str());
+  try {
+    for (auto& l : plan.kernels[0].launches)
+      codegen::launch(*l.kernel, l.work, buffers, l.params.data(), g.name.c_str());
+  } catch (const Error& e) { throw as_of_operator(e, g, g.inputs, g.outputs); }
   return results;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "facula/op/registry.h"
+#include "facula/run/failed_check.h"
 #include "facula/run/program.h"
 
 namespace facula::run {
@@ -383,7 +384,9 @@ void Frame::launch(Step& step) {
       for (int b : l.buffers) chosen_.push_back(buffers[b]);
       taken = chosen_.data();
     }
-    codegen::launch(*l.kernel, l.work, taken, l.params.data(), g_.name.c_str());
+    try {
+      codegen::launch(*l.kernel, l.work, taken, l.params.data(), g_.name.c_str());
+    } catch (const Error& e) { throw as_of_operator(e, g_, exec.inputs, exec.outputs); }
   }
   for (size_t k = 0; k < packed.size(); ++k)  // what it made lies in that order too
     if (is_fresh(exec, exec.alike[k])) {
