@@ -489,9 +489,7 @@ void attribute_dealloc(PyObject* o) {
 PyObject* attribute_getattr(PyObject* o, PyObject* name) {
   return PyObject_GetAttr(reinterpret_cast<AttributeObject*>(o)->native, name);
 }
-PyObject* attribute_repr(PyObject* o) {
-  return PyObject_Repr(reinterpret_cast<AttributeObject*>(o)->native);
-}
+PyObject* attribute_repr(PyObject* o) { return PyObject_Repr(reinterpret_cast<AttributeObject*>(o)->native); }
 PyType_Slot attribute_slots[] = {{Py_tp_new, reinterpret_cast<void*>(attribute_new)},
                                  {Py_tp_dealloc, reinterpret_cast<void*>(attribute_dealloc)},
                                  {Py_tp_descr_get, reinterpret_cast<void*>(attribute_get)},
@@ -499,8 +497,8 @@ PyType_Slot attribute_slots[] = {{Py_tp_new, reinterpret_cast<void*>(attribute_n
                                  {Py_tp_getattro, reinterpret_cast<void*>(attribute_getattr)},
                                  {Py_tp_repr, reinterpret_cast<void*>(attribute_repr)},
                                  {0, nullptr}};
-PyType_Spec attribute_spec = {"facula._C.OverridableAttribute", sizeof(AttributeObject), 0, Py_TPFLAGS_DEFAULT,
-                              attribute_slots};
+PyType_Spec attribute_spec = {"facula._C.OverridableAttribute", sizeof(AttributeObject), 0,
+                              Py_TPFLAGS_DEFAULT, attribute_slots};
 
 PyObject* has_torch_function_of(PyObject*, PyObject* relevant) {
   PyRef items(PySequence_Fast(relevant, "has_torch_function() takes a tuple of arguments"));

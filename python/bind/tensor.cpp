@@ -307,9 +307,7 @@ PyObject* tensor_int(PyObject* o) {
 }
 PyObject* tensor_float(PyObject* o) {
   return guarded([&] {
-    if (tensor_of(o).requires_grad())
-      warn_once(
-          "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.");
+    warn_of_gradient(tensor_of(o));
     return PyFloat_FromDouble(real_single(o, "double").to_double());
   });
 }
@@ -477,6 +475,12 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+void warn_of_gradient(const Tensor& t) {
+  if (autograd::grad_enabled() && t.requires_grad())
+    warn_once(
+        "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.");
+}
 
 bool make_overridable(PyObject* cls) {
   return !subclass_helper || bool(PyRef(PyObject_CallOneArg(subclass_helper, cls)));

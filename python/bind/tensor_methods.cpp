@@ -256,6 +256,7 @@ PyObject* to_complex_number(PyObject* self, PyObject*) {
   return guarded("__complex__", [&] {
     Tensor t = tensor_of(self);
     check_has_data(t, "item");
+    warn_of_gradient(t);
     auto z = t.item().to_complex();
     return PyComplex_FromDoubles(z.real(), z.imag());
   });

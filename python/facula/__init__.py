@@ -265,6 +265,10 @@ _ELSEWHERE = {
             tensordot tile unique unique_consecutive
         """,
         "_logging": "set_logs",
+        "_qscheme": """
+            per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
+            per_tensor_symmetric qscheme
+        """,
         "nn._scaled": "_scaled_mm_v2",
         "sparse": "dsmm smm sparse_coo_tensor sparse_csr_tensor spmm",
         "_vmap": "vmap",

@@ -541,7 +541,7 @@ def _natives() -> Any:
 
 
 def _make_overridable(cls: type) -> None:
-    """What Tensor has that is no operator goes to the class's ``__torch_function__`` too, or to modes: cls is Tensor."""
+    """What is no operator goes to the class's ``__torch_function__`` too; of Tensor itself, to modes."""
     before = cls.__mro__[: cls.__mro__.index(Tensor)]
     for name, native, is_property in _natives():
         if not any(name in vars(c) for c in before):

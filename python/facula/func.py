@@ -268,7 +268,7 @@ def jacrev(
         start, jacobians = 0, []
         for o in outputs:
             stop = start + o.numel()
-            parts = [r[start:stop].reshape(*o.shape, *r.shape[1:]) for r in rows]
+            parts = [r[start:stop].reshape((*o.shape, *r.shape[1:])) for r in rows]
             tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])
             start = stop
@@ -312,7 +312,7 @@ def jacfwd(
             for x in inputs:
                 stop = start + x.numel()
                 part = out[start:stop].movedim(0, -1)
-                parts.append(part.reshape(*part.shape[:-1], *x.shape))
+                parts.append(part.reshape((*part.shape[:-1], *x.shape)))
                 start = stop
             tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])

@@ -243,7 +243,7 @@ def _forward_jacobian(func: Callable, inputs: Any) -> Any:
         start, row = 0, []
         for x in inputs:
             part = c[start : start + x.numel()].movedim(0, -1)
-            row.append(part.reshape(*part.shape[:-1], *x.shape))
+            row.append(part.reshape((*part.shape[:-1], *x.shape)))
             start += x.numel()
         rows.append(tuple(row))
     return _shaped(_loose(False, tuple(rows)), many, several)
@@ -271,7 +271,7 @@ def _reverse_jacobian(outputs: tuple, inputs: tuple, create_graph: bool) -> tupl
     ]
     for y in outputs:
         stop = start + y.numel()
-        rows.append(tuple(g[start:stop].reshape(*y.shape, *g.shape[1:]) for g in whole))
+        rows.append(tuple(g[start:stop].reshape((*y.shape, *g.shape[1:])) for g in whole))
         start = stop
     return tuple(rows)
 
@@ -328,7 +328,7 @@ def jacobian(
             rows.append(
                 tuple(
                     (_f.stack(g) if g else _f.zeros(0, *x.shape, dtype=x.dtype, device=x.device)).reshape(
-                        *y.shape, *x.shape
+                        (*y.shape, *x.shape)
                     )
                     for g, x in zip(found, inputs)
                 )

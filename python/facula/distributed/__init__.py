@@ -332,8 +332,8 @@ def init_process_group(
 ) -> None:
     """Makes the group of this process, for ``world_size`` processes, or WORLD_SIZE of the environment.
 
-    NotImplementedError for more than one; ValueError if there is a group already; AssertionError or RuntimeError for
-    a backend that is not known or not there: ``gloo`` is.
+    NotImplementedError for more than one; ValueError if there is a group already; AssertionError or
+    RuntimeError for a backend that is not known or not there: ``gloo`` is.
 
     >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
     >>> facula.distributed.get_world_size()
@@ -359,7 +359,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Takes the default group away; groups that ``new_group`` made need no end."""
     world = globals()["group"]
     if world.WORLD is None:
-        raise AssertionError("Process group cannot be None: there is none to destroy, call init_process_group first")
+        raise AssertionError(
+            "Process group cannot be None: there is none to destroy, call init_process_group first"
+        )
     if group is not None and not isinstance(group, ProcessGroup):
         raise ValueError(f"Invalid process group specified: {group!r}")
     if group is None or group is world.WORLD:
@@ -367,7 +369,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
 
 
 def _member(pg: Any, *tensors: Any) -> bool:
-    """Whether this process is in the group. ValueError where there is none yet, TypeError for what is no tensor."""
+    """Is this process in the group? ValueError where there is none yet, TypeError for what is no tensor."""
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"Expected a parameter of type torch.Tensor in a collective, got {type(tensor)}")
@@ -378,12 +380,14 @@ def _member(pg: Any, *tensors: Any) -> bool:
     if pg is None or isinstance(pg, ProcessGroup):
         return True
     if pg is not GroupMember.NON_GROUP_MEMBER:
-        raise ValueError(f"Group {pg} is not registered, please create group with torch.distributed.new_group API")
+        raise ValueError(
+            f"Group {pg} is not registered, please create group with torch.distributed.new_group API"
+        )
     return False
 
 
 def _check_reduction(name: str, op: Any, tensor: Tensor) -> None:
-    """Raises for what cannot be reduced so; one process's tensor needs no reduction, but a program should learn of it."""
+    """Raises for what cannot be reduced so, though one process's tensor stays as it is."""
     if not isinstance(op, ReduceOp) or op == ReduceOp.PREMUL_SUM:
         raise TypeError(f"{name}: expected a ReduceOp that joins numbers, got {op!r}")
     kind = op.op if type(op) is ReduceOp else op
@@ -452,7 +456,9 @@ def _root(name: str, rank: int | None, group_rank: int | None = None) -> None:
     """Checks the process that a collective begins or ends at, by its rank in the world or in the group."""
     if (rank is None) == (group_rank is None):
         which = "must specify" if rank is None else "can't specify both"
-        raise ValueError(f"{name}: {which} the rank in the world {'or' if rank is None else 'and'} that in the group")
+        raise ValueError(
+            f"{name}: {which} the rank in the world {'or' if rank is None else 'and'} that in the group"
+        )
     for given in (rank, group_rank):
         if given not in (0, None):
             raise RuntimeError(f"{name}: rank {given} of a world of 1 process, which is rank 0")

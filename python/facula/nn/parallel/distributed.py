@@ -45,8 +45,8 @@ class DistributedDataParallel(Module):
             )
         if device_ids or output_device is not None:
             raise ValueError(
-                "DistributedDataParallel device_ids and output_device arguments only work with modules on a GPU, but "
-                f"got device_ids {device_ids}, output_device {output_device}, and parameters on "
+                "DistributedDataParallel device_ids and output_device arguments only work with modules on a "
+                f"GPU, but got device_ids {device_ids}, output_device {output_device}, and parameters on "
                 f"{ {str(p.device) for p in module.parameters()} }."
             )
         self.module, self.dim, self.device_ids, self.output_device = module, dim, None, None
