@@ -560,7 +560,7 @@ PyObject* as_subclass(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObj
                "as_subclass")
         << "cls must be a subclass of Tensor";
     Tensor t = tensor_of(self);
-    return wrap_as(run_operator(operator_named("view_as"), {t, t})[0], reinterpret_cast<PyTypeObject*>(cls));
+    return wrap_as(run_operator(operator_named("alias"), {t})[0], reinterpret_cast<PyTypeObject*>(cls));
   });
 }
 PyObject* rewrap(PyObject*, PyObject* args) {

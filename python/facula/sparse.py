@@ -191,7 +191,8 @@ def _softmax_of_groups(indices: Tensor, values: Tensor, shape: Any, d: int, log:
             key = key * shape[k] + indices[k]
     groups, group = unique(key, return_inverse=True)
     low = _f.full((groups.shape[0], *values.shape[1:]), -float("inf"), dtype=values.dtype)
-    top = low.index_reduce(0, group, values.detach(), "amax")
+    rows = group.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    top = low.scatter_reduce(0, rows, values.detach(), "amax")  # index_reduce would warn of itself
     shifted = values - top[group]
     total = _f.zeros_like(low).index_add(0, group, shifted.exp())[group]
     return shifted - total.log() if log else shifted.exp() / total
