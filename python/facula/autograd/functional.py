@@ -122,6 +122,15 @@ def _loose(create_graph: bool, *values: Any) -> Any:
     return values if len(values) > 1 else values[0]
 
 
+def _check_real(outputs: tuple, function: str) -> None:
+    """A gradient that nobody says is that of a real number."""
+    for y in outputs:
+        if y.is_complex() and y.requires_grad:
+            raise RuntimeError(
+                f"{function}: grad can be implicitly created only for real scalar outputs but got {y.dtype}"
+            )
+
+
 def _one_number(outputs: tuple, given: bool, function: str) -> Tensor:
     if given or len(outputs) != 1:
         raise RuntimeError(f"{function}: the function must give a single Tensor, not a tuple")
@@ -151,6 +160,8 @@ def vjp(
         many, outputs = _tuple(func(*inputs), "the output of the function", "vjp")
         if strict:
             _graph_needed(outputs, "output", "vjp")
+        if v is None:
+            _check_real(outputs, "vjp")
         v = _checked_v(v, outputs, many, "vjp", "output")
         grads = _filled(_grads(outputs, inputs, v, create_graph), inputs, strict, create_graph, "vjp")
     outputs, grads = _loose(create_graph, outputs, grads)
@@ -180,6 +191,7 @@ def jvp(
 def _gradient(func: Callable, inputs: tuple, strict: bool, function: str) -> tuple[Tensor, tuple]:
     given, outputs = _tuple(func(*inputs), "the output of the function", function)
     y = _one_number(outputs, given, function)
+    _check_real(outputs, function)
     if strict:
         _graph_needed(outputs, "output", function)
     return y, _filled(_grads((y,), inputs, (_f.ones_like(y),), True), inputs, strict, strict, function)
@@ -316,6 +328,7 @@ def jacobian(
         if vectorize and all(y.numel() for y in outputs):
             rows = _reverse_jacobian(outputs, inputs, create_graph)
             return _shaped(_loose(create_graph, rows), many, several)
+        _check_real(outputs, "jacobian")
         rows = []
         for y in outputs:
             found: list[list[Tensor]] = [[] for _ in inputs]

@@ -109,3 +109,59 @@ def probe(torch, P):
             f.hessian(lambda t: t**3)(torch.tensor(2.0)),
             f.jacfwd(lambda t: t**2)(torch.tensor(3.0)),
         )
+
+    @P
+    def jacobians_of_complex_functions():
+        """Half of a complex derivative would be a wrong one."""
+        f, af, x, z = torch.func, torch.autograd.functional, torch.tensor(2.0), torch.tensor(1 + 1j)
+
+        def wide(t):
+            return torch.complex(t, 2 * t)
+
+        return kinds(
+            lambda: f.jacrev(wide)(x),
+            lambda: f.jacfwd(wide)(x),
+            lambda: f.grad(wide)(x),
+            lambda: torch.vmap(f.grad(wide))(torch.stack([x, x])),
+            lambda: f.jacrev(lambda t: (t * t.conj()).real)(z),
+            lambda: f.jacfwd(lambda t: (t * t.conj()).real)(z),
+            lambda: f.jvp(wide, (x,), (x,)),
+            lambda: af.jacobian(wide, x),
+            lambda: af.hessian(wide, x),
+            lambda: af.vjp(wide, x),
+            lambda: af.vjp(wide, x, wide(x)),
+            lambda: af.hvp(wide, x, x),
+            lambda: af.vhp(wide, x, x),
+        )
+
+    @P
+    def jacobians_without_elements():
+        f, x = torch.func, torch.ones(0)
+        found = (
+            f.jacfwd(lambda t: t**3)(x),
+            f.jacfwd(lambda t: torch.ones(2))(x),
+            f.hessian(lambda t: t.sum())(x),
+        )
+        many = torch.vmap(f.jacfwd(lambda t: t * 2))(torch.ones(2, 0))
+        return [tuple(t.shape) for t in found], tuple(many.shape)
+
+    @P
+    def what_else_a_function_gives():
+        """Is off the tape, as its derivative is."""
+        f, x = torch.func, torch.tensor([1.0, 2.0])
+
+        def both(t):
+            return (t * t).sum(), {"kept": t * 3}
+
+        aux = [
+            f.grad(both, has_aux=True)(x)[1],
+            f.vjp(both, x, has_aux=True)[2],
+            f.jvp(both, (x,), (x,), has_aux=True)[2],
+        ]
+        aux += [
+            f.jacrev(both, has_aux=True)(x)[1],
+            f.jacfwd(both, has_aux=True)(x)[1],
+            f.grad_and_value(both, has_aux=True)(x)[1][1],
+        ]
+        wrong = kinds(*(lambda g=g: g(torch.sum, has_aux=True)(x) for g in (f.grad, f.jacrev, f.jacfwd)))
+        return [(a["kept"].requires_grad, a["kept"].tolist()) for a in aux], wrong
