@@ -67,6 +67,12 @@ if (
     from ._legacy import *
     from ._modes import *
     from ._logging import set_logs as set_logs
+    from ._qscheme import per_channel_affine as per_channel_affine
+    from ._qscheme import per_channel_affine_float_qparams as per_channel_affine_float_qparams
+    from ._qscheme import per_channel_symmetric as per_channel_symmetric
+    from ._qscheme import per_tensor_affine as per_tensor_affine
+    from ._qscheme import per_tensor_symmetric as per_tensor_symmetric
+    from ._qscheme import qscheme as qscheme
     from ._vmap import vmap as vmap
     from ._more import *
     from ._more import _assert as _assert
