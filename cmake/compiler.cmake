@@ -10,6 +10,9 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g0 -DNDEBUG -mtune=generic")
 # Checked: assertions of ours and of the standard library, and every graph and nest is verified (FACULA_VERIFY).
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)  # fields that are not named keep their defaults
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  add_compile_options(-Wno-dangling-reference)  # it takes what tables give to a temporary key for a part of the key
+endif()
 add_link_options(-Wl,--as-needed)
 add_link_options(-Wl,--build-id=sha1)  # plans on a disk belong to one build (run/stored_plan.h)
 # Calls within a library need no table of addresses and may be inlined: nobody replaces our functions from outside.

@@ -1,6 +1,7 @@
 #include "override.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "parse.h"
@@ -79,6 +80,9 @@ struct Disabled {
   ~Disabled() { --disabled_depth; }
 };
 
+// What Tensor itself has of a name: also where an attribute that asks has taken its place.
+PyObject* native_attribute(const char* name);
+
 // Tensor.grad.__get__ and Tensor._base.__get__ give tensors of their own.
 bool gives_plain(PyObject* func) {
   PyRef descriptor(PyObject_GetAttrString(func, "__self__"));
@@ -87,7 +91,7 @@ bool gives_plain(PyObject* func) {
     return false;
   }
   for (const char* name : {"grad", "_base"})
-    if (PyDict_GetItemString(TensorType->tp_dict, name) == descriptor.get()) return true;
+    if (native_attribute(name) == descriptor.get()) return true;
   return false;
 }
 
@@ -144,7 +148,13 @@ PyType_Spec scope_spec = {"facula._C.DisableTorchFunctionSubclass", sizeof(PyObj
 
 // ---- modes
 
+// Programs without modes pay nothing: Tensor's attributes that are no operators ask from the first mode on.
 PyObject* push_mode(PyObject*, PyObject* mode) {
+  static bool asks = false;
+  if (!std::exchange(asks, true) && !make_overridable(reinterpret_cast<PyObject*>(TensorType))) {
+    asks = false;
+    return nullptr;
+  }
   modes.push_back(PyRef::share(mode));
   modes_active = int(modes.size());
   Py_RETURN_NONE;
@@ -198,6 +208,17 @@ struct OverridableObject {
   bool shows_itself;  // what overrides are told: this object, or the function
 };
 PyTypeObject* OverridableType;
+PyTypeObject* OverridableAttributeType;
+
+struct AttributeObject {
+  PyObject_HEAD PyObject* native;
+};
+
+PyObject* native_attribute(const char* name) {
+  PyObject* found = PyDict_GetItemString(TensorType->tp_dict, name);
+  bool asks = found && Py_TYPE(found) == OverridableAttributeType;
+  return asks ? reinterpret_cast<AttributeObject*>(found)->native : found;
+}
 
 bool any_taken(PyObject* const* args, Py_ssize_t n) {
   for (Py_ssize_t i = 0; i < n; ++i) {
@@ -374,11 +395,28 @@ PyObject* overridable_forward(PyObject* o, void* name) {
 PyObject* overridable_wrapped(PyObject* o, void*) {
   return Py_NewRef(reinterpret_cast<OverridableObject*>(o)->function);
 }
+// It is the function, to whoever keeps one and is told the other.
+PyObject* told(PyObject* o) {
+  auto* f = reinterpret_cast<OverridableObject*>(o);
+  return Py_TYPE(o) == OverridableType && !f->shows_itself ? f->function : o;
+}
+PyObject* overridable_compare(PyObject* a, PyObject* b, int op) {
+  if (op != Py_EQ && op != Py_NE) Py_RETURN_NOTIMPLEMENTED;
+  PyObject *x = told(a), *y = told(b);
+  if (x == a && y == b) return PyBool_FromLong((a == b) == (op == Py_EQ));
+  return PyObject_RichCompare(x, y, op);
+}
+Py_hash_t overridable_hash(PyObject* o) {
+  PyObject* f = told(o);
+  return f == o ? _Py_HashPointer(o) : PyObject_Hash(f);
+}
 PyObject* overridable_repr(PyObject* o) {
   return PyObject_Repr(reinterpret_cast<OverridableObject*>(o)->function);
 }
 PyObject* overridable_reduce(PyObject* o, PyObject*) {
-  return PyObject_GetAttrString(reinterpret_cast<OverridableObject*>(o)->function, "__qualname__");
+  PyObject* function = reinterpret_cast<OverridableObject*>(o)->function;
+  if (!PyFunction_Check(function)) return PyObject_CallMethod(function, "__reduce__", nullptr);
+  return PyObject_GetAttrString(function, "__qualname__");
 }
 PyMemberDef overridable_members[] = {{"__vectorcalloffset__", T_PYSSIZET,
                                       offsetof(OverridableObject, vectorcall), READONLY, nullptr},
@@ -401,13 +439,66 @@ PyType_Slot overridable_slots[] = {{Py_tp_new, reinterpret_cast<void*>(overridab
                                    {Py_tp_descr_get, reinterpret_cast<void*>(overridable_bind)},
                                    {Py_tp_getattro, reinterpret_cast<void*>(overridable_getattr)},
                                    {Py_tp_repr, reinterpret_cast<void*>(overridable_repr)},
+                                   {Py_tp_richcompare, reinterpret_cast<void*>(overridable_compare)},
+                                   {Py_tp_hash, reinterpret_cast<void*>(overridable_hash)},
                                    {Py_tp_members, overridable_members},
                                    {Py_tp_methods, overridable_methods},
                                    {Py_tp_getset, overridable_getset},
                                    {0, nullptr}};
 PyType_Spec overridable_spec = {"facula._C.Overridable", sizeof(OverridableObject), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                                    Py_TPFLAGS_METHOD_DESCRIPTOR,
                                 overridable_slots};
+
+// ---- attributes: in the place of a descriptor of Tensor's, which overrides are told (its __get__ and __set__)
+
+bool asks(PyObject* of) {
+  return !disabled_depth && (modes_active || override_of(Py_TYPE(of)) == Override::taken);
+}
+PyObject* attribute_get(PyObject* o, PyObject* of, PyObject* type) {
+  PyObject* native = reinterpret_cast<AttributeObject*>(o)->native;
+  if (!of || !asks(of)) return !of ? Py_NewRef(o) : Py_TYPE(native)->tp_descr_get(native, of, type);
+  PyRef get(PyObject_GetAttrString(native, "__get__"));
+  return get ? call_override(get.get(), nullptr, &of, 1, nullptr) : nullptr;
+}
+int attribute_set(PyObject* o, PyObject* of, PyObject* value) {
+  PyObject* native = reinterpret_cast<AttributeObject*>(o)->native;
+  if (!asks(of)) return Py_TYPE(native)->tp_descr_set(native, of, value);
+  PyRef set(PyObject_GetAttrString(native, value ? "__set__" : "__delete__"));
+  PyObject* args[] = {of, value};
+  return set && PyRef(call_override(set.get(), nullptr, args, value ? 2 : 1, nullptr)) ? 0 : -1;
+}
+PyObject* attribute_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject* native;
+  if (!PyArg_ParseTuple(args, "O:OverridableAttribute", &native)) return nullptr;
+  if (!Py_TYPE(native)->tp_descr_get || !Py_TYPE(native)->tp_descr_set) {
+    PyErr_Format(PyExc_TypeError, "OverridableAttribute(): expected a data descriptor, got %R", native);
+    return nullptr;
+  }
+  PyObject* o = type->tp_alloc(type, 0);
+  if (o) reinterpret_cast<AttributeObject*>(o)->native = Py_NewRef(native);
+  return o;
+}
+void attribute_dealloc(PyObject* o) {
+  PyTypeObject* t = Py_TYPE(o);
+  Py_DECREF(reinterpret_cast<AttributeObject*>(o)->native);
+  t->tp_free(o);
+  Py_DECREF(t);
+}
+// It looks like the descriptor: `Tensor.shape.__get__` is what overrides are told.
+PyObject* attribute_getattr(PyObject* o, PyObject* name) {
+  return PyObject_GetAttr(reinterpret_cast<AttributeObject*>(o)->native, name);
+}
+PyObject* attribute_repr(PyObject* o) { return PyObject_Repr(reinterpret_cast<AttributeObject*>(o)->native); }
+PyType_Slot attribute_slots[] = {{Py_tp_new, reinterpret_cast<void*>(attribute_new)},
+                                 {Py_tp_dealloc, reinterpret_cast<void*>(attribute_dealloc)},
+                                 {Py_tp_descr_get, reinterpret_cast<void*>(attribute_get)},
+                                 {Py_tp_descr_set, reinterpret_cast<void*>(attribute_set)},
+                                 {Py_tp_getattro, reinterpret_cast<void*>(attribute_getattr)},
+                                 {Py_tp_repr, reinterpret_cast<void*>(attribute_repr)},
+                                 {0, nullptr}};
+PyType_Spec attribute_spec = {"facula._C.OverridableAttribute", sizeof(AttributeObject), 0,
+                              Py_TPFLAGS_DEFAULT, attribute_slots};
 
 PyObject* has_torch_function_of(PyObject*, PyObject* relevant) {
   PyRef items(PySequence_Fast(relevant, "has_torch_function() takes a tuple of arguments"));
@@ -570,6 +661,7 @@ void add_overrides(PyObject* module) {
   add_type(module, &scope_spec);
   add_type(module, &everything_spec);
   OverridableType = add_type(module, &overridable_spec);
+  OverridableAttributeType = add_type(module, &attribute_spec);
   add_functions(module, mode_functions);
   PyType_Modified(TensorType);
 }

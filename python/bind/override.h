@@ -25,6 +25,10 @@ PyObject* wrap_like(PyObject* like, Tensor t);
 PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
                         PyObject* kwnames);
 
+// Has Tensor's attributes and methods that are no operators ask the overrides of this class, a subclass with its own, or
+// of Tensor itself, for modes. False with a Python error set.
+bool make_overridable(PyObject* cls);
+
 // After an exception of a function of this package written in Python: its text names what was `called`, and says what
 // was given where types were wrong, also where it names an operator already. Of a method the first argument is self.
 void name_error(const std::string& called, PyObject* function, PyObject* const* args, Py_ssize_t n,

@@ -156,9 +156,7 @@ int meta_init(PyObject* cls, PyObject* args, PyObject* kwargs) {
   if (type == TensorType) return 0;
   type->tp_dealloc = subclass_dealloc;
   note_class(type);
-  if (!subclass_helper || override_of(type) != Override::taken) return 0;
-  PyRef done(PyObject_CallOneArg(subclass_helper, cls));  // what is no operator knows the override too
-  return done ? 0 : -1;
+  return override_of(type) != Override::taken || make_overridable(cls) ? 0 : -1;
 }
 
 // Tensor(data), Tensor(2, 3), Tensor(): PyTorch's old constructors, in the default dtype.
@@ -309,9 +307,7 @@ PyObject* tensor_int(PyObject* o) {
 }
 PyObject* tensor_float(PyObject* o) {
   return guarded([&] {
-    if (tensor_of(o).requires_grad())
-      warn_once(
-          "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.");
+    warn_of_gradient(tensor_of(o));
     return PyFloat_FromDouble(real_single(o, "double").to_double());
   });
 }
@@ -479,6 +475,16 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+void warn_of_gradient(const Tensor& t) {
+  if (autograd::grad_enabled() && t.requires_grad())
+    warn_once(
+        "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.");
+}
+
+bool make_overridable(PyObject* cls) {
+  return !subclass_helper || bool(PyRef(PyObject_CallOneArg(subclass_helper, cls)));
+}
 
 PyObject* wrap(Tensor tensor) {
   if (!tensor.defined()) Py_RETURN_NONE;

@@ -35,6 +35,8 @@ inline void track(PyObject* o) {
 
 // Raises what PyTorch does for a tensor that stands for one of a batch (vmap.cpp). `what`: item, bool, or a method.
 void check_has_data(const Tensor& t, const char* what);
+// Once: a number of Python's is made of a tensor that requires a gradient, while gradients are recorded.
+void warn_of_gradient(const Tensor& t);
 // The Python object of a tensor, a new reference; None for an undefined one. Holds the GIL.
 PyObject* wrap(Tensor t);
 // As an object of `type` (a subclass); the impl must not have an object yet, else an alias is made.

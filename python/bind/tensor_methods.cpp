@@ -256,6 +256,7 @@ PyObject* to_complex_number(PyObject* self, PyObject*) {
   return guarded("__complex__", [&] {
     Tensor t = tensor_of(self);
     check_has_data(t, "item");
+    warn_of_gradient(t);
     auto z = t.item().to_complex();
     return PyComplex_FromDoubles(z.real(), z.imag());
   });
@@ -559,7 +560,7 @@ PyObject* as_subclass(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObj
                "as_subclass")
         << "cls must be a subclass of Tensor";
     Tensor t = tensor_of(self);
-    return wrap_as(run_operator(operator_named("view_as"), {t, t})[0], reinterpret_cast<PyTypeObject*>(cls));
+    return wrap_as(run_operator(operator_named("alias"), {t})[0], reinterpret_cast<PyTypeObject*>(cls));
   });
 }
 PyObject* rewrap(PyObject*, PyObject* args) {

@@ -67,6 +67,12 @@ if (
     from ._legacy import *
     from ._modes import *
     from ._logging import set_logs as set_logs
+    from ._qscheme import per_channel_affine as per_channel_affine
+    from ._qscheme import per_channel_affine_float_qparams as per_channel_affine_float_qparams
+    from ._qscheme import per_channel_symmetric as per_channel_symmetric
+    from ._qscheme import per_tensor_affine as per_tensor_affine
+    from ._qscheme import per_tensor_symmetric as per_tensor_symmetric
+    from ._qscheme import qscheme as qscheme
     from ._vmap import vmap as vmap
     from ._more import *
     from ._more import _assert as _assert
@@ -265,6 +271,10 @@ _ELSEWHERE = {
             tensordot tile unique unique_consecutive
         """,
         "_logging": "set_logs",
+        "_qscheme": """
+            per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
+            per_tensor_symmetric qscheme
+        """,
         "nn._scaled": "_scaled_mm_v2",
         "sparse": "dsmm smm sparse_coo_tensor sparse_csr_tensor spmm",
         "_vmap": "vmap",

@@ -528,32 +528,25 @@ def _natives() -> Any:
     """What Tensor has that is no operator: name, descriptor, and is it a property?"""
     own, slots = _C.own_methods(), type(Tensor.__len__)
     for name, d in list(vars(Tensor).items()):
-        if name in _UNTOUCHED:
+        if name in _UNTOUCHED or isinstance(d, (_C.Overridable, _C.OverridableAttribute)):  # asks by itself
             continue
         if hasattr(type(d), "__set__"):
             yield name, d, True
         elif isinstance(d, slots):
             if name in _SYNTAX:
                 yield name, d, False
-        elif (name in own or hasattr(d, "__code__")) and not isinstance(d, _C.Overridable):  # asks by itself
+        elif name in own or hasattr(d, "__code__"):
             if name not in ("__reduce_ex__", "__init_subclass__"):
                 yield name, d, False
 
 
 def _make_overridable(cls: type) -> None:
-    """Tensor's properties and methods that are no operators go to the class's ``__torch_function__`` too."""
+    """What is no operator goes to the class's ``__torch_function__`` too; of Tensor itself, to modes."""
     before = cls.__mro__[: cls.__mro__.index(Tensor)]
     for name, native, is_property in _natives():
-        if any(name in vars(c) for c in before):
-            continue
-        ask = _C.Overridable(native.__get__ if is_property else native, False)
-        if not is_property:
-            setattr(cls, name, ask)
-            continue
-        write = _C.Overridable(native.__set__, False)
-        setattr(
-            cls, name, property(lambda self, ask=ask: ask(self), lambda self, v, write=write: write(self, v))
-        )
+        if not any(name in vars(c) for c in before):
+            asking = _C.OverridableAttribute(native) if is_property else _C.Overridable(native, False)
+            setattr(cls, name, asking)
 
 
 _C.set_subclass_helper(_make_overridable)

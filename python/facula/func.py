@@ -102,13 +102,22 @@ def _loose(tree: Any, taped: bool) -> Any:
         return _map(lambda t: t.view_as(t) if _C.forward_level() else t.detach(), tree)
 
 
+def _apart(output: Any, has_aux: bool) -> tuple[Any, Any]:
+    """What is differentiated, and what else the function gives."""
+    if not has_aux:
+        return output, None
+    if not isinstance(output, tuple) or len(output) != 2:
+        raise RuntimeError("has_aux=True: output of function f should be a tuple: (output, aux)")
+    return output
+
+
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
     """``func(*primals)`` and a function that gives u^T J for a cotangent u of the output."""
     taped = _taped(primals)
     with _C.GradMode(True):
         inputs = _tracked(primals, tuple(range(len(primals))))
         output = func(*inputs)
-        output, aux = output if has_aux else (output, None)
+        output, aux = _apart(output, has_aux)
 
     def pull(cotangents: Any) -> Any:
         outputs, given = _leaves(output), _leaves(cotangents)
@@ -126,7 +135,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
         return _rebuilt(inputs, _zeros_for_none(found, wanted))
 
     value = _loose(output, taped)
-    return (value, pull, aux) if has_aux else (value, pull)
+    return (value, pull, _loose(aux, taped)) if has_aux else (value, pull)
 
 
 def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
@@ -138,7 +147,11 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
         with _C.GradMode(True):
             inputs = _tracked(args, numbers)
             output = func(*inputs, **kwargs)
-            output, aux = output if has_aux else (output, None)
+            output, aux = _apart(output, has_aux)
+            if isinstance(output, Tensor) and output.is_complex():
+                raise RuntimeError(
+                    f"grad can be implicitly created only for real scalar outputs but got {output.dtype}"
+                )
             if not isinstance(output, Tensor) or output.numel() != 1 or output.dim() != 0:
                 what = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
                 raise RuntimeError(f"Expected f(*args) to return a scalar tensor, got {what}")
@@ -150,7 +163,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
         grads = tuple(_map(lambda _: next(flat), inputs[k]) for k in numbers)
         result = _loose(grads if isinstance(argnums, tuple) else grads[0], taped)
         value = _loose(output, taped)
-        return (result, (value, aux)) if has_aux else (result, value)
+        return (result, (value, _loose(aux, taped))) if has_aux else (result, value)
 
     return f
 
@@ -182,15 +195,17 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
 
         def without_aux(*inputs: Any) -> Any:
             output = func(*inputs)
-            kept[:] = [output[1]] if has_aux else [None]
-            return output[0] if has_aux else output
+            output, aux = _apart(output, has_aux)
+            kept[:] = [aux]
+            return output
 
-        value, push = _linearized(without_aux, primals, _taped((primals, tangents)))
+        taped = _taped((primals, tangents))
+        value, push = _linearized(without_aux, primals, taped)
         result = push(*tangents)
-        return (value, result, kept[0]) if has_aux else (value, result)
+        return (value, result, _loose(kept[0], taped)) if has_aux else (value, result)
     with forward_ad.dual_level():
         output = func(*_map(forward_ad.make_dual, primals, tangents))
-        output, aux = output if has_aux else (output, None)
+        output, aux = _apart(output, has_aux)
 
         def tangent(t: Tensor) -> Tensor:
             found = forward_ad.unpack_dual(t).tangent
@@ -214,6 +229,15 @@ def _basis(leaves: list[Tensor]) -> list[Tensor]:
         parts.append(part.reshape(total, *t.shape))
         start += t.numel()
     return parts
+
+
+def _check_real(name: str, what: str, leaves: list[Tensor]) -> None:
+    """Half of a complex derivative would be a wrong one."""
+    for k, t in enumerate(leaves):
+        if t.is_complex():
+            raise RuntimeError(
+                f"{name}: Expected all {what} to be real but received complex tensor at flattened index: {k}"
+            )
 
 
 def _partial(func: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...]) -> Callable:
@@ -249,6 +273,7 @@ def jacrev(
     def f(*args: Any, **kwargs: Any) -> Any:
         numbers = _chosen(argnums, args)
         chosen = tuple(args[k] for k in numbers)
+        _check_real("jacrev", "inputs", _leaves(chosen))
         got = vjp(_partial(func, args, kwargs, numbers), *chosen, has_aux=has_aux)
         output, pull = got[0], got[1]
         outputs = _leaves(output)
@@ -256,6 +281,7 @@ def jacrev(
             raise RuntimeError(
                 f"jacrev(f, ...)(*args): Expected f to return Tensors, got {type(output).__name__}"
             )
+        _check_real("jacrev", "outputs", outputs)
 
         def rows_of(*cotangents: Tensor) -> list[Tensor]:
             return _leaves(pull(_rebuilt(output, list(cotangents))))
@@ -268,7 +294,7 @@ def jacrev(
         start, jacobians = 0, []
         for o in outputs:
             stop = start + o.numel()
-            parts = [r[start:stop].reshape(*o.shape, *r.shape[1:]) for r in rows]
+            parts = [r[start:stop].reshape((*o.shape, *r.shape[1:])) for r in rows]
             tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])
             start = stop
@@ -295,24 +321,30 @@ def jacfwd(
         numbers = _chosen(argnums, args)
         chosen = tuple(args[k] for k in numbers)
         inputs, partial = _leaves(chosen), _partial(func, args, kwargs, numbers)
+        _check_real("jacfwd", "inputs", inputs)
         basis = tuple(_basis(inputs))
-        if not basis or not basis[0].shape[0]:
-            raise RuntimeError("jacfwd: the chosen arguments have no elements")
+        if not basis:
+            raise RuntimeError("jacfwd: the chosen arguments are no tensors")
         last: list = []
 
         def columns_of(*tangents: Tensor) -> list[Tensor]:
             got = jvp(partial, chosen, _rebuilt(chosen, list(tangents)), has_aux=has_aux)
             last[:] = [got[0], _map(_first, got[2]) if has_aux else None]
+            _check_real("jacfwd", "outputs", _leaves(got[0]))
             return _leaves(got[1])
 
-        columns = _vmap_call(columns_of, 0, 0, randomness, chunk_size, basis, {})
+        if basis[0].shape[0]:
+            columns = _vmap_call(columns_of, 0, 0, randomness, chunk_size, basis, {})
+        else:  # one call tells the shapes
+            pushed = columns_of(*(_C.functions.zeros_like(x) for x in inputs))
+            columns = [t.new_zeros((0, *t.shape)) for t in pushed]
         jacobians = []
         for out in columns:
             start, parts = 0, []
             for x in inputs:
                 stop = start + x.numel()
                 part = out[start:stop].movedim(0, -1)
-                parts.append(part.reshape(*part.shape[:-1], *x.shape))
+                parts.append(part.reshape((*part.shape[:-1], *x.shape)))
                 start = stop
             tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])

@@ -107,10 +107,15 @@ def _names() -> dict[Any, str]:
     from facula.nn import functional
 
     named: dict[Any, str] = {}
-    modules = {"facula": _C.functions, "facula.fft": facula.fft, "facula.linalg": facula.linalg}
-    modules |= {"facula.special": facula.special, "facula.nn.functional": functional}
+    modules = [
+        ("facula", _C.functions),
+        ("facula", facula),
+        ("facula.fft", facula.fft),
+        ("facula.linalg", facula.linalg),
+    ]
+    modules += [("facula.special", facula.special), ("facula.nn.functional", functional)]
     kinds = (type(_C.functions.add), _C.Overridable)
-    for prefix, module in modules.items():
+    for prefix, module in modules:
         for n in _public(vars(module)):
             f = getattr(module, n)
             if isinstance(f, kinds):

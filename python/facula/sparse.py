@@ -22,6 +22,12 @@ def _tensor(data: Any, dtype: Any = None) -> Tensor:
     return t if dtype is None or t.dtype == dtype else t.to(dtype)
 
 
+def _check_device(name: str, device: Any) -> None:
+    """Raises for a device that is not there, and for those that hold no sparse tensors."""
+    if device is not None and (found := _f.empty((0,), device=device).device).type != "cpu":
+        raise NotImplementedError(f"{name}(): sparse tensors are on the CPU, not on {found}")
+
+
 def _finished(t: Tensor, requires_grad: bool) -> Tensor:
     return t.requires_grad_() if requires_grad else t
 
@@ -53,8 +59,7 @@ def sparse_coo_tensor(
             raise TypeError("sparse_coo_tensor(): expected indices and values, or a size")
         indices = _f.zeros((len(size), 0), dtype=_C.int64)
         values = _f.zeros((0,), dtype=dtype or _C.get_default_dtype())
-    if device is not None:
-        _f.empty((0,), device=device)  # raises where there is none
+    _check_device("sparse_coo_tensor", device)
     v = _tensor(values, dtype)
     made = _C.ops.sparse_coo_tensor(
         _tensor(indices), v if v.dim() else v.reshape(1), None if size is None else tuple(size),
@@ -81,8 +86,7 @@ def sparse_csr_tensor(
     tensor([[0., 3.],
             [4., 0.]])
     """
-    if device is not None:
-        _f.empty((0,), device=device)
+    _check_device("sparse_csr_tensor", device)
     made = _C.ops.sparse_csr_tensor(
         _tensor(crow_indices), _tensor(col_indices), _tensor(values, dtype),
         None if size is None else tuple(size),
@@ -187,7 +191,8 @@ def _softmax_of_groups(indices: Tensor, values: Tensor, shape: Any, d: int, log:
             key = key * shape[k] + indices[k]
     groups, group = unique(key, return_inverse=True)
     low = _f.full((groups.shape[0], *values.shape[1:]), -float("inf"), dtype=values.dtype)
-    top = low.index_reduce(0, group, values.detach(), "amax")
+    rows = group.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    top = low.scatter_reduce(0, rows, values.detach(), "amax")  # index_reduce would warn of itself
     shifted = values - top[group]
     total = _f.zeros_like(low).index_add(0, group, shifted.exp())[group]
     return shifted - total.log() if log else shifted.exp() / total

@@ -230,6 +230,48 @@ def test_a_mode_takes_every_call():
     assert x.exp().shape == (2,)
 
 
+def test_a_mode_sees_attributes_and_syntax_under_the_names_that_tensor_has():
+    before = {facula.Tensor.shape.__get__: "shape", facula.Tensor.item: "item", facula.Tensor.__len__: "len"}
+    seen = []
+
+    class Watch(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((overrides.resolve_name(func), before.get(func)))
+            return func(*args, **(kwargs or {}))
+
+    class Late(facula.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append((overrides.resolve_name(func), "late"))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x, one = facula.arange(3.0), facula.tensor(2.0)
+    with Watch():
+        values = x.shape, len(x), one.item(), float(one), bool(one), [1, 2, 3][facula.tensor(1)], x.dtype
+        x.grad = facula.ones(3)
+        del x.grad
+        assert 1.0 in x and repr(x) == "tensor([0., 1., 2.])"
+    assert values == ((3,), 3, 2.0, 2.0, True, 2, facula.float32) and x.grad is None
+    names = [name and name.removeprefix("facula.Tensor.") for name, _ in seen]
+    wanted = "shape.__get__ __len__ item __float__ __bool__ __index__ dtype.__get__ grad.__set__".split()
+    assert [n for n in names if n in wanted] == wanted
+    assert {"__contains__", "__repr__"} <= {*names}
+    assert [kept for _, kept in seen if kept] == ["shape", "len", "item"]
+    assert before[facula.Tensor.shape.__get__] == "shape" and before[facula.Tensor.item] == "item"
+
+    seen.clear()
+    late = x.as_subclass(Late)
+    assert (late.shape, len(late), (late + 1)[0].item()) == ((3,), 3, 1.0)
+    assert {"facula.Tensor.shape.__get__", "facula.Tensor.__len__", "facula.Tensor.item"} <= {
+        n for n, _ in seen
+    }
+    seen.clear()
+    assert x.shape == (3,) and one.item() == 2 and not seen
+    assert pickle.loads(pickle.dumps(facula.Tensor.item))(one) == 2
+    with Watch(), facula._C.DisableTorchFunctionSubclass():
+        assert x.shape == (3,) and not seen
+
+
 def test_helpers_for_functions_of_ones_own():
     @overrides.wrap_torch_function(lambda a, b: (a, b))
     def mine(a, b):

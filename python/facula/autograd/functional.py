@@ -122,6 +122,15 @@ def _loose(create_graph: bool, *values: Any) -> Any:
     return values if len(values) > 1 else values[0]
 
 
+def _check_real(outputs: tuple, function: str) -> None:
+    """A gradient that nobody says is that of a real number."""
+    for y in outputs:
+        if y.is_complex() and y.requires_grad:
+            raise RuntimeError(
+                f"{function}: grad can be implicitly created only for real scalar outputs but got {y.dtype}"
+            )
+
+
 def _one_number(outputs: tuple, given: bool, function: str) -> Tensor:
     if given or len(outputs) != 1:
         raise RuntimeError(f"{function}: the function must give a single Tensor, not a tuple")
@@ -151,6 +160,8 @@ def vjp(
         many, outputs = _tuple(func(*inputs), "the output of the function", "vjp")
         if strict:
             _graph_needed(outputs, "output", "vjp")
+        if v is None:
+            _check_real(outputs, "vjp")
         v = _checked_v(v, outputs, many, "vjp", "output")
         grads = _filled(_grads(outputs, inputs, v, create_graph), inputs, strict, create_graph, "vjp")
     outputs, grads = _loose(create_graph, outputs, grads)
@@ -180,6 +191,7 @@ def jvp(
 def _gradient(func: Callable, inputs: tuple, strict: bool, function: str) -> tuple[Tensor, tuple]:
     given, outputs = _tuple(func(*inputs), "the output of the function", function)
     y = _one_number(outputs, given, function)
+    _check_real(outputs, function)
     if strict:
         _graph_needed(outputs, "output", function)
     return y, _filled(_grads((y,), inputs, (_f.ones_like(y),), True), inputs, strict, strict, function)
@@ -243,7 +255,7 @@ def _forward_jacobian(func: Callable, inputs: Any) -> Any:
         start, row = 0, []
         for x in inputs:
             part = c[start : start + x.numel()].movedim(0, -1)
-            row.append(part.reshape(*part.shape[:-1], *x.shape))
+            row.append(part.reshape((*part.shape[:-1], *x.shape)))
             start += x.numel()
         rows.append(tuple(row))
     return _shaped(_loose(False, tuple(rows)), many, several)
@@ -271,7 +283,7 @@ def _reverse_jacobian(outputs: tuple, inputs: tuple, create_graph: bool) -> tupl
     ]
     for y in outputs:
         stop = start + y.numel()
-        rows.append(tuple(g[start:stop].reshape(*y.shape, *g.shape[1:]) for g in whole))
+        rows.append(tuple(g[start:stop].reshape((*y.shape, *g.shape[1:])) for g in whole))
         start = stop
     return tuple(rows)
 
@@ -316,6 +328,7 @@ def jacobian(
         if vectorize and all(y.numel() for y in outputs):
             rows = _reverse_jacobian(outputs, inputs, create_graph)
             return _shaped(_loose(create_graph, rows), many, several)
+        _check_real(outputs, "jacobian")
         rows = []
         for y in outputs:
             found: list[list[Tensor]] = [[] for _ in inputs]
@@ -328,7 +341,7 @@ def jacobian(
             rows.append(
                 tuple(
                     (_f.stack(g) if g else _f.zeros(0, *x.shape, dtype=x.dtype, device=x.device)).reshape(
-                        *y.shape, *x.shape
+                        (*y.shape, *x.shape)
                     )
                     for g, x in zip(found, inputs)
                 )

@@ -54,6 +54,8 @@ __all__ = [
     "is_mpi_available",
     "is_nccl_available",
     "is_torchelastic_launched",
+    "is_ucc_available",
+    "is_xccl_available",
     "monitored_barrier",
     "new_group",
     "reduce",
@@ -66,7 +68,7 @@ __all__ = [
 default_pg_timeout = timedelta(minutes=30)
 
 
-class ReduceOp(enum.IntEnum):
+class _RedOpType(enum.Enum):
     """How a collective operation joins the processes' tensors; of one process's it is the tensor itself."""
 
     SUM = 0
@@ -77,17 +79,76 @@ class ReduceOp(enum.IntEnum):
     BAND = 5
     BOR = 6
     BXOR = 7
+    PREMUL_SUM = 8
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == int(other) if isinstance(other, (ReduceOp, int)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return int(self.value)
+
+
+# Its members are shown and pickled by the short name.
+_RedOpType.__name__, _RedOpType.__qualname__ = "RedOpType", "ReduceOp.RedOpType"
+
+
+class _Reductions(type):
+    """The class of ReduceOp, whose constants are instances of it to users."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _RedOpType) or type.__instancecheck__(cls, instance)
+
+
+class ReduceOp(metaclass=_Reductions):
+    """A way to join the tensors of processes: ``ReduceOp.SUM`` and its like, or ``ReduceOp(ReduceOp.SUM)``.
+
+    >>> facula.distributed.ReduceOp.SUM
+    <RedOpType.SUM: 0>
+    """
+
+    RedOpType = _RedOpType
+    SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = _RedOpType
+
+    def __init__(self, op: _RedOpType) -> None:
+        if not isinstance(op, _RedOpType):
+            raise TypeError(f"ReduceOp: expected one of ReduceOp's constants, got {op!r}")
+        self.op = op
+
+    def __int__(self) -> int:
+        return int(self.op)
+
+    def __eq__(self, other: object) -> bool:
+        return self.op == other
+
+    def __hash__(self) -> int:
+        return hash(self.op)
 
 
 class Backend(str):
     """The name of a way to communicate."""
 
-    UNDEFINED, GLOO, NCCL, MPI, UCC = "undefined", "gloo", "nccl", "mpi", "ucc"
+    UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI = "undefined", "gloo", "nccl", "xccl", "ucc", "mpi"
+    backend_list = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI]
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):
             raise ValueError(f"Backend constructor parameter must be string-ish, got {name}")
         return super().__new__(cls, name.lower())
+
+    def _checked(self) -> Backend:
+        """Itself, if it joins processes here: gloo does, which may be said for each kind of device."""
+        for part in self.split(","):
+            device, _, name = part.rpartition(":")
+            if device:
+                _C.device(device)
+            if name not in self.backend_list:
+                raise AssertionError(f"Unknown backend type {name}")
+            if name not in ("gloo", "undefined"):
+                raise RuntimeError(f"Distributed package doesn't have {name.upper()} built in, only gloo")
+        return self
 
 
 class DistError(RuntimeError):
@@ -189,7 +250,7 @@ class ProcessGroup:
         return 1
 
     def name(self) -> str:
-        return self.backend
+        return "gloo"
 
 
 class Work:
@@ -242,6 +303,14 @@ def is_mpi_available() -> bool:
     return False
 
 
+def is_ucc_available() -> bool:
+    return False
+
+
+def is_xccl_available() -> bool:
+    return False
+
+
 def is_backend_available(backend: str) -> bool:
     return backend.lower() == "gloo"
 
@@ -263,7 +332,8 @@ def init_process_group(
 ) -> None:
     """Makes the group of this process, for ``world_size`` processes, or WORLD_SIZE of the environment.
 
-    NotImplementedError for more than one; ValueError if there is a group already.
+    NotImplementedError for more than one; ValueError if there is a group already; AssertionError or
+    RuntimeError for a backend that is not known or not there: ``gloo`` is.
 
     >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
     >>> facula.distributed.get_world_size()
@@ -271,7 +341,8 @@ def init_process_group(
     >>> facula.distributed.destroy_process_group()
     """
     if is_initialized():
-        raise ValueError("init_process_group: the default process group is there already; destroy it first")
+        raise ValueError("trying to initialize the default process group twice! Destroy it first")
+    name = Backend("undefined" if backend is None else backend)._checked()
     processes = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", 1))
     place = rank if rank >= 0 else int(os.environ.get("RANK", 0))
     if processes != 1:
@@ -281,35 +352,65 @@ def init_process_group(
         )
     if place != 0:
         raise ValueError(f"init_process_group: rank {place} of 1 process; it must be 0")
-    group.WORLD = GroupMember.WORLD = ProcessGroup((backend or "gloo").split(":")[-1].lower())
+    group.WORLD = GroupMember.WORLD = ProcessGroup(name)
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Takes the default group away; groups that ``new_group`` made need no end."""
     world = globals()["group"]
+    if world.WORLD is None:
+        raise AssertionError(
+            "Process group cannot be None: there is none to destroy, call init_process_group first"
+        )
+    if group is not None and not isinstance(group, ProcessGroup):
+        raise ValueError(f"Invalid process group specified: {group!r}")
     if group is None or group is world.WORLD:
         world.WORLD = GroupMember.WORLD = None
 
 
-def _member(pg: Any, name: str) -> bool:
-    """Is this process in the group? RuntimeError where there is none yet."""
+def _member(pg: Any, *tensors: Any) -> bool:
+    """Is this process in the group? ValueError where there is none yet, TypeError for what is no tensor."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"Expected a parameter of type torch.Tensor in a collective, got {type(tensor)}")
     if not is_initialized():
         raise ValueError(
-            f"{name}: default process group has not been initialized, call init_process_group first"
+            "Default process group has not been initialized, please make sure to call init_process_group."
         )
-    return pg is None or isinstance(pg, ProcessGroup)
+    if pg is None or isinstance(pg, ProcessGroup):
+        return True
+    if pg is not GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(
+            f"Group {pg} is not registered, please create group with torch.distributed.new_group API"
+        )
+    return False
+
+
+def _check_reduction(name: str, op: Any, tensor: Tensor) -> None:
+    """Raises for what cannot be reduced so, though one process's tensor stays as it is."""
+    if not isinstance(op, ReduceOp) or op == ReduceOp.PREMUL_SUM:
+        raise TypeError(f"{name}: expected a ReduceOp that joins numbers, got {op!r}")
+    kind = op.op if type(op) is ReduceOp else op
+    if tensor.is_complex() and kind not in (ReduceOp.SUM, ReduceOp.AVG):
+        raise ValueError(f"{name} does not support {kind} on complex tensors")
+    whole = not (tensor.is_complex() or tensor.is_floating_point())
+    if kind in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR) and not whole:
+        raise RuntimeError(f"{name}: cannot use ReduceOp.{kind.name} with non-integral dtype {tensor.dtype}")
+    if kind == ReduceOp.AVG and whole:
+        raise RuntimeError(f"{name}: an average can't be cast to the desired output type {tensor.dtype}")
 
 
 def get_rank(group: Any = None) -> int:
-    return 0 if _member(group, "get_rank") else -1
+    return 0 if _member(group) else -1
 
 
 def get_world_size(group: Any = None) -> int:
-    return 1 if _member(group, "get_world_size") else -1
+    return 1 if _member(group) else -1
 
 
 def get_backend(group: Any = None) -> str:
-    _member(group, "get_backend")
+    if not _member(group):
+        raise ValueError("Invalid process group specified: this process is not in it")
     return (group or globals()["group"].WORLD).backend
 
 
@@ -319,37 +420,54 @@ def get_process_group_ranks(group: Any) -> list[int]:
 
 def new_group(ranks: list[int] | None = None, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
     """A group of these ranks: of rank 0, or none that this process is in."""
-    _member(None, "new_group")
-    if ranks is None or list(ranks) == [0]:
-        return ProcessGroup(backend or get_backend())
-    if any(r != 0 for r in ranks):
-        raise ValueError(f"new_group: ranks {list(ranks)} of a world of 1 process, which is rank 0")
-    return GroupMember.NON_GROUP_MEMBER
+    _member(None)
+    name = Backend(backend or get_backend())._checked()
+    given = [0] if ranks is None else list(ranks)
+    for rank in given:
+        if rank != 0:
+            raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to 0 (world_size=1)")
+    if len(given) > 1:
+        raise ValueError(f"ranks list must not contain duplicate entries, got {given}")
+    return ProcessGroup(name) if given else GroupMember.NON_GROUP_MEMBER
 
 
 def _done(async_op: bool, result: Any = None) -> Work | None:
     return Work(result) if async_op else None
 
 
+def _fill(name: str, target: Any, source: Any) -> None:
+    """Writes what a process receives; of another shape or dtype it would not be what was sent."""
+    _member(None, target, source)
+    if target.shape != source.shape or target.dtype != source.dtype:
+        shown = [f"{str(t.dtype).rpartition('.')[2]}{list(t.shape)}" for t in (target, source)]
+        raise RuntimeError(f"{name}: {shown[1]} does not fit into {shown[0]}")
+    target.copy_(source)
+
+
 def _only(name: str, what: str, given: list[Any] | None) -> Any:
     if given is None or len(given) != 1:
         count = "none" if given is None else len(given)
-        raise ValueError(f"{name}: {what} must have an element for each of 1 process, got {count}")
+        error = ValueError if given is None else RuntimeError
+        raise error(f"{name}: {what} must have an element for each of 1 process, got {count}")
     return given[0]
 
 
 def _root(name: str, rank: int | None, group_rank: int | None = None) -> None:
     """Checks the process that a collective begins or ends at, by its rank in the world or in the group."""
-    if rank is not None and group_rank is not None:
-        raise ValueError(f"{name}: can't specify both the rank in the world and that in the group")
+    if (rank is None) == (group_rank is None):
+        which = "must specify" if rank is None else "can't specify both"
+        raise ValueError(
+            f"{name}: {which} the rank in the world {'or' if rank is None else 'and'} that in the group"
+        )
     for given in (rank, group_rank):
         if given not in (0, None):
-            raise ValueError(f"{name}: rank {given} of a world of 1 process, which is rank 0")
+            raise RuntimeError(f"{name}: rank {given} of a world of 1 process, which is rank 0")
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
     """``tensor``, of all processes joined by ``op``, in place."""
-    _member(group, "all_reduce")
+    _member(group, tensor)
+    _check_reduction("all_reduce", op, tensor)
     return _done(async_op, [tensor])
 
 
@@ -361,8 +479,9 @@ def reduce(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Any:
-    _member(group, "reduce")
+    _member(group, tensor)
     _root("reduce", dst, group_dst)
+    _check_reduction("reduce", op, tensor)
     return _done(async_op, [tensor])
 
 
@@ -373,22 +492,22 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Any:
-    _member(group, "broadcast")
+    _member(group, tensor)
     _root("broadcast", src, group_src)
     return _done(async_op, [tensor])
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
-    _member(group, "all_gather")
-    _only("all_gather", "tensor_list", tensor_list).copy_(tensor)
+    _member(group)
+    _fill("all_gather", _only("all_gather", "tensor_list", tensor_list), tensor)
     return _done(async_op, tensor_list)
 
 
 def _copied(name: str, output: Tensor, input: Tensor, group: Any, async_op: bool) -> Any:
-    _member(group, name)
+    _member(group, output, input)
     if output.numel() != input.numel():
         raise ValueError(f"{name}: output of shape {list(output.shape)} for {list(input.shape)} of 1 process")
-    output.copy_(input.reshape(output.shape))
+    _fill(name, output, input.reshape(output.shape))
     return _done(async_op, [output])
 
 
@@ -409,9 +528,9 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Any:
-    _member(group, "gather")
-    _root("gather", dst, group_dst)
-    _only("gather", "gather_list", gather_list).copy_(tensor)
+    _member(group)
+    _root("gather", 0 if dst is None and group_dst is None else dst, group_dst)
+    _fill("gather", _only("gather", "gather_list", gather_list), tensor)
     return _done(async_op, gather_list)
 
 
@@ -423,9 +542,9 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Any:
-    _member(group, "scatter")
-    _root("scatter", src, group_src)
-    tensor.copy_(_only("scatter", "scatter_list", scatter_list))
+    _member(group)
+    _root("scatter", 0 if src is None and group_src is None else src, group_src)
+    _fill("scatter", tensor, _only("scatter", "scatter_list", scatter_list))
     return _done(async_op, [tensor])
 
 
@@ -436,14 +555,17 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Any:
-    _member(group, "reduce_scatter")
-    output.copy_(_only("reduce_scatter", "input_list", input_list))
+    _member(group, output)
+    _check_reduction("reduce_scatter", op, output)
+    _fill("reduce_scatter", output, _only("reduce_scatter", "input_list", input_list))
     return _done(async_op, [output])
 
 
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Any:
+    _member(group, output, input)
+    _check_reduction("reduce_scatter_tensor", op, output)
     return _copied("reduce_scatter_tensor", output, input, group, async_op)
 
 
@@ -453,9 +575,9 @@ def all_to_all(
     group: Any = None,
     async_op: bool = False,
 ) -> Any:
-    _member(group, "all_to_all")
+    _member(group)
     source = _only("all_to_all", "input_tensor_list", input_tensor_list)
-    _only("all_to_all", "output_tensor_list", output_tensor_list).copy_(source)
+    _fill("all_to_all", _only("all_to_all", "output_tensor_list", output_tensor_list), source)
     return _done(async_op, output_tensor_list)
 
 
@@ -471,7 +593,7 @@ def all_to_all_single(
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    _member(group, "all_gather_object")
+    _member(group)
     _only("all_gather_object", "object_list", object_list)
     object_list[0] = obj
 
@@ -483,8 +605,8 @@ def gather_object(
     group: Any = None,
     group_dst: int | None = None,
 ) -> None:
-    _member(group, "gather_object")
-    _root("gather_object", dst, group_dst)
+    _member(group)
+    _root("gather_object", 0 if dst is None and group_dst is None else dst, group_dst)
     if object_gather_list is None:
         raise ValueError("gather_object: object_gather_list must be given on the destination rank")
     all_gather_object(object_gather_list, obj, group)
@@ -497,8 +619,8 @@ def broadcast_object_list(
     device: Any = None,
     group_src: int | None = None,
 ) -> None:
-    _member(group, "broadcast_object_list")
-    _root("broadcast_object_list", src, group_src)
+    _member(group)
+    _root("broadcast_object_list", 0 if src is None and group_src is None else src, group_src)
 
 
 def scatter_object_list(
@@ -508,8 +630,8 @@ def scatter_object_list(
     group: Any = None,
     group_src: int | None = None,
 ) -> None:
-    _member(group, "scatter_object_list")
-    _root("scatter_object_list", src, group_src)
+    _member(group)
+    _root("scatter_object_list", 0 if src is None and group_src is None else src, group_src)
     scatter_object_output_list[0] = _only(
         "scatter_object_list", "scatter_object_input_list", scatter_object_input_list
     )
@@ -517,12 +639,12 @@ def scatter_object_list(
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None) -> Any:
     """Waits for all processes: for none."""
-    _member(group, "barrier")
+    _member(group)
     return _done(async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    _member(group, "monitored_barrier")
+    _member(group)
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:

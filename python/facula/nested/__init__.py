@@ -33,7 +33,7 @@ def _check_layout(name: str, layout: Any) -> None:
     if layout is not _C.jagged:
         raise NotImplementedError(
             f"nested.{name}: nested tensors are of layout jagged, got {layout or _C.strided}\n"
-            "  hint: pass layout=facula.jagged"
+            f"  hint: pass layout={_C.package_name()}.jagged"
         )
 
 

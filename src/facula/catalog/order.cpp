@@ -98,9 +98,10 @@ Tensor quantiles(const Call& c, const Tensor& self, const Tensor& q, std::option
   runtime_check(q.dtype() == self.dtype(), name)
       << "q tensor must be same dtype as the input tensor, got " << q.dtype() << " and " << self.dtype();
   Between between = interpolation_of(name, interpolation);
-  if (!q.is_traced() && q.numel() != SymInt(int64_t(0)))
+  if (!q.is_traced() && q.numel() != SymInt(int64_t(0))) {
     runtime_check(all(logical_and(ge(q, 0), le(q, 1))).item().to_bool(), name)
         << "q values must be in the range [0, 1]";
+  }
   int k = dim ? wrap_dim(name, *dim, self.dim()) : 0;
   Tensor lines = !dim || self.dim() == 0 ? reshape(self, Sizes{self.numel()})
                                          : movedim(self, Sizes{int64_t(k)}, Sizes{int64_t(-1)});

@@ -26,7 +26,7 @@ void define_copy(const Operator& view) {
   std::string schema = without_aliases(view.schema.text), name = view.schema.name;
   Definer copy = define(schema.replace(schema.find(name), name.size(), name + "_copy"));
   copy.doc("A copy of what `" + name + "` shows, in row-major order.")
-      .bind(function | (name == "narrow" ? method : 0))  // PyTorch has this one as a method
+      .bind(name == "narrow" ? function | method : uint32_t(function))  // PyTorch has this one as a method
       .no_in_place()
       .procedure([&view](const Call& c) {
         Results shown = call(view, c.args()), copies;

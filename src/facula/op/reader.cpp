@@ -161,6 +161,7 @@ Args Reader::attribute(const Parameter& p) {
     case Type::Format: return kept(named("a memory format", format_from_name));
   }
   fail("the only default of this type is None");
+  __builtin_unreachable();
 }
 
 // What `read` makes of the next word; what it refuses is a mistake of the text.

@@ -929,7 +929,17 @@ class _BackwardRecord:
             changed = self._call(self.pre_hooks, grads, "grad_output")
             self.grad_outputs = grads if changed is None else changed
             if not self.has_inputs:
-                self._call(self.hooks, (None,) * self.inputs, "grad_input", self.grad_outputs)
+                warnings.warn(
+                    "Full backward hook is firing when gradients are computed with respect to module outputs "
+                    "since no inputs require gradients. See register_full_backward_hook for more details.",
+                    stacklevel=3,
+                )
+                result = self._call(self.hooks, (None,) * self.inputs, "grad_input", self.grad_outputs)
+                if result is not None and any(g is not None for g in result):
+                    raise RuntimeError(
+                        "Backward hook for Modules where no input requires gradient should always return "
+                        "None or None for all gradients."
+                    )
             return changed
 
         watched = self._pass_through(items, False, arrived)

@@ -43,6 +43,12 @@ class DistributedDataParallel(Module):
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that "
                 "requires a gradient."
             )
+        if device_ids or output_device is not None:
+            raise ValueError(
+                "DistributedDataParallel device_ids and output_device arguments only work with modules on a "
+                f"GPU, but got device_ids {device_ids}, output_device {output_device}, and parameters on "
+                f"{ {str(p.device) for p in module.parameters()} }."
+            )
         self.module, self.dim, self.device_ids, self.output_device = module, dim, None, None
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.process_group = process_group or distributed.group.WORLD

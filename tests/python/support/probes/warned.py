@@ -104,3 +104,20 @@ def probe(torch, P):
                 return torch.ones(1).std()
         finally:
             torch.set_warn_always(False)
+
+    @P
+    def a_backward_hook_where_no_input_has_a_gradient():
+        net = torch.nn.Linear(2, 2)
+        net.register_full_backward_hook(lambda *args: None)
+        inner = torch.ones(1, 2, requires_grad=True)
+        return told(lambda: net(torch.ones(1, 2)).sum().backward(), lambda: net(inner).sum().backward())
+
+    @P
+    def a_number_of_what_has_a_gradient():
+        y = torch.ones((), requires_grad=True) * 2
+
+        def unrecorded():
+            with torch.no_grad():
+                return float(y), complex(y)
+
+        return told(unrecorded, lambda: float(y), lambda: complex(y), lambda: int(y), y.item, lambda: bool(y))

@@ -1,0 +1,47 @@
+"""How quantised numbers share scales and zero points: names that options of programs say."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from . import _C
+
+
+class qscheme:
+    """A way to quantise: ``per_tensor_affine`` and its like.
+
+    >>> facula.per_tensor_affine
+    facula.per_tensor_affine
+    """
+
+    __slots__ = ("_name",)
+    __module__ = __package__  # as PyTorch's
+    _name: str
+
+    def __new__(cls) -> NoReturn:
+        raise TypeError("cannot create 'qscheme' instances: they are constants, as per_tensor_affine")
+
+    def __repr__(self) -> str:
+        return f"{_C.package_name()}.{self._name}"
+
+    def __reduce__(self) -> str:
+        return self._name  # of the module that the class shows
+
+    def __copy__(self) -> qscheme:
+        return self
+
+    def __deepcopy__(self, memo: object) -> qscheme:
+        return self
+
+
+def _scheme(name: str) -> qscheme:
+    scheme = object.__new__(qscheme)
+    scheme._name = name
+    return scheme
+
+
+per_tensor_affine = _scheme("per_tensor_affine")
+per_channel_affine = _scheme("per_channel_affine")
+per_tensor_symmetric = _scheme("per_tensor_symmetric")
+per_channel_symmetric = _scheme("per_channel_symmetric")
+per_channel_affine_float_qparams = _scheme("per_channel_affine_float_qparams")
