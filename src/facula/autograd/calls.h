@@ -13,7 +13,7 @@ namespace facula::autograd {
 
 inline Tensor invoke(const op::Operator& o, std::initializer_list<op::Value> args,
                      op::Form form = op::Form::functional) {
-  std::vector<op::Value> all(args);
+  SmallVector<op::Value, 8> all(args);
   all.resize(o.schema.parameters.size());
   return op::call(o, all, form)[0];
 }
@@ -41,8 +41,8 @@ inline void add_(const Tensor& a, const Tensor& b) {
   invoke(o, {a, b}, op::Form::in_place);
 }
 inline Tensor filled(double value, SymSpan sizes, DType d, Device device) {
-  return invoke_named("full",
-                      {{"size", sizes}, {"fill_value", Scalar(value)}, {"dtype", d}, {"device", device}});
+  static const op::Operator& o = op::get("full");
+  return invoke(o, {sizes, Scalar(value), d, device});
 }
 
 }  // namespace facula::autograd

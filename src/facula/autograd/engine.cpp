@@ -312,12 +312,6 @@ std::vector<Tensor> execute(std::span<const Edge> roots, std::span<const Tensor>
   return out;
 }
 
-// The gradient of a result with respect to itself.
-Tensor one_for(const Tensor& t) {
-  static const op::Operator& full = op::get("full");
-  return invoke(full, {t.sizes(), Scalar(1.0), t.dtype(), t.device()});
-}
-
 struct Roots {
   std::vector<Edge> edges;
   std::vector<Tensor> grads;
@@ -354,7 +348,7 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
       runtime_check(!is_complex(out.dtype()), op)
           << "grad can be implicitly created only for real scalar outputs but got " << out.dtype();
       GradMode off(false);
-      g = one_for(out);
+      g = filled(1, out.sizes(), out.dtype(), out.device());
     }
     r.edges.push_back(out.is_traced() ? Edge() : edge_of(out));
     r.grads.push_back(std::move(g));
