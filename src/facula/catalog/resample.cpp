@@ -657,6 +657,8 @@ FACULA_FAMILY(resample) {
       "_grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool align_corners=False) -> Tensor")
       .python("grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None)",
               "align_corners = aligned(align_corners)")
+      .differs(kOutside, kUnchecked)
+      .differs(kBeside, kPartsOfWeights)
       .doc(
           "Elements of [N, C, H, W] at the places [N, H', W', 2], x and y from -1 to 1; three for volumes. `mode`: 'bilinear', 'nearest', 'bicubic'; "
           "padding_mode: 'zeros', 'border', 'reflection'.  Jaderberg et al., 2015.")
