@@ -257,7 +257,7 @@ print(json.dumps([answers, mine]))
     assert answers == {name: exchanged[1][name]["theirs"] for name in cases}
     back = (
         program.replace("theirs{k}.pickle", "ours{k}.pickle").partition("    x = eval")[0]
-        + "print(json.dumps(answers))"
+        + "assert 'facula' not in sys.modules, 'a pickle names it'\nprint(json.dumps(answers))"
     )
     run = subprocess.run([PEER, "-W", "ignore", "-c", back, where], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

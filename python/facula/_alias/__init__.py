@@ -36,6 +36,8 @@ def _rename(module: ModuleType) -> None:
     for value in list(vars(module).values()):
         where = getattr(value, "__module__", None)
         if isinstance(where, str) and (new := renamed(where, _OURS, _THEIRS)):
+            if isinstance(value, facula._C.Overridable):
+                value = value.__wrapped__  # it shows what its function does
             try:
                 value.__module__ = new
             except (AttributeError, TypeError):
