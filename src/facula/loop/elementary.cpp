@@ -529,7 +529,7 @@ E expand_erf(E x) {
 E near_erfc(E x, double most) {
   bool d = is_wide(x);
   E a = abs(x);
-  a = select(a > most, most, a);  // subnormal numbers would take long
+  if (!d) a = select(a > most, most, a);  // subnormal numbers would take long
   double magic = sixteenths(x);
   E t = fma(a * a, -1.4426950408889634, magic), k = t - magic;
   E r = fma(-a, a, k * pick(x, -0.693359375, -0.6931471787393093));  // the product is exact

@@ -273,7 +273,8 @@ show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reac
 show("kExpShort64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 4, 2)], double)
 
 print(
-    "\n// By j mod 16, for 9 <= j <= 24: 16 / j; negative logarithms to bases e, 2, 10, whose highs end at 2^-42."
+    "\n// By j mod 16, for 9 <= j <= 24: 16 / j; negative logarithms to bases e, 2, 10, "
+    "whose highs end at 2^-42."
 )
 reciprocals = [double(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
 rows = [reciprocals]
