@@ -6,7 +6,6 @@
 #include <random>
 
 #include "facula/backend/cpu/attention_nest.h"
-#include "facula/loop/elementary.h"
 #include "facula/loop/interpret.h"
 #include "facula/schedule/grid.h"
 #include "grid_runs.h"
@@ -16,13 +15,6 @@ using namespace facula::backend::cpu;
 using P = AttentionParam;
 
 namespace {
-
-void expand(loop::Block& b) {
-  for (auto& s : b) {
-    for (auto& v : s.values) v = loop::expanded(v);
-    expand(s.body);
-  }
-}
 
 struct Case {
   const char* name;
@@ -155,7 +147,7 @@ class Attention {
 
 // The nest of a CPU, as its threads run it, by the interpreter.
 void run_tasks(TaskNest t, std::vector<Data>& data, const std::vector<int64_t>& params) {
-  expand(t.nest.body);
+  test::expand(t.nest.body);
   std::deque<Data> work;
   std::vector<void*> buffers(t.nest.buffers.size(), nullptr);
   for (auto& w : t.work) {
@@ -213,9 +205,7 @@ TEST(AttentionNests, AreTheSameToTheBitOnAGrid) {
         compare(got, runner->name());
       }
       auto got = before;
-      loop::Nest g = *nests[nest];
-      expand(g.body);
-      loop::interpret(g, test::pointers(memory(got)), params);
+      loop::interpret(test::expanded(*nests[nest]), test::pointers(memory(got)), params);
       compare(got, "the interpreter on a grid");
     };
     check(forward, oracle, number++, "forward");

@@ -182,20 +182,6 @@ std::vector<void*> pointers(std::vector<Data>& data) {
   return all;
 }
 
-// The nest with its elementary functions expanded, so that the interpreter gives the bits of the targets instead of
-// libm's.
-Block expanded(Block b) {
-  for (auto& s : b) {
-    for (auto& v : s.values) v = loop::expanded(v);
-    s.body = expanded(std::move(s.body));
-  }
-  return b;
-}
-Nest expanded(Nest n) {
-  n.body = expanded(std::move(n.body));
-  return n;
-}
-
 // Of these the interpreter rounds a step once, targets each operation.
 bool is_wider(const Nest& n) {
   std::string text = print(n);
@@ -270,7 +256,7 @@ class Printed : public testing::Environment {
       }
       if (!interpreted.insert(r.nest).second) continue;
       auto buffers = pointers(r.data);
-      interpret(expanded(n), buffers, r.params);
+      interpret(test::expanded(n), buffers, r.params);
       compare(n, "the interpreter on a grid", r.data, r.oracle, folds ? r.reordered : r.tolerance);
     }
     for (auto& [name, runs] : count)
@@ -299,11 +285,11 @@ void expect_same(const Nest& n, std::vector<int64_t> params, std::vector<Data> d
   codegen::launch(*codegen::kernel(n), a.data(), params.data(), n.name.c_str());
   auto oracle = interpreted(n, params, data);
   compare(n, "LLVM", mine, oracle, tolerance);
-  Nest lanes = expanded(schedule::in_lanes(n, codegen::lane_limits()));
+  Nest lanes = test::expanded(schedule::in_lanes(n, codegen::lane_limits()));
   verify(lanes, codegen::lane_limits());
   auto in_order = interpreted(lanes, params, data);
   compare(n, "LLVM in lanes", mine, in_order, is_wider(n) ? tolerance : 0);
-  if (Nest e = expanded(n); print(e) != print(n)) oracle = interpreted(e, params, data);
+  if (Nest e = test::expanded(n); print(e) != print(n)) oracle = interpreted(e, params, data);
   Printed::all().add(n, params, data, oracle, tolerance);
 }
 
@@ -511,7 +497,7 @@ TEST(CodegenNest, ElementaryFunctionsHaveTheSameBitsByEveryTarget) {
           std::vector<Data> mine = data;
           std::vector<int64_t> params{kCount, 0};
           codegen::launch(*codegen::kernel(n), pointers(mine).data(), params.data(), name(f));
-          auto oracle = interpreted(expanded(n), params, data);
+          auto oracle = interpreted(test::expanded(n), params, data);
           Printed::all().add(n, params, data, oracle, 0);
           double least = d == DType::Float32 ? 1.17549435e-38 : 2.2250738585072014e-308;
           for (int64_t k = 0; codegen::vector_lanes() == 8 && k < kCount; ++k)

@@ -193,13 +193,6 @@ double at(const Tensor& t, int64_t k) {
   return Scalar::load(t.dtype(), static_cast<char*>(t.data_ptr()) + k * itemsize(t.dtype())).to_double();
 }
 
-void expand(loop::Block& block) {
-  for (auto& s : block) {
-    for (auto& v : s.values) v = loop::expanded(v);
-    expand(s.body);
-  }
-}
-
 }  // namespace
 
 TEST(Schedules, ComputeWhatTheInterpreterSays) {
@@ -223,7 +216,7 @@ TEST(Schedules, ComputeToTheBitWhatTheInterpreterDoesInLanes) {
          expected = run(c, [&](const Nest& n, Buffers buffers, const auto& params) {
            Nest lanes = schedule::in_lanes(n, codegen::lane_limits());
            verify(lanes, codegen::lane_limits());
-           expand(lanes.body);
+           test::expand(lanes.body);
            std::string text = print(lanes);
            wider |= text.find("welford") != text.npos || text.find("logsumexp") != text.npos;
            by_interpreter(lanes, buffers, params);

@@ -23,7 +23,8 @@
 
 #include "facula/codegen/cuda.h"
 #include "facula/codegen/kernel.h"
-#include "facula/loop/expr.h"
+#include "facula/loop/elementary.h"
+#include "facula/loop/nest.h"
 
 namespace facula::test {
 
@@ -54,6 +55,19 @@ inline std::string contents(const std::string& path) {
 inline std::string complaint_of(const std::string& command, const Workplace& w) {
   if (std::system((command + " > " + w.file("said") + " 2>&1").c_str()) == 0) return "";
   return "failed: " + contents(w.file("said")).substr(0, 4000);
+}
+
+// The nest with its elementary functions expanded, so that the interpreter gives the bits of the targets instead of
+// libm's.
+inline void expand(loop::Block& b) {
+  for (auto& s : b) {
+    for (auto& v : s.values) v = loop::expanded(v);
+    expand(s.body);
+  }
+}
+inline loop::Nest expanded(loop::Nest n) {
+  expand(n.body);
+  return n;
 }
 
 using Nests = std::vector<const loop::Nest*>;
