@@ -102,8 +102,13 @@ void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
 template <class F>
 void each_piece(const Problem& p, int64_t longest, F&& f) {
   constexpr double kWork = 65536;  // multiplications worth a thread
+  constexpr int64_t kPart = 16;    // a multiple of what a register holds
   bool by_rows = p.m >= p.n;
-  int64_t side = std::max(p.m, p.n), pieces = (side + longest - 1) / longest, size = itemsize(p.dtype);
+  int64_t side = std::max(p.m, p.n), size = itemsize(p.dtype), pieces = (side + longest - 1) / longest;
+  // Alike, and as many as two or four threads can share.
+  if (p.count() == 1 && pieces > 2) pieces = (pieces + 3) / 4 * 4;
+  longest = std::min(longest, ((side + pieces - 1) / pieces + kPart - 1) / kPart * kPart);
+  pieces = (side + longest - 1) / longest;
   double work = double(std::min(longest, side)) * double(std::min(p.m, p.n)) * double(p.k);
   parallel_for(p.count() * pieces, int64_t(std::max(1.0, kWork / work)), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
