@@ -151,7 +151,7 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return a / b; })
       .samples(binary_samples(0.5, 3));
   define("div.mode(Scalar|Tensor self, Scalar|Tensor other, *, str? rounding_mode) -> Tensor")
-      .grad_name([](const Call&) { return grad_name("Div", 2); })
+      .grad_name("Div", 2)
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
       .alias("divide")
       .dtypes(d::integral | d::floating)

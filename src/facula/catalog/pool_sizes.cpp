@@ -73,10 +73,8 @@ Tensor no_windows(const Tensor& self, SymSpan to) {
   for (auto& size : to) sizes.push_back(size);
   return reshape(narrow(self, -1, int64_t(0), int64_t(0)), sizes);
 }
-// While a size is known only later, nothing is decided by it: what serves all sizes serves this one.
-bool is_size(SymInt s, SymInt n) { return sym::is_run_time(s) ? SymInt::surely_equal(s, n) : s == n; }
 bool is_empty(SymSpan to) {
-  return std::ranges::any_of(to, [](SymInt s) { return is_size(s, kZero); });
+  return std::ranges::any_of(to, [](SymInt s) { return sym::must_equal(s, kZero); });
 }
 bool is_known_later(SymSpan to) { return std::ranges::any_of(to, sym::is_run_time); }
 void check_pooled(const Call& c, const Tensor& self, int n) {
@@ -89,7 +87,7 @@ void check_pooled(const Call& c, const Tensor& self, int n) {
 Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
   check_rank(c, self, n);
   Dims to = target(c, self, n), from(self.sizes().last(size_t(n)));
-  bool whole = std::ranges::all_of(to, [](SymInt s) { return is_size(s, kOne); });
+  bool whole = std::ranges::all_of(to, [](SymInt s) { return sym::must_equal(s, kOne); });
   supported_check(is_floating(self.dtype()) || (whole && is_complex(self.dtype())), c.name())
       << "not implemented for '" << self.dtype() << "'";
   if (whole) {
@@ -100,7 +98,7 @@ Tensor adaptive_mean(const Call& c, const Tensor& self, int n) {
   check_pooled(c, self, n);
   if (is_empty(to)) return no_windows(self, to);
   if (n == 3) return _adaptive_avg_pool3d(self, to);
-  bool even = !is_known_later(to) && !is_size(self.numel(), kZero);
+  bool even = !is_known_later(to) && !sym::must_equal(self.numel(), kZero);
   Dims kernel;
   for (size_t k = 0; k < to.size() && even; ++k) {
     even = from[k] % to[k] == kZero;

@@ -113,14 +113,14 @@ int64_t whole(const char* name, Scalar bound) {
   value_check(!bound.is_beyond_int64(), name) << "bounds must be below 2^63, got " << bound;
   return bound.to_int();
 }
-// The whole numbers that dtype t holds; floating numbers count as without limits where randint takes them so.
-std::pair<SymInt, SymInt> limits(DType t) {
-  constexpr int64_t kAll = int64_t(1) << 60;
+// The whole numbers in the range of dtype t, exact or not.
+std::pair<int64_t, int64_t> limits(DType t) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   if (t == DType::Float16) return {-65504, 65504};
   if (t == DType::Bool) return {0, 1};
-  if (is_floating(t) || itemsize(t) == 8) return {-kAll, kAll};
+  if (is_floating(t)) return {-kMost - 1, kMost};
   bool negative = t != DType::UInt8;
-  int64_t most = (int64_t(1) << (8 * itemsize(t) - negative)) - 1;
+  auto most = int64_t((uint64_t(1) << (8 * itemsize(t) - negative)) - 1);
   return {negative ? -most - 1 : 0, most};
 }
 // A bound of a traced function that is known only when its program runs.
@@ -128,28 +128,32 @@ std::optional<SymInt> known_later(const Value& v) {
   if (v.tag == Tag::tensor) return _of_length(Tensor(Ref<TensorImpl>::share(v.tensor))).size(0);
   return v.tag == Tag::integer && v.integer().is_symbolic() ? std::optional(v.integer()) : std::nullopt;
 }
-// Is x in the range of dtype t, exact or not?
 bool holds(DType t, int64_t x) {
-  if (t == DType::Float16) return x >= -65504 && x <= 65504;
-  if (is_floating(t)) return true;
-  if (t == DType::Bool) return x == 0 || x == 1;
-  bool negative = t != DType::UInt8;
-  uint64_t most = (uint64_t(1) << (8 * itemsize(t) - negative)) - 1;
-  return x < 0 ? negative && uint64_t(~x) <= most : uint64_t(x) <= most;
+  auto [least, most] = limits(t);
+  return least <= x && x <= most;
+}
+bool holds(DType t, SymInt x) {  // sizes are smaller than 2^60
+  constexpr int64_t kMost = int64_t(1) << 60;
+  auto [least, most] = limits(t);
+  return sym::may_be_at_most(std::max(least, -kMost), x) && sym::may_be_at_most(x, std::min(most, kMost));
+}
+bool is_less(int64_t a, int64_t b) { return a < b; }
+bool is_less(SymInt a, SymInt b) { return sym::may_be_less(a, b); }
+// Of randint: numbers, or sizes of a traced function.
+template <class N>
+void check_bounds(N from, N to, DType t) {
+  runtime_check(is_less(from, to), "randint")
+      << "expects 'from' to be less than 'to', got " << from << " >= " << to;
+  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
+  N last = to - N(int64_t(1));
+  runtime_check(holds(t, from) && holds(t, last), "randint")
+      << "numbers from " << from << " to " << last << " are out of bounds for " << t;
 }
 
-// Bounds that are sizes of a traced function, as randint checks numbers.
 void check_sizes_as_bounds(const Call& c) {
   if (c["range"].tag != Tag::integer) return;
-  const SymInt one = int64_t(1);
-  SymInt low = c.integer("low"), range = c.integer("range"), last = low + range - one;
-  runtime_check(sym::may_be_at_most(one, range), "randint")
-      << "expects 'from' to be less than 'to', got " << low << " >= " << low + range;
-  DType t = *c.maybe_dtype("dtype");
-  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
-  auto [least, most] = limits(t);
-  runtime_check(sym::may_be_at_most(least, low) && sym::may_be_at_most(last, most), "randint")
-      << "numbers from " << low << " to " << last << " are out of bounds for " << t;
+  SymInt low = c.integer("low");
+  check_bounds(low, low + c.integer("range"), *c.maybe_dtype("dtype"));
 }
 
 // randint of the bounds `low` and `high`.
@@ -168,10 +172,7 @@ Tensor randint_between(const Call& c, const Value& low, const Value& high, SymSp
     return op::call(op::get("_randint"), args)[0];
   }
   int64_t from = whole("randint", low.number()), to = whole("randint", high.number());
-  runtime_check(from < to, "randint") << "expects 'from' to be less than 'to', got " << from << " >= " << to;
-  runtime_check(!is_complex(t), "randint") << "gives integers, truth values or floating numbers, not " << t;
-  runtime_check(holds(t, from) && holds(t, to - 1), "randint")
-      << "numbers from " << from << " to " << to - 1 << " are out of bounds for " << t;
+  check_bounds(from, to, t);
   return integers(size, from, uint64_t(to) - uint64_t(from), t, g);
 }
 

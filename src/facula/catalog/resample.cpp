@@ -22,10 +22,6 @@ namespace {
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 constexpr DTypeSet kBytes = dtypes_where([](DType t) { return t == DType::UInt8; });
 
-// While a size is known only later, nothing is decided by it: the program asks again when it knows it.
-bool same_size(SymInt a, SymInt b) {
-  return sym::is_run_time(a) || sym::is_run_time(b) ? SymInt::surely_equal(a, b) : a == b;
-}
 Expr n_of(SymInt n) { return loop::size(n); }
 Expr inside(Expr at, Expr n) { return (at >= Scalar(int64_t(0))) & (at < n); }
 Expr clipped(Expr at, Expr n) { return max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0))); }
@@ -65,6 +61,10 @@ void check_positive(SymSpan input, SymSpan before, SymSpan after) {
                                          << to_string(input) << " and output size " << to_string(after);
 }
 
+bool keeps_equal_sizes(std::string_view mode) {
+  return mode == "nearest" || mode == "linear" || mode.starts_with("smooth");
+}
+
 // How `from` elements of a dimension become `to`: by `mode`, with places computed in dtype `type`.
 class Resampling {
  public:
@@ -76,10 +76,7 @@ class Resampling {
         to_(to),
         type_(mode_.starts_with("nearest") ? DType::Float32 : type) {}
   // Is an element for each what it was?
-  bool is_identity() const {
-    bool known = mode_ == "nearest" || mode_ == "linear" || smooth();
-    return known && same_size(from_, to_);
-  }
+  bool is_identity() const { return keeps_equal_sizes(mode_) && sym::must_equal(from_, to_); }
   bool smooth() const { return mode_.starts_with("smooth"); }
   bool nearest() const { return mode_.starts_with("nearest"); }
 
@@ -532,8 +529,8 @@ FACULA_FAMILY(resample) {
         for (size_t k = size.size(); k-- > 0;) {
           int dim = self.dim() - int(size.size() - k);
           SymInt n = self.size(dim);
-          bool same = same_size(size[k], n);
-          if (same && (smooth || mode == "linear" || mode == "nearest")) continue;
+          bool same = sym::must_equal(size[k], n);
+          if (same && keeps_equal_sizes(mode)) continue;
           double scale = c.real(scales[k]);
           if (x.dtype() == DType::UInt8) {
             if (!same) x = resampled_bytes(x, dim, size[k], scale, mode, c.flag("align_corners"));

@@ -280,12 +280,7 @@ V EmitMemory::load_lanes(const LaneAccess& a, const Node& n, const Place& p) {
     case LaneAccess::repeated: return load_repeated(a.lanes, t, from, align);
     case LaneAccess::spaced: return every(a.apart, t, from, align);
     case LaneAccess::reversed: return backwards(t, from, align);
-    case LaneAccess::gathered:
-      return b_.CreateMaskedGather(t, from, align,
-                                   mask_ ? mask_
-                                         : llvm::ConstantInt::getTrue(
-                                               FixedVectorType::get(b_.getInt1Ty(), unsigned(lanes()))),
-                                   zero);
+    case LaneAccess::gathered: return b_.CreateMaskedGather(t, from, align, mask_, zero);
     case LaneAccess::each: return one_by_one(t, from, align);
     default: break;
   }

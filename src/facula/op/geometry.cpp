@@ -196,22 +196,11 @@ Geometry& Geometry::erase(int d) & {
   return *this;
 }
 
-// Do all elements of known sizes lie in order?
-static bool in_order(SymSpan sizes, SymSpan strides) {
-  int64_t expected = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (sizes[d].is_symbolic() || strides[d].is_symbolic() || strides[d].concrete() != expected) return false;
-    expected *= sizes[d].concrete();
-  }
-  return expected > 0 && !sizes.empty();
-}
-
 Geometry& Geometry::reshape(SymSpan to) & {
   SymInt numel = product(sizes_);
-  bool plain = !any_symbolic(to) && in_order(sizes_, strides_);
-  user_check(plain ? product(to) == numel : sym::may_equal(product(to), numel), op_)
+  user_check(sym::may_equal(product(to), numel), op_)
       << "shape '" << to_string(to) << "' is invalid for input of size " << numel;
-  auto strides = plain ? std::optional(contiguous_strides(to)) : view_strides(sizes_, strides_, to);
+  auto strides = view_strides(sizes_, strides_, to);
   user_check(strides, op_)
       << "view size is not compatible with input tensor's size and stride (at least one dimension spans "
          "across two contiguous subspaces). Use .reshape(...) instead."
@@ -419,9 +408,7 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
   std::optional<size_t> inferred;
   SymInt known = 1;
   for (size_t d = 0; d < out.size(); ++d) {
-    if (!out[d].is_symbolic() && out[d].concrete() >= 0) {
-      known *= out[d];
-    } else if (SymInt::surely_equal(out[d], -1)) {
+    if (SymInt::surely_equal(out[d], -1)) {
       user_check(!inferred, op) << "only one dimension can be inferred";
       inferred = d;
     } else {
@@ -444,6 +431,16 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
   invalid(sym::may_equal(numel % known, 0));
   out[*inferred] = numel / known;
   return out;
+}
+
+// Do all elements of known sizes lie in order?
+static bool in_order(SymSpan sizes, SymSpan strides) {
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d].is_symbolic() || strides[d].is_symbolic() || strides[d].concrete() != expected) return false;
+    expected *= sizes[d].concrete();
+  }
+  return expected > 0 && !sizes.empty();
 }
 
 std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {

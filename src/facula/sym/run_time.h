@@ -16,6 +16,13 @@ bool is_run_time_name(std::string_view name);
 bool may_equal(SymInt a, SymInt b);
 bool may_be_less(SymInt a, SymInt b);
 bool may_be_at_most(SymInt a, SymInt b);
+// a == b for a choice between ways of computing one thing: only where such a size is equal whatever it will be. Of other sizes
+// as the operator.
+inline bool must_equal(SymInt a, SymInt b) {
+  if (a.is_symbolic() || b.is_symbolic()) [[unlikely]]
+    if (is_run_time(a) || is_run_time(b)) return SymInt::surely_equal(a, b);
+  return a == b;
+}
 
 // An index as Python means it: `i`, or `i + n` if it is negative, also where that is known only later.
 SymInt from_the_end(SymInt i, SymInt n);

@@ -285,14 +285,20 @@ bool is_run_time(SymInt e) { return e.is_symbolic() && has_run_time(e.node()); }
 bool is_run_time_name(std::string_view name) { return name.starts_with('u'); }
 
 bool may_equal(SymInt a, SymInt b) {
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]]
+    return a == b;
   SymInt d = a - b;
   return is_run_time(d) ? d.node()->low <= 0 && d.node()->high >= 0 : a == b;
 }
 bool may_be_less(SymInt a, SymInt b) {
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]]
+    return a < b;
   SymInt d = a - b;
   return is_run_time(d) ? d.node()->low < 0 : a < b;
 }
 bool may_be_at_most(SymInt a, SymInt b) {
+  if (!a.is_symbolic() && !b.is_symbolic()) [[likely]]
+    return a <= b;
   SymInt d = a - b;
   return is_run_time(d) ? d.node()->low <= 0 : a <= b;
 }

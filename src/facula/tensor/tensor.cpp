@@ -128,21 +128,13 @@ static size_t own_dim(const char* op, int d, int rank) {  // wrap_dim takes a 0-
 SymInt Tensor::size(int d) const { return impl_->sizes[own_dim("size", d, dim())]; }
 SymInt Tensor::stride(int d) const { return impl_->strides[own_dim("stride", d, dim())]; }
 
-// Of a size that is known only when a program has run: is it so whatever it will be? Where it is not, the general way to
-// lay out memory serves.
-static inline bool lies_as(SymInt a, SymInt b) {
-  if (a.is_symbolic() || b.is_symbolic()) [[unlikely]]
-    if (sym::is_run_time(a) || sym::is_run_time(b)) return SymInt::surely_equal(a, b);
-  return a == b;
-}
-
 bool Tensor::is_contiguous(MemoryFormat f) const {
   auto &n = impl_->sizes, &s = impl_->strides;
   int rank = dim();
   SymInt expected = int64_t(1);
   auto fits = [&](size_t d) __attribute__((always_inline)) {
-    if (lies_as(n[d], int64_t(1))) return true;
-    if (!lies_as(s[d], expected)) return false;
+    if (sym::must_equal(n[d], int64_t(1))) return true;
+    if (!sym::must_equal(s[d], expected)) return false;
     expected *= n[d].is_symbolic() ? max(n[d], SymInt(int64_t(1))) : n[d];
     return true;
   };
@@ -154,8 +146,9 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
   }
   for (int d = rank - 1; d >= 0; --d)
     if (!fits(size_t(d)))
-      return std::ranges::any_of(n,
-                                 [](SymInt x) { return lies_as(x, int64_t(0)); });  // nothing is in any order
+      return std::ranges::any_of(n, [](SymInt x) {
+        return sym::must_equal(x, int64_t(0));
+      });  // nothing is in any order
   return true;
 }
 

@@ -14,8 +14,8 @@ constexpr bool kComplex = !std::is_floating_point_v<T>;
 // What a routine works in; kept from matrix to matrix of a batch.
 template <class T>
 struct Room {
-  Scratch<T> a, b, c, work;
-  Scratch<Real<T>> reals;
+  Workspace<T> a, b, c, work;
+  Workspace<Real<T>> reals;
   std::vector<Real<T>> values, more;
   std::vector<int> integers;
   int size = 0;  // of work; 0: not asked for yet
@@ -75,7 +75,7 @@ Matrices shape_of(const char* name, const Tensor& a) {
 
 // Element-wise copies between rows and columns.
 template <class T>
-T* columns_of(const T* rows, int m, int n, Scratch<T>& to) {
+T* columns_of(const T* rows, int m, int n, Workspace<T>& to) {
   to.resize(size_t(m) * size_t(n) + 1);
   transpose_into(rows, m, n, to.data());
   return to.data();

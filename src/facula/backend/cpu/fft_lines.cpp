@@ -94,7 +94,7 @@ struct Room {
   V* rows() { return memory.data() + 1; }
   V* buffer() { return rows() + length + 1; }
   int64_t length;
-  Scratch<V> memory;
+  Workspace<V> memory;
 };
 
 template <class Kind, class T>

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "facula/backend/cpu/fft_lanes.h"
-#include "facula/backend/cpu/scratch.h"
+#include "facula/backend/cpu/workspace.h"
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/base/parallel.h"
@@ -54,7 +54,7 @@ class LongLine {
   // store(k, count, row): takes points so.
   template <class Load, class Store>
   void forward(const Load& load, const Store& store) const {
-    Scratch<V> work(size_t(slabs() * slab_rows()));
+    Workspace<V> work(size_t(slabs() * slab_rows()));
     if (chirp_.empty()) {
       columns(load, work.data());
       each_slab([&](int64_t slab, V* buffer) {
@@ -128,8 +128,8 @@ class LongLine {
       chirp_[size_t(k)] = roots[size_t(square)];
       square = (square + 2 * uint64_t(k) + 1) % uint64_t(2 * n_);
     }
-    kernel_ = std::make_unique<Scratch<V>>(size_t(2 * n2_ * slabs()));
-    Scratch<V> work(size_t(slabs() * slab_rows()));
+    kernel_ = std::make_unique<Workspace<V>>(size_t(2 * n2_ * slabs()));
+    Workspace<V> work(size_t(slabs() * slab_rows()));
     T scale = T(1) / T(length_);
     columns(
         [&](int64_t j, int64_t count, V* row) {
@@ -213,14 +213,14 @@ class LongLine {
   template <class F>
   void each_column_block(F&& f) const {
     parallel_for(column_blocks(), std::max<int64_t>(1, kGrain / n1_), [&](int64_t begin, int64_t end) {
-      Scratch<V> room(size_t(rows_of(first_)));
+      Workspace<V> room(size_t(rows_of(first_)));
       for (int64_t c = begin; c < end; ++c) f(c, room.data(), room.data() + 2 * n1_ + kPad);
     });
   }
   template <class F>
   void each_slab(F&& f) const {
     parallel_for(slabs(), std::max<int64_t>(1, kGrain / n2_), [&](int64_t begin, int64_t end) {
-      Scratch<V> room(2 * (second_.bufsize() + second_.length()));
+      Workspace<V> room(2 * (second_.bufsize() + second_.length()));
       for (int64_t slab = begin; slab < end; ++slab) f(slab, room.data());
     });
   }
@@ -248,9 +248,9 @@ class LongLine {
   static constexpr int64_t kGrain = 2048;
   int64_t n_, length_, n1_, n2_;  // length_ is n_, or of what convolves: n1_ * n2_
   Plan first_, second_;
-  Scratch<V> roots_;  // [column block, k1, 2]
+  Workspace<V> roots_;  // [column block, k1, 2]
   std::vector<std::complex<T>> chirp_;
-  std::unique_ptr<Scratch<V>> kernel_;  // the transform of the chirp, in the order of slabs
+  std::unique_ptr<Workspace<V>> kernel_;  // the transform of the chirp, in the order of slabs
 };
 
 }  // namespace facula::backend::cpu

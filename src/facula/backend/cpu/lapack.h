@@ -12,8 +12,8 @@
 #include "facula/backend/cpu/blocked.h"
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
-#include "facula/backend/cpu/scratch.h"
 #include "facula/backend/cpu/small.h"
+#include "facula/backend/cpu/workspace.h"
 #include "facula/base/parallel.h"
 
 #define FACULA_LAPACK(name) FACULA_PREFIXED(name##_)
@@ -211,7 +211,7 @@ void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(count == 1 && n >= 384 && !in_parallel() ? num_threads() : 1);
   auto grain = int64_t(std::max(1.0, 20000.0 / (double(n) * n * n + 1)));
   parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-    Scratch<T> buffer(elements);
+    Workspace<T> buffer(elements);
     for (int64_t k = begin; k < end; ++k) f(k, buffer.data());
   });
   blas_threads(1);
@@ -221,7 +221,7 @@ void each(int64_t count, int n, size_t elements, F&& f) {
 template <class T, class J, class F>
 void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) {
   auto alone = [&](int64_t k) {
-    Scratch<T> buffer(elements);
+    Workspace<T> buffer(elements);
     f(k, buffer.data());
   };
   if (!each_small<T>(routine, count, n, n, job, alone)) each<T>(count, n, elements, f);

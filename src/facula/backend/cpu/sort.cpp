@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/workspace.h"
 #include "facula/base/library.h"
 #include "facula/base/parallel.h"
 
@@ -89,16 +90,15 @@ struct Wide {
   static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
   static constexpr const char* kSort = "facula_sort_128";
 };
-// Scratch of a thread. Long pieces come from our allocator, which keeps them: fresh pages cost more than a sort's pass.
+// What a thread works in.
 struct Buffers {
   template <class T>
   T* room(int which, int64_t n) {
-    auto words = SymInt((n * int64_t(sizeof(T)) + 7) / 8);
-    Tensor& t = held[size_t(which)];
-    if (!t.defined() || t.numel() < words) t = Tensor::empty(Dims{words}, DType::Int64);
-    return reinterpret_cast<T*>(t.data<int64_t>());
+    auto& words = held[size_t(which)];
+    words.resize((size_t(n) * sizeof(T) + sizeof(int64_t) - 1) / sizeof(int64_t));
+    return reinterpret_cast<T*>(words.data());
   }
-  std::array<Tensor, 3> held;
+  std::array<Workspace<int64_t>, 3> held;
   std::vector<Narrow::Entry> few_narrow;
   std::vector<Wide::Entry> few_wide;
 };

@@ -9,10 +9,10 @@
 namespace facula::backend::cpu {
 
 template <class T>
-class Scratch {
+class Workspace {
  public:
-  Scratch() = default;
-  explicit Scratch(size_t count) { resize(count); }
+  Workspace() = default;
+  explicit Workspace(size_t count) { resize(count); }
   // Keeps no elements where there is not room enough yet.
   void resize(size_t count) {
     int64_t words = int64_t(count * sizeof(T) / sizeof(int64_t)) + 1;
