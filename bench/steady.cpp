@@ -1,6 +1,6 @@
 // What a call of a traced program costs, measured from C++, where nothing else takes time. Nanoseconds are the least of many
 // rounds, since a busy machine only adds to them; they are those of the program with its kernels, which are as small as
-// kernels can be. Allocations are storages: results, and one block for what lives within a call.
+// kernels can be. Allocations are storages: results alone, once what lives within a call has its block.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -35,7 +35,10 @@ class Memory(list):
     """The steps of a call with what they allocate and hold; printed as a table.
 
     Attributes:
-        arena: bytes of the one block in which values lie that are not there at the same time
+        arena: bytes of the one block in which values lie that are not there at the same time. The program
+            keeps it for its next call, one for each thread that calls it meanwhile and for each of the last few
+            sizes. It goes with the program, or by ``facula.empty_cache()``; where all programs
+            of a process keep more than 1 GiB, those that were not called lately give theirs back.
         taken: bytes that a call takes at most, of that block and others; ``peak`` is a lower bound of it
     """
 
@@ -52,7 +55,8 @@ class Memory(list):
         lines = [f"{'allocates':>9}  {'holds':>9}  step"]
         lines += [f"{step.allocates:9}  {step.holds:9}  {step.text}" for step in self]
         lines += [f"peak {self.peak} bytes, beside arguments and captured tensors"]
-        return "\n".join([*lines, f"a call takes {self.taken} bytes, {self.arena} of them as one block"])
+        block = f", {self.arena} of them as one block, which waits for the next call" if self.arena else ""
+        return "\n".join([*lines, f"a call takes {self.taken} bytes{block}"])
 
 
 class Program:
@@ -119,7 +123,7 @@ class Program:
               256        256  library mm: %0, %0 -> %1
                 4        260  kernel exp+sum: %1 -> %3
         peak 260 bytes, beside arguments and captured tensors
-        a call takes 260 bytes, 256 of them as one block
+        a call takes 260 bytes, 256 of them as one block, which waits for the next call
         """
         steps, arena, taken = self._native.report()
         return Memory((Step(*step) for step in steps), arena, taken)

@@ -7,6 +7,7 @@
 #include "facula/facula.h"
 #include "facula/run/arena.h"
 #include "facula/run/traced.h"
+#include "facula/tensor/memory.h"
 
 using namespace facula;
 
@@ -93,14 +94,94 @@ TEST(Frame, InputsMayBeginAnywhereInTheirStorages) {
   }
 }
 
-TEST(Frame, AllocatesItsResultsAndOneBlock) {
+template <class F>
+int64_t allocations(F&& f) {
+  auto before = memory_stats().allocations;
+  f();
+  return memory_stats().allocations - before;
+}
+
+TEST(Frame, AllocatesItsResultsAlone) {
   auto program = run::trace(steps_of_every_kind, inputs(0));
   auto given = inputs(1);
-  for (int k = 0; k < 3; ++k) (*program)(given);
-  auto before = memory_stats().allocations;
-  for (int k = 0; k < 10; ++k) (*program)(given);
+  (*program)(given);
   // a, b and the sum have memory of their own, the others are views.
-  EXPECT_EQ(memory_stats().allocations - before, 10 * (3 + 1));
+  EXPECT_EQ(allocations([&] {
+              for (int k = 0; k < 10; ++k) (*program)(given);
+            }),
+            10 * 3);
+}
+
+// Rounds of two products, so that n * n floats live in the arena.
+Tensors products(Given x) { return {sum(mm(mm(mm(x[0], x[0]), x[0]), x[0]))}; }
+Tensor square(int64_t n) { return mul(ones(Dims{n, n}), 1.0 / double(n)); }
+
+TEST(Frame, MemoryOfAProgramWaitsForItsNextRun) {
+  empty_cache();
+  int64_t before = allocator_stats().reserved_bytes.current, held = 2 * 512 * 512 * 4;
+  int64_t allocated = memory_stats().current_bytes;
+  {
+    Tensor x = square(512);
+    int64_t given = 512 * 512 * 4;
+    auto program = run::trace(products, Tensors{x});
+    (*program)(Tensors{x});
+    empty_cache();  // also what waits for the program
+    EXPECT_LT(allocator_stats().reserved_bytes.current, before + given + held);
+    EXPECT_EQ(allocations([&] { (*program)(Tensors{x}); }), 1 + 1);
+    EXPECT_EQ(allocations([&] { (*program)(Tensors{x}); }), 1);
+    EXPECT_GE(allocator_stats().reserved_bytes.current, before + given + held);  // but allocated is what tensors hold
+    EXPECT_EQ(memory_stats().current_bytes, allocated + given);
+  }
+  empty_cache();
+  EXPECT_LT(allocator_stats().reserved_bytes.current, before + 65536);
+}
+
+TEST(Frame, MemoryGoesWithTheProgramThoughItsPlansAreKnownStill) {
+  Tensor x = requires_grad_(square(512), true);
+  auto* program = run::trace(products, Tensors{x}).release();
+  Tensor y = (*program)(Tensors{x})[0];  // with history, which outlives the program
+  int64_t waiting = allocator_stats().waiting_blocks;
+  delete program;
+  EXPECT_GT(allocator_stats().waiting_blocks, waiting);  // in the pool, for anybody
+  waiting = allocator_stats().waiting_blocks;
+  autograd::backward(Tensors{y}, {}, false, false);
+  EXPECT_TRUE(autograd::grad_of(x).defined());
+  EXPECT_GE(allocator_stats().waiting_blocks, waiting);
+}
+
+TEST(Frame, SizesInTurnKeepNoMoreThanAFewPlans) {
+  Tensor x = square(64);
+  auto program = run::trace(products, Tensors{x}, "program", true);
+  empty_cache();
+  int64_t before = allocator_stats().reserved_bytes.current, largest = 0;
+  for (int round = 0; round < 2; ++round)
+    for (int64_t n = 300; n < 340; ++n) {
+      (*program)(Tensors{square(n)});
+      largest = n * n * 4;
+    }
+  empty_cache();
+  before = allocator_stats().reserved_bytes.current;
+  for (int64_t n = 300; n < 340; ++n) (*program)(Tensors{square(n)});
+  int64_t waiting = allocator_stats().waiting_bytes;
+  EXPECT_LT(allocator_stats().reserved_bytes.current - waiting - before, (4 + 1) * 3 * largest);
+}
+
+TEST(Frame, BlocksOfManyProgramsHoldABoundedAmount) {
+  // Each keeps some 128 MiB: 20 of them were 2.5 GiB.
+  std::vector<std::unique_ptr<run::Traced>> programs;
+  empty_cache();
+  int64_t before = allocator_stats().reserved_bytes.current, most = int64_t(1) << 30;
+  auto f = [](Given x) { return Tensors{sum(cumsum(cumsum(expand(x[0], Dims{4096, 4096}), 0), 1))}; };
+  Tensor x = ones(Dims{4096, 1});
+  for (int k = 0; k < 20; ++k) {
+    programs.push_back(run::trace(f, Tensors{x}));
+    (*programs.back())(Tensors{x});
+    int64_t waiting = allocator_stats().waiting_bytes;  // in the pool
+    EXPECT_LE(allocator_stats().reserved_bytes.current - before - waiting, most + (1 << 20));
+  }
+  EXPECT_EQ(allocations([&] { (*programs.back())(Tensors{x}); }), 1);
+  EXPECT_EQ(allocations([&] { (*programs.front())(Tensors{x}); }), 2);
+  EXPECT_EQ(allocations([&] { (*programs.front())(Tensors{x}); }), 1);
 }
 
 TEST(Frame, KeepsNothingOfARun) {
@@ -147,6 +228,22 @@ TEST(Frame, ThreadsRunOneProgramAtTheSameTime) {
     });
   for (auto& t : threads) t.join();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(Frame, ThreadsThatRunAtTheSameTimeHaveABlockEach) {
+  auto program = run::trace(steps_of_every_kind, inputs(0));
+  auto given = inputs(1);
+  constexpr int kThreads = 8, kRuns = 300;
+  auto all = [&] {
+    std::vector<std::thread> threads;
+    for (int n = 0; n < kThreads; ++n)
+      threads.emplace_back([&] {
+        for (int k = 0; k < kRuns; ++k) (*program)(given);
+      });
+    for (auto& t : threads) t.join();
+  };
+  all();
+  EXPECT_LE(allocations(all), kThreads * kRuns * 3 + kThreads);  // of which some may not have met before
 }
 
 }  // namespace

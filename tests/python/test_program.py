@@ -528,7 +528,7 @@ def test_memory_is_told_step_by_step():
     assert memory.taken == 192 * 1024 + 4  # the result lies apart
     assert str(memory).endswith(
         "peak 196608 bytes, beside arguments and captured tensors\n"
-        "a call takes 196612 bytes, 196608 of them as one block"
+        "a call takes 196612 bytes, 196608 of them as one block, which waits for the next call"
     )
 
 

@@ -28,15 +28,15 @@ namespace {
 
 // A composite with its gradient, for one class of calls.
 struct Compiled {
-  Compiled(graph::Joint j, graph::Partition p, const char* name, std::string node)
+  Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::string node)
       : joint(std::move(j)),
         node_name(std::move(node)),
         outputs(p.outputs),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
-        forward(std::move(p.forward), name),
-        backward(std::move(p.backward), name) {}
+        forward(std::move(p.forward), o.name(), keeper_of(o)),
+        backward(std::move(p.backward), o.name(), keeper_of(o)) {}
   graph::Joint joint;  // for gradients of gradients: interpreted on the tape
   std::string node_name;
   int outputs;
@@ -232,7 +232,7 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
-  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o.name(),
+  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o,
                                                autograd::node_name(o, args));
   std::lock_guard lock(mutex);
   auto* all = known.find(key);

@@ -108,8 +108,9 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
   std::vector<graph::InputSpec> specs;
   auto* composite = o.as<op::Composite>();
   bool exact = composite && composite->exact_sizes;
-  auto* of_graph = composite ? composite->body.target<GraphBody>() : nullptr;
-  if (of_graph) specs = of_graph->specs(operands.values, *shapes);
+  auto* of_graph = graph_body(o);
+  bool is_piece = of_graph && of_graph->is_piece();
+  if (is_piece) specs = of_graph->specs(operands.values, *shapes);
   else
     for (auto& v : operands.values) {
       Tensor t(v.tag == Tag::tensor ? Ref<TensorImpl>::share(v.tensor) : Ref<TensorImpl>());
@@ -149,7 +150,7 @@ graph::Graph trace_call(const Operator& o, std::span<const Value> args, std::spa
         o.name());
   } catch (const Error& e) {
     // A trace knows sizes by name; the call itself, operator by operator, says which they are.
-    bool writes = of_graph ? of_graph->writes() : o.effects.writes;
+    bool writes = is_piece ? of_graph->writes() : o.effects.writes;
     if (o.calls() && e.kind() != ErrorKind::internal && !writes) {
       autograd::GradMode off(false);
       (*o.calls())(op::Call(o, args));
@@ -170,7 +171,7 @@ std::shared_ptr<const Program> program_of(const Operator& o, std::span<const Val
       for (auto& p : *known)
         if (p->accepts(operands)) return p;
   }
-  auto program = std::make_shared<const Program>(trace_call(o, args, out), o.name());
+  auto program = std::make_shared<const Program>(trace_call(o, args, out), o.name(), keeper_of(o));
   std::lock_guard lock(cache.mutex);
   auto* known = cache.traced.find(key);
   if (!known) known = &cache.traced.put(std::move(key), {});

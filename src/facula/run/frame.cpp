@@ -59,7 +59,7 @@ void conform(const op::Operator& o, Results& results, const Plan& plan, std::spa
 // ---- once
 
 Frame::Frame(const Outline& outline, const NumberedGraph& g)
-    : outline_(outline), g_(g), values_(g.graph.values().size()), numbers_(g.inputs.size()) {
+    : outline_(outline), g_(g), values_(g.graph.values().size()), numbers_(g.inputs.size()), arena_(g.keeper.get()) {
   find_escaping();
   for (auto& exec : outline.execs) add(exec);
   std::vector<bool> dropped(values_.size());
@@ -313,16 +313,16 @@ op::Results Frame::run(const Plan& plan, std::span<const op::Value> inputs, std:
   auto results = outputs(out);
   drop(kept_);
   wrapped_.clear();
-  arena_ = {};
+  arena_.give();
   return results;
 }
 
-// The block that the last run gave back, mostly.
+// The block of the last run, mostly.
 void Frame::take_arena() {
   if (!plan_->arena) return;
-  arena_ = make_ref<StorageImpl>(plan_->arena, Device{});
-  if (arena_->data() == arena_at_) return;
-  arena_at_ = arena_->data();
+  void* taken = arena_.take(plan_->arena);
+  if (taken == arena_at_) return;
+  arena_at_ = taken;
   auto* begin = static_cast<char*>(arena_at_);
   for (auto& r : residents_) r.storage->move_to(begin + r.offset);
   for (auto& b : settled_) buffers_[b.buffer] = begin + b.offset;
@@ -522,7 +522,7 @@ std::unique_ptr<Frame> IdleFrames::take(const Plan& plan) {
     if (slot.plan.load(std::memory_order_relaxed) == plan.number)
       if (auto frame = taken(slot)) return frame;
   }
-  if (plan.has_run.exchange(true, std::memory_order_relaxed) && idle < kMost) return nullptr;
+  if (plan.has_run.exchange(true, std::memory_order_relaxed) && idle < kPlans) return nullptr;
   for (auto& slot : slots_)
     if (auto frame = taken(slot)) return frame;
   return nullptr;

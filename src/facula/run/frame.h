@@ -1,13 +1,15 @@
 // Frame: where the plans of an outline run. What does not change from run to run of one plan is bound once: tensors over
 // the arena, views of those, arguments of library calls, addresses that kernels take. What is left to a run is what
 // changes with it: the arena's block, addresses of inputs, results. One thread at a time runs in a frame; a run that
-// raises throws it away.
+// raises throws it away. The arenas of traced programs stay in their frames between runs (tensor/kept.h), those of operators
+// serve others meanwhile.
 #pragma once
 #include <vector>
 
 #include "facula/op/value.h"
 #include "facula/run/layout.h"
 #include "facula/run/plan.h"
+#include "facula/tensor/kept.h"
 
 namespace facula::run {
 
@@ -128,7 +130,7 @@ class Frame {
   };
   std::vector<Resident> residents_;  // storages in the arena
   std::vector<Buffer> settled_;      // buffers in the arena
-  Storage arena_;
+  KeptBlock arena_;  // until the next run
   void* arena_at_ = nullptr;  // where the last run had it
 };
 

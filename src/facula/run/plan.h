@@ -13,6 +13,7 @@
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
 #include "facula/schedule/fuse.h"
+#include "facula/tensor/kept.h"
 
 namespace facula::run {
 
@@ -23,8 +24,8 @@ class Plan;
 class IdleFrames {
  public:
   ~IdleFrames();
-  // One that ran `plan` last; another one if the plan is run for the first time, or if there are as many as are kept.
-  // Null: none is idle.
+  // One that ran `plan` last; another one if the plan is run for the first time, or if those of kPlans plans are there. Null:
+  // none is idle. There are as many as plans and threads needed at once, kMost at most.
   std::unique_ptr<Frame> take(const Plan& plan);
   void give(std::unique_ptr<Frame> frame);
 
@@ -34,7 +35,7 @@ class IdleFrames {
     std::atomic<uint64_t> plan{0};  // which it ran last; a hint
   };
   std::unique_ptr<Frame> taken(Slot& slot);
-  static constexpr size_t kMost = 4;
+  static constexpr size_t kPlans = 4, kMost = 16;
   Slot slots_[kMost];
 };
 
@@ -141,6 +142,7 @@ struct NumberedGraph {
   std::vector<int> inputs, outputs;  // -1: none
   std::vector<graph::Value*> constants;
   bool output_repeats = false;  // is a value an output twice?
+  std::shared_ptr<const Keeper> keeper;  // of the memory that runs need; null: it serves others between them
 };
 // `steps`: the graph, fused; `at`, by value number: the inputs as they lie in memory; `symbols`: the sizes' values; `out`:
 // given destinations; `for_others`: find out whether the outline holds for other sizes, for inputs that lie as traced.

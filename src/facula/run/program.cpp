@@ -105,8 +105,10 @@ static bool lie_as_traced(const Graph& g, IntSpan symbols, std::span<const Tenso
   return true;
 }
 
-Program::Program(Graph g, std::string name) : state_(std::make_unique<State>()) {
+Program::Program(Graph g, std::string name, std::shared_ptr<const Keeper> keeper)
+    : state_(std::make_unique<State>()) {
   auto& s = *state_;
+  s.keeper = std::move(keeper);
   bool expands = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n->op->calls(); });
   s.graph = expands ? graph::expanded(g, g.shapes) : std::move(g);
   s.name = std::move(name);

@@ -8,6 +8,7 @@
 
 #include "facula/backend/backend.h"
 #include "facula/graph/graph.h"
+#include "facula/tensor/kept.h"
 
 namespace facula::run {
 
@@ -15,8 +16,9 @@ class Plan;
 
 class Program {
  public:
-  // `name` is the operator as users write it: errors of kernels carry it.
-  Program(graph::Graph g, std::string name);
+  // `name` is the operator as users write it: errors of kernels carry it. `keeper`: for whom the
+  // memory that a run needs is kept for the next one.
+  Program(graph::Graph g, std::string name, std::shared_ptr<const Keeper> keeper = {});
   ~Program();
   // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations
   // by output number (undefined: allocated). Mutated inputs are written in place. Throws what the operators

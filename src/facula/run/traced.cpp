@@ -20,10 +20,14 @@ using op::Value;
 
 namespace {
 
+using Kept = std::shared_ptr<const Keeper>;
+
 // The calls of a graph as a composite.
-op::Operator* operator_of(const std::string& name, op::CompositeBody body, bool exact_sizes) {
-  op::Composite calls{std::move(body)};
-  calls.exact_sizes = exact_sizes;
+op::Operator* operator_of(const std::string& name, const graph::Graph& g, bool is_piece, Kept keeper,
+                          GraphBody::Run run) {
+  op::Composite calls{GraphBody(&g, is_piece, std::move(keeper), std::move(run))};
+  calls.exact_sizes =
+      std::none_of(g.inputs.begin(), g.inputs.end(), [](auto* v) { return any_symbolic(v->tensor.sizes()); });
   return &op::nameless(name + "(Tensor[] inputs) -> Tensor[]", std::move(calls));
 }
 
@@ -36,18 +40,14 @@ op::Results to_results(std::vector<Tensor> tensors) {
 }  // namespace
 
 // As a function of its inputs, and what it writes as results behind the others.
-static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool cut) {
-  bool exact =
-      std::none_of(g.inputs.begin(), g.inputs.end(), [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool is_piece, Kept keeper) {
   auto run = [&g](const op::Call& c) {
     return to_results(graph::interpret(g, c.tensors("inputs"), {}, true));
   };
-  return operator_of(name, cut ? op::CompositeBody(GraphBody(&g, run)) : op::CompositeBody(run), exact);
+  return operator_of(name, g, is_piece, std::move(keeper), run);
 }
 
-static op::Operator* in_place_of(const std::string& name, const graph::Graph& g, bool cut) {
-  bool exact =
-      std::none_of(g.inputs.begin(), g.inputs.end(), [](auto* v) { return any_symbolic(v->tensor.sizes()); });
+static op::Operator* in_place_of(const std::string& name, const graph::Graph& g, bool is_piece, Kept keeper) {
   auto run = [&g](const op::Call& c) {
     auto inputs = c.tensors("inputs");
     auto outputs = graph::interpret(g, inputs, {}, true);
@@ -59,7 +59,7 @@ static op::Operator* in_place_of(const std::string& name, const graph::Graph& g,
         autograd::invoke("copy", {inputs[size_t(g.mutated[k].first)], written[k]}, op::Form::in_place);
     return to_results(std::move(outputs));
   };
-  auto* o = operator_of(name, cut ? op::CompositeBody(GraphBody(&g, run)) : op::CompositeBody(run), exact);
+  auto* o = operator_of(name, g, is_piece, std::move(keeper), run);
   o->effects.writes = true;
   return o;
 }
@@ -69,17 +69,18 @@ Traced::Traced(graph::Capture capture, std::string name)
   if (graph::has_run_time_sizes(graph())) {
     for (auto& s : graph::segments(graph())) pieces_.push_back({std::move(s), nullptr});
     for (size_t k = 0; k + 1 < pieces_.size(); ++k)
-      pieces_[k].calls = functional_of(name_, pieces_[k].segment.graph, true);
-    whole_ = functional_of(name_, graph(), false);
+      pieces_[k].calls = functional_of(name_, pieces_[k].segment.graph, true, keeper_);
+    whole_ = functional_of(name_, graph(), false, keeper_);
   }
   auto& last = pieces_.empty() ? graph() : pieces_.back().segment.graph;
-  functional_ = functional_of(name_, last, !pieces_.empty());
-  in_place_ = in_place_of(name_, last, !pieces_.empty());
+  functional_ = functional_of(name_, last, !pieces_.empty(), keeper_);
+  in_place_ = in_place_of(name_, last, !pieces_.empty(), keeper_);
   writes_.resize(graph().inputs.size());
   for (auto& [w, v] : graph().mutated) writes_[size_t(w)] = true;
 }
 
 Traced::~Traced() {
+  keeper_->close();
   std::vector<op::Operator*> all{functional_, in_place_};
   if (whole_) all.push_back(whole_);
   for (auto& p : pieces_)

@@ -8,6 +8,7 @@
 #include "facula/graph/segments.h"
 #include "facula/graph/trace.h"
 #include "facula/run/report.h"
+#include "facula/tensor/kept.h"
 
 namespace facula::run {
 
@@ -64,6 +65,7 @@ class Traced {
   graph::Capture capture_;
   std::vector<Check> checks_;
   std::vector<bool> writes_;  // by input
+  std::shared_ptr<Keeper> keeper_ = std::make_shared<Keeper>();
   op::Operator *functional_,
       *in_place_;  // never freed, only emptied: caches and tapes know operators by address
   // Of a graph with such calls; `functional_` and `in_place_` then are the last piece's, and it has no calls of its own.

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "facula/base/error.h"
@@ -18,6 +19,7 @@
 #include "facula/base/parallel.h"
 #include "facula/profile/profile.h"
 #include "facula/tensor/block.h"
+#include "facula/tensor/kept.h"
 #include "facula/tensor/memory.h"
 
 namespace facula {
@@ -82,10 +84,10 @@ bool is_much() { return local.bytes > kCounted || local.bytes < -kCounted; }
   if (is_much()) flush_counts();
   if (profile::on()) profile::count_bytes(bytes);
 }
-void count(int64_t bytes) {
+void count(int64_t bytes, bool again = false) {
   local.bytes += bytes;
   if (bytes > 0) {
-    ++local.allocations;
+    local.allocations += !again;
     local.total += bytes;
     local.highest = std::max(local.highest, local.bytes);
   }
@@ -188,16 +190,27 @@ Pool& pool() {
   return *p;
 }
 
-void give_back(void* data, size_t bytes, size_t capacity) {
-  count(-int64_t(bytes));
+// `capacity`: of the block, where it is larger than bytes of its class.
+void* take_block(size_t bytes, size_t& capacity) {
   if (bytes > kSmall) {
-    pool().give(data, capacity);
-    return;
+    arm();
+    return pool().take(bytes, capacity);
   }
+  int k = class_of(bytes);
+  if (void* p = local.blocks[k].pop()) return p;
+  arm();
+  return system_block(class_bytes(k), bytes);
+}
+void give_block(void* data, size_t bytes, size_t capacity) {
+  if (bytes > kSmall) return pool().give(data, capacity);
   if (!local.armed) [[unlikely]]
     arm();
   int k = class_of(bytes);
   if (!local.blocks[k].push(data, class_limit(k))) give_to_system(data, class_bytes(k));
+}
+void give_back(void* data, size_t bytes, size_t capacity) {
+  count(-int64_t(bytes));
+  give_block(data, bytes, capacity);
 }
 
 // Plain memory whose elements were moved into another order while other threads run: one of them may have
@@ -270,17 +283,7 @@ void StorageImpl::allocate() {
   if (device_.type != DeviceType::cpu) [[unlikely]]
     return allocate_elsewhere();
   if (!bytes_) return;
-  if (bytes_ <= kSmall) {
-    int k = class_of(bytes_);
-    data_ = local.blocks[k].pop();
-    if (!data_) {
-      arm();
-      data_ = system_block(class_bytes(k), bytes_);
-    }
-  } else {
-    arm();
-    data_ = pool().take(bytes_, capacity_);
-  }
+  data_ = take_block(bytes_, capacity_);
   count(int64_t(bytes_));
 }
 
@@ -313,6 +316,103 @@ StorageImpl::~StorageImpl() {
 }
 
 void StorageImpl::deallocate() { give_back(data_, bytes_, capacity_); }
+
+// The blocks of owners that keep them. What an owner has not listed is its own alone.
+class KeptBlocks {
+ public:
+  static KeptBlocks& all() {
+    static auto* blocks = new KeptBlocks;
+    return *blocks;
+  }
+  void add(KeptBlock& b) {
+    std::lock_guard lock(mutex_);
+    owners_.push_back(&b);
+    b.listed_ = true;
+    bytes_ += b.capacity_;
+    // Twice around: what was taken since the last look is passed over once.
+    for (size_t looks = 2 * owners_.size(); bytes_ > kHeld && looks; --looks) {
+      auto& other = *owners_[next_++ % owners_.size()];
+      if (&other == &b || other.lately_.exchange(false, std::memory_order_relaxed)) continue;
+      if (void* p = take_from(other)) give_block(p, other.capacity_, other.capacity_);
+    }
+  }
+  void remove(KeptBlock& b) {
+    std::lock_guard lock(mutex_);
+    std::erase(owners_, &b);
+    b.listed_ = false;
+    if (!b.lost_) bytes_ -= b.capacity_;
+    b.lost_ = false;
+  }
+  void give_those_of(const Keeper* keeper) {
+    std::lock_guard lock(mutex_);
+    for (auto* b : owners_)
+      if (void* p = b->keeper_ == keeper ? take_from(*b) : nullptr) give_block(p, b->capacity_, b->capacity_);
+  }
+  void give_all_to_system() {
+    std::lock_guard lock(mutex_);
+    for (auto* b : owners_)
+      if (void* p = take_from(*b)) give_to_system(p, b->capacity_);
+  }
+
+ private:
+  void* take_from(KeptBlock& b) {
+    void* p = b.waiting_.exchange(nullptr, std::memory_order_acquire);
+    if (!p) return nullptr;
+    bytes_ -= b.capacity_;
+    b.lost_ = true;
+    return p;
+  }
+  static constexpr size_t kHeld = size_t(1) << 30;
+  TableMutex mutex_;
+  std::vector<KeptBlock*> owners_;
+  size_t next_ = 0, bytes_ = 0;
+};
+
+void* KeptBlock::take(size_t bytes) {
+  lately_.store(true, std::memory_order_relaxed);
+  bool waits = waiting_.load(std::memory_order_relaxed);
+  if (void* p = waits ? waiting_.exchange(nullptr, std::memory_order_acquire) : nullptr) {
+    if (bytes <= capacity_ && capacity_ - bytes <= std::max(capacity_ / 2, kAlign)) [[likely]] {
+      taken_ = p;
+      bytes_ = bytes;
+      count(int64_t(bytes), true);
+      return p;
+    }
+    KeptBlocks::all().remove(*this);
+    give_block(p, capacity_, capacity_);
+  }
+  if (listed_) KeptBlocks::all().remove(*this);
+  capacity_ = class_bytes(class_of(bytes));
+  taken_ = take_block(bytes, capacity_);
+  bytes_ = bytes;
+  count(int64_t(bytes));
+  return taken_;
+}
+
+void KeptBlock::give() {
+  if (!taken_) return;
+  count(-int64_t(bytes_));
+  void* p = std::exchange(taken_, nullptr);
+  if (keeper_ && keeper_->is_open()) {
+    waiting_.store(p, std::memory_order_release);
+    if (!listed_) [[unlikely]]
+      KeptBlocks::all().add(*this);
+    return;
+  }
+  if (listed_) KeptBlocks::all().remove(*this);
+  give_block(p, capacity_, capacity_);
+}
+
+KeptBlock::~KeptBlock() {
+  give();
+  if (listed_) KeptBlocks::all().remove(*this);
+  if (void* p = waiting_.load(std::memory_order_relaxed)) give_block(p, capacity_, capacity_);
+}
+
+void Keeper::close() {
+  open_.store(false, std::memory_order_relaxed);
+  KeptBlocks::all().give_those_of(this);
+}
 
 using Recycled = detail::FreeList<sizeof(StorageImpl), alignof(std::max_align_t), 1024>;
 void* StorageImpl::operator new(size_t) { return Recycled::take(); }
@@ -460,6 +560,7 @@ AllocatorStats allocator_stats() {
 }
 
 void empty_cache() {
+  KeptBlocks::all().give_all_to_system();
   for (int k = 0; k < kClasses; ++k)
     while (void* p = local.blocks[k].pop()) give_to_system(p, class_bytes(k));
   pool().release_all();
