@@ -8,11 +8,12 @@
 #include "facula/backend/cpu/attention_nest.h"
 #include "facula/loop/interpret.h"
 #include "facula/schedule/grid.h"
-#include "grid_runs.h"
+#include "task_runs.h"
 
 using namespace facula;
 using namespace facula::backend::cpu;
 using P = AttentionParam;
+using test::Data;
 
 namespace {
 
@@ -38,12 +39,6 @@ const Case kCases[] = {
     {"dropout", {.dropout = true, .queries = 16}, true, 4, 2, 17, 17, 4, 4},
 };
 constexpr int64_t kBatch = 2, kChunks = 2;
-
-struct Data {
-  std::vector<char> bytes;
-  Data() = default;
-  Data(DType d, int64_t n) : bytes(size_t(n * itemsize(d))) {}
-};
 
 class Attention {
  public:
@@ -145,31 +140,6 @@ class Attention {
   int64_t gradient_of_keys_ = 0, gradient_of_values_ = 0;
 };
 
-// The nest of a CPU, as its threads run it, by the interpreter.
-void run_tasks(TaskNest t, std::vector<Data>& data, const std::vector<int64_t>& params) {
-  test::expand(t.nest.body);
-  std::deque<Data> work;
-  std::vector<void*> buffers(t.nest.buffers.size(), nullptr);
-  for (auto& w : t.work) {
-    work.emplace_back(t.nest.buffers[size_t(w.buffer)].dtype, codegen::eval_params(w.extent, params.data()));
-    buffers[size_t(w.buffer)] = work.back().bytes.data();
-  }
-  size_t next = 0;
-  for (size_t k = 0; k < buffers.size(); ++k) {
-    bool is_alias =
-        std::any_of(t.aliases.begin(), t.aliases.end(), [&](auto& a) { return a.buffer == int(k); });
-    if (!buffers[k] && !is_alias) buffers[k] = data[next++].bytes.data();
-  }
-  for (auto& a : t.aliases) buffers[size_t(a.buffer)] = buffers[size_t(a.of)];
-  loop::interpret(t.nest, buffers, params);
-}
-
-std::vector<test::Memory> memory(std::vector<Data>& data) {
-  std::vector<test::Memory> all;
-  for (auto& d : data) all.emplace_back(d.bytes);
-  return all;
-}
-
 }  // namespace
 
 TEST(AttentionNests, AreTheSameToTheBitOnAGrid) {
@@ -191,7 +161,7 @@ TEST(AttentionNests, AreTheSameToTheBitOnAGrid) {
     v.lanes = v.queries;
     auto forward = a.forward(), oracle = forward;
     auto params = a.params(a.forward_tasks());
-    run_tasks(attention_forward_nest(v), oracle, params);
+    test::run_tasks(attention_forward_nest(v), oracle, params);
     auto check = [&](const std::vector<Data>& before, const std::vector<Data>& wanted, size_t nest,
                      const char* what) {
       auto compare = [&](const std::vector<Data>& got, const char* by) {
@@ -201,17 +171,17 @@ TEST(AttentionNests, AreTheSameToTheBitOnAGrid) {
       };
       for (auto& runner : runners) {
         auto got = before;
-        EXPECT_EQ(runner->run(nest, memory(got), params).failed, 0);
+        EXPECT_EQ(runner->run(nest, test::memory(got), params).failed, 0);
         compare(got, runner->name());
       }
       auto got = before;
-      loop::interpret(test::expanded(*nests[nest]), test::pointers(memory(got)), params);
+      loop::interpret(test::expanded(*nests[nest]), test::pointers(test::memory(got)), params);
       compare(got, "the interpreter on a grid");
     };
     check(forward, oracle, number++, "forward");
     auto backward = a.backward(oracle[6], oracle[7]), gradients = backward;
     params = a.params(a.backward_tasks());
-    run_tasks(attention_backward_nest(v), gradients, params);
+    test::run_tasks(attention_backward_nest(v), gradients, params);
     check(backward, gradients, number++, "backward");
   }
 }

@@ -230,7 +230,7 @@ struct Tiles : Transforms {
 constexpr int64_t kChannels = 16;  // of a product's inner sum
 
 struct ConvBuffer {
-  enum : int { input, weight, bias, output, image, product, nothing, count };
+  enum : int { input, weight, bias, output, report, image, product, nothing, nothing_before, count };
 };
 struct ConvVariant {
   DType dtype;        // of users' tensors
@@ -297,8 +297,9 @@ struct ConvTask : Tiles {
     });
     return totals;
   }
-  // Products transformed back, with the bias, to the images of results.
-  void write_results() {
+  // Products transformed back, with the bias, to the images of results. To the task's report: 0, or NaN if one of them is not
+  // finite.
+  void write_results(Expr task) {
     each_tile([&](Expr k) {
       // Places beyond the border fall on the last row or column, which are written after them.
       Expr row[kOut], column[kOut];
@@ -316,7 +317,7 @@ struct ConvTask : Tiles {
           columns[j] = result(m);
         }
         Expr bias = v.bias ? let(read(B::bias, part * results + lane, v.dtype)) : Expr();
-        Expr nothing = variable(real(0));  // NaN, where a result is not finite
+        Expr nothing = variable(select(eq(k, zero), real(0), read(B::nothing_before, lane)));
         for (size_t i = kOut; i-- > 0;) {
           auto line = result(
               {columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i], columns[5][i]});
@@ -325,9 +326,12 @@ struct ConvTask : Tiles {
             store(B::output, row[i] + column[j] + lane, v.bias ? line[j] + bias : line[j]);
           }
         }
-        store(B::nothing, k * results + lane, nothing);
+        store(B::nothing, lane, nothing);
       });
     });
+    Expr all = variable(real(0));
+    each(results, [&](Expr k) { set(all, all + read(B::nothing, k)); });
+    store(B::report, task, all);
   }
 };
 
@@ -343,12 +347,13 @@ TaskNest conv_nest(const ConvVariant& v) {
   t.transform(B::image, B::input, kTile, param(P::h), param(P::w), param(P::top), param(P::left), param(P::c),
               t.zero, param(P::c), [&](auto& d) { return t.of_image(d); });
   t.multiply();
-  t.write_results();
+  t.write_results(index(task_var));
   Nest nest;
   nest.name = "winograd";
   for (int k = 0; k < B::count; ++k) {
-    bool user = k == B::input || k == B::bias || k == B::output;
-    nest.buffers.push_back({user ? v.dtype : DType::Float32, k >= B::output});
+    bool user = k == B::input || k == B::bias || k == B::output, before = k == B::nothing_before;
+    nest.buffers.push_back(
+        {user ? v.dtype : DType::Float32, k >= B::output && !before, "", k != B::nothing && !before});
   }
   nest.params = P::count;
   nest.task_var = task_var;
@@ -356,7 +361,9 @@ TaskNest conv_nest(const ConvVariant& v) {
   nest.cost = param(P::group) * param(P::c) * param(P::strips) * Scalar(kPlaces * t.width);
   nest.body = std::move(t.block);
   Expr places = number(kPlaces) * param(P::group), results = param(P::strips) * Scalar(t.width);
-  return {std::move(nest), {{B::image, places * param(P::c)}, {B::product, places * results}}, {}};
+  return {std::move(nest),
+          {{B::image, places * param(P::c)}, {B::product, places * results}, {B::nothing, results}},
+          {{B::nothing_before, B::nothing}}};
 }
 
 // ---- gradient of the weight: a task adds up what a chunk of the groups gives for some channels and results
@@ -542,13 +549,6 @@ std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_
   return p;
 }
 
-// Zeros of either sign; NaN is none.
-bool all_zero(const float* x, int64_t n) {
-  bool all = true;
-  for (int64_t i = 0; i < n; ++i) all &= x[i] == 0;
-  return all;
-}
-
 // False: a result is not finite.
 bool run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
          const void* bias, void* output) {
@@ -574,20 +574,16 @@ bool run(const WinogradShape& s, const void* input, const void* weight, const We
   auto& kernel = task_kernel_of(ConvVariant{s.dtype, lanes == 16 ? 4 : 6, vectors, bias != nullptr},
                                 [](auto& v) { return conv_nest(v); });
   WorkMemory work(kernel, p.data());
-  size_t nothing = size_t(p[P::group] * p[P::strips] * width) * sizeof(float);
+  std::vector<float> reports(static_cast<size_t>(p[P::tasks]));
   std::atomic<bool> finite{true};
   parallel_for(p[P::tasks], 1, [&](int64_t begin, int64_t end) {
-    auto* room = static_cast<char*>(scratch(Scratch::other, work.bytes() + nothing));
-    auto* zeros = reinterpret_cast<float*>(room + work.bytes());
     std::array<void*, B::count> buffers{const_cast<void*>(input), transformed, const_cast<void*>(bias),
-                                        output};
-    buffers[B::nothing] = zeros;
-    work.place(room, buffers);
+                                        output, reports.data()};
+    work.place(static_cast<char*>(scratch(Scratch::other, work.bytes())), buffers);
     codegen::Status status;
     for (int64_t task = begin; task < end && finite.load(std::memory_order_relaxed); ++task) {
       kernel.kernel->fn(buffers.data(), p.data(), task, task + 1, &status);
-      int64_t first = task % p[P::groups] * p[P::group], tiles = std::min(p[P::tiles] - first, p[P::group]);
-      if (!all_zero(zeros, tiles * p[P::strips] * width)) finite = false;
+      if (reports[size_t(task)] != 0) finite = false;
     }
   });
   return finite;
@@ -622,6 +618,13 @@ bool winograd_pays(const WinogradShape& s) {
   // Transforming the weight costs as much as two dozen tiles.
   constexpr int64_t kWeight = 24;
   return double((tiles + kWeight) * kPlaces) < most_work(s.dtype) * double(kTaps * kTaps * s.n * s.oh * s.ow);
+}
+
+WinogradTask winograd_task(const WinogradShape& s, bool bias) {
+  int vectors = vectors_of(s.o);
+  auto p = tile_params(s, 2);
+  p[ConvParam::tasks] = p[ConvParam::groups] * (s.o / (vectors * codegen::vector_lanes()));
+  return {conv_nest({s.dtype, 4, vectors, bias}), {p.begin(), p.end()}};
 }
 
 bool winograd(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,

@@ -7,7 +7,9 @@
 // results of its tile: then the functions give false, and what they wrote is to be computed otherwise.
 #pragma once
 #include <cstdint>
+#include <vector>
 
+#include "facula/backend/cpu/nest_builder.h"
 #include "facula/base/dtype.h"
 
 namespace facula::backend::cpu {
@@ -26,6 +28,14 @@ struct WinogradShape {
   DType dtype;                               // Float32 or BFloat16, of all tensors
   int64_t n, c, h, w, o, oh, ow, top, left;  // top, left: padding
 };
+
+// The nest of a convolution's tasks, of few tiles each, with its parameters. Buffers besides those of a task: input, weight
+// [strips, place, c, results of a strip], bias, output, and for each task 0 or, where a result is not finite, NaN.
+struct WinogradTask {
+  TaskNest nest;
+  std::vector<int64_t> params;
+};
+WinogradTask winograd_task(const WinogradShape& s, bool bias);
 
 // Is it worth it, and possible?
 bool winograd_pays(const WinogradShape& s);
