@@ -269,10 +269,19 @@ const Kernel* kernel(const loop::LazyNest& n) {
   return &e->kernel;
 }
 
+// Are there indices that it checks, as those which pick rows are?
+static bool picks_by_indices(const loop::Nest& n) {
+  bool found = false;
+  auto look = [&](loop::Expr x) { found |= x->kind == loop::Kind::check && x->slot; };
+  loop::each_statement(n.body, [&](const loop::Statement& s) {
+    loop::each_expression(s, [&](loop::Expr x) { loop::visit(x, look); });
+  });
+  return found;
+}
+
 Sha256 name_of(const loop::Nest& n) {
-  std::string text = loop::identity(n);
-  bool indexed = gathers_are_quick() && text.find("within(") != std::string::npos;
-  return sha256({text, "\n", target_features(), indexed ? " gathers" : "", "\n", FACULA_GENERATOR_VERSION});
+  const char* gathers = gathers_are_quick() && picks_by_indices(n) ? " gathers" : "";
+  return sha256({loop::identity(n), "\n", target_features(), gathers, "\n", FACULA_GENERATOR_VERSION});
 }
 const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }
 
