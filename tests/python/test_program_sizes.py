@@ -395,6 +395,19 @@ SAID = {
     "adaptive_max_pool1d": lambda x, n, m: F.adaptive_max_pool1d(x, n) * 2,
     "adaptive_max_pool2d": lambda x, n, m: F.adaptive_max_pool2d(x[None], (n, m)) * 2,
     "adaptive_max_pool3d": lambda x, n, m: F.adaptive_max_pool3d(x[None, None], (1, n, m)) * 2,
+    "celu": lambda x, n, m: F.celu(x * 5, n) * F.celu(x, alpha=m + 1),
+    "softshrink": lambda x, n, m: F.softshrink(x * 5, m),
+    "trapezoid": lambda x, n, m: facula.trapezoid(x, dx=n) + facula.cumulative_trapezoid(x, dx=m).sum(),
+    "addr": lambda x, n, m: facula.addr(x, x[:, 0], x[0], beta=n, alpha=m),
+    "kthvalue": lambda x, n, m: x.kthvalue(n, 0)[0] * x.kthvalue(m, dim=1, keepdim=True).values,
+    "interpolate by a scale": lambda x, n, m: F.interpolate(x[None], scale_factor=n) * 2,
+    "interpolate exactly by a scale": lambda x, n, m: F.interpolate(
+        x[None], scale_factor=m, mode="nearest-exact"),
+    "interpolate planes by scales": lambda x, n, m: F.interpolate(
+        x[None, None], scale_factor=(n, m), mode="bilinear"),
+    "interpolate by scales anew": lambda x, n, m: F.interpolate(
+        x[None, None], scale_factor=(2, n), mode="bicubic", recompute_scale_factor=True),
+    "interpolate areas by a scale": lambda x, n, m: F.interpolate(x[None, None], scale_factor=n, mode="area"),
     "pad_sequence": lambda x, n, m: nn.utils.rnn.pad_sequence([x[:m], x[: m + 1], x[:2]]) * 2,
     "pad_sequence in front": lambda x, n, m: nn.utils.rnn.pad_sequence(
         [x[m:], x.flatten()[: 4 * m].view(m, 4)], True, 3.0, "left") * 2,

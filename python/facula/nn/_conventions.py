@@ -195,6 +195,14 @@ def each_dimension(name: str, given: Any, input: Tensor) -> Any:
     return list(given)
 
 
+def whole_multiples(size: Any, scale_factor: Any, recompute: Any, input: Tensor) -> tuple[Any, Any, Any]:
+    """Scales of a traced function that are whole numbers only known as sizes, as the sizes that they give."""
+    whole = size is None and scale_factor and all(isinstance(n, int) for n in scale_factor)
+    if not whole or not any(type(n) is _C.SymInt for n in scale_factor):
+        return size, scale_factor, recompute
+    return [d * n for d, n in zip(input.shape[2:], scale_factor, strict=True)], None, None
+
+
 def aligned(align_corners: bool | None) -> bool:
     if align_corners is None:
         warnings.warn(

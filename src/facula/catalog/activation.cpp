@@ -27,15 +27,22 @@ Definer activation(const char* schema, const char* doc) {
 }
 // Of units that are exponential below 0, of self as it is or over alpha: there the gradient at 0 is as below it, while the
 // derivative of what is computed, which is self itself, would be 1.
+// Not a size that is known only when a program runs?
+bool is_known(const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); }
+
 VjpRule exponential_below(bool over_alpha) {
   return [over_alpha](const Vjp& v) {
-    double scale = over_alpha ? 1 / v.call().number("alpha").to_double() : 1.0;
-    return grads(autograd::invoke("_elu_backward", {v.grad(), v["self"], v.call()["alpha"], scale}));
+    const Value& alpha = v.call()["alpha"];
+    if (over_alpha && !is_known(alpha)) {  // what an element says has no reciprocal among numbers
+      Tensor x = v["self"], slope = exp(autograd::invoke("div", {x, alpha}));
+      return grads(mul(v.grad(), where(gt(x, 0), ones_like(x), slope)));
+    }
+    double scale = over_alpha ? 1 / alpha.number().to_double() : 1.0;
+    return grads(autograd::invoke("_elu_backward", {v.grad(), v["self"], alpha, scale}));
   };
 }
 // Is a > b? Of sizes that are known only when a program runs, which asks again: surely.
 bool exceeds(const Value& a, const Value& b) {
-  auto is_known = [](const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); };
   if (is_known(a) && is_known(b)) return a.number().to_double() > b.number().to_double();
   auto whole = [&](const Value& v, double (*rounded)(double)) {
     if (!is_known(v)) return v.integer();
@@ -294,8 +301,10 @@ FACULA_FAMILY(activation) {
       .bind(function | nn_functional)
       .check([](const Call& c) {
         must_fit_computed(c, "alpha");
-        runtime_check(c.number("alpha").to_double() != 0, "celu")
-            << "ZeroDivisionError: alpha cannot be 0 for CELU";
+        const Value& alpha = c["alpha"];
+        bool zero = is_known(alpha) ? alpha.number().to_double() == 0
+                                    : !sym::may_be_less(SymInt(int64_t(0)), alpha.integer());
+        runtime_check(!zero, "celu") << "ZeroDivisionError: alpha cannot be 0 for CELU";
       })
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x / alpha), x); })
       .vjp(exponential_below(true))
@@ -341,6 +350,7 @@ FACULA_FAMILY(activation) {
   activation("softshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
              "x moved towards 0 by lambd; 0 within [-lambd, lambd].")
       .check([](const Call& c) {
+        if (!is_known(c["lambd"])) return must_fit(c, "lambd");  // which is none below 0
         Scalar lambd = c.number("lambd");
         double v = lambd.to_double();
         runtime_check(v >= 0 && std::isfinite(v) && !overflows(lambd, c.dtype("self")), "softshrink")

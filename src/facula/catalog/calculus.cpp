@@ -1,6 +1,7 @@
 // Numerical calculus, products of vectors, and statistics of observations.
 #include <cmath>
 
+#include "facula/autograd/calls.h"
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/warns.h"
@@ -89,8 +90,11 @@ void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Te
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .differs("complex\\d+ gradient of y: \\(nan, nan\\) for .* with dx is the number inf",
                catalog::kPartsOfProducts)
-      .procedure([even](const Call& c, const Tensor& y, const Scalar& dx) {
+      .procedure([even](const Call& c, const Tensor& y) {
         check_not_bool(c, y);
+        if (const Value& said = c["dx"]; said.tag == Tag::integer && said.integer().is_symbolic())
+          return autograd::invoke("mul", {even(y, Scalar(int64_t(1)), trapezoid_dim(c, y)), said});
+        Scalar dx = c.number("dx");
         bool number = std::string_view(c.name()) == "trapz";  // whose dx is a float
         type_check(!number || dx.category() != Category::complex, c.name())
             << "dx must be a real number, got " << dx;
@@ -219,8 +223,7 @@ FACULA_FAMILY(calculus) {
   define("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .converting_out()
       .doc("beta * self + alpha * the outer product of two vectors; beta = 0 ignores self.")
-      .procedure([](const Tensor& self, const Tensor& vec1, const Tensor& vec2, const Scalar& beta,
-                    const Scalar& alpha) {
+      .procedure([](const Call& c, const Tensor& self, const Tensor& vec1, const Tensor& vec2) {
         runtime_check(vec1.dim() == 1 && vec2.dim() == 1, "addr")
             << "expected 1-D vec1 and vec2, got shapes " << to_string(vec1.sizes()) << " and "
             << to_string(vec2.sizes());
@@ -231,15 +234,18 @@ FACULA_FAMILY(calculus) {
         Promotion p;
         for (auto* t : {&self, &vec1, &vec2}) p.add(*t);
         DType t = p.result();
-        auto check = [&](const char* name, const Scalar& x) {
+        auto check = [&](const char* name) {
+          if (c[name].tag == Tag::integer) return;
+          Scalar x = c.number(name);
           runtime_check(x.category() != Category::boolean || t == DType::Bool, "addr")
               << "Boolean " << name << " only supported for Boolean results, got " << t;
           runtime_check(is_differentiable(t) || x.category() <= Category::integral, "addr")
               << "For integral input tensors, argument " << name
               << " must not be a floating point number, got " << x;
         };
-        check("beta", beta), check("alpha", alpha);
-        return _addr(self, unsqueeze(vec1, 1), unsqueeze(vec2, 0), beta, alpha);
+        check("beta"), check("alpha");
+        return autograd::invoke("_addr",
+                                {self, unsqueeze(vec1, 1), unsqueeze(vec2, 0), c["beta"], c["alpha"]});
       })
       .check(fitting({"beta", "alpha"}))
       .differs(catalog::kOverflows, catalog::kOrderOfSums)

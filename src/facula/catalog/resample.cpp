@@ -638,7 +638,8 @@ FACULA_FAMILY(resample) {
       .python(
           "interpolate(input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, antialias=False)",
           "size = each_dimension('output size', size, input)",
-          "scale_factor = each_dimension('scale_factor', scale_factor, input)")
+          "scale_factor = each_dimension('scale_factor', scale_factor, input)",
+          "size, scale_factor, recompute_scale_factor = whole_multiples(size, scale_factor, recompute_scale_factor, input)")
       .doc(
           "[N, C, ...] interpolated to `size`, or to scale_factor times its size. `mode`: 'nearest', 'nearest-exact', 'linear' (3-D input), 'bilinear', "
           "'bicubic' (4-D), 'trilinear' (5-D), 'area' (means) or 'lanczos' (with `antialias`, which averages what becomes smaller). "

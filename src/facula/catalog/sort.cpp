@@ -77,6 +77,12 @@ Definer position_along(const char* schema, const char* doc, const char* library)
 
 }  // namespace
 
+// Of the k-th of n elements; a k that is known only when a program runs is looked at then.
+static void check_rank(SymInt k, SymInt n, int dim) {
+  runtime_check(sym::may_be_less(SymInt(int64_t(0)), k) && sym::may_be_at_most(k, n), "kthvalue")
+      << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;
+}
+
 FACULA_FAMILY(sort) {
   define(
       "sort(Tensor self, int dim=-1, bool descending=False, bool stable=False) -> (Tensor values, Tensor indices)")
@@ -134,6 +140,10 @@ FACULA_FAMILY(sort) {
   position_along(
       "_kth(Tensor self, SymInt k, int dim) -> Tensor",
       "Where the k-th smallest element along `dim` is, which keeps its place as 1; k counts from 1.", "kth")
+      .check([](const Call& c) {
+        int k = c.dim("dim");
+        check_rank(c.integer("k"), c.size("self", k), k);
+      })
       .reference([](const LoopCall& c, Index i) {
         return by_rank(c, i, false, loop::size(c.integer("k") - SymInt(int64_t(1))))[1];
       })
@@ -162,8 +172,7 @@ FACULA_FAMILY(sort) {
         index_check(n > SymInt(int64_t(0)), "kthvalue")
             << "expected reduction dim " << d << " to have non-zero size (shape " << to_string(self.sizes())
             << ")";
-        runtime_check(k > SymInt(int64_t(0)) && !(k > n), "kthvalue")
-            << "selected number k out of range for dimension " << d << ": k = " << k << ", size " << n;
+        check_rank(k, n, d);
         if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));
         Tensor indices = _kth(detach(self), k, dim), values = gather(self, dim, indices);
         if (keepdim) return std::tuple(values, indices);

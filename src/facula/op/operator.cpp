@@ -328,9 +328,9 @@ std::vector<Tensor> read_tensors(const Call& c, size_t k) {
 
 Scalar read_number(const Call& c, size_t k) {
   const Value& v = c.at(k);
-  internal_check(v.tag != Tag::tensor)
-      << c.op().schema.full_name() << ": the body takes `" << c.op().schema.parameters[k].name
-      << "` as a number, but it is an operand here; let the body take a Tensor";
+  supported_check(v.tag != Tag::tensor, c.name())
+      << "computes with `" << c.op().schema.parameters[k].name
+      << "` as a number, and a traced function does not know yet which one this tensor has";
   if (v.tag != Tag::scalar && v.tag != Tag::integer) wrong_value(c, k, "a number");
   return v.number();
 }
