@@ -129,7 +129,8 @@ TEST(Frame, MemoryOfAProgramWaitsForItsNextRun) {
     EXPECT_LT(allocator_stats().reserved_bytes.current, before + given + held);
     EXPECT_EQ(allocations([&] { (*program)(Tensors{x}); }), 1 + 1);
     EXPECT_EQ(allocations([&] { (*program)(Tensors{x}); }), 1);
-    EXPECT_GE(allocator_stats().reserved_bytes.current, before + given + held);  // but allocated is what tensors hold
+    EXPECT_GE(allocator_stats().reserved_bytes.current,
+              before + given + held);  // but allocated is what tensors hold
     EXPECT_EQ(memory_stats().current_bytes, allocated + given);
   }
   empty_cache();

@@ -73,9 +73,9 @@ FACULA_FAMILY(view) {
   define("view(Tensor(a) self, SymInt[] size) -> Tensor(a)")
       .doc("The same elements under another shape, without copying. One size may be -1.")
       .bind(method)
-      .view([](const Call& c, Geometry g) {
+      .view([](const Call& c, Geometry&& g) {
         g.reshape(infer_shape("view", c.ints("size"), product(g.sizes())));
-        return g;
+        return std::move(g);
       })
       .samples({"self[2, 6], size=[3, 4]", "self[2, 6], size=[-1]", "self[], size=[1, 1]",
                 "self[0, 3], size=[3, 0]"});
@@ -417,15 +417,15 @@ FACULA_FAMILY(view) {
   define("slice(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)")
       .doc("Elements start, start + step, ... below end of `dim`, as Python's slices.")
       .bind(hidden)
-      .view([](const Call& c, Geometry g) {
-        int d = wrap_dim("slice", c.integer("dim").guard_int(), g.dim());
+      .view([](const Call& c, Geometry&& g) {
+        const Value &dim = c.at(1), &from = c.at(2), &to = c.at(3), &step = c.at(4);  // of every x[a:b]
+        int d = wrap_dim("slice", dim.integer().guard_int(), g.dim());
         index_check(g.dim() > 0, "slice") << "cannot be applied to a 0-d tensor";
-        SymInt n = g.size(d), step = c.integer("step");
-        const Value &from = c["start"], &to = c["end"];
+        SymInt n = g.size(d);
         auto [start, length] = slice_range("slice", n, from.is_none() ? SymInt(int64_t(0)) : from.integer(),
-                                           to.is_none() ? n : to.integer(), step);
-        g.slice(d, start, length, step);
-        return g;
+                                           to.is_none() ? n : to.integer(), step.integer());
+        g.slice(d, start, length, step.integer());
+        return std::move(g);
       })
       .samples({"self[5, 3], dim=0, start=1, end=4, step=2", "self[5, 3], dim=1, start=-2",
                 "self[5], start=3, end=1"});

@@ -196,7 +196,39 @@ Geometry& Geometry::erase(int d) & {
   return *this;
 }
 
+// The number of elements if all of them lie in order and their sizes are known, else 0.
+static int64_t elements_in_order(SymSpan sizes, SymSpan strides) {
+  int64_t expected = 1;
+  const SymInt *size = sizes.data(), *stride = strides.data();
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (size[d].is_symbolic() || stride[d].is_symbolic() || stride[d].concrete() != expected) return 0;
+    expected *= size[d].concrete();
+  }
+  return sizes.empty() ? 0 : expected;
+}
+
+// The strides of sizes that have so many elements in order; false if they have others.
+static bool lie_in_order(SymSpan sizes, int64_t elements, Dims& strides) {
+  strides.resize(sizes.size());
+  int64_t next = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    SymInt size = sizes.data()[d];
+    strides.data()[d] = next;
+    if (size.is_symbolic() || size.concrete() <= 0 || __builtin_mul_overflow(next, size.concrete(), &next))
+      return false;
+  }
+  return next == elements;
+}
+
 Geometry& Geometry::reshape(SymSpan to) & {
+  if (int64_t n = keeps_steps_ ? 0 : elements_in_order(sizes_, strides_)) {  // mostly
+    Dims strides;
+    if (lie_in_order(to, n, strides)) {
+      sizes_ = Dims(to);
+      strides_ = strides;
+      return *this;
+    }
+  }
   SymInt numel = product(sizes_);
   user_check(sym::may_equal(product(to), numel), op_)
       << "shape '" << to_string(to) << "' is invalid for input of size " << numel;
@@ -433,18 +465,8 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
   return out;
 }
 
-// Do all elements of known sizes lie in order?
-static bool in_order(SymSpan sizes, SymSpan strides) {
-  int64_t expected = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (sizes[d].is_symbolic() || strides[d].is_symbolic() || strides[d].concrete() != expected) return false;
-    expected *= sizes[d].concrete();
-  }
-  return expected > 0 && !sizes.empty();
-}
-
 std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
-  if (in_order(sizes, strides) && !any_symbolic(to))
+  if (elements_in_order(sizes, strides) > 0 && !any_symbolic(to))
     return product(to) == product(sizes) ? std::optional(contiguous_strides(to)) : std::nullopt;
   if (product(sizes) == 0) {
     bool same = sizes.size() == to.size();

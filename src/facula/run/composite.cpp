@@ -50,25 +50,28 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   CompositeNode(std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
       : Node(c->outputs), compiled_(std::move(c)) {
     edges_.reserve(compiled_->joint.wrt.size());
-    inputs_.reserve(operands.size());
+    values_.reserve(operands.size() + compiled_->saved_inputs.size());
     for (int i : compiled_->joint.wrt) add_edge(Borrowed(operands[size_t(i)].tensor));
     for (auto& v : operands) {
-      inputs_.emplace_back();
-      if (v.tag == Tag::tensor) inputs_.back().tensor = autograd::Saved(Borrowed(v.tensor), false);
-      else inputs_.back().number = v.number();
+      auto& kept = values_.emplace_back();
+      if (v.tag != Tag::tensor) {
+        kept.number = v.number();
+        continue;
+      }
+      Borrowed t(v.tensor);
+      kept.tensor = autograd::Saved(t, false);
+      kept.shows_plain = t->is_contiguous();
     }
-    saved_.resize(compiled_->saved_inputs.size());
-    for (size_t k = 0; k < saved_.size(); ++k) {
+    for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
+      auto& kept = values_.emplace_back();
       if (compiled_->saved_inputs[k] >= 0) continue;
       int output = compiled_->saved_outputs[k];
-      saved_[k].tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
-                                     : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
+      kept.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
+                                : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
     }
+    results.reserve(size_t(compiled_->outputs));
     for (int k = 0; k < compiled_->outputs; ++k)
       results.push_back({Dims(all[size_t(k)].sizes()), all[size_t(k)].dtype(), all[size_t(k)].device()});
-    shows_plain_.reserve(compiled_->joint.wrt.size());
-    for (int i : compiled_->joint.wrt)
-      shows_plain_.push_back(Borrowed(operands[size_t(i)].tensor)->is_contiguous());
   }
 
   std::string own_name() const override { return compiled_->node_name; }
@@ -87,7 +90,11 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
     if (autograd::any_batched(tangents)) return call_by_call(tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
-    for (size_t k = 0; k < saved_.size(); ++k) values.push_back(saved(k).unpack(*this, alive));
+    auto& wrt = compiled_->joint.wrt;
+    size_t saved_count = compiled_->saved_inputs.size();
+    alive.reserve(saved_count);
+    values.reserve(saved_count + tangents.size());
+    for (size_t k = 0; k < saved_count; ++k) values.push_back(saved(k).unpack(*this, alive));
     for (auto& t : tangents) values.push_back(t);
     InMemory memory(values);
     values.assign(memory.args().begin(), memory.args().end());
@@ -102,7 +109,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
       }
     }
     auto all = compiled_->backward.run(values).to_vector();
-    for (size_t k = 0; k < all.size() && k < shows_plain_.size(); ++k) {
+    for (size_t k = 0; k < all.size() && k < wrt.size(); ++k) {
       if (!all[k].defined()) continue;
       for (auto& v : values)
         if (v.tag == Tag::tensor && v.tensor == all[k].impl()) {  // an operand handed back
@@ -110,20 +117,19 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
           if (original) all[k] = Tensor(Ref<TensorImpl>::share(original));
           break;
         }
-      if (shows_plain_[k] && all[k].impl()->use_count() == 1 && all[k].is_non_overlapping_and_dense())
+      if (values_[size_t(wrt[k])].shows_plain && all[k].impl()->use_count() == 1 &&
+          all[k].is_non_overlapping_and_dense())
         all[k] = with_logical_strides(std::move(all[k]), contiguous_strides(all[k].sizes()));
     }
     return all;
   }
 
   void each_saved(const std::function<void(autograd::Saved&)>& f) override {
-    for (auto* kept : {&inputs_, &saved_})
-      for (auto& v : *kept) f(v.tensor);
+    for (auto& v : values_) f(v.tensor);
   }
 
   void release_saved() override {
-    inputs_.clear();
-    saved_.clear();
+    values_.clear();
     released_ = true;
   }
 
@@ -152,6 +158,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   struct SavedValue {
     autograd::Saved tensor;
     Scalar number;
+    bool shows_plain = false;  // of an operand: is it contiguous?
     Value unpack(const CompositeNode& n, std::vector<Tensor>& alive) const {
       if (!tensor.defined()) return Value(number);
       alive.push_back(tensor.unpack(Ref<Node>::share(const_cast<CompositeNode*>(&n))));
@@ -161,13 +168,15 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
 
   const SavedValue& saved(size_t k) const {
     int input = compiled_->saved_inputs[k];
-    return input >= 0 ? inputs_[size_t(input)] : saved_[k];
+    return values_[input >= 0 ? size_t(input) : operands() + k];
   }
+
+  size_t operands() const { return compiled_->forward.graph().inputs.size(); }
 
   // The backward program call by call: gradients of a batch (vmap), each call by the rule of its kind.
   std::vector<Tensor> call_by_call(const std::vector<Tensor>& tangents) {
     std::vector<Tensor> given;
-    for (size_t k = 0; k < saved_.size(); ++k) {
+    for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
       std::vector<Tensor> alive;
       Value v = saved(k).unpack(*this, alive);
       given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
@@ -184,9 +193,9 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   // The joint graph call by call, so that the tape records what the gradient does.
   std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {
     std::vector<Tensor> given;
-    for (auto& k : inputs_) {
+    for (size_t i = 0; i < operands(); ++i) {
       std::vector<Tensor> alive;
-      Value v = k.unpack(*this, alive);
+      Value v = values_[i].unpack(*this, alive);
       given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
     given.insert(given.end(), tangents.begin(), tangents.end());
@@ -201,8 +210,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   }
 
   std::shared_ptr<const Compiled> compiled_;
-  std::vector<SavedValue> inputs_, saved_;  // what is an input is not there twice
-  std::vector<bool> shows_plain_;           // by operand with a gradient
+  std::vector<SavedValue> values_;  // operands, and behind them what is saved and none of them
   bool released_ = false;
 };
 
@@ -232,8 +240,8 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
-  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o,
-                                               autograd::node_name(o, args));
+  auto made =
+      std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, autograd::node_name(o, args));
   std::lock_guard lock(mutex);
   auto* all = known.find(key);
   if (!all) all = &known.put(std::move(key), {});
@@ -296,7 +304,8 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   std::span<const Value> given = logical_operands.values, operands = given;
   append_wanted(key, given);
   std::optional<InMemory> physical;  // the arguments as they lie in memory, if that is not the logical layout
-  if (any_physical_layout(args)) [[unlikely]] {
+  bool logical = !any_physical_layout(args);
+  if (!logical) [[unlikely]] {
     physical.emplace(args);
     if (physical->any()) {
       key_of(o, physical->args(), Purpose::recorded, key, in_memory);
@@ -314,7 +323,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
     return run_composite(o, args);
   }
   auto* compiled = static_cast<const Compiled*>(found->recorded.get());
-  auto all = compiled->forward.execute(*found->plan, operands, {});
+  auto all = compiled->forward.execute(*found->plan, operands, {}, logical);
   for (int k = 0; k < compiled->outputs; ++k) {
     auto& t = all[size_t(k)];
     if (auto* input = input_of(t, operands, given))

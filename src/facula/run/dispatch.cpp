@@ -347,7 +347,8 @@ bool separate(const Operator& o, SmallVector<Value, 8>& values, std::span<const 
 Results run_compiled(const Operator& o, std::span<const Value> args, std::span<const Tensor> out, Form form,
                      const InMemory* physical = nullptr, std::span<const Value> given = {},
                      bool apart = false) {
-  if (!physical && (any_physical_layout(args) || any_physical_layout(out))) [[unlikely]] {
+  bool logical = !physical && !any_physical_layout(args) && !any_physical_layout(out);
+  if (!physical && !logical) [[unlikely]] {
     if (form == Form::out)
       for (auto& t : out)
         if (has_physical_layout(t.impl())) t.impl()->storage->restore_logical();  // may be resized
@@ -374,7 +375,8 @@ Results run_compiled(const Operator& o, std::span<const Value> args, std::span<c
     return run_compiled(o, given, originals_of(out, *physical), form);
   }
   if (found->needs_copy) return run_compiled(o, args, out, form, physical, given, true);
-  if (!physical || form != Form::functional) return found->program->execute(*found->plan, values, out);
+  if (!physical || form != Form::functional)
+    return found->program->execute(*found->plan, values, out, logical);
   Results results = found->program->execute(*found->plan, values, out);
   for (size_t k = 0; k < results.size(); ++k) {
     auto* input = physical->original(results[k].impl());

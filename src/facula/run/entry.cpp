@@ -20,12 +20,13 @@ bool is_run_time_number(const op::Operator& o, size_t k, const op::Value& v) {
 
 void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purpose, Key& key,
             Operands& operands) {
-  key.push_back(reinterpret_cast<uint64_t>(&o));
-  key.push_back(uint64_t(purpose) | uint64_t(default_dtype()) << 8);
+  uint64_t* head = key.append(2);
+  head[0] = reinterpret_cast<uint64_t>(&o);
+  head[1] = uint64_t(purpose) | uint64_t(default_dtype()) << 8;
   for (size_t k = 0; k < args.size(); ++k) {
     auto& v = args[k];
-    if (v.tag == op::Tag::tensor) {
-      append(key, v);
+    if (v.tag == op::Tag::tensor) [[likely]] {
+      append(key, *v.tensor);
       operands.values.push_back(v);
       operands.position.push_back(uint32_t(k) << 16);
     } else if (v.tag == op::Tag::tensors) {

@@ -61,8 +61,8 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
 }  // namespace
 
 Results execute(const Plan& plan, const NumberedGraph& g, std::span<const op::Value> inputs,
-                std::span<const Tensor> out) {
-  if (plan.direct && !any_physical_layout(inputs) && !any_physical_layout(out))
+                std::span<const Tensor> out, bool logical) {
+  if (plan.direct && (logical || (!any_physical_layout(inputs) && !any_physical_layout(out))))
     return execute_directly(plan, g, inputs, out);
   return execute_in_frame(plan, g, inputs, out);
 }

@@ -59,7 +59,11 @@ void conform(const op::Operator& o, Results& results, const Plan& plan, std::spa
 // ---- once
 
 Frame::Frame(const Outline& outline, const NumberedGraph& g)
-    : outline_(outline), g_(g), values_(g.graph.values().size()), numbers_(g.inputs.size()), arena_(g.keeper.get()) {
+    : outline_(outline),
+      g_(g),
+      values_(g.graph.values().size()),
+      numbers_(g.inputs.size()),
+      arena_(g.keeper.get()) {
   find_escaping();
   for (auto& exec : outline.execs) add(exec);
   std::vector<bool> dropped(values_.size());

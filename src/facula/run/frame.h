@@ -130,8 +130,8 @@ class Frame {
   };
   std::vector<Resident> residents_;  // storages in the arena
   std::vector<Buffer> settled_;      // buffers in the arena
-  KeptBlock arena_;  // until the next run
-  void* arena_at_ = nullptr;  // where the last run had it
+  KeptBlock arena_;                  // until the next run
+  void* arena_at_ = nullptr;         // where the last run had it
 };
 
 }  // namespace facula::run

@@ -15,28 +15,40 @@ inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 
 using Key = graph::Words;
 struct KeyHash {
-  // Products of pairs, each word shifted by a number of its place (multilinear hashing): they do not wait for each other.
+  // Four chains of products, which do not wait for each other.
   size_t operator()(const Key& k) const {
-    constexpr uint64_t kStep = 0x9e3779b97f4a7c15ull;
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ull;
     const uint64_t* w = k.data();
     size_t n = k.size();
-    uint64_t sum = n, at = 0xd6e8feb86659fd93ull;
-    for (; n >= 2; n -= 2, w += 2, at += 2 * kStep) sum += (w[0] + at) * (w[1] + at + kStep);
-    if (n) sum += (*w + at) * kStep;
-    return mix(sum, sum >> 32);
+    uint64_t a = n, b = 0xd6e8feb86659fd93ull, c = 0xa0761d6478bd642full, d = 0xe7037ed1a0b428dbull;
+    for (; n >= 4; n -= 4, w += 4) {
+      a = (a + w[0]) * kOdd;
+      b = (b + w[1]) * kOdd;
+      c = (c + w[2]) * kOdd;
+      d = (d + w[3]) * kOdd;
+    }
+    if (n > 0) a = (a + w[0]) * kOdd;
+    if (n > 1) b = (b + w[1]) * kOdd;
+    if (n > 2) c = (c + w[2]) * kOdd;
+    a = (a ^ (a >> 32)) * 3 + (b ^ (b >> 29)) * 5 + (c ^ (c >> 31)) * 9 + (d ^ (d >> 30)) * 17;
+    return mix(a, a >> 32);
   }
 };
 
-inline void append(Key& key, const TensorImpl& t) {
+// Writes the words of a tensor, of which there are `words_of`; gives their end.
+inline size_t words_of(const TensorImpl& t) { return 1 + 2 * t.sizes.size(); }
+inline uint64_t* write(uint64_t* to, const TensorImpl& t) {
   size_t rank = t.sizes.size();
-  uint64_t* to = key.append(1 + 2 * rank);
   *to++ = uint64_t(op::Tag::tensor) | uint64_t(t.dtype) << 8 | uint64_t(t.device.type) << 16 |
           uint64_t(uint8_t(t.device.index)) << 24 | uint64_t(t.wrapped_number) << 32 | uint64_t(rank) << 40;
-  for (size_t d = 0; d < rank; ++d) {
-    *to++ = t.sizes[d].identity();
-    *to++ = t.strides[d].identity();
+  const SymInt *size = t.sizes.data(), *stride = t.strides.data();
+  for (size_t d = 0; d < rank; ++d, to += 2) {
+    to[0] = size[d].identity();
+    to[1] = stride[d].identity();
   }
+  return to;
 }
+inline void append(Key& key, const TensorImpl& t) { write(key.append(words_of(t)), t); }
 // An input of a program: layout of a tensor; of a number only its dtype.
 inline void append(Key& key, const op::Value& v) {
   if (v.tag == op::Tag::tensor) append(key, *v.tensor);

@@ -141,7 +141,7 @@ struct NumberedGraph {
   std::string name;                  // as users write it
   std::vector<int> inputs, outputs;  // -1: none
   std::vector<graph::Value*> constants;
-  bool output_repeats = false;  // is a value an output twice?
+  bool output_repeats = false;           // is a value an output twice?
   std::shared_ptr<const Keeper> keeper;  // of the memory that runs need; null: it serves others between them
 };
 // `steps`: the graph, fused; `at`, by value number: the inputs as they lie in memory; `symbols`: the sizes' values; `out`:

@@ -298,9 +298,9 @@ std::shared_ptr<const Plan> Program::plan_of_elements(std::span<const op::Value>
   return p;
 }
 
-Results Program::execute(const Plan& plan, std::span<const op::Value> inputs,
-                         std::span<const Tensor> out) const {
-  return run::execute(plan, *state_, inputs, out);
+Results Program::execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out,
+                         bool logical) const {
+  return run::execute(plan, *state_, inputs, out, logical);
 }
 
 Results Program::run(std::span<const op::Value> inputs, std::span<const Tensor> out) const {

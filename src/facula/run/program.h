@@ -36,7 +36,9 @@ class Program {
   // Plans for inputs of the sizes that follow when `like` are the inputs of `of`, a graph over the same symbols, so that
   // the kernels are there when such inputs come. For a thread of its own; empty if they do not follow.
   std::function<void()> preparation(std::span<const op::Value> like, const graph::Graph& of) const;
-  op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) const;
+  // `logical`: all of them are known to lie in the logical layout.
+  op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out,
+                      bool logical = false) const;
   const graph::Graph& graph() const;
   // May its only result be written over input `i`? If one kernel reads of that what it writes next, or
   // scatters onto it.

@@ -40,7 +40,8 @@ op::Results to_results(std::vector<Tensor> tensors) {
 }  // namespace
 
 // As a function of its inputs, and what it writes as results behind the others.
-static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool is_piece, Kept keeper) {
+static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool is_piece,
+                                   Kept keeper) {
   auto run = [&g](const op::Call& c) {
     return to_results(graph::interpret(g, c.tensors("inputs"), {}, true));
   };

@@ -191,7 +191,7 @@ Pool& pool() {
 }
 
 // `capacity`: of the block, where it is larger than bytes of its class.
-void* take_block(size_t bytes, size_t& capacity) {
+[[gnu::always_inline]] inline void* take_block(size_t bytes, size_t& capacity) {
   if (bytes > kSmall) {
     arm();
     return pool().take(bytes, capacity);
@@ -201,7 +201,7 @@ void* take_block(size_t bytes, size_t& capacity) {
   arm();
   return system_block(class_bytes(k), bytes);
 }
-void give_block(void* data, size_t bytes, size_t capacity) {
+[[gnu::always_inline]] inline void give_block(void* data, size_t bytes, size_t capacity) {
   if (bytes > kSmall) return pool().give(data, capacity);
   if (!local.armed) [[unlikely]]
     arm();
