@@ -144,3 +144,50 @@ def test_threads_change_no_bit():
         F.set_num_threads(threads)
     for other in results[1:]:
         assert all(F.equal(x, y) for x, y in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [64, 65, 130, 400])
+def test_the_number_of_threads_changes_no_bit(dtype, n):
+    a, b = F.tensor(normal((n, n)), dtype=dtype), F.tensor(normal((n, n + 3), 1), dtype=dtype)
+    lower = a.tril() + n * F.eye(n, dtype=dtype)
+
+    def results():
+        lu, pivots = linalg.lu_factor(a)
+        solved = [linalg.solve(a, b), linalg.solve_triangular(lower, b, upper=False)]
+        return [lu, pivots, *solved, linalg.inv(a), linalg.det(a), F.cholesky_inverse(lower)]
+
+    threads = F.get_num_threads()
+    try:
+        given = []
+        for count in (1, 2, 3, 2, 5):
+            F.set_num_threads(count)
+            given.append(results())
+    finally:
+        F.set_num_threads(threads)
+    for others in given[1:]:
+        assert all(F.equal(x, y) for x, y in zip(given[0], others))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [40, 200])
+def test_what_is_singular_graded_or_not_finite(dtype, n):
+    a = F.tensor(normal((n, n)) / n**0.5, dtype=dtype)
+    singular = a.clone()
+    singular[:, n // 2] = singular[:, 0]
+    singular[:, n - 1] = 0
+    assert linalg.det(singular) == 0
+    with pytest.raises(RuntimeError, match="singular"):
+        linalg.solve(singular, a)
+    scales = F.tensor(10.0 ** np.linspace(-15, 15, n), dtype=dtype)
+    for graded in (a * scales, a * scales[:, None], a * 1e-25, a * 1e25):
+        p, lower, upper = F.lu_unpack(*linalg.lu_factor(graded))
+        exact = graded.double().numpy()
+        left = np.abs((p @ lower @ upper).double().numpy() - exact)
+        bound = np.abs(lower.double().numpy()) @ np.abs(upper.double().numpy())
+        assert (left <= 4 * n * F.finfo(dtype).eps * (p.double().numpy() @ bound)).all()
+    for at, value in (((0, n - 1), np.inf), ((n - 1, 0), np.nan), ((n // 2, n - 1), -np.inf)):
+        hurt = a.clone()
+        hurt[at] = value
+        assert not linalg.det(hurt).isfinite()
+        assert np.isinf(value) or linalg.solve(hurt, a).isnan().any()

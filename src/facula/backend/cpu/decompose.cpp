@@ -768,8 +768,8 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
       if constexpr (!kComplex<T>)
         if (routine == Small::lu && s.m == s.n && s.n >= kFewestBlocked) {
           T* lu = to.data<T>() + i * s.elements;
-          std::copy_n(a.data<T>() + i * s.elements, s.elements, lu);
-          if (factor_in_rows<T>(s.n, {lu, s.n}, pivots.data<int32_t>() + i * s.k) && finite(lu, s.elements))
+          if (factor_in_rows<T>(s.n, {a.data<T>() + i * s.elements, s.n}, {lu, s.n},
+                                pivots.data<int32_t>() + i * s.k))
             return;
         }
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
