@@ -135,15 +135,23 @@ bool factor_in_rows(int64_t n, RowMajor<const T> a, RowMajor<T> lu, int* pivots)
 }
 
 template <class T>
-void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* pivots, const T* b, T* x) {
+void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* pivots, const T* b, T* x,
+                            bool turned) {
+  auto& in = strip_kernels<T>();
   std::vector<int> from_0(pivots, pivots + n);
   for (auto& p : from_0) --p;
+  Workspace<T> room(turned ? size_t(n * n) : 0);
+  if (turned) in.turn(n, n, {lu, n}, {room.data(), n});
+  RowMajor<const T> factors{turned ? room.data() : lu, n};
   each_strip<T>(n, columns, 2 * double(n) * double(n) * double(columns),
                 [&](int64_t j, int64_t w, RowMajor<T> strip) {
                   read_strip(n, w, {b + j * kStrip, columns}, strip);
-                  strip_kernels<T>().exchange(n, from_0.data(), padded(w), strip);
-                  solve_strip<T>({.upper = false, .unit = true}, n, padded(w), {lu, n}, strip);
-                  solve_strip<T>({.upper = true, .unit = false}, n, padded(w), {lu, n}, strip);
+                  if (!turned) in.exchange(n, from_0.data(), padded(w), strip);
+                  solve_strip<T>({.upper = false, .unit = !turned}, n, padded(w), factors, strip);
+                  solve_strip<T>({.upper = true, .unit = turned}, n, padded(w), factors, strip);
+                  for (int64_t i = n; turned && i-- > 0;)
+                    std::swap_ranges(strip[i], strip[i] + (from_0[size_t(i)] == i ? 0 : w),
+                                     strip[from_0[size_t(i)]]);
                   write_strip(n, w, read_only(strip), {x + j * kStrip, columns});
                 });
 }
@@ -206,7 +214,7 @@ void invert_product_in_rows(int64_t n, const T* l, T* room, T* x) {
   template void turn_in_rows(int64_t, int64_t, RowMajor<const T>, RowMajor<T>);                                      \
   template void solve_in_rows(Triangle, int64_t, int64_t, RowMajor<const T>, RowMajor<const T>, RowMajor<T>);        \
   template bool factor_in_rows(int64_t, RowMajor<const T>, RowMajor<T>, int*);                                       \
-  template void solve_factored_in_rows(int64_t, int64_t, const T*, const int*, const T*, T*);                        \
+  template void solve_factored_in_rows(int64_t, int64_t, const T*, const int*, const T*, T*, bool);                        \
   template void invert_factored_in_rows(int64_t, const T*, const int*, T*);                                          \
   template void invert_product_in_rows(int64_t, const T*, T*, T*);
 FACULA_BLOCKED(float)

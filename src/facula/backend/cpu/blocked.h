@@ -32,9 +32,10 @@ void solve_in_rows(Triangle kind, int64_t n, int64_t columns, RowMajor<const T> 
 // normal number, or a factor is not finite: how such matrices are factored, LAPACK says.
 template <class T>
 bool factor_in_rows(int64_t n, RowMajor<const T> a, RowMajor<T> lu, int* pivots);
-// What factors give: A^-1 B into x [n, columns], which may be b; A^-1 into x [n, n].
+// What factors give: A^-1 B, or A^-T B, into x [n, columns], which may be b; A^-1 into x [n, n].
 template <class T>
-void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* pivots, const T* b, T* x);
+void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* pivots, const T* b, T* x,
+                            bool turned = false);
 template <class T>
 void invert_factored_in_rows(int64_t n, const T* lu, const int* pivots, T* x);
 

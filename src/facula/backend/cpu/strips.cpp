@@ -180,6 +180,112 @@ struct InRegisters {
     }
   }
 
+  // Rows of b that stay in the first cache while all of c is added to.
+  static constexpr int64_t kNear = 16384 / (kStrip * sizeof(T));
+  template <int kRows, int kVectors>
+  FACULA_LANES void add_turned_rows(int64_t k, RowMajor<const T> a, RowMajor<const T> b, RowMajor<T> c) {
+    V now[kRows][kVectors];
+    FACULA_UNROLLED
+    for (int r = 0; r < kRows; ++r) {
+      FACULA_UNROLLED
+      for (int v = 0; v < kVectors; ++v) now[r][v] = read(c[r] + v * L::kCount);
+    }
+    for (int64_t j = 0; j < k; ++j) {
+      V row[kVectors];
+      FACULA_UNROLLED
+      for (int v = 0; v < kVectors; ++v) row[v] = read(b[j] + v * L::kCount);
+      FACULA_UNROLLED
+      for (int r = 0; r < kRows; ++r) {
+        T factor = a[j][r];
+        FACULA_UNROLLED
+        for (int v = 0; v < kVectors; ++v) now[r][v] += factor * row[v];
+      }
+    }
+    FACULA_UNROLLED
+    for (int r = 0; r < kRows; ++r) {
+      FACULA_UNROLLED
+      for (int v = 0; v < kVectors; ++v) write(c[r] + v * L::kCount, now[r][v]);
+    }
+  }
+  FACULA_LANES void add_turned_product(int64_t m, int64_t n, int64_t k, RowMajor<const T> a,
+                                       RowMajor<const T> b, RowMajor<T> c) {
+    for (int64_t j = 0; j < k; j += kNear)
+      each_group(n, [&]<int kVectors>(int64_t column) __attribute__((always_inline)) {
+        constexpr int kRows = kTile / kVectors;
+        int64_t terms = std::min(kNear, k - j), i = 0;
+        for (; i + kRows <= m; i += kRows)
+          add_turned_rows<kRows, kVectors>(terms, a.at(j, i), b.at(j, column), c.at(i, column));
+        for (; i < m; ++i) add_turned_rows<1, kVectors>(terms, a.at(j, i), b.at(j, column), c.at(i, column));
+      });
+  }
+
+  // One row after the other. Each step makes the next column's sums as it goes: of its squares, and of its products with others.
+  FACULA_LANES bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {
+    constexpr int kVectors = kPanel / L::kCount, kSums = 4;
+    const T least =
+        std::ldexp(L::kLeast, sizeof(T) == 4 ? 40 : 200);  // squares that are lost are nothing beside it
+    auto row = [&](int64_t i) { return panel + i * kPanel; };
+    typename L::Mask lane[kVectors] = {};
+    for (int v = 0; v < kVectors; ++v)
+      for (int l = 0; l < L::kCount; ++l) lane[v][l] = v * L::kCount + l;
+    V sums[kSums][kVectors] = {};
+    auto add = [&](int64_t i, int k, V(&sum)[kVectors], const V(&x)[kVectors])
+                   __attribute__((always_inline)) {
+                     T factor = row(i)[k];
+                     FACULA_UNROLLED
+                     for (int v = 0; v < kVectors; ++v) sum[v] += factor * x[v];
+                   };
+    for (int64_t i = 1; i < m; ++i) {
+      V x[kVectors];
+      for (int v = 0; v < kVectors; ++v) x[v] = read(row(i) + v * L::kCount);
+      add(i, 0, sums[0], x);
+    }
+    for (int k = 0; k < columns; ++k) {
+      T together[kPanel];
+      for (int v = 0; v < kVectors; ++v)
+        write(together + v * L::kCount, (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]));
+      T alpha = row(k)[k], square = alpha * alpha + together[k], scale = 0;
+      tau[k] = 0;
+      bool zero = together[k] == 0;
+      for (int64_t i = k + 1; zero && i < m; ++i) zero = row(i)[k] == 0;
+      if (!zero) {
+        if (!(square >= least && together[k] >= least && square <= L::kMost)) return false;
+        T beta = -std::copysign(std::sqrt(square), alpha);
+        tau[k] = (beta - alpha) / beta;
+        scale = T(1) / (alpha - beta);
+        row(k)[k] = beta;
+      }
+      V change[kVectors];
+      FACULA_UNROLLED
+      for (int v = 0; v < kVectors; ++v) {
+        V x = read(row(k) + v * L::kCount);
+        change[v] = tau[k] * (x + scale * read(together + v * L::kCount));
+        change[v] = lane[v] > k ? change[v] : V();
+        write(row(k) + v * L::kCount, x - change[v]);
+      }
+      for (auto& sum : sums) std::fill(sum, sum + kVectors, V());
+      auto step = [&](int64_t i, V(&sum)[kVectors]) __attribute__((always_inline)) {
+        V factor = L::all(row(i)[k]) * scale, x[kVectors];
+        FACULA_UNROLLED
+        for (int v = 0; v < kVectors; ++v) {
+          x[v] = read(row(i) + v * L::kCount) - factor * change[v];
+          x[v] = lane[v] == k ? factor : x[v];
+          write(row(i) + v * L::kCount, x[v]);
+        }
+        add(i, std::min<int>(k + 1, kPanel - 1), sum, x);
+      };
+      if (k + 1 < m) step(k + 1, sums[0]);
+      std::fill(sums[0], sums[0] + kVectors, V());
+      int64_t i = k + 2;
+      for (; i + kSums <= m; i += kSums) {
+        FACULA_UNROLLED
+        for (int s = 0; s < kSums; ++s) step(i + s, sums[s]);
+      }
+      for (; i < m; ++i) step(i, sums[0]);
+    }
+    return true;
+  }
+
   // One row after the other. Each step finds the next pivot as it goes: the largest number of each column so far, and its row.
   FACULA_LANES bool factor_panel(int64_t m, int columns, T* panel, int* pivots) {
     constexpr int kVectors = kPanel / L::kCount;
@@ -250,10 +356,18 @@ struct InRegisters {
                                                            RowMajor<T> x) {                                              \
       InRegisters<T, bytes>::exchange(rows, pivots, columns, x);                                                         \
     }                                                                                                                    \
+    __attribute__((target(features))) static void add_turned_product(                                                    \
+        int64_t m, int64_t n, int64_t k, RowMajor<const T> a, RowMajor<const T> b, RowMajor<T> c) {                      \
+      InRegisters<T, bytes>::add_turned_product(m, n, k, a, b, c);                                                       \
+    }                                                                                                                    \
+    __attribute__((target(features))) static bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {              \
+      return InRegisters<T, bytes>::reflect_panel(m, columns, panel, tau);                                               \
+    }                                                                                                                    \
     __attribute__((target(features))) static bool factor_panel(int64_t m, int columns, T* panel, int* pivots) {          \
       return InRegisters<T, bytes>::factor_panel(m, columns, panel, pivots);                                             \
     }                                                                                                                    \
-    static constexpr StripKernels<T> all{solve, subtract_product, turn, copy, exchange, factor_panel};                   \
+    static constexpr StripKernels<T> all{solve,    subtract_product,   turn,         copy,                               \
+                                         exchange, add_turned_product, factor_panel, reflect_panel};                     \
   };
 FACULA_KERNELS(Of64, 64, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
 FACULA_KERNELS(Of32, 32, "avx2,fma")

@@ -50,8 +50,14 @@ struct StripKernels {
   void (*copy)(int64_t rows, int64_t columns, RowMajor<const T> from, RowMajor<T> to);
   // Rows exchanged one after the other, as `pivots` (from 0) say.
   void (*exchange)(int64_t rows, const int* pivots, int64_t columns, RowMajor<T> x);
-  // P L U of m rows of `columns` of kPanel, which lie one after the other; pivots from 0. False as factor_in_rows.
+  // c [m, n] += a^T b for a [k, m] and b [k, n]
+  void (*add_turned_product)(int64_t m, int64_t n, int64_t k, RowMajor<const T> a, RowMajor<const T> b,
+                             RowMajor<T> c);
+  // Of m rows of kPanel columns, which lie one after the other:
+  // P L U of the first `columns`; pivots from 0. False as factor_in_rows.
   bool (*factor_panel)(int64_t m, int columns, T* panel, int* pivots);
+  // R and reflections of the first `columns` as geqrf. False where a square is no normal number.
+  bool (*reflect_panel)(int64_t m, int columns, T* panel, T* tau);
 };
 template <class T>
 const StripKernels<T>& strip_kernels();
