@@ -144,3 +144,102 @@ def test_threads_change_no_bit():
         F.set_num_threads(threads)
     for other in results[1:]:
         assert all(F.equal(x, y) for x, y in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [64, 65, 130, 400])
+def test_the_number_of_threads_changes_no_bit(dtype, n):
+    a, b = F.tensor(normal((n, n)), dtype=dtype), F.tensor(normal((n, n + 3), 1), dtype=dtype)
+    lower = a.tril() + n * F.eye(n, dtype=dtype)
+
+    def results():
+        lu, pivots = linalg.lu_factor(a)
+        solved = [linalg.solve(a, b), linalg.solve_triangular(lower, b, upper=False)]
+        solved += [
+            linalg.lu_solve(lu, pivots, b),
+            linalg.lu_solve(lu, pivots, b, adjoint=True),
+            *linalg.qr(b),
+        ]
+        return [lu, pivots, *solved, linalg.inv(a), linalg.det(a), F.cholesky_inverse(lower)]
+
+    threads = F.get_num_threads()
+    try:
+        given = []
+        for count in (1, 2, 3, 2, 5):
+            F.set_num_threads(count)
+            given.append(results())
+    finally:
+        F.set_num_threads(threads)
+    for others in given[1:]:
+        assert all(F.equal(x, y) for x, y in zip(given[0], others))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [40, 200])
+def test_what_is_singular_graded_or_not_finite(dtype, n):
+    a = F.tensor(normal((n, n)) / n**0.5, dtype=dtype)
+    singular = a.clone()
+    singular[:, n // 2] = singular[:, 0]
+    singular[:, n - 1] = 0
+    assert linalg.det(singular) == 0
+    with pytest.raises(RuntimeError, match="singular"):
+        linalg.solve(singular, a)
+    scales = F.tensor(10.0 ** np.linspace(-15, 15, n), dtype=dtype)
+    for graded in (a * scales, a * scales[:, None], a * 1e-25, a * 1e25):
+        p, lower, upper = F.lu_unpack(*linalg.lu_factor(graded))
+        exact = graded.double().numpy()
+        left = np.abs((p @ lower @ upper).double().numpy() - exact)
+        bound = np.abs(lower.double().numpy()) @ np.abs(upper.double().numpy())
+        assert (left <= 4 * n * F.finfo(dtype).eps * (p.double().numpy() @ bound)).all()
+    for at, value in (((0, n - 1), np.inf), ((n - 1, 0), np.nan), ((n // 2, n - 1), -np.inf)):
+        hurt = a.clone()
+        hurt[at] = value
+        assert not linalg.det(hurt).isfinite()
+        assert np.isinf(value) or linalg.solve(hurt, a).isnan().any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(32, 32), (65, 65), (130, 70), (70, 130), (40, 300), (500, 33)])
+def test_reflections_are_lapacks(dtype, shape):
+    a = F.tensor(normal((2, *shape)), dtype=dtype)
+    for operand in (a, F.tensor(normal((2, *shape[::-1])), dtype=dtype).mT):
+        exact = operand.double().numpy()
+        h, tau = F.geqrf(operand)
+        for k in range(2):
+            raw, factors = np.linalg.qr(exact[k], mode="raw")
+            near(h[k], raw.T, dtype) if shape[0] != shape[1] else None  # the last of a square's are of little
+            assert np.abs(tau[k].double().numpy() - factors)[:30].max() < 1e3 * F.finfo(dtype).eps
+        for mode in ("reduced", "complete"):
+            q, r = linalg.qr(operand, mode=mode)
+            assert leaves(q, r, operand, dtype) < max(shape)
+            assert leaves(q.mT, q, F.eye(q.shape[-1], dtype=dtype).expand(2, -1, -1), dtype) < max(shape)
+            assert F.equal(r.triu(), r)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_reflections_of_zeros_and_extremes(dtype):
+    n = 100
+    a = F.tensor(normal((n, n)), dtype=dtype)
+    cut = a.clone()
+    cut[:, 3] = 0
+    cut[:, 50:] = cut[:, :50]
+    scales = F.tensor(10.0 ** np.linspace(-30, 7, n), dtype=dtype)
+    assert F.equal(linalg.qr(a * 0)[0], F.eye(n, dtype=dtype))
+    for x in (cut, a.triu(), a * scales, a * scales[:, None], a * 1e-38, a * 1e-20, a * 1e18, a * 1e36):
+        q, r = linalg.qr(x)
+        assert leaves(q, r, x, dtype) < n
+        assert leaves(q.mT, q, F.eye(n, dtype=dtype), dtype) < n
+    assert F.equal(F.geqrf(a.triu())[1], F.zeros(n, dtype=dtype))
+    a[5, 70] = np.nan
+    assert linalg.qr(a)[1].isnan().any()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", SIZES)
+def test_factors_solve_the_transposed_system(dtype, n):
+    a = F.tensor(normal((2, n, n)), dtype=dtype)
+    lu, pivots = linalg.lu_factor(a)
+    for columns in (1, 17, 70):
+        b = F.tensor(normal((2, n, columns), 1), dtype=dtype)
+        assert leaves(a, linalg.lu_solve(lu, pivots, b), b, dtype) < n
+        assert leaves(a.mT, linalg.lu_solve(lu, pivots, b, adjoint=True), b, dtype) < n

@@ -1,7 +1,6 @@
-// Factors of and triangular systems with real matrices that are too large to lie side by side in lanes (small.h), in blocks: some
-// columns of a factor and the triangles on the diagonal are computed in registers, the rest are products, BLAS's where they are
-// large. Matrices lie in rows, `row` elements apart, as tensors do; LAPACK takes columns, into which they would have to be turned.
-// How work is cut for the threads follows from sizes alone, so that their number changes no bit.
+// Factors of and triangular systems with real matrices that are too large to lie side by side in lanes (small.h), by strips of
+// columns (strips.h), in products and triangles that are computed in registers. Matrices lie in rows, `row` elements apart,
+// as tensors do; LAPACK takes columns, into which they would have to be turned.
 #pragma once
 #include <cstdint>
 
@@ -24,20 +23,19 @@ struct Triangle {
 template <class T>
 void turn_in_rows(int64_t rows, int64_t columns, RowMajor<const T> from, RowMajor<T> to);
 
-// X of A X = B in place of B [n, columns]; of A [n, n] the triangle is read.
+// X of A X = B [n, columns] into x, which may be b; of A [n, n] the triangle is read.
 template <class T>
-void solve_in_rows(Triangle kind, int64_t n, int64_t columns, RowMajor<const T> a, RowMajor<T> x);
-// A^-1 of a lower triangle A [n, n] into x, zeros above its diagonal.
-template <class T>
-void invert_in_rows(bool unit, int64_t n, RowMajor<const T> a, RowMajor<T> x);
+void solve_in_rows(Triangle kind, int64_t n, int64_t columns, RowMajor<const T> a, RowMajor<const T> b,
+                   RowMajor<T> x);
 
-// P L U of a [n, n] in place of it, rows exchanged as getrf tells. False, and `a` is lost, where a pivot or its reciprocal is no
-// normal number: how such matrices are factored, LAPACK says.
+// P L U of a [n, n] into lu, rows exchanged as getrf tells. False, and lu holds anything, where a pivot or its reciprocal is no
+// normal number, or a factor is not finite: how such matrices are factored, LAPACK says.
 template <class T>
-bool factor_in_rows(int64_t n, RowMajor<T> a, int* pivots);
-// What factors give: A^-1 B in place of B [n, columns]; A^-1 into x [n, n].
+bool factor_in_rows(int64_t n, RowMajor<const T> a, RowMajor<T> lu, int* pivots);
+// What factors give: A^-1 B, or A^-T B, into x [n, columns], which may be b; A^-1 into x [n, n].
 template <class T>
-void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* pivots, T* b);
+void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* pivots, const T* b, T* x,
+                            bool turned = false);
 template <class T>
 void invert_factored_in_rows(int64_t n, const T* lu, const int* pivots, T* x);
 

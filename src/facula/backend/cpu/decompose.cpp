@@ -1,6 +1,7 @@
 // Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots, by LAPACK. Signs and
 // phases of vectors are those that LAPACK's routines give for the matrix itself (not for its transpose).
 #include "facula/backend/cpu/lapack.h"
+#include "facula/backend/cpu/reflections.h"
 
 namespace facula::backend::cpu {
 
@@ -227,6 +228,18 @@ bool tame(const T* a, int64_t n) {
   R limit = std::numeric_limits<R>::max() / 4096;
   return std::all_of(a, a + n, [&](T x) { return std::abs(x) < limit; });
 }
+// Whether no square of an element overflows, nor a sum of a million of them, as it must be where norms are not scaled.
+template <class T>
+bool has_squares(const T* a, int64_t n) {
+  constexpr int64_t kSums = 16;  // side by side and without branches
+  const T up = std::ldexp(T(1), std::numeric_limits<T>::max_exponent / 2 + 12);
+  T rests[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums)
+    for (int64_t l = 0; l < kSums; ++l) rests[l] += a[i + l] * up - a[i + l] * up;
+  for (; i < n; ++i) rests[0] += a[i] * up - a[i] * up;
+  return std::all_of(rests, rests + kSums, [](T x) { return x == T(0); });
+}
 }  // namespace
 
 Results geqrf(const Call& c, Out out) {
@@ -244,6 +257,11 @@ Results geqrf(const Call& c, Out out) {
                          .y = to_tau.data<T>() + i * s.k};
     };
     each_in_room<T>(s.count, s.m, s.n, Small::qr, job, [&](int64_t i, Room<T>& room) {
+      if constexpr (!kComplex<T>)
+        if (s.k >= kFewestReflected && has_squares(a.data<T>() + i * s.elements, s.elements) &&
+            reflect_in_rows(s.m, s.n, a.data<T>() + i * s.elements, to.data<T>() + i * s.elements,
+                            to_tau.data<T>() + i * s.k))
+          return;
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       int info = 0;
       if (tame(x, s.elements))
@@ -277,9 +295,12 @@ Results householder_product(const Call& c, Out out) {
                          .x = to.data<T>() + i * s.elements};
     };
     each_in_room<T>(s.count, s.m, s.n, Small::reflections, job, [&](int64_t i, Room<T>& room) {
-      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
+      const T *from = a.data<T>() + i * s.elements, *factors = tau.data<T>() + i * k;
+      if constexpr (!kComplex<T>)
+        if (k >= kFewestReflected && has_squares(from, s.elements) && finite(factors, k))
+          return multiply_reflections_in_rows(s.m, s.n, k, from, factors, to.data<T>() + i * s.elements);
+      T* x = columns_of(from, s.m, s.n, room.a);
       int info = 0;
-      const T* factors = tau.data<T>() + i * k;
       if (finite(x, s.elements) && finite(factors, k))
         with_work(room, [&](T* work, int* size) {
           Lapack<T>::orgqr(&s.m, &s.n, &k, x, &s.m, factors, work, size, &info);
@@ -768,8 +789,8 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
       if constexpr (!kComplex<T>)
         if (routine == Small::lu && s.m == s.n && s.n >= kFewestBlocked) {
           T* lu = to.data<T>() + i * s.elements;
-          std::copy_n(a.data<T>() + i * s.elements, s.elements, lu);
-          if (factor_in_rows<T>(s.n, {lu, s.n}, pivots.data<int32_t>() + i * s.k) && finite(lu, s.elements))
+          if (factor_in_rows<T>(s.n, {a.data<T>() + i * s.elements, s.n}, {lu, s.n},
+                                pivots.data<int32_t>() + i * s.k))
             return;
         }
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
@@ -807,6 +828,12 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
                          .upper = !pairs && c.flag("adjoint")};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
+      if constexpr (!kComplex<T>)
+        if (!pairs && s.n >= kFewestBlocked) {
+          const T *lu = a.data<T>() + i * s.elements, *from = b.data<T>() + i * o.elements;
+          return solve_factored_in_rows(s.n, o.n, lu, pivots.data<int32_t>() + i * s.n, from,
+                                        to.data<T>() + i * o.elements, c.flag("adjoint"));
+        }
       T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
       T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
       f(s.n, o.n, x, pivots.data<int32_t>() + i * s.n, y);

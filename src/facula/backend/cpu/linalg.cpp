@@ -37,8 +37,7 @@ template <class T>
 bool factor_blocked(int n, const T* matrix, T* lu, int* pivots) {
   if constexpr (kOfTranspose<T>) {
     if (n < kFewestBlocked) return false;
-    std::copy(matrix, matrix + int64_t(n) * n, lu);
-    return factor_in_rows<T>(n, {lu, n}, pivots) && finite(lu, int64_t(n) * n);
+    return factor_in_rows<T>(n, {matrix, n}, {lu, n}, pivots);
   }
   return false;
 }
@@ -224,8 +223,7 @@ Results linalg_lu_solve(const Call& c, Out out) {
       if constexpr (kOfTranspose<T>)
         if (f.blocked) {
           T* x = to.data<T>() + k * int64_t(block);
-          std::copy(from, from + block, x);
-          return solve_factored_in_rows(n, columns, f.lu, f.pivots, x);
+          return solve_factored_in_rows(n, columns, f.lu, f.pivots, from, x);
         }
       transpose_into(from, n, columns, rhs);
       if (!f.ordinary) solve_by_division(f, n, int(columns), rhs);
@@ -461,8 +459,8 @@ Results linalg_triangular(const Call& c, Out out) {
         bool singular = false;
         for (int64_t i = 0; i < n; ++i) singular |= rows[i * n + i] == 0;
         if (n >= kFewestBlocked && columns >= kFewestBlocked / 2 && (c.flag("unit") || !singular)) {
-          std::copy(from, from + block, x);
-          return solve_in_rows<T>({c.flag("upper"), c.flag("unit")}, n, columns, {rows, n}, {x, columns});
+          return solve_in_rows<T>({c.flag("upper"), c.flag("unit")}, n, columns, {rows, n}, {from, columns},
+                                  {x, columns});
         }
       }
       transpose_into(b.data<T>() + k * int64_t(block), n, columns, rhs);
