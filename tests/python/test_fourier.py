@@ -1,6 +1,9 @@
 """Fourier transforms beside NumPy's in double precision: every way in which lines are computed; threads."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -37,6 +40,9 @@ def transforms(x, z, xs, zs, dim, dtype):
 # matrix with and without remainders and by convolution.
 SHAPES = [
     *itertools.product((1, 2, 3, 4, 8, 9, 17), (1, 2, 3, 8, 15, 16, 67, 300, 1009)),
+    *itertools.product(
+        (1, 20), (5, 7, 11, 17, 32, 35, 64, 77, 105, 128, 202, 256, 257, 289, 512, 630, 768, 1007, 2401)
+    ),
     *itertools.product((1, 5), (2048, 2049, 4099, 8192, 9999, 16385, 20011, 32768)),
     (1, 100003),
     (1, 2 * 65537),
@@ -50,6 +56,24 @@ def test_lines_of_any_length_and_number(lines, points, dtype):
     z = numbers(dtype, lines, points)
     x, wide = z.real.copy(), z.astype("complex128")
     transforms(wide.real, wide, facula.tensor(x), facula.tensor(z), 1, dtype)
+
+
+@pytest.mark.skipif("FACULA_CPU_CAPABILITY" in os.environ, reason="runs the tests again with another")
+def test_the_same_in_registers_of_avx2():
+    environment = dict(os.environ, FACULA_CPU_CAPABILITY="avx2")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+        "-k",
+        "any_length or several or bits",
+    ]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
 
 
 @pytest.mark.parametrize("dtype", RELATIVE)
@@ -118,6 +142,8 @@ def test_bits_are_the_same_for_any_number_of_threads():
         (50, 50, 50),
         (13, 1009),
         (1, 65537),
+        (65, 1024),
+        (40, 1007),
     ]
     before = facula.get_num_threads()
     try:

@@ -232,3 +232,33 @@ def test_permutations_are_all_equally_likely():
     # Places and numbers do not go together.
     r = np.corrcoef(first.numpy(), np.arange(100_001))[0, 1]
     assert abs(r) < 0.015
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64", "int64", "uint8"])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 1), (1, 4)])
+def test_few_long_sums_of_products_are_shared_by_threads_and_keep_their_bits(dtype, rows, columns):
+    generator = np.random.default_rng(0)
+
+    def whole(*shape):  # small integers, whose sums are exact
+        x = generator.integers(0 if dtype == "uint8" else -2, 3, shape).astype("complex128")
+        return x + 1j * generator.integers(-2, 3, shape) if dtype == "complex64" else x
+
+    a, b = whole(rows, 70001), whole(70001, columns)
+    given = [x if dtype == "complex64" else x.real for x in (a, b)]
+    x, y = (F.tensor(g).to(getattr(F, dtype)) for g in given)
+    fractions = [t * 0.3 if t.is_floating_point() or t.is_complex() else t for t in (x, y)]
+    threads, seen = F.get_num_threads(), set()
+    try:
+        for count in (1, 2, 3, 7):
+            F.set_num_threads(count)
+            seen.add(tuple((fractions[0] @ fractions[1]).flatten().tolist()))
+    finally:
+        F.set_num_threads(threads)
+    assert len(seen) == 1
+    expected = a @ b if dtype == "complex64" else (a @ b).real
+    wide = F.complex128 if dtype == "complex64" else F.float64
+    rounded = F.tensor(expected % 256 if dtype == "uint8" else expected).to(x.dtype).to(wide)
+    assert ((x @ y).to(wide) == rounded).all()
+    doubled = F.addmm(F.ones(rows, columns).to(x.dtype), x, y, beta=2).to(wide)
+    wanted = (2 + expected) % 256 if dtype == "uint8" else 2 + expected
+    assert (doubled == F.tensor(wanted).to(x.dtype).to(wide)).all()

@@ -77,7 +77,7 @@ Results linalg_matrix_exp(const Call& c, Out out);
 // ctc.cpp
 Results ctc_loss(const Call& c, Out out);
 Results ctc_loss_backward(const Call& c, Out out);
-// fft.cpp: ducc0's plans, by way of fft_lines.h
+// fft.cpp: fft_lines.h
 Results fft_r2c(const Call& c, Out out);
 Results fft_c2r(const Call& c, Out out);
 Results fft_c2c(const Call& c, Out out);

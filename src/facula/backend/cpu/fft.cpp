@@ -56,8 +56,12 @@ Results fft_c2c(const Call& c, Out out) {
   of_precision(self.dtype(), [&](auto zero) {
     using T = decltype(zero);
     Tensor from = self;
-    for (auto d : c.ints("dim")) {
-      complex_axis<T>(from, to.tensor(), int(d.concrete()), c.flag("forward"), T(factor));
+    std::vector<int> dims;
+    for (auto d : c.ints("dim")) dims.push_back(int(d.concrete()));
+    // Lines whose points follow each other first: those of the others are read and written a page apart, in place then.
+    std::ranges::stable_sort(dims, {}, [&](int d) { return to.tensor().int_strides()[size_t(d)]; });
+    for (int d : dims) {
+      complex_axis<T>(from, to.tensor(), d, c.flag("forward"), T(factor));
       factor = 1;
       from = to.tensor();
     }

@@ -7,9 +7,9 @@
 
 namespace facula::backend::cpu {
 
-template <class T>
+template <class T, int kBytes = 32>
 struct LineLanes {
-  using L = Lanes<T, 32>;
+  using L = Lanes<T, kBytes>;
   using V = typename L::V;
   static constexpr int kCount = L::kCount;
   static constexpr size_t kAll = size_t(kCount);
@@ -41,17 +41,21 @@ struct LineLanes {
 
   // Complex numbers a, b in memory's order as their real and imaginary parts, and back.
   FACULA_LANES void part(V& a, V& b) {
+    if constexpr (kBytes == 64) return part_at_once(a, b, Indices());
     halves(a, b, Indices());
     V re = parts<0>(a, b, Indices());
     b = parts<1>(a, b, Indices());
     a = re;
   }
   FACULA_LANES void join(V& a, V& b) {
+    if constexpr (kBytes == 64) return join_at_once(a, b, Indices());
     V low = joined<0>(a, b, Indices());
     b = joined<kQuarter / 2>(a, b, Indices());
     a = low;
     halves(a, b, Indices());
   }
+
+  FACULA_LANES V reversed(V x) { return reversed(x, Indices()); }
 
   // `n` numbers that follow each other in each line.
   FACULA_LANES void load_along(const From& from, int64_t n, V* rows) {
@@ -110,6 +114,24 @@ struct LineLanes {
   }
 
  private:
+  // With AVX-512 a number comes from anywhere in one instruction.
+  template <size_t... i>
+  FACULA_LANES void part_at_once(V& a, V& b, std::index_sequence<i...>) {
+    V re = __builtin_shufflevector(a, b, int(2 * i)...);
+    b = __builtin_shufflevector(a, b, int(2 * i + 1)...);
+    a = re;
+  }
+  template <size_t... i>
+  FACULA_LANES void join_at_once(V& a, V& b, std::index_sequence<i...>) {
+    V low = __builtin_shufflevector(a, b, int(i / 2 + i % 2 * kAll)...);
+    b = __builtin_shufflevector(a, b, int((i + kAll) / 2 + i % 2 * kAll)...);
+    a = low;
+  }
+
+  template <size_t... i>
+  FACULA_LANES V reversed(V x, std::index_sequence<i...>) {
+    return __builtin_shufflevector(x, x, int(kAll - 1 - i)...);
+  }
   // The first halves of both, the second halves of both.
   template <size_t... i>
   FACULA_LANES void halves(V& a, V& b, std::index_sequence<i...>) {

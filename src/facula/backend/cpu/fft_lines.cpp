@@ -1,123 +1,138 @@
 #include "facula/backend/cpu/fft_lines.h"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 
+#include "facula/backend/cpu/fft_alone.h"
 #include "facula/backend/cpu/fft_long.h"
+#include "facula/backend/cpu/small.h"
 
 namespace facula::backend::cpu {
 
 namespace {
-
-using ducc0::pocketfft_c;
-using ducc0::pocketfft_r;
 
 // Up to so many lines are computed one by one, with vectors within a line.
 int64_t few(int64_t n) { return n < 300 ? 1 : 3; }
 // A line is long if it pays to compute it as a matrix, or if lines side by side do not fit into a core's cache.
 constexpr int64_t kLongAlone = 2048, kMostRows = 16384;
 
-template <class Plan>
-std::shared_ptr<const Plan> plan_of(int64_t n, bool alone) {
-  static TableMutex mutex;
-  static Bounded<int64_t, std::shared_ptr<const Plan>> plans(32);
-  int64_t key = 2 * n + alone;
-  {
-    std::lock_guard lock(mutex);
-    if (auto* known = plans.find(key)) return *known;
-  }
-  auto made = std::make_shared<const Plan>(size_t(n), alone);
-  constexpr size_t kMostKept = size_t(1) << 22;  // bytes; longer ones are made for a call
-  if (made->footprint() > kMostKept) return made;
-  std::lock_guard lock(mutex);
-  return plans.put(key, std::move(made));
-}
-
 // The kinds of transforms. Points begin at `rows`, in as many numbers each as the kind has parts; run() returns where those of
-// the result begin: in `rows` or in `buffer`. S is ducc0's type of a row, V ours.
+// the result begin: in `rows` or in `buffer`.
 struct Complex {
   static constexpr int kFrom = 2, kTo = 2, kParts = 2;  // of points before, after, and between
+  template <class M, class T>
+  using Plan = LinePlan<M, T>;
+  template <class M, class T>
+  using Alone = AloneSteps<M, T>;
   template <class T>
-  using Plan = pocketfft_c<T>;
+  using Scalars = ducc0::pocketfft_c<T>;
   bool forward;
   static int64_t points_from(int64_t n) { return n; }
   static int64_t points_to(int64_t n) { return n; }
-  template <class S, class V, class T>
-  V* run(const Plan<T>& plan, V* rows, V* buffer, T factor) const {
-    using C = ducc0::Cmplx<S>;
-    return reinterpret_cast<V*>(
+  template <class Plan, class V, class T>
+  V* run(const Plan& plan, V* rows, V* buffer, T factor) const {
+    return plan.run(rows, buffer, forward, factor);
+  }
+  template <class Alone, class V, class T>
+  void alone(const Alone& plan, const T* from, T* to, T factor, V* room) const {
+    plan.run(from, to, forward, factor, room);
+  }
+  template <class T>
+  T* by_numbers(const Scalars<T>& plan, T* rows, T* buffer, T factor) const {
+    using C = ducc0::Cmplx<T>;
+    return reinterpret_cast<T*>(
         plan.exec(reinterpret_cast<C*>(rows), reinterpret_cast<C*>(buffer), factor, forward));
   }
 };
-// ducc0's order of a spectrum is the real part of point 0, both parts of the others, and of even lengths the real part of
-// the last: with one row before and one behind it becomes points of two parts, and back.
 struct RealForward {
   static constexpr int kFrom = 1, kTo = 2, kParts = 1;
+  template <class M, class T>
+  using Plan = RealPlan<M, T>;
+  template <class M, class T>
+  using Alone = AloneReal<M, T>;
   template <class T>
-  using Plan = pocketfft_r<T>;
+  using Scalars = ducc0::pocketfft_r<T>;
   static int64_t points_from(int64_t n) { return n; }
   static int64_t points_to(int64_t n) { return n / 2 + 1; }
-  template <class S, class V, class T>
-  V* run(const Plan<T>& plan, V* rows, V* buffer, T factor) const {
-    V* spectrum = reinterpret_cast<V*>(
-        plan.exec(reinterpret_cast<S*>(rows), reinterpret_cast<S*>(buffer), factor, true));
+  template <class Plan, class V, class T>
+  V* run(const Plan& plan, V* rows, V* buffer, T factor) const {
+    return plan.forward(rows, buffer, factor);
+  }
+  template <class Alone, class V, class T>
+  void alone(const Alone& plan, const T* from, T* to, T factor, V* room) const {
+    plan.forward(from, to, factor, room);
+  }
+  template <class T>
+  T* by_numbers(const Scalars<T>& plan, T* rows, T* buffer,
+                T factor) const {  // as RealPlan has them of ducc0
+    T* spectrum = plan.exec(rows, buffer, factor, true);
     int64_t n = int64_t(plan.length());
     spectrum[-1] = spectrum[0];
-    spectrum[0] = V();
-    if (n % 2 == 0) spectrum[n] = V();
+    spectrum[0] = 0;
+    if (n % 2 == 0) spectrum[n] = 0;
     return spectrum - 1;
   }
 };
 struct RealBackward {
   static constexpr int kFrom = 2, kTo = 1, kParts = 1;
+  template <class M, class T>
+  using Plan = RealPlan<M, T>;
+  template <class M, class T>
+  using Alone = AloneReal<M, T>;
   template <class T>
-  using Plan = pocketfft_r<T>;
+  using Scalars = ducc0::pocketfft_r<T>;
   static int64_t points_from(int64_t n) { return n / 2 + 1; }
   static int64_t points_to(int64_t n) { return n; }
-  template <class S, class V, class T>
-  V* run(const Plan<T>& plan, V* rows, V* buffer, T factor) const {
+  template <class Plan, class V, class T>
+  V* run(const Plan& plan, V* rows, V* buffer, T factor) const {
+    return plan.backward(rows, buffer, factor);
+  }
+  template <class Alone, class V, class T>
+  void alone(const Alone& plan, const T* from, T* to, T factor, V* room) const {
+    plan.backward(from, to, factor, room);
+  }
+  template <class T>
+  T* by_numbers(const Scalars<T>& plan, T* rows, T* buffer, T factor) const {
     rows[1] = rows[0];
-    return reinterpret_cast<V*>(
-        plan.exec(reinterpret_cast<S*>(rows + 1), reinterpret_cast<S*>(buffer), factor, false));
+    return plan.exec(rows + 1, buffer, factor, false);
   }
 };
 
-// Memory of a thread for one block of lines in rows of type V. Rows that follow each other at a multiple of a page's distance
-// would meet in the same places of the first cache.
+// Memory of a thread for one block of lines in rows of type V: a row before and some behind, and a buffer. Rows that follow each
+// other at a multiple of a page's distance would meet in the same places of the first cache.
 template <class V>
 struct Room {
-  template <class Plan>
-  Room(const Plan& plan, int parts)
-      : length(int64_t(plan.length()) * parts + 18),
-        memory(size_t(length + 4 + int64_t(plan.bufsize()) * parts)) {}
+  Room(int64_t rows, int64_t buffer) : length(rows + 18), memory(size_t(length + 4 + buffer)) {}
   V* rows() { return memory.data() + 1; }
   V* buffer() { return rows() + length + 1; }
   int64_t length;
   Workspace<V> memory;
 };
 
-template <class Kind, class T>
-void load(const typename LineLanes<T>::From& from, int64_t step, int64_t points,
-          typename LineLanes<T>::V* rows) {
-  using L = LineLanes<T>;
+template <class M, class Kind, class T>
+void load(const typename LineLanes<T, M::kBytes>::From& from, int64_t step, int64_t points,
+          typename LineLanes<T, M::kBytes>::V* rows) {
+  using L = LineLanes<T, M::kBytes>;
   constexpr int parts = Kind::kFrom;
-  if (step == parts) L::load_along(from, points * parts, rows);
-  else if (from.adjacent(parts))
-    for (int64_t i = 0; i < points; ++i)
-      L::template load_across<parts>(from.at[0] + i * step, rows + i * parts);
-  else L::template load_apart<parts>(from, step, points, rows);
+  M::run([&]() __attribute__((always_inline)) {
+    if (step == parts) L::load_along(from, points * parts, rows);
+    else if (from.adjacent(parts))
+      for (int64_t i = 0; i < points; ++i)
+        L::template load_across<parts>(from.at[0] + i * step, rows + i * parts);
+    else L::template load_apart<parts>(from, step, points, rows);
+  });
 }
-template <class Kind, class T>
-void store(const typename LineLanes<T>::V* rows, int64_t step, int64_t points,
-           const typename LineLanes<T>::To& to) {
-  using L = LineLanes<T>;
+template <class M, class Kind, class T>
+void store(const typename LineLanes<T, M::kBytes>::V* rows, int64_t step, int64_t points,
+           const typename LineLanes<T, M::kBytes>::To& to) {
+  using L = LineLanes<T, M::kBytes>;
   constexpr int parts = Kind::kTo;
-  if (step == parts) L::store_along(rows, points * parts, to);
-  else if (to.adjacent(parts))
-    for (int64_t i = 0; i < points; ++i)
-      L::template store_across<parts>(rows + i * parts, to.at[0] + i * step);
-  else L::template store_apart<parts>(rows, step, points, to);
+  M::run([&]() __attribute__((always_inline)) {
+    if (step == parts) L::store_along(rows, points * parts, to);
+    else if (to.adjacent(parts))
+      for (int64_t i = 0; i < points; ++i)
+        L::template store_across<parts>(rows + i * parts, to.at[0] + i * step);
+    else L::template store_apart<parts>(rows, step, points, to);
+  });
 }
 
 // Walks over the lines: offsets of those from `first` on.
@@ -149,16 +164,51 @@ struct Walk {
 // Numbers of a thread's least share.
 constexpr int64_t kShare = 16384;
 
-// A line to a lane. Lines that are missing in the last block are as its first.
-template <class Kind, class T>
-void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
-  using L = LineLanes<T>;
+// Complex lines that follow each other: points come straight from memory into the first step, and from the last one into memory.
+template <class M, class T>
+struct Across {
+  using L = LineLanes<T, M::kBytes>;
   using V = typename L::V;
-  auto plan = plan_of<typename Kind::template Plan<T>>(lines.n, false);
+  using C = typename Points<V, T>::C;
+  const T* from;
+  T* to;
+  int64_t from_step, to_step, reversed;
+  T factor;
+  FACULA_MEMBER C operator()(int64_t i) const {
+    V row[2];
+    L::template load_across<2>(from + i * from_step, row);
+    return {row[0], row[1]};
+  }
+  FACULA_MEMBER void operator()(int64_t k, C x) const {
+    V row[2] = {x.re * factor, x.im * factor};
+    L::template store_across<2>(row, to + LaneSteps<M, T>::place(k, reversed) * to_step);
+  }
+};
+template <class M, class T>
+bool across(const LinePlan<M, T>& plan, const Complex& kind,
+            const typename LineLanes<T, M::kBytes>::From& from,
+            const typename LineLanes<T, M::kBytes>::To& to, int64_t from_step, int64_t to_step, T factor,
+            typename LineLanes<T, M::kBytes>::V* rows) {
+  if (!plan.steps() || !from.adjacent(2) || !to.adjacent(2)) return false;
+  Across<M, T> lines{from.at[0], to.at[0], from_step, to_step, kind.forward ? 0 : plan.length(), factor};
+  LaneSteps<M, T>::run(*plan.steps(), lines, rows, lines);
+  return true;
+}
+template <class... Any>
+bool across(const Any&...) {
+  return false;
+}
+
+// A line to a lane. Lines that are missing in the last block are as its first.
+template <class M, class Kind, class T>
+void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
+  using L = LineLanes<T, M::kBytes>;
+  using V = typename L::V;
+  auto plan = plan_of<typename Kind::template Plan<M, T>>(lines.n);
   int64_t count = lines.count(), blocks = (count + L::kCount - 1) / L::kCount;
   int64_t from_step = lines.from * Kind::kFrom, to_step = lines.to * Kind::kTo;
   parallel_for(blocks, kShare / (lines.n * L::kCount), [&](int64_t begin, int64_t end) {
-    Room<V> room(*plan, Kind::kParts);
+    Room<V> room(lines.n * Kind::kParts, plan->room());
     for (int64_t block = begin; block < end; ++block) {
       typename L::From sources;
       typename L::To targets;
@@ -168,27 +218,46 @@ void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& li
         targets.at[size_t(l)] = to + b * Kind::kTo;
       });
       for (int l = sources.count; l < L::kCount; ++l) sources.at[size_t(l)] = sources.at[0];
-      load<Kind, T>(sources, from_step, Kind::points_from(lines.n), room.rows());
-      V* result = kind.template run<ducc0::native_simd<T>>(*plan, room.rows(), room.buffer(), factor);
-      store<Kind, T>(result, to_step, Kind::points_to(lines.n), targets);
+      if (across(*plan, kind, sources, targets, from_step, to_step, factor, room.rows())) continue;
+      load<M, Kind, T>(sources, from_step, Kind::points_from(lines.n), room.rows());
+      V* result = kind.run(*plan, room.rows(), room.buffer(), factor);
+      store<M, Kind, T>(result, to_step, Kind::points_to(lines.n), targets);
     }
   });
+}
+
+// Lines whose points follow each other, if there are steps for those. They stay in the first cache, where lines side by side do
+// not; short ones are quicker side by side.
+template <class M, class Kind, class T>
+bool alone(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
+  using Alone = typename Kind::template Alone<M, T>;
+  constexpr int64_t kMost = 32768, kShort = 256;
+  if (lines.from != 1 || lines.to != 1 || lines.n > kMost || !Alone::serve(lines.n)) return false;
+  if (lines.n < kShort && lines.count() >= LineLanes<T>::kCount) return false;
+  auto plan = plan_of<Alone>(lines.n);
+  parallel_for(lines.count(), kShare / lines.n, [&](int64_t begin, int64_t end) {
+    Workspace<typename Alone::V> room(size_t(plan->room()));
+    Walk{lines}.each(begin, end - begin, [&](int64_t, int64_t a, int64_t b) {
+      kind.alone(*plan, from + a * Kind::kFrom, to + b * Kind::kTo, factor, room.data());
+    });
+  });
+  return true;
 }
 
 // With vectors within a line.
 template <class Kind, class T>
 void one_by_one(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
-  auto plan = plan_of<typename Kind::template Plan<T>>(lines.n, true);
+  auto plan = plan_of<typename Kind::template Scalars<T>>(lines.n);
   auto copy = [](const T* a, int64_t a_step, T* b, int64_t b_step, int64_t points, int parts) {
     for (int64_t i = 0; i < points; ++i)
       for (int p = 0; p < parts; ++p) b[i * b_step + p] = a[i * a_step + p];
   };
   parallel_for(lines.count(), kShare / lines.n, [&](int64_t begin, int64_t end) {
-    Room<T> room(*plan, Kind::kParts);
+    Room<T> room(lines.n * Kind::kParts, int64_t(plan->bufsize()) * Kind::kParts);
     Walk{lines}.each(begin, end - begin, [&](int64_t, int64_t a, int64_t b) {
       copy(from + a * Kind::kFrom, lines.from * Kind::kFrom, room.rows(), Kind::kFrom,
            Kind::points_from(lines.n), Kind::kFrom);
-      T* result = kind.template run<T>(*plan, room.rows(), room.buffer(), factor);
+      T* result = kind.by_numbers(*plan, room.rows(), room.buffer(), factor);
       copy(result, Kind::kTo, to + b * Kind::kTo, lines.to * Kind::kTo, Kind::points_to(lines.n), Kind::kTo);
     });
   });
@@ -196,16 +265,16 @@ void one_by_one(const Kind& kind, const T* from, T* to, const FourierLines& line
 
 // Points of a long line, where it begins, into lanes as complex numbers and out again. The inverse transform is the forward
 // one with real and imaginary parts exchanged on both sides.
-template <class T>
+template <class M, class T>
 struct LongPoints {
-  using L = LineLanes<T>;
+  using L = LineLanes<T, M::kBytes>;
   using V = typename L::V;
   int64_t n, step;
   T factor;
   bool exchanged;
 
   template <int kParts, class P>
-  void load(const P* from, int64_t j, int64_t count, V* row) const {
+  FACULA_MEMBER void load(const P* from, int64_t j, int64_t count, V* row) const {
     if (step == kParts && count == L::kCount) L::template load_across<kParts>(from + j * kParts, row);
     else
       for (int64_t l = 0; l < count; ++l)
@@ -214,41 +283,44 @@ struct LongPoints {
     if (exchanged) std::swap(row[0], row[1]);
   }
   template <int kParts>
-  void store(T* to, int64_t k, int64_t count, const V* row) const {
+  FACULA_MEMBER void store(T* to, int64_t k, int64_t count, const V* row) const {
     V x[2] = {row[exchanged] * factor, row[!exchanged] * factor};
     if (step == kParts && count == L::kCount) return L::template store_across<kParts>(x, to + k * kParts);
     for (int64_t l = 0; l < count; ++l)
       for (int p = 0; p < kParts; ++p) to[(k + l) * step + p] = x[p][size_t(l)];
   }
 };
-template <class T>
-void long_line(const LongLine<T>& plan, const Complex& kind, const T* from, T* to, const FourierLines& lines,
-               T factor) {
-  LongPoints<T> source{lines.n, lines.from * 2, 1, !kind.forward},
+template <class M, class T>
+void long_line(const LongLine<M, T>& plan, const Complex& kind, const T* from, T* to,
+               const FourierLines& lines, T factor) {
+  LongPoints<M, T> source{lines.n, lines.from * 2, 1, !kind.forward},
       target{lines.n, lines.to * 2, factor, !kind.forward};
-  using V = typename LongPoints<T>::V;
-  plan.forward([&](int64_t j, int64_t count, V* row) { source.template load<2>(from, j, count, row); },
-               [&](int64_t k, int64_t count, V* row) { target.template store<2>(to, k, count, row); });
+  using V = typename LongPoints<M, T>::V;
+  plan.forward([&](int64_t j, int64_t count, V* row)
+                   __attribute__((always_inline)) { source.template load<2>(from, j, count, row); },
+               [&](int64_t k, int64_t count, V* row)
+                   __attribute__((always_inline)) { target.template store<2>(to, k, count, row); });
 }
-template <class T>
-void long_line(const LongLine<T>& plan, const RealForward&, const T* from, T* to, const FourierLines& lines,
-               T factor) {
-  LongPoints<T> source{lines.n, lines.from, 1, false}, target{lines.n, lines.to * 2, factor, false};
-  using V = typename LongPoints<T>::V;
-  plan.forward([&](int64_t j, int64_t count, V* row) { source.template load<1>(from, j, count, row); },
-               [&](int64_t k, int64_t count, V* row) {
+template <class M, class T>
+void long_line(const LongLine<M, T>& plan, const RealForward&, const T* from, T* to,
+               const FourierLines& lines, T factor) {
+  LongPoints<M, T> source{lines.n, lines.from, 1, false}, target{lines.n, lines.to * 2, factor, false};
+  using V = typename LongPoints<M, T>::V;
+  plan.forward([&](int64_t j, int64_t count, V* row)
+                   __attribute__((always_inline)) { source.template load<1>(from, j, count, row); },
+               [&](int64_t k, int64_t count, V* row) __attribute__((always_inline)) {
                  if (k <= lines.n / 2)
                    target.template store<2>(to, k, std::min(count, lines.n / 2 + 1 - k), row);
                });
   to[1] = 0;
   if (lines.n % 2 == 0) to[lines.n / 2 * lines.to * 2 + 1] = 0;
 }
-template <class T>
-void long_line(const LongLine<T>& plan, const RealBackward&, const T* from, T* to, const FourierLines& lines,
-               T factor) {
-  LongPoints<T> source{lines.n, lines.from * 2, 1, true}, target{lines.n, lines.to, factor, true};
-  using V = typename LongPoints<T>::V;
-  auto load = [&](int64_t j, int64_t count, V* row) {
+template <class M, class T>
+void long_line(const LongLine<M, T>& plan, const RealBackward&, const T* from, T* to,
+               const FourierLines& lines, T factor) {
+  LongPoints<M, T> source{lines.n, lines.from * 2, 1, true}, target{lines.n, lines.to, factor, true};
+  using V = typename LongPoints<M, T>::V;
+  auto load = [&](int64_t j, int64_t count, V* row) __attribute__((always_inline)) {
     if (j > 0 && j + count <= (lines.n + 1) / 2) return source.template load<2>(from, j, count, row);
     for (int64_t l = 0; l < count; ++l) {  // the other half is the conjugate; at 0 and n / 2 all is real
       int64_t at = j + l, other = (lines.n - at) % lines.n;
@@ -257,15 +329,16 @@ void long_line(const LongLine<T>& plan, const RealBackward&, const T* from, T* t
       row[0][size_t(l)] = at == other ? 0 : at < other ? x[1] : -x[1];
     }
   };
-  plan.forward(load, [&](int64_t k, int64_t count, V* row) { target.template store<1>(to, k, count, row); });
+  plan.forward(load, [&](int64_t k, int64_t count, V* row)
+                         __attribute__((always_inline)) { target.template store<1>(to, k, count, row); });
 }
 
 // Shared out among threads if there are enough, else each one is.
-template <class Kind, class T>
+template <class M, class Kind, class T>
 bool long_lines(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   int64_t count = lines.count();
   if (count <= few(lines.n) ? lines.n < kLongAlone : lines.n * Kind::kParts <= kMostRows) return false;
-  auto plan = LongLine<T>::of(lines.n);
+  auto plan = LongLine<M, T>::of(lines.n);
   if (!plan) return false;
   parallel_for(count, count < num_threads() ? count : 1, [&](int64_t begin, int64_t end) {
     Walk{lines}.each(begin, end - begin, [&](int64_t, int64_t a, int64_t b) {
@@ -277,9 +350,15 @@ bool long_lines(const Kind& kind, const T* from, T* to, const FourierLines& line
 
 template <class Kind, class T>
 void transform(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
-  if (long_lines(kind, from, to, lines, factor)) return;
-  if (lines.count() <= few(lines.n)) one_by_one(kind, from, to, lines, factor);
-  else side_by_side(kind, from, to, lines, factor);
+  bool wide = small_lanes<T>() * int(sizeof(T)) == Avx512::kBytes;
+  if (wide && alone<Avx512>(kind, from, to, lines, factor)) return;
+  if (alone<Avx2>(kind, from, to, lines, factor)) return;
+  if (wide && long_lines<Avx512>(kind, from, to, lines, factor)) return;
+  if (long_lines<Avx2>(kind, from, to, lines, factor)) return;
+  if (lines.count() <= few(lines.n)) return one_by_one(kind, from, to, lines, factor);
+  if (wide && lines.count() > LineLanes<T>::kCount && Kind::template Plan<Avx512, T>::serves(lines.n))
+    return side_by_side<Avx512>(kind, from, to, lines, factor);
+  side_by_side<Avx2>(kind, from, to, lines, factor);
 }
 
 template <class T>

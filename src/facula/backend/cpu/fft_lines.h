@@ -1,5 +1,5 @@
-// Fourier transforms of the lines of a tensor along one axis, by ducc0's plans. A line's result depends on the line and on
-// how many there are, never on threads.
+// Fourier transforms of the lines of a tensor along one axis. A line's result depends on the line, on how many there are and how
+// they lie, never on threads.
 #pragma once
 #include <complex>
 #include <cstdint>

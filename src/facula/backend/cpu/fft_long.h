@@ -5,10 +5,6 @@
 // filtering approach to the computation of discrete Fourier transform", 1970) by transforms of a length that is: its columns,
 // rows, rows back and columns back need no order between.
 #pragma once
-#include <ducc0/fft/fft.h>
-#include <ducc0/infra/simd.h>
-#include <ducc0/math/unity_roots.h>
-
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -16,23 +12,23 @@
 #include <mutex>
 #include <vector>
 
-#include "facula/backend/cpu/fft_lanes.h"
-#include "facula/backend/cpu/workspace.h"
+#include "facula/backend/cpu/fft_plan.h"
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
 #include "facula/base/parallel.h"
 
 namespace facula::backend::cpu {
 
-template <class T>
+template <class M, class T>
 class LongLine {
  public:
-  using L = LineLanes<T>;
+  using Plan = LinePlan<M, T>;
+  using L = LineLanes<T, M::kBytes>;
   using V = typename L::V;
   static constexpr int64_t kCount = L::kCount;
   static constexpr int64_t kMostPart = 16384;
 
-  // Null if n is too long for parts of at most kMostPart.
+  // Null if n is too long for parts of at most kMostPart, or those have factors for which there are no steps in such registers.
   static std::shared_ptr<const LongLine> of(int64_t n) {
     static TableMutex mutex;
     static Bounded<int64_t, std::shared_ptr<const LongLine>> made(4);
@@ -41,16 +37,19 @@ class LongLine {
       std::lock_guard lock(mutex);
       if (auto* known = made.find(n)) return *known;
     }
-    int64_t convolved =
-        parts_of(n) ? 0 : int64_t(ducc0::good_size_complex(size_t(2 * n - 1), size_t(kCount * kCount)));
-    if (convolved && !parts_of(convolved)) return nullptr;
+    int64_t parts = parts_of(n), convolved = 0;
+    if (parts && !(Plan::serves(parts) && Plan::serves(n / parts))) return nullptr;
+    if (!parts) {
+      convolved = Steps<T>::least(2 * n - 1, kCount * kCount);
+      if (!parts_of(convolved)) return nullptr;
+    }
     std::shared_ptr<const LongLine> line(new LongLine(n, convolved ? convolved : n));
     if (line->length_ > kMostKept) return line;
     std::lock_guard lock(mutex);
     return made.put(n, std::move(line));
   }
 
-  // load(j, count, row): `count` points from j on into the first lanes of row[0], real parts, and row[1]; the rest is ignored.
+  // load(j, count, row), inlined always: `count` points from j on into the first lanes of row[0], real parts, and row[1]; the rest is ignored.
   // store(k, count, row): takes points so.
   template <class Load, class Store>
   void forward(const Load& load, const Store& store) const {
@@ -59,19 +58,26 @@ class LongLine {
       columns(load, work.data());
       each_slab([&](int64_t slab, V* buffer) {
         int64_t first = slab * kCount, count = std::min(kCount, n1_ - first);
-        V* rows = run(second_, work.data() + slab * slab_rows(), buffer, true);
-        for (int64_t k = 0; k < n2_; ++k) store(first + n1_ * k, count, rows + 2 * k);
+        V* rows = second_.run(work.data() + slab * slab_rows(), buffer, true);
+        M::run([&]() __attribute__((always_inline)) {
+          for (int64_t k = 0; k < n2_; ++k) store(first + n1_ * k, count, rows + 2 * k);
+        });
       });
       return;
     }
-    columns([&](int64_t j, int64_t count, V* row) { load_chirped(load, j, count, row); }, work.data());
+    columns([&](int64_t j, int64_t count, V* row)
+                __attribute__((always_inline)) { load_chirped(load, j, count, row); },
+            work.data());
     each_slab([&](int64_t slab, V* buffer) {
-      V* rows = work.data() + slab * slab_rows();
-      run_in_place(second_, rows, buffer, true);
-      multiply(rows, kernel_->data() + slab * 2 * n2_, n2_, false);
-      run_in_place(second_, rows, buffer, false);
+      V *rows = work.data() + slab * slab_rows(), *points = second_.run(rows, buffer, true);
+      V* other = points == rows || second_.room() > 2 * n2_ ? buffer + second_.room() : rows;
+      M::run([&]() __attribute__((always_inline)) {
+        multiply(points, points, kernel_->data() + slab * 2 * n2_, n2_, false);
+      });
+      V* result = second_.run(points, other, false);
+      if (result != rows) std::copy(result, result + 2 * n2_, rows);
     });
-    columns_back(work.data(), [&](int64_t k, int64_t count, V* row) {
+    columns_back(work.data(), [&](int64_t k, int64_t count, V* row) __attribute__((always_inline)) {
       if (k >= n_) return;
       multiply_by_chirp(k, count = std::min(count, n_ - k), row);
       store(k, count, row);
@@ -79,8 +85,6 @@ class LongLine {
   }
 
  private:
-  using S = ducc0::native_simd<T>;
-  using Plan = ducc0::pocketfft_c<T>;
   // Rows between slabs, which would else meet in the same places of the first cache.
   static constexpr int64_t kPad = 16;
 
@@ -89,8 +93,8 @@ class LongLine {
         length_(length),
         n1_(parts_of(length)),
         n2_(length / n1_),
-        first_(size_t(n1_)),
-        second_(size_t(n2_)),
+        first_(n1_),
+        second_(n2_),
         roots_(size_t(2 * n1_ * column_blocks())) {
     ducc0::UnityRoots<T, std::complex<T>> roots{size_t(length)};
     parallel_for(column_blocks(), 1, [&](int64_t begin, int64_t end) {
@@ -132,7 +136,7 @@ class LongLine {
     Workspace<V> work(size_t(slabs() * slab_rows()));
     T scale = T(1) / T(length_);
     columns(
-        [&](int64_t j, int64_t count, V* row) {
+        [&](int64_t j, int64_t count, V* row) __attribute__((always_inline)) {
           for (int64_t l = 0; l < count; ++l) {
             int64_t at = j + l < n_ ? j + l : length_ - (j + l);
             auto x = at < n_ ? chirp_[size_t(at)] * scale : std::complex<T>();
@@ -142,7 +146,7 @@ class LongLine {
         },
         work.data());
     each_slab([&](int64_t slab, V* buffer) {
-      V* rows = run(second_, work.data() + slab * slab_rows(), buffer, true);
+      V* rows = second_.run(work.data() + slab * slab_rows(), buffer, true);
       std::copy(rows, rows + 2 * n2_, kernel_->data() + slab * 2 * n2_);
     });
   }
@@ -150,25 +154,14 @@ class LongLine {
   int64_t column_blocks() const { return (n2_ + kCount - 1) / kCount; }
   int64_t slabs() const { return (n1_ + kCount - 1) / kCount; }
   int64_t slab_rows() const { return 2 * kCount * ((n2_ + kCount - 1) / kCount) + kPad; }
-  static int64_t rows_of(const Plan& plan) {
-    return 2 * int64_t(plan.length()) + kPad + 2 * int64_t(plan.bufsize());
-  }
+  static int64_t rows_of(const Plan& plan) { return 2 * plan.length() + kPad + plan.room(); }
 
-  static V* run(const Plan& plan, V* rows, V* buffer, bool forward) {
-    using C = ducc0::Cmplx<S>;
-    return reinterpret_cast<V*>(
-        plan.exec(reinterpret_cast<C*>(rows), reinterpret_cast<C*>(buffer), T(1), forward));
-  }
-  static void run_in_place(const Plan& plan, V* rows, V* buffer, bool forward) {
-    using C = ducc0::Cmplx<S>;
-    plan.exec_copyback(reinterpret_cast<C*>(rows), reinterpret_cast<C*>(buffer), T(1), forward);
-  }
-  static void multiply(V* rows, const V* by, int64_t n, bool by_conjugate) {
+  FACULA_LANES void multiply(const V* from, V* to, const V* by, int64_t n, bool by_conjugate) {
     for (int64_t k = 0; k < n; ++k) {
-      V re = rows[2 * k], im = rows[2 * k + 1], c = by[2 * k],
+      V re = from[2 * k], im = from[2 * k + 1], c = by[2 * k],
         s = by_conjugate ? -by[2 * k + 1] : by[2 * k + 1];
-      rows[2 * k] = re * c - im * s;
-      rows[2 * k + 1] = re * s + im * c;
+      to[2 * k] = re * c - im * s;
+      to[2 * k + 1] = re * s + im * c;
     }
   }
 
@@ -177,18 +170,24 @@ class LongLine {
   void columns(const Load& load, V* work) const {
     each_column_block([&](int64_t c, V* rows, V* buffer) {
       int64_t first = c * kCount, count = std::min(kCount, n2_ - first);
-      for (int64_t j = 0; j < n1_; ++j) load(j * n2_ + first, count, rows + 2 * j);
-      V* result = run(first_, rows, buffer, true);
-      multiply(result, roots_.data() + 2 * c * n1_, n1_, false);
-      for (int64_t slab = 0; slab < slabs(); ++slab) {
-        V x[2][kCount] = {};
-        for (int64_t l = 0; l < std::min(kCount, n1_ - slab * kCount); ++l)
-          for (int64_t p = 0; p < 2; ++p) x[p][l] = result[2 * (slab * kCount + l) + p];
-        for (auto& part : x) L::L::turn(part);
-        V* to = work + slab * slab_rows() + 2 * first;
-        for (int64_t i = 0; i < kCount; ++i)
-          for (int64_t p = 0; p < 2; ++p) to[2 * i + p] = x[p][i];
-      }
+      M::run([&]() __attribute__((always_inline)) {
+        for (int64_t j = 0; j < n1_; ++j) load(j * n2_ + first, count, rows + 2 * j);
+      });
+      const V *result = first_.run(rows, buffer, true), *roots = roots_.data() + 2 * c * n1_;
+      M::run([&]() __attribute__((always_inline)) {
+        for (int64_t slab = 0; slab < slabs(); ++slab) {
+          V x[2][kCount] = {};
+          for (int64_t l = 0; l < std::min(kCount, n1_ - slab * kCount); ++l) {
+            V row[2];
+            multiply(result + 2 * (slab * kCount + l), row, roots + 2 * (slab * kCount + l), 1, false);
+            for (int64_t p = 0; p < 2; ++p) x[p][l] = row[p];
+          }
+          for (auto& part : x) L::L::turn(part);
+          V* to = work + slab * slab_rows() + 2 * first;
+          for (int64_t i = 0; i < kCount; ++i)
+            for (int64_t p = 0; p < 2; ++p) to[2 * i + p] = x[p][i];
+        }
+      });
     });
   }
   // The inverse, without a factor.
@@ -196,18 +195,22 @@ class LongLine {
   void columns_back(const V* work, const Store& store) const {
     each_column_block([&](int64_t c, V* rows, V* buffer) {
       int64_t first = c * kCount, count = std::min(kCount, n2_ - first);
-      for (int64_t slab = 0; slab < slabs(); ++slab) {
-        const V* from = work + slab * slab_rows() + 2 * first;
-        V x[2][kCount];
-        for (int64_t i = 0; i < kCount; ++i)
-          for (int64_t p = 0; p < 2; ++p) x[p][i] = from[2 * i + p];
-        for (auto& part : x) L::L::turn(part);
-        for (int64_t l = 0; l < std::min(kCount, n1_ - slab * kCount); ++l)
-          for (int64_t p = 0; p < 2; ++p) rows[2 * (slab * kCount + l) + p] = x[p][l];
-      }
-      multiply(rows, roots_.data() + 2 * c * n1_, n1_, true);
-      V* result = run(first_, rows, buffer, false);
-      for (int64_t j = 0; j < n1_; ++j) store(j * n2_ + first, count, result + 2 * j);
+      M::run([&]() __attribute__((always_inline)) {
+        for (int64_t slab = 0; slab < slabs(); ++slab) {
+          const V* from = work + slab * slab_rows() + 2 * first;
+          V x[2][kCount];
+          for (int64_t i = 0; i < kCount; ++i)
+            for (int64_t p = 0; p < 2; ++p) x[p][i] = from[2 * i + p];
+          for (auto& part : x) L::L::turn(part);
+          for (int64_t l = 0; l < std::min(kCount, n1_ - slab * kCount); ++l)
+            for (int64_t p = 0; p < 2; ++p) rows[2 * (slab * kCount + l) + p] = x[p][l];
+        }
+        multiply(rows, rows, roots_.data() + 2 * c * n1_, n1_, true);
+      });
+      V* result = first_.run(rows, buffer, false);
+      M::run([&]() __attribute__((always_inline)) {
+        for (int64_t j = 0; j < n1_; ++j) store(j * n2_ + first, count, result + 2 * j);
+      });
     });
   }
   template <class F>
@@ -220,14 +223,14 @@ class LongLine {
   template <class F>
   void each_slab(F&& f) const {
     parallel_for(slabs(), std::max<int64_t>(1, kGrain / n2_), [&](int64_t begin, int64_t end) {
-      Workspace<V> room(2 * (second_.bufsize() + second_.length()));
+      Workspace<V> room(size_t(2 * second_.room()));
       for (int64_t slab = begin; slab < end; ++slab) f(slab, room.data());
     });
   }
 
   // Points from n on are zeros.
   template <class Load>
-  void load_chirped(const Load& load, int64_t j, int64_t count, V* row) const {
+  FACULA_MEMBER void load_chirped(const Load& load, int64_t j, int64_t count, V* row) const {
     row[0] = row[1] = V();
     if (j >= n_) return;
     load(j, count = std::min(count, n_ - j), row);
@@ -235,14 +238,14 @@ class LongLine {
     for (auto l = size_t(count); l < size_t(kCount); ++l) row[0][l] = row[1][l] = 0;
   }
   // By the conjugate, which is that of a forward transform.
-  void multiply_by_chirp(int64_t j, int64_t count, V* row) const {
+  FACULA_MEMBER void multiply_by_chirp(int64_t j, int64_t count, V* row) const {
     const T* from = reinterpret_cast<const T*>(chirp_.data() + j);
     V by[2] = {};
     if (count == kCount) L::template load_across<2>(from, by);
     else
       for (int64_t l = 0; l < count; ++l)
         for (int64_t p = 0; p < 2; ++p) by[p][size_t(l)] = from[2 * l + p];
-    multiply(row, by, 1, true);
+    multiply(row, row, by, 1, true);
   }
 
   static constexpr int64_t kGrain = 2048;

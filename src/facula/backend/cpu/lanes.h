@@ -105,6 +105,7 @@ struct Lanes {
   }
   template <int kStep>
   FACULA_LANES void turn_by(V* x) {
+#pragma GCC unroll 16  // vectors stay in registers
     for (int i = 0; i < kCount; ++i)
       if (!(i & kStep)) exchange<kStep>(x[i], x[i + kStep], std::make_index_sequence<size_t(kCount)>());
     if constexpr (2 * kStep < kCount) turn_by<2 * kStep>(x);

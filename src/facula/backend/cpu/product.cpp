@@ -468,7 +468,14 @@ void scale(const Tensor& out, const Scalar& beta, const Tensor& bias) {
 
 bool is_short(DType d) { return d == DType::BFloat16 || d == DType::Float16; }
 
-// A matrix of 16-bit floats and a vector: a generated sweep over the matrix, which no library has.
+// A few sums of so many terms that threads must share each: BLAS computes one on one thread.
+bool is_long_sum(const Problem& p) {
+  constexpr int64_t kLong = 32768, kFew = 4;
+  return p.count() == 1 && std::min(p.m, p.n) == 1 && std::max(p.m, p.n) <= kFew && p.k >= kLong &&
+         (p.m == 1 || p.a_cs == 1) && (p.n == 1 || p.b_rs == 1);
+}
+
+// A matrix and a vector by a generated sweep over the matrix, which no library has for 16-bit floats.
 void matrix_vector(const Problem& p, const Tensor& a, const Tensor& b, const Tensor& out,
                    const Tensor& bias) {
   static const op::Operator& sweep = op::get("_matrix_vector");
@@ -583,7 +590,8 @@ void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const T
     if (p.bias && p.dtype != DType::Float32) add_bias_first(p, out, bias);
     return apart(p);
   }
-  if (is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) return matrix_vector(p, a, b, out, bias);
+  if ((is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) || is_long_sum(p))
+    return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
     if (fits_tiny(p)) return tiny(p);
     bool vector =
