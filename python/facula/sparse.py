@@ -110,7 +110,8 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
     """The product of matrices of which either may be sparse; of two sparse ones it is sparse.
 
     With ``reduce`` ('sum', 'mean', 'amax' or 'max', 'amin' or 'min') the terms of each element are reduced
-    that way: those of the elements that a CSR matrix ``mat1`` has, 0 where a row has none. ``mat2`` is dense then.
+    that way: those of the elements that a CSR matrix ``mat1`` has, 0 where a row has none. ``mat2`` is dense
+    then.
 
     >>> a = facula.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]).to_sparse_csr()
     >>> facula.sparse.mm(a, facula.tensor([[1.0], [5.0], [3.0]]), "mean")
