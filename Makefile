@@ -172,14 +172,16 @@ wheel: setup
 test-wheel: wheel
 	$(PYTHON_ENV) tests/wheel.py dist
 
-# Of the Pythons that requirements.lock is for, those that this machine has. Each but that of .venv has an environment of its
-# own, .venv-3.12; the core's objects come out of the compiler cache after the first.
-PYTHONS ?= $(shell for v in $$(sed -n '1s/.*for Python \(.*\)\. .*/\1/p' setup/requirements.lock | tr -d ,); do \
-    python$$v -c 'import ensurepip, venv' 2>/dev/null && echo $$v; done)
+# Of the Pythons that requirements.lock is for, those that this machine has: on the path, or among pyenv's. Each but that of
+# .venv has an environment of its own, .venv-3.12; the core's objects come out of the compiler cache after the first.
+FIND_PYTHON = find_python() { for p in python$$1 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$1.*/bin/python$$1; do \
+    "$$p" -c 'import ensurepip, venv' 2>/dev/null && echo "$$p" && break; done; }
+PYTHONS ?= $(shell $(FIND_PYTHON); for v in $$(sed -n '1s/.*for Python \(.*\)\. .*/\1/p' setup/requirements.lock | tr -d ,); do \
+    test -n "$$(find_python $$v)" && echo $$v; done)
 wheels: setup
-	@own=$$($(PYTHON_ENV) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	@$(FIND_PYTHON); own=$$($(PYTHON_ENV) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	for v in $(PYTHONS); do \
-	    if [ $$v = $$own ]; then $(MAKE) test-wheel; else $(MAKE) test-wheel VENV=.venv-$$v PYTHON=python$$v; fi || exit 1; \
+	    if [ $$v = $$own ]; then $(MAKE) test-wheel; else $(MAKE) test-wheel VENV=.venv-$$v PYTHON="$$(find_python $$v)"; fi || exit 1; \
 	done
 
 clean:

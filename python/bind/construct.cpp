@@ -384,12 +384,24 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1) || !take_options("asarray", v + 1, o))
       return nullptr;
     bool copy = v[4] && v[4] != Py_None && is_true(v[4]);
+    bool says_gradient = v[3] && v[3] != Py_None;
     bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
     bool same_place = !o.has_device || !is_tensor(v[0]) || o.device == impl_of(v[0])->device;
-    if (!copy && is_tensor(v[0]) && same_type && same_place && !o.requires_grad) return Py_NewRef(v[0]);
-    Tensor t = o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy));
-    if (o.requires_grad) autograd::set_requires_grad(t = t.detached(), true);
-    return wrap(std::move(t));
+    bool itself = !copy && is_tensor(v[0]) && same_type && same_place;
+    if (v[4] == Py_False && !itself && (is_tensor(v[0]) || PyList_Check(v[0]) || PyTuple_Check(v[0]))) {
+      PyErr_Format(PyExc_ValueError, "asarray: copy=False, but %s needs a copy",
+                   is_tensor(v[0]) ? "a tensor of another dtype or device" : "a sequence");
+      return nullptr;
+    }
+    Tensor t = itself ? tensor_of(v[0])
+                      : o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy));
+    if (says_gradient && !o.requires_grad && !autograd::is_leaf(t)) {
+      t = t.detached();
+      itself = false;
+    } else if (says_gradient && o.requires_grad != t.requires_grad()) {
+      autograd::set_requires_grad(t, o.requires_grad);  // of a tensor that is given back: its own
+    }
+    return itself ? Py_NewRef(v[0]) : wrap(std::move(t));
   });
 }
 PyObject* promote_types(PyObject*, PyObject* args) {

@@ -23,12 +23,15 @@ bool is_basic(PyTypeObject* t) {
 }
 
 }  // namespace
-static PyObject* call_override_of(PyObject*, PyObject*, PyObject* const*, Py_ssize_t, PyObject*, PyObject*);
+// What `types` tells: the classes that may take a call, or, of what PyTorch writes in Python, also those of plain tensors.
+enum class Told : bool { takers, tensors };
+static PyObject* call_override_of(PyObject*, PyObject*, PyObject* const*, Py_ssize_t, PyObject*, PyObject*,
+                                  Told);
 namespace {
 
 struct Overriding {
   std::vector<PyObject*> objects;  // in PyTorch's order: subclasses before superclasses, else left to right
-  PyRef types;
+  Told told;
 
   void add(PyObject* o) {
     PyTypeObject* t = Py_TYPE(o);
@@ -40,9 +43,9 @@ struct Overriding {
     objects.insert(objects.begin() + long(at), o);
   }
   void scan(PyObject* o) {
-    if (is_plain(Py_TYPE(o))) return;
+    if (is_plain(Py_TYPE(o)) && told == Told::takers) return;
     if (is_tensor(o)) {
-      if (override_of(Py_TYPE(o)) != Override::none) add(o);
+      if (told == Told::tensors || override_of(Py_TYPE(o)) != Override::none) add(o);
     } else if (PyTuple_Check(o) || PyList_Check(o)) {
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {
         PyObject* item = PySequence_Fast_GET_ITEM(o, i);
@@ -347,7 +350,8 @@ PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyO
       name_error(name_of(f->function), f->function, args, n, kwnames, false, true);
     return result;
   }
-  return call_override(f->shows_itself ? o : f->function, nullptr, args, n, kwnames);
+  return call_override_of(f->shows_itself ? o : f->function, nullptr, args, n, kwnames, nullptr,
+                          Told::tensors);
 }
 PyObject* overridable_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* function;
@@ -459,14 +463,16 @@ PyObject* attribute_get(PyObject* o, PyObject* of, PyObject* type) {
   PyObject* native = reinterpret_cast<AttributeObject*>(o)->native;
   if (!of || !asks(of)) return !of ? Py_NewRef(o) : Py_TYPE(native)->tp_descr_get(native, of, type);
   PyRef get(PyObject_GetAttrString(native, "__get__"));
-  return get ? call_override(get.get(), nullptr, &of, 1, nullptr) : nullptr;
+  return get ? call_override_of(get.get(), nullptr, &of, 1, nullptr, nullptr, Told::tensors) : nullptr;
 }
 int attribute_set(PyObject* o, PyObject* of, PyObject* value) {
   PyObject* native = reinterpret_cast<AttributeObject*>(o)->native;
   if (!asks(of)) return Py_TYPE(native)->tp_descr_set(native, of, value);
   PyRef set(PyObject_GetAttrString(native, value ? "__set__" : "__delete__"));
   PyObject* args[] = {of, value};
-  return set && PyRef(call_override(set.get(), nullptr, args, value ? 2 : 1, nullptr)) ? 0 : -1;
+  PyRef done(set ? call_override_of(set.get(), nullptr, args, value ? 2 : 1, nullptr, nullptr, Told::tensors)
+                 : nullptr);
+  return done ? 0 : -1;
 }
 PyObject* attribute_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* native;
@@ -517,7 +523,7 @@ PyObject* handle_torch_function(PyObject*, PyObject* const* args, Py_ssize_t n, 
   return guarded([&]() -> PyObject* {
     PyRef relevant = checked(
         PySequence_Fast(args[1], "handle_torch_function(): the relevant arguments must be a sequence"));
-    return call_override_of(args[0], nullptr, args + 2, n - 2, kwnames, relevant.get());
+    return call_override_of(args[0], nullptr, args + 2, n - 2, kwnames, relevant.get(), Told::tensors);
   });
 }
 PyMethodDef mode_functions[] = {
@@ -598,15 +604,15 @@ bool has_torch_function(PyObject* o) {
 
 PyObject* call_override(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
                         PyObject* kwnames) {
-  return call_override_of(function, self, args, n, kwnames, nullptr);
+  return call_override_of(function, self, args, n, kwnames, nullptr, Told::takers);
 }
 
 // `relevant`: only these are asked.
 static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* const* args, Py_ssize_t n,
-                                  PyObject* kwnames, PyObject* relevant) {
+                                  PyObject* kwnames, PyObject* relevant, Told told) {
   return guarded([&]() -> PyObject* {
     Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    Overriding found;
+    Overriding found{{}, told};
     if (relevant) {
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(relevant); ++i)
         found.scan(PySequence_Fast_GET_ITEM(relevant, i));
@@ -633,6 +639,7 @@ static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* 
       if (result.get() != Py_NotImplemented) return result.detach();
     }
     for (PyObject* o : found.objects) {
+      if (override_of(Py_TYPE(o)) == Override::none) continue;
       PyRef f = checked(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), names::__torch_function__));
       PyRef result = checked(
           PyObject_CallFunctionObjArgs(f.get(), function, types.get(), tuple.get(), kwargs.get(), nullptr));

@@ -670,8 +670,8 @@ PyObject* storage_info(PyObject* self, PyObject*) {
     supported_check(!is_sparse(t), "storage") << "Cannot access storage of a sparse tensor"
                                               << hint("its parts have storages: t._indices(), t._values()");
     if (t->device.type != DeviceType::meta) tensor_of(self).data_ptr();  // in the logical layout
-    return Py_BuildValue("NN", PyLong_FromVoidPtr(t->storage->data()),
-                         PyLong_FromSize_t(t->storage->bytes()));
+    return Py_BuildValue("NNN", PyLong_FromVoidPtr(t->storage->data()),
+                         PyLong_FromSize_t(t->storage->bytes()), PyLong_FromSize_t(t->storage->use_count()));
   });
 }
 
@@ -742,7 +742,7 @@ PyMethodDef tensor_methods[] = {
     {"_sparse_info", sparse_info, METH_NOARGS,
      "(nnz, sparse dimensions, is coalesced) of a sparse tensor; else None."},
     {"_coalesced_", set_coalesced, METH_O, "Says whether a sparse tensor has every index once, in order."},
-    {"_storage_info", storage_info, METH_NOARGS, "(address, bytes) of the storage."},
+    {"_storage_info", storage_info, METH_NOARGS, "(address, bytes, tensors that share it) of the storage."},
     {"__deepcopy__", deepcopy, METH_O, nullptr},
     {"__reduce_ex__", reduce_ex, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};

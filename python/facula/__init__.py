@@ -219,10 +219,10 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions func
-    functional futures fx hub jit library masked mps multiprocessing nested nn onnx optim overrides package
-    profiler program quasirandom random return_types safetensors serialization signal sparse storage testing
-    torch_version types utils version xpu
+    _dynamo _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions
+    export func functional futures fx hub jit library masked mps multiprocessing nested nn onnx optim
+    overrides package profiler program quasirandom random return_types safetensors serialization signal
+    sparse storage testing torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -265,7 +265,7 @@ _ELSEWHERE = {
             set_autocast_dtype set_autocast_enabled
         """,
         "_more": """
-            _assert block_diag chain_matmul histogramdd lu max_memory_allocated
+            _assert block_diag chain_matmul from_file histogramdd lu max_memory_allocated
             max_memory_reserved memory_allocated memory_reserved memory_summary profile
             ravel reset_peak_memory_stats scalar_tensor set_printoptions
             tensordot tile unique unique_consecutive

@@ -20,7 +20,10 @@ def is_tensor(obj: object) -> bool:
 
 
 def is_storage(obj: object) -> bool:
-    return False
+    """Is it the memory of tensors, as bytes or elements?"""
+    from .storage import TypedStorage, UntypedStorage
+
+    return isinstance(obj, (TypedStorage, UntypedStorage))
 
 
 def is_floating_point(input: Tensor) -> bool:
@@ -53,10 +56,10 @@ def numel(input: Tensor) -> int:
 
 
 def typename(obj: Any) -> str:
-    """The name of an object's type; of a tensor, its dtype's as well: facula.FloatTensor."""
+    """The name of a class, or of an object's; of a tensor, its dtype's as well: facula.FloatTensor."""
     if isinstance(obj, Tensor):
         return obj.type()
-    kind = type(obj)
+    kind = obj if hasattr(obj, "__qualname__") and hasattr(obj, "__module__") else type(obj)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -211,6 +211,15 @@ class _Histogramdd(NamedTuple):
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
 
+    def __repr__(self) -> str:
+        kind = type(self)
+        return f"{kind.__module__}.{kind.__qualname__}(\nhist={self.hist},\nbin_edges={self.bin_edges})"
+
+
+# Shown as the classes of operators' results are.
+_Histogramdd.__module__ = f"{__name__.partition('.')[0]}.return_types"
+_Histogramdd.__name__ = _Histogramdd.__qualname__ = "histogramdd"
+
 
 def histogramdd(
     input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
@@ -228,6 +237,25 @@ def histogramdd(
         edges = tuple(_C.ops._histogramdd_bin_edges(input, list(edges), range=range))
     hist = _C.ops._histogramdd(input, list(edges), weight=weight, density=density)
     return _Histogramdd(hist, edges)
+
+
+def from_file(
+    filename: str,
+    shared: bool | None = None,
+    size: int | None = 0,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """``size`` elements of a file, mapped into memory; with ``shared`` changes of them are written to it.
+
+    RuntimeError for a file that can't be opened, or, if it is not shared, is too short.
+    """
+    from .storage import UntypedStorage
+
+    kind = _C.get_default_dtype() if dtype is None else dtype
+    bytes_of = UntypedStorage.from_file(filename, bool(shared), (size or 0) * kind.itemsize)
+    return bytes_of._elements.view(kind).requires_grad_(requires_grad)
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:

@@ -1,10 +1,16 @@
-"""Tensors in memory that child processes share."""
+"""Tensors in memory that processes share: a file without a name, or one that the program named.
+
+Forked processes see the same bytes; others are sent the file's descriptor, when a tensor is pickled for them.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+import tempfile
+import threading
 import weakref
+from typing import Any
 
 from . import _C
 
@@ -12,19 +18,66 @@ Tensor = _C.Tensor
 
 
 class _Block(mmap.mmap):
-    """Anonymous memory, or that of a file; forked processes see the same bytes. Freed with the last tensor
-    that looks at it."""
+    """Memory of a file. Freed with the last tensor that looks at it."""
 
     address: int
+    descriptor: int | None = None  # of a file without a name: what other processes are sent
+    taken: int = 0  # bytes that tensors were given
+    owner: int = 0  # the process that may give them
 
 
 _blocks: weakref.WeakSet[_Block] = weakref.WeakSet()
+_lock = threading.Lock()
+_small: weakref.ref[_Block] | None = None  # where the next small tensor goes: descriptors are few
+_SMALL, _TOGETHER = 1 << 20, 4 << 20
+
+
+def _known(block: _Block, descriptor: int | None = None) -> _Block:
+    block.address = _C.frombuffer(block, dtype=_C.uint8).data_ptr()
+    if descriptor is not None:
+        block.descriptor = descriptor
+        weakref.finalize(block, os.close, descriptor)
+    _blocks.add(block)
+    return block
+
+
+def _made(nbytes: int) -> _Block:
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("facula")
+    else:
+        with tempfile.TemporaryFile() as named:
+            file = os.dup(named.fileno())
+    try:
+        os.ftruncate(file, nbytes)
+        return _known(_Block(file, nbytes), file)
+    except (OSError, OverflowError):
+        os.close(file)
+        raise
+
+
+def _place(nbytes: int) -> tuple[_Block, int]:
+    """A block with so many free bytes, and where. A forked process goes on in blocks of its own."""
+    global _small
+    if nbytes >= _SMALL:
+        return _made(nbytes), 0
+    with _lock:
+        block = _small() if _small is not None else None
+        if block is None or block.owner != os.getpid() or block.taken + nbytes > len(block):
+            block = _made(_TOGETHER)
+            block.owner, _small = os.getpid(), weakref.ref(block)
+        start = block.taken
+        block.taken += -(-nbytes // 64) * 64
+        return block, start
+
+
+def _block_of(t: Tensor) -> _Block | None:
+    at = t.data_ptr()
+    return next((b for b in list(_blocks) if b.address <= at < b.address + len(b)), None)
 
 
 def is_shared(t: Tensor) -> bool:
-    """Does the tensor lie in memory that child processes share?"""
-    at = t.data_ptr()
-    return t.numel() == 0 or any(b.address <= at < b.address + len(b) for b in _blocks)
+    """Does the tensor lie in memory that processes share?"""
+    return t.numel() == 0 or _block_of(t) is not None
 
 
 def share_memory_(t: Tensor) -> Tensor:
@@ -34,12 +87,10 @@ def share_memory_(t: Tensor) -> Tensor:
     order = sorted(range(t.dim()), key=lambda d: -t.stride(d))
     nbytes = t.numel() * t.element_size()
     try:
-        block = _Block(-1, nbytes)
+        block, start = _place(nbytes)
     except (OSError, OverflowError):
         raise RuntimeError(f"share_memory_: not enough memory: tried to map {nbytes} bytes") from None
-    flat = _C.frombuffer(block, dtype=t.dtype)
-    block.address = flat.data_ptr()
-    _blocks.add(block)
+    flat = _C.frombuffer(block, dtype=t.dtype, count=t.numel(), offset=start)
     shared = flat.view([t.shape[d] for d in order]).permute(sorted(range(t.dim()), key=order.__getitem__))
     with _C.GradMode(False):
         shared.copy_(t)
@@ -73,10 +124,72 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
             return _C.functions.empty([0], dtype=_C.uint8)
         if not shared:
             return _C.frombuffer(mmap.mmap(file, nbytes, access=mmap.ACCESS_COPY), dtype=_C.uint8)
-        block = _Block(file, nbytes)
-        elements = _C.frombuffer(block, dtype=_C.uint8)
-        block.address = elements.data_ptr()
-        _blocks.add(block)
-        return elements
+        return _C.frombuffer(_known(_Block(file, nbytes)), dtype=_C.uint8)
     finally:
         os.close(file)
+
+
+# ---- tensors for other processes
+
+
+def _for_child(descriptor: int) -> Any:
+    """What another process gets this file by. One that is being started takes a descriptor once."""
+    from multiprocessing import context, reduction
+
+    starting = context.get_spawning_popen()
+    if starting is None:
+        return reduction.DupFd(descriptor)
+    sent = starting.__dict__.setdefault("_facula_sent", {})
+    if descriptor not in sent:
+        sent[descriptor] = reduction.DupFd(descriptor)
+    return sent[descriptor]
+
+
+def _alone(t: Tensor) -> bool:
+    """Is its memory looked at by no other tensor, and all its own?"""
+    info = t._storage_info()
+    return info is not None and info[1] == t.numel() * t.element_size() and info[2] == 1
+
+
+def reduced_for_process(t: Tensor) -> Any:
+    """As ``multiprocessing`` pickles a tensor: where its memory is found, which both processes look at then.
+
+    A tensor that is not shared moves to shared memory; if others look at its memory too, a copy of it goes.
+    """
+    if t.requires_grad and not t.is_leaf:
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not "
+            "support crossing process boundaries. If you just want to transfer the data, call detach() on "
+            "the tensor before serializing (e.g., putting it on the queue)."
+        )
+    plain = t.layout is _C.strided and t.device.type == "cpu" and not t.is_conj() and not t.is_neg()
+    if not plain or t.numel() == 0 or vars(t):
+        return t.__reduce_ex__(2)
+    if (block := _block_of(t)) is None:
+        memory = share_memory_(t if _alone(t) else t.detach().clone())
+        block = _block_of(memory)
+    else:
+        memory = t
+    if block is None or block.descriptor is None:  # of a file that the program named
+        return t.__reduce_ex__(2)
+    place = memory.data_ptr() - block.address, t.dtype, tuple(t.shape), memory.stride()
+    return _found, (type(t), _for_child(block.descriptor), len(block), *place, t.requires_grad)
+
+
+def _found(
+    kind: type, sent: Any, nbytes: int, start: int, dtype: Any, shape: Any, stride: Any, requires_grad: bool
+) -> Tensor:
+    """A tensor that another process sent, over the same memory as others of its block."""
+    file = sent.detach()
+    of_file = os.fstat(file)
+    known = (b for b in list(_blocks) if b.descriptor is not None)
+    with _lock:
+        block = next((b for b in known if os.path.samestat(os.fstat(b.descriptor), of_file)), None)
+        if block is None:
+            block = _known(_Block(file, nbytes), file)
+        elif block.descriptor != file:
+            os.close(file)
+    count = (nbytes - start) // dtype.itemsize
+    flat = _C.frombuffer(block, dtype=dtype, count=count, offset=start)
+    t = flat.as_strided(shape, stride)
+    return t.requires_grad_(requires_grad) if kind is Tensor else kind(t, requires_grad)

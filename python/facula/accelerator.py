@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ._no_gpu import device_count, is_available
 
-__all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
+__all__ = [
+    "current_accelerator",
+    "device_count",
+    "device_index",
+    "get_device_capability",
+    "is_available",
+    "synchronize",
+]
 
 
 def current_accelerator(check_available: bool = False) -> Any:
     """None: there is none."""
     return None
+
+
+@contextmanager
+def device_index(device: int | None, /) -> Iterator[None]:
+    """Makes this accelerator the current one within; with None nothing changes."""
+    if device is not None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    yield
+
+
+def get_device_capability(device: Any = None, /) -> dict[str, Any]:
+    raise RuntimeError("Cannot access accelerator device when none is available.")
 
 
 def synchronize(device: Any = None, /) -> None:

@@ -636,7 +636,7 @@ class Library:
         name = schema.partition("(")[0].strip()
         text = schema if "::" in name else f"{self.ns}::{schema.strip()}"
         self._defined.append(_define(text, tags=tags))
-        return name.partition("::")[2] or name
+        return name
 
     def _qualified(self, op_name: Any) -> str:
         if isinstance(op_name, OpOverload):

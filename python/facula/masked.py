@@ -6,6 +6,8 @@ All are operators of the registry: ``_masked_sum`` is found here as ``sum``.
 tensor(4)
 """
 
+import sys
+
 from . import _C
 from ._masked_tensor import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor
 
@@ -13,3 +15,4 @@ _PREFIX = "_masked_"
 _reductions = sorted(name.removeprefix(_PREFIX) for name in vars(_C.ops) if name.startswith(_PREFIX))
 globals().update({name: getattr(_C.ops, _PREFIX + name) for name in _reductions})
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor", *_reductions]
+_ops = sys.modules[__name__]  # where PyTorch has them

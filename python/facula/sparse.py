@@ -14,7 +14,16 @@ from . import _C, _namespace
 Tensor = _C.Tensor
 _f = _C.functions
 
-__all__ = ["addmm", "check_sparse_tensor_invariants", "log_softmax", "mm", "sampled_addmm", "softmax", "sum"]
+__all__ = [
+    "addmm",
+    "check_sparse_tensor_invariants",
+    "log_softmax",
+    "mm",
+    "sampled_addmm",
+    "softmax",
+    "spdiags",
+    "sum",
+]
 
 
 def _tensor(data: Any, dtype: Any = None) -> Tensor:
@@ -94,14 +103,15 @@ def sparse_csr_tensor(
     return _finished(made, requires_grad)
 
 
-_REDUCTIONS = ("sum", "mean", "amax", "amin")
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin"}
 
 
 def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
     """The product of matrices of which either may be sparse; of two sparse ones it is sparse.
 
-    With ``reduce`` ('sum', 'mean', 'amax' or 'amin') the terms of each element are reduced that way: those of
-    the elements that a CSR matrix ``mat1`` has, 0 where a row has none. ``mat2`` is dense then.
+    With ``reduce`` ('sum', 'mean', 'amax' or 'max', 'amin' or 'min') the terms of each element are reduced
+    that way: those of the elements that a CSR matrix ``mat1`` has, 0 where a row has none. ``mat2`` is dense
+    then.
 
     >>> a = facula.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]).to_sparse_csr()
     >>> facula.sparse.mm(a, facula.tensor([[1.0], [5.0], [3.0]]), "mean")
@@ -117,7 +127,48 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
             "sparse.mm: with `reduce` it takes a matrix of layout sparse_csr and a dense one, got "
             f"{mat1.layout} and {mat2.layout}"
         )
-    return _C.ops._sparse_mm(mat1, mat2, reduce)
+    return _C.ops._sparse_mm(mat1, mat2, _REDUCTIONS[reduce])
+
+
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: tuple[int, int], layout: Any = None) -> Tensor:
+    """A sparse matrix with these rows as its diagonals: element j of a row is in column j.
+
+    Args:
+        diagonals: a row for each diagonal, or the only one.
+        offsets: where each lies: 0 is the main diagonal, those above it are positive. Each once.
+        layout: sparse_coo (as without it) or sparse_csr.
+
+    >>> rows = facula.tensor([[1, 2, 3], [4, 5, 6]])
+    >>> facula.sparse.spdiags(rows, facula.tensor([0, -1]), (3, 3)).to_dense()
+    tensor([[1, 0, 0],
+            [4, 2, 0],
+            [0, 5, 3]])
+    """
+    rows, places = (
+        diagonals.reshape(-1, diagonals.shape[-1]) if diagonals.dim() < 2 else diagonals,
+        offsets.reshape(-1),
+    )
+    if rows.dim() != 2 or offsets.dim() > 1:
+        raise RuntimeError("spdiags: diagonals must have one or two dimensions, offsets none or one")
+    if len(shape) != 2:
+        raise RuntimeError(f"spdiags: Output shape must be 2d, got {tuple(shape)}")
+    if places.dtype != _C.int64:
+        raise RuntimeError(f"spdiags: Offset Tensor must have dtype Long but got {places.dtype}")
+    if len(rows) != len(places):
+        raise RuntimeError(
+            f"spdiags: Number of diagonals ({len(rows)}) does not match the number of offsets ({len(places)})"
+        )
+    where: list[int] = places.tolist()
+    if len(set(where)) != len(where):
+        raise RuntimeError(f"spdiags: Offset tensor contains duplicate values: {where}")
+    if layout not in (None, _C.sparse_coo, _C.sparse_csr):
+        raise NotImplementedError(f"spdiags: layout must be sparse_coo or sparse_csr, got {layout}")
+    ranges = [(max(k, 0), max(min(shape[1], rows.shape[1], shape[0] + k), max(k, 0))) for k in where]
+    columns = [_f.arange(a, b) for a, b in ranges]
+    values = [row[a:b] for row, (a, b) in zip(rows, ranges)]
+    indices = _f.stack([_f.cat([c - k for c, k in zip(columns, where)]), _f.cat(columns)])
+    made = sparse_coo_tensor(indices, _f.cat(values), tuple(shape))
+    return made.coalesce().to_sparse_csr() if layout is _C.sparse_csr else made
 
 
 def sampled_addmm(

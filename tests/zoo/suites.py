@@ -1,6 +1,6 @@
 """The test suites of libraries, unmodified, on Facula and on its peer: what passes with both.
 
-    python tests/zoo/suites.py [--only REGEX] [--every 60] [--report docs/suites.md]
+    python tests/zoo/suites.py [--only REGEX] [--every 60] [--first 0] [--report docs/suites.md]
 
 Suites are fetched by git at the commits below (git's own ``url.<base>.insteadOf`` lets a mirror serve them).
 Packages that hold no tests are why: of the three, only einops ships its own. Left out is what wants a GPU, a
@@ -57,12 +57,12 @@ SUITES = (
 
 
 def pytest_collection_modifyitems(config, items):
-    """As a plugin of pytest: of each file, every so manieth test."""
+    """As a plugin of pytest: of each file, every so manieth test from the first that is asked for."""
     by_file = defaultdict(list)
     for item in items:
         by_file[item.location[0]].append(item)
-    every = int(os.environ["FACULA_EVERY"])
-    kept = {item for of_file in by_file.values() for item in of_file[::every]}
+    first, every = (int(os.environ[f"FACULA_{name}"]) for name in ("FIRST", "EVERY"))
+    kept = {item for of_file in by_file.values() for item in of_file[first::every]}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
@@ -82,7 +82,7 @@ def fetched(suite):
     return folder
 
 
-def passed(suite, interpreter, path, every):
+def passed(suite, interpreter, path, every, first):
     """The tests that pass, as (folder or file, name), and how many were tried."""
     folder = fetched(suite)
     with tempfile.TemporaryDirectory() as temporary:
@@ -96,6 +96,7 @@ def passed(suite, interpreter, path, every):
             "EINOPS_TEST_BACKENDS": "numpy,torch",
             "PYTEST_REFERENCE_CACHE": temporary,
             "FACULA_EVERY": str(every),
+            "FACULA_FIRST": str(first),
         }
         command = [
             *map(str, interpreter),
@@ -133,14 +134,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="names of suites, a regular expression")
     parser.add_argument("--every", type=int, help="of each file of torchmetrics every so manieth test")
+    parser.add_argument("--first", type=int, default=0, help="of these the number of the first")
     parser.add_argument("--report", type=Path)
     a = parser.parse_args()
     rows, missing = [], []
     for suite in (s for s in SUITES if re.search(a.only, s.name)):
         every = a.every if a.every and suite.every > 1 else suite.every
-        theirs, tried = passed(suite, [ROOT / ".peer" / "bin" / "python"], [], every)
+        first = a.first if suite.every > 1 else 0
+        theirs, tried = passed(suite, [ROOT / ".peer" / "bin" / "python"], [], every, first)
         alias = [sys.executable, "-m", "facula.torch"], [Path(facula.__file__).parents[1]]
-        ours, _ = passed(suite, *alias, every)
+        ours, _ = passed(suite, *alias, every, first)
         parts = defaultdict(lambda: [0, 0])
         for classname, name in sorted(theirs):
             count = parts[part(classname, suite)]

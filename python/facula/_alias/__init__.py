@@ -56,6 +56,10 @@ class _SameModule(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self.spec  # the import put its own there
 
+    def get_code(self, name: str) -> Any:
+        """What ``python -m torch.x`` runs."""
+        return self.spec.loader.get_code(self.spec.name) if self.spec and self.spec.loader else None
+
 
 class _Renaming(importlib.abc.Loader):
     """Loads a module of ours as usual, then renames what it defines."""

@@ -7,46 +7,74 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
 from .. import _C
+from ._stores import DistBackendError as DistBackendError
+from ._stores import DistError as DistError
+from ._stores import DistNetworkError as DistNetworkError
+from ._stores import DistStoreError as DistStoreError
+from ._stores import FileStore as FileStore
+from ._stores import HashStore as HashStore
+from ._stores import PrefixStore as PrefixStore
+from ._stores import QueueEmptyError as QueueEmptyError
+from ._stores import Store as Store
+from ._stores import TCPStore as TCPStore
+from ._stores import default_pg_timeout as default_pg_timeout
 
 Tensor = _C.Tensor
 
 __all__ = [
     "Backend",
     "DebugLevel",
+    "DeviceMesh",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
     "DistStoreError",
+    "FileStore",
     "GroupMember",
     "HashStore",
+    "P2POp",
+    "PrefixStore",
     "ProcessGroup",
+    "QueueEmptyError",
     "ReduceOp",
+    "Store",
+    "TCPStore",
+    "Work",
     "all_gather",
+    "all_gather_coalesced",
     "all_gather_into_tensor",
     "all_gather_object",
     "all_reduce",
+    "all_reduce_coalesced",
     "all_to_all",
     "all_to_all_single",
     "barrier",
+    "batch_isend_irecv",
     "broadcast",
     "broadcast_object_list",
     "destroy_process_group",
     "gather",
     "gather_object",
     "get_backend",
+    "get_backend_config",
     "get_debug_level",
+    "get_default_backend_for_device",
     "get_global_rank",
     "get_group_rank",
     "get_node_local_rank",
+    "get_pg_count",
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
     "group",
+    "init_device_mesh",
     "init_process_group",
+    "irecv",
     "is_available",
     "is_backend_available",
     "is_gloo_available",
@@ -56,16 +84,28 @@ __all__ = [
     "is_torchelastic_launched",
     "is_ucc_available",
     "is_xccl_available",
+    "isend",
     "monitored_barrier",
     "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+    "recv",
+    "recv_object_list",
     "reduce",
+    "reduce_op",
     "reduce_scatter",
     "reduce_scatter_tensor",
+    "register_rendezvous_handler",
+    "rendezvous",
     "scatter",
     "scatter_object_list",
+    "send",
+    "send_object_list",
+    "set_debug_level",
+    "set_debug_level_from_env",
+    "split_group",
+    "supports_complex",
 ]
-
-default_pg_timeout = timedelta(minutes=30)
 
 
 class _RedOpType(enum.Enum):
@@ -151,90 +191,34 @@ class Backend(str):
         return self
 
 
-class DistError(RuntimeError):
-    """An error of communication."""
-
-
-class DistBackendError(DistError):
-    pass
-
-
-class DistNetworkError(DistError):
-    pass
-
-
-class DistStoreError(DistError):
-    pass
-
-
 class DebugLevel(enum.Enum):
     OFF = 0
     INFO = 1
     DETAIL = 2
 
 
+_debug_level: DebugLevel | None = None
+
+
 def get_debug_level() -> DebugLevel:
-    """What the environment asks for by TORCH_DISTRIBUTED_DEBUG."""
-    import os
+    """What ``set_debug_level`` or the environment asks for by TORCH_DISTRIBUTED_DEBUG."""
+    if _debug_level is not None:
+        return _debug_level
+    name = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+    if name not in DebugLevel.__members__:
+        raise RuntimeError(f"The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL, got {name}")
+    return DebugLevel[name]
 
-    return DebugLevel[os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()]
+
+def set_debug_level(level: DebugLevel) -> None:
+    global _debug_level
+    _debug_level = level
 
 
-class HashStore:
-    """Values by name, for the threads of one process."""
-
-    def __init__(self) -> None:
-        import threading
-
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-        self.timeout = default_pg_timeout
-
-    def set(self, key: str, value: str | bytes) -> None:
-        with self._changed:
-            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
-            self._changed.notify_all()
-
-    def get(self, key: str) -> bytes:
-        """The value; waits until it is set."""
-        self.wait([key])
-        return self._values[key]
-
-    def add(self, key: str, amount: int) -> int:
-        """Adds to a number; gives the sum."""
-        with self._changed:
-            total = int(self._values.get(key, b"0")) + amount
-            self._values[key] = str(total).encode()
-            self._changed.notify_all()
-            return total
-
-    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
-        """Sets the value if it is the expected one; gives what it is then."""
-        with self._changed:
-            if self._values.get(key, b"").decode() == expected_value:
-                self._values[key] = desired_value.encode()
-                self._changed.notify_all()
-            return self._values.get(key, expected_value.encode())
-
-    def check(self, keys: list[str]) -> bool:
-        return all(k in self._values for k in keys)
-
-    def delete_key(self, key: str) -> bool:
-        with self._changed:
-            return self._values.pop(key, None) is not None
-
-    def num_keys(self) -> int:
-        return len(self._values)
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        self.timeout = timeout
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Waits until all are set; DistStoreError when it takes longer than the timeout."""
-        limit = self.timeout if timeout is None else timeout
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.check(keys), limit.total_seconds()):
-                raise DistStoreError(f"wait timeout after {limit}, keys: {', '.join(keys)}")
+def set_debug_level_from_env() -> None:
+    global _debug_level
+    _debug_level = None
+    _debug_level = get_debug_level()
 
 
 class ProcessGroup:
@@ -270,6 +254,12 @@ class Work:
 
     def result(self) -> Any:
         return self._result
+
+
+class reduce_op:
+    """``ReduceOp`` as it was called before."""
+
+    SUM, PRODUCT, MIN, MAX = ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX
 
 
 class group:
@@ -352,7 +342,33 @@ def init_process_group(
         )
     if place != 0:
         raise ValueError(f"init_process_group: rank {place} of 1 process; it must be 0")
+    if store is not None and not isinstance(store, Store):
+        raise TypeError(f"init_process_group: store must be a Store, got {type(store).__name__}")
+    if store is not None and init_method is not None:
+        raise AssertionError("Cannot specify both init_method and store.")
+    global _store, _groups
+    _store, _groups = PrefixStore("default_pg", HashStore() if store is None else store), 1
     group.WORLD = GroupMember.WORLD = ProcessGroup(name)
+
+
+_store: Store | None = None
+_groups = 0  # how many were made since the default one
+
+
+def _get_default_group() -> ProcessGroup:
+    _member(None)
+    assert group.WORLD is not None
+    return group.WORLD
+
+
+def _get_default_store() -> Store:
+    _member(None)
+    assert _store is not None
+    return _store
+
+
+def get_pg_count() -> int:
+    return _groups
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -365,7 +381,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     if group is not None and not isinstance(group, ProcessGroup):
         raise ValueError(f"Invalid process group specified: {group!r}")
     if group is None or group is world.WORLD:
-        world.WORLD = GroupMember.WORLD = None
+        world.WORLD = GroupMember.WORLD = globals()["_store"] = None
 
 
 def _member(pg: Any, *tensors: Any) -> bool:
@@ -428,7 +444,50 @@ def new_group(ranks: list[int] | None = None, *args: Any, backend: str | None = 
             raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to 0 (world_size=1)")
     if len(given) > 1:
         raise ValueError(f"ranks list must not contain duplicate entries, got {given}")
+    global _groups
+    _groups += 1
     return ProcessGroup(name) if given else GroupMember.NON_GROUP_MEMBER
+
+
+def new_subgroups(
+    group_size: int | None = None,
+    group: Any = None,
+    timeout: Any = None,
+    backend: str | None = None,
+    **kwargs: Any,
+) -> tuple[Any, list[Any]]:
+    """The group of this process, and all groups, of so many processes each."""
+    if group_size is None:
+        raise ValueError("new_subgroups: group_size must be given, as there is no GPU to count")
+    if group_size <= 0:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must be positive")
+    if group_size > get_world_size():
+        raise ValueError(f"The arg 'group_size' ({group_size}) must not exceed the world size (1)")
+    own = new_group([0], backend=backend)
+    return own, [own]
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: list[list[int]], timeout: Any = None, backend: str | None = None, **kwargs: Any
+) -> tuple[Any, list[Any]]:
+    """The group of this process, and all groups, by the ranks in each."""
+    if not ranks_per_subgroup_list:
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
+    if sum(0 in ranks for ranks in ranks_per_subgroup_list) > 1:
+        raise ValueError("Rank 0 has appeared in more than one subgroup")
+    groups = [new_group(ranks, backend=backend) for ranks in ranks_per_subgroup_list]
+    own = [g for g, ranks in zip(groups, ranks_per_subgroup_list) if 0 in ranks]
+    return (own or [None])[0], groups
+
+
+def split_group(
+    parent_pg: Any = None, split_ranks: list[list[int]] | None = None, *args: Any, **kwargs: Any
+) -> Any:
+    """The part of a group that this process is in."""
+    _member(parent_pg)
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be None or empty")
+    return new_subgroups_by_enumeration(split_ranks)[0]
 
 
 def _done(async_op: bool, result: Any = None) -> Work | None:
@@ -637,6 +696,170 @@ def scatter_object_list(
     )
 
 
+def all_reduce_coalesced(
+    tensors: list[Tensor], op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Any:
+    for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
+        all_reduce(tensor, op, group)
+    return _done(async_op, tensors)
+
+
+def all_gather_coalesced(
+    output_tensor_lists: list[list[Tensor]],
+    input_tensor_list: list[Tensor],
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    outputs = _only("all_gather_coalesced", "output_tensor_lists", output_tensor_lists)
+    if len(outputs) != len(input_tensor_list):
+        raise ValueError(f"all_gather_coalesced: {len(outputs)} outputs for {len(input_tensor_list)} inputs")
+    for output, tensor in zip(outputs, input_tensor_list):
+        all_gather([output], tensor, group)
+    return _done(async_op, output_tensor_lists)
+
+
+def _partner(name: str, what: str, rank: int | None, group_rank: int | None) -> None:
+    """Raises: the only process has nobody to exchange messages with."""
+    _root(name, rank, group_rank)
+    raise ValueError(
+        f"Invalid {what} rank: {what} rank should not be the same as the rank of the current process."
+    )
+
+
+def isend(
+    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+) -> Any:
+    """To another process, of which there is none: ValueError."""
+    return _partner("isend", "destination", dst, group_dst) if _member(group, tensor) else None
+
+
+def send(
+    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+) -> None:
+    """To another process, of which there is none: ValueError."""
+    return _partner("send", "destination", dst, group_dst) if _member(group, tensor) else None
+
+
+def irecv(
+    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+) -> Any:
+    """From another process, of which there is none: ValueError."""
+    given = 0 if src is None and group_src is None else src
+    return _partner("irecv", "source", given, group_src) if _member(group, tensor) else None
+
+
+def recv(
+    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+) -> int:
+    """From another process, of which there is none: ValueError."""
+    if not _member(group, tensor):
+        return -1
+    _partner("recv", "source", 0 if src is None and group_src is None else src, group_src)
+    return 0
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_dst: int | None = None,
+) -> None:
+    return _partner("send_object_list", "destination", dst, group_dst) if _member(group) else None
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: Any = None,
+    device: Any = None,
+    group_src: int | None = None,
+) -> int:
+    if not _member(group):
+        return -1
+    _partner("recv_object_list", "source", 0 if src is None and group_src is None else src, group_src)
+    return 0
+
+
+class P2POp:
+    """One of the messages that ``batch_isend_irecv`` exchanges at once."""
+
+    def __init__(
+        self,
+        op: Any,
+        tensor: Tensor,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op not in (isend, irecv):
+            raise ValueError(
+                "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or "
+                "``torch.distributed.irecv``."
+            )
+        _member(group, tensor)
+        if (peer is None) == (group_peer is None):
+            raise ValueError("P2POp: one of peer and group_peer must be given")
+        self.op, self.tensor, self.group, self.tag = op, tensor, group, tag
+        self.peer, self.group_peer = peer, group_peer
+
+    def __repr__(self) -> str:
+        return f"P2POp({self.op.__name__}, peer={self.peer}, {self.tensor.shape}, {self.tensor.dtype})"
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
+    if not p2p_op_list or not all(isinstance(p, P2POp) for p in p2p_op_list):
+        raise ValueError("batch_isend_irecv: expected a list of P2POp that is not empty")
+    return [p.op(p.tensor, p.peer, p.group, p.tag, p.group_peer) for p in p2p_op_list]
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The backend that joins tensors of a device."""
+    if _C.device(device).type != "cpu":
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return "gloo"
+
+
+def get_backend_config(group: Any = None) -> str:
+    return f"cpu:{get_backend(group)}"
+
+
+def supports_complex(reduceOp: ReduceOp) -> bool:
+    """Does this way of joining take complex numbers?"""
+    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PREMUL_SUM)
+
+
+_rendezvous_handlers: dict[str, Any] = {}
+
+
+def register_rendezvous_handler(scheme: str, handler: Any) -> None:
+    """``handler(url, **kwargs)`` gives stores, ranks and world sizes for addresses of this scheme."""
+    if scheme in (*_rendezvous_handlers, "env", "tcp", "file"):
+        raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
+    _rendezvous_handlers[scheme] = handler
+
+
+def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Any:
+    """Yields (store, rank, world size) for an address: ``env://``, ``tcp://host:port``, ``file:///path``."""
+    from urllib.parse import parse_qs, urlparse
+
+    parts = urlparse(url)
+    asked = {k: v[0] for k, v in parse_qs(parts.query).items()}
+    place = int(asked.get("rank", rank if rank >= 0 else os.environ.get("RANK", 0)))
+    size = int(asked.get("world_size", world_size if world_size > 0 else os.environ.get("WORLD_SIZE", 1)))
+    if parts.scheme in _rendezvous_handlers:
+        yield from _rendezvous_handlers[parts.scheme](url, **kwargs)
+    elif parts.scheme == "file":
+        yield FileStore(parts.path, size), place, size
+    elif parts.scheme in ("tcp", "env"):
+        host = parts.hostname or os.environ["MASTER_ADDR"]
+        port = int(parts.port if parts.port is not None else os.environ["MASTER_PORT"])
+        yield TCPStore(host, port, size, place == 0, **kwargs), place, size
+    else:
+        raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
+
+
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None) -> Any:
     """Waits for all processes: for none."""
     _member(group)
@@ -663,8 +886,6 @@ def get_group_rank(group: Any, global_rank: int) -> int:
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """This process's number on its machine, as launchers say it by LOCAL_RANK."""
-    import os
-
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     if fallback_rank is not None:
@@ -674,3 +895,9 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         "`get_node_local_rank` to "
         "work, assuming you are not running in a multi-device context."
     )
+
+
+distributed_c10d = sys.modules[__name__]  # where PyTorch has all this
+
+from .device_mesh import DeviceMesh as DeviceMesh  # noqa: E402
+from .device_mesh import init_device_mesh as init_device_mesh  # noqa: E402

@@ -1,15 +1,22 @@
-"""Python's multiprocessing. Tensors in shared memory (``Tensor.share_memory_``) are the same in forked
-processes.
+"""Python's multiprocessing. Tensors in shared memory (``Tensor.share_memory_``) are the same everywhere; one
+that goes through a queue, a pipe or the arguments of a process lies in it from then on.
 """
 
 from multiprocessing import *  # noqa: F403
+from multiprocessing.reduction import ForkingPickler as _ForkingPickler
 
+from .._C import Tensor as _Tensor
+from .._shared import reduced_for_process as _reduced
+from ..nn.parameter import Parameter as _Parameter
 from .spawn import ProcessContext as ProcessContext
 from .spawn import ProcessExitedException as ProcessExitedException
 from .spawn import ProcessRaisedException as ProcessRaisedException
 from .spawn import SpawnContext as SpawnContext
 from .spawn import spawn as spawn
 from .spawn import start_processes as start_processes
+
+for _kind in (_Tensor, _Parameter):
+    _ForkingPickler.register(_kind, _reduced)
 
 
 def get_all_sharing_strategies() -> set[str]:

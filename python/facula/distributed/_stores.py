@@ -1,0 +1,397 @@
+"""Values by name that threads and processes share: in memory, in a file, by a server.
+
+A store is told how to change its values by one primitive, ``_apply``; all that programs call is made of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+default_pg_timeout = timedelta(minutes=30)
+Values = dict[str, bytes]
+
+
+class DistError(RuntimeError):
+    """An error of communication."""
+
+
+class DistBackendError(DistError):
+    pass
+
+
+class DistNetworkError(DistError):
+    pass
+
+
+class DistStoreError(DistError):
+    pass
+
+
+class QueueEmptyError(DistError):
+    pass
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, (str, bytes, bytearray)):
+        raise TypeError(f"Store: expected a text or bytes, got {type(value).__name__}")
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+# What may be done to the values at once: functions of them and of arguments that JSON can hold.
+def _set(values: Values, key: str, value: bytes) -> None:
+    values[key] = value
+
+
+def _get(values: Values, key: str) -> bytes | None:
+    return values.get(key)
+
+
+def _add(values: Values, key: str, amount: int) -> int:
+    text = values.get(key, b"0")
+    try:
+        total = int(text) + amount
+    except ValueError as error:
+        raise ValueError(f"Store.add: {key!r} holds {text!r}, which is no number") from error
+    values[key] = str(total).encode()
+    return total
+
+
+def _compare_set(values: Values, key: str, expected: bytes, desired: bytes) -> bytes:
+    if values.get(key, b"") == expected:
+        values[key] = desired
+    return values.get(key, expected)
+
+
+def _append(values: Values, key: str, value: bytes) -> None:
+    values[key] = values.get(key, b"") + value
+
+
+def _missing(values: Values, *keys: str) -> list[str]:
+    return [k for k in keys if k not in values]
+
+
+def _delete(values: Values, key: str) -> bool:
+    return values.pop(key, None) is not None
+
+
+def _names(values: Values) -> list[str]:
+    return list(values)
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (_set, _get, _add, _compare_set, _append, _missing, _delete, _names)
+}
+
+
+class Store:
+    """Values by name. Waiting calls raise DistStoreError after ``timeout``."""
+
+    timeout: timedelta = default_pg_timeout
+
+    def _apply(self, action: str, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}: a store of its own makes its values by _apply")
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.timeout = timeout
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._apply("_set", key, _bytes(value))
+
+    def get(self, key: str) -> bytes:
+        """The value; waits until it is set."""
+        self.wait([key])
+        return bytes(self._apply("_get", key))
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number; gives the sum."""
+        return int(self._apply("_add", key, amount))
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        """Sets the value if it is the expected one; gives what it is then."""
+        return bytes(self._apply("_compare_set", key, _bytes(expected_value), _bytes(desired_value)))
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self._apply("_append", key, _bytes(value))
+
+    def check(self, keys: list[str]) -> bool:
+        return not self._apply("_missing", *keys)
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._apply("_delete", key))
+
+    def list_keys(self) -> list[str]:
+        return list(self._apply("_names"))
+
+    def num_keys(self) -> int:
+        return len(self.list_keys())
+
+    def multi_set(self, keys: list[str], values: list[str]) -> None:
+        if len(keys) != len(values):
+            raise ValueError(f"multi_set: {len(keys)} keys and {len(values)} values")
+        for key, value in zip(keys, values):
+            self.set(key, value)
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return [self.get(key) for key in keys]
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Waits until all are set; DistStoreError when it takes longer than the timeout."""
+        limit = self.timeout if timeout is None else timeout
+        end, pause = time.monotonic() + limit.total_seconds(), 0.001
+        while missing := self._apply("_missing", *keys):
+            if time.monotonic() > end:
+                milliseconds = round(limit.total_seconds() * 1000)
+                raise DistStoreError(f"wait timeout after {milliseconds}ms, keys: {', '.join(missing)}")
+            self._pause(pause)
+            pause = min(2 * pause, 0.1)
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+        """Waits until so many have come; the last one opens the gate."""
+        if self.add(key, 1) == world_size:
+            self.set(f"{key}/open", "1")
+        self.wait([f"{key}/open"], timeout)
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def clone(self) -> Store:
+        """The same values, with a timeout of its own."""
+        import copy
+
+        return copy.copy(self)
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self.set(f"{key}/{self.add(f'{key}/pushed', 1)}", value)
+
+    def queue_len(self, key: str) -> int:
+        return self.add(f"{key}/pushed", 0) - self.add(f"{key}/popped", 0)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        if not block and self.queue_len(key) <= 0:
+            raise QueueEmptyError("queue is empty")
+        item = f"{key}/{self.add(f'{key}/popped', 1)}"
+        value = self.get(item)
+        self.delete_key(item)
+        return value
+
+
+class HashStore(Store):
+    """Values for the threads of one process."""
+
+    def __init__(self) -> None:
+        self._values: Values = {}
+        self._changed = threading.Condition()
+
+    def _apply(self, action: str, *args: Any) -> Any:
+        with self._changed:
+            result = ACTIONS[action](self._values, *args)
+            if action not in ("_get", "_missing", "_names"):
+                self._changed.notify_all()
+            return result
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait(seconds)
+
+
+def _encoded(value: Any) -> Any:
+    return {"bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _decoded(value: Any) -> Any:
+    return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value
+
+
+class FileStore(Store):
+    """Values for all processes that name the same file. Each change is made while the file is locked."""
+
+    def __init__(self, file_name: str, world_size: int = -1) -> None:
+        self._path = os.fspath(file_name)
+        with self._locked():
+            pass  # an error of the path is raised here
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[Any]:
+        import fcntl
+
+        with open(self._path, "a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            yield file
+
+    def _apply(self, action: str, *args: Any) -> Any:
+        with self._locked() as file:
+            text = file.read()
+            try:
+                values = {k: _decoded(v) for k, v in json.loads(text or "{}").items()}
+            except (ValueError, AttributeError, KeyError) as error:
+                raise DistStoreError(f"FileStore: {self._path} holds no values of a store") from error
+            before = dict(values)
+            result = ACTIONS[action](values, *args)
+            if values != before:
+                file.truncate(0)
+                file.write(json.dumps({k: _encoded(v) for k, v in values.items()}))
+            return result
+
+
+class _Server:
+    """Serves a HashStore: a line asks for an action, a line answers with an error or the result."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.values = HashStore()
+        self._socket = socket.create_server((host, port))
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=_accept, args=(self._socket, self.values), daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # of a socket that the end of the process took already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _accept(listening: socket.socket, values: HashStore) -> None:
+    with contextlib.suppress(OSError):  # it was closed
+        while True:
+            connection, _ = listening.accept()
+            threading.Thread(target=_answer, args=(connection, values), daemon=True).start()
+
+
+def _answer(connection: socket.socket, values: HashStore) -> None:
+    with connection, contextlib.suppress(OSError), connection.makefile("rwb", buffering=0) as stream:
+        for line in stream:
+            try:
+                action, *args = json.loads(line)
+                answer = ["", _encoded(values._apply(action, *map(_decoded, args)))]
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                answer = [str(error) or type(error).__name__, None]
+            stream.write(json.dumps(answer).encode() + b"\n")
+
+
+class TCPStore(Store):
+    """Values for all who connect to the master, which serves them while it lives. Port 0 is a free one."""
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta = timedelta(seconds=300),
+        wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        master_listen_fd: int | None = None,
+        use_libuv: bool = True,
+    ) -> None:
+        if master_listen_fd is not None:
+            raise NotImplementedError("TCPStore: master_listen_fd; the store opens its own socket")
+        self.timeout, self.host, self._server = timeout, host_name, None
+        if is_master:
+            try:
+                self._server = _Server(host_name, port)
+            except OSError as error:
+                raise DistNetworkError(
+                    f"TCPStore: cannot serve {host_name}:{port}: {error.strerror}"
+                ) from error
+            port = self._server.port
+        self.port, self._lock = port, threading.Lock()
+        self._socket = self._connected()
+        self._file = self._socket.makefile("rb")
+        if world_size is not None and self.add("init/", 1) > world_size:
+            raise DistStoreError(f"TCPStore: more than the {world_size} processes of world_size came")
+        if is_master and wait_for_workers and world_size:
+            self._wait_for(world_size)
+
+    def _connected(self) -> socket.socket:
+        end = time.monotonic() + self.timeout.total_seconds()
+        while True:
+            try:
+                return socket.create_connection((self.host, self.port), self.timeout.total_seconds())
+            except OSError as error:
+                if time.monotonic() > end:
+                    raise DistNetworkError(
+                        f"The client socket has timed out after {1000 * self.timeout.total_seconds():.0f}ms "
+                        f"while trying to connect to ({self.host}, {self.port})."
+                    ) from error
+                time.sleep(0.05)
+
+    def _wait_for(self, world_size: int) -> None:
+        end = time.monotonic() + self.timeout.total_seconds()
+        while (came := self.add("init/", 0)) < world_size:
+            if time.monotonic() > end:
+                raise DistStoreError(f"TCPStore: {came} of {world_size} processes came within {self.timeout}")
+            time.sleep(0.01)
+
+    def _apply(self, action: str, *args: Any) -> Any:
+        with self._lock:
+            try:
+                self._socket.sendall(json.dumps([action, *map(_encoded, args)]).encode() + b"\n")
+                line = self._file.readline()
+            except OSError as error:
+                raise DistNetworkError(
+                    f"TCPStore: {self.host}:{self.port} does not answer: {error}"
+                ) from error
+        if not line:
+            raise DistNetworkError(f"TCPStore: {self.host}:{self.port} closed the connection")
+        problem, result = json.loads(line)
+        if problem:
+            raise ValueError(problem)
+        return _decoded(result)
+
+    def clone(self) -> Store:
+        """Another connection to the same values."""
+        return TCPStore(self.host, self.port, None, False, self.timeout)
+
+    def list_keys(self) -> list[str]:
+        return [k for k in super().list_keys() if k != "init/"]
+
+    def num_keys(self) -> int:
+        return len(super().list_keys())
+
+    def __del__(self) -> None:
+        if server := getattr(self, "_server", None):
+            server.close()
+        if connection := getattr(self, "_socket", None):
+            self._file.close()
+            connection.close()
+
+    def __repr__(self) -> str:
+        return f"TCPStore(host={self.host}, port={self.port}, server={self._server is not None})"
+
+
+class PrefixStore(Store):
+    """The values of another store whose names begin with ``prefix`` and a slash."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        self._prefix, self._store, self.timeout = prefix, store, store.timeout
+
+    @property
+    def underlying_store(self) -> Store:
+        return self._store
+
+    @property
+    def _underlying_non_prefix_store(self) -> Store:
+        return getattr(self._store, "_underlying_non_prefix_store", self._store)
+
+    def _apply(self, action: str, *args: Any) -> Any:
+        start = f"{self._prefix}/"
+        if action == "_names":
+            return [k.removeprefix(start) for k in self._store._apply(action) if k.startswith(start)]
+        keys = len(args) if action == "_missing" else 1
+        found = self._store._apply(action, *(start + k for k in args[:keys]), *args[keys:])
+        return [k.removeprefix(start) for k in found] if action == "_missing" else found

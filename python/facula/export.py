@@ -1,0 +1,66 @@
+"""Export of modules as PyTorch's graphs: there is none yet. What programs import is here, and raises.
+
+Sizes that may change are told to :func:`facula.program.trace` in its own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from .utils._pytree import register_dataclass as register_dataclass
+
+__all__ = ["Dim", "ExportedProgram", "export", "load", "register_dataclass", "save"]
+
+
+class Dim:
+    """The name of a size that may change, between bounds: what ``dynamic_shapes`` is made of.
+
+    >>> batch = Dim("batch", min=2, max=8)
+    >>> batch.__name__, batch.max
+    ('batch', 8)
+    """
+
+    AUTO, STATIC, DYNAMIC = "Dim.AUTO", "Dim.STATIC", "Dim.DYNAMIC"
+
+    def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
+        low, high = 0 if min is None else min, 2**63 - 1 if max is None else max
+        if high <= low:
+            raise AssertionError(f"Cannot create Dim with inconsistent min={min}, max={max}")
+        if not name.isidentifier():
+            raise AssertionError(f"Dim name must be a valid identifier, got {name}")
+        self.__name__, self.min, self.max = name, low, high
+
+    def __repr__(self) -> str:
+        return f"Dim({self.__name__!r}, min={self.min}, max={self.max})"
+
+
+class ExportedProgram:
+    """What libraries ask ``isinstance`` of: no object is one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse("ExportedProgram")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NotImplementedError(
+        f"export.{name}: modules are not exported as PyTorch's graphs; facula.program.trace keeps one as a "
+        "program of ours, and a state_dict goes both ways"
+    )
+
+
+def export(mod: Any, args: tuple[Any, ...] = (), kwargs: Any = None, **options: Any) -> NoReturn:
+    """Raises NotImplementedError."""
+    _refuse("export")
+
+
+def save(ep: Any, f: Any, **options: Any) -> NoReturn:
+    """Raises NotImplementedError."""
+    _refuse("save")
+
+
+def load(f: Any, **options: Any) -> NoReturn:
+    """Raises NotImplementedError."""
+    _refuse("load")
+
+
+export_for_training = export
