@@ -24,6 +24,7 @@ import time
 import unittest
 import warnings
 import zipfile
+from itertools import zip_longest
 from pathlib import Path
 
 import torch
@@ -57,6 +58,10 @@ TOO_LARGE = "more elements than a recording holds"
 MOST_HOLES = 200
 UNINITIALISED = re.compile(r"(new_)?empty|resize")
 HIGH = ("float64", "complex128")
+SINGLE = ("float32", "complex64")
+CHANGE, DRAWS = 4 * 2.0**-23, 4  # of each operand, relatively, and how often
+TOLERANCES = {"float16": (1e-5, 1e-3), "bfloat16": (1e-5, 1.6e-2)}  # absolute and relative, by dtype
+TOLERANCES |= dict.fromkeys(SINGLE, (1e-5, 1.3e-6)) | dict.fromkeys(HIGH, (1e-7, 1e-7))
 EXACT = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 # The tests of the database that compare an operator with itself called in another way, the first that says
 # something about a dtype wins.
@@ -446,19 +451,38 @@ class Entry:
 
     def exact(self, f, case, dtype, outputs):
         """The results, arguments that were written, and gradients in double precision, where PyTorch's own
-        are further from them than the tolerance: its answer says little there.
+        are further from them than the tolerance, or where the last digits of the operands move them further:
+        its answer says little there.
         """
         r = Reader(torch, self.w.bytes)
         operands = (*tensors(torch, r.value(case["args"])), *tensors(torch, r.value(case["kwargs"])))
         if not {dtype, *(str(x.dtype).split(".")[1] for x in operands)} & EXACT.keys():
             return  # all in double precision, or integers
+        try:
+            given, outs, grads = self.in_double(f, case)
+        except Exception:  # noqa: BLE001  no such call in double precision
+            return
+        written = [(k, t, given[k]) for k, t in case.get("written", ())]
+        if self.off([t for _, t, _ in written], [x for _, _, x in written]):
+            case["exact written"] = [[k, self.w.tensor(torch, x, span=False)] for k, _, x in written]
+        moved = self.spreads(f, case, [*outs, *(grads or ())]) if dtype in SINGLE else []
+        recorded = [*case["results"], *(case["gradients"] if grads else ())]
+        if self.off(recorded, [*outs, *(grads or ())]) or any(map(self.beyond, recorded, moved)):
+            encoded = [self.truth(x, m) for x, m in zip_longest([*outs, *(grads or ())], moved)]
+            case["exact"], case["exact gradients"] = encoded[: len(outs)], encoded[len(outs) :]
+
+    def in_double(self, f, case, change=lambda x: x):
+        """(tensors among the arguments, results, gradients) of the call with its operands in double
+        precision, each of them changed.
+        """
+        leaves, given = [], []
 
         def widen(x):
             if isinstance(x, torch.Tensor):
                 known = x.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64)
                 if not known:
                     return x
-                y = x.detach().to(torch.complex128 if x.is_complex() else torch.float64)
+                y = change(x.detach().to(torch.complex128 if x.is_complex() else torch.float64))
                 return y.requires_grad_(x.requires_grad)
             if isinstance(x, (tuple, list)):
                 return type(x)(widen(y) for y in x)
@@ -469,46 +493,67 @@ class Entry:
             )
 
         def wide_call(*args, **kwargs):
-            leaves.clear()
             args, kwargs = widen(list(args)), {k: widen(v) for k, v in kwargs.items()}
             leaves.extend(x for x in (*tensors(torch, args), *tensors(torch, kwargs)) if x.requires_grad)
             given[:] = tensors(torch, args)
             return f(*args, **kwargs)
 
-        leaves, given = [], []
-        try:
-            outs = flat(call(wide_call, self.w, case, leaf)[1])
-            made = determined(torch, self.op.name, outs)
-            grads = gradients(torch, made, leaves) if "gradients" in case else None
-        except Exception:  # noqa: BLE001  no such call in double precision
-            return
-        tolerances = {"float16": (1e-5, 1e-3), "bfloat16": (1e-5, 1.6e-2)}
-        tolerances |= dict.fromkeys(HIGH, (1e-7, 1e-7))
+        outs = flat(call(wide_call, self.w, case, leaf)[1])
+        made = determined(torch, self.op.name, outs)
+        return given, outs, gradients(torch, made, leaves) if "gradients" in case else None
 
-        def off(recorded, truths):
-            for t, truth in zip(recorded, truths):
-                if t and truth is not None and "layout" in t:
-                    t, truth = t["parts"][-1], parts(truth)[-1]
-                if t is None or not isinstance(truth, torch.Tensor) or "at" not in t:
+    def off(self, recorded, truths):
+        """Whether a recorded result is further from the one in double precision than half the tolerance."""
+        for t, truth in zip(recorded, truths):
+            if t and truth is not None and "layout" in t:
+                t, truth = t["parts"][-1], parts(truth)[-1]
+            if t is None or not isinstance(truth, torch.Tensor) or "at" not in t:
+                continue
+            if str(truth.dtype).split(".")[1] not in HIGH:
+                continue
+            x = self.dense(t).to(truth.dtype)
+            atol, rtol = TOLERANCES.get(t["T"], (1e-5, 1.3e-6))
+            if not torch.allclose(x, truth.detach(), rtol / 2, atol / 2, equal_nan=True):
+                return True
+        return False
+
+    def spreads(self, f, case, truths):
+        """How far each result in double precision moves, element by element, when every operand changes by
+        four epsilons; None where there is no number for it. Algorithms that are backward stable give what is
+        right for such operands, no more.
+        """
+        generator, out = torch.Generator().manual_seed(0), [None] * len(truths)
+
+        def moved(x):
+            signs = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
+            return x * (1 + signs * CHANGE)
+
+        for _ in range(DRAWS):
+            try:
+                _, outs, grads = self.in_double(f, case, moved)
+            except Exception:  # noqa: BLE001  operands that are singular otherwise
+                return out
+            for k, (x, truth) in enumerate(zip([*outs, *(grads or ())], truths)):
+                if not isinstance(truth, torch.Tensor) or truth.layout != torch.strided or x is None:
                     continue
-                if str(truth.dtype).split(".")[1] not in HIGH:
+                if str(truth.dtype).split(".")[1] not in HIGH or x.shape != truth.shape:
                     continue
-                x = self.dense(t).to(truth.dtype)
-                atol, rtol = tolerances.get(t["T"], (1e-5, 1.3e-6))
-                if not torch.allclose(x, truth.detach(), rtol / 2, atol / 2, equal_nan=True):
-                    return True
+                d = torch.nan_to_num((x - truth).detach().abs(), 0, 0, 0)
+                out[k] = d if out[k] is None else torch.maximum(d, out[k])
+        return out
+
+    def beyond(self, t, spread):
+        """Whether operands' last digits move a result by more than half the tolerance."""
+        if t is None or spread is None or "at" not in t or t["T"] not in SINGLE:
             return False
+        atol, rtol = TOLERANCES[t["T"]]
+        return bool((spread > (atol + rtol * self.dense(t).abs()) / 2).any())
 
-        written = [(k, t, given[k]) for k, t in case.get("written", ())]
-        if off([t for _, t, _ in written], [x for _, _, x in written]):
-            case["exact written"] = [[k, self.w.tensor(torch, x, span=False)] for k, _, x in written]
-        if off(case["results"], outs) or (grads and off(case["gradients"], grads)):
-            case["exact"] = [
-                self.w.tensor(torch, o, span=False) if isinstance(o, torch.Tensor) else None for o in outs
-            ]
-            case["exact gradients"] = [
-                None if g is None else self.w.tensor(torch, g, span=False) for g in grads or ()
-            ]
+    def truth(self, x, spread):
+        if not isinstance(x, torch.Tensor):
+            return None
+        t = self.w.tensor(torch, x, span=False)
+        return t if spread is None else {**t, "spread": self.w.tensor(torch, spread, span=False)}
 
     def variants(self, f, case, outputs, s, number):
         op, w = self.op, self.w

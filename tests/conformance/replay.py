@@ -9,7 +9,8 @@ memory), the Python operator, `out=`, aliases, the gradient, second derivatives,
 calls that must raise. Each passes or fails by itself. Results agree within the tolerances of
 torch.testing.assert_close, or the larger ones that the database grants to this operator and dtype. A result
 that does not, but is nowhere further than PyTorch's from the one in double precision (of derivatives that are
-recorded in that alone: by differences), is counted apart as nearer.
+recorded in that alone: by differences), is counted apart as nearer; so is a single-precision one that is no
+further from it than it moves when the operands change by four epsilons.
 
 A difference that stays is a line of differences.txt: entry, call, what Facula gives, reason. It excuses that
 one answer and no other. `--excuse REASON` appends the failures chosen by --only and --match.
@@ -123,7 +124,9 @@ class Failure(Exception):
 
 
 class Nearer(Failure):
-    """Values that differ, each of them no further from the exact result than PyTorch's."""
+    """Values that differ, each of them no further from the exact result than PyTorch's, or than that moves
+    with the last digits of the operands.
+    """
 
 
 def values(x):
@@ -242,7 +245,10 @@ class Call:
         nearer = False
         if exact is not None:
             truth = np.abs(self.array(exact)) if absolute else self.array(exact)
-            nearer = (distance(got, truth) <= distance(want, truth))[~good].all()
+            allowed = distance(want, truth)
+            if "spread" in exact:
+                allowed = np.maximum(allowed, self.array(exact["spread"]))
+            nearer = (distance(got, truth) <= allowed)[~good].all()
         found = f"{what}value {show.format(got[at])} for {show.format(want[at])}{where}"
         if not nearer:
             raise Failure(found)

@@ -76,6 +76,8 @@ def same(a, b):
     def both(x, y):
         if not isinstance(x, torch.Tensor):
             return x == y or x != x
+        if x.dtype == y.dtype == torch.complex32:  # which has no nan_to_num
+            x, y = torch.view_as_real(x), torch.view_as_real(y)
         return (
             x.shape == y.shape
             and x.dtype == y.dtype

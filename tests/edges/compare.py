@@ -110,6 +110,19 @@ def near_reals(got, want, dtype, ulps, scale, zeros):
     return same
 
 
+def nearer(got, want, truth, zeros):
+    """Where ours is no further from the exact number than the peer's, both of which may be none."""
+    if want.dtype.kind not in "fc":
+        return np.zeros(want.shape, bool)
+    with np.errstate(all="ignore"):
+        g, w, t = (x.astype(np.complex128) for x in (got, want, truth))
+        ours, theirs = (np.where((x == t) | ((x != x) & (t != t)), 0, np.abs(x - t)) for x in (g, w))
+        out = np.isfinite(ours) & ~(ours > theirs)
+    if zeros and want.dtype.kind == "f":
+        out &= (got != 0) | (truth != 0) | (np.signbit(got) == np.signbit(truth))
+    return out
+
+
 def scale_of(args, want):
     """The largest magnitude that takes part in a call, within reason: sums round to its last place."""
     out = 0.0
@@ -184,8 +197,10 @@ class Comparison:
         ours, theirs = (np.take_along_axis(x, a, dim) for a in at)
         return same(ours, theirs) if keep else same(ours, theirs).squeeze(dim)
 
-    def tensor(self, what, got, t, reader, gradient=False, unset=()):
-        """`unset`: numbers of elements where the peer gave what was in memory; NaN of ours is right there."""
+    def tensor(self, what, got, t, reader, gradient=False, unset=(), exact=None):
+        """`unset`: numbers of elements where the peer gave what was in memory; NaN of ours is right there.
+        `exact`: what it gives in a wider dtype; elements that are nearer to that agree.
+        """
         if "any" in t:
             return
         if "value" in t:
@@ -210,6 +225,9 @@ class Comparison:
         same = near(got, want, dtype, ulps, scale, self.each and not gradient)
         if unset:
             same.reshape(-1)[unset] |= np.isnan(got.reshape(-1)[unset])
+        if exact and "at" in exact and not same.all():
+            truth = widened(exact["T"], reader.array(exact)).reshape(t["shape"])
+            same |= nearer(got, want, truth, self.each and not gradient)
         if same.all():
             return
         equals = self.among_equals(got, want, dtype, gradient)
@@ -301,8 +319,9 @@ def crashed(answer):
 
 def compare(record, call, answer, data):
     """(status, lines): equal, elsewhere (equal to what the peer answers in another way: `lines` names it),
-    rounded (to its answer in a wider dtype), wider (we answer where the peer does not take the dtype), crash
-    (the peer does), unset (equal but where the peer sets no result), none, different.
+    rounded (to its answer in a wider dtype), nearer (where it differs, to that), wider (we answer where
+    the peer does not take the dtype), crash (the peer does), unset (equal but where the peer sets no result),
+    none, different.
     """
     if "absent" in answer:
         return "none", {}
@@ -323,6 +342,9 @@ def compare(record, call, answer, data):
                 return ("rounded" if other["way"] == Wider.name else "elsewhere"), {other["way"]: 1}
         if left_open(record, call, lines):
             return "elsewhere", {LEFT_OPEN: 1}
+        if others and others[-1]["way"] == Wider.name:
+            if against(ours, record, call, answer, data, others[-1])[0] == "equal":
+                return "nearer", {}
         if unset and any(
             against(ours, record, call, {**x, **unset}, data)[0] == "equal" for x in [answer, *others]
         ):
@@ -339,8 +361,10 @@ def left_open(record, call, lines):
     )
 
 
-def against(ours, record, call, answer, data):
-    """One answer of the peer: (status, lines), the answer as a whole: equal in every result and gradient."""
+def against(ours, record, call, answer, data, exact=None):
+    """One answer of the peer: (status, lines), the answer as a whole: equal in every result and gradient, or,
+    with `exact`, nearer to that answer.
+    """
     c = Comparison(call, data)
     got, e = ours.results()
     if e is not None:
@@ -355,7 +379,7 @@ def against(ours, record, call, answer, data):
             return "wider", {}
         c.add("error", f"a result for {answer['error']} ({answer['text'][:110]})")
         return "different", c.lines
-    wanted = answer["results"]
+    wanted, truths = answer["results"], exact and exact["results"]
     if len(got) != len(wanted):
         c.add("value", f"{len(got)} results for {len(wanted)}")
         return "different", c.lines
@@ -363,25 +387,27 @@ def against(ours, record, call, answer, data):
     c.picks = len(wanted) == 2 and wanted[1].get("T") == "int64"
     for k, (x, t) in enumerate(zip(got, wanted)):
         unset = answer["unset"][k] if "unset" in answer else ()
-        c.tensor(f"value {k}" if len(wanted) > 1 else "value", x, t, reader, unset=unset)
+        what = f"value {k}" if len(wanted) > 1 else "value"
+        c.tensor(what, x, t, reader, unset=unset, exact=truths and truths[k])
     if "gradients" in answer:
-        compare_gradients(c, ours, answer, reader)
+        compare_gradients(c, ours, answer, reader, exact and exact["gradients"])
     return ("different" if c.lines else "equal"), c.lines
 
 
-def compare_gradients(c, ours, answer, reader):
+def compare_gradients(c, ours, answer, reader, truths):
     names = leaves(c.call)
     grads, e = ours.gradients()
     if e is not None:
         return c.add("gradient", f"{type(e).__name__} ({text_of(e)}) for a gradient")
-    for n, g, t in zip(names, grads or [None] * len(names), answer["gradients"]):
+    none = [None] * len(names)
+    for n, g, t, exact in zip(names, grads or none, answer["gradients"], truths or none):
         if t is None or g is None:
             zero = t is None or not widened(t["T"], reader.array(t)).any()
             if not (zero and (g is None or not numpy(g).any())):
                 given, theirs = ("none" if x is None else "one" for x in (g, t))
                 c.add(f"gradient of {n}", f"{given} for {theirs}")
         else:
-            c.tensor(f"gradient of {n}", g, t, reader, gradient=True)
+            c.tensor(f"gradient of {n}", g, t, reader, gradient=True, exact=exact)
 
 
 def answer_plan(record, call):

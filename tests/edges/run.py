@@ -36,7 +36,8 @@ import facula  # noqa: E402
 
 PEER = HERE.parents[1] / ".peer" / "bin" / "python"
 HEADER = "# Written by Facula: calls at the edges whose answers still differ"
-STATUS = ("equal", "elsewhere", "rounded", "explained", "different", "wider", "crash", "unset", "none")
+COUNTED = ("equal", "elsewhere", "rounded", "nearer", "explained", "different")
+STATUS = (*COUNTED, "wider", "crash", "unset", "none")
 
 
 def write_calls(path, only, dtypes):
@@ -118,16 +119,16 @@ def table(results):
             rows[key]["operators"] += 1
             for _, status, _, _ in outcome:
                 rows[key][status] += 1
-                rows[key]["calls"] += status in STATUS[:5]
+                rows[key]["calls"] += status in COUNTED
     lines = [
-        "| family | operators | calls | equal here | elsewhere | rounded | explained | different "
-        "| here or elsewhere | with rounded |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| family | operators | calls | equal here | elsewhere | rounded | nearer | explained | different "
+        "| here or elsewhere | with rounded and nearer |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, r in sorted(rows.items(), key=lambda x: (x[0] == "all", x[0])):
         good = r["equal"] + r["elsewhere"]
-        shares = (f"{100 * n / max(r['calls'], 1):.2f} %" for n in (good, good + r["rounded"]))
-        counts = (str(r[s]) for s in ("operators", "calls", *STATUS[:5]))
+        shares = (f"{100 * n / max(r['calls'], 1):.2f} %" for n in (good, good + r["rounded"] + r["nearer"]))
+        counts = (str(r[s]) for s in ("operators", "calls", *COUNTED))
         lines.append(f"| {' | '.join([key, *counts, *shares])} |")
     return lines, rows["all"]
 
@@ -230,7 +231,8 @@ def report(results, seconds):
         "Equal, as a whole, to what PyTorch answers to the same call on another processor, through another",
         "library or with its operands otherwise in memory (`tests/edges/ways.py`); not to its answer here.",
         "*Rounded* (`in a wider dtype`): to what it answers to the same numbers in float64 or complex128,",
-        "rounded to the dtype of the call.",
+        "rounded to the dtype of the call. *Nearer*: each element is that of PyTorch's answer here, or no",
+        "further from that in a wider dtype than PyTorch's is.",
         "",
         *ways_table(results),
         "",
