@@ -25,11 +25,11 @@ Definer activation(const char* schema, const char* doc) {
   return std::move(
       define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
 }
-// Of units that are exponential below 0, of self as it is or over alpha: there the gradient at 0 is as below it, while the
-// derivative of what is computed, which is self itself, would be 1.
 // Not a size that is known only when a program runs?
 bool is_known(const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); }
 
+// Of units that are exponential below 0, of self as it is or over alpha: there the gradient at 0 is as below it, while the
+// derivative of what is computed, which is self itself, would be 1.
 VjpRule exponential_below(bool over_alpha) {
   return [over_alpha](const Vjp& v) {
     const Value& alpha = v.call()["alpha"];
