@@ -35,10 +35,10 @@ class Memory(list):
     """The steps of a call with what they allocate and hold; printed as a table.
 
     Attributes:
-        arena: bytes of the one block in which values lie that are not there at the same time. The program keeps
-            it for its next call, one for each thread that calls it meanwhile and for each of the last few sizes.
-            It goes with the program, or by ``facula.empty_cache()``; where all programs of a process keep more
-            than 1 GiB, those that were not called lately give theirs back.
+        arena: bytes of the one block in which values lie that are not there at the same time. The program
+            keeps it for its next call, one for each thread that calls it meanwhile and for each of the last
+            few sizes. It goes with the program, or by ``facula.empty_cache()``; where all programs of a
+            process keep more than 1 GiB, those that were not called lately give theirs back.
         taken: bytes that a call takes at most, of that block and others; ``peak`` is a lower bound of it
     """
 

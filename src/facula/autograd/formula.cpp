@@ -1,7 +1,6 @@
 #include "facula/autograd/formula.h"
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 #include <sstream>
 
@@ -10,9 +9,9 @@
 #include "facula/autograd/node.h"
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
-#include "facula/base/hash.h"
 #include "facula/loop/differentiate.h"
 #include "facula/op/describe.h"
+#include "facula/op/key.h"
 #include "facula/op/origin.h"
 
 namespace facula::autograd {
@@ -658,22 +657,7 @@ class LoopDeriver : Deriver {
 
 // ---- the table
 
-using Key = SmallVector<uint64_t, 48>;
-struct KeyHash {
-  size_t operator()(const Key& k) const {
-    uint64_t h = k.size();
-    for (auto w : k) h = mix(h, w);
-    return h;
-  }
-};
-
-void append(Key& key, const Scalar& s) {
-  auto z = s.to_complex();
-  key.push_back(uint64_t(s.category()) | uint64_t(s.is_beyond_int64()) << 8);
-  key.push_back(s.category() <= Category::integral ? uint64_t(s.to_int())
-                                                   : std::bit_cast<uint64_t>(z.real()));
-  key.push_back(std::bit_cast<uint64_t>(z.imag()));
-}
+using Key = op::Words;
 
 void append(Key& key, const TensorImpl* t, bool shapes, Ints& sizes) {
   if (!t) {
@@ -727,23 +711,11 @@ Key key_of(const op::Call& c, const Flags& wanted, const GradTypes& grads, bool 
       case Tag::integer:
         if (p.is_operand() && !c.op().vjp)
           key.push_back(uint64_t(op::operand_dtype(v)) << 1 | uint64_t(is_one(v)));
-        else if (v.tag == Tag::scalar) append(key, v.scalar);
-        else key.push_back(uint64_t(v.word));
+        else op::append_attributes(key, std::span(&v, 1));
         break;
-      case Tag::ints:
-        key.push_back(v.list.count);
-        for (auto i : v.ints()) key.push_back(i.identity());
-        break;
-      case Tag::scalars:
-        key.push_back(v.list.count);
-        for (auto& s : v.scalars()) append(key, s);
-        break;
-      case Tag::string: key.push_back(hash_of(v.string())); break;
-      case Tag::dtype: key.push_back(uint64_t(v.dtype)); break;
-      case Tag::device: key.push_back(uint64_t(v.device.type) << 8 | uint8_t(v.device.index)); break;
-      case Tag::format: key.push_back(uint64_t(v.format)); break;
       case Tag::generator: break;
       case Tag::object: break;  // the rule of its operator runs anew each time
+      default: op::append_attributes(key, std::span(&v, 1));
     }
   }
   append(key, wanted);
@@ -761,7 +733,7 @@ constexpr size_t kMaxEntries = 1 << 14, kMaxGuarded = 256;
 
 std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted, const GradTypes& grads) {
   static TableMutex& mutex = *new TableMutex;
-  static auto& table = *new Bounded<Key, std::vector<Entry>, KeyHash>(kMaxEntries);
+  static auto& table = *new Bounded<Key, std::vector<Entry>, op::WordsHash>(kMaxEntries);
   auto& o = c.op();
   Ints sizes;
   // What a rule of its own did may hold for these sizes alone, of a pointwise operator too.

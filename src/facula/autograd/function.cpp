@@ -52,10 +52,7 @@ void FunctionNode::release_saved() {
 }
 
 std::vector<Tensor> FunctionNode::saved() {
-  runtime_check(!released_, "backward")
-      << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved "
-         "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
-         "backward through the graph a second time or if you need to access saved tensors after calling backward.";
+  if (released_) raise_freed();
   std::vector<Tensor> out;
   if (saved_.empty()) return to_save_;
   for (auto& s : saved_) out.push_back(s.unpack(Ref<Node>::share(this)));

@@ -165,6 +165,16 @@ Meta::~Meta() {
 
 Meta* meta_of(const Tensor& t) { return t.defined() ? t.impl()->grad_slot.get() : nullptr; }
 
+void Node::raise_freed(const char* maker) const {
+  std::string by = name() + (maker ? " (" + std::string(maker) + ")" : "");
+  runtime_check(false, "backward")
+      << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+         "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
+         "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
+      << hint("the values were saved by ", by);
+  __builtin_unreachable();
+}
+
 Meta& ensure_meta(const Tensor& t) {
   auto& slot = t.impl()->grad_slot;
   if (!slot) slot = {new Meta, [](Meta* m) { delete m; }};

@@ -127,6 +127,8 @@ class Node : public RefCounted {
   // Is the gradient of input `k` wanted by the backward that is running (or by any, outside of one)?
   bool needs(size_t k) const;
   uint64_t sequence() const { return sequence_; }
+  // What apply() raises where an earlier backward pass freed what was saved. `maker`: the operator, where the name says less.
+  [[noreturn]] void raise_freed(const char* maker = nullptr) const;
 
   std::vector<ResultMeta> results;  // of the forward call, to validate and to make zeros
   std::vector<PreHook> pre_hooks;   // in order of registration

@@ -174,11 +174,7 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
   };
 
   void check_alive() const {
-    runtime_check(!released_, "backward")
-        << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-           "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
-           "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
-        << hint("the values were saved by ", name(), " (", op_.name(), ")");
+    if (released_) raise_freed(op_.name());
   }
   Tensor saved(int slot) {
     Saved s;

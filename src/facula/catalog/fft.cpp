@@ -397,6 +397,11 @@ DType frequency_dtype(const Call& c) {
 std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
 Sizes last_two() { return Sizes{-2, -1}; }
 
+// What users call a transform, as all of them are declared.
+Definer transform(const char* schema, const char* doc) {
+  return std::move(define(schema).doc(doc).bind(fft).no_in_place().autocast(Autocast::fp32));
+}
+
 }  // namespace
 
 FACULA_FAMILY(fft) {
@@ -478,155 +483,117 @@ FACULA_FAMILY(fft) {
       .samples({"self[3, 3], dim=[1], normalization=0, last_dim_size=4",
                 "self[3, 3], dim=[1], normalization=2, last_dim_size=5"});
 
-  define("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+  transform("fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+            "Discrete Fourier transform along `dim`, cropped or padded to n.")
       .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "FftC2C" : "FftR2C"); })
       .converting_out()
-      .doc("Discrete Fourier transform along `dim`, cropped or padded to n.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
           })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='ortho'", "self[17, 97]"});
-  define("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+  transform("fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+            "Inverse discrete Fourier transform along `dim`.")
       .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "FftC2C" : "Conj"); })
       .exact_out([](const Call& c) { return !is_complex(c.dtype("self")); })
       .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
         return is_complex(c.dtype("self")) ? Dims{} : innermost("fft_ifft", c, sizes);
       })
-      .doc("Inverse discrete Fourier transform along `dim`.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
           })
       .samples({"self[5]", "self[3, 8], n=6, dim=0", "self[3, 4], norm='forward'"});
-  define("fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+  transform("fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+            "The n / 2 + 1 distinct frequencies of a real signal along `dim`.")
       .converting_out()
-      .doc("The n / 2 + 1 distinct frequencies of a real signal along `dim`.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return to_half("fft_rfft", self, along("fft_rfft", self, n, dim), norm);
           })
       .samples({"self[8]", "self[3, 7], n=9", "self[4, 3], dim=0, norm='ortho'", "self[17, 97]"});
-  define("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+  transform("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+            "The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.")
       .differs(kComplexOut, kConverts)
       .converting_out()
-      .doc("The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
           })
       .samples({"self[5]", "self[3, 5], n=7", "self[3, 5], n=2, norm='ortho'"});
-  define("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "Discrete Fourier transform over several dimensions.")
       .converting_out()
-      .doc("Discrete Fourier transform over several dimensions.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 2]", "self[2, 3, 4], s=[2, 5]"});
-  define("fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "Inverse discrete Fourier transform over several dimensions.")
       .converting_out()
-      .doc("Inverse discrete Fourier transform over several dimensions.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_ifftn", self, plan("fft_ifftn", self, s, dim, false), norm, false);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], s=[2, 2]"});
-  define("fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform(
+      "fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+      "Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.")
       .converting_out()
-      .doc("Transform of a real signal over several dimensions; the last one keeps its distinct frequencies.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return to_half("fft_rfftn", self, plan("fft_rfftn", self, s, dim, false), norm);
       })
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
-  define("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "The real signal of which rfftn gives these frequencies.")
       .differs(kComplexOut, kConverts)
       .converting_out()
-      .doc("The real signal of which rfftn gives these frequencies.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
       })
       .samples({"self[2, 3, 3]", "self[2, 3, 3], s=[3, 5]"});
-  define("fft_fft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_fft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "fftn over two dimensions, by default the last ones.")
       .converting_out()
-      .doc("fftn over two dimensions, by default the last ones.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_fft2", self, s, dim.is_none() ? last_two() : dim, false);
         return complex_transform("fft_fft2", self, p, norm, true);
       })
       .samples({"self[2, 4, 5]"});
-  define("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "ifftn over two dimensions, by default the last ones.")
       .converting_out()
-      .doc("ifftn over two dimensions, by default the last ones.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
         return complex_transform("fft_ifft2", self, p, norm, false);
       })
       .samples({"self[2, 4, 5], norm='ortho'"});
-  define("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_rfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "rfftn over two dimensions, by default the last ones.")
       .converting_out()
-      .doc("rfftn over two dimensions, by default the last ones.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_rfft2", self, s, dim.is_none() ? last_two() : dim, false);
         return to_half("fft_rfft2", self, p, norm);
       })
       .samples({"self[2, 4, 5]"});
-  define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+  transform("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
+            "irfftn over two dimensions, by default the last ones.")
       .converting_out()
-      .doc("irfftn over two dimensions, by default the last ones.")
       .differs("complex64 error: a result for RuntimeError \\(irfftn expects a floating",
                "an out= tensor may have a dtype that the result converts to, as everywhere else")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_irfft2", self, s, dim.is_none() ? last_two() : dim, true);
         return from_half("fft_irfft2", self, p, norm);
       })
       .samples({"self[2, 4, 3]"});
-  define("fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+  transform(
+      "fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+      "The real spectrum of n points (default 2 (m - 1)) of a Hermitian signal, of which m points are given along `dim`.")
       .converting_out()
-      .doc(
-          "The real spectrum of n points (default 2 (m - 1)) of a Hermitian signal, of which m points are given along `dim`.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(kComplexOut, kConverts)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
@@ -634,16 +601,13 @@ FACULA_FAMILY(fft) {
             return hermitian_to_real("fft_hfft", self, along("fft_hfft", self, n, dim, true), norm);
           })
       .samples({"self[5]", "self[3, 5], n=7, norm='ortho'"});
-  define("fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor")
+  transform(
+      "fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
+      "The inverse of hfft: the n / 2 + 1 distinct points of the Hermitian signal whose spectrum is real.")
       .exact_out()
       .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
         return innermost("fft_ihfft", c, sizes);
       })
-      .doc(
-          "The inverse of hfft: the n / 2 + 1 distinct points of the Hermitian signal whose spectrum is real.")
-      .bind(fft)
-      .no_in_place()
-      .autocast(Autocast::fp32)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {

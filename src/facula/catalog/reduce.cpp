@@ -349,6 +349,31 @@ void warn_of_freedom(const Call& c) {
       "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided by output numel).");
 }
 
+// The fold of all elements along `dim` up to each.
+Definer running(const char* schema, const char* doc, Monoid fold) {
+  return std::move(
+      define(schema)
+          .doc(doc)
+          .dtypes(d::any | d::wide_unsigned)
+          .differs(
+              "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
+              "the error says what the result would be: dtype=int64 is the default, in place too")
+          .result(accumulated_along)
+          .in_place()
+          .shape([](const Call& c) {
+            c.dim("dim");
+            return Dims(c.sizes("self"));
+          })
+          .loop([fold](const LoopCall& c, Index i) {
+            DType result = accumulated(c)[0], t = running_type(result);
+            if (i.empty()) return cast(c.load("self", i), compute_type(result));
+            int k = c.dim("dim");
+            Expr running = scan_over(c, fold, i, k, c.size("self", k),
+                                     [&](Index j) { return cast(c.load("self", j), t); });
+            return cast(running, compute_type(result));
+          }));
+}
+
 }  // namespace
 
 FACULA_FAMILY(reduce) {
@@ -1117,26 +1142,8 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"grad[3, 1], self[3, 4], dim=[1]"});
 
-  define("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
-      .dtypes(d::any | d::wide_unsigned)
-      .differs(
-          "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
-          "the error says what the result would be: dtype=int64 is the default, in place too")
-      .doc("Running sums along `dim`.")
-      .result(accumulated_along)
-      .in_place()
-      .shape([](const Call& c) {
-        c.dim("dim");
-        return Dims(c.sizes("self"));
-      })
-      .loop([](const LoopCall& c, Index i) {
-        DType result = accumulated(c)[0], t = running_type(result);
-        if (i.empty()) return cast(c.load("self", i), compute_type(result));
-        int k = c.dim("dim");
-        Expr running = scan_over(c, monoid::sum, i, k, c.size("self", k),
-                                 [&](Index j) { return cast(c.load("self", j), t); });
-        return cast(running, compute_type(result));
-      })
+  running("cumsum(Tensor self, int dim, *, dtype? dtype=None) -> Tensor", "Running sums along `dim`.",
+          monoid::sum)
       // A sum from behind; derived, one for each element.
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
@@ -1145,28 +1152,10 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=0", "self[0, 3], dim=1",
                 "self[3, 1025], dim=1"});
-  define("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor")
-      .dtypes(d::any | d::wide_unsigned)
+  running("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor", "Running products along `dim`.",
+          monoid::prod)
       .differs(kComplexFactors, kOrderOfFactors)
       .differs(catalog::kSteps16, catalog::kRoundedOnce)
-      .differs(
-          "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
-          "the error says what the result would be: dtype=int64 is the default, in place too")
-      .doc("Running products along `dim`.")
-      .result(accumulated_along)
-      .in_place()
-      .shape([](const Call& c) {
-        c.dim("dim");
-        return Dims(c.sizes("self"));
-      })
-      .loop([](const LoopCall& c, Index i) {
-        DType result = accumulated(c)[0], t = running_type(result);
-        if (i.empty()) return cast(c.load("self", i), compute_type(result));
-        int k = c.dim("dim");
-        Expr running = scan_over(c, monoid::prod, i, k, c.size("self", k),
-                                 [&](Index j) { return cast(c.load("self", j), t); });
-        return cast(running, compute_type(result));
-      })
       // Transposition derives sums alone.
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());

@@ -2,20 +2,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "facula/base/hash.h"
-#include "facula/graph/key.h"
 #include "facula/graph/passes.h"
+#include "facula/op/key.h"
 
 namespace facula::graph {
 namespace {
-struct Hash {
-  size_t operator()(const Words& key) const {
-    uint64_t h = key.size();
-    for (auto w : key) h = mix(h, w);
-    return h;
-  }
-};
-
 std::unordered_set<const Value*> memory_of(std::span<Value* const> outputs) {
   std::unordered_set<const Value*> found;
   for (const Value* v : outputs) {
@@ -28,7 +19,7 @@ std::unordered_set<const Value*> memory_of(std::span<Value* const> outputs) {
 
 void merge_equal(Graph& g) {
   auto own = memory_of(std::span(g.outputs).first(std::min(g.results, g.outputs.size())));
-  std::unordered_map<Words, Node*, Hash> seen;
+  std::unordered_map<op::Words, Node*, op::WordsHash> seen;
   std::vector<Value*> by(g.values().size());  // by number, of nodes that are there twice: the first one's
   bool any = false;
   auto now = [&](Value* v) { return by[size_t(v->id)] ? by[size_t(v->id)] : v; };
@@ -40,9 +31,9 @@ void merge_equal(Graph& g) {
         if (other != v) t = other->tensor;
       });
     if (!n->op->effects.repeatable()) continue;
-    Words key{reinterpret_cast<uint64_t>(n->op)};
+    op::Words key{reinterpret_cast<uint64_t>(n->op)};
     for (auto& t : n->args.tensors()) key.push_back(t.defined() ? uint64_t(value_of(t)->id) + 1 : 0);
-    append_attributes(key, n->args.values());
+    op::append_attributes(key, n->args.values());
     auto [it, fresh] = seen.emplace(std::move(key), n.get());
     if (fresh) continue;
     if (std::any_of(n->results.begin(), n->results.end(), [&](auto* r) { return own.count(r) > 0; }))

@@ -7,9 +7,9 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/formula.h"
 #include "facula/base/warning.h"
-#include "facula/graph/key.h"
 #include "facula/graph/passes.h"
 #include "facula/op/foreign.h"
+#include "facula/op/key.h"
 #include "facula/op/registry.h"
 #include "facula/op/views.h"
 #include "facula/sym/run_time.h"
@@ -550,9 +550,9 @@ Node* Tracer::equal_call(const Operator& o, std::span<const op::Value> values) {
 }
 
 bool Tracer::equal_arguments(const op::Args& a, const op::Args& b, int& left) {
-  Words x, y;
-  append_attributes(x, a.values());
-  append_attributes(y, b.values());
+  op::Words x, y;
+  op::append_attributes(x, a.values());
+  op::append_attributes(y, b.values());
   auto &s = a.tensors(), &t = b.tensors();
   bool equal = x == y && s.size() == t.size();
   for (size_t k = 0; equal && k < s.size(); ++k) equal = equal_values(value_of(s[k]), value_of(t[k]), left);

@@ -77,11 +77,7 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   std::string own_name() const override { return compiled_->node_name; }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
-    runtime_check(!released_, "backward")
-        << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-           "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
-           "you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
-        << hint("the values were saved by ", name());
+    if (released_) raise_freed();
     std::vector<Tensor> tangents;
     for (int k : compiled_->joint.tangent_of)
       tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]

@@ -57,10 +57,7 @@ class AgainNode final : public autograd::Node {
   }
   std::string own_name() const override { return name_; }
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool) override {
-    runtime_check(!inputs_.empty(), "backward")
-        << "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-           "Specify retain_graph=True if you need to backward through the graph a second time."
-        << hint("the values were saved by ", name());
+    if (inputs_.empty()) raise_freed();
     std::vector<Tensor> given;
     for (auto& i : inputs_)
       given.push_back(i.tensor.defined() ? i.tensor.unpack(Ref<Node>::share(this)) : i.number);

@@ -11,7 +11,6 @@
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
-#include "facula/graph/key.h"
 #include "facula/graph/trace.h"
 #include "facula/op/call.h"
 #include "facula/op/grad_name.h"
@@ -53,7 +52,7 @@ Key trace_key(const Operator& o, std::span<const Value> args, std::span<const Te
       key.push_back(v.list.count);
       for (auto* t : v.tensors()) of_tensor(t);
     } else if (is_run_time_number(o, k, v)) key.push_back(uint64_t(op::operand_dtype(v)));
-    else { graph::append_attributes(key, args.subspan(k, 1)); }
+    else { op::append_attributes(key, args.subspan(k, 1)); }
   }
   for (auto& t : out) key.push_back(t.defined() ? uint64_t(t.dtype()) + 1 : 0);
   return key;

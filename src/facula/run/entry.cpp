@@ -4,7 +4,6 @@
 
 #include "facula/base/dtype.h"
 #include "facula/base/fork.h"
-#include "facula/graph/key.h"
 #include "facula/tensor/block.h"
 
 namespace facula::run {
@@ -45,7 +44,7 @@ void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purp
       operands.values.push_back(number);
       operands.position.push_back(uint32_t(k) << 16);
     } else if (v.tag != op::Tag::none) {
-      graph::append_attributes(key, args.subspan(k, 1));
+      op::append_attributes(key, args.subspan(k, 1));
     } else {
       key.push_back(0);
     }

@@ -3,8 +3,7 @@
 #include <bit>
 #include <vector>
 
-#include "facula/base/hash.h"
-#include "facula/graph/key.h"
+#include "facula/op/key.h"
 #include "facula/op/value.h"
 
 namespace facula::run {
@@ -13,27 +12,8 @@ namespace facula::run {
 // was not used lately (base/bounded.h).
 inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 
-using Key = graph::Words;
-struct KeyHash {
-  // Four chains of products, which do not wait for each other.
-  size_t operator()(const Key& k) const {
-    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15ull;
-    const uint64_t* w = k.data();
-    size_t n = k.size();
-    uint64_t a = n, b = 0xd6e8feb86659fd93ull, c = 0xa0761d6478bd642full, d = 0xe7037ed1a0b428dbull;
-    for (; n >= 4; n -= 4, w += 4) {
-      a = (a + w[0]) * kOdd;
-      b = (b + w[1]) * kOdd;
-      c = (c + w[2]) * kOdd;
-      d = (d + w[3]) * kOdd;
-    }
-    if (n > 0) a = (a + w[0]) * kOdd;
-    if (n > 1) b = (b + w[1]) * kOdd;
-    if (n > 2) c = (c + w[2]) * kOdd;
-    a = (a ^ (a >> 32)) * 3 + (b ^ (b >> 29)) * 5 + (c ^ (c >> 31)) * 9 + (d ^ (d >> 30)) * 17;
-    return mix(a, a >> 32);
-  }
-};
+using Key = op::Words;
+using KeyHash = op::WordsHash;
 
 // Writes the words of a tensor, of which there are `words_of`; gives their end.
 inline size_t words_of(const TensorImpl& t) { return 1 + 2 * t.sizes.size(); }

@@ -1,8 +1,8 @@
-#include "facula/graph/key.h"
+#include "facula/op/key.h"
 
 #include <bit>
 
-namespace facula::graph {
+namespace facula::op {
 namespace {
 void append(Words& key, const Scalar& s) {
   auto c = s.to_complex();
@@ -13,8 +13,7 @@ void append(Words& key, const Scalar& s) {
 }
 }  // namespace
 
-void append_attributes(Words& key, std::span<const op::Value> args) {
-  using op::Tag;
+void append_attributes(Words& key, std::span<const Value> args) {
   for (auto& v : args) {
     key.push_back(uint64_t(v.tag));
     switch (v.tag) {
@@ -50,4 +49,4 @@ void append_attributes(Words& key, std::span<const op::Value> args) {
   }
 }
 
-}  // namespace facula::graph
+}  // namespace facula::op
