@@ -1,5 +1,6 @@
-// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots, by LAPACK. Signs and
-// phases of vectors are those that LAPACK's routines give for the matrix itself (not for its transpose).
+// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots; of larger real matrices by strips
+// (reflections.h, condense.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines give for the
+// matrix itself (not for its transpose).
 #include "facula/backend/cpu/condense.h"
 #include "facula/backend/cpu/lapack.h"
 #include "facula/backend/cpu/reflections.h"
