@@ -147,7 +147,7 @@ def test_threads_change_no_bit():
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("n", [64, 65, 130, 400])
+@pytest.mark.parametrize("n", [64, 65, 130, 300])
 def test_the_number_of_threads_changes_no_bit(dtype, n):
     a, b = F.tensor(normal((n, n)), dtype=dtype), F.tensor(normal((n, n + 3), 1), dtype=dtype)
     lower = a.tril() + n * F.eye(n, dtype=dtype)
@@ -155,6 +155,7 @@ def test_the_number_of_threads_changes_no_bit(dtype, n):
     def results():
         lu, pivots = linalg.lu_factor(a)
         solved = [linalg.solve(a, b), linalg.solve_triangular(lower, b, upper=False)]
+        solved += [*linalg.svd(b), linalg.svdvals(b), *linalg.eigh(a @ a.mT), linalg.eigvalsh(a @ a.mT)]
         solved += [
             linalg.lu_solve(lu, pivots, b),
             linalg.lu_solve(lu, pivots, b, adjoint=True),
@@ -243,3 +244,49 @@ def test_factors_solve_the_transposed_system(dtype, n):
         b = F.tensor(normal((2, n, columns), 1), dtype=dtype)
         assert leaves(a, linalg.lu_solve(lu, pivots, b), b, dtype) < n
         assert leaves(a.mT, linalg.lu_solve(lu, pivots, b, adjoint=True), b, dtype) < n
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(64, 64), (100, 65), (65, 100), (130, 130), (257, 200)])
+def test_singular_values_and_vectors(dtype, shape):
+    m, n = shape
+    a = F.tensor(normal(shape), dtype=dtype)
+    scales = F.tensor(10.0 ** np.linspace(-18, 0, n), dtype=dtype)
+    low = a[:, :3] @ F.tensor(normal((3, n), 1), dtype=dtype)
+    same = F.eye(*shape, dtype=dtype)
+    for x in (a, a * scales, low, same, a * 1e-36, a * 1e36, a.mT.contiguous().mT):
+        exact = x.double().numpy()
+        values = np.linalg.svd(exact, compute_uv=False)
+        bound = max(shape) * F.finfo(dtype).eps * values[0]
+        assert np.abs(linalg.svdvals(x).double().numpy() - values).max() <= bound
+        for full in (False, True):
+            u, s, vh = (t.double().numpy() for t in linalg.svd(x, full_matrices=full))
+            k = min(shape)
+            assert np.abs(s - values).max() <= bound
+            assert np.abs((u[:, :k] * s) @ vh[:k] - exact).max() <= bound
+            assert np.abs(u.T @ u - np.eye(u.shape[1])).max() <= max(shape) * F.finfo(dtype).eps
+            assert np.abs(vh @ vh.T - np.eye(vh.shape[0])).max() <= max(shape) * F.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [64, 65, 130, 257])
+@pytest.mark.parametrize("triangle", "LU")
+def test_eigenvalues_and_vectors(dtype, n, triangle):
+    a = F.tensor(normal((n, n)), dtype=dtype)
+    a = a + a.mT
+    scales = F.tensor(10.0 ** np.linspace(-9, 0, n), dtype=dtype)
+    low = a[:, :3] @ a[:, :3].mT
+    for x in (a, scales * a * scales[:, None], low, F.eye(n, dtype=dtype), a * 1e-36, a * 1e36):
+        exact = x.double().numpy()
+        other = F.tensor(np.full((n, n), 1e30), dtype=dtype)  # what is not read
+        given = x.tril() + other.triu(1) if triangle == "L" else x.triu() + other.tril(-1)
+        values = np.linalg.eigvalsh(exact, UPLO=triangle)
+        bound = n * F.finfo(dtype).eps * np.abs(values).max()
+        w, v = (t.double().numpy() for t in linalg.eigh(given, UPLO=triangle))
+        exact = (
+            np.tril(exact) + np.tril(exact, -1).T if triangle == "L" else np.triu(exact) + np.triu(exact, 1).T
+        )
+        assert np.abs(w - values).max() <= bound
+        assert np.abs(linalg.eigvalsh(given, UPLO=triangle).double().numpy() - values).max() <= bound
+        assert np.abs(exact @ v - v * w).max() <= bound
+        assert np.abs(v.T @ v - np.eye(n)).max() <= n * F.finfo(dtype).eps

@@ -1,5 +1,7 @@
-// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots, by LAPACK. Signs and
-// phases of vectors are those that LAPACK's routines give for the matrix itself (not for its transpose).
+// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots; of larger real matrices by strips
+// (reflections.h, condense.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines give for the
+// matrix itself (not for its transpose).
+#include "facula/backend/cpu/condense.h"
 #include "facula/backend/cpu/lapack.h"
 #include "facula/backend/cpu/reflections.h"
 
@@ -359,6 +361,55 @@ int gesdd(const char* job, const Matrices& s, T* a, int ld, Real<T>* values, T* 
   return info;
 }
 
+template <class T>
+T largest_of(const T* a, int64_t n) {
+  constexpr int64_t kSide = 16;  // side by side and without branches
+  T most[kSide] = {};
+  int64_t k = 0;
+  auto look = [](T& m, T x) { m = std::abs(x) > m ? std::abs(x) : m; };
+  for (; k + kSide <= n; k += kSide)
+    for (int64_t l = 0; l < kSide; ++l) look(most[l], a[k + l]);
+  for (; k < n; ++k) look(most[0], a[k]);
+  return *std::max_element(most, most + kSide);
+}
+// A power of 2 whose square brings extreme elements near 1; else 1.
+template <class T>
+T root_of_scale(T largest) {
+  int up = largest > 0 ? -std::ilogb(largest) : 0;
+  return std::abs(up) > std::numeric_limits<T>::max_exponent / 4 ? std::ldexp(T(1), up / 2) : 1;
+}
+// The finite matrix a[n], or what it is scaled to in `room`.
+template <class T>
+const T* scaled(const T* a, int64_t n, T root, Workspace<T>& room) {
+  if (root == 1) return a;
+  room.resize(size_t(n));
+  for (int64_t k = 0; k < n; ++k) room[size_t(k)] = a[k] * root * root;
+  return room.data();
+}
+
+// Singular values of a large real matrix in rows, m >= n, and its vectors, `columns` of U, unless these are null.
+template <class T>
+int large_svd(int m, int n, const T* rows, T* values, int columns, T* u, T* vh) {
+  Workspace<T> brought, left, right, work;
+  T root = root_of_scale(largest_of(rows, int64_t(m) * n));
+  std::vector<T> above(static_cast<size_t>(n));
+  Bidiagonalized<T> parts(m, n, {scaled(rows, int64_t(m) * n, root, brought), n}, u != nullptr, values,
+                          above.data());
+  int info = 0, ld = u ? leading(n) : 1;
+  size_t square = u ? size_t(n) * size_t(ld) : 1;
+  left.resize(square);
+  right.resize(square);
+  work.resize(u ? size_t(n) * (3 * size_t(n) + 4) : 8 * size_t(n));
+  std::vector<int> integers(8 * size_t(n));
+  TwoDiagonals<T>::bdsdc("U", u ? "I" : "N", &n, values, above.data(), left.data(), &ld, right.data(), &ld,
+                         nullptr, nullptr, work.data(), integers.data(), &info, 1, 1);
+  for (int k = 0; k < n; ++k) values[k] = values[k] / root / root;
+  if (info > 0 || !u) return info;
+  parts.left(left.data(), ld, columns, u);
+  parts.right(right.data(), ld, vh);
+  return 0;
+}
+
 void check_converged(const Failure& failure, const Tensor& a, const char* name) {
   linalg_check(!failure.any(), name)
       << failure.where(a)
@@ -407,6 +458,12 @@ Results linalg_svd(const Call& c, Out out) {
         }
         return;
       }
+      if constexpr (!kComplex<T>)
+        if (s.n >= kFewestCondensed && s.m >= s.n &&
+            s.m < s.n * 11 / 6) {  // from where on gesdd reduces to R first
+          int info = large_svd(s.m, s.n, rows, to_s.data<T>() + i * s.k, ku, u, vh);
+          return info > 0 ? failure.note(i, info) : void();
+        }
       int ld = leading(s.m), ldvh = leading(kv);
       room.a.resize(size_t(ld) * size_t(s.n));
       room.b.resize(size_t(ld) * size_t(ku));
@@ -444,6 +501,12 @@ Results linalg_svdvals(const Call& c, Out out) {
         if (std::any_of(rows, rows + s.elements, is_nan<T>)) return failure.note(i, kNotFinite);
         return void(std::fill_n(to.data<Real<T>>() + i * s.k, s.k, kNoNumber<Real<T>>));
       }
+      if constexpr (!kComplex<T>)
+        if (s.k >= kFewestCondensed && std::max(s.m, s.n) < s.k * 11 / 6) {
+          const T* from = s.m >= s.n ? rows : columns_of(rows, s.m, s.n, room.a);
+          int info = large_svd<T>(std::max(s.m, s.n), s.k, from, to.data<T>() + i * s.k, 0, nullptr, nullptr);
+          return info > 0 ? failure.note(i, info) : void();
+        }
       T* x = columns_of(rows, s.m, s.n, room.a);
       int info = gesdd("N", s, x, s.m, to.data<Real<T>>() + i * s.k, x, x, 1, room);
       if (info > 0) failure.note(i, info);
@@ -486,47 +549,44 @@ int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<
   return info;
 }
 
-// The same for a large real matrix in rows, and its vectors in rows, by the same steps with all threads: the reflections are
-// applied to some columns at a time.
+// The same for a large real matrix in rows, and its vectors in rows unless null. LAPACK begins at the end of an upper triangle:
+// as at the begin of a lower one with all in the other order.
 template <class T>
-int large_eigh(const char* uplo, int n, const T* rows, T* values, T* vectors) {
-  int ld = leading(n), info = 0, ask = -1;
-  auto room_of = [](int64_t elements) { return Tensor::empty(Dims{SymInt(elements)}, dtype_of<T>()); };
-  Tensor reduced = room_of(int64_t(n) * ld), turned = room_of(int64_t(n) * ld);
-  T *a = reduced.data<T>(), *z = turned.data<T>();
-  std::vector<T> beside(static_cast<size_t>(n)), tau(static_cast<size_t>(n));
+int large_eigh(bool upper, int n, const T* rows, T* values, T* vectors) {
+  Workspace<T> brought, turned, work;
   T largest = 0;
-  for (int64_t k = 0; k < int64_t(n) * n; ++k) largest = std::max(largest, std::abs(rows[k]));
-  int up = largest > 0 ? -std::ilogb(largest) : 0;
-  T scale = std::abs(up) > std::numeric_limits<T>::max_exponent / 4 ? std::ldexp(T(1), up / 2) : 1;
-  transpose_into<T>({rows, n}, n, n, {a, ld});
-  for (int64_t j = 0; scale != 1 && j < n; ++j)
-    for (int64_t i = 0; i < n; ++i) a[j * ld + i] = a[j * ld + i] * scale * scale;
-  T best = 0;
-  int best_integer = 0;
-  Tridiagonal<T>::sytrd(uplo, &n, a, &ld, values, beside.data(), tau.data(), &best, &ask, &info, 1);
-  int room = int(best);
-  Tridiagonal<T>::stedc("I", &n, values, beside.data(), z, &ld, &best, &ask, &best_integer, &ask, &info, 1);
-  room = std::max(room, int(double(best) * (1 + 1e-6)) + 1);
-  Tensor work = room_of(room);
-  std::vector<int> integers(static_cast<size_t>(best_integer));
-  Tridiagonal<T>::sytrd(uplo, &n, a, &ld, values, beside.data(), tau.data(), work.data<T>(), &room, &info, 1);
-  Tridiagonal<T>::stedc("I", &n, values, beside.data(), z, &ld, work.data<T>(), &room, integers.data(),
-                        &best_integer, &info, 1);
-  if (info > 0) return info;
-  constexpr int kColumns = 128;
-  parallel_for((n + kColumns - 1) / kColumns, 1 + 30000 / (n * n), [&](int64_t begin, int64_t end) {
-    int own = kColumns * 64 + 64 * 65, ok = 0;  // more than ormtr asks for
-    Tensor some = room_of(own);
-    for (int64_t k = begin; k < end; ++k) {
-      int columns = std::min(kColumns, n - int(k) * kColumns);
-      Tridiagonal<T>::ormtr("L", uplo, "N", &n, &columns, a, &ld, tau.data(), z + k * kColumns * ld, &ld,
-                            some.data<T>(), &own, &ok, 1, 1, 1);
-    }
-  });
-  transpose_into<T>({z, ld}, n, n, {vectors, n});
-  for (int k = 0; k < n; ++k) values[k] = values[k] / scale / scale;
-  return 0;
+  for (int64_t i = 0; i < n; ++i)
+    largest = std::max(largest, largest_of(rows + i * (n + (upper ? 1 : 0)), upper ? n - i : i + 1));
+  T root = root_of_scale(largest);
+  std::vector<T> beside(static_cast<size_t>(n));
+  const T* a = scaled(rows, int64_t(n) * n, root, brought);
+  if (upper) {
+    turned.resize(size_t(n) * size_t(n));
+    std::reverse_copy(a, a + int64_t(n) * n, turned.data());
+    a = turned.data();
+  }
+  Tridiagonalized<T> parts(n, {a, n}, vectors != nullptr, values, beside.data());
+  if (upper) std::reverse(values, values + n), std::reverse(beside.begin(), beside.begin() + n - 1);
+  int info = 0, ask = -1, ld = leading(n), integer = 0;
+  if (!vectors) {
+    TwoDiagonals<T>::sterf(&n, values, beside.data(), &info);
+  } else {
+    turned.resize(size_t(n) * size_t(ld));
+    T best = 0;
+    TwoDiagonals<T>::stedc("I", &n, values, beside.data(), turned.data(), &ld, &best, &ask, &integer, &ask,
+                           &info, 1);
+    int room = int(double(best) * (1 + 1e-6)) + 1;
+    work.resize(size_t(room));
+    std::vector<int> integers(static_cast<size_t>(integer));
+    TwoDiagonals<T>::stedc("I", &n, values, beside.data(), turned.data(), &ld, work.data(), &room,
+                           integers.data(), &integer, &info, 1);
+    for (int64_t k = 0; upper && k < n; ++k) std::reverse(turned.data() + k * ld, turned.data() + k * ld + n);
+    if (info == 0) parts.vectors(turned.data(), ld, vectors);
+    for (int64_t i = 0; upper && i < n / 2; ++i)
+      std::swap_ranges(vectors + i * n, vectors + (i + 1) * n, vectors + (n - 1 - i) * n);
+  }
+  for (int k = 0; k < n; ++k) values[k] = values[k] / root / root;
+  return info;
 }
 
 // One triangle of a Hermitian matrix in rows, all that is read of it: its diagonal is real.
@@ -562,8 +622,9 @@ void hermitian_eigenvalues(const Call& c, const Tensor& a, const Tensor& to, con
       auto read = finite(rows, s.elements) ? std::vector<T>() : triangle(rows, s.n, *uplo == 'L');
       auto count = int64_t(read.size());
       if constexpr (!kComplex<T>)
-        if (vectors && s.n >= kLarge && !count) {
-          int info = large_eigh(uplo, s.n, rows, to.data<T>() + i * s.n, vectors->data<T>() + i * s.elements);
+        if (s.n >= kFewestCondensed && !count) {
+          int info = large_eigh(*uplo == 'U', s.n, rows, to.data<T>() + i * s.n,
+                                vectors ? vectors->data<T>() + i * s.elements : nullptr);
           return info > 0 ? failure.note(i, info) : void();
         }
       T* x = columns_of(rows, s.n, s.n, room.a);

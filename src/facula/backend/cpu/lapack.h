@@ -72,6 +72,9 @@ FACULA_DECLARE_UNITARY(z, ung, unm, std::complex<double>)
                                const int* size, int* info, size_t);                                                         \
   void FACULA_LAPACK(p##stedc)(const char* job, const int* n, T* d, T* e, T* z, const int* ldz, T* work, const int* size,   \
                                int* integers, const int* isize, int* info, size_t);                                         \
+  void FACULA_LAPACK(p##sterf)(const int* n, T* d, T* e, int* info);                                                         \
+  void FACULA_LAPACK(p##bdsdc)(const char* uplo, const char* job, const int* n, T* d, T* e, T* u, const int* ldu, T* vt,     \
+                               const int* ldvt, T* q, int* iq, T* work, int* integers, int* info, size_t, size_t);          \
   void FACULA_LAPACK(p##ormtr)(const char* side, const char* uplo, const char* trans, const int* m, const int* n, const T* a, \
                                const int* lda, const T* tau, T* c, const int* ldc, T* work, const int* size, int* info,     \
                                size_t, size_t, size_t);                                                                     \
@@ -139,14 +142,16 @@ FACULA_ROUTINES(d, double, double, org, orm, sy)
 FACULA_ROUTINES(c, std::complex<float>, float, ung, unm, he)
 FACULA_ROUTINES(z, std::complex<double>, double, ung, unm, he)
 #undef FACULA_ROUTINES
-// The parts of `heevd`, for real matrices.
+// The parts of `heevd` and `gesdd`, for real matrices.
 template <class T>
-struct Tridiagonal;
+struct TwoDiagonals;
 #define FACULA_TRIDIAGONAL(p, T)                                                      \
-  template <> struct Tridiagonal<T> {                                                  \
+  template <> struct TwoDiagonals<T> {                                                  \
     static constinit inline const auto sytrd = FACULA_ROUTINE(FACULA_LAPACK(p##sytrd)); \
     static constinit inline const auto stedc = FACULA_ROUTINE(FACULA_LAPACK(p##stedc)); \
     static constinit inline const auto ormtr = FACULA_ROUTINE(FACULA_LAPACK(p##ormtr)); \
+    static constinit inline const auto sterf = FACULA_ROUTINE(FACULA_LAPACK(p##sterf)); \
+    static constinit inline const auto bdsdc = FACULA_ROUTINE(FACULA_LAPACK(p##bdsdc)); \
   };
 FACULA_TRIDIAGONAL(s, float)
 FACULA_TRIDIAGONAL(d, double)

@@ -1,4 +1,4 @@
-// Linear algebra: small real matrices side by side (small.h), larger ones in blocks (blocked.h), others by LAPACK, one by one; a
+// Linear algebra: small real matrices side by side (small.h), larger ones by strips (blocked.h), others by LAPACK, one by one; a
 // batch is shared out among threads.
 #include "facula/backend/cpu/lapack.h"
 

@@ -7,57 +7,55 @@
 
 namespace facula::backend::cpu {
 
-namespace {
-
-enum class Order { forward, backward };  // H1 H2 ..., or its transpose
-
-// 1 - V T V^T for V [rows, count], of which `top` is the part with the triangle and `rest` what lies below, in place.
 template <class T>
-class Block {
- public:
-  Block() = default;
-  // Of reflections as geqrf leaves them in `a`, from its first row on; `room`: 2 kStrip^2 elements.
-  Block(int64_t rows, int64_t count, RowMajor<const T> a, const T* tau, T* room)
-      : count_(count),
-        near_(std::min(rows, kStrip)),
-        top_{room, kStrip},
-        inverse_{room + kStrip * kStrip, kStrip},
-        rest_(a.at(near_, 0)),
-        far_(rows - near_) {
-    for (int64_t i = 0; i < near_; ++i) {
-      T* row = top_[i];
-      std::fill(row, row + kStrip, T(0));
-      std::copy_n(a[i], std::min(i, count), row);
-      if (i < count) row[i] = 1;
-    }
-    auto& in = strip_kernels<T>();
-    std::fill_n(inverse_.data, count * kStrip, T(0));
-    in.add_turned_product(count, padded(count), near_, read_only(top_), read_only(top_), inverse_);
-    in.add_turned_product(count, padded(count), far_, rest_, rest_, inverse_);
-    for (int64_t i = 0; i < count; ++i) inverse_[i][i] = T(1) / tau[i];  // infinite for none
+ReflectionBlock<T>::ReflectionBlock(int64_t rows, int64_t count, RowMajor<const T> a, const T* tau, T* room)
+    : count_(count),
+      near_(std::min(rows, kStrip)),
+      far_(rows - near_),
+      top_{room, kStrip},
+      inverse_{room + kStrip * kStrip, kStrip},
+      rest_(a.at(near_, 0)) {
+  for (int64_t i = 0; i < near_; ++i) {
+    T* row = top_[i];
+    std::fill(row, row + kStrip, T(0));
+    std::copy_n(a[i], std::min(i, count), row);
+    if (i < count) row[i] = 1;
   }
+  auto& in = strip_kernels<T>();
+  std::fill_n(inverse_.data, count * kStrip, T(0));
+  in.add_turned_product(count, padded(count), near_, read_only(top_), read_only(top_), inverse_);
+  in.add_turned_product(count, padded(count), far_, rest_, rest_, inverse_);
+  for (int64_t i = 0; i < count; ++i) inverse_[i][i] = T(1) / tau[i];  // infinite for none
+}
 
-  // c [rows, columns], whole panels, becomes the product with it.
-  void apply(Order order, int64_t columns, RowMajor<T> c) const {
-    auto& in = strip_kernels<T>();
-    alignas(64) T sums[kStrip * kStrip];
-    RowMajor<T> w{sums, kStrip};
-    for (int64_t i = 0; i < count_; ++i) std::fill_n(w[i], columns, T(0));
-    in.add_turned_product(count_, columns, near_, read_only(top_), read_only(c), w);
-    in.add_turned_product(count_, columns, far_, rest_, read_only(c.at(near_, 0)), w);
-    in.solve({.upper = order == Order::forward, .unit = false}, count_, columns, read_only(inverse_), w);
-    in.subtract_product(near_, columns, count_, read_only(top_), read_only(w), c);
-    in.subtract_product(far_, columns, count_, rest_, read_only(w), c.at(near_, 0));
-  }
+template <class T>
+void ReflectionBlock<T>::apply(Order order, int64_t columns, RowMajor<T> c) const {
+  auto& in = strip_kernels<T>();
+  alignas(64) T sums[kStrip * kStrip];
+  RowMajor<T> w{sums, kStrip};
+  for (int64_t i = 0; i < count_; ++i) std::fill_n(w[i], columns, T(0));
+  in.add_turned_product(count_, columns, near_, read_only(top_), read_only(c), w);
+  in.add_turned_product(count_, columns, far_, rest_, read_only(c.at(near_, 0)), w);
+  in.solve({.upper = order == Order::forward, .unit = false}, count_, columns, read_only(inverse_), w);
+  in.subtract_product(near_, columns, count_, read_only(top_), read_only(w), c);
+  in.subtract_product(far_, columns, count_, rest_, read_only(w), c.at(near_, 0));
+}
 
- private:
-  int64_t count_ = 0, near_ = 0;
-  RowMajor<T> top_{}, inverse_{};
-  RowMajor<const T> rest_{};
-  int64_t far_ = 0;
-};
+template <class T>
+void Reflections<T>::finish() {
+  take_turns(v.count(), 2.0 * double(v.rows()) * double(tau.size()) * kStrip, [&](int64_t k) {
+    int64_t top = k * kStrip;
+    blocks_[size_t(k)] = ReflectionBlock<T>(v.rows() - top, v.width(k), read_only(v[k].at(top, 0)),
+                                            tau.data() + top, rooms_.data() + k * ReflectionBlock<T>::kRoom);
+  });
+}
+template <class T>
+void Reflections<T>::apply(int64_t columns, RowMajor<T> c, int64_t blocks) const {
+  for (int64_t k = std::min(blocks, v.count()); k-- > 0;)
+    blocks_[size_t(k)].apply(ReflectionBlock<T>::Order::forward, columns, c.at(k * kStrip, 0));
+}
 
-constexpr int64_t kBlockRoom = 2 * kStrip * kStrip;
+namespace {
 
 template <class T>
 class Reflecting {
@@ -71,7 +69,7 @@ class Reflecting {
         x_(m, n),
         panel_(size_t(m * kPanel)),
         blocks_(size_t(strips_of(std::min(m, n)))),
-        rooms_(blocks_.size() * kBlockRoom) {}
+        rooms_(blocks_.size() * ReflectionBlock<T>::kRoom) {}
 
   bool run() {
     auto m = double(m_), n = double(n_), k = std::min(m, n);
@@ -80,7 +78,7 @@ class Reflecting {
                          {[&](int64_t k) { return factor(k); },
                           [&](int64_t k, int64_t j) {
                             if (k == 0) read(j);
-                            blocks_[size_t(k)].apply(Order::backward, padded(x_.width(j)),
+                            blocks_[size_t(k)].apply(ReflectionBlock<T>::Order::backward, padded(x_.width(j)),
                                                      x_[j].at(k * kStrip, 0));
                           },
                           [&](int64_t j) {
@@ -100,11 +98,12 @@ class Reflecting {
       int64_t some = std::min(kPanel, count - c), right = padded(columns) - c - kPanel;
       if (!panel(rows - c, int(some), a.at(c, c), tau + c)) return false;
       if (right <= 0) continue;
-      alignas(64) T room[kBlockRoom];
-      Block<T> block(rows - c, some, read_only(a.at(c, c)), tau + c, room);
-      block.apply(Order::backward, right, a.at(c, c + kPanel));
+      alignas(64) T room[ReflectionBlock<T>::kRoom];
+      ReflectionBlock<T> block(rows - c, some, read_only(a.at(c, c)), tau + c, room);
+      block.apply(ReflectionBlock<T>::Order::backward, right, a.at(c, c + kPanel));
     }
-    blocks_[size_t(k)] = Block<T>(rows, count, read_only(a), tau, rooms_.data() + k * kBlockRoom);
+    blocks_[size_t(k)] =
+        ReflectionBlock<T>(rows, count, read_only(a), tau, rooms_.data() + k * ReflectionBlock<T>::kRoom);
     return true;
   }
   bool panel(int64_t m, int w, RowMajor<T> a, T* tau) {
@@ -122,7 +121,7 @@ class Reflecting {
   T* tau_;
   Strips<T> x_;
   Workspace<T> panel_;
-  std::vector<Block<T>> blocks_;
+  std::vector<ReflectionBlock<T>> blocks_;
   Workspace<T> rooms_;
 };
 
@@ -135,16 +134,13 @@ bool reflect_in_rows(int64_t m, int64_t n, const T* a, T* x, T* tau) {
 
 template <class T>
 void multiply_reflections_in_rows(int64_t m, int64_t n, int64_t count, const T* a, const T* tau, T* x) {
-  int64_t blocks = strips_of(count);
-  std::vector<Block<T>> made(static_cast<size_t>(blocks));
-  Strips<T> v(m, count);
-  Workspace<T> rooms(size_t(blocks * kBlockRoom));
-  take_turns(blocks, 2.0 * double(m) * double(count) * kStrip, [&](int64_t k) {
+  Reflections<T> all(m, count);
+  std::copy_n(tau, count, all.tau.data());
+  for (int64_t k = 0; k < all.v.count(); ++k) {
     int64_t top = k * kStrip;
-    read_strip(m - top, v.width(k), {a + top * n + top, n}, v[k].at(top, 0));
-    made[size_t(k)] =
-        Block<T>(m - top, v.width(k), read_only(v[k].at(top, 0)), tau + top, rooms.data() + k * kBlockRoom);
-  });
+    read_strip(m - top, all.v.width(k), {a + top * n + top, n}, all.v[k].at(top, 0));
+  }
+  all.finish();
   // Strips behind take part in more blocks: the last one first.
   int64_t strips = strips_of(n);
   take_turns(strips, 2.0 * double(m) * double(n) * double(count), [&](int64_t turn) {
@@ -155,13 +151,14 @@ void multiply_reflections_in_rows(int64_t m, int64_t n, int64_t count, const T* 
       std::fill_n(q[i], padded(columns), T(0));
       if (i >= j * kStrip && i < j * kStrip + columns) q[i][i - j * kStrip] = 1;
     }
-    for (int64_t k = std::min(j + 1, blocks); k-- > 0;)
-      made[size_t(k)].apply(Order::forward, padded(columns), q.at(k * kStrip, 0));
+    all.apply(padded(columns), q, j + 1);
     write_strip(m, columns, read_only(q), {x + j * kStrip, n});
   });
 }
 
-#define FACULA_REFLECTIONS(T)                                             \
+#define FACULA_REFLECTIONS(T)                                                                           \
+  template class ReflectionBlock<T>; \
+  template class Reflections<T>; \
   template bool reflect_in_rows(int64_t, int64_t, const T*, T*, T*);      \
   template void multiply_reflections_in_rows(int64_t, int64_t, int64_t, const T*, const T*, T*);
 FACULA_REFLECTIONS(float)

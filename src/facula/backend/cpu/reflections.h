@@ -2,11 +2,54 @@
 // 1 - V T V^T, where T^-1 is the upper triangle of V^T V with 1 / tau on its diagonal (Joffrain and others, "Accumulating
 // Householder transformations, revisited", 2006).
 #pragma once
+#include <limits>
+#include <vector>
+
 #include "facula/backend/cpu/blocked.h"
+#include "facula/backend/cpu/strips.h"
 
 namespace facula::backend::cpu {
 
 constexpr int kFewestReflected = 32;  // rows and columns from which on this is quicker than LAPACK
+
+// 1 - V T V^T for V [rows, count], in place but for the rows with the triangle.
+template <class T>
+class ReflectionBlock {
+ public:
+  enum class Order { forward, backward };  // H1 H2 ..., or its transpose
+  static constexpr int64_t kRoom = 2 * kStrip * kStrip;
+
+  ReflectionBlock() = default;
+  // Of reflections as geqrf leaves them in `a`, from its first row on; `room`: kRoom elements.
+  ReflectionBlock(int64_t rows, int64_t count, RowMajor<const T> a, const T* tau, T* room);
+  // c [rows, columns], whole panels, becomes the product with it.
+  void apply(Order order, int64_t columns, RowMajor<T> c) const;
+
+ private:
+  int64_t count_ = 0, near_ = 0, far_ = 0;
+  RowMajor<T> top_{}, inverse_{};
+  RowMajor<const T> rest_{};
+};
+
+// `count` reflections of [rows], whose first is of all rows, in strips.
+template <class T>
+class Reflections {
+ public:
+  Reflections(int64_t rows, int64_t count)
+      : v(rows, count),
+        tau(static_cast<size_t>(count)),
+        blocks_(size_t(v.count())),
+        rooms_(blocks_.size() * ReflectionBlock<T>::kRoom) {}
+  Strips<T> v;  // below the diagonal
+  std::vector<T> tau;
+  void finish();  // once both are written
+  // H1 H2 ... c for a strip of `columns`, whole panels; all but the first `blocks` of kStrip reflections find only zeros.
+  void apply(int64_t columns, RowMajor<T> c, int64_t blocks = std::numeric_limits<int64_t>::max()) const;
+
+ private:
+  std::vector<ReflectionBlock<T>> blocks_;
+  Workspace<T> rooms_;
+};
 
 // R and the reflections of a [m, n] into x, tau [min(m, n)], as geqrf. False, and x holds anything, where squares of a column are
 // no normal numbers: how such matrices are factored, LAPACK says.

@@ -219,6 +219,79 @@ struct InRegisters {
       });
   }
 
+  template <int kRows>
+  FACULA_LANES void add_some(int64_t n, RowMajor<const T> a, const T* v, T* x) {
+    V factor[kRows];
+    FACULA_UNROLLED
+    for (int r = 0; r < kRows; ++r) factor[r] = L::all(v[r]);
+    for (int64_t c = 0; c < n; c += L::kCount) {
+      V sum = read(x + c);
+      FACULA_UNROLLED
+      for (int r = 0; r < kRows; ++r) sum += factor[r] * read(a[r] + c);
+      write(x + c, sum);
+    }
+  }
+  FACULA_LANES void add_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x) {
+    constexpr int kRows = 8;
+    int64_t i = 0;
+    for (; i + kRows <= m; i += kRows) add_some<kRows>(n, a.at(i, 0), v + i, x);
+    for (; i < m; ++i) add_some<1>(n, a.at(i, 0), v + i, x);
+  }
+  FACULA_LANES T total(V x) {
+    typedef T Part __attribute__((vector_size(16)));
+    Part parts[kBytes / 16];
+    std::memcpy(parts, &x, sizeof x);
+    FACULA_UNROLLED
+    for (int p = 1; p < kBytes / 16; ++p) parts[0] += parts[p];
+    T sum = parts[0][0];
+    FACULA_UNROLLED
+    for (int l = 1; l < 16 / int(sizeof(T)); ++l) sum += parts[0][l];
+    return sum;
+  }
+  template <int kRows>
+  FACULA_LANES void dot_some(int64_t n, RowMajor<const T> a, const T* v, T* x) {
+    V sum[kRows] = {};
+    const T* rows[kRows];
+    FACULA_UNROLLED
+    for (int r = 0; r < kRows; ++r) rows[r] = a[r];
+    for (int64_t c = 0; c < n; c += L::kCount) {
+      V factor = read(v + c);
+      FACULA_UNROLLED
+      for (int r = 0; r < kRows; ++r) sum[r] += factor * read(rows[r] + c);
+    }
+    if constexpr (kRows == L::kCount) {
+      L::turn(sum);
+      FACULA_UNROLLED
+      for (int step = kRows / 2; step; step /= 2) {
+        FACULA_UNROLLED
+        for (int r = 0; r < step; ++r) sum[r] += sum[r + step];
+      }
+      write(x, sum[0]);
+    } else {
+      FACULA_UNROLLED
+      for (int r = 0; r < kRows; ++r) x[r] = total(sum[r]);
+    }
+  }
+  FACULA_LANES void dot_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x) {
+    int64_t i = 0;
+    for (; i + L::kCount <= m; i += L::kCount) dot_some<L::kCount>(n, a.at(i, 0), v, x + i);
+    for (; i + 4 <= m; i += 4) dot_some<4>(n, a.at(i, 0), v, x + i);
+    for (; i < m; ++i) dot_some<1>(n, a.at(i, 0), v, x + i);
+  }
+
+  // The reflection of a column that begins with `alpha`, of whose other elements x `square` is the sum of squares. False where
+  // that is no normal number.
+  FACULA_LANES bool reflection(T& alpha, T square, T& tau, T& scale) {
+    const T least =
+        std::ldexp(L::kLeast, sizeof(T) == 4 ? 40 : 200);  // squares that are lost are nothing beside it
+    T whole = alpha * alpha + square;
+    if (!(square >= least && whole <= L::kMost)) return false;
+    T beta = -std::copysign(std::sqrt(whole), alpha);
+    tau = (beta - alpha) / beta;
+    scale = T(1) / (alpha - beta);
+    alpha = beta;
+    return true;
+  }
   // One row after the other. Each step makes the next column's sums as it goes: of its squares, and of its products with others.
   FACULA_LANES bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {
     constexpr int kVectors = kPanel / L::kCount, kSums = 4;
@@ -244,17 +317,11 @@ struct InRegisters {
       T together[kPanel];
       for (int v = 0; v < kVectors; ++v)
         write(together + v * L::kCount, (sums[0][v] + sums[1][v]) + (sums[2][v] + sums[3][v]));
-      T alpha = row(k)[k], square = alpha * alpha + together[k], scale = 0;
+      T scale = 0;
       tau[k] = 0;
       bool zero = together[k] == 0;
       for (int64_t i = k + 1; zero && i < m; ++i) zero = row(i)[k] == 0;
-      if (!zero) {
-        if (!(square >= least && together[k] >= least && square <= L::kMost)) return false;
-        T beta = -std::copysign(std::sqrt(square), alpha);
-        tau[k] = (beta - alpha) / beta;
-        scale = T(1) / (alpha - beta);
-        row(k)[k] = beta;
-      }
+      if (!zero && !reflection(row(k)[k], together[k], tau[k], scale)) return false;
       V change[kVectors];
       FACULA_UNROLLED
       for (int v = 0; v < kVectors; ++v) {
@@ -360,14 +427,22 @@ struct InRegisters {
         int64_t m, int64_t n, int64_t k, RowMajor<const T> a, RowMajor<const T> b, RowMajor<T> c) {                      \
       InRegisters<T, bytes>::add_turned_product(m, n, k, a, b, c);                                                       \
     }                                                                                                                    \
+    __attribute__((target(features))) static void add_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v,        \
+                                                           T* x) {                                                       \
+      InRegisters<T, bytes>::add_rows(m, n, a, v, x);                                                                    \
+    }                                                                                                                    \
+    __attribute__((target(features))) static void dot_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v,        \
+                                                           T* x) {                                                       \
+      InRegisters<T, bytes>::dot_rows(m, n, a, v, x);                                                                    \
+    }                                                                                                                    \
     __attribute__((target(features))) static bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {              \
       return InRegisters<T, bytes>::reflect_panel(m, columns, panel, tau);                                               \
     }                                                                                                                    \
     __attribute__((target(features))) static bool factor_panel(int64_t m, int columns, T* panel, int* pivots) {          \
       return InRegisters<T, bytes>::factor_panel(m, columns, panel, pivots);                                             \
     }                                                                                                                    \
-    static constexpr StripKernels<T> all{solve,    subtract_product,   turn,         copy,                               \
-                                         exchange, add_turned_product, factor_panel, reflect_panel};                     \
+    static constexpr StripKernels<T> all{solve,    subtract_product,   turn,     copy,     exchange,                     \
+                                         add_turned_product, add_rows, dot_rows, factor_panel, reflect_panel};           \
   };
 FACULA_KERNELS(Of64, 64, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
 FACULA_KERNELS(Of32, 32, "avx2,fma")

@@ -53,6 +53,9 @@ struct StripKernels {
   // c [m, n] += a^T b for a [k, m] and b [k, n]
   void (*add_turned_product)(int64_t m, int64_t n, int64_t k, RowMajor<const T> a, RowMajor<const T> b,
                              RowMajor<T> c);
+  // x [n] += v^T a, and x [m] = a v, for a [m, n]
+  void (*add_rows)(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x);
+  void (*dot_rows)(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x);
   // Of m rows of kPanel columns, which lie one after the other:
   // P L U of the first `columns`; pivots from 0. False as factor_in_rows.
   bool (*factor_panel)(int64_t m, int columns, T* panel, int* pivots);
