@@ -71,6 +71,9 @@ class OwnNumbers {
   std::set<int> used_;
 };
 
+// Short elements that are stored one by one: as many as leave a register soonest, and of which a tail masks few.
+constexpr int kSpread = 8;
+
 // What a loop over lanes computes, as far as it decides how it runs.
 class Survey {
  public:
@@ -85,7 +88,8 @@ class Survey {
   Lanes lanes(const LaneLimits& limits) const {
     Lanes l;
     l.width = narrow_ || !wide_ ? limits.lanes : limits.lanes / 2;
-    if (only_moves_ && narrow_ && !wide_ && moved_ < 4 && !spreads_) l.width = limits.lanes * 4 / int(moved_);
+    if (only_moves_ && narrow_ && !wide_ && moved_ < 4)
+      l.width = spreads_ ? std::min(limits.lanes, kSpread) : limits.lanes * 4 / int(moved_);
     bool adds = !scope_.accumulators().empty();
     l.scan = loop_.lanes.scan;
     for (auto& [var, t] : scope_.accumulators())
