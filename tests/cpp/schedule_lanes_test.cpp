@@ -114,6 +114,10 @@ TEST(InLanes, ElementsOf64BitsHaveHalfAsManyLanesAndBytesThatMoveMore) {
   EXPECT_EQ(how(copy("int8")), "vector 16");
   EXPECT_EQ(how(nest("  for i1 < p0 vector {\n    store 1[i1] = neg(load[0:int8](i1))\n  }\n", 3, "int8")),
             "vector 4");
+  // Fewer where they are stored one by one.
+  EXPECT_EQ(how(nest("  for i1 < p0 vector {\n    store 1[mul(i1, 65)] = load[0:uint8](i1)\n  }\n", 3,
+                     "uint8")),
+            "vector 4");
 }
 
 TEST(InLanes, ExtentsThatAreWholeVectorsHaveNoTail) {

@@ -310,7 +310,8 @@ class Decider {
                    inner_ <= kKeptRow;
   }
 
-  // Strides that a nest knows, of the loops that make vectors.
+  // Strides that a nest knows, of the loops that make vectors, and of the innermost one of a scatter without: its elements are so
+  // little work that their places count.
   void classify_strides() {
     size_t vars = a_.vars.size();
     d_.classes.assign(a_.accesses.size() * vars, -1);
@@ -318,13 +319,17 @@ class Decider {
     vectors.push_back(d_.row_vector);
     if (d_.short_rows) vectors.push_back(d_.domains[0][0].back());
     if (d_.tiled) vectors.push_back(d_.rows[d_.rows.size() - 2].back());
+    bool singly = std::all_of(vectors.begin(), vectors.end(), [](int v) { return v < 0; });
+    if (a_.scatter && singly)
+      for (auto& loops : d_.domains)
+        if (!loops.empty()) vectors.push_back(loops.back().back());
     for (size_t k = 0; k < a_.accesses.size(); ++k) {
       auto& access = a_.accesses[k];
       for (int v : vectors) {
         if (v < 0) continue;
         int64_t c = n_.coefficient(access, v);
         // Elements up to eight apart are parts of whole vectors.
-        bool apart = (c >= 2 && c <= 8 && access.kind == Access::Kind::load) ||
+        bool apart = (!singly && c >= 2 && c <= 8 && access.kind == Access::Kind::load) ||
                      (c == d_.short_rows && c && v == d_.row_vector);
         if (c == 0 || c == 1 || apart) d_.classes[k * vars + size_t(v)] = int8_t(c);
       }

@@ -71,6 +71,9 @@ class OwnNumbers {
   std::set<int> used_;
 };
 
+// Short elements that are stored one by one: as many as leave a register soonest, and of which a tail masks few.
+constexpr int kSpread = 8;
+
 // What a loop over lanes computes, as far as it decides how it runs.
 class Survey {
  public:
@@ -85,7 +88,8 @@ class Survey {
   Lanes lanes(const LaneLimits& limits) const {
     Lanes l;
     l.width = narrow_ || !wide_ ? limits.lanes : limits.lanes / 2;
-    if (only_moves_ && narrow_ && !wide_ && moved_ < 4) l.width = limits.lanes * 4 / int(moved_);
+    if (only_moves_ && narrow_ && !wide_ && moved_ < 4)
+      l.width = spreads_ ? std::min(limits.lanes, kSpread) : limits.lanes * 4 / int(moved_);
     bool adds = !scope_.accumulators().empty();
     l.scan = loop_.lanes.scan;
     for (auto& [var, t] : scope_.accumulators())
@@ -139,7 +143,7 @@ class Survey {
     if (t.kind != SK::store || scope_.is_lane_array(-1 - t.buffer)) return;
     DType d = facts_.memory(t.buffer);
     if (scope_.varies(t.offset)) count(d);
-    if (!is_beside(t.offset)) plain_ = false;
+    if (!is_beside(t.offset)) plain_ = false, spreads_ = true;
     only_moves_ &= is_even(t.offset) && loop::is_move(t.values[0], d) && moves_along(t.values[0], d);
     moved_ = std::max(moved_, int64_t(itemsize(d)));
   }
@@ -162,7 +166,9 @@ class Survey {
   int inner_ = 0;              // accumulators that loops inside update
   int wide_ = 0, narrow_ = 0;  // elements of 64 bits that are read and written, and of fewer
   bool only_moves_ = true;     // nothing is computed
-  int64_t moved_ = 1;          // bytes of an element
+  bool spreads_ =
+      false;  // elements are stored one by one, of which a longer vector has only more that a tail masks
+  int64_t moved_ = 1;  // bytes of an element
 };
 
 class Lowering {
