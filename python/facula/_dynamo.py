@@ -11,7 +11,7 @@ from .compiler import disable as disable
 from .compiler import is_compiling as is_compiling
 from .compiler import reset as reset
 
-eval_frame = SimpleNamespace(OptimizedModule=OptimizedModule)
+__path__: list[str] = []  # for the modules that PyTorch divides it into
 config = SimpleNamespace(suppress_errors=False, cache_size_limit=8, verbose=False)
 
 
