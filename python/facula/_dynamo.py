@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from . import compiler as eval_frame  # noqa: F401
 from .compiler import OptimizedModule as OptimizedModule
 from .compiler import compile as compile
 from .compiler import disable as disable

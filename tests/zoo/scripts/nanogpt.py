@@ -21,7 +21,9 @@ n_layer, n_head, n_embd, dropout, bias = 2, 2, 16, 0.0, False
 learning_rate, max_iters, weight_decay, beta1, beta2, grad_clip = 1e-2, 13, 1e-1, 0.9, 0.95, 1.0
 decay_lr, warmup_iters, lr_decay_iters, min_lr = True, 3, 12, 1e-3
 backend, device, dtype, compile = "nccl", "cpu", "float32", True
-config_keys = [k for k, v in globals().items() if not k.startswith("_") and isinstance(v, (int, float, bool, str))]
+config_keys = [
+    k for k, v in globals().items() if not k.startswith("_") and isinstance(v, (int, float, bool, str))
+]
 exec("n_head = 4\nbatch_size = 5")
 config = {k: globals()[k] for k in config_keys if k != "out_dir"}
 print(len(config), config["n_head"], config["batch_size"])
@@ -74,7 +76,11 @@ class Block(nn.Module):
         super().__init__()
         self.ln_1, self.attn = LayerNorm(config.n_embd, bias=config.bias), CausalSelfAttention(config)
         self.ln_2 = LayerNorm(config.n_embd, bias=config.bias)
-        self.mlp = nn.Sequential(nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias), nn.GELU(), nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias))
+        self.mlp = nn.Sequential(
+            nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias),
+            nn.GELU(),
+            nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias),
+        )
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -123,7 +129,9 @@ class GPT(nn.Module):
 
     def forward(self, idx, targets=None):
         b, t = idx.size()
-        assert t <= self.config.block_size, f"Cannot forward sequence of length {t}, block size is only {self.config.block_size}"
+        assert t <= self.config.block_size, (
+            f"Cannot forward sequence of length {t}, block size is only {self.config.block_size}"
+        )
         pos = torch.arange(0, t, dtype=torch.long, device=idx.device)
         x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
         for block in self.transformer.h:
@@ -131,7 +139,9 @@ class GPT(nn.Module):
         x = self.transformer.ln_f(x)
         if targets is not None:
             logits = self.lm_head(x)
-            return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+            return logits, F.cross_entropy(
+                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
+            )
         return self.lm_head(x[:, [-1], :]), None
 
     def crop_block_size(self, block_size):
@@ -146,11 +156,23 @@ class GPT(nn.Module):
         param_dict = {pn: p for pn, p in self.named_parameters() if p.requires_grad}
         decay_params = [p for n, p in param_dict.items() if p.dim() >= 2]
         nodecay_params = [p for n, p in param_dict.items() if p.dim() < 2]
-        optim_groups = [{"params": decay_params, "weight_decay": weight_decay}, {"params": nodecay_params, "weight_decay": 0.0}]
+        optim_groups = [
+            {"params": decay_params, "weight_decay": weight_decay},
+            {"params": nodecay_params, "weight_decay": 0.0},
+        ]
         fused_available = "fused" in inspect.signature(torch.optim.AdamW).parameters
         use_fused = fused_available and device_type == "cuda"
-        print("decayed", len(decay_params), sum(p.numel() for p in decay_params), "fused", fused_available, use_fused)
-        return torch.optim.AdamW(optim_groups, lr=learning_rate, betas=betas, **(dict(fused=True) if use_fused else dict()))
+        print(
+            "decayed",
+            len(decay_params),
+            sum(p.numel() for p in decay_params),
+            "fused",
+            fused_available,
+            use_fused,
+        )
+        return torch.optim.AdamW(
+            optim_groups, lr=learning_rate, betas=betas, **(dict(fused=True) if use_fused else dict())
+        )
 
     @torch.no_grad()
     def generate(self, idx, max_new_tokens, temperature=1.0, top_k=None):
@@ -197,7 +219,15 @@ def get_batch(split):
 
 
 iter_num, best_val_loss = 0, 1e9
-model_args = dict(n_layer=n_layer, n_head=n_head, n_embd=n_embd, block_size=block_size, bias=bias, vocab_size=len(chars), dropout=dropout)
+model_args = dict(
+    n_layer=n_layer,
+    n_head=n_head,
+    n_embd=n_embd,
+    block_size=block_size,
+    bias=bias,
+    vocab_size=len(chars),
+    dropout=dropout,
+)
 model = GPT(GPTConfig(**model_args))
 weights = np.random.RandomState(1)
 with torch.no_grad():
@@ -205,7 +235,13 @@ with torch.no_grad():
         if p.dim() > 1:
             p.copy_(torch.from_numpy(weights.normal(0, 0.08, p.shape)))
 model.to(device)
-print("parameters", model.get_num_params(), model.get_num_params(False), len(model.state_dict()), len(list(model.parameters())))
+print(
+    "parameters",
+    model.get_num_params(),
+    model.get_num_params(False),
+    len(model.state_dict()),
+    len(list(model.parameters())),
+)
 scaler = torch.amp.GradScaler(device_type, enabled=(dtype == "float16"))
 optimizer = model.configure_optimizers(weight_decay, learning_rate, (beta1, beta2), device_type)
 if compile:
@@ -268,7 +304,9 @@ while True:
     scaler.update()
     optimizer.zero_grad(set_to_none=True)
     if iter_num % log_interval == 0:
-        print(f"iter {iter_num}: loss {loss.item() * gradient_accumulation_steps:.4f}, norm {norm:.4f}, lr {lr:.5f}")
+        print(
+            f"iter {iter_num}: loss {loss.item() * gradient_accumulation_steps:.4f}, norm {norm:.4f}, lr {lr:.5f}"
+        )
     iter_num += 1
     if iter_num > max_iters:
         break
@@ -276,7 +314,12 @@ while True:
 checkpoint = torch.load(os.path.join(out_dir, "ckpt.pt"), map_location=device)
 state_dict = checkpoint["model"]
 unwanted_prefix = "_orig_mod."
-print(sorted(checkpoint), all(k.startswith(unwanted_prefix) for k in state_dict), checkpoint["iter_num"], checkpoint["best_val_loss"].dtype)
+print(
+    sorted(checkpoint),
+    all(k.startswith(unwanted_prefix) for k in state_dict),
+    checkpoint["iter_num"],
+    checkpoint["best_val_loss"].dtype,
+)
 for k, v in list(state_dict.items()):
     if k.startswith(unwanted_prefix):
         state_dict[k[len(unwanted_prefix) :]] = state_dict.pop(k)
@@ -287,9 +330,17 @@ print(slow.load_state_dict(state_dict, strict=False))
 again.eval(), slow.eval()
 opt2 = again.configure_optimizers(weight_decay, learning_rate, (beta1, beta2), device_type)
 opt2.load_state_dict(checkpoint["optimizer"])
-print(len(opt2.state), opt2.param_groups[0]["lr"] == checkpoint["optimizer"]["param_groups"][0]["lr"], opt2.state_dict()["state"][0]["step"])
+print(
+    len(opt2.state),
+    opt2.param_groups[0]["lr"] == checkpoint["optimizer"]["param_groups"][0]["lr"],
+    opt2.state_dict()["state"][0]["step"],
+)
 X, Y = get_batch("val")
-print("flash equals slow", torch.allclose(again(X, Y)[0], slow(X, Y)[0], atol=1e-5), again.lm_head.weight is again.transformer.wte.weight)
+print(
+    "flash equals slow",
+    torch.allclose(again(X, Y)[0], slow(X, Y)[0], atol=1e-5),
+    again.lm_head.weight is again.transformer.wte.weight,
+)
 start = torch.tensor([stoi[c] for c in "the "])[None, ...]
 torch.manual_seed(0)
 y = again.generate(start, 8, temperature=0.01, top_k=1)

@@ -24,7 +24,9 @@ class S4D(nn.Module):
         A = -0.5 + 1j * math.pi * torch.arange(states)
         self.log_A_real = nn.Parameter(torch.log(-A.real).expand(features, -1).clone())
         self.A_imag = nn.Parameter(A.imag.expand(features, -1).clone())
-        self.C = nn.Parameter(torch.view_as_real(torch.complex(wave(features, states), wave(features, states, f=1.3))))
+        self.C = nn.Parameter(
+            torch.view_as_real(torch.complex(wave(features, states), wave(features, states, f=1.3)))
+        )
         self.D = nn.Parameter(wave(features))
 
     def discrete(self):
@@ -65,8 +67,14 @@ def pscan(a, b):
     n = a.size(1)
     steps = 1
     while steps < n:
-        prev_a = F.pad(a, (0, 0, steps, 0), value=1.0)[:, :n] if a.dim() == 3 else F.pad(a, (0, 0, 0, 0, steps, 0), value=1.0)[:, :n]
-        prev_b = F.pad(b, (0, 0, steps, 0))[:, :n] if b.dim() == 3 else F.pad(b, (0, 0, 0, 0, steps, 0))[:, :n]
+        prev_a = (
+            F.pad(a, (0, 0, steps, 0), value=1.0)[:, :n]
+            if a.dim() == 3
+            else F.pad(a, (0, 0, 0, 0, steps, 0), value=1.0)[:, :n]
+        )
+        prev_b = (
+            F.pad(b, (0, 0, steps, 0))[:, :n] if b.dim() == 3 else F.pad(b, (0, 0, 0, 0, steps, 0))[:, :n]
+        )
         a, b = a * prev_a, a * prev_b + b
         steps *= 2
     return b
@@ -118,12 +126,22 @@ x = wave(2, 11, 4).requires_grad_()
 fast, slow = mamba(x), mamba(x, loop_scan)
 saved = checkpoint(mamba, x, use_reentrant=False)
 grads = [torch.autograd.grad(o.square().sum(), [x, *mamba.parameters()]) for o in (fast, slow, saved)]
-print("mamba", torch.allclose(fast, slow), [all(map(torch.allclose, grads[0], g)) for g in grads[1:]], fast[0, ::5])
-print([round(g.norm().item(), 5) for g in grads[0]], [n for n, p in mamba.named_parameters() if getattr(p, "_no_weight_decay", False)])
+print(
+    "mamba",
+    torch.allclose(fast, slow),
+    [all(map(torch.allclose, grads[0], g)) for g in grads[1:]],
+    fast[0, ::5],
+)
+print(
+    [round(g.norm().item(), 5) for g in grads[0]],
+    [n for n, p in mamba.named_parameters() if getattr(p, "_no_weight_decay", False)],
+)
 groups = {}
 for n, p in mamba.named_parameters():
     groups.setdefault(p.ndim < 2 or hasattr(p, "_no_weight_decay"), []).append(p)
-optimizer = torch.optim.AdamW([{"params": groups[False], "weight_decay": 0.1}, {"params": groups[True], "weight_decay": 0.0}], lr=1e-2)
+optimizer = torch.optim.AdamW(
+    [{"params": groups[False], "weight_decay": 0.1}, {"params": groups[True], "weight_decay": 0.0}], lr=1e-2
+)
 target = torch.cumsum(x.detach(), 1).tanh()
 for step in range(8):
     loss = F.smooth_l1_loss(mamba(x), target, beta=0.5)
@@ -154,14 +172,19 @@ def wkv_direct(w, u, k, v):
     T = k.size(1)
     gap = torch.arange(T)[:, None] - torch.arange(T)[None]
     decay = w * (gap - 1)[..., None]
-    logits = torch.where(gap[..., None] > 0, decay + k[:, None], torch.where(gap[..., None] == 0, u + k[:, None], -torch.inf))
+    logits = torch.where(
+        gap[..., None] > 0, decay + k[:, None], torch.where(gap[..., None] == 0, u + k[:, None], -torch.inf)
+    )
     return torch.einsum("btsc,bsc->btc", logits.softmax(2), v)
 
 
 w, first = -torch.exp(wave(5)), wave(5, f=2.0)
 k, v = wave(2, 9, 5).requires_grad_(), wave(2, 9, 5, f=1.9).requires_grad_()
 one, two = wkv(w, first, k, v), wkv_direct(w, first, k, v)
-same = [torch.allclose(a, b) for a, b in zip(torch.autograd.grad(one.sum(), (k, v)), torch.autograd.grad(two.sum(), (k, v)))]
+same = [
+    torch.allclose(a, b)
+    for a, b in zip(torch.autograd.grad(one.sum(), (k, v)), torch.autograd.grad(two.sum(), (k, v)))
+]
 print("rwkv", torch.allclose(one, two), same, one[0, ::4])
 
 
@@ -184,7 +207,11 @@ def quadratic(q, k, v):
 
 
 q, k, v = (wave(1, 2, 10, 3, f=0.5 + 0.2 * i) for i in range(3))
-print("linear", [torch.allclose(linear_attention(q, k, v, c), quadratic(q, k, v)) for c in (1, 3, 10)], linear_attention(q, k, v)[0, 0, ::4])
+print(
+    "linear",
+    [torch.allclose(linear_attention(q, k, v, c), quadratic(q, k, v)) for c in (1, 3, 10)],
+    linear_attention(q, k, v)[0, 0, ::4],
+)
 
 
 def heinsen(log_coeffs, log_values):
@@ -225,7 +252,16 @@ for i, p in enumerate(gru.parameters()):
     p.data = wave(*p.shape, f=0.9 + i * 0.2)
 h0 = torch.full((2, 1, 6), 0.3)
 a, b = gru(x, h0), gru.sequential(x, h0)
-print("mingru", torch.allclose(a, b), a[0, -1], torch.autograd.gradcheck(partial(gru.forward, h0=h0), (x[:1, :3].detach().requires_grad_(),), nondet_tol=1e-9) if h0.size(0) == 1 else "")
+print(
+    "mingru",
+    torch.allclose(a, b),
+    a[0, -1],
+    torch.autograd.gradcheck(
+        partial(gru.forward, h0=h0), (x[:1, :3].detach().requires_grad_(),), nondet_tol=1e-9
+    )
+    if h0.size(0) == 1
+    else "",
+)
 decays = 1 - torch.exp(torch.linspace(math.log(1 / 32), math.log(1 / 512), 2))
 power = torch.tril(decays[:, None, None] ** (torch.arange(6)[:, None] - torch.arange(6)).clamp(min=0))
 ret = torch.einsum("hts,hsd->htd", (q[0, :, :6] @ k[0, :, :6].mT) * power, v[0, :, :6])
@@ -237,5 +273,16 @@ freqs = torch.outer(torch.arange(6), 1.0 / (10000 ** (torch.arange(0, 4, 2)[:2] 
 cis = torch.polar(torch.ones_like(freqs), freqs)
 rotated = torch.view_as_real(torch.view_as_complex(wave(2, 6, 2, 2)) * cis).flatten(-2)
 half = wave(2, 6, 2, 2).flatten(-2)
-turned = torch.stack([half[..., 0::2] * freqs.cos() - half[..., 1::2] * freqs.sin(), half[..., 0::2] * freqs.sin() + half[..., 1::2] * freqs.cos()], -1)
-print("rope", torch.allclose(rotated, turned.flatten(-2)), rotated[0, -1], torch.allclose(torch.view_as_complex(turned).abs(), torch.hypot(*turned.unbind(-1))))
+turned = torch.stack(
+    [
+        half[..., 0::2] * freqs.cos() - half[..., 1::2] * freqs.sin(),
+        half[..., 0::2] * freqs.sin() + half[..., 1::2] * freqs.cos(),
+    ],
+    -1,
+)
+print(
+    "rope",
+    torch.allclose(rotated, turned.flatten(-2)),
+    rotated[0, -1],
+    torch.allclose(torch.view_as_complex(turned).abs(), torch.hypot(*turned.unbind(-1))),
+)
