@@ -349,7 +349,17 @@ void warn_of_data(PyObject* data) {
         "with numpy.array() before converting to a tensor.");
 }
 
-PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+// What a mode makes of a call of a function of this module; null without an error where there is none.
+PyObject* taken_by_mode(PyObject* module, const char* name, PyObject* const* args, Py_ssize_t n,
+                        PyObject* kwnames) {
+  if (!modes_active || overrides_disabled()) return nullptr;
+  PyRef function(PyObject_GetAttrString(module, name));
+  return function ? call_override(function.get(), nullptr, args, n, kwnames) : nullptr;
+}
+
+PyObject* tensor(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (PyObject* taken = taken_by_mode(module, "tensor", args, n, kwnames)) return taken;
+  if (PyErr_Occurred()) return nullptr;
   return guarded("tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
     PyObject* v[5];
@@ -362,7 +372,9 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnam
     return wrap(o.requires_grad ? std::move(t) : made_anew(std::move(t)));
   });
 }
-PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+PyObject* as_tensor_function(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (PyObject* taken = taken_by_mode(module, "as_tensor", args, n, kwnames)) return taken;
+  if (PyErr_Occurred()) return nullptr;
   return guarded("as_tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", nullptr};
     PyObject* v[4] = {};
@@ -376,7 +388,9 @@ PyObject* as_tensor_function(PyObject*, PyObject* const* args, Py_ssize_t n, PyO
     return wrap(is_tensor(v[0]) || has_array_interface(v[0]) ? std::move(t) : made_anew(std::move(t)));
   });
 }
-PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+PyObject* asarray(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (PyObject* taken = taken_by_mode(module, "asarray", args, n, kwnames)) return taken;
+  if (PyErr_Occurred()) return nullptr;
   return guarded("asarray", [&]() -> PyObject* {
     static const char* const spec[] = {"obj", "dtype", "device", "requires_grad", "copy", nullptr};
     PyObject* v[5];
@@ -389,12 +403,17 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwna
     bool same_place = !o.has_device || !is_tensor(v[0]) || o.device == impl_of(v[0])->device;
     bool itself = !copy && is_tensor(v[0]) && same_type && same_place;
     if (v[4] == Py_False && !itself && (is_tensor(v[0]) || PyList_Check(v[0]) || PyTuple_Check(v[0]))) {
-      PyErr_Format(PyExc_ValueError, "asarray: copy=False, but %s needs a copy",
-                   is_tensor(v[0]) ? "a tensor of another dtype or device" : "a sequence");
+      PyErr_SetString(PyExc_ValueError,
+                      is_tensor(v[0]) ? "asarray: can't alias a tensor as one of another dtype or device"
+                                      : "asarray: can't alias arbitrary sequence into a tensor.");
       return nullptr;
     }
-    Tensor t = itself ? tensor_of(v[0])
-                      : o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy));
+    bool recorded = is_tensor(v[0]) && copy && same_type && same_place;
+    Tensor t =
+        itself ? tensor_of(v[0])
+        : recorded
+            ? run_operator(operator_named("clone"), {tensor_of(v[0])})[0]
+            : o.place(as_tensor("asarray", v[0], o.has_dtype ? &o.dtype : nullptr, copy && !is_tensor(v[0])));
     if (says_gradient && !o.requires_grad && !autograd::is_leaf(t)) {
       t = t.detached();
       itself = false;

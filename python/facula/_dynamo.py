@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from . import compiler as eval_frame  # noqa: F401
 from .compiler import OptimizedModule as OptimizedModule
 from .compiler import compile as compile
 from .compiler import disable as disable
 from .compiler import is_compiling as is_compiling
 from .compiler import reset as reset
 
-eval_frame = SimpleNamespace(OptimizedModule=OptimizedModule)
+__path__: list[str] = []  # for the modules that PyTorch divides it into
 config = SimpleNamespace(suppress_errors=False, cache_size_limit=8, verbose=False)
 
 

@@ -195,3 +195,5 @@ def _load_device(name: str) -> None:
 
 _loaded: set[str] = set()
 _C.set_device_loader(_load_device)
+
+_DecoratorContextManager = _Decorator  # PyTorch's name, from which libraries derive

@@ -23,6 +23,7 @@ _SWITCHES = {
     "_jit_set_texpr_fuser_enabled": None,
     "_jit_texpr_fuser_enabled": False,
     "_log_api_usage_metadata": None,
+    "_get_tracing_state": None,
     "_log_api_usage_once": None,
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import pickle
 import reprlib
+import sys
+import traceback
 from collections import OrderedDict
 from typing import Any
 
@@ -154,3 +157,93 @@ def reduced(t: Tensor) -> tuple:
     if type(t) is Tensor and not state:
         return rebuild, args
     return _rebuild_from_type_v2, (rebuild, type(t), args, state)
+
+
+# ---- what libraries take from here
+
+
+class ExceptionWrapper:
+    """An exception of a worker, raised again in another process or thread with where it came from."""
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        kind, error, trace = sys.exc_info() if exc_info is None else exc_info
+        self.exc_type, self.where = kind, where
+        self.exc_msg = "".join(traceback.format_exception(kind, error, trace))
+
+    def reraise(self) -> None:
+        """Raises one of the same type; RuntimeError if that takes other arguments."""
+        message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        if self.exc_type is KeyError:
+            raise KeyError(message)
+        try:
+            error = self.exc_type(message)
+        except Exception:
+            raise RuntimeError(message) from None
+        raise error
+
+
+class classproperty:
+    """A property of a class: ``f`` of the class, also where an instance is asked."""
+
+    def __init__(self, f: Any) -> None:
+        self.fget = getattr(f, "__func__", f)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.fget(type(instance) if owner is None else owner)
+
+
+def _flatten_dense_tensors(tensors: Any) -> Tensor:
+    """The elements of all tensors in one."""
+    tensors = list(tensors)
+    return _C.functions.cat([t.reshape(-1) for t in tensors]) if tensors else _C.functions.empty([0])
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Any) -> tuple[Tensor, ...]:
+    """Views of the flat elements, of the tensors' shapes."""
+    tensors = tuple(tensors)
+    parts = flat.split([t.numel() for t in tensors])
+    return tuple(p.view(t.shape) for p, t in zip(parts, tensors))
+
+
+def _take_tensors(tensors: Any, size_limit: int) -> Any:
+    """Tensors of one type after the other, in lists of so many bytes at most, but one tensor at least."""
+    held: dict[str, tuple[list[Tensor], int]] = {}
+    for t in tensors:
+        kind, nbytes = t.type(), t.numel() * t.element_size()
+        chunk, size = held.get(kind, ([], 0))
+        if chunk and size + nbytes > size_limit:
+            yield chunk
+            chunk, size = [], 0
+        held[kind] = [*chunk, t], size + nbytes
+    yield from (chunk for chunk, _ in held.values() if chunk)
+
+
+def _get_available_device_type() -> str | None:
+    """No accelerator: None."""
+    return None
+
+
+def _get_all_device_indices() -> list[int]:
+    return []
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The number of a device; -1 of the CPU, where that is allowed."""
+    found = _C.device(device) if isinstance(device, str) else device
+    if isinstance(found, _C.device):
+        if found.type == "cpu" and allow_cpu:
+            return -1
+        if found.type != "cpu" and found.index is not None:
+            return int(found.index)
+    elif isinstance(found, int):
+        return found
+    raise ValueError(f"Expected a device with a specified index or an integer, but got: {device}")
+
+
+def _import_dotted_name(name: str) -> Any:
+    """The module or object of this dotted name, whose first part is a module."""
+    first, *rest = name.split(".")
+    found = importlib.import_module(first)
+    for part in rest:
+        found = getattr(found, part)
+    return found

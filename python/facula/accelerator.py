@@ -10,10 +10,13 @@ from ._no_gpu import device_count, is_available
 
 __all__ = [
     "current_accelerator",
+    "current_device_index",
     "device_count",
     "device_index",
+    "empty_cache",
     "get_device_capability",
     "is_available",
+    "set_device_index",
     "synchronize",
 ]
 
@@ -29,6 +32,18 @@ def device_index(device: int | None, /) -> Iterator[None]:
     if device is not None:
         raise RuntimeError("Cannot access accelerator device when none is available.")
     yield
+
+
+def current_device_index() -> int:
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
+def set_device_index(device: Any, /) -> None:
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
+def empty_cache() -> None:
+    """Nothing is cached for an accelerator."""
 
 
 def get_device_capability(device: Any = None, /) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 from functools import wraps
 from typing import Any
@@ -371,3 +372,11 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_av
 __path__: list[str] = []
 for _name in ("grad_scaler", "autocast_mode"):
     sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
+
+
+class OptState(enum.Enum):
+    """What a scaler has done to an optimizer's gradients in this step."""
+
+    READY = 0
+    UNSCALED = 1
+    STEPPED = 2

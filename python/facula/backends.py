@@ -8,6 +8,7 @@ import contextlib
 import enum
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -105,6 +106,16 @@ mkl = _Backend("mkl", False, VERBOSE_OFF=0, VERBOSE_ON=1, verbose=_Verbose)
 opt_einsum = _Backend("opt_einsum", False, enabled=False, strategy=None, get_opt_einsum=lambda: None)
 quantized = _Backend("quantized", False, engine="none", supported_engines=["none"])
 cpu = _Backend("cpu", True)
+nnpack = _Backend("nnpack", False)
+cusparselt = _Backend("cusparselt", False, version=lambda: None)
+_fast_path = [True]
+# Whether Transformer layers may take their short way: there is one way, whatever it says.
+mha = _Backend(
+    "mha",
+    True,
+    get_fastpath_enabled=lambda: _fast_path[0],
+    set_fastpath_enabled=partial(_fast_path.__setitem__, 0),
+)
 
 
 def _attention_switches() -> None:

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 
 from .utils._pytree import register_dataclass as register_dataclass
 
+__path__: list[str] = []  # for the modules that PyTorch divides it into
+
 __all__ = ["Dim", "ExportedProgram", "export", "load", "register_dataclass", "save"]
 
 

@@ -57,6 +57,7 @@ def _leaves(tree: Any) -> list[Tensor]:
 
 
 def _rebuilt(tree: Any, leaves: list) -> Any:
+    """The tree with these, which may be trees, in the places of its tensors."""
     it = iter(leaves)
     return _map(lambda _: next(it), tree)
 
@@ -298,7 +299,7 @@ def jacrev(
             tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])
             start = stop
-        result = _place(output, jacobians)
+        result = _rebuilt(output, jacobians)
         return (result, got[2]) if has_aux else result
 
     return f
@@ -348,7 +349,7 @@ def jacfwd(
                 start = stop
             tree = _rebuilt(chosen, parts)
             jacobians.append(tree if isinstance(argnums, tuple) else tree[0])
-        result = _place(last[0], jacobians)
+        result = _rebuilt(last[0], jacobians)
         return (result, last[1]) if has_aux else result
 
     return f
@@ -358,22 +359,6 @@ def _first(t: Tensor) -> Tensor:
     """That of the first call, where calls of a batch have one each; for what is the same in all."""
     batch = _C.batch_of(t)
     return t if batch is None else batch[1][0]
-
-
-def _place(tree: Any, values: list) -> Any:
-    """Values, which may be trees, where the tensors of ``tree`` are."""
-    it = iter(values)
-
-    def walk(t: Any) -> Any:
-        if isinstance(t, Tensor):
-            return next(it)
-        if isinstance(t, dict):
-            return {k: walk(v) for k, v in t.items()}
-        if isinstance(t, (tuple, list)):
-            return type(t)(walk(v) for v in t)
-        return t
-
-    return walk(tree)
 
 
 def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:

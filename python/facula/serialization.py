@@ -74,6 +74,17 @@ Tensor = _C.Tensor
 _ALIGN = 64
 
 
+DEFAULT_PROTOCOL = 2  # of the pickles that ``save`` writes
+
+
+def _is_zipfile(f: Any) -> bool:
+    """Does a file begin as those that ``save`` writes today? The file stays where it was."""
+    at = f.tell()
+    begins = f.read(4)
+    f.seek(at)
+    return bool(begins == b"PK\x03\x04")
+
+
 class LoadEndianness(enum.Enum):
     NATIVE, LITTLE, BIG = 1, 2, 3
 

@@ -160,7 +160,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: tuple[int, int], layout: 
         )
     where: list[int] = places.tolist()
     if len(set(where)) != len(where):
-        raise RuntimeError(f"spdiags: Offset tensor contains duplicate values: {where}")
+        raise RuntimeError("spdiags: Offset tensor contains duplicate values")
     if layout not in (None, _C.sparse_coo, _C.sparse_csr):
         raise NotImplementedError(f"spdiags: layout must be sparse_coo or sparse_csr, got {layout}")
     ranges = [(max(k, 0), max(min(shape[1], rows.shape[1], shape[0] + k), max(k, 0))) for k in where]

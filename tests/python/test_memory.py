@@ -1,11 +1,15 @@
-"""What the allocator reports."""
+"""What the allocator reports, and what is freed at once."""
 
+import gc
 import threading
 import time
+import weakref
 
+import facula.utils.checkpoint
 import pytest
 
 import facula
+from facula import nn
 
 MIB = 1 << 20
 
@@ -171,3 +175,50 @@ def test_threads_that_pass_tensors_on_never_share_a_block():
     for t in threads:
         t.join()
     assert not wrong
+
+
+# ---- what is freed without the collector of garbage
+
+
+class Probe:
+    """Dies with what holds it."""
+
+
+def double_hooked(x):
+    m = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    for part in m:
+        part.register_full_backward_hook(lambda m, i, o: None)
+        part.register_full_backward_pre_hook(lambda m, o: None)
+    return m(x)
+
+
+def many_hooked(x):
+    y = x * 2
+    facula.autograd.graph.register_multi_grad_hook((x, y), lambda grads: None)
+    return y
+
+
+KEPT_BY_NOTHING = {
+    "backward hooks of modules": double_hooked,
+    "hooks of several tensors": many_hooked,
+    "hessian": facula.func.hessian(lambda v: v.pow(3).sum()),
+    "jacrev of jacrev": facula.func.jacrev(facula.func.jacrev(lambda v: v.pow(3).sum())),
+    "checkpoint": lambda x: facula.utils.checkpoint.checkpoint(facula.sin, x, use_reentrant=False),
+    "vmap": lambda x: facula.vmap(lambda v: v.sum())(x),
+}
+
+
+@pytest.mark.parametrize("what", KEPT_BY_NOTHING)
+def test_tensors_are_freed_without_collecting_garbage(what):
+    gc.collect()
+    gc.disable()
+    try:
+        x = facula.ones(3, 3, requires_grad=True) * 1
+        x.probe = Probe()
+        alive = weakref.ref(x.probe)
+        y = KEPT_BY_NOTHING[what](x)
+        y.sum().backward()
+        del x, y
+        assert alive() is None
+    finally:
+        gc.enable()

@@ -85,6 +85,11 @@ class _Renaming(importlib.abc.Loader):
 
 # Modules of PyTorch's whose names are in another of ours.
 _HOMES = {
+    "_dynamo.eval_frame": "compiler",
+    "_dynamo.external_utils": "compiler",
+    "_vmap_internals": "_vmap",
+    "amp.autocast_mode": "amp",
+    "amp.grad_scaler": "amp",
     "autograd.grad_mode": "_modes",
     "cuda.amp.autocast_mode": "cuda.amp",
     "cuda.amp.common": "cuda.amp",
@@ -95,8 +100,16 @@ _HOMES = {
     "distributed._tensor": "distributed.tensor",
     "distributed.distributed_c10d": "distributed",
     "distributed.fsdp.fully_sharded_data_parallel": "distributed.fsdp",
+    "distributed.constants": "distributed",
+    "distributed.fsdp.api": "distributed.fsdp",
+    "distributed.fsdp.wrap": "distributed.fsdp",
+    "export.exported_program": "export",
+    "jit._script": "jit",
+    "jit._trace": "jit",
     "nn.utils.clip_grad": "nn.utils",
     "nn.utils.memory_format": "nn.utils",
+    "onnx.utils": "onnx",
+    "optim._multi_tensor": "optim",
     "profiler.profiler": "profiler",
     "quantization": "ao.quantization",
     "utils.data._utils.worker": "utils.data.worker",

@@ -199,3 +199,11 @@ def once_differentiable(backward: Callable) -> Callable:
         return items if isinstance(result, tuple) else items[0]
 
     return f
+
+
+class InplaceFunction(Function):
+    """A Function that knows whether it works in place, as functions of old do."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace

@@ -144,7 +144,8 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
 
         return _Handles([t.register_hook(first) for t in tensors])
 
-    nodes = [_C.gradient_edge(t)[0] for t in tensors]
+    # The hooks, which a tensor holds, hold no tensor.
+    nodes, count = [_C.gradient_edge(t)[0] for t in tensors], len(tensors)
     arrived: dict[int, list] = {}
     expected: dict[int, int] = {}
 
@@ -152,7 +153,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
         def f(grad: Tensor) -> None:
             task = _C.backward_number()
             with lock:
-                grads = arrived.setdefault(task, [None] * len(tensors))
+                grads = arrived.setdefault(task, [None] * count)
                 if task not in expected:
                     expected[task] = sum(_C.backward_runs(n) for n in nodes)
                 grads[k] = grad

@@ -17,6 +17,7 @@ globals().update(
     {name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")}
 )
 from . import _forms  # noqa: E402
+from . import _reduction as _Reduction  # noqa: E402
 from . import grad as grad  # noqa: E402
 from ._forms import *  # noqa: E402, F403
 

@@ -232,3 +232,7 @@ uniform, normal, constant, eye = _former("uniform"), _former("normal"), _former(
 dirac, orthogonal, sparse = _former("dirac"), _former("orthogonal"), _former("sparse")
 xavier_uniform, xavier_normal = _former("xavier_uniform"), _former("xavier_normal")
 kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_normal")
+
+# PyTorch's inner functions, which fill without recording it: all of these do.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_

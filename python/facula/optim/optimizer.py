@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import wraps
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import _C
 from .._functions import typename
@@ -23,6 +23,31 @@ class _Required:
 
 
 required = _Required()
+# What optimizers take: tensors, groups of them, or tensors with their names.
+ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+
+
+def _use_grad_for_differentiable(step: Callable) -> Callable:
+    """A step of an optimizer of one's own: recorded if the optimizer is ``differentiable``."""
+
+    @wraps(step)
+    def f(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _C.GradMode(bool(self.defaults.get("differentiable", False))):
+            return step(self, *args, **kwargs)
+
+    return f
+
+
+def _get_value(x: Any) -> Any:
+    """The number in a tensor."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _default_to_fused_or_foreach(
+    params: list[Tensor], differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """(fused, foreach): every optimizer here steps all parameters at once, whatever it is asked."""
+    return False, False
 
 
 _global_pre_hooks: OrderedDict[int, Callable] = OrderedDict()

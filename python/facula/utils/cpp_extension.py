@@ -464,3 +464,6 @@ def __getattr__(name: str) -> Any:
         made = globals()[name] = _build_extension()
         return made
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+CUDA_HOME = ROCM_HOME = None  # extensions for GPUs are not compiled

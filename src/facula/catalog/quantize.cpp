@@ -41,10 +41,38 @@ Grads through(const Vjp& v) {
   return out;
 }
 // A scale and zero point of one element, as 0-d tensors.
-Tensor one_element(const Tensor& t, const char* what) {
-  runtime_check(t.numel() == SymInt(1), "fake_quantize_per_tensor_affine")
+Tensor one_element(const Tensor& t, const char* what, const char* name = "fake_quantize_per_tensor_affine") {
+  runtime_check(t.numel() == SymInt(1), name)
       << what << " has to have one element, but has shape " << to_string(t.sizes());
   return reshape(t, Sizes{});
+}
+
+// Where scales and zero points are learned, which broadcast with x. Zero points are whole and within the limits for the
+// value and for the gradient alike; PyTorch rounds the one of all elements otherwise in the latter.
+struct Learned {
+  Tensor x, scale, zero;
+  Steps s;
+  Learned(const Tensor& self, const Tensor& given, const Tensor& zero_point, int64_t low, int64_t high)
+      : x(roomy(self)),
+        scale(to_dtype(given, compute_type(self.dtype()))),
+        zero(clamp(round(to_dtype(zero_point, compute_type(self.dtype()))), low, high)),
+        s{add(round(scaled(self, scale)), zero), low, high} {}
+  Tensor value() const { return mul(sub(s.limited(), zero), scale); }
+};
+// The straight-through estimate: within the limits a scale sees how far rounding moved x, beyond them which step is the last.
+Grads learned_gradients(const Vjp& v) {
+  const Call& c = v.call();
+  if (!v.grad().defined()) return Grads(3);
+  Learned l(v["self"], v["scale"], v["zero_point"], c.integer("quant_min").guard_int(),
+            c.integer("quant_max").guard_int());
+  Tensor inside = l.s.mask(), arrived = mul(to_dtype(v.grad(), l.x.dtype()), c.real("grad_factor"));
+  auto of = [&](const char* name, const Tensor& slope) {
+    return v.needs(name) ? to_dtype(sum_to_size(mul(arrived, slope), c.sizes(name)), c.dtype(name))
+                         : Tensor();
+  };
+  Tensor moved = mul(sub(l.value(), l.x), reciprocal(l.scale)), last = sub(l.s.limited(), l.zero);
+  return grads(mul(v.grad(), inside), of("scale", where(inside, moved, last)),
+               of("zero_point", where(inside, zeros_like(l.scale), neg(l.scale))));
 }
 
 // Of each channel: the zero points lie within the limits, which is known where there are elements to look at.
@@ -193,4 +221,62 @@ FACULA_FAMILY(quantize) {
             fake_quantize_per_channel_affine_cachemask(self, scale, zero_point, axis, quant_min, quant_max));
       })
       .undifferenced(kSteps);
+
+  define(
+      "_fake_quantize_learnable(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max, float grad_factor) -> Tensor")
+      .doc("self rounded as scales and zero points say that broadcast with it.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .strict()
+      .no_in_place()
+      .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
+                    int64_t quant_max, double) {
+        return to_dtype(Learned(self, scale, zero_point, quant_min, quant_max).value(), self.dtype());
+      })
+      .vjp(learned_gradients)
+      .undifferenced(kSteps)
+      .samples(
+          {"self[3, 4](-2, 2), scale[3, 1](0.1, 0.2), zero_point[3, 1], quant_min=-8, quant_max=7, grad_factor=1.0",
+           "self[5], scale[](0.1, 0.2), zero_point[], quant_min=0, quant_max=15, grad_factor=0.5"});
+  define(
+      "_fake_quantize_learnable_per_tensor_affine(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max, float grad_factor=1.0) -> Tensor")
+      .doc(
+          "fake_quantize_per_tensor_affine with a gradient of `scale` and `zero_point`, of one element, times grad_factor  (Jain et "
+          "al. 2019).")
+      .bind(function)
+      .no_in_place()
+      .grad_name("FakeQuantizeLearnablePerTensorAffine")
+      .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
+                    int64_t quant_max, double grad_factor) {
+        constexpr const char* name = "_fake_quantize_learnable_per_tensor_affine";
+        check_limits(quant_min, quant_max, name);
+        return _fake_quantize_learnable(self, one_element(scale, "scale", name),
+                                        one_element(zero_point, "zero_point", name), quant_min, quant_max,
+                                        grad_factor);
+      })
+      .undifferenced(kSteps)
+      .samples({"self[3, 4](-2, 2), scale[1](0.1, 0.2), zero_point[1], quant_min=-8, quant_max=7"});
+  define(
+      "_fake_quantize_learnable_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max, float grad_factor=1.0) -> Tensor")
+      .doc("The same with a scale and a zero point for each index of dimension `axis`.")
+      .bind(function)
+      .no_in_place()
+      .grad_name("FakeQuantizeLearnablePerChannelAffine")
+      .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t axis,
+                    int64_t quant_min, int64_t quant_max, double grad_factor) {
+        constexpr const char* name = "_fake_quantize_learnable_per_channel_affine";
+        check_limits(quant_min, quant_max, name);
+        index_check(axis >= 0 && axis < self.dim(), name)
+            << "axis " << axis << " is out of range for self of shape " << to_string(self.sizes());
+        Dims along(size_t(self.dim()), SymInt(int64_t(1)));
+        along[size_t(axis)] = self.size(int(axis));
+        for (auto& [t, what] : {std::pair(&scale, "scale"), {&zero_point, "zero_point"}})
+          runtime_check(t->dim() == 1 && t->numel() == along[size_t(axis)], name)
+              << what << " must have one element for each index of dimension " << axis << " of self of shape "
+              << to_string(self.sizes()) << ", but has shape " << to_string(t->sizes());
+        return _fake_quantize_learnable(self, reshape(scale, along), reshape(zero_point, along), quant_min,
+                                        quant_max, grad_factor);
+      })
+      .undifferenced(kSteps)
+      .samples({"self[3, 4](-2, 2), scale[3](0.1, 0.2), zero_point[3], axis=0, quant_min=-8, quant_max=7"});
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -853,6 +854,29 @@ def indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
+@functools.cache
+def _hook_function() -> Any:
+    """The node that gradients come through. One class for all: a class of each call would keep what the call
+    saw until the garbage is collected.
+    """
+    from ...autograd import Function
+
+    class BackwardHookFunction(Function):
+        @staticmethod
+        def forward(ctx: Any, told: Callable[[tuple], tuple], materialize: bool, *tensors: Tensor) -> tuple:
+            ctx.told = told
+            ctx.set_materialize_grads(materialize)
+            views = tuple(t.view_as(t) for t in tensors)
+            ctx.mark_non_differentiable(*(v for t, v in zip(tensors, views) if not t.requires_grad))
+            return views
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> tuple:
+            return None, None, *ctx.told(grads)
+
+    return BackwardHookFunction
+
+
 class _BackwardRecord:
     """Calls a module's backward hooks: with the gradients of its outputs, then of its inputs."""
 
@@ -867,27 +891,17 @@ class _BackwardRecord:
         """The items, tensors through a node of the tape; ``on_grads`` gets and gives a gradient or None
         for each.
         """
-        from ...autograd import Function
-
         places = [k for k, item in enumerate(items) if isinstance(item, Tensor)]
 
-        class BackwardHookFunction(Function):
-            @staticmethod
-            def forward(ctx: Any, *tensors: Tensor) -> tuple:
-                ctx.set_materialize_grads(materialize)
-                views = tuple(t.view_as(t) for t in tensors)
-                ctx.mark_non_differentiable(*(v for t, v in zip(tensors, views) if not t.requires_grad))
-                return views
+        def told(grads: tuple) -> tuple:
+            packed: list[Any] = [None] * count
+            for k, g in zip(places, grads):
+                packed[k] = g
+            new = on_grads(tuple(packed))
+            return grads if new is None else tuple(new[k] for k in places)
 
-            @staticmethod
-            def backward(ctx: Any, *grads: Tensor) -> tuple:
-                packed: list[Any] = [None] * len(items)
-                for k, g in zip(places, grads):
-                    packed[k] = g
-                new = on_grads(tuple(packed))
-                return grads if new is None else tuple(new[k] for k in places)
-
-        passed = BackwardHookFunction.apply(*(items[k] for k in places))
+        count = len(items)
+        passed = _hook_function().apply(told, materialize, *(items[k] for k in places))
         result = list(items)
         for k, t in zip(places, passed if isinstance(passed, tuple) else (passed,)):
             result[k] = t

@@ -247,3 +247,9 @@ def batches_of_stream(loader: Any) -> Iterator:
             batch = []
     if batch and not loader.drop_last:
         yield loader.collate_fn(batch)
+
+
+class _DatasetKind:
+    """Whether samples are asked for by index, or come as they come."""
+
+    Map, Iterable = 0, 1

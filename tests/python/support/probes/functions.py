@@ -224,3 +224,68 @@ def probe(torch, P):
             lambda: shown(big, threshold=float("inf"))[:30],
         ],
     )
+
+    # Quantisation whose numbers are learnt.
+    def learned(zero_point, axis=None):
+        x = (torch.sin(torch.arange(12.0) * 1.3) * 2).view(3, 4).requires_grad_()
+        if axis is None:
+            scale = torch.tensor([0.11], requires_grad=True)
+            zero = torch.tensor([zero_point], requires_grad=True)
+            y = torch._fake_quantize_learnable_per_tensor_affine(x, scale, zero, -8, 7, 0.3)
+        else:
+            n = x.shape[axis]
+            scale = (torch.arange(n) * 0.05 + 0.1).requires_grad_()
+            zero = (torch.arange(n) * 1.4 + zero_point).requires_grad_()
+            y = torch._fake_quantize_learnable_per_channel_affine(x, scale, zero, axis, -8, 7, 0.3)
+        (y * torch.arange(12.0).view(3, 4)).sum().backward()
+        rounded = [[round(v, 3) for v in t.flatten().tolist()] for t in (y, x.grad, scale.grad, zero.grad)]
+        return rounded, type(y.grad_fn).__name__
+
+    @P
+    def learned_quantisation_of_a_tensor():
+        return [learned(z) for z in (0.0, 3.4, -20.0)]
+
+    @P
+    def learned_quantisation_of_channels():
+        return [learned(z, axis) for z in (0.0, 3.4, -20.0) for axis in (0, 1)]
+
+    @P
+    def asarray_and_gradients():
+        found = []
+        for x in (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 2, torch.ones(2)):
+            for says in (None, False, True):
+                for copy in (None, True):
+                    given = x.detach().requires_grad_(x.requires_grad) if x.is_leaf else x
+                    y = torch.asarray(given, requires_grad=says, copy=copy)
+                    found.append((y.requires_grad, y.is_leaf, y is given))
+        return found
+
+    @P
+    def asarray_that_may_not_copy():
+        return torch.asarray([1.0], copy=False)
+
+    @P
+    def names_of_types():
+        kinds = (torch.nn.Parameter, torch.nn.Linear, int, 3, None, torch.ones(1), torch.nn.Linear(1, 1))
+        return [torch.typename(k) for k in kinds]
+
+    @P
+    def what_is_a_storage():
+        t = torch.ones(2)
+        return [torch.is_storage(x) for x in (t, t.storage(), t.untyped_storage(), 3)]
+
+    @P
+    def diagonals_of_a_sparse_matrix():
+        d = torch.arange(9.0).view(3, 3)
+        made = torch.sparse.spdiags(d, torch.tensor([0, -1, 2]), (3, 4))
+        rows = torch.sparse.spdiags(d, torch.tensor([0, -1, 2]), (3, 3), layout=torch.sparse_csr)
+        return made.to_dense(), rows.layout, rows.to_dense(), rows.col_indices()
+
+    @P
+    def diagonals_twice():
+        return torch.sparse.spdiags(torch.ones(2, 3), torch.tensor([0, 0]), (3, 3))
+
+    @P
+    def largest_and_smallest_of_sparse_products():
+        m = torch.tensor([[0.0, 1.0], [2.0, 3.0]]).to_sparse_csr()
+        return [torch.sparse.mm(m, torch.eye(2), r) for r in ("max", "min", "amax", "amin")]

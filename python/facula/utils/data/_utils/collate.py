@@ -1,5 +1,9 @@
 """PyTorch's place of the collate functions."""
 
+import re
+
 from ..collate import default_collate, default_convert
 
-__all__ = ["default_collate", "default_convert"]
+__all__ = ["default_collate", "default_convert", "np_str_obj_array_pattern"]
+
+np_str_obj_array_pattern = re.compile(r"[SaUO]")  # kinds of arrays that no tensor can be made of

@@ -1,0 +1,1 @@
+"""Parts of a module whose activations are computed again."""

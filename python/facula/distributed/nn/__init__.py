@@ -1,0 +1,3 @@
+"""Collective operations that have gradients."""
+
+from .functional import *  # noqa: F403

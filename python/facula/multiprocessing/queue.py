@@ -1,0 +1,6 @@
+"""Queues that tensors go through."""
+
+from multiprocessing.queues import Queue as Queue
+from multiprocessing.queues import SimpleQueue as SimpleQueue
+
+__all__ = ["Queue", "SimpleQueue"]

@@ -1,0 +1,35 @@
+"""The reductions of losses as numbers, and by the two flags of old."""
+
+from __future__ import annotations
+
+import warnings
+
+__all__ = ["get_enum", "legacy_get_enum", "legacy_get_string"]
+
+
+def get_enum(reduction: str) -> int:
+    """0, 1, 2 for 'none', 'mean', 'sum'."""
+    if reduction == "elementwise_mean":
+        warnings.warn(
+            "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.", stacklevel=2
+        )
+        return 1
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return ("none", "mean", "sum").index(reduction)
+
+
+def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
+    """The reduction that ``size_average`` and ``reduce`` say, None standing for True."""
+    whole, mean = reduce is None or reduce, size_average is None or size_average
+    found = ("mean" if mean else "sum") if whole else "none"
+    if emit_warning:
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.",
+            stacklevel=2,
+        )
+    return found
+
+
+def legacy_get_enum(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> int:
+    return get_enum(legacy_get_string(size_average, reduce, emit_warning))

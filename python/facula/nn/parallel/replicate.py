@@ -1,0 +1,5 @@
+"""PyTorch's place of the function of this name."""
+
+from .scatter_gather import replicate as replicate
+
+__all__ = ["replicate"]
