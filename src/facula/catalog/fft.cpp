@@ -608,6 +608,7 @@ FACULA_FAMILY(fft) {
       })
       .samples({"self[2, 4, 5]"});
   define("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .converting_out()
       .doc("irfftn over two dimensions, by default the last ones.")
       .differs("complex64 error: a result for RuntimeError \\(irfftn expects a floating",
