@@ -4,7 +4,7 @@ import contextlib
 
 from record import find
 
-STYLES = ("leading", "keywords", "first", "positional")
+STYLES = ("leading", "keywords", "first", "positional", "spread")
 
 
 def bind(style, args, positional):
@@ -15,6 +15,10 @@ def bind(style, args, positional):
         lead += 1
     if style == "keywords":
         return (), {"input" if n == "self" else n: v for n, v in args.items()}
+    if style == "spread":  # a list of tensors as arguments of its own
+        if not isinstance(args[names[0]], list):
+            raise TypeError("no list")
+        return tuple(args[names[0]]), {n: args[n] for n in names[1:]}
     count = {"leading": lead, "first": min(1, len(names)), "positional": len(names)}[style]
     return tuple(args[n] for n in names[:count]), {n: args[n] for n in names[count:]}
 

@@ -66,9 +66,13 @@ def find_names(operator):
     import facula
 
     bits, base, out = operator["namespaces"], operator["name"], []
+    forms = {n: f.op.full_name for n, f in PUBLIC.items()}
+    own = base + ("." + operator["overload"] if operator["overload"] else "")
     for n in (base, *operator["aliases"]):
         # Some are wrapped in Python there.
-        if bits & NAMESPACE_BITS["nn_functional"] or hasattr(facula.nn.functional, n):
+        if forms.get("nn.functional." + n, own) != own:
+            pass  # that function is another operator's
+        elif bits & NAMESPACE_BITS["nn_functional"] or hasattr(facula.nn.functional, n):
             out.append("nn.functional." + n)
         for space in ("fft", "linalg", "special"):
             if bits & NAMESPACE_BITS[space] and n.startswith(space + "_"):

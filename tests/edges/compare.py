@@ -8,6 +8,7 @@ others that are equal. WHERE is the operands of that element, for operators that
 what was special about the call. `.differs(...)` of a definition names the beginning of such lines.
 """
 
+import contextlib
 import re
 
 import numpy as np
@@ -19,6 +20,7 @@ import facula
 
 EPS = {
     "float16": 2.0**-10,
+    "complex32": 2.0**-10,
     "bfloat16": 2.0**-7,
     "float32": 2.0**-23,
     "float64": 2.0**-52,
@@ -26,7 +28,11 @@ EPS = {
     "complex128": 2.0**-52,
 }
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
-SMALLEST |= {"complex64": SMALLEST["float32"], "complex128": SMALLEST["float64"]}
+SMALLEST |= {
+    "complex32": SMALLEST["float16"],
+    "complex64": SMALLEST["float32"],
+    "complex128": SMALLEST["float64"],
+}
 # Units in the last place: of results element by element, of others, and of gradients.
 ULPS = {"each": 16, "other": 64, "gradient": 64}
 ULPS_16 = {"each": 1, "other": 2, "gradient": 2}  # of float16 and bfloat16, rounded once from more
@@ -41,9 +47,12 @@ PICK_ANY = ("sort", "argsort", "topk", "kthvalue", "nanmedian")
 LEFT_OPEN = "among equal elements, which its documentation leaves open"
 
 
+WIDER = {facula.bfloat16: facula.float32, facula.complex32: facula.complex64}  # what NumPy has
+
+
 def numpy(x):
     x = x.detach()
-    return (x.to(facula.float32) if x.dtype == facula.bfloat16 else x).resolve_conj().numpy()
+    return x.to(WIDER.get(x.dtype, x.dtype)).resolve_conj().numpy()
 
 
 def dtype_of(x):
@@ -167,7 +176,9 @@ class Comparison:
             return None
         out = []
         for n, x in self.inputs().items():
-            x = np.broadcast_to(x, shape) if x.shape != shape and x.ndim <= len(shape) else x
+            if x.shape != shape:  # the gradient of an operand may be smaller than another
+                with contextlib.suppress(ValueError):
+                    x = np.broadcast_to(x, shape)
             if x.shape == shape:
                 out.append(f"{n}={word(x[at])}")
         for n, v in self.call["args"].items():
@@ -218,7 +229,7 @@ class Comparison:
             return
         dtype, want = t["T"], widened(t["T"], reader.array(t)).reshape(t["shape"])
         got = numpy(got)
-        ulps = (ULPS_16 if dtype in ("float16", "bfloat16") else ULPS)[
+        ulps = (ULPS_16 if dtype in ("float16", "bfloat16", "complex32") else ULPS)[
             "gradient" if gradient else "each" if self.each else "other"
         ]
         scale = 0.0 if self.each else scale_of(self.inputs().values(), want)

@@ -76,16 +76,16 @@ def replay(path, jobs, limit, only="", which=None):
     def work(name, done):
         record, data = records[name]
         facula.set_num_threads(1)
-        refused = set()
+        refused = {}  # groups whose ordinary call we refuse, and how: so are all
         for k in numbers(name)[done:]:
             call, answer = record["calls"][k], record["answers"][k]
             if call["group"] in refused:
-                yield {"status": "different", "lines": {}}
+                yield {"status": "different", "lines": refused[call["group"]]}
                 continue
             status, lines = compare(record, call, answer, data)
             if call["label"] == "ordinary" and status == "different" and any(" error: " in s for s in lines):
                 if "error" not in answer:
-                    refused.add(call["group"])
+                    refused[call["group"]] = lines
             yield {"status": status, "lines": dict(list(lines.items())[:400])}
 
     for name, answers in run(work, list(records), jobs, limit):

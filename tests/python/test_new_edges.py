@@ -80,7 +80,7 @@ def test_logit_has_infinite_slopes_at_its_ends_and_none_outside():
 
 
 def test_slopes_where_squares_vanish():
-    same(gradient(F.sinc, [1e-200, -1e-320, 0.0]), [[0, 0, 0]])
+    same(gradient(F.sinc, [1e-200, 0.0]), [[-(math.pi**2) / 3e200, 0]])
     same(gradient(lambda x: F.cumprod(x, 1), [[5e-324], [nan]]), [[[1], [1]]])
 
 
@@ -338,3 +338,67 @@ def test_the_numbers_of_windows_are_given_with_what_stands_before_them():
     same(F.hamming_window(7, True).tolist(), F.hamming_window(7, True, 0.54).tolist())
     same(F.hamming_window(7, False, 0.5, 0.5).tolist(), F.hann_window(7, False).tolist())
     same(F.kaiser_window(7).tolist(), F.kaiser_window(7, True, beta=12.0).tolist())
+
+
+@pytest.mark.parametrize("dtype", [F.float32, F.float64, F.complex64, F.complex128])
+def test_the_gradient_of_sinc_keeps_its_digits_near_0(dtype):
+    """Against the derivative's series, where PyTorch's difference of quotients keeps two digits or none."""
+    at = np.array([0.0, 1e-30, 6e-8, 1e-3, -1e-3, 0.02])
+    if dtype.is_complex:
+        at = np.concatenate([at, 1j * at, (0.6 - 0.8j) * at])
+    x = F.tensor(at, dtype=dtype, requires_grad=True)
+    y = F.sinc(x)
+    (y.real if dtype.is_complex else y).sum().backward()
+    z = x.detach().resolve_conj().numpy().astype(complex)
+    terms = (
+        (-1) ** k * 2 * k * np.pi ** (2 * k) / math.factorial(2 * k + 1) * z ** (2 * k - 1)
+        for k in range(1, 9)
+    )
+    want = sum(terms)
+    got = x.grad.resolve_conj().numpy()
+    tolerance = 1e-5 if dtype in (F.float32, F.complex64) else 1e-14
+    assert (abs(got - want.conj()) <= tolerance * abs(want)).all()
+    assert F.sinc(F.tensor([0.0, inf, nan, 1e-320])).isnan().tolist() == [False, True, True, False]
+
+
+def test_a_zero_point_in_a_tensor_is_cut_to_an_integer():
+    x, scale = F.tensor([-1.0, 0.3, 1.0]), F.tensor([0.25])
+    for given, used in ((1.7, 1), (-1.7, -1)):
+        got = F.fake_quantize_per_tensor_affine(x, scale, F.tensor([given]), -8, 7)
+        assert got.tolist() == F.fake_quantize_per_tensor_affine(x, 0.25, used, -8, 7).tolist()
+    for zero_point in (nan, inf, 1e10):
+        with pytest.raises(
+            RuntimeError, match="fake_quantize_per_tensor_affine: zero_point cannot be converted"
+        ):
+            F.fake_quantize_per_tensor_affine(x, scale, F.tensor([zero_point]), -8, 7)
+    with pytest.raises(RuntimeError, match="scale cannot be converted"):
+        F.fake_quantize_per_tensor_affine(x, F.tensor([1e300], dtype=F.float64), F.tensor([0]), -8, 7)
+
+
+@pytest.mark.parametrize("dtype", [F.float16, F.bfloat16, F.float32])
+def test_embedding_renorm_takes_bounds_that_the_dtype_does_not_hold(dtype):
+    w = F.tensor([[3.0, 4.0], [6.0, 8.0]], dtype=dtype)
+    assert F.embedding_renorm_(w.clone(), F.tensor([0, 1]), 1e300, 2.0).tolist() == w.tolist()
+    assert F.embedding_renorm_(w.clone(), F.tensor([1]), 5.0, 2.0).tolist() == [[3, 4], [3, 4]]
+
+
+def test_features_of_size_0_have_the_loss_of_equal_logits():
+    loss = fn.linear_cross_entropy(F.zeros(2, 0), F.zeros(3, 0), F.tensor([0, 2]))
+    assert loss.item() == pytest.approx(math.log(3))
+
+
+def test_what_is_no_dimension_number_or_dtype_is_refused_as_by_pytorch():
+    with pytest.raises(IndexError, match="median"):
+        F.median(F.tensor(1.0), dim=1)
+    with pytest.raises(IndexError, match="unique"):
+        F.unique_consecutive(F.tensor(1.0), dim=0)
+    for bounds in ((nan, 0.3), (0.1, nan), (0.1, inf)):
+        with pytest.raises(RuntimeError, match="rrelu: bounds must be finite"):
+            fn.rrelu(F.ones(2), *bounds)
+    with pytest.raises(RuntimeError, match="cosine_similarity: eps must be non-negative"):
+        fn.cosine_similarity(F.ones(2, 3), F.ones(2, 3), eps=nan)
+    for dtype in (F.uint8, F.bool, F.float32):
+        with pytest.raises(NotImplementedError, match="repeat_interleave"):
+            F.ones(2).repeat_interleave(F.ones(2).to(dtype))
+    with pytest.raises(RuntimeError, match="repeat_interleave: the repeats are more"):
+        F.ones(2).repeat_interleave(F.tensor([2**62, 2**62]))

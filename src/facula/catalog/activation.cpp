@@ -152,11 +152,14 @@ FACULA_FAMILY(activation) {
   activation("silu(Tensor self) -> Tensor",
              "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
       .python("silu(input, inplace=False)")
+      .differs(catalog::kComplexZeros, catalog::kSignsOfZeros)
       .dtypes(d::floating | d::complex)
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
       .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
                "exp(-self) overflows in PyTorch; the result is subnormal");
   define("softsign(Tensor self) -> Tensor")
+      .differs("bfloat16 gradient of self: ",
+               "1 / (1 + |x|) - |x| / (1 + |x|)^2 cancels far out, in PyTorch as here")
       .doc("x / (1 + |x|).")
       .grad_name("Div")
       .bind(nn_functional)
@@ -247,6 +250,8 @@ FACULA_FAMILY(activation) {
       .in_place([](const Tensor& self) { return hardtanh_(self, 0.0, 6.0); })
       .samples(unary_samples(-4, 9));
   define("tanhshrink(Tensor self) -> Tensor")
+      .differs("complex128 value: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at ",
+               "x - tanh(x) near 0 keeps few digits, in PyTorch as here")
       .doc("self - tanh(self).")
       .grad_name("Sub")
       .bind(nn_functional)
@@ -267,6 +272,8 @@ FACULA_FAMILY(activation) {
       .strict()
       .check([](const Call& c) {
         Scalar lower = c.number("lower"), upper = c.number("upper");
+        for (const Scalar& bound : {lower, upper})
+          runtime_check(std::isfinite(bound.to_double()), "rrelu") << "bounds must be finite, got " << bound;
         runtime_check(!(lower.to_double() > upper.to_double()), "rrelu")
             << "lower bound " << lower << " should be less than or equal to the upper bound " << upper;
       })

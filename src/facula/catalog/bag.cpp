@@ -122,6 +122,9 @@ FACULA_FAMILY(bag) {
       .samples({"rows![5, 2], bounds<1>[3], counted?[5], longest=3"});
   define(
       "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, Tensor, Tensor, Tensor)")
+      .differs(
+          "float32 error: RuntimeError .*expected dtype int32 or int64.* for a result with indices of (uint8|bool)",
+          "bytes and masks are no indices of bags, in PyTorch's nn.functional neither")
       .doc(
           "Sums (mode 0), means (1) or maxima (2) of the rows of `weight` that bags of indices pick; bags begin at `offsets`. Also the bag of each index, the sizes of the bags and, of maxima, the rows.")
       .grad_name("EmbeddingBag")

@@ -221,6 +221,7 @@ FACULA_FAMILY(calculus) {
       .vjp(catalog::matrices::gradients_of_sum_with_product)
       .samples({"self[3, 4], vec1[3, 1], vec2[1, 4], alpha=2"});
   define("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .converting_out()
       .doc("beta * self + alpha * the outer product of two vectors; beta = 0 ignores self.")
       .procedure([](const Call& c, const Tensor& self, const Tensor& vec1, const Tensor& vec2) {
@@ -275,6 +276,7 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
       .bind(linalg)
       .dtypes(d::numeric)
@@ -299,6 +301,7 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .check([](const Call& c) {
         if (!c.has("dim"))
           warn_once(
@@ -478,6 +481,7 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], spacing{[3](0.1, 2), [4](0.1, 2)}"});
 
   define("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
+      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .grad_name("Dist")
       .doc("The p-norm of self - other.")
       .no_in_place()

@@ -824,6 +824,7 @@ FACULA_FAMILY(conv) {
                 "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
   define(
       "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, int groups) -> Tensor")
+      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .grad_name("Convolution")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The convolution, or transposed one, of 1, 2 or 3 dimensions that the rank of weight says.")

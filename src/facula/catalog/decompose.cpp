@@ -428,7 +428,7 @@ FACULA_FAMILY(decompose) {
       .samples({"self[4, 3], input2[2]"});
   define("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
       .differs(kExtremes, kOrderOfLapack)
-      .differs("(float|complex)\\d+ gradient of (self|input2): .* with input2: all 1",
+      .differs("(float|complex)\\d+ gradient of (self|input2): .* with input2: all (1|-2\\.5)",
                "reflectors that are none: the peer divides by what is 0 but for rounding")
       .resized(by_columns("self", true))
       .autocast(Autocast::fp32)

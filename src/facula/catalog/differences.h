@@ -47,4 +47,9 @@ inline constexpr const char* kRoundedOnce =
 inline constexpr const char* kCancelled =
     "1 - y * y and (1 - y) * y of a result y near 1 keep few digits, in PyTorch as here";
 
+inline constexpr const char* kHugeOrder =
+    "b?float16 error: RuntimeError .*`exponent.* for a result with (p|ord) is the number 1e\\+300";
+inline constexpr const char* kOrderRefused =
+    "an order that the dtype does not hold is refused, as pow refuses it";
+
 }  // namespace facula::catalog

@@ -582,6 +582,7 @@ FACULA_FAMILY(fft) {
       .samples({"self[2, 4, 5]"});
   transform("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
             "irfftn over two dimensions, by default the last ones.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .converting_out()
       .differs("complex64 error: a result for RuntimeError \\(irfftn expects a floating",
                "an out= tensor may have a dtype that the result converts to, as everywhere else")

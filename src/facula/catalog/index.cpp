@@ -16,7 +16,13 @@ namespace {
 
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
-bool is_count(DType t) { return t == DType::Int64 || t == DType::Int32; }
+// Repeats of `least` to 1 dimensions; dtypes that PyTorch has no kernel for raise its type of error.
+void check_repeats(const Tensor& t, int least, const char* what) {
+  runtime_check(t.dim() >= least && t.dim() <= 1, "repeat_interleave")
+      << what << ", got " << t.dtype() << " of shape " << to_string(t.sizes());
+  supported_check(t.dtype() == DType::Int64 || t.dtype() == DType::Int32, "repeat_interleave")
+      << what << ", got " << t.dtype() << " of shape " << to_string(t.sizes());
+}
 Tensor flat(const Tensor& t) { return reshape(t, Sizes{int64_t(-1)}); }
 int repeated_dim(const Tensor& x, std::optional<int64_t> dim) {
   index_check(x.dim() > 0, "repeat_interleave")
@@ -386,6 +392,8 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], dim=1, index<4>[3, 2]", "self[3, 4], dim=0, index<3>[2, 4]",
                 "self[5], dim=0, index<5>[7]", "self[33, 65], dim=1, index<65>[33, 129]"});
   define("take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor")
+      .differs("\\w+ error: a result for RuntimeError \\(torch.take_along_dim\\(\\): dtype of indices",
+               "indices may have any integer dtype")
       .doc("self at `indices` along `dim`, other dimensions broadcast; of the flat self without `dim`.")
       .exact_out()
       .dtypes(d::stored)
@@ -846,9 +854,7 @@ FACULA_FAMILY(index) {
       .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, const Tensor& repeats) {
-        runtime_check(repeats.dim() == 1 && is_count(repeats.dtype()), "repeat_interleave")
-            << "only accepts a vector of int64 or int32 as repeats, got " << repeats.dtype() << " of shape "
-            << to_string(repeats.sizes());
+        check_repeats(repeats, 1, "only accepts a vector of int64 or int32 as repeats");
         return to_dtype(positions(c, repeats), repeats.dtype());
       })
       .samples({"repeats<4>[5]"});
@@ -860,9 +866,7 @@ FACULA_FAMILY(index) {
       .reads_data()
       .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& repeats, std::optional<int64_t> dim) {
-        runtime_check(repeats.dim() <= 1 && is_count(repeats.dtype()), "repeat_interleave")
-            << "repeats must be 0-dim or 1-dim tensor of int64 or int32, got " << repeats.dtype()
-            << " of shape " << to_string(repeats.sizes());
+        check_repeats(repeats, 0, "repeats must be 0-dim or 1-dim tensor of int64 or int32");
         Tensor x = dim ? self : flat(self);
         int k = repeated_dim(x, dim);
         Tensor counts = flat(repeats);
@@ -968,6 +972,8 @@ FACULA_FAMILY(index) {
       .samples({"weight[4, 5], indices<4>[3, 2]", "weight[4, 5], indices<4>[7]",
                 "weight[4, 5], indices<4>[0]", "weight[65, 17], indices<65>[129]"});
   define("embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)")
+      .differs("\\w+ error: IndexError .* is out of bounds .* for a result with indices: ",
+               "a row that is none is refused; PyTorch writes before the matrix")
       .doc("self, of whose rows `indices` those of a larger norm are scaled down to max_norm.")
       .bind(function)
       .procedure([](const Tensor& self, const Tensor& indices, double max_norm, double norm_type) {
@@ -978,8 +984,10 @@ FACULA_FAMILY(index) {
         Tensor at = to_dtype(reshape(indices, Sizes{indices.numel()}), DType::Int64),
                rows = index_select(self, 0, at);
         Tensor length = norm(rows, std::optional<Scalar>(norm_type), Sizes{int64_t(1)}, true);
-        Tensor scale = where(gt(length, max_norm), div(full_like(length, max_norm), add(length, 1e-7)),
-                             ones_like(length));
+        // In float64, which holds every bound.
+        Tensor wide = to_dtype(length, DType::Float64);
+        Tensor less = div(full_like(wide, max_norm), add(wide, 1e-7));
+        Tensor scale = to_dtype(where(gt(wide, max_norm), less, ones_like(wide)), rows.dtype());
         return index_copy_(self, 0, at, mul(rows, scale));
       })
       .samples({"self[4, 3], indices<4>[2, 2], max_norm=0.5, norm_type=2.0"});

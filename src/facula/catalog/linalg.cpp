@@ -309,10 +309,16 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
+      .differs(kEndless, kOwnElimination)
+      .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
+               "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Sign and logarithm of the absolute value of the determinant.")
       .procedure([](const Tensor& self) { return linalg_slogdet(self); })
       .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor")
+      .differs(kEndless, kOwnElimination)
+      .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
+               "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Logarithm of the determinant; NaN if it is negative.")
       .no_in_place()
       .procedure([](const Tensor& self) {
@@ -409,6 +415,7 @@ FACULA_FAMILY(linalg) {
       .samples({"self[3, 2], other[2, 3]"});
   define(
       "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg)
       .no_in_place()

@@ -387,7 +387,7 @@ FACULA_FAMILY(margin) {
       .bind(function | nn_functional)
       .no_in_place()
       .procedure([](const Tensor& a, const Tensor& b, int64_t dim, double eps) {
-        runtime_check(!(eps < 0), "cosine_similarity") << "eps must be non-negative, got: " << eps;
+        runtime_check(eps >= 0, "cosine_similarity") << "eps must be non-negative, got: " << eps;
         Promotion of;
         of.add(a);
         of.add(b);

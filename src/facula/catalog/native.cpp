@@ -58,10 +58,13 @@ DType statistics_by_channel(const Call& c, std::span<const Tensor> out) {
 FACULA_FAMILY(native) {
   define(
       "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
+      .differs(
+          "b?float\\d+ value 1: nan for -?inf with input: -?inf at",
+          "Welford's recurrence makes NaN of an infinity that is not the last element, as PyTorch's var_mean does")
       .doc("batch_norm, with the mean and the reciprocal deviation of the batch.")
       .differs(catalog::kLargest, catalog::kLargestVariance)
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs(catalog::kLargeWeight, catalog::kCancelled)
+      .differs(catalog::kLargeWeight, catalog::kCancelledElements)
       .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
       .differs(
           "float\\d+ error: (a result for RuntimeError \\(input tensor must have|ValueError .*(eps must be positive|more than 1 value))",

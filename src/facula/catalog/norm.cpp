@@ -1,5 +1,6 @@
 // Normalisations: compositions, fused.
 #include "facula/autograd/calls.h"
+#include "facula/catalog/differences.h"
 #include "facula/catalog/normalisation.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/operator.h"
@@ -271,7 +272,7 @@ FACULA_FAMILY(norm) {
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
       .differs(kLargest, kLargestVariance)
       .differs(kInfiniteWeight, kWeightLast)
-      .differs(kLargeWeight, kCancelled)
+      .differs(kLargeWeight, kCancelledElements)
       .differs(kEqualElements, kNoRest)
       .differs("float32 error: a result for IndexError .* with sizes 3 as 0",
                "nothing to normalise is nothing, in training as otherwise")
@@ -324,6 +325,18 @@ FACULA_FAMILY(norm) {
   define(
       "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
       "bool use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor")
+      .differs("float\\d+ error: ValueError .*eps must be positive.* for a result",
+               "refuses what batch_norm refuses")
+      .differs("float32 error: a result for IndexError .* with sizes 2 as 0",
+               "nothing to normalise is nothing")
+      .differs("float32 error: RuntimeError .*at least 2 dimensions.* for IndexError .* with 0-d",
+               "a rank that does not fit is one error, whatever the rank")
+      .differs("float64 gradient of input: \\S+e\\+30\\d for \\S+e\\+30\\d with weight: all max",
+               kCancelledElements)
+      .differs(kLargest, kLargestVariance)
+      .differs(kInfiniteWeight, kWeightLast)
+      .differs(kEqualElements, kNoRest)
+      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .python(
           "instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05)")
       .doc(
@@ -393,6 +406,12 @@ FACULA_FAMILY(norm) {
       })
       .samples({"self[2, 5, 3], size=3", "self[2, 4, 3, 2], size=2, alpha=0.1, beta=0.5, k=2.0"});
   define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
+      .differs("\\w+ error: a result for RuntimeError \\(cannot reshape tensor of 0 elements",
+               "nothing has a product")
+      .differs("\\w+ error: RuntimeError .*weight must be .* for IndexError .* with 0-d",
+               "a rank that does not fit is one error, whatever the rank")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
+      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
       .grad_name([](const Call& c) { return grad_name(c.has("bias") ? "Add" : "View"); })
       .bind(function | nn_functional)

@@ -18,7 +18,7 @@ inline constexpr const char* kWeightLast =
     "gradients meet the weight last, so infinite (or overflowing) products cancel elsewhere";
 inline constexpr const char* kLargeWeight =
     "float32 gradient of input: -?[\\d.e+]+ for -?[\\d.e+]+ with weight: .*(max|lowest)";
-inline constexpr const char* kCancelled =
+inline constexpr const char* kCancelledElements =
     "elements of the gradient that all but cancel differ by the rounding of what they are made of, which the largest "
     "weights lift above what the comparison lets pass";
 inline constexpr const char* kLargest =

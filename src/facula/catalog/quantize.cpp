@@ -46,6 +46,14 @@ Tensor one_element(const Tensor& t, const char* what, const char* name = "fake_q
       << what << " has to have one element, but has shape " << to_string(t.sizes());
   return reshape(t, Sizes{});
 }
+// One element of a wider dtype is a number of the narrower one in which it is used.
+void check_held(const Tensor& t, const char* what, double largest, bool infinities) {
+  if (!is_floating(t.dtype()) || !catalog::shows_elements(t) || t.numel() != SymInt(1)) return;
+  double x = t.item().to_double();
+  runtime_check(std::abs(x) <= largest || (infinities && !std::isfinite(x)),
+                "fake_quantize_per_tensor_affine")
+      << what << " cannot be converted without overflow: " << x;
+}
 
 // Where scales and zero points are learned, which broadcast with x. Zero points are whole and within the limits for the
 // value and for the gradient alike; PyTorch rounds the one of all elements otherwise in the latter.
@@ -143,8 +151,9 @@ FACULA_FAMILY(quantize) {
       .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, const Tensor& enabled,
                     int64_t quant_min, int64_t quant_max) {
         check_limits(quant_min, quant_max, "fake_quantize_per_tensor_affine");
+        Tensor zero = one_element(zero_point, "zero_point");
         auto [value, mask] = per_tensor(self, one_element(scale, "scale"),
-                                        one_element(zero_point, "zero_point"), quant_min, quant_max);
+                                        is_floating(zero.dtype()) ? trunc(zero) : zero, quant_min, quant_max);
         Tensor on = ne(one_element(enabled, "fake_quant_enabled"), 0);
         return std::tuple(where(on, value, self), logical_or(mask, logical_not(on)));
       })
@@ -194,11 +203,15 @@ FACULA_FAMILY(quantize) {
       .samples({"self[3, 4](-2, 2), scale=0.1, zero_point=0, quant_min=-8, quant_max=7"});
   define(
       "fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor")
-      .doc("The same with `scale` and `zero_point` in tensors of one element.")
+      .doc(
+          "The same with `scale` and `zero_point` in tensors of one element; the zero point is cut to an integer.")
       .bind(function)
       .no_in_place()
+      .reads_data()
       .procedure([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
                     int64_t quant_max) {
+        check_held(scale, "scale", 0x1.fffffep127, true);
+        check_held(zero_point, "zero_point", 0x1p31, false);
         Tensor enabled = ones({}, DType::UInt8);
         return std::get<0>(_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(self, scale, zero_point,
                                                                                      enabled, quant_min,

@@ -262,6 +262,9 @@ constexpr const char* kLargestMean =
 constexpr const char* kMeanOverflows =
     "beside the largest numbers a gradient's mean is a sum over the count, which overflows as mean() itself does in "
     "PyTorch too; differences of float64 numbers overflow in either's recurrence";
+constexpr const char* kSquares = "bfloat16 gradient of self: .* with self: (max|lowest) at";
+constexpr const char* kInFloat32 =
+    "the deviation is computed anew in float32, where squares of bfloat16's largest numbers overflow";
 constexpr const char* kAllEqual = "(float|complex)\\d+ (value|value 0): 0 for inf with self: all max";
 constexpr const char* kEqualNumbers =
     "equal numbers have no variance; over all elements PyTorch's kernel takes mean(), which overflows";
@@ -808,6 +811,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
+      .differs(kSquares, kInFloat32)
       .check(warn_of_freedom)
       .converting_out()
       .for_out(dtype_of_moments)
@@ -825,6 +829,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
+      .differs(kSquares, kInFloat32)
       .converting_out()
       .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
@@ -887,6 +892,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False"});
   define(
       "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
+      .differs(kSquares, kInFloat32)
       .check(warn_of_freedom)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`.")
@@ -901,6 +907,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
       "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
+      .differs(kSquares, kInFloat32)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`, unbiased or not.")
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
@@ -908,6 +915,7 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4], dim=[1], unbiased=False"});
   define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
+      .differs(kSquares, kInFloat32)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean of all elements, unbiased or not.")
       .procedure([](const Tensor& self, bool unbiased) {
@@ -931,6 +939,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], p='fro'", "self[3, 4], p='fro', dim=[1]"});
   define(
       "norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .grad_name("LinalgVectorNorm")
       .no_in_place()
@@ -1082,6 +1091,8 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
+      .differs("bool error: NotImplementedError .*result type int64 can't be cast.* for a result with out",
+               "sums of masks are integers, which a bool out= does not hold")
       .dtypes(d::any | d::wide_unsigned)
       .converting_out()
       .bad_conversion(ErrorType::NotImplementedError)

@@ -668,6 +668,10 @@ FACULA_FAMILY(resample) {
                 "input[1, 2, 4, 5], grid[1, 3, 3, 2], mode='nearest', padding_mode='border'"});
   define(
       "grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
+      .differs(kOutside, kUnchecked)
+      .differs(kBeside, kPartsOfWeights)
+      .differs("\\w+ error: RuntimeError .*expected an input of .* for IndexError .* with 0-d",
+               "a rank that does not fit is one error, whatever the rank")
       .doc("grid_sampler of images [N, C, H, W].")
       .bind(function)
       .no_in_place()
@@ -678,6 +682,10 @@ FACULA_FAMILY(resample) {
           {"input[2, 3, 4, 5], grid[2, 3, 2, 2], interpolation_mode=0, padding_mode=0, align_corners=False"});
   define(
       "grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
+      .differs(kOutside, kUnchecked)
+      .differs(kBeside, kPartsOfWeights)
+      .differs("\\w+ error: RuntimeError .*expected an input of .* for IndexError .* with 0-d",
+               "a rank that does not fit is one error, whatever the rank")
       .doc("grid_sampler of volumes [N, C, D, H, W].")
       .bind(function)
       .no_in_place()

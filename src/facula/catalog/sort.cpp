@@ -185,7 +185,8 @@ FACULA_FAMILY(sort) {
       .dtypes(d::integral | d::floating)
       .strict()
       .procedure([](const Tensor& self, int64_t dim, bool keepdim) {
-        SymInt n = self.dim() ? self.size(wrap_dim("median", dim, self.dim())) : SymInt(int64_t(1));
+        int d = wrap_dim("median", dim, self.dim());
+        SymInt n = self.dim() ? self.size(d) : SymInt(int64_t(1));
         index_check(n > SymInt(int64_t(0)), "median")
             << "expected reduction dim " << dim << " to have non-zero size";
         if (!self.dim()) return std::tuple(clone(self), zeros(Sizes(Dims{}), DType::Int64));

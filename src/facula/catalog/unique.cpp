@@ -35,6 +35,7 @@ Unique runs(const Tensor& rows, const Tensor& order, const Sizes& shape, bool in
 }
 Tensor flat(const Tensor& self) { return reshape(self, Sizes{self.numel()}); }
 Tensor first_dim(const Tensor& self, int64_t dim) {
+  index_check(self.dim() > 0, "unique") << "`dim` is " << dim << ", but self has no dimensions";
   Tensor rows = movedim(self, Sizes{dim}, Sizes{int64_t(0)});
   for (auto& n : rows.sizes().subspan(1))
     runtime_check(n != SymInt(int64_t(0)), "unique")

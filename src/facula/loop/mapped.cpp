@@ -330,6 +330,7 @@ template <int shift>  // the four kinds by p_1 = x, or 2x + shift
 struct Chebyshev {
   template <class V>
   static V first(V x) {
+    if constexpr (shift == 0) return x + x;  // -0 stays
     return x + x + double(shift);
   }
   template <class V>

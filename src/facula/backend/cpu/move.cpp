@@ -203,7 +203,8 @@ Results repeated_positions(const Call& c, Out) {
   int64_t size = counts.numel().concrete(), total = 0;
   for (int64_t k = 0; k < size; ++k) {
     runtime_check(n[k] >= 0, "repeat_interleave") << "repeats can not be negative";
-    value_check(!__builtin_add_overflow(total, n[k], &total) && total < int64_t(1) << 58, "repeat_interleave")
+    runtime_check(!__builtin_add_overflow(total, n[k], &total) && total < int64_t(1) << 58,
+                  "repeat_interleave")
         << "the repeats are more than a tensor has elements";
   }
   Tensor out = Tensor::empty(IntSpan(Ints{total}), DType::Int64);
