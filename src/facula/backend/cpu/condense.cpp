@@ -72,7 +72,7 @@ class Changing {
         right(2 * kPanel, n),
         columns_(kPanel, m),
         turned_(padded(m), 2 * kPanel),
-        sums_(kParts, n),
+        sums_(2 * kParts, n),
         part_(padded((m + kParts - 1) / kParts)) {}
 
   // Columns of a panel, beside each other.
@@ -97,6 +97,28 @@ class Changing {
       in_.dot_rows(rows, right.row() - base, read_only(a.at(begin, base)), v + base, x + begin);
     });
   }
+  // x = factor a v from row `from` on for a symmetric a, of which the lower triangle is read, and whole squares on the diagonal;
+  // v is 0 before `from`.
+  void symmetric_times(Crew& crew, int64_t from, const T* v, T factor, T* x) const {
+    int64_t base = whole_panels_before(from), columns = right.row() - base;
+    each_rows(crew, from, [&](int64_t part, int64_t begin, int64_t rows) {
+      T *y = sums_[part], *dots = sums_[kParts + part];
+      std::fill_n(y + base, columns, T(0));
+      for (int64_t i = begin, end; i < begin + rows; i = end) {
+        end = std::min(begin + rows, whole_panels_before(i) + kPanel);
+        int64_t square = whole_panels_before(i);
+        in_.dot_and_add_rows(end - i, square - base, read_only(a.at(i, base)), v + base, dots + i, v + i,
+                             y + base);
+        in_.add_rows(end - i, kPanel, read_only(a.at(i, square)), v + i, y + square);
+      }
+      for (int64_t i = begin; i < begin + rows; ++i) y[i] += dots[i];
+    });
+    std::fill_n(x + base, columns, T(0));
+    T factors[kParts];
+    std::fill_n(factors, kParts, factor);
+    int64_t first = from / part_;
+    in_.add_rows(kParts - first, columns, read_only(sums_.at(first, base)), factors, x + base);
+  }
   // x = factor v^T a from column `from` on; v is 0 before `row`.
   void turned_times(Crew& crew, int64_t from, int64_t row, const T* v, T factor, T* x) const {
     int64_t base = whole_panels_before(from), columns = right.row() - base;
@@ -110,12 +132,13 @@ class Changing {
     int64_t first = row / part_;
     in_.add_rows(kParts - first, columns, read_only(sums_.at(first, base)), factors, x + base);
   }
-  // Makes `done` changes to rows and columns from `from` on, whole panels.
-  void change(Crew& crew, int64_t from, int64_t done) {
+  // Makes `done` changes to rows and columns from `from` on, whole panels; if `lower` columns behind a part of rows are let be.
+  void change(Crew& crew, int64_t from, int64_t done, bool lower = false) {
     in_.turn(2 * kPanel, left.row(), read_only(left.all()), turned_.all());
     each_rows(crew, from, [&](int64_t, int64_t begin, int64_t rows) {
-      in_.subtract_product(rows, right.row() - from, done, read_only(turned_.at(begin, 0)),
-                           read_only(right.at(0, from)), a.at(begin, from));
+      int64_t columns = (lower ? padded(begin + rows) : right.row()) - from;
+      in_.subtract_product(rows, columns, done, read_only(turned_.at(begin, 0)), read_only(right.at(0, from)),
+                           a.at(begin, from));
     });
   }
 
@@ -250,14 +273,13 @@ Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool fact
         std::fill(v + here, v + i + 1, T(0));
         beside[i] = reflect(n - i - 1, v + i + 1, tau);
         // w = tau (a v) less the part of it along v that a product from both sides counts twice
-        x.times(crew, i + 1, i + 1, v, w);
-        std::fill(w + here, w + i + 1, T(0));
+        std::fill(w + here, w + next, T(0));
+        x.symmetric_times(crew, i + 1, v, tau, w);
         in.dot_rows(t, left.row() - next, read_only(left.at(0, next)), v + next, sums);
         for (int64_t k = 0; k < t; k += 2) std::swap(sums[k], sums[k + 1]);
-        for (int64_t k = 0; k < t; ++k) sums[k] = -sums[k];
+        for (int64_t k = 0; k < t; ++k) sums[k] *= -tau;
         in.add_rows(t, left.row() - next, read_only(left.at(0, next)), sums, w + next);
         std::fill(w + here, w + i + 1, T(0));
-        for (int64_t r = next; r < left.row(); ++r) w[r] *= tau;
         in.dot_rows(1, left.row() - next, {w + next, left.row()}, v + next, sums);
         for (int64_t r = next; r < left.row(); ++r) w[r] -= tau / 2 * sums[0] * v[r];
       } else {
@@ -266,7 +288,7 @@ Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool fact
       }
       if (i + 1 < n && (i + 1) % kPanel) continue;
       for (int64_t k = 0; k < t + 2; ++k) std::copy_n(left[k ^ 1], left.row(), x.right[k]);
-      if (i + 1 < n) x.change(crew, i + 1, t + 2);
+      if (i + 1 < n) x.change(crew, i + 1, t + 2, true);
       if (factors) keep(left, 0, 1, here, reflections_);
     }
   });

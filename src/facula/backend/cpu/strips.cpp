@@ -279,6 +279,33 @@ struct InRegisters {
     for (; i < m; ++i) dot_some<1>(n, a.at(i, 0), v, x + i);
   }
 
+  template <int kRows>
+  FACULA_LANES void dot_and_add_some(int64_t n, RowMajor<const T> a, const T* v, T* x, const T* w, T* y) {
+    V sum[kRows] = {}, weight[kRows];
+    const T* rows[kRows];
+    FACULA_UNROLLED
+    for (int r = 0; r < kRows; ++r) rows[r] = a[r], weight[r] = L::all(w[r]);
+    for (int64_t c = 0; c < n; c += L::kCount) {
+      V factor = read(v + c), added = read(y + c);
+      FACULA_UNROLLED
+      for (int r = 0; r < kRows; ++r) {
+        V from = read(rows[r] + c);
+        sum[r] += factor * from;
+        added += weight[r] * from;
+      }
+      write(y + c, added);
+    }
+    FACULA_UNROLLED
+    for (int r = 0; r < kRows; ++r) x[r] = total(sum[r]);
+  }
+  FACULA_LANES void dot_and_add_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x, const T* w,
+                                     T* y) {
+    constexpr int kRows = kBytes == 64 ? 8 : 4;
+    int64_t i = 0;
+    for (; i + kRows <= m; i += kRows) dot_and_add_some<kRows>(n, a.at(i, 0), v, x + i, w + i, y);
+    for (; i < m; ++i) dot_and_add_some<1>(n, a.at(i, 0), v, x + i, w + i, y);
+  }
+
   // The reflection of a column that begins with `alpha`, of whose other elements x `square` is the sum of squares. False where
   // that is no normal number.
   FACULA_LANES bool reflection(T& alpha, T square, T& tau, T& scale) {
@@ -435,6 +462,10 @@ struct InRegisters {
                                                            T* x) {                                                       \
       InRegisters<T, bytes>::dot_rows(m, n, a, v, x);                                                                    \
     }                                                                                                                    \
+    __attribute__((target(features))) static void dot_and_add_rows(                                                      \
+        int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x, const T* w, T* y) {                                 \
+      InRegisters<T, bytes>::dot_and_add_rows(m, n, a, v, x, w, y);                                                      \
+    }                                                                                                                    \
     __attribute__((target(features))) static bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {              \
       return InRegisters<T, bytes>::reflect_panel(m, columns, panel, tau);                                               \
     }                                                                                                                    \
@@ -442,7 +473,7 @@ struct InRegisters {
       return InRegisters<T, bytes>::factor_panel(m, columns, panel, pivots);                                             \
     }                                                                                                                    \
     static constexpr StripKernels<T> all{solve,    subtract_product,   turn,     copy,     exchange,                     \
-                                         add_turned_product, add_rows, dot_rows, factor_panel, reflect_panel};           \
+                                         add_turned_product, add_rows, dot_rows, dot_and_add_rows, factor_panel, reflect_panel};           \
   };
 FACULA_KERNELS(Of64, 64, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
 FACULA_KERNELS(Of32, 32, "avx2,fma")

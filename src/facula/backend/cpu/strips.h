@@ -56,6 +56,8 @@ struct StripKernels {
   // x [n] += v^T a, and x [m] = a v, for a [m, n]
   void (*add_rows)(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x);
   void (*dot_rows)(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x);
+  // Both: x = a v, and y [n] += w^T a.
+  void (*dot_and_add_rows)(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x, const T* w, T* y);
   // Of m rows of kPanel columns, which lie one after the other:
   // P L U of the first `columns`; pivots from 0. False as factor_in_rows.
   bool (*factor_panel)(int64_t m, int columns, T* panel, int* pivots);
