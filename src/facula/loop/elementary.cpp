@@ -350,14 +350,20 @@ E narrow_log(E x, E rest = {}) {  // of x + rest; 0.8 ULP
 }
 E log_short(E x) { return is_wide(x) ? log_special(log_positive(x), x) : narrow_log(x); }
 // By the reciprocal of the nearest j/16, as log_sum, of which one sum is enough: what follows f is far smaller. In float32
-// to base 2 or 10.
+// to base 2 or 10, by a reciprocal of so few digits that f is exact or nearly so.
 E log_to(Fn base, E x) {
   bool d = is_wide(x), two = base == Fn::log2, ten = base == Fn::log10;
   E m = mantissa(x), k = exponent(x), index = log_index(m);
   size_t at = (two ? 1 : ten ? 3 : -1) + (d ? 2 : 0);
   auto row = [&](size_t j) { return d ? entry(kLogarithm64, j, index) : entry(kLogarithm32, j, index); };
-  Sum p = exact_product(m, row(0));
-  E f = p.high - 1.0, beyond = fma(-f, p.low, p.low), point = row(at), low = row(at + 1);
+  E f, beyond;
+  if (d) {
+    Sum p = exact_product(m, row(0));
+    f = p.high - 1.0, beyond = fma(-f, p.low, p.low);
+  } else {
+    f = fma(m, row(0), real(-1, x));
+  }
+  E point = row(at), low = row(at + 1);
   double factor = two   ? 1.4426950408889634
                   : ten ? 0.4342944819032518
                         : 1,
@@ -369,10 +375,13 @@ E log_to(Fn base, E x) {
     point = fma(k, ten ? pick(x, 0.301025390625, 0x1.34413509f8p-2) : 0.6931471787393093, point);
     low = fma(k, ten ? pick(x, 4.6050389811952137e-06, -8.532344317057107e-14) : 1.8206359985041462e-09, low);
   }
-  Sum first{f, low + beyond};
+  Sum first;
   if (two || ten) {
     first = exact_product(f, real(high, x));
-    first.low = fma(beyond, high, fma(f, rest, low) + first.low);
+    first.low = fma(f, rest, low) + first.low;
+    if (d) first.low = fma(beyond, high, first.low);
+  } else {
+    first = {f, low + beyond};
   }
   std::vector<double> c{factor / -2};
   for (int n = 3; !d && n < 7; ++n) c.push_back(factor / (n % 2 ? n : -n));

@@ -310,9 +310,11 @@ show(
     double,
 )
 print(
-    "// By j mod 16, 11 <= j <= 23: 16 / j; negative logarithms to base 2 and 10, whose highs end at 2^-15."
+    "// By j mod 16, 11 <= j <= 23: nearly 16 / j, in eight digits with which logarithms come out nearest; "
+    "negative logarithms to\n// base 2 and 10, whose highs end at 2^-15."
 )
-reciprocals = [single(mpmath.mpf(16) / (j if j > 8 else j + 16)) for j in range(16)]
+short = dict(zip(range(11, 24), (180, 168, 160, 144, 136, 128, 120, 114, 108, 102, 98, 92, 91)))
+reciprocals = [mpmath.mpf(short.get(j if j > 8 else j + 16, 128)) / 128 for j in range(16)]
 rows = [reciprocals]
 for base in (2, 10):
     logarithms = [-mpmath.log(r) / mpmath.log(base) for r in reciprocals]
