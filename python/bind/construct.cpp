@@ -395,10 +395,11 @@ PyObject* asarray(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObjec
     static const char* const spec[] = {"obj", "dtype", "device", "requires_grad", "copy", nullptr};
     PyObject* v[5];
     Options o;
-    if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1) || !take_options("asarray", v + 1, o))
-      return nullptr;
+    if (!take_arguments("asarray", spec, 1, args, n, kwnames, v, 1)) return nullptr;
     bool copy = v[4] && v[4] != Py_None && is_true(v[4]);
     bool says_gradient = v[3] && v[3] != Py_None;
+    if (!says_gradient) v[3] = nullptr;
+    if (!take_options("asarray", v + 1, o)) return nullptr;
     bool same_type = !o.has_dtype || (is_tensor(v[0]) && o.dtype == impl_of(v[0])->dtype);
     bool same_place = !o.has_device || !is_tensor(v[0]) || o.device == impl_of(v[0])->device;
     bool itself = !copy && is_tensor(v[0]) && same_type && same_place;

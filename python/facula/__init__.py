@@ -24,6 +24,7 @@ if (
     from . import cuda as cuda
     from . import distributed as distributed
     from . import distributions as distributions
+    from . import export as export
     from . import fft as fft
     from . import func as func
     from . import functional as functional
