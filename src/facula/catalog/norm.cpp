@@ -331,8 +331,9 @@ FACULA_FAMILY(norm) {
                "nothing to normalise is nothing")
       .differs("float32 error: RuntimeError .*at least 2 dimensions.* for IndexError .* with 0-d",
                "a rank that does not fit is one error, whatever the rank")
-      .differs("float64 gradient of input: \\S+e\\+30\\d for \\S+e\\+30\\d with weight: (all max|max and lowest)",
-               kCancelledElements)
+      .differs(
+          "float64 gradient of input: \\S+e\\+30\\d for \\S+e\\+30\\d with weight: (all max|max and lowest)",
+          kCancelledElements)
       .differs(kLargest, kLargestVariance)
       .differs(kInfiniteWeight, kWeightLast)
       .differs(kEqualElements, kNoRest)
