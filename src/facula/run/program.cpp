@@ -42,6 +42,8 @@ struct Program::State : NumberedGraph {
   std::atomic<bool> planned{false};  // at least once
   static constexpr int kStored = 8;
   GraphName name_on_disk;
+  // Of the trace. Lowering may add more, which who reads a plan from the disk would not learn: such a plan is not stored.
+  size_t guards = 0;
 
   // Fused when the first plan is made that was not stored.
   const std::vector<Step>& steps() {
@@ -124,6 +126,7 @@ Program::Program(Graph g, std::string name, std::shared_ptr<const Keeper> keeper
   }
   for (auto& v : s.graph.values())
     if (v->constant.defined()) s.constants.push_back(v.get());
+  if (s.graph.shapes) s.guards = s.graph.shapes->guards().size();
 }
 
 Program::~Program() = default;
@@ -245,7 +248,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
     else s.keep(made->outline);
     plan = std::move(made);
   }
-  if (!stored.empty()) store_plan(stored, g, *plan);
+  if (!stored.empty() && g.shapes->guards().size() == s.guards) store_plan(stored, g, *plan);
   return plan;
 }
 
