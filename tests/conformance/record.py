@@ -197,7 +197,7 @@ class Reader:
     def tensor(self, t):
         lib = self.lib
         if t["T"] == "bfloat16":  # by its bits: PyTorch's conversion from float32 makes NaN negative
-            x = lib.from_numpy(self.array(t).copy()).view(lib.bfloat16)
+            x = lib.from_numpy(self.array(t).copy()).view(lib.bfloat16).clone()  # in memory of its own
         else:
             x = lib.from_numpy(widened(t["T"], self.array(t)).copy()).to(getattr(lib, t["T"]))
         if not t["n"]:  # NumPy has no strides of nothing
