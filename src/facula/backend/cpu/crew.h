@@ -27,7 +27,8 @@ class Crew {
     });
   }
 
-  // f(part) for each part. A thread takes the same parts each time, whose memory is in its cache, and then what is left of others'.
+  // f(part) for each part; f throws nothing. A thread takes the same parts each time, whose memory is in its cache, and then what
+  // is left of others'.
   template <class F>
   void each(const F& f) {
     if (threads_ == 1) {
