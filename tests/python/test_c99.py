@@ -42,6 +42,14 @@ def test_errors_of_kernels_are_raised():
     assert "ZeroDivisionError" in by_c.stderr
 
 
+def test_an_index_of_no_elements_is_not_looked_at(tmp_path):
+    """It has no memory: what is read there, and whether it fits, is chance."""
+    program = "import facula as F; F.index_fill(F.ones(3), 0, F.tensor([], dtype=F.int64), 1)"
+    made = run("-c", program, FACULA_LOG="kernels", FACULA_CACHE_DIR=str(tmp_path))
+    nest = made.stderr.split('nest "index_fill"')[1].split("\n}")[0]
+    assert "check(" in nest and nest.index("for ") < nest.index("check("), nest
+
+
 def test_people_can_read_it():
     """Padding is read where there is something to read, and places in memory are plain arithmetic."""
     program = "import facula as F; F.nn.functional.pad(F.ones(3, 4), (1, 1))"

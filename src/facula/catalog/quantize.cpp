@@ -1,4 +1,5 @@
 // Rounding as quantised numbers are rounded, in floating point: what training for a quantised model computes with.
+#include "facula/autograd/autograd.h"
 #include "facula/catalog/elements.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -67,20 +68,24 @@ struct Learned {
         s{add(round(scaled(self, scale)), zero), low, high} {}
   Tensor value() const { return mul(sub(s.limited(), zero), scale); }
 };
-// The straight-through estimate: within the limits a scale sees how far rounding moved x, beyond them which step is the last.
-Grads learned_gradients(const Vjp& v) {
-  const Call& c = v.call();
-  if (!v.grad().defined()) return Grads(3);
-  Learned l(v["self"], v["scale"], v["zero_point"], c.integer("quant_min").guard_int(),
-            c.integer("quant_max").guard_int());
-  Tensor inside = l.s.mask(), arrived = mul(to_dtype(v.grad(), l.x.dtype()), c.real("grad_factor"));
-  auto of = [&](const char* name, const Tensor& slope) {
-    return v.needs(name) ? to_dtype(sum_to_size(mul(arrived, slope), c.sizes(name)), c.dtype(name))
-                         : Tensor();
+// The straight-through estimate: within the limits a scale sees how far rounding moved x, beyond them which step is the last. The
+// value has the history of a sum with these slopes.
+Tensor learnable(const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t low, int64_t high,
+                 double grad_factor) {
+  Tensor value, inside, of_scale, of_zero;
+  {
+    autograd::GradMode off(false);
+    Learned l(self, scale, zero_point, low, high);
+    value = l.value();
+    inside = l.s.mask();
+    of_scale = where(inside, mul(sub(value, l.x), reciprocal(l.scale)), sub(l.s.limited(), l.zero));
+    of_zero = where(inside, zeros_like(l.scale), neg(l.scale));
+  }
+  auto term = [&](const Tensor& t, const Tensor& slope) {
+    return mul(mul(to_dtype(t, slope.dtype()), slope), grad_factor);
   };
-  Tensor moved = mul(sub(l.value(), l.x), reciprocal(l.scale)), last = sub(l.s.limited(), l.zero);
-  return grads(mul(v.grad(), inside), of("scale", where(inside, moved, last)),
-               of("zero_point", where(inside, zeros_like(l.scale), neg(l.scale))));
+  Tensor sum = add(add(mul(roomy(self), inside), term(scale, of_scale)), term(zero_point, of_zero));
+  return _with_history(to_dtype(sum, self.dtype()), to_dtype(value, self.dtype()));
 }
 
 // Of each channel: the zero points lie within the limits, which is known where there are elements to look at.
@@ -242,11 +247,7 @@ FACULA_FAMILY(quantize) {
       .dtypes(d::floating)
       .strict()
       .no_in_place()
-      .composite([](const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t quant_min,
-                    int64_t quant_max, double) {
-        return to_dtype(Learned(self, scale, zero_point, quant_min, quant_max).value(), self.dtype());
-      })
-      .vjp(learned_gradients)
+      .procedure(learnable)
       .undifferenced(kSteps)
       .samples(
           {"self[3, 4](-2, 2), scale[3, 1](0.1, 0.2), zero_point[3, 1], quant_min=-8, quant_max=7, grad_factor=1.0",

@@ -311,7 +311,7 @@ class Decider {
   }
 
   // Strides that a nest knows, of the loops that make vectors, and of the innermost one of a scatter without: its elements are so
-  // little work that their places count.
+  // little work that their places count. Of no elements it knows none: an index that does not vary is looked at before the loop.
   void classify_strides() {
     size_t vars = a_.vars.size();
     d_.classes.assign(a_.accesses.size() * vars, -1);
@@ -322,7 +322,7 @@ class Decider {
     bool singly = std::all_of(vectors.begin(), vectors.end(), [](int v) { return v < 0; });
     if (a_.scatter && singly)
       for (auto& loops : d_.domains)
-        if (!loops.empty()) vectors.push_back(loops.back().back());
+        if (!loops.empty() && n_.count(loops) > 0) vectors.push_back(loops.back().back());
     for (size_t k = 0; k < a_.accesses.size(); ++k) {
       auto& access = a_.accesses[k];
       for (int v : vectors) {

@@ -199,6 +199,50 @@ bool across(const Any&...) {
   return false;
 }
 
+// A line by itself, by ducc0, with vectors within it.
+template <class Kind, class T>
+class ByItself {
+ public:
+  ByItself(const Kind& kind, const FourierLines& lines, T factor)
+      : kind_(kind),
+        lines_(lines),
+        factor_(factor),
+        plan_(plan_of<Plan>(lines.n)),
+        room_(lines.n * Kind::kParts, int64_t(plan_->bufsize()) * Kind::kParts) {}
+  void operator()(const T* from, T* to) {
+    int64_t n = lines_.n;
+    copy(from, lines_.from * Kind::kFrom, room_.rows(), Kind::kFrom, Kind::points_from(n), Kind::kFrom);
+    T* result = kind_.by_numbers(*plan_, room_.rows(), room_.buffer(), factor_);
+    copy(result, Kind::kTo, to, lines_.to * Kind::kTo, Kind::points_to(n), Kind::kTo);
+  }
+
+ private:
+  using Plan = typename Kind::template Scalars<T>;
+  static void copy(const T* a, int64_t a_step, T* b, int64_t b_step, int64_t points, int parts) {
+    for (int64_t i = 0; i < points; ++i)
+      for (int p = 0; p < parts; ++p) b[i * b_step + p] = a[i * a_step + p];
+  }
+  const Kind& kind_;
+  const FourierLines& lines_;
+  T factor_;
+  std::shared_ptr<const Plan> plan_;
+  Room<T> room_;
+};
+
+// Steps of half a real line add and subtract points that a transform of the whole one keeps apart: infinities, and what
+// nearly is, become NaN in more places. Such lines are transformed once more, by themselves; `first`: the first two numbers.
+template <class Kind, class V>
+FACULA_MEMBER bool is_mixed(const V* first) {
+  if constexpr (std::is_same_v<Kind, Complex>) return false;
+  V zero = (first[0] - first[0]) + (first[1] - first[1]);
+  if constexpr (std::is_floating_point_v<V>) return zero != 0;
+  else {
+    bool mixed = false;
+    for (size_t l = 0; l < sizeof(V) / sizeof(zero[0]); ++l) mixed |= zero[l] != 0;
+    return mixed;
+  }
+}
+
 // A line to a lane. Lines that are missing in the last block are as its first.
 template <class M, class Kind, class T>
 void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
@@ -221,6 +265,11 @@ void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& li
       if (across(*plan, kind, sources, targets, from_step, to_step, factor, room.rows())) continue;
       load<M, Kind, T>(sources, from_step, Kind::points_from(lines.n), room.rows());
       V* result = kind.run(*plan, room.rows(), room.buffer(), factor);
+      if (is_mixed<Kind>(result)) [[unlikely]] {
+        ByItself<Kind, T> line(kind, lines, factor);
+        for (int l = 0; l < sources.count; ++l) line(sources.at[size_t(l)], targets.at[size_t(l)]);
+        continue;
+      }
       store<M, Kind, T>(result, to_step, Kind::points_to(lines.n), targets);
     }
   });
@@ -238,27 +287,21 @@ bool alone(const Kind& kind, const T* from, T* to, const FourierLines& lines, T 
   parallel_for(lines.count(), kShare / lines.n, [&](int64_t begin, int64_t end) {
     Workspace<typename Alone::V> room(size_t(plan->room()));
     Walk{lines}.each(begin, end - begin, [&](int64_t, int64_t a, int64_t b) {
-      kind.alone(*plan, from + a * Kind::kFrom, to + b * Kind::kTo, factor, room.data());
+      T* result = to + b * Kind::kTo;
+      kind.alone(*plan, from + a * Kind::kFrom, result, factor, room.data());
+      if (is_mixed<Kind>(result)) [[unlikely]]
+        ByItself<Kind, T>(kind, lines, factor)(from + a * Kind::kFrom, result);
     });
   });
   return true;
 }
 
-// With vectors within a line.
 template <class Kind, class T>
 void one_by_one(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
-  auto plan = plan_of<typename Kind::template Scalars<T>>(lines.n);
-  auto copy = [](const T* a, int64_t a_step, T* b, int64_t b_step, int64_t points, int parts) {
-    for (int64_t i = 0; i < points; ++i)
-      for (int p = 0; p < parts; ++p) b[i * b_step + p] = a[i * a_step + p];
-  };
   parallel_for(lines.count(), kShare / lines.n, [&](int64_t begin, int64_t end) {
-    Room<T> room(lines.n * Kind::kParts, int64_t(plan->bufsize()) * Kind::kParts);
+    ByItself<Kind, T> line(kind, lines, factor);
     Walk{lines}.each(begin, end - begin, [&](int64_t, int64_t a, int64_t b) {
-      copy(from + a * Kind::kFrom, lines.from * Kind::kFrom, room.rows(), Kind::kFrom,
-           Kind::points_from(lines.n), Kind::kFrom);
-      T* result = kind.by_numbers(*plan, room.rows(), room.buffer(), factor);
-      copy(result, Kind::kTo, to + b * Kind::kTo, lines.to * Kind::kTo, Kind::points_to(lines.n), Kind::kTo);
+      line(from + a * Kind::kFrom, to + b * Kind::kTo);
     });
   });
 }

@@ -99,8 +99,8 @@ class RealPlan {
 
   V* forward(V* rows, V* buffer, T factor) const {
     if (half_) {
-      V* points = half_->run(rows, buffer, true);
-      M::run([&]() __attribute__((always_inline)) { to_spectrum(points, factor / 2); });
+      V* points = half_->run(rows, buffer, true, factor / 2);
+      M::run([&]() __attribute__((always_inline)) { to_spectrum(points); });
       return points;
     }
     if (whole_) {
@@ -159,16 +159,18 @@ class RealPlan {
  private:
   using Other = ducc0::pocketfft_r<T>;
   using Rows = typename Line::Rows;
-  FACULA_MEMBER void to_spectrum(V* points, T factor) const {
+  FACULA_MEMBER void to_spectrum(V* points) const {
     int64_t n = half_->length();
     Rows at{points};
-    points[2 * n] = points[0], points[2 * n + 1] = points[1];
-    for (int64_t k = 0; k <= n - k; ++k) {
+    for (int64_t k = 1; k <= n - k; ++k) {
       C a = at(k), b = at(n - k);
       T c = halves_->roots()[k].real(), s = halves_->roots()[k].imag();
-      at(n - k, P::scaled(Halves<T>::template of_spectrum<P>(b, a, -c, s), factor));
-      at(k, P::scaled(Halves<T>::template of_spectrum<P>(a, b, c, s), factor));
+      at(n - k, Halves<T>::template of_spectrum<P>(b, a, -c, s));
+      at(k, Halves<T>::template of_spectrum<P>(a, b, c, s));
     }
+    V even = points[0] * T(2),
+      odd = points[1] * T(2);  // sums: no product with a root, which 0 is of what is infinite
+    points[0] = even + odd, points[2 * n] = even - odd;
     points[1] = points[2 * n + 1] = V();
   }
   FACULA_MEMBER void of_spectrum(V* points) const {
