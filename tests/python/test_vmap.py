@@ -249,7 +249,8 @@ ONE_BY_ONE = set(
     _linear_cross_entropy _lu_with_info _masked_median _randperm _recurrence _recurrence_backward
     _sample_dirichlet _searchsorted _standard_gamma _standard_log_gamma argwhere bernoulli bincount
     binomial bucketize cholesky_inverse corrcoef cov ctc_loss ctc_loss.lengths
-    embedding_bag fake_quantize_per_tensor_affine.tensor_qparams fill gru.data histc histogram index_reduce linalg_ldl_factor linalg_lu_factor
+    embedding_bag fake_quantize_per_tensor_affine.tensor_qparams
+    fill gru.data histc histogram index_reduce linalg_ldl_factor linalg_lu_factor
     linspace.Tensor logspace.Tensor lstm.data masked_fill masked_scatter multinomial nanquantile narrow.Tensor
     normal.Tensor_Tensor normal.float_Tensor
     nonzero_static one_hot poisson quantile rnn_relu.data rnn_tanh.data scaled_dot_product_attention
