@@ -589,16 +589,13 @@ FACULA_FAMILY(reduce) {
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .loop([](const LoopCall& c, Index i) {
+        if (i.empty()) return c.load("grad", i);
+        int k = wrap_dim("put_along", c.integer("dim").guard_int(), int(i.size()));
         Index j = i;
-        if (!i.empty()) {
-          auto k = size_t(c.integer("dim").concrete());
-          if (c.flag("keepdim")) j[k] = integer(0);
-          else j = without(i, int(k));
-        }
+        if (c.flag("keepdim")) j[size_t(k)] = integer(0);
+        else j = without(i, k);
         Expr g = c.load("grad", j);
-        if (i.empty()) return g;
-        return select(eq(c.load("indices", j), i[size_t(c.integer("dim").concrete())]), g,
-                      constant(0.0, g.dtype()));
+        return select(eq(c.load("indices", j), i[size_t(k)]), g, constant(0.0, g.dtype()));
       })
       .samples({"grad[3], indices<4>[3], size=[3, 4], dim=1, keepdim=False",
                 "grad[3, 1], indices<4>[3, 1], size=[3, 4], dim=1, keepdim=True"});
