@@ -402,6 +402,11 @@ Definer transform(const char* schema, const char* doc) {
   return std::move(define(schema).doc(doc).bind(fft).no_in_place().autocast(Autocast::fp32));
 }
 
+constexpr const char* kInfinitePoints =
+    "(float|complex)\\d+ (value|gradient of self): \\(nan, nan\\) for \\(nan, -?inf\\) with self: (all -?inf|inf and -inf)";
+constexpr const char* kOrderOfSteps =
+    "which sums of infinities are NaN depends on the order of steps, the library's own";
+
 }  // namespace
 
 FACULA_FAMILY(fft) {
@@ -487,6 +492,7 @@ FACULA_FAMILY(fft) {
             "Discrete Fourier transform along `dim`, cropped or padded to n.")
       .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "FftC2C" : "FftR2C"); })
       .converting_out()
+      .differs(kInfinitePoints, kOrderOfSteps)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
@@ -500,6 +506,7 @@ FACULA_FAMILY(fft) {
       .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
         return is_complex(c.dtype("self")) ? Dims{} : innermost("fft_ifft", c, sizes);
       })
+      .differs(kInfinitePoints, kOrderOfSteps)
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
@@ -566,6 +573,7 @@ FACULA_FAMILY(fft) {
       .samples({"self[2, 4, 5]"});
   transform("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
             "ifftn over two dimensions, by default the last ones.")
+      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .converting_out()
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
