@@ -169,16 +169,17 @@ class ExceptionWrapper:
         kind, error, trace = sys.exc_info() if exc_info is None else exc_info
         self.exc_type, self.where = kind, where
         self.exc_msg = "".join(traceback.format_exception(kind, error, trace))
+        self._text = f"Caught {kind.__name__} {where}.\nOriginal {self.exc_msg}"
 
     def reraise(self) -> None:
         """Raises one of the same type; RuntimeError if that takes other arguments."""
-        message = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
-        if self.exc_type is KeyError:
-            raise KeyError(message)
         try:
-            error = self.exc_type(message)
+            error = self.exc_type(self._text)
         except Exception:
-            raise RuntimeError(message) from None
+            error = RuntimeError(self._text)
+        if isinstance(error, KeyError):  # shows its argument by repr
+            shown = {"__str__": lambda e: e.args[0], "__module__": "builtins"}
+            error = type("KeyError", (KeyError,), shown)(self._text)
         raise error
 
 

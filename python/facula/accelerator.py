@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from ._no_gpu import device_count, is_available
 
@@ -26,20 +26,24 @@ def current_accelerator(check_available: bool = False) -> Any:
     return None
 
 
+def _none_available() -> NoReturn:
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
 @contextmanager
 def device_index(device: int | None, /) -> Iterator[None]:
     """Makes this accelerator the current one within; with None nothing changes."""
     if device is not None:
-        raise RuntimeError("Cannot access accelerator device when none is available.")
+        _none_available()
     yield
 
 
 def current_device_index() -> int:
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    _none_available()
 
 
 def set_device_index(device: Any, /) -> None:
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    _none_available()
 
 
 def empty_cache() -> None:
@@ -47,8 +51,8 @@ def empty_cache() -> None:
 
 
 def get_device_capability(device: Any = None, /) -> dict[str, Any]:
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    _none_available()
 
 
 def synchronize(device: Any = None, /) -> None:
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    _none_available()

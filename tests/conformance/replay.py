@@ -40,6 +40,7 @@ from record import (
     FLOAT8,
     Reader,
     determined,
+    distance,
     find,
     flat,
     gradients,
@@ -110,13 +111,6 @@ def near(got, want, tolerance):
         return got == want
     with np.errstate(all="ignore"):
         return np.isclose(got, want, atol=tolerance[0], rtol=tolerance[1], equal_nan=True)
-
-
-def distance(x, exact):
-    """Element by element; 0 where neither is a number, or both are the same infinity."""
-    with np.errstate(all="ignore"):
-        d = np.where(x == exact, 0, np.abs(x - exact))
-    return np.where(np.isnan(d), np.where(np.isnan(x) == np.isnan(exact), 0, np.inf), d)
 
 
 class Failure(Exception):

@@ -13,7 +13,7 @@ import re
 
 import numpy as np
 from bind import perform
-from record import Reader, flat, gradients, leaf, widened
+from record import Reader, distance, flat, gradients, leaf, widened
 from ways import Wider
 
 import facula
@@ -123,10 +123,9 @@ def nearer(got, want, truth, zeros):
     """Where ours is no further from the exact number than the peer's, both of which may be none."""
     if want.dtype.kind not in "fc":
         return np.zeros(want.shape, bool)
-    with np.errstate(all="ignore"):
-        g, w, t = (x.astype(np.complex128) for x in (got, want, truth))
-        ours, theirs = (np.where((x == t) | ((x != x) & (t != t)), 0, np.abs(x - t)) for x in (g, w))
-        out = np.isfinite(ours) & ~(ours > theirs)
+    exact = truth.astype(np.complex128)
+    ours, theirs = (distance(x.astype(np.complex128), exact) for x in (got, want))
+    out = np.isfinite(ours) & (ours <= theirs)
     if zeros and want.dtype.kind == "f":
         out &= (got != 0) | (truth != 0) | (np.signbit(got) == np.signbit(truth))
     return out

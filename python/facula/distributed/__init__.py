@@ -511,8 +511,12 @@ def _only(name: str, what: str, given: list[Any] | None) -> Any:
     return given[0]
 
 
-def _root(name: str, rank: int | None, group_rank: int | None = None) -> None:
-    """Checks the process that a collective begins or ends at, by its rank in the world or in the group."""
+def _root(name: str, rank: int | None, group_rank: int | None = None, default: int | None = None) -> None:
+    """Checks the process that a collective begins or ends at, by its rank in the world or in the group;
+    ``default`` where neither is said.
+    """
+    if group_rank is None and rank is None:
+        rank = default
     if (rank is None) == (group_rank is None):
         which = "must specify" if rank is None else "can't specify both"
         raise ValueError(
@@ -588,7 +592,7 @@ def gather(
     group_dst: int | None = None,
 ) -> Any:
     _member(group)
-    _root("gather", 0 if dst is None and group_dst is None else dst, group_dst)
+    _root("gather", dst, group_dst, default=0)
     _fill("gather", _only("gather", "gather_list", gather_list), tensor)
     return _done(async_op, gather_list)
 
@@ -602,7 +606,7 @@ def scatter(
     group_src: int | None = None,
 ) -> Any:
     _member(group)
-    _root("scatter", 0 if src is None and group_src is None else src, group_src)
+    _root("scatter", src, group_src, default=0)
     _fill("scatter", tensor, _only("scatter", "scatter_list", scatter_list))
     return _done(async_op, [tensor])
 
@@ -665,7 +669,7 @@ def gather_object(
     group_dst: int | None = None,
 ) -> None:
     _member(group)
-    _root("gather_object", 0 if dst is None and group_dst is None else dst, group_dst)
+    _root("gather_object", dst, group_dst, default=0)
     if object_gather_list is None:
         raise ValueError("gather_object: object_gather_list must be given on the destination rank")
     all_gather_object(object_gather_list, obj, group)
@@ -679,7 +683,7 @@ def broadcast_object_list(
     group_src: int | None = None,
 ) -> None:
     _member(group)
-    _root("broadcast_object_list", 0 if src is None and group_src is None else src, group_src)
+    _root("broadcast_object_list", src, group_src, default=0)
 
 
 def scatter_object_list(
@@ -690,7 +694,7 @@ def scatter_object_list(
     group_src: int | None = None,
 ) -> None:
     _member(group)
-    _root("scatter_object_list", 0 if src is None and group_src is None else src, group_src)
+    _root("scatter_object_list", src, group_src, default=0)
     scatter_object_output_list[0] = _only(
         "scatter_object_list", "scatter_object_input_list", scatter_object_input_list
     )
@@ -718,9 +722,11 @@ def all_gather_coalesced(
     return _done(async_op, output_tensor_lists)
 
 
-def _partner(name: str, what: str, rank: int | None, group_rank: int | None) -> None:
+def _partner(
+    name: str, what: str, rank: int | None, group_rank: int | None, default: int | None = None
+) -> None:
     """Raises: the only process has nobody to exchange messages with."""
-    _root(name, rank, group_rank)
+    _root(name, rank, group_rank, default)
     raise ValueError(
         f"Invalid {what} rank: {what} rank should not be the same as the rank of the current process."
     )
@@ -744,8 +750,7 @@ def irecv(
     tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
 ) -> Any:
     """From another process, of which there is none: ValueError."""
-    given = 0 if src is None and group_src is None else src
-    return _partner("irecv", "source", given, group_src) if _member(group, tensor) else None
+    return _partner("irecv", "source", src, group_src, default=0) if _member(group, tensor) else None
 
 
 def recv(
@@ -754,7 +759,7 @@ def recv(
     """From another process, of which there is none: ValueError."""
     if not _member(group, tensor):
         return -1
-    _partner("recv", "source", 0 if src is None and group_src is None else src, group_src)
+    _partner("recv", "source", src, group_src, default=0)
     return 0
 
 
@@ -777,7 +782,7 @@ def recv_object_list(
 ) -> int:
     if not _member(group):
         return -1
-    _partner("recv_object_list", "source", 0 if src is None and group_src is None else src, group_src)
+    _partner("recv_object_list", "source", src, group_src, default=0)
     return 0
 
 

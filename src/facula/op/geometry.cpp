@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "facula/sym/run_time.h"
+#include "facula/tensor/in_order.h"
 
 namespace facula::op {
 namespace {
@@ -196,17 +197,6 @@ Geometry& Geometry::erase(int d) & {
   return *this;
 }
 
-// The number of elements if all of them lie in order and their sizes are known, else 0.
-static int64_t elements_in_order(SymSpan sizes, SymSpan strides) {
-  int64_t expected = 1;
-  const SymInt *size = sizes.data(), *stride = strides.data();
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (size[d].is_symbolic() || stride[d].is_symbolic() || stride[d].concrete() != expected) return 0;
-    expected *= size[d].concrete();
-  }
-  return sizes.empty() ? 0 : expected;
-}
-
 // The strides of sizes that have so many elements in order; false if they have others.
 static bool lie_in_order(SymSpan sizes, int64_t elements, Dims& strides) {
   strides.resize(sizes.size());
@@ -221,7 +211,8 @@ static bool lie_in_order(SymSpan sizes, int64_t elements, Dims& strides) {
 }
 
 Geometry& Geometry::reshape(SymSpan to) & {
-  if (int64_t n = keeps_steps_ ? 0 : elements_in_order(sizes_, strides_)) {  // mostly
+  int64_t n = keeps_steps_ || sizes_.empty() ? 0 : elements_in_order(sizes_, strides_);
+  if (n > 0) {  // mostly
     Dims strides;
     if (lie_in_order(to, n, strides)) {
       sizes_ = Dims(to);
@@ -466,7 +457,7 @@ Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
 }
 
 std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
-  if (elements_in_order(sizes, strides) > 0 && !any_symbolic(to))
+  if (!sizes.empty() && elements_in_order(sizes, strides) > 0 && !any_symbolic(to))
     return product(to) == product(sizes) ? std::optional(contiguous_strides(to)) : std::nullopt;
   if (product(sizes) == 0) {
     bool same = sizes.size() == to.size();

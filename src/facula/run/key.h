@@ -15,10 +15,9 @@ inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 using Key = op::Words;
 using KeyHash = op::WordsHash;
 
-// Writes the words of a tensor, of which there are `words_of`; gives their end.
-inline size_t words_of(const TensorImpl& t) { return 1 + 2 * t.sizes.size(); }
-inline uint64_t* write(uint64_t* to, const TensorImpl& t) {
+inline void append(Key& key, const TensorImpl& t) {
   size_t rank = t.sizes.size();
+  uint64_t* to = key.append(1 + 2 * rank);
   *to++ = uint64_t(op::Tag::tensor) | uint64_t(t.dtype) << 8 | uint64_t(t.device.type) << 16 |
           uint64_t(uint8_t(t.device.index)) << 24 | uint64_t(t.wrapped_number) << 32 | uint64_t(rank) << 40;
   const SymInt *size = t.sizes.data(), *stride = t.strides.data();
@@ -26,9 +25,7 @@ inline uint64_t* write(uint64_t* to, const TensorImpl& t) {
     to[0] = size[d].identity();
     to[1] = stride[d].identity();
   }
-  return to;
 }
-inline void append(Key& key, const TensorImpl& t) { write(key.append(words_of(t)), t); }
 // An input of a program: layout of a tensor; of a number only its dtype.
 inline void append(Key& key, const op::Value& v) {
   if (v.tag == op::Tag::tensor) append(key, *v.tensor);

@@ -7,6 +7,7 @@
 
 #include "facula/sym/run_time.h"
 #include "facula/tensor/block.h"
+#include "facula/tensor/in_order.h"
 #include "facula/tensor/observe.h"
 
 namespace facula {
@@ -128,20 +129,9 @@ static size_t own_dim(const char* op, int d, int rank) {  // wrap_dim takes a 0-
 SymInt Tensor::size(int d) const { return impl_->sizes[own_dim("size", d, dim())]; }
 SymInt Tensor::stride(int d) const { return impl_->strides[own_dim("stride", d, dim())]; }
 
-// Are all sizes and strides numbers, and those of elements in order? Most are asked this.
-static bool plainly_contiguous(const Dims& sizes, const Dims& strides) {
-  const SymInt *size = sizes.data(), *stride = strides.data();
-  int64_t next = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    if (size[d].is_symbolic() || stride[d].is_symbolic() || stride[d].concrete() != next) return false;
-    next *= size[d].concrete();
-  }
-  return true;
-}
-
 bool Tensor::is_contiguous(MemoryFormat f) const {
   auto &n = impl_->sizes, &s = impl_->strides;
-  if (f == MemoryFormat::contiguous && plainly_contiguous(n, s)) [[likely]]
+  if (f == MemoryFormat::contiguous && elements_in_order(n, s) >= 0) [[likely]]
     return true;
   int rank = dim();
   SymInt expected = int64_t(1);

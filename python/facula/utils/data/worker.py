@@ -14,13 +14,13 @@ import pickle
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from multiprocessing import connection, get_context, parent_process, reduction
 from typing import Any, NamedTuple
 
 from ... import _C
 from ..._tensor import from_elements
+from ..._utils import ExceptionWrapper
 
 Tensor = _C.Tensor
 _ALIGN = 64
@@ -113,31 +113,15 @@ def _receive(conn: connection.Connection) -> Any:
     return _Unpickler(io.BytesIO(memoryview(data)[1:]), block).load()
 
 
-class _Failure:
-    """An exception of a worker, with the text of its traceback."""
+class _Failure(ExceptionWrapper):
+    """An exception of a worker, which is sent: as RuntimeError, if its class can't be."""
 
     def __init__(self, worker: int) -> None:
-        kind, error, _ = sys.exc_info()
+        super().__init__(where=f"in DataLoader worker process {worker}")
         try:
-            pickle.loads(pickle.dumps(kind))
-            self.kind: Any = kind
+            pickle.loads(pickle.dumps(self.exc_type))
         except Exception:
-            self.kind = RuntimeError
-        self.text = (
-            f"Caught {kind.__name__ if kind else 'exception'} in DataLoader worker process "
-            f"{worker}.\nOriginal " + traceback.format_exc()
-        )
-
-    def reraise(self) -> None:
-        try:
-            error = self.kind(self.text)
-        except Exception:
-            error = RuntimeError(self.text)
-        if isinstance(error, KeyError):  # shows its argument by repr
-            error = type("KeyError", (KeyError,), {"__str__": lambda e: e.args[0], "__module__": "builtins"})(
-                self.text
-            )
-        raise error
+            self.exc_type = RuntimeError
 
 
 # ---- in the worker

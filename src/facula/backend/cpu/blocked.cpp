@@ -31,15 +31,6 @@ void solve_strip(Triangle kind, int64_t n, int64_t columns, RowMajor<const T> a,
       end = std::min(n, i + kStrip), block(i, end - i, end, n - end);
 }
 
-// f(j, columns, strip [n, columns]) for strips of n rows and `columns` together, for which there is room.
-template <class T, class F>
-void each_strip(int64_t n, int64_t columns, double operations, F&& f) {
-  take_turns(strips_of(columns), operations, [&](int64_t j) {
-    Workspace<T> room(size_t(n * kStrip));
-    f(j, std::min(kStrip, columns - j * kStrip), RowMajor<T>{room.data(), kStrip});
-  });
-}
-
 // Where all pivots are finite so are the factors: what is not finite in a row or column leaves it no other pivots.
 template <class T>
 class Factoring {
@@ -95,12 +86,8 @@ class Factoring {
     return true;
   }
   bool panel(int64_t m, int w, RowMajor<T> a, int* pivots) {
-    auto& in = strip_kernels<T>();
-    RowMajor<T> together{panel_.data(), kPanel};
-    in.copy(m, kPanel, read_only(a), together);
-    if (!in.factor_panel(m, w, together.data, pivots)) return false;
-    in.copy(m, kPanel, read_only(together), a);
-    return true;
+    return as_panel(m, a, panel_.data(),
+                    [&](T* panel) { return strip_kernels<T>().factor_panel(m, w, panel, pivots); });
   }
 
   int64_t n_;
@@ -160,10 +147,7 @@ namespace {
 // The columns of A^-1 from j on, of a lower triangle.
 template <class T>
 void invert_strip(bool unit, int64_t n, int64_t j, int64_t columns, RowMajor<const T> a, RowMajor<T> strip) {
-  for (int64_t i = 0; i < n; ++i) {
-    std::fill_n(strip[i], padded(columns), T(0));
-    if (i >= j && i < j + columns) strip[i][i - j] = 1;
-  }
+  unit_strip(n, j, columns, strip);
   solve_strip({.upper = false, .unit = unit}, n, padded(columns), a, strip, j);
 }
 }  // namespace

@@ -226,11 +226,10 @@ Bidiagonalized<T>::Bidiagonalized(int64_t m, int64_t n, RowMajor<const T> from, 
 
 template <class T>
 void Bidiagonalized<T>::left(const T* from, int64_t ld, int64_t columns, T* u) const {
-  take_turns(strips_of(columns), 4.0 * double(m_) * double(n_) * double(columns), [&](int64_t j) {
-    int64_t w = std::min(kStrip, columns - j * kStrip), own = std::clamp<int64_t>(n_ - j * kStrip, 0, w);
-    Workspace<T> room(size_t(m_ * kStrip));
-    RowMajor<T> strip{room.data(), kStrip};
-    std::fill_n(room.data(), m_ * kStrip, T(0));
+  double operations = 4.0 * double(m_) * double(n_) * double(columns);
+  each_strip<T>(m_, columns, operations, [&](int64_t j, int64_t w, RowMajor<T> strip) {
+    int64_t own = std::clamp<int64_t>(n_ - j * kStrip, 0, w);
+    std::fill_n(strip.data, m_ * kStrip, T(0));
     strip_kernels<T>().turn(own, n_, {from + j * kStrip * ld, ld}, strip);
     for (int64_t c = own; c < w; ++c) strip[j * kStrip + c][c] = 1;
     left_.apply(padded(w), strip);
@@ -240,10 +239,8 @@ void Bidiagonalized<T>::left(const T* from, int64_t ld, int64_t columns, T* u) c
 
 template <class T>
 void Bidiagonalized<T>::right(const T* from, int64_t ld, T* vh) const {
-  take_turns(strips_of(n_), 4.0 * double(n_) * double(n_) * double(n_), [&](int64_t j) {
-    int64_t w = std::min(kStrip, n_ - j * kStrip);
-    Workspace<T> room(size_t(n_ * kStrip));
-    RowMajor<T> strip{room.data(), kStrip};
+  double operations = 4.0 * double(n_) * double(n_) * double(n_);
+  each_strip<T>(n_, n_, operations, [&](int64_t j, int64_t w, RowMajor<T> strip) {
     read_strip(n_, w, {from + j * kStrip, ld}, strip);  // columns of V^T are rows of V
     right_.apply(padded(w), strip.at(1, 0));
     strip_kernels<T>().turn(n_, w, read_only(strip), {vh + j * kStrip * n_, n_});
@@ -297,10 +294,8 @@ Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool fact
 
 template <class T>
 void Tridiagonalized<T>::vectors(const T* from, int64_t ld, T* z) const {
-  take_turns(strips_of(n_), 4.0 * double(n_) * double(n_) * double(n_), [&](int64_t j) {
-    int64_t w = std::min(kStrip, n_ - j * kStrip);
-    Workspace<T> room(size_t(n_ * kStrip));
-    RowMajor<T> strip{room.data(), kStrip};
+  double operations = 4.0 * double(n_) * double(n_) * double(n_);
+  each_strip<T>(n_, n_, operations, [&](int64_t j, int64_t w, RowMajor<T> strip) {
     for (int64_t i = 0; i < n_; ++i) std::fill(strip[i] + w, strip[i] + padded(w), T(0));
     strip_kernels<T>().turn(w, n_, {from + j * kStrip * ld, ld}, strip);
     reflections_.apply(padded(w), strip.at(1, 0));

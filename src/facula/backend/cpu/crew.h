@@ -12,6 +12,19 @@
 
 namespace facula::backend::cpu {
 
+// Of who waits for another thread's next step, and looks again after each wait().
+class Patience {
+ public:
+  void wait() {
+    constexpr int kSpins = 1000;
+    if (++spins_ % kSpins == 0) std::this_thread::yield();
+    else _mm_pause();
+  }
+
+ private:
+  int spins_ = 0;
+};
+
 class Crew {
  public:
   // Calls lead(crew) on this thread with `threads` at hand, if there are so many.
@@ -68,10 +81,7 @@ class Crew {
   }
   template <class Done>
   static void wait(const Done& done) {
-    constexpr int kSpins = 1000;
-    for (int spins = 0; !done();)
-      if (++spins % kSpins == 0) std::this_thread::yield();
-      else _mm_pause();
+    for (Patience patience; !done();) patience.wait();
   }
 
   const int64_t threads_, parts_;

@@ -61,13 +61,7 @@ class Convolved {
   FACULA_LANES C times(C x, std::complex<T> by) { return Lane::P::by(x, by.real(), by.imag()); }
 
   void make_chirp(std::vector<std::complex<T>>& kernel) {
-    ducc0::UnityRoots<T, std::complex<T>> roots{size_t(2 * n_)};
-    chirp_.resize(size_t(n_));
-    uint64_t square = 0;  // modulo 2 n
-    for (int64_t k = 0; k < n_; ++k) {
-      chirp_[size_t(k)] = roots[size_t(square)];
-      square = (square + 2 * uint64_t(k) + 1) % uint64_t(2 * n_);
-    }
+    chirp_ = chirp_of<T>(n_);
     for (int64_t k = 0; k < n_; ++k)
       kernel[size_t(k)] = kernel[size_t((steps_.length() - k) % steps_.length())] = chirp_[size_t(k)];
   }

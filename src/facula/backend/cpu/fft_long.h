@@ -125,13 +125,7 @@ class LongLine {
   }
 
   void make_chirp() {
-    ducc0::UnityRoots<T, std::complex<T>> roots{size_t(2 * n_)};
-    chirp_.resize(size_t(n_));
-    uint64_t square = 0;  // modulo 2 n
-    for (int64_t k = 0; k < n_; ++k) {
-      chirp_[size_t(k)] = roots[size_t(square)];
-      square = (square + 2 * uint64_t(k) + 1) % uint64_t(2 * n_);
-    }
+    chirp_ = chirp_of<T>(n_);
     kernel_ = std::make_unique<Workspace<V>>(size_t(2 * n2_ * slabs()));
     Workspace<V> work(size_t(slabs() * slab_rows()));
     T scale = T(1) / T(length_);

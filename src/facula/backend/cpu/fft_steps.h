@@ -134,6 +134,19 @@ struct Points {
   }
 };
 
+// exp(pi i k^2 / n), with which a transform of n points is a convolution.
+template <class T>
+std::vector<std::complex<T>> chirp_of(int64_t n) {
+  ducc0::UnityRoots<T, std::complex<T>> roots{size_t(2 * n)};
+  std::vector<std::complex<T>> chirp(static_cast<size_t>(n));
+  uint64_t square = 0;  // modulo 2 n
+  for (int64_t k = 0; k < n; ++k) {
+    chirp[size_t(k)] = roots[size_t(square)];
+    square = (square + 2 * uint64_t(k) + 1) % uint64_t(2 * n);
+  }
+  return chirp;
+}
+
 // The steps for lines of n points.
 template <class T>
 class Steps {

@@ -45,14 +45,13 @@ template <class T>
 void Reflections<T>::finish() {
   take_turns(v.count(), 2.0 * double(v.rows()) * double(tau.size()) * kStrip, [&](int64_t k) {
     int64_t top = k * kStrip;
-    blocks_[size_t(k)] = ReflectionBlock<T>(v.rows() - top, v.width(k), read_only(v[k].at(top, 0)),
-                                            tau.data() + top, rooms_.data() + k * ReflectionBlock<T>::kRoom);
+    blocks_.make(k, v.rows() - top, v.width(k), read_only(v[k].at(top, 0)), tau.data() + top);
   });
 }
 template <class T>
 void Reflections<T>::apply(int64_t columns, RowMajor<T> c, int64_t blocks) const {
   for (int64_t k = std::min(blocks, v.count()); k-- > 0;)
-    blocks_[size_t(k)].apply(ReflectionBlock<T>::Order::forward, columns, c.at(k * kStrip, 0));
+    blocks_[k].apply(ReflectionBlock<T>::Order::forward, columns, c.at(k * kStrip, 0));
 }
 
 namespace {
@@ -68,18 +67,17 @@ class Reflecting {
         tau_(tau),
         x_(m, n),
         panel_(size_t(m * kPanel)),
-        blocks_(size_t(strips_of(std::min(m, n)))),
-        rooms_(blocks_.size() * ReflectionBlock<T>::kRoom) {}
+        blocks_(strips_of(std::min(m, n))) {}
 
   bool run() {
     auto m = double(m_), n = double(n_), k = std::min(m, n);
     double operations = 2 * k * (2 * m * n - k * (m + n) + k * k * 2 / 3);
-    return run_by_strips(int64_t(blocks_.size()), x_.count(), operations,
+    return run_by_strips(blocks_.count(), x_.count(), operations,
                          {[&](int64_t k) { return factor(k); },
                           [&](int64_t k, int64_t j) {
                             if (k == 0) read(j);
-                            blocks_[size_t(k)].apply(ReflectionBlock<T>::Order::backward, padded(x_.width(j)),
-                                                     x_[j].at(k * kStrip, 0));
+                            blocks_[k].apply(ReflectionBlock<T>::Order::backward, padded(x_.width(j)),
+                                             x_[j].at(k * kStrip, 0));
                           },
                           [&](int64_t j) {
                             write_strip(m_, x_.width(j), read_only(x_[j]), to_.at(0, j * kStrip));
@@ -102,17 +100,12 @@ class Reflecting {
       ReflectionBlock<T> block(rows - c, some, read_only(a.at(c, c)), tau + c, room);
       block.apply(ReflectionBlock<T>::Order::backward, right, a.at(c, c + kPanel));
     }
-    blocks_[size_t(k)] =
-        ReflectionBlock<T>(rows, count, read_only(a), tau, rooms_.data() + k * ReflectionBlock<T>::kRoom);
+    blocks_.make(k, rows, count, read_only(a), tau);
     return true;
   }
   bool panel(int64_t m, int w, RowMajor<T> a, T* tau) {
-    auto& in = strip_kernels<T>();
-    RowMajor<T> together{panel_.data(), kPanel};
-    in.copy(m, kPanel, read_only(a), together);
-    if (!in.reflect_panel(m, w, together.data, tau)) return false;
-    in.copy(m, kPanel, read_only(together), a);
-    return true;
+    return as_panel(m, a, panel_.data(),
+                    [&](T* panel) { return strip_kernels<T>().reflect_panel(m, w, panel, tau); });
   }
 
   int64_t m_, n_;
@@ -121,8 +114,7 @@ class Reflecting {
   T* tau_;
   Strips<T> x_;
   Workspace<T> panel_;
-  std::vector<ReflectionBlock<T>> blocks_;
-  Workspace<T> rooms_;
+  ReflectionBlocks<T> blocks_;
 };
 
 }  // namespace
@@ -147,10 +139,7 @@ void multiply_reflections_in_rows(int64_t m, int64_t n, int64_t count, const T* 
     int64_t j = strips - 1 - turn, columns = std::min(kStrip, n - j * kStrip);
     Workspace<T> room(size_t(m * kStrip));
     RowMajor<T> q{room.data(), kStrip};
-    for (int64_t i = 0; i < m; ++i) {
-      std::fill_n(q[i], padded(columns), T(0));
-      if (i >= j * kStrip && i < j * kStrip + columns) q[i][i - j * kStrip] = 1;
-    }
+    unit_strip(m, j * kStrip, columns, q);
     all.apply(padded(columns), q, j + 1);
     write_strip(m, columns, read_only(q), {x + j * kStrip, n});
   });

@@ -31,15 +31,29 @@ class ReflectionBlock {
   RowMajor<const T> rest_{};
 };
 
+// Blocks of kStrip reflections each, with what they work in.
+template <class T>
+class ReflectionBlocks {
+ public:
+  explicit ReflectionBlocks(int64_t count) : blocks_(size_t(count)), rooms_(blocks_.size() * Block::kRoom) {}
+  int64_t count() const { return int64_t(blocks_.size()); }
+  const ReflectionBlock<T>& operator[](int64_t k) const { return blocks_[size_t(k)]; }
+  void make(int64_t k, int64_t rows, int64_t count, RowMajor<const T> a, const T* tau) {
+    blocks_[size_t(k)] = Block(rows, count, a, tau, rooms_.data() + k * Block::kRoom);
+  }
+
+ private:
+  using Block = ReflectionBlock<T>;
+  std::vector<Block> blocks_;
+  Workspace<T> rooms_;
+};
+
 // `count` reflections of [rows], whose first is of all rows, in strips.
 template <class T>
 class Reflections {
  public:
   Reflections(int64_t rows, int64_t count)
-      : v(rows, count),
-        tau(static_cast<size_t>(count)),
-        blocks_(size_t(v.count())),
-        rooms_(blocks_.size() * ReflectionBlock<T>::kRoom) {}
+      : v(rows, count), tau(static_cast<size_t>(count)), blocks_(v.count()) {}
   Strips<T> v;  // below the diagonal
   std::vector<T> tau;
   void finish();  // once both are written
@@ -47,8 +61,7 @@ class Reflections {
   void apply(int64_t columns, RowMajor<T> c, int64_t blocks = std::numeric_limits<int64_t>::max()) const;
 
  private:
-  std::vector<ReflectionBlock<T>> blocks_;
-  Workspace<T> rooms_;
+  ReflectionBlocks<T> blocks_;
 };
 
 // R and the reflections of a [m, n] into x, tau [min(m, n)], as geqrf. False, and x holds anything, where squares of a column are

@@ -1,14 +1,12 @@
 #include "facula/backend/cpu/strips.h"
 
-#include <immintrin.h>
-
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "facula/backend/cpu/crew.h"
 #include "facula/backend/cpu/lanes.h"
 #include "facula/backend/cpu/small.h"
 #include "facula/base/parallel.h"
@@ -322,8 +320,6 @@ struct InRegisters {
   // One row after the other. Each step makes the next column's sums as it goes: of its squares, and of its products with others.
   FACULA_LANES bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {
     constexpr int kVectors = kPanel / L::kCount, kSums = 4;
-    const T least =
-        std::ldexp(L::kLeast, sizeof(T) == 4 ? 40 : 200);  // squares that are lost are nothing beside it
     auto row = [&](int64_t i) { return panel + i * kPanel; };
     typename L::Mask lane[kVectors] = {};
     for (int v = 0; v < kVectors; ++v)
@@ -509,13 +505,11 @@ class Progress {
 
   // Takes and makes steps until there are none.
   void work(const StripSteps& steps) {
-    constexpr int kSpins = 1000;
-    for (int spins = 0;;) {
+    for (Patience patience;;) {
       Step step = take();
       if (step.kind == Kind::none) return;
       if (step.kind == Kind::wait) {
-        if (++spins % kSpins == 0) std::this_thread::yield();
-        else _mm_pause();
+        patience.wait();
         continue;
       }
       bool good = true;

@@ -80,10 +80,37 @@ void write_strip(int64_t rows, int64_t columns, RowMajor<const T> from, RowMajor
   for (int64_t i = 0; i < rows; ++i) std::copy_n(from[i], columns, to[i]);
 }
 
+// Columns of the unit matrix from `first` on.
+template <class T>
+void unit_strip(int64_t rows, int64_t first, int64_t columns, RowMajor<T> to) {
+  for (int64_t i = 0; i < rows; ++i) {
+    std::fill_n(to[i], padded(columns), T(0));
+    if (i >= first && i < first + columns) to[i][i - first] = 1;
+  }
+}
+
 // How many threads are worth their start for so many operations.
 int64_t workers_for(double operations);
 // f(item) for each of `count`, which threads take as they come, the first one first.
 void take_turns(int64_t count, double operations, const std::function<void(int64_t)>& f);
+
+// f(j, width, strip [rows, width]) for each strip of `columns`, for which there is room; so shared.
+template <class T, class F>
+void each_strip(int64_t rows, int64_t columns, double operations, F&& f) {
+  take_turns(strips_of(columns), operations, [&](int64_t j) {
+    Workspace<T> room(size_t(rows * kStrip));
+    f(j, std::min(kStrip, columns - j * kStrip), RowMajor<T>{room.data(), kStrip});
+  });
+}
+// What f gives for m rows of kPanel columns one after the other, in `room`; unless that is false they become those of a.
+template <class T, class F>
+bool as_panel(int64_t m, RowMajor<T> a, T* room, F&& f) {
+  RowMajor<T> together{room, kPanel};
+  strip_kernels<T>().copy(m, kPanel, read_only(a), together);
+  if (!f(room)) return false;
+  strip_kernels<T>().copy(m, kPanel, read_only(together), a);
+  return true;
+}
 
 struct StripSteps {
   std::function<bool(int64_t panel)> factor;  // false: no strip goes on
