@@ -244,9 +244,12 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   if (!plan || settings().verify) {
     bool again = s.planned.exchange(true, std::memory_order_relaxed);
     auto made = make_plan(s, s.steps(), symbols, std::move(at), out, like_others && again);
-    if (plan) check_same(*plan, *made);
-    else s.keep(made->outline);
-    plan = std::move(made);
+    if (plan) {
+      check_same(*plan, *made);
+    } else {
+      s.keep(made->outline);
+      plan = std::move(made);
+    }
   }
   if (!stored.empty() && g.shapes->guards().size() == s.guards) store_plan(stored, g, *plan);
   return plan;
