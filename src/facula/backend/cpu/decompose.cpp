@@ -1,6 +1,6 @@
 // Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots; of larger real matrices by strips
-// (reflections.h, condense.h, tridiagonal.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines give for the
-// matrix itself (not for its transpose).
+// (reflections.h, condense.h, tridiagonal.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines
+// give for the matrix itself (not for its transpose).
 #include "facula/backend/cpu/condense.h"
 #include "facula/backend/cpu/lapack.h"
 #include "facula/backend/cpu/reflections.h"
@@ -550,6 +550,10 @@ int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<
   return info;
 }
 
+// From so many rows on eigenvalues alone come quicker by division of the matrix than by LAPACK's root-free iteration.
+template <class T>
+constexpr int kFewestDivided = sizeof(T) == 4 ? 128 : 256;
+
 // The same for a large real matrix in rows, and its vectors in rows unless null. LAPACK begins at the end of an upper triangle:
 // as at the begin of a lower one with all in the other order.
 template <class T>
@@ -570,7 +574,9 @@ int large_eigh(bool upper, int n, const T* rows, T* values, T* vectors) {
   if (upper) std::reverse(values, values + n), std::reverse(beside.begin(), beside.begin() + n - 1);
   int64_t ld = leading(n);
   if (vectors) turned.resize(size_t(n * ld));
-  int info = solve_tridiagonal<T>(n, values, beside.data(), {vectors ? turned.data() : nullptr, ld});
+  int info = 0;
+  if (!vectors && n < kFewestDivided<T>) TwoDiagonals<T>::sterf(&n, values, beside.data(), &info);
+  else info = solve_tridiagonal<T>(n, values, beside.data(), {vectors ? turned.data() : nullptr, ld});
   if (vectors && info == 0) {
     for (int64_t k = 0; upper && k < n; ++k) std::reverse(turned.data() + k * ld, turned.data() + k * ld + n);
     parts.vectors(turned.data(), ld, vectors);

@@ -229,19 +229,10 @@ class SmallPart {
     p = 0;
     for (int64_t i = m; i-- > l;) {
       T f = s * x.beside(i), b = c * x.beside(i), square = f * f + g * g;
-      T length = square > kTiny<T> ? std::sqrt(square) : std::hypot(f, g);
-      if (f == 0) length = std::abs(g);
-      length = std::copysign(length, g == 0 ? f : g);
-      if (length == 0) {
-        c = 1, s = 0;
-      } else {
-        T inverse = 1 / length;
-        bool small = square <= kTiny<T>;
-        c = small ? g / length : g * inverse;
-        s = small ? f / length : f * inverse;
-      }
-      if (g == 0) s = f < 0 ? T(-1) : T(1), c = 0, length = std::abs(f);
+      T length = std::copysign(square > kTiny<T> ? std::sqrt(square) : std::hypot(f, g), g);
       if (f == 0) c = 1, s = 0, length = g;
+      else if (g == 0) c = 0, s = std::copysign(T(1), f), length = std::abs(f);
+      else c = std::abs(g / length), s = f / length;
       if (i != m - 1) x.beside(i + 1) = length;
       g = x.diagonal(i + 1) - p;
       T r = (x.diagonal(i) - g) * s + 2 * c * b;
@@ -575,7 +566,7 @@ class DivideAndConquer {
       if (i.half == 1) arrange(m);
       else refine_weights(m, i.begin, i.end);
     });
-    std::copy_n(sorted_.data(), n_, d_);
+    for (auto& m : merges_) std::copy_n(sorted_.data() + m.begin, m.rows(), d_ + m.begin);
     if (!products) return;
     items_.clear();
     each_piece([](auto& m) { return m.poles; }, 0);
