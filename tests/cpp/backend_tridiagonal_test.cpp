@@ -88,7 +88,8 @@ template <class T>
 void expect_solved(const Tridiagonal<T>& a) {
   int64_t n = a.n();
   long double eps = std::numeric_limits<T>::epsilon();
-  long double bound = (16 + 2 * std::sqrt((long double)n)) * eps, least = std::numeric_limits<T>::denorm_min();
+  long double bound = (16 + 2 * std::sqrt((long double)n)) * eps,
+              least = std::numeric_limits<T>::denorm_min();
   long double error = bound * a.norm() + least * (long double)n;
   auto whole = solve(a, true, 1), values = solve(a, false, 1);
   EXPECT_EQ(whole, solve(a, true, 3)) << "threads";
@@ -98,8 +99,10 @@ void expect_solved(const Tridiagonal<T>& a) {
       T value = s->values[size_t(k)];
       ASSERT_TRUE(std::isfinite(value));
       ASSERT_TRUE(k == 0 || s->values[size_t(k - 1)] <= value);
-      ASSERT_LE(a.less_than(value - error), k) << value << " is too large; without vectors: " << (s == &values);
-      ASSERT_GT(a.less_than(value + error), k) << value << " is too small; without vectors: " << (s == &values);
+      ASSERT_LE(a.less_than(value - error), k)
+          << value << " is too large; without vectors: " << (s == &values);
+      ASSERT_GT(a.less_than(value + error), k)
+          << value << " is too small; without vectors: " << (s == &values);
     }
   auto [residual, angle] = errors(a, whole);
   EXPECT_LE(residual, error);
@@ -134,16 +137,17 @@ std::vector<Kind> kinds(int64_t n) {
       {"diagonal", normal, all(0)},
       {"constant", all(2), all(1)},
       {"without a diagonal", all(0), all(-1)},
-      {"nearly unit", [=](int64_t i) { return 1 + eps * normal(i); }, [=](int64_t i) { return eps * normal(i); }},
+      {"nearly unit", [=](int64_t i) { return 1 + eps * normal(i); },
+       [=](int64_t i) { return eps * normal(i); }},
       {"of two values", [](int64_t i) { return double(i % 2); }, all(std::sqrt(eps))},
       {"Wilkinson's", [=](int64_t i) { return std::abs(double(i) - (rows - 1) / 2); }, all(1)},
       {"Wilkinson's, glued", wilkinson, [=](int64_t i) { return i % 21 == 20 ? std::sqrt(eps) : 1.0; }},
       {"Wilkinson's, hardly glued", wilkinson, [=](int64_t i) { return i % 21 == 20 ? 4 * eps : 1.0; }},
       {"split", normal, [=](int64_t i) { return i % 40 == 17 ? 0.0 : normal(i); }},
-      {"split at scales",
-       [=](int64_t i) { return normal(i) * std::pow(10, double(i / 40 % 5) * 7 - 18); },
+      {"split at scales", [=](int64_t i) { return normal(i) * std::pow(10, double(i / 40 % 5) * 7 - 18); },
        [=](int64_t i) { return i % 40 == 39 ? 0.0 : normal(i) * std::pow(10, double(i / 40 % 5) * 7 - 18); }},
-      {"graded", [](int64_t i) { return std::pow(0.8, i); }, [](int64_t i) { return std::pow(0.8, double(i) + 0.5); }},
+      {"graded", [](int64_t i) { return std::pow(0.8, i); },
+       [](int64_t i) { return std::pow(0.8, double(i) + 0.5); }},
       {"graded upwards", [=](int64_t i) { return std::pow(0.7, rows - double(i)); },
        [=](int64_t i) { return -std::pow(0.7, rows - double(i) - 0.5) / 2; }},
       {"Clement's", all(0), [=](int64_t i) { return std::sqrt(double(i + 1) * (rows - double(i) - 1)); }},
@@ -151,9 +155,15 @@ std::vector<Kind> kinds(int64_t n) {
       {"with one large element", [](int64_t i) { return i == 7 ? 1e6 : 1e-3; }, all(1e-3)},
       {"tiny", [=](int64_t i) { return normal(i) * std::ldexp(1, std::numeric_limits<T>::min_exponent - 3); },
        [=](int64_t i) { return normal(i) * std::ldexp(1, std::numeric_limits<T>::min_exponent - 3); }},
-      {"huge", [=](int64_t i) { return std::tanh(normal(i)) * std::ldexp(1, std::numeric_limits<T>::max_exponent - 3); },
-       [=](int64_t i) { return std::tanh(normal(i)) * std::ldexp(1, std::numeric_limits<T>::max_exponent - 3); }},
-      {"of hardly joined halves", normal, [=](int64_t i) { return normal(i) * (i == n / 2 - 1 ? 1e-6 : 1.0); }},
+      {"huge",
+       [=](int64_t i) {
+         return std::tanh(normal(i)) * std::ldexp(1, std::numeric_limits<T>::max_exponent - 3);
+       },
+       [=](int64_t i) {
+         return std::tanh(normal(i)) * std::ldexp(1, std::numeric_limits<T>::max_exponent - 3);
+       }},
+      {"of hardly joined halves", normal,
+       [=](int64_t i) { return normal(i) * (i == n / 2 - 1 ? 1e-6 : 1.0); }},
       {"of equal halves", [=](int64_t i) { return double(i % (n / 2 + 1)); }, all(0.01)},
   };
 }
@@ -183,7 +193,8 @@ TYPED_TEST(TridiagonalProblems, OfAConstantMatrixHaveKnownVectors) {
     double angle = pi * double(k + 1) / double(n + 1), sign = 0;
     EXPECT_NEAR(s.values[size_t(k)], 2 - 2 * std::cos(angle), 16 * eps);
     for (int64_t i = 0; i < n; ++i) {
-      double x = s.vectors[size_t(k * (n + 3) + i)], sine = std::sqrt(2.0 / double(n + 1)) * std::sin(double(i + 1) * angle);
+      double x = s.vectors[size_t(k * (n + 3) + i)],
+             sine = std::sqrt(2.0 / double(n + 1)) * std::sin(double(i + 1) * angle);
       if (i == 0) sign = std::copysign(1.0, x);
       EXPECT_NEAR(sign * x, sine, 4000 * eps);  // neighbours are about (pi / n)^2 apart
     }

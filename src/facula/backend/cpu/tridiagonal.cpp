@@ -17,9 +17,9 @@ namespace facula::backend::cpu {
 
 namespace {
 
-constexpr int64_t kLeaf = 25;         // rows of a part that is solved by QL, as in LAPACK
-constexpr int64_t kRootBlock = 32;    // roots, or rows of vectors, that a thread computes at a time
-constexpr int64_t kLeafRow = 32;      // elements of a row of a leaf's vectors
+constexpr int64_t kLeaf = 25;       // rows of a part that is solved by QL, as in LAPACK
+constexpr int64_t kRootBlock = 32;  // roots, or rows of vectors, that a thread computes at a time
+constexpr int64_t kLeafRow = 32;    // from one row of a leaf's vectors to the next
 
 template <class T>
 constexpr T kEps = std::numeric_limits<T>::epsilon() / 2;
@@ -78,8 +78,9 @@ struct SecularLanes {
     T scale = -1 / std::sqrt(L::total(squares));
     for (int64_t i = 0; i < n; i += L::kCount) write(row + i, read(row + i) * scale);
   }
-  FACULA_LANES void rotate_rows(int64_t count, const T* cosines, const T* sines, T* rows, int64_t row) {
-    for (int64_t i = 0; i < kLeafRow; i += L::kCount) {
+  FACULA_LANES void rotate_rows(int64_t count, const T* cosines, const T* sines, int64_t columns, T* rows,
+                                int64_t row) {
+    for (int64_t i = 0; i < columns; i += L::kCount) {
       V last = read(rows + count * row + i);
       for (int64_t k = count; k-- > 0;) {
         V x = read(rows + k * row + i);
@@ -101,8 +102,8 @@ struct SecularKernels {
   void (*multiply_ratios)(int64_t n, const T* differences, const T* poles, T pole, T* products);
   // row = - weights / row, of length 1
   void (*form_vector)(int64_t n, const T* weights, T* row);
-  // Rows k and k + 1 of kLeafRow elements become (c x - s y, s x + c y), for the last k first.
-  void (*rotate_rows)(int64_t count, const T* cosines, const T* sines, T* rows, int64_t row);
+  // Rows k and k + 1, `row` apart, become (c x - s y, s x + c y), for the last k first.
+  void (*rotate_rows)(int64_t count, const T* cosines, const T* sines, int64_t columns, T* rows, int64_t row);
 };
 
 #define FACULA_SECULAR(name, bytes, features)                                                                      \
@@ -124,8 +125,8 @@ struct SecularKernels {
       In::form_vector(n, weights, row);                                                                            \
     }                                                                                                              \
     __attribute__((target(features))) static void rotate_rows(int64_t count, const T* cosines, const T* sines,     \
-                                                              T* rows, int64_t row) {                              \
-      In::rotate_rows(count, cosines, sines, rows, row);                                                           \
+                                                              int64_t columns, T* rows, int64_t row) {             \
+      In::rotate_rows(count, cosines, sines, columns, rows, row);                                                  \
     }                                                                                                              \
     static constexpr SecularKernels<T> all{sums, differences, multiply_ratios, form_vector, rotate_rows};          \
   };
@@ -158,16 +159,19 @@ struct Pair {
   }
 };
 
-// Implicit QL, from the end at which elements are larger, as steqr. Vectors are rows of kLeafRow elements.
+// Implicit QL, from the end at which elements are larger, as steqr. Vectors are rows, of all elements or of the first and the last.
 template <class T>
 class SmallPart {
  public:
-  SmallPart(int64_t n, T* d, T* e, T* rows) : n_(n), d_(d), e_(e), rows_(rows) {}
+  SmallPart(int64_t n, T* d, T* e, bool whole, T* rows)
+      : n_(n), columns_(whole ? padded(n) : kPanel), whole_(whole), d_(d), e_(e), rows_(rows) {}
 
   int solve() {
     for (int64_t i = 0; i < n_; ++i) {
-      std::fill_n(rows_ + i * kLeafRow, kLeafRow, T(0));
-      rows_[i * kLeafRow + i] = 1;
+      T* row = rows_ + i * kLeafRow;
+      std::fill_n(row, columns_, T(0));
+      if (whole_) row[i] = 1;
+      else row[0] = i == 0, row[1] = i == n_ - 1;
     }
     for (int64_t first = 0, last; first < n_; first = last + 1) {
       for (last = first; last + 1 < n_; ++last) {
@@ -198,7 +202,8 @@ class SmallPart {
     for (int64_t l = 0, m; l <= end;) {
       for (m = l; m < end; ++m) {
         T square = x.beside(m) * x.beside(m);
-        if (square <= kEps<T> * kEps<T> * std::abs(x.diagonal(m)) * std::abs(x.diagonal(m + 1)) + kTiny<T>) break;
+        if (square <= kEps<T> * kEps<T> * std::abs(x.diagonal(m)) * std::abs(x.diagonal(m + 1)) + kTiny<T>)
+          break;
       }
       if (m < end) x.beside(m) = 0;
       if (m == l) {
@@ -219,7 +224,7 @@ class SmallPart {
     x.d[low * x.step + 1] = p.second;
     x.beside(l) = 0;
     T c = p.c, s = -p.s;
-    secular_kernels<T>().rotate_rows(1, &c, &s, rows_ + row * kLeafRow, kLeafRow);
+    secular_kernels<T>().rotate_rows(1, &c, &s, columns_, rows_ + row * kLeafRow, kLeafRow);
   }
   void sweep(Line x, int64_t l, int64_t m) {
     T cosines[kLeaf], sines[kLeaf], p = x.diagonal(l);
@@ -242,13 +247,14 @@ class SmallPart {
       cosines[i - l] = c;
       sines[i - l] = s;
     }
-    secular_kernels<T>().rotate_rows(m - l, cosines, sines, rows_ + (x.row + l * x.step) * kLeafRow,
+    secular_kernels<T>().rotate_rows(m - l, cosines, sines, columns_, rows_ + (x.row + l * x.step) * kLeafRow,
                                      x.step * kLeafRow);
     x.diagonal(l) -= p;
     x.beside(l) = g;
   }
 
-  int64_t n_;
+  int64_t n_, columns_;
+  bool whole_;
   T *d_, *e_, *rows_;
   int64_t left_ = 30 * n_;  // sweeps
 };
@@ -260,7 +266,12 @@ class Secular {
  public:
   // Poles are whole panels, of which `count` are ones, which `ranked` tells in ascending order; others have no weight.
   Secular(int64_t count, const T* poles, const T* weights, const int64_t* ranked, T rho, T square)
-      : count_(count), padded_(padded(count)), poles_(poles), weights_(weights), ranked_(ranked), rho_(rho),
+      : count_(count),
+        padded_(padded(count)),
+        poles_(poles),
+        weights_(weights),
+        ranked_(ranked),
+        rho_(rho),
         square_(square) {}
 
   // Root `rank`, and poles less the root into `differences`, all to their own accuracy.
@@ -333,7 +344,7 @@ class Secular {
   // Both parts of the function become rational ones with a pole each: either with its value and slope, or one with the weight that
   // its pole has. They take turns where one is slow, and the interval is halved where both leave it.
   void refine(Search& x) const {
-    constexpr int kMost = 200;
+    constexpr int kMost = 250, kInterpolated = 50;
     bool fixed = !x.last;
     T before = std::numeric_limits<T>::infinity();
     for (int k = 0; k < kMost; ++k) {
@@ -343,7 +354,7 @@ class Secular {
       if (std::abs(v.f) > before / 10 && !x.last) fixed = !fixed;
       before = std::abs(v.f);
       T next = x.tau + step(x, v, fixed);
-      if (!(next > x.low && next < x.high)) next = x.low + (x.high - x.low) / 2;
+      if (k > kInterpolated || !(next > x.low && next < x.high)) next = x.low + (x.high - x.low) / 2;
       if (next == x.tau || next <= x.low || next >= x.high) return;  // no number between
       x.tau = next;
     }
@@ -352,8 +363,7 @@ class Secular {
     T left = x.left - x.origin - x.tau, right = x.right - x.origin - x.tau;
     T slope = v.below_slope + v.above_slope, c;
     if (!fixed) c = v.f - left * v.below_slope - right * v.above_slope;
-    else if (x.origin == x.left)
-      c = v.f - right * slope - (x.left - x.right) * (x.left_square / left / left);
+    else if (x.origin == x.left) c = v.f - right * slope - (x.left - x.right) * (x.left_square / left / left);
     else c = v.f - left * slope - (x.right - x.left) * (x.right_square / right / right);
     T a = (left + right) * v.f - left * right * slope, b = left * right * v.f;
     T root = std::sqrt(std::abs(a * a - 4 * b * c)), eta;
@@ -378,36 +388,41 @@ template <class T>
 class DivideAndConquer {
  public:
   DivideAndConquer(int64_t n, T* d, T* e, RowMajor<T> vectors)
-      : n_(n), d_(d), e_(e), whole_(vectors.data != nullptr), strip_row_(whole_ ? n / 2 + 1 + kStrip : kStrip),
+      : n_(n),
+        d_(d),
+        e_(e),
+        whole_(vectors.data != nullptr),
+        strip_row_(whole_ ? n / 2 + 1 + kStrip : kStrip),
         secular_row_(padded(n) + kPanel) {
+    for (auto* x : {&z_, &roots_, &sorted_}) x->resize(size_t(n));
+    for (auto* x : {&order_, &deflated_, &ranked_, &row_at_, &root_to_, &deflated_to_}) x->resize(size_t(n));
+    kind_.resize(size_t(n));
+    rotations_.resize(size_t(n));
     find_blocks();
-    int64_t row = whole_ ? padded(n) + kPanel : 2;
+    for (auto& b : blocks_) depth_ = std::max(depth_, b.depth);
+    // Each level's vectors lie in one of two places; those of a single block end where they are asked for.
     int last = blocks_.size() > 1 ? 0 : 1;
-    int64_t depth = 0;
-    for (auto& b : blocks_) depth = std::max(depth, b.depth);
-    bool solved_there = last == 1 && whole_;
+    int64_t row = whole_ ? padded(n) + kPanel : 2;
+    bool there = last == 1 && whole_;
     memory_[0].resize(size_t(n * row));
-    memory_[1].resize(solved_there ? 0 : size_t(n * row));
+    memory_[1].resize(there ? 0 : size_t(n * row));
     q_[0] = {memory_[0].data(), row};
-    q_[1] = solved_there ? vectors : RowMajor<T>{memory_[1].data(), row};
+    q_[1] = there ? vectors : RowMajor<T>{memory_[1].data(), row};
     for (auto& b : blocks_) b.leaves_in = int((b.depth + last) & 1);
-    if (depth > 0) {
-      strips_.resize(size_t(n * strip_row_));
-      secular_.resize(size_t(n * secular_row_));
-    }
+    strips_.resize(depth_ > 0 ? size_t(n * strip_row_) : 0);
+    secular_.resize(depth_ > 0 ? size_t(n * secular_row_) : 0);
     vectors_ = vectors;
   }
 
   int run() {
     double rows = double(n_);
-    Crew::with(workers_for(whole_ ? 4.0 / 3 * rows * rows * rows : 60 * rows * rows), kParts, [&](Crew& crew) {
-      crew_ = &crew;
-      solve_leaves();
-      int64_t depth = 0;
-      for (auto& b : blocks_) depth = std::max(depth, b.depth);
-      for (int64_t level = 1; level <= depth && !failed_; ++level) merge_level(level);
-      if (!failed_) finish();
-    });
+    Crew::with(workers_for(whole_ ? 4.0 / 3 * rows * rows * rows : 60 * rows * rows), kParts,
+               [&](Crew& crew) {
+                 crew_ = &crew;
+                 solve_leaves();
+                 for (int64_t level = 1; level <= depth_ && !failed_; ++level) merge_level(level);
+                 if (!failed_) finish();
+               });
     return failed_;
   }
 
@@ -416,7 +431,7 @@ class DivideAndConquer {
 
   struct Block {  // rows between elements that are as good as 0; solved at a scale of its own
     int64_t begin, end, depth;
-    T scale;
+    int power;  // of 2, by which its elements were divided
     int leaves_in = 0;
     // Bounds of the 2^level parts.
     int64_t bound(int64_t level, int64_t part) const {
@@ -460,7 +475,7 @@ class DivideAndConquer {
       for (int64_t i = begin; i + 1 < end; ++i) largest = std::max(largest, std::abs(e_[i]));
       int power = 0;
       if (largest > 0) std::frexp(largest, &power);
-      Block b{begin, end, 0, T(power)};
+      Block b{begin, end, 0, power};
       for (int64_t rows = end - begin; rows > kLeaf; rows = (rows + 1) / 2) ++b.depth;
       for (int64_t i = begin; i < end; ++i) d_[i] = std::ldexp(d_[i], -power);
       for (int64_t i = begin; i + 1 < end; ++i) e_[i] = std::ldexp(e_[i], -power);
@@ -506,7 +521,7 @@ class DivideAndConquer {
   int solve_leaf(int64_t begin, int64_t n, RowMajor<T> q) {
     alignas(64) T rows[kLeaf * kLeafRow];
     T values[kLeaf];
-    int rest = SmallPart<T>(n, d_ + begin, e_ + begin, rows).solve();
+    int rest = SmallPart<T>(n, d_ + begin, e_ + begin, whole_, rows).solve();
     int64_t order[kLeaf];
     std::iota(order, order + n, int64_t(0));
     std::sort(order, order + n, [&](int64_t a, int64_t b) {
@@ -516,7 +531,7 @@ class DivideAndConquer {
       const T* from = rows + order[k] * kLeafRow;
       values[k] = d_[begin + order[k]];
       if (whole_) std::copy_n(from, n, q[begin + k] + begin);
-      else q[begin + k][0] = from[0], q[begin + k][1] = from[n - 1];
+      else std::copy_n(from, 2, q[begin + k]);
     }
     std::copy_n(values, n, d_ + begin);
     return rest;
@@ -524,7 +539,9 @@ class DivideAndConquer {
 
   // The columns of a half: all that it has, or the one of the merged part's ends that is in it.
   int64_t first_column(const Merge& m, int half) const { return whole_ ? (half ? m.mid : m.begin) : half; }
-  int64_t columns(const Merge& m, int half) const { return whole_ ? (half ? m.end - m.mid : m.mid - m.begin) : 1; }
+  int64_t columns(const Merge& m, int half) const {
+    return whole_ ? (half ? m.end - m.mid : m.mid - m.begin) : 1;
+  }
 
   void merge_level(int64_t level) {
     merges_.clear();
@@ -590,7 +607,7 @@ class DivideAndConquer {
           items_.push_back({int64_t(k), j, 0, half});
   }
 
-  // The rank-one change that joins two halves, without what it does not change and what may as well not be changed.
+  // The rank-one change that joins two halves, less the vectors that it leaves as they are, or hardly changes.
   void deflate(Merge& m) {
     auto q = q_[m.in];
     T *d = d_, *z = z_.data(), most = 0, largest = 0;
@@ -656,19 +673,19 @@ class DivideAndConquer {
   }
 
   void find_roots(Merge& m, int64_t begin, int64_t end) {
-    Secular<T> secular(m.poles, poles_.data() + m.place, weights_.data() + m.place, ranked_.data() + m.begin, m.rho,
-                       m.square);
+    Secular<T> secular(m.poles, poles_.data() + m.place, weights_.data() + m.place, ranked_.data() + m.begin,
+                       m.rho, m.square);
     for (int64_t k = begin; k < end; ++k) roots_[size_t(m.begin + k)] = secular.root(k, differences(m, k));
   }
   T* differences(const Merge& m, int64_t rank) const {
     return secular_.data() + m.begin * secular_row_ + rank * (padded(m.poles) + kPanel);
   }
 
-  // Rotates columns of a strip as deflation asks, and puts those of poles together.
   RowMajor<T> strip(const Merge& m, int half, int64_t j) const {
     int64_t before = half ? strips_of(columns(m, 0)) * m.half_count(0) : 0;
     return {strips_.data() + m.begin * strip_row_ + (before + j * m.half_count(half)) * kStrip, kStrip};
   }
+  // Rotates columns of a strip as deflation asks, and puts those of poles together.
   void gather(const Merge& m, int half, int64_t j) {
     if (m.last && !whole_) return;
     auto q = q_[m.in].at(0, first_column(m, half) + j * kStrip);
@@ -757,7 +774,7 @@ class DivideAndConquer {
   // Blocks at their own scales again, and together in ascending order.
   void finish() {
     for (auto& b : blocks_)
-      for (int64_t i = b.begin; i < b.end; ++i) d_[i] = std::ldexp(d_[i], int(b.scale));
+      for (int64_t i = b.begin; i < b.end; ++i) d_[i] = std::ldexp(d_[i], b.power);
     if (blocks_.size() == 1) return;
     std::vector<int64_t> block(static_cast<size_t>(n_));
     for (size_t k = 0; k < blocks_.size(); ++k)
@@ -776,24 +793,19 @@ class DivideAndConquer {
     });
   }
 
-  template <class U>
-  using PerRow = std::vector<U>;
-  size_t rows_() const { return size_t(n_); }
-
   int64_t n_;
   T *d_, *e_;
   bool whole_;  // vectors, or only their first and last elements
-  int64_t strip_row_, secular_row_;
+  int64_t strip_row_, secular_row_, depth_ = 0;
   std::vector<Block> blocks_;
   std::vector<Merge> merges_;
   std::vector<Item> items_;
   Workspace<T> memory_[2], strips_, secular_;
   RowMajor<T> q_[2]{}, vectors_{};
-  PerRow<T> z_ = PerRow<T>(rows_()), roots_ = z_, sorted_ = z_, poles_, weights_, refined_;
-  PerRow<int64_t> order_ = PerRow<int64_t>(rows_()), deflated_ = order_, ranked_ = order_, row_at_ = order_,
-                  root_to_ = order_, deflated_to_ = order_;
-  PerRow<uint8_t> kind_ = PerRow<uint8_t>(rows_());
-  PerRow<Rotation> rotations_ = PerRow<Rotation>(rows_());
+  std::vector<T> z_, roots_, sorted_, poles_, weights_, refined_;
+  std::vector<int64_t> order_, deflated_, ranked_, row_at_, root_to_, deflated_to_;
+  std::vector<uint8_t> kind_;
+  std::vector<Rotation> rotations_;
   Crew* crew_ = nullptr;
   int failed_ = 0;
 };
