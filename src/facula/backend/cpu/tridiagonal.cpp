@@ -18,7 +18,7 @@ namespace facula::backend::cpu {
 namespace {
 
 constexpr int64_t kLeaf = 25;       // rows of a part that is solved by QL, as in LAPACK
-constexpr int64_t kRootBlock = 32;  // roots, or rows of vectors, that a thread computes at a time
+constexpr int64_t kRootBlock = 64;  // roots, or rows of vectors, that a thread computes at a time
 constexpr int64_t kLeafRow = 32;    // from one row of a leaf's vectors to the next
 
 template <class T>
