@@ -254,7 +254,8 @@ def test_singular_values_and_vectors(dtype, shape):
     scales = F.tensor(10.0 ** np.linspace(-18, 0, n), dtype=dtype)
     low = a[:, :3] @ F.tensor(normal((3, n), 1), dtype=dtype)
     same = F.eye(*shape, dtype=dtype)
-    for x in (a, a * scales, low, same, a * 1e-36, a * 1e36, a.mT.contiguous().mT):
+    ones = F.ones(*shape, dtype=dtype)  # what is left of it becomes ever less
+    for x in (a, a * scales, low, same, ones, a * 1e-36, a * 1e36, a.mT.contiguous().mT):
         exact = x.double().numpy()
         values = np.linalg.svd(exact, compute_uv=False)
         bound = max(shape) * F.finfo(dtype).eps * values[0]
@@ -290,3 +291,66 @@ def test_eigenvalues_and_vectors(dtype, n, triangle):
         assert np.abs(linalg.eigvalsh(given, UPLO=triangle).double().numpy() - values).max() <= bound
         assert np.abs(exact @ v - v * w).max() <= bound
         assert np.abs(v.T @ v - np.eye(n)).max() <= n * F.finfo(dtype).eps
+
+
+def symmetric(values, dtype):
+    """A matrix of these eigenvalues with random vectors, rounded."""
+    q = np.linalg.qr(normal((len(values), len(values)), 3))[0]
+    a = (q * values) @ q.T
+    return F.tensor((a + a.T) / 2, dtype=dtype)
+
+
+def odd_symmetric_matrices(n, dtype):
+    tiny = F.finfo(dtype).eps
+    i = np.arange(n)
+    glued = np.diag(np.abs(i % 21 - 10.0))
+    for k in range(n - 1):
+        glued[k, k + 1] = glued[k + 1, k] = tiny**0.5 if k % 21 == 20 else 1
+    blocks = np.kron(np.eye(n // 30 + 1), np.ones((30, 30)))[:n, :n] * 10.0 ** -(i // 30 * 3.0)
+    yield from (F.tensor(x, dtype=dtype) for x in (glued, np.minimum(blocks, blocks.T), np.diag(i % 3 - 1.0)))
+    for values in (
+        np.repeat([1.0, 2.0], [n // 2, n - n // 2]),
+        np.where(i < n - 2, 1, 5.0),
+        1 + i * tiny,
+        10.0 ** -(i / 4),
+        np.where(i == 0, 1, tiny * i),
+        (i % 7) * (1 + tiny**0.5 * i),
+        -np.ones(n),
+    ):
+        yield symmetric(values, dtype)
+    yield F.ones(n, n, dtype=dtype)
+    yield F.zeros(n, n, dtype=dtype)
+    yield F.tensor(np.eye(n)[::-1].copy(), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [64, 150, 301])
+def test_repeated_clustered_and_graded_eigenvalues(dtype, n):
+    for x in odd_symmetric_matrices(n, dtype):
+        exact = x.double().numpy()
+        values = np.linalg.eigvalsh(exact)
+        bound = n * F.finfo(dtype).eps * np.abs(values).max()
+        for triangle in "LU":
+            w, v = (t.double().numpy() for t in linalg.eigh(x, UPLO=triangle))
+            assert (np.diff(w) >= 0).all()
+            assert np.abs(w - values).max() <= bound
+            assert np.abs(linalg.eigvalsh(x, UPLO=triangle).double().numpy() - values).max() <= bound
+            assert np.abs(exact @ v - v * w).max() <= bound
+            assert np.abs(v.T @ v - np.eye(n)).max() <= n * F.finfo(dtype).eps
+
+
+def test_gradients_go_through_eigenvalues_and_vectors_of_large_matrices():
+    a = normal((70, 70)) / 8
+    a = F.tensor(a + a.T + np.diag(np.arange(70.0)), dtype=F.float64, requires_grad=True)
+    direction = normal((70, 70), 2)
+    direction = F.tensor(direction + direction.T, dtype=F.float64)
+
+    def f(x):
+        w, v = linalg.eigh(x)
+        return (w * w).sum() + (v[0] ** 2 * w.sin()).sum() + linalg.eigvalsh(x).exp().log().sum()
+
+    (gradient,) = F.autograd.grad(f(a), [a])
+    step = 1e-6
+    with F.no_grad():
+        difference = f(a + step * direction) - f(a - step * direction)
+    assert (gradient * direction).sum() == pytest.approx(difference.item() / 2 / step, rel=1e-6)

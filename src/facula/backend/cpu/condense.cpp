@@ -48,8 +48,9 @@ T reflect(int64_t n, T* x, T& tau) {
   tau = 0;
   x[0] = 1;
   double norm = std::sqrt(double(alpha) * double(alpha) + square);
-  if (square == 0 ||
-      norm < 16 * double(std::numeric_limits<T>::min())) {  // nothing beside elements of about 1
+  // Beside elements of about 1 this is nothing; squares of less have few digits.
+  constexpr double kLeast = sizeof(T) == 4 ? 16 * double(std::numeric_limits<T>::min()) : 0x1p-460;
+  if (square == 0 || norm < kLeast) {
     std::fill(x + 1, x + n, T(0));
     return alpha;
   }

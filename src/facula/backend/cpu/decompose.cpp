@@ -1,9 +1,10 @@
 // Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots; of larger real matrices by strips
-// (reflections.h, condense.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines give for the
-// matrix itself (not for its transpose).
+// (reflections.h, condense.h, tridiagonal.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines
+// give for the matrix itself (not for its transpose).
 #include "facula/backend/cpu/condense.h"
 #include "facula/backend/cpu/lapack.h"
 #include "facula/backend/cpu/reflections.h"
+#include "facula/backend/cpu/tridiagonal.h"
 
 namespace facula::backend::cpu {
 
@@ -549,11 +550,15 @@ int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<
   return info;
 }
 
+// From so many rows on eigenvalues alone come quicker by division of the matrix than by LAPACK's root-free iteration.
+template <class T>
+constexpr int kFewestDivided = sizeof(T) == 4 ? 128 : 256;
+
 // The same for a large real matrix in rows, and its vectors in rows unless null. LAPACK begins at the end of an upper triangle:
 // as at the begin of a lower one with all in the other order.
 template <class T>
 int large_eigh(bool upper, int n, const T* rows, T* values, T* vectors) {
-  Workspace<T> brought, turned, work;
+  Workspace<T> brought, turned;
   T largest = 0;
   for (int64_t i = 0; i < n; ++i)
     largest = std::max(largest, largest_of(rows + i * (n + (upper ? 1 : 0)), upper ? n - i : i + 1));
@@ -567,21 +572,14 @@ int large_eigh(bool upper, int n, const T* rows, T* values, T* vectors) {
   }
   Tridiagonalized<T> parts(n, {a, n}, vectors != nullptr, values, beside.data());
   if (upper) std::reverse(values, values + n), std::reverse(beside.begin(), beside.begin() + n - 1);
-  int info = 0, ask = -1, ld = leading(n), integer = 0;
-  if (!vectors) {
-    TwoDiagonals<T>::sterf(&n, values, beside.data(), &info);
-  } else {
-    turned.resize(size_t(n) * size_t(ld));
-    T best = 0;
-    TwoDiagonals<T>::stedc("I", &n, values, beside.data(), turned.data(), &ld, &best, &ask, &integer, &ask,
-                           &info, 1);
-    int room = int(double(best) * (1 + 1e-6)) + 1;
-    work.resize(size_t(room));
-    std::vector<int> integers(static_cast<size_t>(integer));
-    TwoDiagonals<T>::stedc("I", &n, values, beside.data(), turned.data(), &ld, work.data(), &room,
-                           integers.data(), &integer, &info, 1);
+  int64_t ld = leading(n);
+  if (vectors) turned.resize(size_t(n * ld));
+  int info = 0;
+  if (!vectors && n < kFewestDivided<T>) TwoDiagonals<T>::sterf(&n, values, beside.data(), &info);
+  else info = solve_tridiagonal<T>(n, values, beside.data(), {vectors ? turned.data() : nullptr, ld});
+  if (vectors && info == 0) {
     for (int64_t k = 0; upper && k < n; ++k) std::reverse(turned.data() + k * ld, turned.data() + k * ld + n);
-    if (info == 0) parts.vectors(turned.data(), ld, vectors);
+    parts.vectors(turned.data(), ld, vectors);
     for (int64_t i = 0; upper && i < n / 2; ++i)
       std::swap_ranges(vectors + i * n, vectors + (i + 1) * n, vectors + (n - 1 - i) * n);
   }

@@ -30,6 +30,17 @@ struct Lanes {
     std::memcpy(&x, lanes, sizeof x);
     return x;
   }
+  FACULA_LANES T total(V x) {
+    typedef T Part __attribute__((vector_size(16)));
+    Part parts[kBytes / 16];
+    std::memcpy(parts, &x, sizeof x);
+#pragma GCC unroll 16
+    for (int p = 1; p < kBytes / 16; ++p) parts[0] += parts[p];
+    T sum = parts[0][0];
+#pragma GCC unroll 16
+    for (int l = 1; l < 16 / int(sizeof(T)); ++l) sum += parts[0][l];
+    return sum;
+  }
   FACULA_LANES void swap_where(Mask where, V& a, V& b) {
     V first = where ? b : a;
     b = where ? a : b;

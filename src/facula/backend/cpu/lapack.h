@@ -68,8 +68,6 @@ FACULA_DECLARE_UNITARY(z, ung, unm, std::complex<double>)
                                T* vt, const int* ldvt, T* work, const int* size, int* integers, int* info, size_t);         \
   void FACULA_LAPACK(p##syevd)(const char* job, const char* uplo, const int* n, T* a, const int* lda, T* w, T* work,        \
                                const int* size, int* integers, const int* isize, int* info, size_t, size_t);                \
-  void FACULA_LAPACK(p##stedc)(const char* job, const int* n, T* d, T* e, T* z, const int* ldz, T* work, const int* size,   \
-                               int* integers, const int* isize, int* info, size_t);                                         \
   void FACULA_LAPACK(p##sterf)(const int* n, T* d, T* e, int* info);                                                         \
   void FACULA_LAPACK(p##bdsdc)(const char* uplo, const char* job, const int* n, T* d, T* e, T* u, const int* ldu, T* vt,     \
                                const int* ldvt, T* q, int* iq, T* work, int* integers, int* info, size_t, size_t);          \
@@ -142,7 +140,6 @@ template <class T>
 struct TwoDiagonals;
 #define FACULA_TRIDIAGONAL(p, T)                                                      \
   template <> struct TwoDiagonals<T> {                                                  \
-    static constinit inline const auto stedc = FACULA_ROUTINE(FACULA_LAPACK(p##stedc)); \
     static constinit inline const auto sterf = FACULA_ROUTINE(FACULA_LAPACK(p##sterf)); \
     static constinit inline const auto bdsdc = FACULA_ROUTINE(FACULA_LAPACK(p##bdsdc)); \
   };

@@ -235,17 +235,6 @@ struct InRegisters {
     for (; i + kRows <= m; i += kRows) add_some<kRows>(n, a.at(i, 0), v + i, x);
     for (; i < m; ++i) add_some<1>(n, a.at(i, 0), v + i, x);
   }
-  FACULA_LANES T total(V x) {
-    typedef T Part __attribute__((vector_size(16)));
-    Part parts[kBytes / 16];
-    std::memcpy(parts, &x, sizeof x);
-    FACULA_UNROLLED
-    for (int p = 1; p < kBytes / 16; ++p) parts[0] += parts[p];
-    T sum = parts[0][0];
-    FACULA_UNROLLED
-    for (int l = 1; l < 16 / int(sizeof(T)); ++l) sum += parts[0][l];
-    return sum;
-  }
   template <int kRows>
   FACULA_LANES void dot_some(int64_t n, RowMajor<const T> a, const T* v, T* x) {
     V sum[kRows] = {};
@@ -267,7 +256,7 @@ struct InRegisters {
       write(x, sum[0]);
     } else {
       FACULA_UNROLLED
-      for (int r = 0; r < kRows; ++r) x[r] = total(sum[r]);
+      for (int r = 0; r < kRows; ++r) x[r] = L::total(sum[r]);
     }
   }
   FACULA_LANES void dot_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x) {
@@ -294,7 +283,7 @@ struct InRegisters {
       write(y + c, added);
     }
     FACULA_UNROLLED
-    for (int r = 0; r < kRows; ++r) x[r] = total(sum[r]);
+    for (int r = 0; r < kRows; ++r) x[r] = L::total(sum[r]);
   }
   FACULA_LANES void dot_and_add_rows(int64_t m, int64_t n, RowMajor<const T> a, const T* v, T* x, const T* w,
                                      T* y) {
