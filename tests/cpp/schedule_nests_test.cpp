@@ -420,14 +420,36 @@ TEST(Nests, PositionSurvivesCollapsing) {
 }
 
 namespace {
+// A scatter onto `sizes` of inputs that begin with its base, compared with its definition.
+Schedule check_scatter(Group g, const loop::Scatter& s, const std::vector<Tensor>& inputs,
+                       const Ints& sizes) {
+  DType d = inputs.back().dtype();
+  g.name = "scatter";
+  g.extents = s.domain;
+  for (auto& t : inputs) g.inputs.push_back({t.dtype(), t.dim()});
+  g.scatter = s;
+  g.outputs.resize(1);
+  g.outputs[0].dtype = d;
+  Definition def;
+  def.rank = int(s.domain.size());
+  def.scatter = s;
+  std::vector<Dims> all{Dims(IntSpan{sizes})};
+  DType types[] = {d};
+  Tensor expected = loop::interpret(def, inputs, all, types, Precision::faithful)[0];
+  std::vector<Tensor> outputs{Tensor::empty(sizes, d)};
+  Schedule made = run(g, inputs, outputs);
+  for (int64_t k = 0; k < expected.numel().concrete(); ++k) {
+    auto x = Scalar::load(d, static_cast<char*>(outputs[0].data_ptr()) + k * itemsize(d)).to_complex();
+    auto y = Scalar::load(d, static_cast<char*>(expected.data_ptr()) + k * itemsize(d)).to_complex();
+    EXPECT_LE(std::abs(x - y), 1e-4 * std::max(1.0, std::abs(y))) << k << "\n" << text(made);
+    if (testing::Test::HasFailure()) break;
+  }
+  return made;
+}
 void check_scatter(loop::Scatter::Combine combine, bool columns, DType d) {
   // Rows of `value` [40, 6] go to rows of the result [9, 6] named by index; or elements to elements named in
   // a column.
   Tensor base = filled({9, 6}, d, 1), index = filled({40}, DType::Int64, 2), value = filled({40, 6}, d, 3);
-  Group g;
-  g.name = "scatter";
-  g.extents = {40, 6};
-  g.inputs = {{d, 2}, {DType::Int64, 1}, {d, 2}};
   loop::Scatter s;
   s.combine = combine;
   s.base = 0;
@@ -435,24 +457,23 @@ void check_scatter(loop::Scatter::Combine combine, bool columns, DType d) {
   Expr where = loop::check(ld(1, {i(0)}, DType::Int64), n(9));
   s.target = {where, columns ? remainder(i(1) * Scalar(int64_t(5)) + i(0), n(6)) : i(1)};
   s.value = ld(2, {i(0), i(1)}, d);
-  g.scatter = s;
-  g.outputs.resize(1);
-  g.outputs[0].dtype = d;
-  Definition def;
-  def.rank = 2;
-  def.scatter = s;
-  std::vector<Tensor> inputs{base, index, value};
-  Dims sizes{9, 6};
-  std::vector<Dims> all{sizes};
-  DType types[] = {d};
-  Tensor expected = loop::interpret(def, inputs, all, types, Precision::faithful)[0];
-  std::vector<Tensor> outputs{Tensor::empty(Ints{9, 6}, d)};
-  Schedule made = run(g, inputs, outputs);
-  for (int64_t k = 0; k < 54; ++k) {
-    auto x = Scalar::load(d, static_cast<char*>(outputs[0].data_ptr()) + k * itemsize(d)).to_complex();
-    auto y = Scalar::load(d, static_cast<char*>(expected.data_ptr()) + k * itemsize(d)).to_complex();
-    ASSERT_LE(std::abs(x - y), 1e-4 * std::max(1.0, std::abs(y))) << k << "\n" << text(made);
-  }
+  check_scatter({}, s, {base, index, value}, {9, 6});
+}
+void check_scatter_along(const Ints& sizes, int dim, loop::Scatter::Combine combine, DType d, bool zeros) {
+  Tensor base = filled(sizes, d, 1), index = filled(sizes, DType::Int64, 2), value = filled(sizes, d, 3);
+  loop::Scatter s;
+  s.combine = combine;
+  s.base = zeros ? -1 : 0;
+  s.domain = Dims(IntSpan{sizes});
+  s.target = {i(0), i(1)};
+  Expr picked = remainder(ld(1, {i(0), i(1)}, DType::Int64), n(sizes[size_t(dim)]));
+  s.target[size_t(dim)] = loop::check(picked, n(sizes[size_t(dim)]));
+  s.value = ld(2, {i(0), i(1)}, d);
+  Schedule made = check_scatter({}, s, {base, index, value}, sizes);
+  bool lists = combine != loop::Scatter::Combine::assign && sizes[1] >= 64;
+  EXPECT_EQ(text(made).find("array") != std::string::npos, lists) << text(made);
+  bool first = dim == 1 && sizes[1] >= 64 && d != DType::Complex64;
+  EXPECT_EQ(made.launches.size(), first ? 1u : 2u) << text(made);
 }
 }  // namespace
 
@@ -463,6 +484,19 @@ TEST(Nests, ScattersInOrder) {
       for (auto d : {DType::Float32, DType::Int64}) check_scatter(c, columns, d);
   check_scatter(C::sum, false, DType::Complex64);
   check_scatter(C::assign, true, DType::Complex64);
+}
+
+// Elements that an index of each one's own moves along `dim`; rows that are whole slices write their base first, longer lines go
+// by lists of places, several blocks of them.
+TEST(Nests, ScattersAlongADimension) {
+  using C = loop::Scatter::Combine;
+  for (auto sizes : {Ints{12, 300}, Ints{300, 12}, Ints{9, 70}, Ints{600, 2}})
+    for (int dim : {0, 1})
+      for (auto combine : {C::assign, C::sum, C::max})
+        for (auto d : {DType::Float32, DType::Int64, DType::Complex64})
+          for (bool zeros : {false, true})
+            if (d != DType::Complex64 || combine != C::max)
+              check_scatter_along(sizes, dim, combine, d, zeros);
 }
 
 TEST(Nests, RandomGroups) {

@@ -393,3 +393,48 @@ def test_what_is_added_along_the_last_dimension_is_what_numpy_adds(shape):
         x = facula.tensor(np.ones(shape, np.float32, order))
         found = x.index_add(-1, facula.tensor(index), facula.tensor(source), alpha=2)
         np.testing.assert_array_equal(found.numpy(), want)
+
+
+def scattered(base, dim, index, source, combine):
+    out = base.copy()
+    for at in np.ndindex(index.shape):
+        to = (*at[:dim], index[at], *at[dim + 1 :])
+        out[to] = combine(out[to], source[at])
+    return out
+
+
+@pytest.mark.parametrize("spread", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((700,), 0), ((12, 300), 0), ((12, 300), 1), ((300, 3), 0), ((3, 70, 65), 1)]
+)
+def test_scatters_combine_in_order_on_any_number_of_threads(shape, dim, spread):
+    random = np.random.default_rng(len(shape))
+    index = random.integers(0, shape[dim], shape)
+    given = facula.tensor(index)
+    if spread:  # one index for all lines
+        first = index[tuple(slice(None) if k == dim else slice(1) for k in range(len(shape)))]
+        index, given = np.broadcast_to(first, shape), facula.tensor(first).expand(shape)
+    base, source = (random.standard_normal(shape).astype("float32") for _ in range(2))
+    combinations = {"sum": np.add, "amax": np.maximum, "prod": np.multiply}
+    before = facula.get_num_threads()
+    try:
+        for reduce, combine in combinations.items():
+            want = scattered(base, dim, index, source, combine)
+            for threads in (1, 2, 3, 8):
+                facula.set_num_threads(threads)
+                x, y = facula.tensor(base), facula.tensor(source)
+                assert np.array_equal(x.scatter_reduce(dim, given, y, reduce).numpy(), want)
+                assert np.array_equal(x.scatter_reduce_(dim, given, y, reduce).numpy(), want)
+    finally:
+        facula.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((700,), 0), ((12, 300), 0), ((12, 300), 1)])
+def test_the_first_bad_index_is_named_before_anything_is_written(shape, dim):
+    index = facula.zeros(shape, dtype=facula.int64)
+    index.view(-1)[-2:] = facula.tensor([5000, 6000])
+    x, ones = facula.zeros(shape), facula.ones(shape)
+    for call in (facula.Tensor.scatter_add_, facula.Tensor.scatter_add):
+        with pytest.raises(RuntimeError, match="index 5000 is out of bounds"):
+            call(x, dim, index, ones)
+    assert not x.any()

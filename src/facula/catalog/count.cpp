@@ -61,11 +61,17 @@ Tensor binned(const Tensor& at, std::optional<Tensor> weight, const SymInt& bins
                        : expand(full(Dims{}, 1, t), Sizes{at.numel()});
   return narrow(index_add(zeros(Sizes{bins + SymInt(int64_t(1))}, t), 0, at, each), 0, int64_t(0), bins);
 }
+// How many elements lie in each bin; exactly, however many, before they are rounded to `t`.
+Tensor counted(const Tensor& at, const SymInt& bins, DType t) {
+  if (at.is_traced() || at.device() != Device{}) return binned(at, std::nullopt, bins, t);
+  return to_dtype(narrow(_counts(at, bins + SymInt(int64_t(1))), 0, int64_t(0), bins), t);
+}
 // The bin of each element between edges; those outside, and NaN, are in one more.
 Tensor bin_between(const Tensor& x, const Tensor& edges) {
   SymInt bins = edges.size(0) - SymInt(int64_t(1));
-  Tensor at = minimum(sub(_searchsorted(edges, x, MaybeTensor(), true), 1),
-                      full(Dims{}, Scalar((bins - SymInt(int64_t(1))).guard_int()), DType::Int64));
+  // The last edge belongs to the last bin: only those between bins tell them apart.
+  Tensor between = narrow(edges, 0, int64_t(1), max(bins - SymInt(int64_t(1)), SymInt(int64_t(0))));
+  Tensor at = _searchsorted(between, x, MaybeTensor(), true);
   Tensor inside =
       logical_and(ge(x, narrow(edges, 0, int64_t(0), int64_t(1))), le(x, narrow(edges, 0, bins, int64_t(1))));
   return where(inside, at, full(Dims{}, Scalar(bins.guard_int()), DType::Int64));
@@ -98,12 +104,14 @@ Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
   Tensor at, outside;
   for (size_t k = 0; k < edges.size(); ++k) {
     Tensor bin = bin_between(contiguous(select(points, 1, int64_t(k))), edges[k]);
-    Tensor beyond = ge(bin, sizes[k]);
     at = at.defined() ? add(mul(at, sizes[k]), bin) : bin;
+    if (edges.size() == 1) break;  // what is outside is in its place already
+    Tensor beyond = ge(bin, sizes[k]);
     outside = outside.defined() ? logical_or(outside, beyond) : beyond;
   }
-  at = where(outside, full(Dims{}, Scalar(cells.guard_int()), DType::Int64), at);
-  Tensor hist = view(binned(at, weight, cells, points.dtype()), sizes);
+  if (outside.defined()) at = where(outside, full(Dims{}, Scalar(cells.guard_int()), DType::Int64), at);
+  DType t = points.dtype();
+  Tensor hist = view(weight ? binned(at, weight, cells, t) : counted(at, cells, t), sizes);
   return density ? as_density(hist, edges) : hist;
 }
 Tensor even_edges(const char* name, const Tensor& x, std::optional<Range> given, int64_t bins) {
@@ -326,13 +334,13 @@ FACULA_FAMILY(count) {
         if ((r.high * shrink - r.low * shrink) * double(bins) < largest * shrink) shrink = 1;
         else x = mul(x, shrink), r.low *= shrink, r.high *= shrink;
         Tensor low = full(Dims{}, r.low, x.dtype()), high = full(Dims{}, r.high, x.dtype());
-        Tensor count = full(Dims{}, Scalar(bins), x.dtype()),
-               last = full(Dims{}, Scalar(bins - 1), DType::Int64),
-               none = full(Dims{}, Scalar(bins), DType::Int64);
+        DType i = bins < 1 << 30 ? DType::Int32 : DType::Int64;
+        Tensor count = full(Dims{}, Scalar(bins), x.dtype()), last = full(Dims{}, Scalar(bins - 1), i),
+               none = full(Dims{}, Scalar(bins), i);
         Tensor at = div(mul(sub(x, low), count), sub(high, low));
-        at = where(lt(at, count), to_dtype(at, DType::Int64), last);  // the end of the range too
+        at = where(lt(at, count), to_dtype(at, i), last);  // the end of the range too
         at = where(logical_and(ge(x, low), le(x, high)), at, none);
-        return contiguous(binned(at, std::nullopt, bins, x.dtype()));
+        return contiguous(counted(at, bins, x.dtype()));
       })
       .samples({"self[20], bins=4", "self[20], bins=4, min=-1, max=1", "self[0], bins=3"});
   define(

@@ -407,7 +407,7 @@ class AccessCollector {
 
 // The axes that make rows of a scatter's domain. Points that differ in an axis which alone is the index of a
 // dimension never meet. One that some other index depends on too (of windows, or picked by a tensor) is no row unless
-// it is outside of all others: its rows would leave the order of memory.
+// it is outside of all others, or the innermost, which may go in lanes: other rows would leave the order of memory.
 std::set<int> axes_apart(const Analysis& a, const std::vector<Expr>& target) {
   std::vector<int> uses(size_t(a.axes), 0);
   FreeVars free;
@@ -418,9 +418,11 @@ std::set<int> axes_apart(const Analysis& a, const std::vector<Expr>& target) {
   for (auto& t : target)
     if (t->kind == Kind::index) alone.insert(t->slot);
   bool outside = true;
+  int innermost = a.axes - 1;
+  while (innermost > 0 && is_one(a.vars[size_t(innermost)].extent)) --innermost;
   for (int v = 0; v < a.axes; ++v) {
     if (is_one(a.vars[size_t(v)].extent)) continue;
-    if (alone.count(v) && (outside || uses[size_t(v)] == 1)) parallel.insert(v);
+    if (alone.count(v) && (outside || v == innermost || uses[size_t(v)] == 1)) parallel.insert(v);
     else outside = false;
   }
   return parallel;
@@ -564,6 +566,7 @@ Analysis analyse_scatter(const Group& g) {
   DType d = g.outputs[0].dtype;
   a.dtypes.push_back(d);
   auto& scatter = *g.scatter;
+  a.base = scatter.base;
   int axes = a.axes = int(scatter.domain.size());
   for (auto e : scatter.domain) {
     Variable v;

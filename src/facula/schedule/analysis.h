@@ -53,6 +53,7 @@ struct Analysis {
   std::vector<Output> outputs;
   std::vector<Access> accesses;
   bool reduces = false, scatter = false;
+  int base = -1;          // the input that a scatter changes; -1: zeros
   int scan_axis = -1;     // the variable that scans run along
   double operations = 0;  // scalar operations for one element of the full space, roughly
   // By variable: the divisor of the quotients and remainders that indices along a row go through, if there is one; else 1.

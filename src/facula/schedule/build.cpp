@@ -380,6 +380,8 @@ class Builder {
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
     spec.serial = loops_of(d_.domains[0]);
+    spec.lists_places = d_.lists_places;
+    if (d_.begins_along >= 0) spec.first.push_back(base(spec));
     double operations = work_of(stores);
     for (auto& s : stores) s.value = in_two_sweeps(s.value);
     spec.stores = std::move(stores);
@@ -392,6 +394,33 @@ class Builder {
     tile(spec, {counter(lanes), counter(rest), counter(d_.domains[0]), "scatter"}, task_elements(a_),
          operations);
     add(std::move(spec));
+  }
+
+  // What a scatter's result is before it, for all places of a row.
+  FlatStore base(NestSpec& spec) {
+    auto& out = a_.outputs[0];
+    FlatStore s;
+    s.buffer = out.buffer;
+    s.offset = integer(0);
+    for (size_t d = 0; d < out.axes.size(); ++d) {
+      int v = out.axes[d];
+      if (std::count(a_.rows.begin(), a_.rows.end(), v)) {
+        if (is_loop(v)) s.offset = s.offset + loop::index(v) * coefficient(size_t(out.access), v);
+        continue;
+      }
+      Loop over{next_var_++, param("size " + std::to_string(d) + " of the result",
+                                   [d](const Numbers& n) { return n.layout->output_sizes[0][d]; })};
+      bool nearest = d_.begins_along == int(d);
+      s.offset =
+          s.offset + (nearest ? loop::index(over.var) : loop::index(over.var) * stride(out.buffer, {d}));
+      s.sweep.insert(nearest ? s.sweep.end() : s.sweep.begin(), over);
+    }
+    spec.vectors.push_back(s.sweep.back().var);
+    DType d = a_.dtypes[size_t(out.buffer)];
+    s.value = a_.base < 0
+                  ? loop::constant(Scalar(int64_t(0)), compute_type(d))
+                  : loop::cast(loop::load(a_.base, a_.dtypes[size_t(a_.base)], {s.offset}), compute_type(d));
+    return s;
   }
 
   void add(NestSpec spec) {

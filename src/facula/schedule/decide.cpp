@@ -18,6 +18,7 @@ constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
 constexpr int64_t kMostPhases = 4;
+constexpr int64_t kListed = 64;   // places that are worth a list
 constexpr int64_t kNear = 16384;  // bytes that the nearest cache holds, whatever the rest of it does
 
 int64_t floor_div(int64_t a, int64_t b) {
@@ -123,6 +124,8 @@ class Decider {
     choose_split();
     choose_phases();
     choose_kept();
+    choose_lists();
+    if (!owns_result()) d_.begins_along = -1;
     classify_strides();
     for (bool o : n_.layout->output_overlaps) d_.overlaps.push_back(o);
     return std::move(d_);
@@ -163,7 +166,7 @@ class Decider {
     if (a_.scatter) {
       d_.domain_vectors.assign(a_.domains.size(), -1);
       // Lanes that only go from row to row would come back to each line of the cache once for every element of it.
-      if (!meets_target(row.var) && row.bytes > 0) d_.row_vector = row.var;
+      if ((!meets_target(row.var) || row.var == innermost()) && row.bytes > 0) d_.row_vector = row.var;
     } else if (row.var >= 0 && rows_run_in_lanes(row)) {
       d_.row_vector = row.var;
     }
@@ -196,6 +199,11 @@ class Decider {
     bool worth = n_.extents[size_t(a_.scan_axis)] > kShortRow && !a_.vars[size_t(a_.scan_axis)].ragged &&
                  std::all_of(a_.accesses.begin(), a_.accesses.end(), beside);
     return worth ? Vector{contiguous_bytes(n_, a_.scan_axis), a_.scan_axis} : Vector();
+  }
+  int innermost() const {
+    int v = a_.axes - 1;
+    while (v > 0 && n_.extents[size_t(v)] == 1) --v;
+    return v;
   }
   // Would lanes along `v` go to computed places?
   bool meets_target(int v) const {
@@ -308,6 +316,37 @@ class Decider {
     }
     d_.keeps_row = narrow && a_.reduces && d_.row_vector < 0 && d_.split < 0 && d_.domains.size() == 1 &&
                    inner_ <= kKeptRow;
+  }
+
+  // Adding a scatter's elements one by one is so little work that checking their indices is a good part of it; lanes check
+  // many at once.
+  void choose_lists() {
+    if (!a_.scatter || d_.domains[0].empty()) return;
+    d_.lists_places = n_.count(d_.row_vector < 0 ? d_.domains[0].back() : d_.rows.back()) >= kListed;
+  }
+
+  // Are the rows of a scatter whole slices of its result, enough of them for many threads and not much more than is changed?
+  // Then they lie near when they are changed, if the same task wrote their base. (Pieces of rows do not: they are far apart.)
+  bool owns_result() {
+    auto& l = *n_.layout;
+    bool in_place = !l.output_overlaps.empty() && l.output_overlaps[0];
+    if (!a_.scatter || in_place || a_.outputs.size() != 1 || d_.row_vector >= 0 ||
+        n_.count(d_.rows) < kFewTasks)
+      return false;
+    auto& out = a_.outputs[0];
+    int64_t swept = 1;
+    size_t rows = 0;
+    for (size_t d = 0; d < out.axes.size(); ++d) {
+      int64_t size = l.output_sizes[0][d], stride = n_.stride(out.buffer, d);
+      bool row = std::count(a_.rows.begin(), a_.rows.end(), out.axes[d]);
+      bool alike = a_.base < 0 || size == 1 || n_.stride(a_.base, d) == stride;
+      if (!alike || (row && n_.extents[size_t(out.axes[d])] != size)) return false;
+      rows += row;
+      if (row) continue;
+      swept = times(swept, size);
+      if (stride == 1 && size >= kListed) d_.begins_along = int(d);
+    }
+    return d_.begins_along >= 0 && rows == a_.rows.size() && n_.count(d_.domains[0]) >= swept / 4;
   }
 
   // Strides that a nest knows, of the loops that make vectors, and of the innermost one of a scatter without: its elements are so
@@ -459,6 +498,8 @@ std::string Decisions::key() const {
   number(short_rows);
   number(phases);
   number(keeps_row);
+  number(begins_along);
+  number(lists_places);
   for (auto* list : {&classes, &unit, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);
     k += '|';
@@ -478,6 +519,8 @@ std::string Decisions::text() const {
   if (short_rows) s += "; vectors of rows of " + std::to_string(short_rows) + " elements are turned";
   if (phases > 1) s += "; " + std::to_string(phases) + " neighbours to a lane, for indices repeat with them";
   if (keeps_row) s += "; an array of a row's values, should they be needed twice";
+  if (begins_along >= 0) s += "; each writes its base first";
+  if (lists_places) s += "; places that a tensor picks are computed in lanes beforehand";
   if (tiled) s += "; in tiles, for an operand lies the other way";
   if (split >= 0)
     s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";

@@ -44,6 +44,10 @@ struct Decisions {
   int64_t short_rows = 0;  // rows of this many elements side by side run in lanes, their domain unrolled
   int64_t phases = 1;      // neighbours along row_vector that one lane computes: indices repeat with them
   bool keeps_row = false;  // what a row needs twice may wait in an array
+  int begins_along =
+      -1;  // a scatter's rows write their base first, in lanes along this dimension of the result
+  bool lists_places =
+      false;  // places that a tensor picks for a scatter's innermost loop are computed in lanes beforehand
   std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
   std::vector<int8_t> unit;      // computed dimensions in order: stride is one
   std::vector<int8_t> overlaps;  // by output

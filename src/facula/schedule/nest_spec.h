@@ -33,8 +33,11 @@ struct NestSpec {
   std::vector<int> vectors;  // loops of sweeps that run in lanes
   int64_t kept_row = 0;  // elements of an array for values that a row of a sweep needs again; 0: none is made
   std::vector<Merge> merges;
+  std::vector<FlatStore> first;  // stores that a row begins with
   std::vector<FlatStore> stores;
   std::vector<Loop> serial;  // between the rows: run in order, around the lanes (scatter)
+  bool lists_places =
+      false;  // where the innermost of these goes is computed in lanes beforehand, a block at a time
   // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What
   // lies along that loop in memory (`staged`: loads) is turned in a local array first.
   bool tiled = false;

@@ -23,6 +23,7 @@ using loop::Statement;
 namespace {
 
 constexpr int64_t kWindow = 16;
+constexpr int64_t kListed = 256;  // places in a list: 2 KiB, which stay near
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 Statement statement(Statement::Kind k) {
@@ -54,17 +55,21 @@ class Writer : Invariants {
       int v = spec_.rows.back().var;
       map.push_back({v, share.first_lane + loop::index(v)});
     }
-    std::vector<FlatStore> stores = spec_.stores;
     auto moved = [&](Expr e) { return loop::substitute(e, map); };
-    for (auto& s : stores) {
-      s.value = moved(s.value);
-      s.offset = moved(s.offset);
-      for (auto& l : s.sweep) l.extent = moved(l.extent);
-    }
+    auto placed = [&](std::vector<FlatStore> stores) {
+      for (auto& s : stores) {
+        s.value = moved(s.value);
+        s.offset = moved(s.offset);
+        for (auto& l : s.sweep) l.extent = moved(l.extent);
+      }
+      return stores;
+    };
+    std::vector<FlatStore> stores = placed(spec_.stores);
     if (spec_.tiled) at = tile(*at, map, stores, share.first_row, share.tile_rows, share.lanes);
     merges_ = spec_.merges;
     for (auto& m : merges_)
       for (auto& p : m.parts) p = moved(p);
+    for (auto& s : placed(spec_.first)) begin(*at, std::move(s));
     serial(*at, 0, stores, share.lanes);
     for (auto& s : after) at->push_back(std::move(s));
     return out;
@@ -198,31 +203,100 @@ class Writer : Invariants {
     return &block.back().body;
   }
 
+  void begin(Block& block, FlatStore s) {
+    Statement put = statement(Statement::Kind::store);
+    put.buffer = s.buffer;
+    put.values = {s.value};
+    put.offset = s.offset;
+    run(block, s.sweep, 0, {std::move(put)});
+  }
+
   // ---- loops in order, then the lanes, then the rows' own work
   void serial(Block& block, size_t k, std::vector<FlatStore>& stores, Expr lanes) {
     size_t mark = lets_.size();
-    if (k < spec_.serial.size()) {
+    bool in_order = k < spec_.serial.size();
+    if (in_order || spec_.row_vector) {
       hoist(block, roots_of(stores));
+      Loop over = in_order ? spec_.serial[k] : Loop{spec_.rows.back().var, lanes};
+      bool last = k + 1 == spec_.serial.size() + spec_.row_vector;
+      Block& at = last && has_list(stores, over.var) ? list(block, over, stores) : block;
       Statement loop = statement(Statement::Kind::loop);
-      loop.var = spec_.serial[k].var;
-      loop.extent = spec_.serial[k].extent;
+      loop.var = over.var;
+      loop.extent = over.extent;
       scope_.insert(loop.var);
-      serial(loop.body, k + 1, stores, lanes);
-      block.push_back(std::move(loop));
-    } else if (spec_.row_vector) {
-      hoist(block, roots_of(stores));
-      Statement loop = statement(Statement::Kind::loop);
-      loop.var = spec_.rows.back().var;
-      loop.loop = LoopKind::vector;
-      loop.extent = lanes;
-      scope_.insert(loop.var);
-      in_lanes_ = true;
-      row(loop.body, stores);
-      block.push_back(std::move(loop));
+      if (in_order) {
+        serial(loop.body, k + 1, stores, lanes);
+      } else {
+        loop.loop = LoopKind::vector;
+        in_lanes_ = true;
+        row(loop.body, stores);
+      }
+      at.push_back(std::move(loop));
     } else {
       row(block, stores);
     }
     lets_.resize(mark);
+  }
+
+  // Do all stores change one place, which a tensor picks for each step of the loop over `var`?
+  bool has_list(const std::vector<FlatStore>& stores, int var) {
+    if (!spec_.lists_places) return false;
+    Expr place = stores[0].offset;
+    std::unordered_set<const loop::Node*> read, seen;
+    for (auto& s : stores) {
+      if (!same(s.offset, place)) return false;
+      visit(s.value, read, [](Expr) {});
+    }
+    bool picked = false, pure = !place->has_reduce && read.count(place.get());
+    visit(place, seen, [&](Expr e) {
+      if (e->kind != Kind::load) return;
+      auto free = free_vars(e);
+      picked |= std::count(free.begin(), free.end(), var) > 0;
+      pure &= e->slot >= 0 && !buffers_[size_t(e->slot)].written;
+    });
+    return picked && pure;
+  }
+  // Opens a loop over blocks of `over`, which becomes the loop over one block's steps. Before it, lanes compute the places that
+  // the steps go to and put them into an array, where `stores` then find them.
+  Block& list(Block& block, Loop& over, std::vector<FlatStore>& stores) {
+    Statement array = statement(Statement::Kind::array);
+    array.var = next_local_++;
+    array.dtype = DType::Int64;
+    array.extent = integer(kListed);
+    Statement pieces = statement(Statement::Kind::loop);
+    pieces.var = next_var();
+    pieces.extent = loop::floordiv(over.extent + integer(kListed - 1), integer(kListed));
+    scope_.insert(pieces.var);
+    Block body;
+    Expr first = let(body, loop::index(pieces.var) * integer(kListed));
+    Expr count = let(body, loop::min(over.extent - first, integer(kListed)));
+
+    Statement fill = statement(Statement::Kind::loop), put = statement(Statement::Kind::store);
+    fill.var = next_var();
+    fill.loop = LoopKind::vector;
+    fill.extent = count;
+    std::pair<int, Expr> lane{over.var, first + loop::index(fill.var)};
+    Expr place = stores[0].offset, of_lane = loop::substitute(place, std::span(&lane, 1));
+    hoist(body, {&of_lane});
+    put.buffer = -1 - array.var;
+    put.offset = loop::index(fill.var);
+    put.values = {of_lane};
+    fill.body.push_back(std::move(put));
+    body.push_back(std::move(fill));
+
+    Expr step = loop::index(next_var()), listed = loop::load(-1 - array.var, DType::Int64, {step});
+    std::pair<int, Expr> moved{over.var, first + step};
+    over.var = step->slot;
+    for (auto* r : roots_of(stores)) {
+      *r = loop::rewrite(*r, [&](Expr x) { return same(x, place) ? listed : Expr(); });
+      *r = loop::substitute(*r, std::span(&moved, 1));
+    }
+    over.extent = count;
+    hoist(body, roots_of(stores));
+    pieces.body = std::move(body);
+    block.push_back(std::move(array));
+    block.push_back(std::move(pieces));
+    return block.back().body;
   }
 
   std::vector<Expr*> roots_of(std::vector<FlatStore>& stores) {

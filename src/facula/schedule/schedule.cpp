@@ -212,12 +212,16 @@ std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
 
 namespace {
 
-// Adds the launches of what is known to `s`.
-Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l, Schedule s) {
+Schedule initial(const Group& g, const Layout& l);
+
+// The launches of what is known.
+Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l) {
+  Schedule s;
   int fixed = int(g.inputs.size() + g.outputs.size());
   for (auto& p : found.parts) {
     Numbers n = numbers(p->analysis, l);
     Decisions d = decide(p->analysis, n);
+    if (g.scatter && d.begins_along < 0) s = initial(g, l);
     std::string key = d.key();
     std::shared_ptr<const Built> built;
     {
@@ -343,12 +347,8 @@ Schedule initial(const Group& g, const Layout& l) {
 void set_nest_index(const NestIndex* index) { nest_index = index; }
 
 Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> known) {
-  Schedule s;
-  if (g.scatter) {
-    internal_check(l.output_sizes.size() == 1)
-        << "schedule: the layout of a scatter needs its result's sizes";
-    s = initial(g, l);
-  }
+  internal_check(!g.scatter || l.output_sizes.size() == 1)
+      << "schedule: the layout of a scatter needs its result's sizes";
   auto found = known ? std::move(known) : analysed(g);
   if (found->open) {
     l.size_of = [&, of_call = std::move(l.size_of)](SymInt e) {
@@ -356,9 +356,9 @@ Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup>
         if (e.identity() == found->sizes[k].identity()) return found->numbers[k];
       return of_call(e);
     };
-    return arrange(g, *found->open, l, std::move(s));
+    return arrange(g, *found->open, l);
   }
-  return arrange(g, *found, l, std::move(s));
+  return arrange(g, *found, l);
 }
 
 }  // namespace facula::schedule
