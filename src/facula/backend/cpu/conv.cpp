@@ -55,7 +55,7 @@ Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) 
   return s;
 }
 
-// A tensor of images as [N, C, H, W], row-major or NHWC in memory.
+// A tensor of images as [N, C, H, W], row-major or NHWC in memory. What other kernels read is made row-major by `dense`.
 Tensor images(const Tensor& t, DType d) {
   Tensor x = t;
   if (t.dim() == 3) {
@@ -65,7 +65,13 @@ Tensor images(const Tensor& t, DType d) {
     x = t.alias(sizes, strides, t.offset());
   }
   if (x.dtype() == d && (x.is_contiguous() || x.is_contiguous(MemoryFormat::channels_last))) return x;
-  return dense(x, d);
+  // Some of the channels of such images stay as they lie: rows of channels are copied, and kernels for NHWC are faster.
+  if (x.size(1) == SymInt(int64_t(1)) || x.stride(1) != SymInt(int64_t(1))) return dense(x, d);
+  Tensor last =
+      Tensor::empty(x.sizes(), d)
+          .alias(x.sizes(), strides_for(x.sizes(), MemoryFormat::channels_last), SymInt(int64_t(0)));
+  copy(last, x);
+  return last;
 }
 
 // ---- oneDNN
