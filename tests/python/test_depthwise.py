@@ -21,8 +21,8 @@ def expected(x, grad, kernel, stride, padding, dilation):
     return result
 
 
-# Channels that fill vectors and that do not, few and many tasks, images narrower than the kernel, one row, more taps than
-# are summed at once.
+# Channels that fill vectors and that do not, few and many tasks, images narrower than the kernel, one row, more
+# taps than are summed at once.
 SHAPES = [
     ((2, 32, 14, 14), (5, 5), (1, 1), (2, 2), (1, 1)),
     ((2, 33, 9, 7), (5, 7), (2, 1), (2, 3), (1, 1)),
