@@ -16,13 +16,14 @@ def expected(x, grad, kernel, stride, padding, dilation):
     for i in range(h):
         for j in range(w):
             y0, x0 = i * dilation[0], j * dilation[1]
-            under = x[:, :, y0 : y0 + oh * stride[0] : stride[0], x0 : x0 + ow * stride[1] : stride[1]]
-            result[:, 0, i, j] = (under * grad).sum((0, 2, 3))
+            rows = slice(y0, y0 + oh * stride[0], stride[0])
+            columns = slice(x0, x0 + ow * stride[1], stride[1])
+            result[:, 0, i, j] = (x[:, :, rows, columns] * grad).sum((0, 2, 3))
     return result
 
 
-# Channels that fill vectors and that do not, few and many tasks, images narrower than the kernel, one row, more
-# taps than are summed at once.
+# Channels that fill vectors and that do not, few and many tasks, images narrower than the kernel, one row,
+# more taps than are summed at once.
 SHAPES = [
     ((2, 32, 14, 14), (5, 5), (1, 1), (2, 2), (1, 1)),
     ((2, 33, 9, 7), (5, 7), (2, 1), (2, 3), (1, 1)),
