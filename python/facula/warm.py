@@ -319,6 +319,10 @@ def convolutions() -> None:
             nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 3, padding=1, **options), nn.Flatten()),
             image,
         )
+    for channels in (16, 24):
+        for side in (5, 7, 9):
+            depthwise = nn.Conv2d(channels, channels, side, padding=side // 2, groups=channels)
+            train(nn.Sequential(nn.Conv2d(3, channels, 1), depthwise, nn.Flatten()), image)
     for activation in activations:  # of images, beside what lies as libraries like it
         train(
             nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), activation, nn.Conv2d(8, 8, 3, 1, 1), activation), image

@@ -374,3 +374,17 @@ def test_second_derivatives_without_keys_are_zero():
     second = facula.autograd.grad([g.sum() for g in first], [q, k, v], allow_unused=True)
     assert [g.shape for g in first] == [q.shape, k.shape, v.shape]
     assert all(g is None or not g.any() for g in second)
+
+
+def test_elements_of_a_row_may_lie_apart():
+    q, k, v, g = operands((1, 2, 2, 70, 129, 24, 20), facula.float32)
+    apart = [t.mT.contiguous().mT for t in (q, k, v, g)]
+    assert apart[0].stride(-1) != 1
+
+    def results(q, k, v, g):
+        given = [t.detach().requires_grad_() for t in (q, k, v)]
+        y = F.scaled_dot_product_attention(*given)
+        return [y.detach(), *facula.autograd.grad(y, given, g)]
+
+    for ours, expected in zip(results(*apart), results(q, k, v, g)):
+        np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)

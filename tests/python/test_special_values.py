@@ -409,3 +409,25 @@ def test_complex_products_agree_at_every_size():
         got = T.baddbmm(z, x, y, alpha=alpha, beta=beta).numpy()
         assert np.allclose(got, beta * c + alpha * want)
         assert np.allclose(z.clone().baddbmm_(x, y).numpy(), c + want)
+
+
+@pytest.mark.parametrize("base", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype, last", [("float32", -149), ("float64", -1074)])
+def test_exponentials_are_rounded_where_they_become_denormal_and_zero(base, dtype, last):
+    if dtype == "float64" and np.finfo(np.longdouble).minexp >= last:
+        pytest.skip("no wider type")
+    unit = math.log(2) if base == "exp" else 1.0
+    small = math.log2(np.finfo(dtype).tiny)
+    points = [
+        p * unit for p in (small - 1, small, small + 0.06, small + 1, last - 2, last - 1, last, last + 1)
+    ]
+    near = np.concatenate([p + np.linspace(-0.3, 0.3, 67) for p in points]).astype(dtype)
+    far = np.array([-1e4, np.finfo(dtype).min, -inf, -200 * unit, -500 * unit, 5 * last * unit], dtype)
+    x = np.concatenate([near, far, near[::-1]])
+    wide = getattr(np, base)(x.astype(np.longdouble)).astype(dtype)
+    ours = getattr(T, base)(T.tensor(x)).numpy()
+    tiny = np.finfo(dtype).smallest_subnormal
+    assert np.abs(ours - wide).max() <= np.finfo(dtype).eps * np.finfo(dtype).tiny * 4 + tiny
+    subnormal = wide < np.finfo(dtype).tiny
+    assert (np.abs(ours - wide)[subnormal] <= tiny).all()
+    assert (ours[np.isneginf(x) | (x < (last - 2) * unit)] == 0).all()

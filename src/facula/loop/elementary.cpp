@@ -245,8 +245,22 @@ Sum sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }
 E rounded(const Power& p) { return scaled_sum(p.point, fma(p.point, p.r, p.rest), p.k); }
 
 E bounded_for_exp(E x) { return bounded(x, pick(x, -104.5, -746.0), pick(x, 89.0, 710.0)); }
-E expand_exp(E x) { return rounded(exp_power(bounded_for_exp(x), {}, is_wide(x))); }
-E expand_exp2(E x) { return rounded(exp2_power(bounded(x, pick(x, -155, -1080), pick(x, 129, 1025)))); }
+// The power of x, 0 below `low`. A processor takes some two hundred cycles to scale to a number that is denormal or rounds to
+// 0. So what may become one is told by x: below `normal`. Hidden scores of a softmax are far below, where scaling is quick
+// again, and what it gives is not used.
+E power_or_zero(E x, const Power& p, double low, double normal) {
+  E high = p.point, rest = fma(p.point, p.r, p.rest);
+  return unless(x < normal, scale(high + rest, p.k), select(x < low, 0.0, scaled_sum(high, rest, p.k)));
+}
+E at_most(E x, double high) { return select(x > high, high, x); }
+E expand_exp(E x) {
+  Power p = exp_power(at_most(x, pick(x, 89.0, 710.0)), {}, is_wide(x));
+  return power_or_zero(x, p, pick(x, -104.5, -746.0), pick(x, -87.3, -708.3));
+}
+E expand_exp2(E x) {
+  Power p = exp2_power(at_most(x, pick(x, 129, 1025)));
+  return power_or_zero(x, p, pick(x, -155, -1080), pick(x, -125.9, -1021.9));
+}
 E exp_short(E x) {  // float64, to 1e-13: for float32 results
   Power p = exp_power(bounded_for_exp(x), {}, false);
   return scale(p.point + fma(p.point, p.r, p.rest), p.k);

@@ -72,7 +72,10 @@ struct Problem {
     strides(P::q, q), strides(P::k, k), strides(P::v, v);
     if (mask.defined()) strides(P::mask, mask);
   }
-  Tensor as_computed(const Tensor& t) const { return t.dtype() == dtype ? t : dense(t, dtype); }
+  // With the elements of a row beside each other.
+  Tensor as_computed(const Tensor& t) const {
+    return t.dtype() == dtype && (t.int_strides()[3] == 1 || t.int_sizes()[3] == 1) ? t : dense(t, dtype);
+  }
   void strides(int to, const Tensor& t) {
     for (size_t d = 0; d < 4; ++d) params[size_t(to) + d] = t.int_sizes()[d] == 1 ? 0 : t.int_strides()[d];
   }

@@ -99,13 +99,21 @@ struct Tile : Builder {
       body();
     });
   }
-  // to[column, lane] = rows of x, transposed; zero beyond the last.
-  void transpose_rows(int to, int from, Expr origin, int strides, Expr columns, Expr factor) {
-    each(columns, [&](Expr c) {
-      vector(number(queries), [&](Expr lane) {
-        Expr x = read(from, origin + row_of(lane) * stride(strides, 2) + c * stride(strides, 3));
-        store(to, at(c, lane), select(lane < count, factor ? x * factor : x, real(0)));
+  // The block's rows of x, whose elements lie beside each other, times `by` where it is given: each padded with zeros, and
+  // rows of zeros beyond the last.
+  void copy_rows(int to, int from, Expr origin, int strides, Expr width, Expr padded, Expr by) {
+    each(number(queries), [&](Expr i) {
+      vector(width, [&](Expr c) {
+        Expr x = read(from, origin + row_of(i) * stride(strides, 2) + c);
+        store(to, i * padded + c, select(i < count, by ? x * by : x, real(0)));
       });
+      each(padded - width, [&](Expr c) { store(to, i * padded + width + c, real(0)); });
+    });
+  }
+  // to[column, lane] = rows[lane, column].
+  void transpose_rows(int to, int rows, Expr columns, Expr padded) {
+    each(columns, [&](Expr c) {
+      vector(number(queries), [&](Expr lane) { store(to, at(c, lane), read(rows, lane * padded + c)); });
     });
   }
   void fill(int to, Expr rows, double x) {
@@ -142,7 +150,7 @@ struct Tile : Builder {
   void scores(int k, int qt, Done done) {
     product(
         n, number(queries), vectors, param(P::width),
-        [&](Expr j, Expr e) { return read(k, k0 + (j0 + j) * stride(P::k, 2) + e * stride(P::k, 3)); },
+        [&](Expr j, Expr e) { return read(k, k0 + (j0 + j) * stride(P::k, 2) + e); },
         [&](Expr e, Expr lane) { return read(qt, at(e, lane)); }, [&](Expr, Expr) { return real(0); }, done);
   }
 };
@@ -177,7 +185,7 @@ struct ForwardTask : Tile {
   void add_values(Expr all) {
     product(
         param(P::value_width), all, vectors, n,
-        [&](Expr d, Expr j) { return read(B::v, v0 + (j0 + j) * stride(P::v, 2) + d * stride(P::v, 3)); },
+        [&](Expr d, Expr j) { return read(B::v, v0 + (j0 + j) * stride(P::v, 2) + d); },
         [&](Expr j, Expr i) { return read(B::scores, at(j, i)); },
         [&](Expr d, Expr i) { return read(B::sum_in, at(d, i)) * read(B::factor, i); },
         [&](Expr d, Expr i, Expr y) { store(B::sum, at(d, i), y); });
@@ -213,25 +221,17 @@ struct BackwardTask : Tile {
       vector(padded, [&](Expr c) { store(buffer, origin + j * stride(base, 3) + c, real(0)); });
     });
   }
-  // Rows of x as they are, padded with zeros, times `by` where it is given; zero beyond the last.
-  void copy_rows(int buffer, int given, Expr origin, int strides, Expr width, Expr padded, Expr by) {
-    each(all, [&](Expr i) {
-      vector(width, [&](Expr c) {
-        Expr x = read(given, origin + row_of(i) * stride(strides, 2) + c * stride(strides, 3));
-        store(buffer, i * padded + c, select(i < count, by ? x * by : x, real(0)));
-      });
-      each(padded - width, [&](Expr c) { store(buffer, i * padded + width + c, real(0)); });
-    });
-  }
   // Queries and the output's gradient in both orders, and the numbers that each query has.
   void load_block() {
     row0 = let((batch * param(P::heads) + head) * param(P::rows));
     g0 = let(batch * stride(P::grad, 0) + head * stride(P::grad, 1));
-    transpose_rows(B::qt, B::q, q0, P::q, param(P::width), factor);
-    transpose_rows(B::gt, B::grad, g0, P::grad, param(P::value_width), Expr());
     copy_rows(B::qr, B::q, q0, P::q, param(P::width), param(P::padded_width), factor);
     copy_rows(B::gr, B::grad, g0, P::grad, param(P::value_width), param(P::padded_value_width), Expr());
-    fill(B::dqt, param(P::width), 0);
+    transpose_rows(B::qt, B::qr, param(P::width), param(P::padded_width));
+    transpose_rows(B::gt, B::gr, param(P::value_width), param(P::padded_value_width));
+    each(count, [&](Expr i) {
+      vector(param(P::padded_width), [&](Expr c) { store(B::dqr, i * param(P::padded_width) + c, real(0)); });
+    });
     vector(all, [&](Expr i) {
       Expr lse = let(read(B::lse, row0 + row_of(i)));
       Expr infinity = real(std::numeric_limits<double>::infinity());
@@ -248,7 +248,7 @@ struct BackwardTask : Tile {
     hide_future(B::p, real(0));
     product(
         n, all, vectors, param(P::value_width),
-        [&](Expr j, Expr d) { return read(B::v, v0 + (j0 + j) * stride(P::v, 2) + d * stride(P::v, 3)); },
+        [&](Expr j, Expr d) { return read(B::v, v0 + (j0 + j) * stride(P::v, 2) + d); },
         [&](Expr d, Expr i) { return read(B::gt, at(d, i)); }, [&](Expr, Expr) { return real(0); },
         [&](Expr j, Expr i, Expr y) {
           store(B::ds, at(j, i), variant.dropout ? y : read(B::p, at(j, i)) * (y - read(B::delta_row, i)));
@@ -267,18 +267,25 @@ struct BackwardTask : Tile {
                     int vectors) {
     auto place = [&](Expr j, Expr c) { return origin + (j0 + j) * stride(base, 3) + c; };
     product(
-        n, padded, vectors, all, [&](Expr j, Expr i) { return read(tile, at(j, i)); },
+        n, padded, vectors, count, [&](Expr j, Expr i) { return read(tile, at(j, i)); },
         [&](Expr i, Expr c) { return read(with, i * padded + c); },
         [&](Expr j, Expr c) { return read(buffer_in, place(j, c)); },
         [&](Expr j, Expr c, Expr y) { store(buffer, place(j, c), y); });
   }
+  // That of queries: columns of the tile with its keys, padded.
   void add_gradient_of_queries() {
+    Expr padded = param(P::padded_width);
+    each(n, [&](Expr j) {
+      vector(param(P::width),
+             [&](Expr e) { store(B::kr, j * padded + e, read(B::k, k0 + (j0 + j) * stride(P::k, 2) + e)); });
+      each(padded - param(P::width),
+           [&](Expr e) { store(B::kr, j * padded + param(P::width) + e, real(0)); });
+    });
     product(
-        param(P::width), all, vectors, n,
-        [&](Expr e, Expr j) { return read(B::k, k0 + (j0 + j) * stride(P::k, 2) + e * stride(P::k, 3)); },
-        [&](Expr j, Expr i) { return read(B::ds, at(j, i)); },
-        [&](Expr e, Expr i) { return read(B::dqt_in, at(e, i)); },
-        [&](Expr e, Expr i, Expr y) { store(B::dqt, at(e, i), y); });
+        count, padded, variant.key_vectors, n, [&](Expr i, Expr j) { return read(B::ds, at(j, i)); },
+        [&](Expr j, Expr e) { return read(B::kr, j * padded + e); },
+        [&](Expr i, Expr e) { return read(B::dqr_in, i * padded + e); },
+        [&](Expr i, Expr e, Expr y) { store(B::dqr, i * padded + e, y); });
   }
   void block_of_queries() {
     load_block();
@@ -292,7 +299,8 @@ struct BackwardTask : Tile {
     Expr dq0 = let(batch * stride(P::dq, 0) + head * stride(P::dq, 1));
     each(count, [&](Expr i) {
       vector(param(P::width), [&](Expr e) {
-        store(B::dq, dq0 + (first + i) * stride(P::dq, 2) + e, read(B::dqt, at(e, i)) * factor);
+        store(B::dq, dq0 + (first + i) * stride(P::dq, 2) + e,
+              read(B::dqr, i * param(P::padded_width) + e) * factor);
       });
     });
   }
@@ -327,7 +335,8 @@ TaskNest attention_forward_nest(const AttentionVariant& v) {
   t.set_queries(t.let(t.block_of(task - pair * param(P::blocks))));
   Expr scale = t.let(t.scale()), queries = number(v.queries);
 
-  t.transpose_rows(B::qt, B::q, t.q0, P::q, param(P::width), scale);
+  t.copy_rows(B::qr, B::q, t.q0, P::q, param(P::width), param(P::width), scale);
+  t.transpose_rows(B::qt, B::qr, param(P::width), param(P::width));
   t.fill(B::sum, param(P::value_width), 0);
   t.vector(queries, [&](Expr i) {
     t.store(B::maximum, i, t.minus_infinity());
@@ -342,12 +351,13 @@ TaskNest attention_forward_nest(const AttentionVariant& v) {
   t.write_results(pair, queries);
 
   Nest n = nest_of("attention", v, B::count, t, task_var);
-  for (int k : {B::out, B::lse, B::qt, B::scores, B::sum, B::maximum, B::total, B::factor})
+  for (int k : {B::out, B::lse, B::qr, B::qt, B::scores, B::sum, B::maximum, B::total, B::factor})
     n.buffers[size_t(k)].written = true;
   for (int k : {B::sum, B::sum_in}) n.buffers[size_t(k)].unique = false;
   Expr keys = number(kAttentionKeys);
   return {std::move(n),
-          {{B::qt, queries * param(P::width)},
+          {{B::qr, queries * param(P::width)},
+           {B::qt, queries * param(P::width)},
            {B::scores, queries * keys},
            {B::sum, queries * param(P::value_width)},
            {B::maximum, queries},
@@ -385,22 +395,23 @@ TaskNest attention_backward_nest(const AttentionVariant& v) {
   });
 
   Nest n = nest_of("attention_backward", v, B::count, t, task_var);
-  for (int k :
-       {B::dq, B::dk, B::dv, B::qt, B::gt, B::qr, B::gr, B::p, B::ds, B::dqt, B::lse_row, B::delta_row})
+  for (int k : {B::dq, B::dk, B::dv, B::qt, B::gt, B::qr, B::gr, B::kr, B::p, B::ds, B::dqr, B::lse_row,
+                B::delta_row})
     n.buffers[size_t(k)].written = true;
-  for (int k : {B::dk, B::dk_in, B::dv, B::dv_in, B::dqt, B::dqt_in}) n.buffers[size_t(k)].unique = false;
+  for (int k : {B::dk, B::dk_in, B::dv, B::dv_in, B::dqr, B::dqr_in}) n.buffers[size_t(k)].unique = false;
   Expr queries = number(v.queries), keys = number(kAttentionKeys);
   return {std::move(n),
           {{B::qt, queries * param(P::width)},
            {B::gt, queries * param(P::value_width)},
            {B::qr, queries * param(P::padded_width)},
            {B::gr, queries * param(P::padded_value_width)},
+           {B::kr, keys * param(P::padded_width)},
            {B::p, queries * keys},
            {B::ds, queries * keys},
-           {B::dqt, queries * param(P::width)},
+           {B::dqr, queries * param(P::padded_width)},
            {B::lse_row, queries},
            {B::delta_row, queries}},
-          {{B::dk_in, B::dk}, {B::dv_in, B::dv}, {B::dqt_in, B::dqt}}};
+          {{B::dk_in, B::dk}, {B::dv_in, B::dv}, {B::dqr_in, B::dqr}}};
 }
 
 }  // namespace facula::backend::cpu

@@ -4,8 +4,8 @@
 //
 // Queries lie in the lanes. A tile of scores is kept transposed, [keys, queries]: its rows are products of a
 // key's elements, broadcast, with the transposed queries; maxima and sums of the softmax go from row to row
-// without crossing lanes; and as it is, it is the right-hand operand of the products with values and keys,
-// which are read where they are, whatever their strides. A product holds kRows x vectors of sums in
+// without crossing lanes; and as it is, it is the right-hand operand of the products with values, which are read
+// where they are, and the left-hand one of those of the gradients. A product holds kRows x vectors of sums in
 // registers.
 #pragma once
 #include "facula/backend/cpu/nest_builder.h"
@@ -25,7 +25,8 @@ struct AttentionVariant {
 };
 constexpr int kAttentionKeys = 128;  // of a tile
 
-// Integer parameters. Strides are in elements: of batch, head, row, column.
+// Integer parameters. Strides are in elements: of batch, head, row and, for the mask, column; the other columns are beside
+// each other.
 struct AttentionParam {
   enum : int {
     heads,
@@ -64,6 +65,7 @@ struct AttentionForward {
     numbers,
     out,
     lse,
+    qr,
     qt,
     scores,
     sum,
@@ -94,10 +96,11 @@ struct AttentionBackward {
     gt,
     qr,
     gr,
+    kr,
     p,
     ds,
-    dqt,
-    dqt_in,
+    dqr,
+    dqr_in,
     lse_row,
     delta_row,
     count

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/depthwise.h"
 #include "facula/backend/cpu/onednn.h"
 #include "facula/backend/cpu/winograd.h"
 #include "facula/base/fork.h"
@@ -54,7 +55,7 @@ Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) 
   return s;
 }
 
-// A tensor of images as [N, C, H, W], row-major or NHWC in memory.
+// A tensor of images as [N, C, H, W], row-major or NHWC in memory. What other kernels read is made row-major by `dense`.
 Tensor images(const Tensor& t, DType d) {
   Tensor x = t;
   if (t.dim() == 3) {
@@ -64,7 +65,13 @@ Tensor images(const Tensor& t, DType d) {
     x = t.alias(sizes, strides, t.offset());
   }
   if (x.dtype() == d && (x.is_contiguous() || x.is_contiguous(MemoryFormat::channels_last))) return x;
-  return dense(x, d);
+  // Some of the channels of such images stay as they lie: rows of channels are copied, and kernels for NHWC are faster.
+  if (x.size(1) == SymInt(int64_t(1)) || x.stride(1) != SymInt(int64_t(1))) return dense(x, d);
+  Tensor last =
+      Tensor::empty(x.sizes(), d)
+          .alias(x.sizes(), strides_for(x.sizes(), MemoryFormat::channels_last), SymInt(int64_t(0)));
+  copy(last, x);
+  return last;
 }
 
 // ---- oneDNN
@@ -338,6 +345,36 @@ bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
   return winograd_pays(winograd_shape(s, input.dtype()));
 }
 
+// The gradient of a depthwise weight that oneDNN has no kernel of its own for; false if there is nothing to gain.
+bool by_channels(const Shape& s, const Tensor& input, const Tensor& weight, const Tensor& output,
+                 const Tensor& bias) {
+  constexpr int64_t kOneDnnWidth = 3;
+  bool one_to_one = s.groups > 1 && s.groups == s.c && s.groups == s.o;
+  if (!one_to_one || (s.kw <= kOneDnnWidth && s.dilation[0] == 1 && s.dilation[1] == 1)) return false;
+  auto last = [](const Tensor& t) {
+    if (is_channels_last(t)) return t;
+    Dims sizes{t.size(0), t.size(2), t.size(3), t.size(1)},
+        strides{t.stride(0), t.stride(2), t.stride(3), t.stride(1)};
+    return dense(t.alias(sizes, strides, t.offset()));
+  };
+  Tensor x = last(input), y = last(output);
+  depthwise_backward_weight({input.dtype(),
+                             s.n,
+                             s.c,
+                             s.h,
+                             s.w,
+                             s.oh,
+                             s.ow,
+                             s.kh,
+                             s.kw,
+                             {s.stride[0], s.stride[1]},
+                             {s.padding[0], s.padding[1]},
+                             {s.dilation[0], s.dilation[1]}},
+                            x.impl()->data_ptr(), y.impl()->data_ptr(), weight.data_ptr());
+  if (bias.defined()) sum_of_channels(output, bias);
+  return true;
+}
+
 Key key_of(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output, int packed) {
   return {int64_t(dtype),
           int64_t(pass),
@@ -382,6 +419,7 @@ bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& wei
                const Tensor& bias, bool may_pack = false) {
   // A weight that is packed is read so; its gradient may be left as oneDNN makes it.
   StorageImpl::PhysicalLayout physical;
+  if (pass == Pass::weight && by_channels(s, input, weight, output, bias)) return true;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
   if (pass != Pass::weight && s.groups == 1 && weight.impl()->storage->physical_layout(physical))
     packed = fills_storage(*weight.impl()) ? packed_number(physical.order, {s.o, s.c, s.kh, s.kw}) : 0;
