@@ -1,4 +1,4 @@
-# Special functions: loop/special_functions.h as text, for printed kernels; the elementary functions that they call, printed as
+# Special functions: loop/special_functions.h as rows of the table of loop/expr.h, and as text, for printed kernels; the elementary functions that they call, printed as
 # C99 by the rooms up to `loop`; and both compiled for the host.
 set(special_sources ${FACULA_SOURCES}/loop/special_functions.py ${FACULA_SOURCES}/loop/special_functions.h
                     ${FACULA_SOURCES}/loop/mapped_tables.h)
@@ -20,6 +20,3 @@ add_custom_command(OUTPUT ${special_elementary} COMMAND facula_special_elementar
 add_library(facula_special OBJECT ${FACULA_SOURCES}/loop/mapped.cpp ${special_elementary})
 facula_room_usage(facula_special)
 target_compile_options(facula_special PRIVATE -ffp-contract=off -fno-math-errno -Wno-psabi -Wno-unknown-pragmas)
-foreach(target facula_special_elementary facula_special facula_codegen)
-  target_include_directories(${target} PRIVATE ${FACULA_GENERATED})
-endforeach()
