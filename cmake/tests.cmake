@@ -30,7 +30,6 @@ foreach(room IN LISTS FACULA_ROOMS)
   endif()
   if(position GREATER_EQUAL first_generated)
     add_dependencies(test_${room} facula_generated)
-    target_include_directories(test_${room} PRIVATE ${FACULA_GENERATED})
   endif()
   # Programs that compile many kernels take minutes under the sanitizers: in parts, which every core shares.
   set(parts 1)

@@ -15,6 +15,7 @@
 #include "facula/base/parallel.h"
 #include "facula/base/random.h"
 #include "facula/base/settings.h"
+#include "facula/codegen/c99.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/printed.h"
 #include "facula/loop/elementary.h"
@@ -245,7 +246,6 @@ class Printed : public testing::Environment {
       auto& n = grids[r.nest];
       bool folds = print(n).find("shared") != std::string::npos;
       for (auto& runner : runners) {
-        if (!runner->runs(r.nest)) continue;
         std::vector<Data> data = r.data;
         std::vector<test::Memory> memory;
         for (auto& d : data) memory.emplace_back(d.bytes);
@@ -508,6 +508,56 @@ TEST(CodegenNest, ElementaryFunctionsHaveTheSameBitsByEveryTarget) {
       }
     }
   EXPECT_GE(functions, 70);
+}
+
+// Special functions, of one source: in lanes and by themselves, printed, and by the interpreter. Angles and orders are
+// below 2^20; polynomials of Hermite take as many steps as their order.
+TEST(CodegenNest, SpecialFunctionsHaveTheSameBitsByEveryTarget) {
+  constexpr Fn all[] = {
+#define FACULA_FN(n, ...) Fn::n,
+      FACULA_MAPPED_UNARY(FACULA_FN) FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+  };
+  constexpr int64_t kCount = 350;
+  const double most = 0x1p20, orders[] = {-1, 0, 1, 2, 3, 6.5, 7, 9, 20, 65535, 65537, 700001};
+  for (DType d : {DType::Float32, DType::Float64})
+    for (Fn f : all) {
+      if (!loop::is_library(f, d)) continue;
+      std::vector<Data> data{arguments(d, kCount, 5, most), arguments(d, kCount, 6, most), Data(d, kCount)};
+      for (int64_t k = 0; k < kCount; ++k) {
+        if (k % 2 == 0 && k < kCount / 2)
+          std::memcpy(data[1].at(k), data[1].at(k * 7 % kCount), size_t(itemsize(d)));
+        if (k % 3 == 0) Scalar(orders[size_t(k / 3) % std::size(orders)]).store(d, data[1].at(k));
+        // Near each other, as gamma functions have them, and both positive.
+        if (k % 3 == 1)
+          Scalar(number(d, data[0].at(k)) * (0.5 + double(k % 16) / 16)).store(d, data[1].at(k));
+      }
+      for (auto kind : {LoopKind::vector, LoopKind::serial}) {
+        Nest n = binary(f, d, kind, {1, 1, 1});
+        std::vector<Data> mine = data;
+        std::vector<int64_t> params{kCount, 0};
+        codegen::launch(*codegen::kernel(n), pointers(mine).data(), params.data(), name(f));
+        auto oracle = interpreted(n, params, data);
+        if (kind == LoopKind::vector) Printed::all().add(n, params, data, oracle, 0);
+        compare(n, "LLVM", mine, oracle, 0);
+      }
+    }
+}
+
+TEST(CodegenNest, OfSpecialFunctionsThoseThatAreCalledArePrinted) {
+  auto printed = [](Fn f) {
+    std::string code =
+        codegen::c99_function(binary(f, DType::Float64, LoopKind::serial, {1, 1, 1}), "kernel");
+    return codegen::c99_prelude(code);
+  };
+  auto holds = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
+  std::string none = printed(Fn::exp), k0 = printed(Fn::bessel_k0), zeta = printed(Fn::hurwitz_zeta);
+  EXPECT_FALSE(holds(none, "FACULA_SPECIAL double"));
+  EXPECT_TRUE(holds(k0, "FACULA_SPECIAL double facula_bessel_k0(double x)"));
+  EXPECT_TRUE(holds(k0, "facula_kScaledK0[") && holds(k0, "double facula_log_f64("));
+  EXPECT_FALSE(holds(k0, "facula_igamma") || holds(k0, "facula_kTemme") || holds(k0, "facula_pow_f64"));
+  EXPECT_TRUE(holds(zeta, "facula_kEulerMaclaurin[8]") && holds(zeta, "facula_pow_f64"));
+  EXPECT_FALSE(holds(zeta, "bessel"));
 }
 
 TEST(CodegenNest, ComparesAndSelects) {

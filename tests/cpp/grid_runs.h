@@ -101,7 +101,6 @@ class GridRunner {
   virtual ~GridRunner() = default;
   virtual const char* name() const = 0;
   virtual std::string error() const { return ""; }  // why it runs nothing
-  virtual bool runs(size_t nest) const { return (void)nest, true; }
   virtual GridFailure run(size_t nest, std::span<const Memory> buffers, const std::vector<int64_t>& params,
                           unsigned blocks = 3) const = 0;
 };
@@ -112,8 +111,7 @@ class EmulatedCuda final : public GridRunner {
     Workplace w;
     {
       std::ofstream out(w.file("kernels.cpp"));
-      out << "#include \"" << FACULA_SOURCE_FOLDER << "/tests/cuda/emulation.h\"\n"
-          << cuda_text(nests_) << special_functions();
+      out << "#include \"" << FACULA_SOURCE_FOLDER << "/tests/cuda/emulation.h\"\n" << cuda_text(nests_);
       for (size_t k = 0; k < nests_.size(); ++k) {
         std::string n = std::to_string(k);
         out << "extern \"C\" void run_" << n
@@ -144,20 +142,6 @@ class EmulatedCuda final : public GridRunner {
   }
 
  private:
-  static std::string special_functions() {
-    std::string s;
-#define FACULA_FN(n, ...)                                                                                     \
-  s += "namespace facula::loop::mapped { double " #n "(double); }\n"                                          \
-       "double facula_" #n "(double x) { return facula::loop::mapped::" #n "(x); }\n";
-    FACULA_MAPPED_UNARY(FACULA_FN)
-#undef FACULA_FN
-#define FACULA_FN(n, ...)                                                                                     \
-  s += "namespace facula::loop::mapped { double " #n "(double, double); }\n"                                  \
-       "double facula_" #n "(double x, double y) { return facula::loop::mapped::" #n "(x, y); }\n";
-    FACULA_MAPPED_BINARY(FACULA_FN)
-#undef FACULA_FN
-    return s;
-  }
   Nests nests_;
   std::string error_;
   void* library_ = nullptr;  // for the life of the process
@@ -235,21 +219,10 @@ inline bool has_nvcc() {
   static const bool has = std::system("nvcc --version > /dev/null 2>&1") == 0;
   return has;
 }
-// Special functions have no device code: text that calls one can be compiled, and not be loaded.
-inline bool calls_special_functions(const loop::Nest& n) {
-  std::string text = codegen::cuda_function(n, "kernel");
-#define FACULA_FN(n, ...) \
-  if (text.find("facula_" #n "(") != text.npos) return true;
-  FACULA_MAPPED_UNARY(FACULA_FN)
-  FACULA_MAPPED_BINARY(FACULA_FN)
-#undef FACULA_FN
-  return false;
-}
 // Machine code for sm_80 and sm_90, in pieces that all cores share; optimized where a GPU is to run it.
 struct Fatbins {
   struct Piece {
     std::vector<size_t> nests;  // kernel_0, kernel_1 ...
-    bool loads;
     std::string image, complaint;
   };
   std::vector<Piece> pieces;
@@ -262,17 +235,10 @@ struct Fatbins {
 inline Fatbins by_nvcc(const Nests& nests) {
   constexpr size_t kMost = 40;
   Fatbins all;
-  Fatbins::Piece with[2] = {{{}, false, {}, {}}, {{}, true, {}, {}}};
-  auto close = [&](Fatbins::Piece& p) {
-    if (!p.nests.empty()) all.pieces.push_back(p);
-    p.nests.clear();
-  };
   for (size_t k = 0; k < nests.size(); ++k) {
-    auto& p = with[calls_special_functions(*nests[k]) ? 0 : 1];
-    p.nests.push_back(k);
-    if (p.nests.size() == kMost) close(p);
+    if (k % kMost == 0) all.pieces.emplace_back();
+    all.pieces.back().nests.push_back(k);
   }
-  for (auto& p : with) close(p);
   std::vector<std::string> texts;
   for (auto& p : all.pieces) {
     Nests chosen;
@@ -288,9 +254,8 @@ inline Fatbins by_nvcc(const Nests& nests) {
       auto& p = all.pieces[k];
       p.complaint = complaint_of(
           "nvcc -w -std=c++17 -fmad=false " + effort +
-              "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90] -fatbin" +
-              std::string(p.loads ? "" : " -rdc=true") + " -o " + w.file("kernels.fatbin") + " " +
-              w.file("kernels.cu"),
+              "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90] -fatbin -o " +
+              w.file("kernels.fatbin") + " " + w.file("kernels.cu"),
           w);
       p.image = contents(w.file("kernels.fatbin"));
     }
@@ -309,7 +274,6 @@ class Gpu final : public GridRunner {
   Gpu(Nests nests, const Fatbins& code) : nests_(std::move(nests)), kernels_(nests_.size()) {
     cuda_.enter();
     for (auto& p : code.pieces) {
-      if (!p.loads) continue;
       void* module = nullptr;
       cuda_.check(cuda_.load(&module, p.image.data()), "cuModuleLoadData");
       for (size_t k = 0; k < p.nests.size(); ++k)
@@ -318,7 +282,6 @@ class Gpu final : public GridRunner {
     }
   }
   const char* name() const override { return "the GPU"; }
-  bool runs(size_t nest) const override { return kernels_[nest]; }
 
   GridFailure run(size_t k, std::span<const Memory> buffers, const std::vector<int64_t>& params,
                   unsigned blocks) const override {

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 
+#include "again.h"
 #include "facula/facula.h"
 #include "facula/run/traced.h"
 
@@ -263,6 +265,38 @@ TEST_F(ProgramFile, TakesSizesAndIndicesThatElementsSay) {
       EXPECT_THROW(p(given), Error) << n << ", " << m;
     }
   }
+}
+
+// In the process that FACULA_TARGET=c99 runs it in, which has no Python, every kernel is C's.
+TEST_F(ProgramFile, OfSpecialFunctionsRunsFromC99) {
+  auto f = [](Given x) {
+    Tensor a = x[0], b = x[1];
+    Tensor y = add(special_bessel_j1(a), mul(igamma(a, b), special_zeta(add(a, 1.5), b)));
+    y = add(y, add(special_airy_ai(neg(a)), special_modified_bessel_k0(b)));
+    y = add(y, add(special_legendre_polynomial_p(a, b), i0(a)));
+    Tensor loss = sum(add(y, mul(igammac(b, a), polygamma(2, a))));
+    return Tensors{y, loss};
+  };
+  Tensor given[] = {add(mul(arange(40), 0.31), 0.1), add(mul(arange(40), 0.17), 0.2)};
+  auto kept = folder / "results.pt";
+  const char* from = std::getenv("FACULA_TEST_PROGRAM");
+  if (from) {
+    auto found = Program::load(std::string(from) + "/p.pt")(given);
+    auto wanted = io::load(std::string(from) + "/results.pt").list();
+    EXPECT_TRUE(io::Value(found[0]) == wanted[0]);  // to the bit
+    EXPECT_NEAR(div(found[1], wanted[1].tensor()).item().to_double(), 1, 1e-6);
+    return;
+  }
+  trace(f, given, "special").save(path);
+  io::List wanted;
+  for (auto& t : Program::load(path)(given)) wanted.push_back(io::Value(t));
+  io::save(kept.string(), io::Value(wanted));
+  setenv("FACULA_TEST_PROGRAM", folder.c_str(), 1);
+  setenv("FACULA_TARGET", "c99", 1);
+  auto [status, text] = run_again("", "ProgramFile.OfSpecialFunctionsRunsFromC99");
+  unsetenv("FACULA_TARGET");
+  unsetenv("FACULA_TEST_PROGRAM");
+  EXPECT_EQ(status, 0) << text;
 }
 
 }  // namespace

@@ -346,14 +346,15 @@ TEST(LoopMapped, LanesHaveTheBitsOfNumbersByThemselves) {
     double any = std::ldexp(double(random() % 1000) / 500, int(random() % 8) - 4);
     return random() % 4 ? any : special[random() % std::size(special)];
   };
-  auto compare = [&](const char* name, auto one, auto lanes) {
+  auto compare = [&](const char* name, auto one, auto lanes) {  // of two operands or one
     for (int64_t count : {1, 2, 4, 8, 16})
       for (int round = 0; round < 500; ++round) {
         double x[16], y[16], want[16];
         for (int64_t l = 0; l < count; ++l) {
           x[l] = some(), y[l] = random() % 2 ? double(random() % 9) - 1 : some();
           if (std::fabs(y[l]) > 1e3 || std::fabs(x[l]) > 1e4) y[l] = 3;  // a recurrence takes as many steps
-          want[l] = one(x[l], y[l]);
+          if constexpr (std::is_invocable_v<decltype(one), double>) want[l] = one(x[l]);
+          else want[l] = one(x[l], y[l]);
         }
         lanes(x, y, count);
         for (int64_t l = 0; l < count; ++l)
@@ -367,6 +368,12 @@ TEST(LoopMapped, LanesHaveTheBitsOfNumbersByThemselves) {
       #n, [](double x, double y) { return mapped::n(x, y); }, \
       [](double* x, const double* y, int64_t c) { mapped::n(x, y, c); });
   FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+#define FACULA_FN(n, ...)                     \
+  compare(                                    \
+      #n, [](double x) { return mapped::n(x); }, \
+      [](double* x, const double* y, int64_t c) { mapped::n(x, y, c); });
+  FACULA_MAPPED_UNARY(FACULA_FN)
 #undef FACULA_FN
 }
 

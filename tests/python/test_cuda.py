@@ -1,7 +1,7 @@
 """Kernels printed as CUDA C, under an emulation of the GPU: the same operators as by LLVM.
 
-An ordinary run takes every 64th operator, FACULA_ALL_CUDA=1 all of them (half an hour of one core). The nests
-of codegen_nest_test.cpp all run so too.
+An ordinary run takes every 64th operator and the special functions, FACULA_ALL_CUDA=1 all of them (half
+an hour of one core). The nests of codegen_nest_test.cpp all run so too.
 """
 
 import os
@@ -15,7 +15,7 @@ import facula as F
 HERE = Path(__file__).resolve().parent
 EMULATION = HERE.parents[0] / "cuda/emulation.h"
 PARTS = 64
-CHOSEN = range(PARTS) if os.environ.get("FACULA_ALL_CUDA") else [0]
+CHOSEN = range(PARTS) if os.environ.get("FACULA_ALL_CUDA") else [0, "special"]
 
 
 def on_a_grid(*command, **environment):

@@ -203,3 +203,24 @@ def test_a_margin_may_be_any_number():
     for loss in (fn.hinge_embedding_loss, fn.multi_margin_loss):
         with pytest.raises(RuntimeError, match="without overflow"):
             loss(F.zeros(1, 2), F.tensor([0]), margin=1e300)
+
+
+@pytest.mark.parametrize(
+    "flags, reduction",
+    [
+        ({"size_average": 0}, "sum"),
+        ({"size_average": 1}, "mean"),
+        ({"reduce": 0}, "none"),
+        ({"reduce": 1, "size_average": False}, "sum"),
+        ({"size_average": False, "reduce": False}, "none"),
+        ({"reduce": True}, "mean"),
+    ],
+)
+def test_flags_of_old_count_by_their_truth(flags, reduction):
+    """As in PyTorch, where 0 is False."""
+    x, y = F.arange(4.0), F.ones(4)
+    with pytest.warns(UserWarning, match=f"please use reduction='{reduction}' instead"):
+        found = F.nn.functional.mse_loss(x, y, **flags)
+    assert F.equal(found, F.nn.functional.mse_loss(x, y, reduction=reduction))
+    with pytest.warns(UserWarning, match=f"reduction='{reduction}'"):
+        assert F.nn.MSELoss(**flags).reduction == reduction

@@ -169,6 +169,13 @@ VALUES = [
     ("special.log_ndtr", (3.0,), -0.0013508099647481938),
     ("special.log_ndtr", (9.0,), -1.1285884059538405e-19),
     ("igamma", (0.001, 0.01), 0.9959694030335131),
+    ("igamma", (10000.0, 10150.0), 0.9326593784960509),
+    ("igamma", (3000.0, 2000.0), 2.287177814973167e-96),
+    ("igammac", (10000.0, 10150.0), 0.06734062150394914),
+    ("igammac", (500.0, 900.0), 1.837837827970671e-48),
+    ("special.airy_ai", (-100000.25,), -0.0028421674078962698),
+    ("special.bessel_y1", (1000000.5,), -0.0006385655054760429),
+    ("special.zeta", (30.0, 28.5), 3.549830725509231e-44),
     ("igamma", (0.3, 0.2), 0.6575067242697218),
     ("igamma", (0.3, 2.5), 0.9881546781546887),
     ("igamma", (2.5, 0.7), 0.07568672719833305),
@@ -454,6 +461,11 @@ def bound(name):
         if name.startswith(start):
             return units, scale
     return (64, 0.5) if "polynomial" in name else (24, 0)
+
+
+def test_bessel_functions_of_the_largest_numbers_are_not_zero():
+    x = F.tensor(1.7e308, dtype=F.float64)
+    assert math.isclose(F.special.bessel_j0(x).item(), 9.01255881646117e-156, rel_tol=1e-14)
 
 
 @pytest.mark.parametrize("name", sorted({v[0] for v in VALUES}))

@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from .. import _C
+from ._reduction import by_flags
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -18,12 +19,7 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
     """'none', 'mean' or 'sum', from PyTorch's present and former arguments."""
     if size_average is None and reduce is None:
         return reduction
-    name = "none" if reduce is False else "sum" if size_average is False else "mean"
-    warnings.warn(
-        f"size_average and reduce args will be deprecated, please use reduction='{name}' instead.",
-        stacklevel=3,
-    )
-    return name
+    return by_flags(size_average, reduce, 4)
 
 
 def last_dim(name: str, ndim: int) -> int:

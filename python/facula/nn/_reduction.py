@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 __all__ = ["get_enum", "legacy_get_enum", "legacy_get_string"]
 
@@ -19,16 +20,20 @@ def get_enum(reduction: str) -> int:
     return ("none", "mean", "sum").index(reduction)
 
 
-def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
-    """The reduction that ``size_average`` and ``reduce`` say, None standing for True."""
+def by_flags(size_average: Any, reduce: Any, stacklevel: int) -> str:
+    """The reduction that the two say, None standing for True. Warns, but at level 0."""
     whole, mean = reduce is None or reduce, size_average is None or size_average
     found = ("mean" if mean else "sum") if whole else "none"
-    if emit_warning:
+    if stacklevel:
         warnings.warn(
             f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.",
-            stacklevel=2,
+            stacklevel=stacklevel,
         )
     return found
+
+
+def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
+    return by_flags(size_average, reduce, 3 if emit_warning else 0)
 
 
 def legacy_get_enum(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> int:

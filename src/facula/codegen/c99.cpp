@@ -36,6 +36,7 @@ constexpr char kBefore[] = R"c(#include <math.h>
 #pragma STDC FP_CONTRACT OFF
 
 #define FACULA_FUNCTION static inline
+#define FACULA_SPECIAL static
 #define FACULA_TABLE static const
 #define FACULA_STATUS struct facula_status*
 
@@ -56,8 +57,6 @@ constexpr char kAfter[] = R"c(
 static inline double facula_far_sin(double x) { return (double)sinl((long double)x); }
 static inline double facula_far_cos(double x) { return (double)cosl((long double)x); }
 static inline double facula_far_tan(double x) { return (double)tanl((long double)x); }
-
-/* ---- special functions (loop/mapped.h), to be linked */
 )c";
 
 }  // namespace
@@ -68,7 +67,7 @@ std::string c99_function(const loop::Nest& n, const std::string& name) {
 
 std::string c99_prelude(const std::string& code) {
   loop::Nest none;
-  return kBefore + c_prelude() + kAfter + c_special_functions("") + C99Printer(none).functions(code);
+  return kBefore + c_prelude() + kAfter + C99Printer(none).functions(code);
 }
 
 }  // namespace facula::codegen

@@ -2,8 +2,8 @@
 // computes. The text needs <math.h> and <stdint.h>, no other header, no allocation, no thread. It decides nothing: loops that
 // a target may run in lanes are plain loops, whose sums are added in order, as the interpreter adds them.
 //
-// Elementary functions are the expansions of loop/elementary.h, as C functions; a library's (`is_library`) are libm's in
-// double, rounded once to float32. Sums of products are fma().
+// Elementary functions are the expansions of loop/elementary.h, as C functions, special ones those of
+// loop/special_functions.h, which compute in double whatever is asked for. Sums of products are fma().
 #pragma once
 #include <string>
 
@@ -13,8 +13,7 @@ namespace facula::codegen {
 
 // The signature of every printed function is KernelFn's (kernel.h): what does not fit an index is noted in `status`.
 std::string c99_function(const loop::Nest& n, const std::string& name);
-// What `code`, the functions of a file, needs before it, once. A function of loop/mapped.h that a nest calls is `double
-// facula_bessel_j0(double)` and its like, declared here, to be linked.
+// What `code`, the functions of a file, needs before it, once: of elementary and special functions those that it calls.
 std::string c99_prelude(const std::string& code);
 
 }  // namespace facula::codegen

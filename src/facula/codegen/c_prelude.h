@@ -9,6 +9,8 @@ inline constexpr char kCPrelude[] = R"c(#define facula_inf_f32 ((float)INFINITY)
 #define facula_inf_f64 ((double)INFINITY)
 #define facula_nan_f32 ((float)NAN)
 #define facula_nan_f64 ((double)NAN)
+#define facula_any(c) (c)
+#define FACULA_ROW(c) (c), (int)(sizeof(c) / sizeof(*(c)))
 #define facula_at_least_1(n) ((n) > 0 ? (n) : 1)
 
 FACULA_FUNCTION int64_t facula_check(int64_t i, int64_t n, int wraps, FACULA_STATUS s) {

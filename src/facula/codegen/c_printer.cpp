@@ -1,6 +1,7 @@
 #include "facula/codegen/c_printer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -9,6 +10,7 @@
 #include "facula/codegen/c_prelude.h"
 #include "facula/loop/elementary.h"
 #include "facula/loop/monoid.h"
+#include "facula/special_text.h"
 
 namespace facula::codegen {
 namespace {
@@ -254,14 +256,33 @@ std::string CPrinter::elementary(Fn f, DType d) {
   return std::move(out_);
 }
 
+namespace {
+bool names(const std::string& text, const std::string& name) {
+  auto goes_on = [&](size_t at) { return at < text.size() && (std::isalnum(text[at]) || text[at] == '_'); };
+  for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1))
+    if (!goes_on(at + name.size()) && (at == 0 || !goes_on(at - 1))) return true;
+  return false;
+}
+// The special functions that `code` calls, behind what they use.
+std::string special_functions(const std::string& code) {
+  std::string chosen;
+  for (size_t k = std::size(loop::kSpecialTexts); k-- > 0;) {
+    auto& s = loop::kSpecialTexts[k];
+    if (names(code, s.name) || names(chosen, s.name)) chosen = s.text + chosen;
+  }
+  return chosen;
+}
+}  // namespace
+
 std::string CPrinter::functions(const std::string& code) {
   constexpr Fn all[] = {
 #define FACULA_FN(n, ...) Fn::n,
       FACULA_SCALAR_FUNCTIONS(FACULA_FN) FACULA_STEPS(FACULA_FN)
 #undef FACULA_FN
   };
+  std::string special = special_functions(code);
   std::set<std::string> done;
-  std::vector<std::string> texts{code};
+  std::vector<std::string> texts{code + special};
   for (size_t at = 0; at < texts.size(); ++at)
     for (Fn f : all)
       for (DType d : {DType::Float32, DType::Float64}) {
@@ -284,7 +305,7 @@ std::string CPrinter::functions(const std::string& code) {
     declared += texts[k].substr(0, texts[k].find(" {")) + ";\n";
     defined += texts[k] + "\n";
   }
-  return tables + declared + defined;
+  return tables + declared + defined + special;
 }
 
 std::string CPrinter::local(int v) {
@@ -599,16 +620,5 @@ std::string CPrinter::call(Expr e) {
 }
 
 std::string c_prelude() { return kCPrelude; }
-
-std::string c_special_functions(const std::string& specifier) {
-  std::string s;
-#define FACULA_FN(n, ...) s += specifier + "double facula_" #n "(double);\n";
-  FACULA_MAPPED_UNARY(FACULA_FN)
-#undef FACULA_FN
-#define FACULA_FN(n, ...) s += specifier + "double facula_" #n "(double, double);\n";
-  FACULA_MAPPED_BINARY(FACULA_FN)
-#undef FACULA_FN
-  return s;
-}
 
 }  // namespace facula::codegen

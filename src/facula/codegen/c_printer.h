@@ -21,7 +21,8 @@ class CPrinter {
 
   // The function with its name and, in a comment, the nest's.
   std::string function(const std::string& name);
-  // The elementary functions (loop/elementary.h) that `code` calls and what those call, before it.
+  // The elementary (loop/elementary.h) and special functions (loop/special_functions.h) that `code` calls and what those
+  // call, before it.
   std::string functions(const std::string& code);
 
  protected:
@@ -107,7 +108,5 @@ class CPrinter {
 // The functions that the lines call, of which `specifier` is the storage and the like. `status` is the type of the last
 // argument of a check; facula_fail(status, what, index, size) has to stand before.
 std::string c_prelude();
-// Declarations of the functions of loop/mapped.h, to be linked.
-std::string c_special_functions(const std::string& specifier);
 
 }  // namespace facula::codegen

@@ -87,7 +87,7 @@ std::string cuda_function(const loop::Nest& n, const std::string& name) {
 std::string cuda_prelude(const std::string& code) {
   loop::Nest none;
   std::string a = std::to_string(kAlignment), last = std::to_string(kAlignment - 1);
-  return std::string(kCudaBefore) + c_prelude() + kCudaAfter + c_special_functions("extern __device__ ") +
+  return std::string(kCudaBefore) + c_prelude() + kCudaAfter +
          "\nFACULA_FUNCTION int64_t facula_scratch_bytes(int64_t count, int64_t size) {\n"
          "  return ((count > 0 ? count : 0) * size + " +
          last + ") / " + a + " * " + a + ";\n}\n\n" + CudaPrinter(none).functions(code);

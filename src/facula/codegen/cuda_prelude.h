@@ -7,6 +7,7 @@ inline constexpr char kCudaBefore[] = R"c(#include <math.h>
 #include <stdint.h>
 
 #define FACULA_FUNCTION static __device__ __forceinline__
+#define FACULA_SPECIAL static __device__
 #define FACULA_TABLE static __device__ const
 #define FACULA_STATUS facula_report
 
@@ -82,8 +83,6 @@ static __device__ __forceinline__ void facula_atomic(T* at, F change) {
     } while (seen != before);
   }
 }
-
-/* ---- special functions (loop/mapped.h), to be linked */
 )c";
 
 }  // namespace facula::codegen

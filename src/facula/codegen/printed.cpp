@@ -14,7 +14,6 @@
 #include "facula/base/settings.h"
 #include "facula/codegen/c99.h"
 #include "facula/codegen/cuda.h"
-#include "facula/loop/mapped.h"
 #include "facula/schedule/grid.h"
 
 extern char** environ;
@@ -61,41 +60,12 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The special functions of this library, for a file that is linked with nothing else.
-struct Special {
-  const char* name;
-  int arity;
-  const void* address;
-};
-const Special kSpecial[] = {
-#define FACULA_FN(n, ...) {#n, 1, reinterpret_cast<const void*>(static_cast<double (*)(double)>(loop::mapped::n))},
-    FACULA_MAPPED_UNARY(FACULA_FN)
-#undef FACULA_FN
-#define FACULA_FN(n, ...) \
-  {#n, 2, reinterpret_cast<const void*>(static_cast<double (*)(double, double)>(loop::mapped::n))},
-        FACULA_MAPPED_BINARY(FACULA_FN)
-#undef FACULA_FN
-};
-// Those that `code` calls; `linked`: how a pointer is declared that is found by its name.
-std::string special_functions(const std::string& code, const std::string& linked) {
-  std::string s;
-  for (auto& f : kSpecial) {
-    std::string name = f.name, pointer = "facula_at_" + name;
-    if (code.find("facula_" + name + "(") == code.npos) continue;
-    bool one = f.arity == 1;
-    std::string operands = one ? "(double x)" : "(double x, double y)", values = one ? "(x)" : "(x, y)";
-    s += linked + "double (*" + pointer + ")" + operands + (linked.empty() ? ";\n" : " = 0;\n");
-    s += "double facula_" + name + operands + " { return " + pointer + values + "; }\n";
-  }
-  return s;
-}
-
 std::string name_of(size_t k) { return "facula_kernel_" + std::to_string(k); }
 
 std::string c99_source(std::span<const loop::Nest* const> nests) {
   std::string code;
   for (size_t k = 0; k < nests.size(); ++k) code += c99_function(*nests[k], name_of(k)) + "\n";
-  return c99_prelude(code) + special_functions(code, "") + code;
+  return c99_prelude(code) + code;
 }
 std::string cuda_source(std::span<const loop::Nest* const> nests) {
   auto& header = settings().cuda_emulation;
@@ -109,8 +79,7 @@ std::string cuda_source(std::span<const loop::Nest* const> nests) {
     entries += "FACULA_EMULATED(" + name_of(k) + ", cuda_" + std::to_string(k) + ", " +
                std::to_string(n.threads) + ")\n";
   }
-  return "#include \"" + header + "\"\n" + cuda_prelude(code) + special_functions(code, "extern \"C\" ") +
-         code + entries;
+  return "#include \"" + header + "\"\n" + cuda_prelude(code) + code + entries;
 }
 
 }  // namespace
@@ -155,9 +124,6 @@ std::vector<KernelFn> printed_kernels(Printed target, std::span<const loop::Nest
   void* loaded =
       dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process, as kernels are
   runtime_check(loaded, "codegen") << dlerror();
-  for (auto& f : kSpecial)
-    if (void* at = dlsym(loaded, ("facula_at_" + std::string(f.name)).c_str()))
-      *static_cast<const void**>(at) = f.address;
   std::vector<KernelFn> all;
   for (size_t k = 0; k < nests.size(); ++k)
     all.push_back(reinterpret_cast<KernelFn>(dlsym(loaded, name_of(k).c_str())));

@@ -1,7 +1,7 @@
 // Elementary functions by simpler ones, once for all targets: every target prints these expressions, or a step of them
 // by an instruction of its own, so that results agree to the bit. Bounds on the errors: expr.h.
 //
-// What has no expansion is exact (sums, roots, comparisons, fmod) or a library's (mapped.h; is_library).
+// What has no expansion is exact (sums, roots, comparisons, fmod) or a special function (special_functions.h; is_library).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,7 @@ namespace facula::loop {
 Expr expansion(Fn f, DType d);
 constexpr int kArguments = 1 << 20;
 Expr argument(int k, DType d);
-// Is f of dtype d neither exact nor expanded? Targets take it from a library: it may differ in the last places from one
-// to another.
+// Is f of dtype d neither exact nor expanded? Such are special functions, of one source for all targets.
 bool is_library(Fn f, DType d);
 // What targets compute for e: times_ndtr and times_sigmoid of x for the products x ndtr(x) and x sigmoid(x), else e.
 Expr fused_product(Expr e);

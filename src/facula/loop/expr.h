@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "facula/base/dtype.h"
+#include "facula/special_table.h"
 #include "facula/sym/symint.h"
 #include "facula/tensor/scalar.h"
 
@@ -44,17 +45,9 @@ namespace facula::loop {
 // erfinv the inverse of erf.
 // max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the dividend's;
 // round is half to even; div is true division on floating types; floordiv rounds down, truncdiv towards zero.
-// gcd is of integers, never negative but for the smallest number. The mapped functions (mapped.h) are computed
-// lane by lane in float64, as their trip counts depend on the arguments; orders of polynomials are rounded to zero.
-#define FACULA_MAPPED_UNARY(_)                                                                                \
-  _(bessel_j0, 1, T, 9) _(bessel_j1, 1, T, 9) _(bessel_y0, 1, T, 9) _(bessel_y1, 1, T, 9)                     \
-  _(bessel_i0, 1, T, 3) _(bessel_i1, 1, T, 3) _(bessel_i0e, 1, T, 3) _(bessel_i1e, 1, T, 3)                   \
-  _(bessel_k0, 1, T, 3) _(bessel_k1, 1, T, 3) _(bessel_k0e, 1, T, 3) _(bessel_k1e, 1, T, 3)                   \
-  _(airy_ai, 1, T, 16)
-#define FACULA_MAPPED_BINARY(_)                                                                               \
-  _(igamma, 2, T, 16) _(igammac, 2, T, 16) _(hurwitz_zeta, 2, T, 4)                                           \
-  _(chebyshev_t, 2, T, 16) _(chebyshev_u, 2, T, 16) _(chebyshev_v, 2, T, 16) _(chebyshev_w, 2, T, 16)         \
-  _(hermite_h, 2, T, 16) _(hermite_he, 2, T, 16) _(laguerre_l, 2, T, 16) _(legendre_p, 2, T, 16)
+// gcd is of integers, never negative but for the smallest number. The mapped functions (special_functions.h, whence their rows
+// are) are computed lane by lane in float64, as their trip counts depend on the arguments; orders of polynomials are rounded
+// to zero.
 #define FACULA_SCALAR_FUNCTIONS(_)                                                                            \
   _(neg, 1, T, 0) _(abs, 1, R, 0) _(sign, 1, T, 0) _(floor, 1, T, 0) _(ceil, 1, T, 0) _(trunc, 1, T, 0)       \
   _(round, 1, T, 0) _(sqrt, 1, T, 0) _(rsqrt, 1, T, 1.5) _(reciprocal, 1, T, 0) _(exp, 1, T, 1.5)             \

@@ -1,5 +1,6 @@
 // Functions of the table FACULA_MAPPED_UNARY and FACULA_MAPPED_BINARY (expr.h): special functions whose number of
-// steps depends on the arguments. The interpreter and generated code, lane by lane, call the same code.
+// steps depends on the arguments, compiled for the host out of special_functions.h. The interpreter and generated code, lane by
+// lane, call the same code, whose bits are those of printed kernels.
 #pragma once
 #include <cstdint>
 

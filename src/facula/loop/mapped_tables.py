@@ -79,6 +79,42 @@ def airy_left(part):
     return f
 
 
+def hankel(order, part):
+    """P or Q / t of J = sqrt(2 / (pi x)) (P cos(u) - Q sin(u)), Y = sqrt(2 / (pi x)) (P sin(u) + Q cos(u)),
+    u = x - (order / 2 + 1 / 4) pi (DLMF 10.17.3), in t = 1 / x."""
+
+    def f(t):
+        if t == 0:
+            return mp.mpf(1) if part == 0 else mp.mpf(4 * order**2 - 1) / 8
+        x = 1 / t
+        j, y, angle = mp.besselj(order, x), mp.bessely(order, x), x - (2 * order + 1) * mp.pi / 4
+        s, c = mp.sin(angle), mp.cos(angle)
+        return mp.sqrt(mp.pi * x / 2) * (c * j + s * y if part == 0 else (c * y - s * j) * x)
+
+    return f
+
+
+def series(name, order, terms, psi=False, sign=1, first=0):
+    """From term `first` on, sign^k / (k! (k + order)!), and for K and Y the same times psi(k + 1) +
+    psi(k + 1 + order), for Y + 2 log 2, so that the logarithm beside it is that of x: there are fewer
+    digits to cancel."""
+    numbers = []
+    for k in range(first, first + terms):
+        factor = (
+            mp.psi(0, k + 1) + mp.psi(0, k + 1 + order) + (2 * mp.log(2) if sign < 0 else 0) if psi else 1
+        )
+        numbers.append(factor * mp.mpf(sign) ** k / (mp.factorial(k) * mp.factorial(k + order)))
+    row(name, numbers)
+
+
+def row(name, numbers):
+    print(
+        f"inline constexpr double k{name}[{len(numbers)}] = {{"
+        + ", ".join(mp.nstr(x, 20) for x in numbers)
+        + "};"
+    )
+
+
 def temme(rows, columns):
     """d[k][n] of Temme's expansion, from mu - log(1 + mu) = eta^2 / 2 (DLMF 8.12.11 ff.)."""
     terms = columns + 2 * rows + 3
@@ -139,6 +175,21 @@ def main():
     print("// 1 / Gamma(1 + t), and log(Gamma(1 + t)) / t.")
     show("GammaReciprocal", lambda t: mp.rgamma(1 + t), [0, 1])
     show("LogGammaSlope", lambda t: mp.loggamma(1 + t) / t if t else -mp.euler, [0, mp.mpf("1.25")], False)
+    print("// J = sqrt(2 / (pi x)) (p cos(u) - q sin(u) / x), u = x - pi/4 or x - 3 pi/4: p and q in 1/x.")
+    for order in (0, 1):
+        for part, kind in enumerate(("Cosine", "Sine")):
+            show(f"Hankel{kind}{order}", hankel(order, part), [0, eighth, 2 * eighth, 4 * eighth])
+    print(
+        "// Power series in y = x^2 / 4 (DLMF 10.2.2, 10.8, 10.25.2, 10.31);"
+        " of I and K for y <= 1/4, else for y <= 1."
+    )
+    for order in (0, 1):
+        series(f"NearI{order}", order, 11)
+        series(f"NearK{order}", order, 11, psi=True)
+        series(f"NearJ{order}", order, 12, sign=-1, first=2 - order)
+        series(f"NearY{order}", order, 13, psi=True, sign=-1)
+    print("// 1 / k.")
+    row("Reciprocals", [mp.mpf(0)] + [1 / mp.mpf(k) for k in range(1, 32)])
     temme(9, 24)
     print("\n}  // namespace facula::loop::mapped")
 

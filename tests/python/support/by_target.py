@@ -1,6 +1,7 @@
 """Results and gradients of operators' first samples, by what makes this process's kernels.
 
-python by_target.py PART PARTS FILE
+python by_target.py PART PARTS FILE        every PARTS-th operator
+python by_target.py special 1 FILE         those of the namespace `special`
 """
 
 import sys
@@ -12,10 +13,16 @@ import facula as F
 from support.operators import UNDEFINED, arguments, call, cases, tensors, usual_dtype
 
 
+def is_special(case):
+    return case.base.startswith("special_") or hasattr(F.special, case.base.rstrip("_"))
+
+
 def results(part, parts):
     found = {}
     for number, case in enumerate(cases()):
-        if number % parts != part or not case.samples or case.base in UNDEFINED:
+        if not (is_special(case) if part == "special" else number % int(parts) == int(part)):
+            continue
+        if not case.samples or case.base in UNDEFINED:
             continue
         F.manual_seed(0)
         args = arguments(case, 0, usual_dtype(case))
@@ -37,4 +44,4 @@ def results(part, parts):
 
 
 if __name__ == "__main__":
-    F.save(results(int(sys.argv[1]), int(sys.argv[2])), sys.argv[3])
+    F.save(results(sys.argv[1], sys.argv[2]), sys.argv[3])

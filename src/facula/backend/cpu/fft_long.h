@@ -9,12 +9,9 @@
 #include <cmath>
 #include <complex>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "facula/backend/cpu/fft_plan.h"
-#include "facula/base/bounded.h"
-#include "facula/base/fork.h"
 #include "facula/base/parallel.h"
 
 namespace facula::backend::cpu {
@@ -30,24 +27,17 @@ class LongLine {
 
   // Null if n is too long for parts of at most kMostPart, or those have factors for which there are no steps in such registers.
   static std::shared_ptr<const LongLine> of(int64_t n) {
-    static TableMutex mutex;
-    static Bounded<int64_t, std::shared_ptr<const LongLine>> made(4);
-    constexpr int64_t kMostKept = int64_t(1) << 21;  // points, at most 80 MB; longer ones are made for a call
-    {
-      std::lock_guard lock(mutex);
-      if (auto* known = made.find(n)) return *known;
-    }
-    int64_t parts = parts_of(n), convolved = 0;
-    if (parts && !(Plan::serves(parts) && Plan::serves(n / parts))) return nullptr;
-    if (!parts) {
-      convolved = Steps<T>::least(2 * n - 1, kCount * kCount);
-      if (!parts_of(convolved)) return nullptr;
-    }
-    std::shared_ptr<const LongLine> line(new LongLine(n, convolved ? convolved : n));
-    if (line->length_ > kMostKept) return line;
-    std::lock_guard lock(mutex);
-    return made.put(n, std::move(line));
+    return kept_plan<LongLine, 4, size_t(80) << 20>(n, [n]() -> std::shared_ptr<const LongLine> {
+      int64_t parts = parts_of(n), convolved = 0;
+      if (parts && !(Plan::serves(parts) && Plan::serves(n / parts))) return nullptr;
+      if (!parts) {
+        convolved = Steps<T>::least(2 * n - 1, kCount * kCount);
+        if (!parts_of(convolved)) return nullptr;
+      }
+      return std::shared_ptr<const LongLine>(new LongLine(n, convolved ? convolved : n));
+    });
   }
+  size_t footprint() const { return size_t(length_) * 40; }  // at most
 
   // load(j, count, row), inlined always: `count` points from j on into the first lanes of row[0], real parts, and row[1]; the rest is ignored.
   // store(k, count, row): takes points so.

@@ -190,23 +190,28 @@ class RealPlan {
   std::unique_ptr<Other> other_;
 };
 
-// A plan for lines of n points, kept for later calls.
-template <class Plan>
-std::shared_ptr<const Plan> plan_of(int64_t n) {
+// What make() gives as a plan for lines of n points: it may be null. The last `count` plans are kept for later calls, but not
+// those of more than `bytes`.
+template <class Plan, size_t count, size_t bytes, class Make>
+std::shared_ptr<const Plan> kept_plan(int64_t n, const Make& make) {
   static TableMutex mutex;
-  static Bounded<int64_t, std::shared_ptr<const Plan>> plans(32);
+  static Bounded<int64_t, std::shared_ptr<const Plan>> plans(count);
   {
     std::lock_guard lock(mutex);
     if (auto* known = plans.find(n)) return *known;
   }
-  std::shared_ptr<const Plan> made;
-  if constexpr (std::is_constructible_v<Plan, size_t, bool>)
-    made = std::make_shared<const Plan>(size_t(n), true);
-  else made = std::make_shared<const Plan>(n);
-  constexpr size_t kMostKept = size_t(1) << 22;  // bytes; longer ones are made for a call
-  if (made->footprint() > kMostKept) return made;
+  std::shared_ptr<const Plan> made = make();
+  if (!made || made->footprint() > bytes) return made;
   std::lock_guard lock(mutex);
   return plans.put(n, std::move(made));
+}
+template <class Plan>
+std::shared_ptr<const Plan> plan_of(int64_t n) {
+  return kept_plan<Plan, 32, size_t(1) << 22>(n, [n] {
+    if constexpr (std::is_constructible_v<Plan, size_t, bool>)
+      return std::make_shared<const Plan>(size_t(n), true);
+    else return std::make_shared<const Plan>(n);
+  });
 }
 
 }  // namespace facula::backend::cpu
