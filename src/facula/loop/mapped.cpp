@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <type_traits>
 
 #include "facula/loop/mapped_tables.h"
 
@@ -27,6 +29,9 @@ constexpr double kInf = std::numeric_limits<double>::infinity(),
 constexpr int64_t kLanes = 4;
 using Lanes = double __attribute__((vector_size(8 * kLanes)));
 using Mask = int64_t __attribute__((vector_size(8 * kLanes)));
+template <class V>
+using Whole = std::conditional_t<std::is_same_v<V, double>, uint64_t,
+                                 uint64_t __attribute__((vector_size(8 * kLanes)))>;
 bool any(bool c) { return c; }
 bool any(const Mask& c) { return c[0] | c[1] | c[2] | c[3]; }
 Lanes lanes_at(const double* x) {
@@ -91,8 +96,23 @@ double scaled_far(double x, const double (&c)[2][n]) {
   double t = 1 / x;
   return t < 0.03125 ? piece(t, 0, 0.03125, c[0]) : piece(t, 0.03125, 0.125, c[1]);
 }
-// ---- J and Y, 0 < x < kNear, but for J0 also 0.
-constexpr double kNear = 2, kTwoOverPi = 2 / kPi;
+// log(x), x positive and normal: k log 2 + 2 artanh(s) for x = (1 + f) 2^k, s = f / (2 + f), where f stands apart from what is
+// far smaller.
+constexpr double kArtanh[] = {2.0 / 3,  2.0 / 5,  2.0 / 7,  2.0 / 9,  2.0 / 11,
+                              2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19, 2.0 / 21};
+template <class V>
+V logarithm(V x) {
+  constexpr auto one = std::bit_cast<uint64_t>(1.0), root = std::bit_cast<uint64_t>(0x1.6a09e667f3bcdp-1);
+  constexpr uint64_t digits = (uint64_t(1) << 52) - 1;
+  auto above = std::bit_cast<Whole<V>>(x) + (one - root);
+  V k = std::bit_cast<V>((above >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
+  V f = std::bit_cast<V>((above & digits) + root) - 1.0, s = f / (f + 2.0), z = s * s, square = 0.5 * f * f;
+  V rest = s * (square + z * horner(z, kArtanh)) + k * -1.7239444525614835e-13;
+  return k * 0.6931471805601177 - ((square - rest) - f);
+}
+
+// ---- J and Y, kLeast < x < kNear, but for J also 0.
+constexpr double kNear = 2, kLeast = std::numeric_limits<double>::min(), kTwoOverPi = 2 / kPi;
 struct J0 {
   template <class V>
   static V near(V x) {  // the first terms by their factors, which are not small differences
@@ -110,15 +130,14 @@ struct J1 {
 struct Y0 {
   template <class V>
   static V near(V x) {
-    V l = each(x, [](double v) { return std::log(v); });
-    return kTwoOverPi * (l * J0::near(x) - 0.5 * horner(square_quarter(x), kY0.c));
+    return kTwoOverPi * (logarithm(x) * J0::near(x) - 0.5 * horner(square_quarter(x), kY0.c));
   }
 };
 struct Y1 {
   template <class V>
   static V near(V x) {
-    V l = each(x, [](double v) { return std::log(v); }), series = horner(square_quarter(x), kY1.c);
-    return kTwoOverPi * (l * J1::near(x) - x * 0.25 * series) - kTwoOverPi / x;
+    V series = horner(square_quarter(x), kY1.c);
+    return kTwoOverPi * (logarithm(x) * J1::near(x) - x * 0.25 * series) - kTwoOverPi / x;
   }
 };
 
@@ -440,8 +459,8 @@ double laguerre_far(double x, int64_t n) {
 
 double bessel_j0(double x) { return std::fabs(x) < kNear ? J0::near(x) : ::j0(x); }
 double bessel_j1(double x) { return std::fabs(x) < kNear ? J1::near(x) : ::j1(x); }
-double bessel_y0(double x) { return x > 0 && x < kNear ? Y0::near(x) : ::y0(x); }
-double bessel_y1(double x) { return x > 0 && x < kNear ? Y1::near(x) : ::y1(x); }
+double bessel_y0(double x) { return x > kLeast && x < kNear ? Y0::near(x) : ::y0(x); }
+double bessel_y1(double x) { return x > kLeast && x < kNear ? Y1::near(x) : ::y1(x); }
 
 double bessel_i0e(double x) {
   double a = std::fabs(x);
@@ -686,8 +705,8 @@ FACULA_LANES(airy_ai)
   }
 FACULA_LANES(bessel_j0, J0, -kNear)
 FACULA_LANES(bessel_j1, J1, -kNear)
-FACULA_LANES(bessel_y0, Y0, 0)
-FACULA_LANES(bessel_y1, Y1, 0)
+FACULA_LANES(bessel_y0, Y0, kLeast)
+FACULA_LANES(bessel_y1, Y1, kLeast)
 #undef FACULA_LANES
 #define FACULA_LANES(name, order, table, scaled)       \
   void name(double* x, const double*, int64_t count) { \
