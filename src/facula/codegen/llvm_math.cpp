@@ -104,6 +104,7 @@ V ScalarMath::map(const char* helper, V x, V y) {
 // Lanes that are easy keep their value, so that it does not depend on their neighbours.
 template <class F>
 V ScalarMath::unless(V hard, V easy, F&& compute) {
+  if (auto* known = dyn_cast<Constant>(hard); known && known->isNullValue()) return easy;
   auto& context = f_.getContext();
   auto *from = b_.GetInsertBlock(), *slow = BasicBlock::Create(context, "slow", &f_),
        *next = BasicBlock::Create(context, "next", &f_);
@@ -195,16 +196,9 @@ V ScalarMath::instruction(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::bits: return int_bits(x);
     case Fn::from_bits: return float_bits(x);
     case Fn::scale: return avx512_ ? scalef(x, a[1]) : nullptr;
-    // AVX2 rounds denormal results twice: it has no instruction that tells them, and softmax would take a fifth more
-    // time.
-    case Fn::scaled_sum: return avx512_ ? nullptr : call(Fn::scale, d, {{b_.CreateFAdd(x, a[1]), a[2]}});
-    case Fn::is_subnormal:
-      return is_register(x) ? b_.CreateIntrinsic(is_double(x) ? Intrinsic::x86_avx512_fpclass_pd_512
-                                                              : Intrinsic::x86_avx512_fpclass_ps_512,
-                                                 {}, {x, b_.getInt32(32)})
-                            : nullptr;
-    case Fn::mantissa: return is_double(x) && is_register(x) ? getmant(x) : nullptr;
-    case Fn::exponent: return is_double(x) && is_register(x) ? getexp(x) : nullptr;
+    case Fn::is_subnormal: return subnormal(x);
+    case Fn::mantissa: return is_register(x) ? getmant(x) : nullptr;
+    case Fn::exponent: return is_register(x) ? getexp(x) : nullptr;
     case Fn::log_special: return is_register(x) ? fixup_log(x, a[1]) : nullptr;
     default: break;
   }
@@ -238,13 +232,24 @@ V ScalarMath::scalef(V x, V k) {
   return nullptr;
 }
 
+// Null: by its expansion. AVX2 rounds denormal results twice: it has no instruction that tells them, and softmax would take
+// a fifth more time.
+V ScalarMath::subnormal(V x) {
+  if (!avx512_) return Constant::getNullValue(shaped(b_.getInt1Ty(), x->getType()));
+  if (!is_register(x)) return nullptr;
+  auto instruction =
+      is_double(x) ? Intrinsic::x86_avx512_fpclass_pd_512 : Intrinsic::x86_avx512_fpclass_ps_512;
+  return b_.CreateIntrinsic(instruction, {}, {x, b_.getInt32(32)});
+}
 V ScalarMath::getmant(V x) {  // in [3/4, 3/2)
-  return b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_getmant_pd_512, {},
-                            {x, b_.getInt32(3), x, all_lanes(x), b_.getInt32(4)});
+  return b_.CreateIntrinsic(is_double(x) ? Intrinsic::x86_avx512_mask_getmant_pd_512
+                                         : Intrinsic::x86_avx512_mask_getmant_ps_512,
+                            {}, {x, b_.getInt32(3), x, all_lanes(x), b_.getInt32(4)});
 }
 V ScalarMath::getexp(V x) {
-  V k =
-      b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_getexp_pd_512, {}, {x, x, all_lanes(x), b_.getInt32(4)});
+  V k = b_.CreateIntrinsic(is_double(x) ? Intrinsic::x86_avx512_mask_getexp_pd_512
+                                        : Intrinsic::x86_avx512_mask_getexp_ps_512,
+                           {}, {x, x, all_lanes(x), b_.getInt32(4)});
   return select(b_.CreateFCmpOLT(getmant(x), real(1, x)), b_.CreateFAdd(k, real(1, x)), k);
 }
 

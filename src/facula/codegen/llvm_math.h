@@ -55,7 +55,7 @@ class ScalarMath {
   // A step by instructions of the target's own; null if it has none.
   V instruction(loop::Fn f, DType d, std::span<llvm::Value* const> a);
   V scalef(V x, V k);
-  V getmant(V x), getexp(V x);
+  V subnormal(V x), getmant(V x), getexp(V x);
   V fixup_log(V r, V x);
   bool is_register(V x);
   V all_lanes(V x);  // its mask

@@ -160,14 +160,16 @@ E expand_scale(E x, E k) {
   return (x * power(half)) * power(rest);
 }
 
-// A denormal result has fewer digits: there the sum is rounded, 2^64 higher, by adding a number with that last place.
-E expand_scaled_sum(Sum s, E k) {
-  E x = s.high, v = scale(rounded(s), k), up = k + 64.0;
+// v = s 2^k, rounded to a number of all digits first. A denormal result has fewer: there the sum is rounded, 2^64 higher,
+// by adding a number with that last place.
+E rounded_once(E v, Sum s, E k) {
+  E x = s.high, up = k + 64.0;
   E last = real(std::ldexp(1.0, pick(x, -149 + 64 + 23, -1074 + 64 + 52)), x);
   Sum t = fast_sum(last, scale(s.high, up));
   E r = (t.high + (t.low + scale(s.low, up))) - last;
   return unless(is_subnormal(v), v, r * std::ldexp(1.0, -64));
 }
+E expand_scaled_sum(Sum s, E k) { return rounded_once(scale(rounded(s), k), s, k); }
 E expand_is_subnormal(E v) {
   E a = abs(v);
   return (a < pick(v, 1.17549435e-38, 2.2250738585072014e-308)) & (a > 0.0);
@@ -182,7 +184,7 @@ Lifted lifted(E x) {
   int lift = pick(x, 25, 54);
   E denormal = x < pick(x, 1.17549435e-38, 2.2250738585072014e-308);
   E y = select(denormal, x * std::ldexp(1.0, lift), x);
-  int64_t root = pick<int64_t>(x, 0x3f3504f3, 0x3fe8000000000000);  // sqrt(1/2), 3/4
+  int64_t root = pick<int64_t>(x, 0x3f400000, 0x3fe8000000000000);  // 3/4
   // As a difference: the root, which is added again, takes one register.
   E rest = raw_call(Fn::sub, {bits(y), whole(root, x)});
   return {denormal, rest, root, pick(x, 23, 52), lift};
@@ -215,7 +217,7 @@ Power power(E r, E low, E k, E index) {
   bool d = is_wide(r);
   E point = d ? entry(kPower64, 0, index) : entry(kPower32, 0, index);
   E beyond = d ? entry(kPower64, 1, index) : entry(kPower32, 1, index);
-  E z = r * r, c = !d ? poly(r, kExp32) : low.get() ? poly(r, kExp64) : poly(r, kExpShort64);
+  E z = r * r, c = !d ? poly(r, kExp32) : low.get() ? long_poly(r, kExp64) : long_poly(r, kExpShort64);
   if (!low.get()) return {point, fma(z, c, r), beyond, k};
   return {point, r, fma(point, fma(z, c, low), fma(beyond, r, beyond)), k};
 }
@@ -242,20 +244,32 @@ Power exp2_power(E x) {
 }
 
 Sum sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }  // without 2^k
-E rounded(const Power& p) { return scaled_sum(p.point, fma(p.point, p.r, p.rest), p.k); }
 
 E bounded_for_exp(E x) { return bounded(x, pick(x, -104.5, -746.0), pick(x, 89.0, 710.0)); }
-// The power of x, 0 below `low`. A processor takes some two hundred cycles to scale to a number that is denormal or rounds to
-// 0. So what may become one is told by x: below `normal`. Hidden scores of a softmax are far below, where scaling is quick
-// again, and what it gives is not used.
+// The power of x, which is `usual`, or s 2^k where that is denormal, and 0 below `low`. A processor takes some two hundred cycles
+// to scale to a number that is denormal or rounds to 0. So what may become one is told by x: below `normal`. Hidden scores of a
+// softmax are far below, where scaling is quick again, and what it gives is not used.
+E power_or_zero(E x, E usual, Sum s, E k, double low, double normal) {
+  return unless(x < normal, usual, select(x < low, 0.0, rounded_once(usual, s, k)));
+}
 E power_or_zero(E x, const Power& p, double low, double normal) {
-  E high = p.point, rest = fma(p.point, p.r, p.rest);
-  return unless(x < normal, scale(high + rest, p.k), select(x < low, 0.0, scaled_sum(high, rest, p.k)));
+  Sum s{p.point, fma(p.point, p.r, p.rest)};
+  return power_or_zero(x, scale(s.high + s.low, p.k), s, p.k, low, normal);
 }
 E at_most(E x, double high) { return select(x > high, high, x); }
+// point (1 + r + r^2 (...)), r = high + low: `high` is exact as ln2's first 53 digits are, and low is so small that only its
+// product with the power is seen.
+E wide_exp(E x) {
+  E from = at_most(x, 710.0);
+  double magic = sixteenths(x);
+  E t = fma(from, 1.4426950408889634, magic), k = t - magic, high = fma(k, -0.6931471805599453, from);
+  E point = entry(kPower64, 0, bits(t)), low = fma(k, -2.3190468138462996e-17, entry(kScaled64, 1, bits(t)));
+  E z = high * high, c = long_poly(high, kExp64);
+  E more = high + fma(z, c, fma(low, fma(z, c, high), low));
+  return power_or_zero(x, scale(fma(point, more, point), k), {point, point * more}, k, -746.0, -708.3);
+}
 E expand_exp(E x) {
-  Power p = exp_power(at_most(x, pick(x, 89.0, 710.0)), {}, is_wide(x));
-  return power_or_zero(x, p, pick(x, -104.5, -746.0), pick(x, -87.3, -708.3));
+  return is_wide(x) ? wide_exp(x) : power_or_zero(x, exp_power(at_most(x, 89.0), {}, false), -104.5, -87.3);
 }
 E expand_exp2(E x) {
   Power p = exp2_power(at_most(x, pick(x, 129, 1025)));
@@ -351,25 +365,14 @@ E log_positive(E x) {
   E point = fma(k, 0.6931471805599453, entry(kLogarithm64, 1, index));
   return fma(f * f, fma(f, poly(f, kLogShort64), real(-0.5, x)), point + f);
 }
-E narrow_log(E x, E rest = {}) {  // of x + rest; 0.8 ULP
-  E m = mantissa(x), k = exponent(x);
-  Sum s{m - 1.0};
-  if (rest.get()) s = fast_sum(s.high, scale(rest, -k));
-  E f = s.high, z = f * f;
-  E p = poly(f, {0.333333313, -0.24999997, 0.200007156, -0.166678026, 0.142490536, -0.12425676, 0.116854429,
-                 -0.114798367, 0.0697168112});
-  E low = fma(f * z, p, k * -2.1219444170128554e-4);
-  if (rest.get()) low = low + s.low;
-  return log_special(fma(k, 0.693359375, f + fma(z, -0.5, low)), x);
-}
-E log_short(E x) { return is_wide(x) ? log_special(log_positive(x), x) : narrow_log(x); }
+E log_short(E x) { return log_special(log_positive(x), x); }
 // By the reciprocal of the nearest j/16, as log_sum, of which one sum is enough: what follows f is far smaller. In float32
-// to base 2 or 10, by a reciprocal of so few digits that f is exact or nearly so.
-E log_to(Fn base, E x) {
+// by a reciprocal of so few digits that f is exact or nearly so; there of x + rest, if there is a rest.
+E log_to(Fn base, E x, E rest = {}) {
   bool d = is_wide(x), two = base == Fn::log2, ten = base == Fn::log10;
   E m = mantissa(x), k = exponent(x), index = log_index(m);
-  size_t at = (two ? 1 : ten ? 3 : -1) + (d ? 2 : 0);
   auto row = [&](size_t j) { return d ? entry(kLogarithm64, j, index) : entry(kLogarithm32, j, index); };
+  size_t at = two ? 3 : ten ? 5 : 1;
   E f, beyond;
   if (d) {
     Sum p = exact_product(m, row(0));
@@ -377,33 +380,40 @@ E log_to(Fn base, E x) {
   } else {
     f = fma(m, row(0), real(-1, x));
   }
+  if (rest.get()) {
+    Sum s = fast_sum(f, scale(rest, -k) * row(0));
+    f = s.high, beyond = s.low;
+  }
   E point = row(at), low = row(at + 1);
   double factor = two   ? 1.4426950408889634
                   : ten ? 0.4342944819032518
                         : 1,
          high = pick(x, double(float(factor)), factor),
-         rest = pick(x, factor - high, two ? 2.0355273740931033e-17 : 1.098319650216765e-17);
+         more = pick(x, factor - high, two ? 2.0355273740931033e-17 : 1.098319650216765e-17);
   if (two) {
     point = point + k;
   } else {  // exact
-    point = fma(k, ten ? pick(x, 0.301025390625, 0x1.34413509f8p-2) : 0.6931471787393093, point);
-    low = fma(k, ten ? pick(x, 4.6050389811952137e-06, -8.532344317057107e-14) : 1.8206359985041462e-09, low);
+    point =
+        fma(k,
+            ten ? pick(x, 0.301025390625, 0x1.34413509f8p-2) : pick(x, 0.693145751953125, 0.6931471787393093),
+            point);
+    low = fma(k,
+              ten ? pick(x, 4.6050389811952137e-06, -8.532344317057107e-14)
+                  : pick(x, 1.4286068203094172e-06, 1.8206359985041462e-09),
+              low);
   }
-  Sum first;
+  Sum first{f, low};
   if (two || ten) {
     first = exact_product(f, real(high, x));
-    first.low = fma(f, rest, low) + first.low;
-    if (d) first.low = fma(beyond, high, first.low);
-  } else {
-    first = {f, low + beyond};
+    first.low = fma(f, more, low) + first.low;
   }
+  if (beyond.get()) first.low = two || ten ? fma(beyond, high, first.low) : low + beyond;
   std::vector<double> c{factor / -2};
   for (int n = 3; !d && n < 7; ++n) c.push_back(factor / (n % 2 ? n : -n));
   for (size_t n = 0; d && n < std::size(kLog64); ++n) c.push_back(factor * kLog64[n]);
   Sum s = fast_sum(point, first.high);
-  return log_special(s.high + (fma(f * f, d ? long_poly(f, c) : poly(f, c), first.low) + s.low), x);
+  return log_special(s.high + (fma(f * f, long_poly(f, c), first.low) + s.low), x);
 }
-E expand_log(E x) { return is_wide(x) ? log_to(Fn::log, x) : narrow_log(x); }
 
 // float64: log of high + low, and of that times 2 where `twice`.
 E wide_log(Sum u, E twice = {}) {
@@ -418,7 +428,7 @@ E wide_log(Sum u, E twice = {}) {
 }
 E narrow_log1p(E x) {  // near zero the sum with its rest is 1 + x, so that f is x
   Sum u = exact_sum(real(1, x), x);
-  return select(eq(x, 0.0), x, narrow_log(u.high, u.low));
+  return select(eq(x, 0.0), x, log_to(Fn::log, u.high, u.low));
 }
 E wide_log1p(E x) { return select(eq(x, 0.0), x, wide_log(exact_sum(real(1, x), x))); }
 E wide_atanh(E x) {
@@ -559,7 +569,7 @@ E near_erfc(E x, double most) {
   r = fma(k, pick(x, 2.1219444170128554e-4, -1.8206359985041462e-09), r);
   E n = bits(t), point = d ? entry(kScaled64, 0, n) : entry(kScaled32, 0, n);
   E missing = d ? entry(kScaled64, 1, n) : entry(kScaled32, 1, n);
-  E beyond = fma(r * r, d ? long_poly(r, std::span(kExp64).first(6)) : poly(r, kExp32), r) + missing;
+  E beyond = fma(r * r, d ? long_poly(r, kExp64) : poly(r, kExp32), r) + missing;
   E power = from_bits(bits(point) + shl(n, pick<int64_t>(x, 19, 48)));  // -2^k
   E index = shr(bits(a + 1.0), pick<int64_t>(x, 21, 50));
   auto row = [&](size_t j) { return d ? entry(kTailErfc64, j, index) : entry(kTailErfc32, j, index); };
@@ -959,7 +969,7 @@ E made(Fn f, E x, E y, E z) {
     case Fn::rsqrt: return real(1, x) / sqrt(x);
     case Fn::exp: return expand_exp(x);
     case Fn::exp2: return expand_exp2(x);
-    case Fn::log: return expand_log(x);
+    case Fn::log:
     case Fn::log2:
     case Fn::log10: return log_to(f, x);
     case Fn::tanh: return expand_tanh(x);

@@ -269,7 +269,7 @@ show("kPower64", columns(powers, double), double)
 print("// (exp(r) - 1 - r) / r^2 for |r| <= ln2 / 32.")
 reach = mpmath.log(2) / 32 * 1.001
 show("kExp32", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 2, 2)], single)
-show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 7, 2)], double)
+show("kExp64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 6, 2)], double)
 show("kExpShort64", [near_best(lambda r: (mpmath.exp(r) - 1 - r) / r**2, -reach, reach, 4, 2)], double)
 
 print(
@@ -310,13 +310,13 @@ show(
     double,
 )
 print(
-    "// By j mod 16, 11 <= j <= 23: nearly 16 / j, in eight digits with which logarithms come out nearest; "
-    "negative logarithms to\n// base 2 and 10, whose highs end at 2^-15."
+    "// By j mod 16, 12 <= j <= 24: nearly 16 / j, in eight digits with which logarithms come out nearest; "
+    "negative logarithms to\n// bases e, 2, 10, whose highs end at 2^-15."
 )
-short = dict(zip(range(11, 24), (180, 168, 160, 144, 136, 128, 120, 114, 108, 102, 98, 92, 91)))
+short = dict(zip(range(12, 25), (168, 160, 144, 136, 128, 120, 114, 108, 102, 98, 92, 88, 86)))
 reciprocals = [mpmath.mpf(short.get(j if j > 8 else j + 16, 128)) / 128 for j in range(16)]
 rows = [reciprocals]
-for base in (2, 10):
+for base in (mpmath.e, 2, 10):
     logarithms = [-mpmath.log(r) / mpmath.log(base) for r in reciprocals]
     highs = [mpmath.nint(v * 2**15) / 2**15 for v in logarithms]
     rows += [highs, [single(v - h) for v, h in zip(logarithms, highs)]]

@@ -70,7 +70,7 @@ namespace facula::loop {
 //   entry (row, i)          entry i of a constant row of the tables, by i's low bits if the row has 8, 16 or 32
 //   scale (x, k)            x 2^floor(k), rounded once; |k| < 2^12, for float32 2^9
 //   scaled_sum (h, l, k)    (h + l) 2^floor(k), rounded once
-//   mantissa, exponent (x)  m and k of x = m 2^k > 0 with m in [sqrt(1/2), sqrt(2)) in float32, [3/4, 3/2) in float64
+//   mantissa, exponent (x)  m and k of x = m 2^k > 0 with m in [3/4, 3/2)
 //   is_subnormal (x)        0 < |x| < the smallest normal number
 //   log_special (r, x)      r where x is positive and finite, else what log(x) is
 //   times_ndtr, times_sigmoid (x)   x ndtr(x), x sigmoid(x), rounded once
