@@ -30,6 +30,7 @@ struct Lanes {
     std::memcpy(&x, lanes, sizeof x);
     return x;
   }
+  FACULA_LANES bool any(Mask m) { return bits(m, kCount) != 0; }
   FACULA_LANES void swap_where(Mask where, V& a, V& b) {
     V first = where ? b : a;
     b = where ? a : b;
