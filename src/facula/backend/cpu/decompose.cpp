@@ -833,7 +833,7 @@ Results linalg_lstsq(const Call& c, Out out) {
       return some;
     };
     if (driver != "gels") std::fill_n(ranks.data<int64_t>(), s.count, int64_t(s.k));
-    each_in_room<T>(s.count, s.m, s.n, Small::least_squares, job, [&](int64_t i, Room<T>& room) {
+    auto alone = [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       room.b.resize(size_t(rows) * size_t(o.n) + 1);
       std::fill_n(room.b.data(), room.b.size(), T(0));
@@ -854,7 +854,9 @@ Results linalg_lstsq(const Call& c, Out out) {
       if (driver != "gels") ranks.data<int64_t>()[i] = rank;
       if (driver == "gelsd" || driver == "gelss")
         std::copy(room.values.begin(), room.values.end(), to_values.data<Real<T>>() + i * s.k);
-    });
+    };
+    if (o.n) each_in_room<T>(s.count, s.m, s.n, Small::least_squares, job, alone);
+    else each_in_room<T>(s.count, rows, alone);  // of rank 0 by the drivers that tell it
   });
   check_solved(failure, a, driver);
   return finished(out, to, ranks, to_values);

@@ -145,7 +145,9 @@ struct Pivoted {
       if (pivots[k] > 0) {
         std::swap(x[k], x[pivots[k] - 1]);
         lower(k, k + 1, x);
-        x[k] = x[k] / own(at(k, k));
+        // By reciprocals, which say what a 0 leaves as LAPACK's do.
+        if constexpr (kHermitian) x[k] *= 1 / std::real(at(k, k));
+        else x[k] = times(x[k], T(R(1)) / at(k, k));
         ++k;
         continue;
       }

@@ -441,8 +441,10 @@ struct SolveFactored {
     Mask pivots[kSmall], good = S::everywhere();
     S::load_square(job, a);
     good &= S::finite(a, n * n);
+    auto* numbers = reinterpret_cast<std::remove_reference_t<decltype(pivots[0][0])>*>(pivots);
     for (int l = 0; l < S::kCount; ++l)
-      for (int k = 0; k < n; ++k) pivots[k][l] = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
+      for (int k = 0; k < n; ++k)
+        numbers[k * S::kCount + l] = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
     for (int k = 0; k < n; ++k) {
       good &= S::abs(a[k * n + k]) >= S::kLeast;
       good &= pivots[k] >= k;  // else of no factors that `lu` gives
