@@ -694,24 +694,119 @@ SLOW_ONCE = [
 
 # Well-conditioned, so that what is compared is determined.
 MATRIX = "x = normal(512, 512) + 40 * torch.eye(512)\ns = x + x.T\ny = normal(512, 512, seed=1)"
-MATRICES = "x = normal(100000, 4, 4) + 6 * torch.eye(4)\ns = x @ x.mT\ny = normal(100000, 4, 4, seed=1)"
 DECOMPOSITIONS = {  # statement, check
     "svd": ("torch.linalg.svd(x)", "summary(torch.linalg.svdvals(x))"),
     "eigh": ("torch.linalg.eigh(s)", "summary(torch.linalg.eigvalsh(s))"),
     "solve": ("torch.linalg.solve(x, y)", "summary(torch.linalg.solve(x, y))"),
 }
+# Batches of small matrices of a dtype: any ones (x), Hermitian ones that are definite (s) or not (h), taller
+# ones (t), right-hand sides (y, of t: b), and what factors them.
+MATRICES = """
+def matrices(m, n, seed):
+    x = normal(100000, m, n, seed=seed).to(torch.{dtype})
+    return x + 1j * normal(100000, m, n, seed=seed + 20) if x.is_complex() else x
+
+x, y, t, b = matrices(4, 4, 0) + 6 * torch.eye(4), matrices(4, 4, 1), matrices(6, 4, 2), matrices(6, 1, 3)
+s, h = x @ x.mH, y + y.mH
+l, triangle = torch.linalg.cholesky(s), x.triu()
+lu, pivots = torch.linalg.lu_factor(x)
+ld, blocks = torch.linalg.ldl_factor(h)
+reflections, factors = torch.geqrf(x)
+"""
+
+
+@dataclass(frozen=True)
+class OfMatrices:
+    """A call with batches of small matrices; `check` takes its place where signs or the order are free."""
+
+    call: str
+    check: str | None = None
+    of: str = ""  # the operands that gradients are taken for
+
+
+OF_MATRICES = {
+    "det": OfMatrices("linalg.det(x)", "linalg.det(x) / 1296", of="x"),
+    "slogdet": OfMatrices("linalg.slogdet(x)", "linalg.slogdet(x)[1]", of="x"),
+    "logdet": OfMatrices("logdet(s)", of="s"),
+    "inv": OfMatrices("linalg.inv(x)", of="x"),
+    "inv_ex": OfMatrices("linalg.inv_ex(x)", "linalg.inv_ex(x)[0]", of="x"),
+    "tensorinv": OfMatrices("linalg.tensorinv(x[:1].squeeze(0), 1)"),
+    "solve": OfMatrices("linalg.solve(x, y)", of="x y"),
+    "solve, vectors": OfMatrices("linalg.solve(x, y[..., 0])", of="x y"),
+    "solve_ex": OfMatrices("linalg.solve_ex(x, y)", "linalg.solve_ex(x, y)[0]", of="x y"),
+    "tensorsolve": OfMatrices("linalg.tensorsolve(x[0], y[0, 0])"),
+    "solve_triangular": OfMatrices("linalg.solve_triangular(triangle, y, upper=True)", of="triangle y"),
+    "triangular_solve": OfMatrices("triangular_solve(y, triangle)", "triangular_solve(y, triangle)[0]"),
+    "lu": OfMatrices("linalg.lu(x)", "linalg.lu(x)[2]", of="x"),
+    "lu_factor": OfMatrices("linalg.lu_factor(x)", "linalg.lu_factor(x)[0]", of="x"),
+    "lu_factor_ex": OfMatrices("linalg.lu_factor_ex(x)", "linalg.lu_factor_ex(x)[0]"),
+    "lu_unpack": OfMatrices("lu_unpack(lu, pivots)", "lu_unpack(lu, pivots)[2]"),
+    "lu_solve": OfMatrices("linalg.lu_solve(lu, pivots, y)", of="lu y"),
+    "lu_solve, adjoint": OfMatrices("linalg.lu_solve(lu, pivots, y, adjoint=True)"),
+    "cholesky": OfMatrices("linalg.cholesky(s)", of="s"),
+    "cholesky_ex": OfMatrices("linalg.cholesky_ex(s)", "linalg.cholesky_ex(s)[0]"),
+    "cholesky_inverse": OfMatrices("cholesky_inverse(l)", of="l"),
+    "cholesky_solve": OfMatrices("cholesky_solve(y, l)", of="y l"),
+    "ldl_factor": OfMatrices("linalg.ldl_factor(h)", "linalg.ldl_factor(h)[0]"),
+    "ldl_factor_ex": OfMatrices("linalg.ldl_factor_ex(h)", "linalg.ldl_factor_ex(h)[0]"),
+    "ldl_solve": OfMatrices("linalg.ldl_solve(ld, blocks, y)"),
+    "qr": OfMatrices("linalg.qr(x)", "linalg.qr(x)[1].abs()", of="x"),
+    "geqrf": OfMatrices("geqrf(x)", "geqrf(x)[1].abs()"),
+    "householder_product": OfMatrices(
+        "linalg.householder_product(reflections, factors)", of="reflections factors"
+    ),
+    "ormqr": OfMatrices("ormqr(reflections, factors, y)"),
+    "ormqr, transposed": OfMatrices("ormqr(reflections, factors, y, left=False, transpose=True)"),
+    "eigh": OfMatrices("linalg.eigh(s)", "linalg.eigh(s)[0]", of="s"),
+    "eigvalsh": OfMatrices("linalg.eigvalsh(s)", of="s"),
+    "eig": OfMatrices("linalg.eig(y)", "linalg.eig(y)[0].abs().sum(-1)", of="y"),
+    "eigvals": OfMatrices("linalg.eigvals(y)", "linalg.eigvals(y).abs().sum(-1)", of="y"),
+    "svd": OfMatrices("linalg.svd(x)", "linalg.svd(x)[1]", of="x"),
+    "svd, reduced": OfMatrices("linalg.svd(t, full_matrices=False)", "linalg.svd(t)[1]"),
+    "svdvals": OfMatrices("linalg.svdvals(x)", of="x"),
+    "svdvals, 6x4": OfMatrices("linalg.svdvals(t)"),
+    "matrix_norm, 2": OfMatrices("linalg.matrix_norm(x, 2)", of="x"),
+    "matrix_norm, nuc": OfMatrices("linalg.matrix_norm(x, 'nuc')", of="x"),
+    "matrix_norm, fro": OfMatrices("linalg.matrix_norm(x)", of="x"),
+    "matrix_norm, 1": OfMatrices("linalg.matrix_norm(x, 1)", of="x"),
+    "vector_norm": OfMatrices("linalg.vector_norm(x, dim=-1)", of="x"),
+    "cond": OfMatrices("linalg.cond(x)", of="x"),
+    "cond, 1": OfMatrices("linalg.cond(x, 1)"),
+    "matrix_rank": OfMatrices("linalg.matrix_rank(x)"),
+    "matrix_rank, hermitian": OfMatrices("linalg.matrix_rank(s, hermitian=True)"),
+    "pinv": OfMatrices("linalg.pinv(x)", of="x"),
+    "pinv, hermitian": OfMatrices("linalg.pinv(s, hermitian=True)"),
+    "pinv, 6x4": OfMatrices("linalg.pinv(t)"),
+    "lstsq": OfMatrices("linalg.lstsq(x, y)", "linalg.lstsq(x, y)[0]", of="x y"),
+    "lstsq, 6x4": OfMatrices("linalg.lstsq(t, b)", "linalg.lstsq(t, b)[0]"),
+    "lstsq, gels": OfMatrices("linalg.lstsq(t, b, driver='gels')", "linalg.lstsq(t, b, driver='gels')[0]"),
+    "lstsq, gelsd": OfMatrices("linalg.lstsq(t, b, driver='gelsd')", "linalg.lstsq(t, b, driver='gelsd')[0]"),
+    "lstsq, gelss": OfMatrices("linalg.lstsq(t, b, driver='gelss')", "linalg.lstsq(t, b, driver='gelss')[0]"),
+    "matrix_power, 3": OfMatrices("linalg.matrix_power(x, 3)", of="x"),
+    "matrix_power, 10": OfMatrices("linalg.matrix_power(y, 10)", of="y"),
+    "matrix_power, -2": OfMatrices("linalg.matrix_power(x, -2)"),
+    "matrix_exp": OfMatrices("linalg.matrix_exp(y)", of="y"),
+    "multi_dot": OfMatrices("linalg.multi_dot([x[:, 0], x[0], y[0], y[1]])", of="x y"),
+    "matmul": OfMatrices("linalg.matmul(x, y)", of="x y"),
+    "matmul, transposed": OfMatrices("linalg.matmul(x.mT, y.mT)", of="x y"),
+    "matmul, vectors": OfMatrices("matmul(x, y[..., :1])", of="x y"),
+    "cross": OfMatrices("linalg.cross(x[..., :3], y[..., :3])", of="x y"),
+    "vecdot": OfMatrices("linalg.vecdot(x, y)", of="x y"),
+    "vander": OfMatrices("linalg.vander(x[:, 0])"),
+    "diagonal": OfMatrices("linalg.diagonal(x).clone()", of="x"),
+}
 ALGEBRA = [
     once(f"{name}, 512x512", statement, MATRIX, check, 1.0)
     for name, (statement, check) in DECOMPOSITIONS.items()
 ] + [
-    once(f"{name}, 100,000 of 4x4", statement, MATRICES, check, 0.3)
-    for name, (statement, check) in {
-        **DECOMPOSITIONS,
-        "inv": ("torch.linalg.inv(x)", "summary(torch.linalg.inv(x))"),
-        "det": ("torch.linalg.det(x)", "summary(torch.linalg.det(x) / 1296)"),
-        "cholesky": ("torch.linalg.cholesky(s)", "summary(torch.linalg.cholesky(s))"),
-        "qr": ("torch.linalg.qr(x)", "summary(torch.linalg.qr(x).R.abs())"),
-    }.items()
+    once(
+        f"{name}, 100,000 of 4x4",
+        f"torch.{c.call}",
+        MATRICES.format(dtype="float32"),
+        f"summary(torch.{c.check or c.call})",
+        0.3,
+    )
+    for name, c in OF_MATRICES.items()
 ]
 TRANSFORMS = [
     once(name, statement, setup, f"summary({statement}.abs())", 0.9)

@@ -20,6 +20,10 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rows import MATRICES, OF_MATRICES, PROLOGUE  # noqa: E402
 
 REAL = ("float32", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
 HALF = ("float32", "bfloat16")
@@ -180,6 +184,35 @@ def layers(torch) -> Iterator[Case]:
     yield "cross_entropy backward", gradient(torch, lambda x: F.cross_entropy(x, labels), scores)
 
 
+def small_matrices(torch) -> Iterator[Case]:
+    """Linear algebra on batches of 4x4 matrices in each dtype, and with gradients, forward and backward."""
+    for dtype in ("float32", "float64", "complex64"):
+        names = {"torch": torch}
+        exec(PROLOGUE + MATRICES.format(dtype=dtype), names)
+        for name, c in OF_MATRICES.items():
+            yield f"4x4 {name} {dtype}", eval(f"lambda: torch.{c.call}", names)
+            if c.of:
+                # Of complex vectors, whose phases are free, gradients take what the check takes.
+                free = dtype == "complex64" and c.check and name in ("eigh", "svd", "eig")
+                yield (
+                    f"4x4 {name} backward {dtype}",
+                    gradients_of(torch, names, c.check if free else c.call, c.of.split()),
+                )
+
+
+def gradients_of(torch, names: dict, call: str, operands: list[str]) -> Callable[[], object]:
+    own = dict(names) | {x: names[x].detach().clone().requires_grad_() for x in operands}
+    inputs, call = [own[x] for x in operands], compile(f"torch.{call}", call, "eval")
+
+    def backward():
+        results = eval(call, own)
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        results = [r for r in results if r.requires_grad]
+        return torch.autograd.grad(results, inputs, [torch.ones_like(r) for r in results])
+
+    return backward
+
+
 # What makes no tensor of its tensors, takes no time, or takes what these arguments are not.
 NOT_TIMED = re.compile(
     r"^_|_$|empty|rand|normal|bernoulli|poisson|binomial|dropout|new_|save|load|set_|get_|is_|typename|"
@@ -223,7 +256,7 @@ def measured(library: str, only: str | None, threads: int = 1) -> dict[str, floa
     torch.manual_seed(0)
     results: dict[str, float | str] = {}
     clock, most, budget = (time.thread_time, 30, 0.2) if threads == 1 else (time.perf_counter, 100, 0.4)
-    for family in (along_dimensions, element_by_element, layers, every_operator):
+    for family in (along_dimensions, element_by_element, layers, small_matrices, every_operator):
         for name, f in family(torch):
             if only and not re.search(only, name):
                 continue

@@ -94,8 +94,8 @@ def kinds(n, dtype):
 
 
 def check_vectors(vectors, dtype):
-    identity = np.broadcast_to(np.eye(vectors.shape[-1]), vectors.shape)
-    near(vectors.mT @ vectors, identity, dtype)
+    products = vectors.mT @ vectors
+    near(products, np.broadcast_to(np.eye(vectors.shape[-1]), products.shape), dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -248,3 +248,183 @@ def test_gradients_of_batches():
     assert check(lambda x: (linalg.eigh(x + x.mT)[0], linalg.eigh(x + x.mT)[1] ** 2), (a,))
     assert check(lambda x: (linalg.svd(x)[1], linalg.svd(x)[0] ** 2), (a,))
     assert F.autograd.gradgradcheck(linalg.det, (a,))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", SIZES)
+def test_reflections_of_either_side_multiply_by_their_product(dtype, n):
+    for m in range(n, 9):
+        a, tau = F.geqrf(F.tensor(normal((21, m, n)), dtype=dtype))
+        padded = F.cat([a, F.zeros(21, m, m - n, dtype=dtype)], -1)
+        q = linalg.householder_product(padded, tau).double().numpy()
+        for count in (1, 5, 8, 9):
+            left, right = normal((21, m, count), 1), normal((21, count, m), 2)
+            for transposed, factor in ((False, q), (True, q.swapaxes(1, 2))):
+                x, y = (F.tensor(b, dtype=dtype) for b in (left, right))
+                near(F.ormqr(a, tau, x, transpose=transposed), factor @ x.double().numpy(), dtype)
+                right_side = F.ormqr(a, tau, y, left=False, transpose=transposed)
+                near(right_side, y.double().numpy() @ factor, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("m", SIZES)
+def test_singular_vectors_of_oblong_matrices(dtype, m):
+    for n in SIZES:
+        x = normal((19, m, n), n)
+        for hard in (
+            x,
+            x[..., :1] @ x[:, :1],
+            x * 0,
+            np.round(x),
+            x * np.logspace(0, -9, n),
+            np.eye(m, n) + 0 * x,
+        ):
+            a = F.tensor(hard, dtype=dtype)
+            exact, k = a.double().numpy(), min(m, n)
+            for full in (True, False):
+                u, s, vh = linalg.svd(a, full_matrices=full)
+                assert u.shape == (19, m, m if full else k) and vh.shape == (19, n if full else k, n)
+                check_vectors(u, dtype)
+                check_vectors(vh.mT, dtype)
+                back = (u[..., :k].double() * s.double().unsqueeze(-2)) @ vh[:, :k].double()
+                near(back, exact, dtype, 4)  # LAPACK's tolerance, too, is some roundings
+                near(s, np.linalg.svd(exact)[1], dtype)
+            near(linalg.svdvals(a), np.linalg.svd(exact)[1], dtype)
+
+
+def test_signs_of_vectors_of_oblong_matrices_are_pytorchs():
+    recorded = {  # of the first row of U and the first column of V^T, for three matrices each
+        (3, 2): "++-+-+-++-+-",
+        (2, 3): "+-++++---+--",
+        (4, 3): "++--++++--+++--+--",
+        (6, 4): "+--++++---++---+-+---+++",
+        (7, 5): "-+-++--++-+---+---+-+---++++--",
+        (5, 8): "+-++-+-++++-++--++++-+++++++++",
+        (8, 3): "-+++++--+-----+--+",
+        (3, 8): "+--+--++-------++-",
+        (4, 6): "+--++---+-++--+----++-++",
+    }
+    for (m, n), answer in recorded.items():
+        k = np.arange(3.0 * m * n)
+        a = F.tensor(np.round(np.sin(k * k + k) * 8).reshape(3, m, n) / 4, dtype=F.float32)
+        u, _, vh = linalg.svd(a, full_matrices=False)
+        edges = [*u[:, 0].flatten().tolist(), *vh[:, :, 0].flatten().tolist()]
+        assert "".join("+-"[v < 0] for v in edges) == answer
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("driver", ["gelsy", "gels", "gelsd", "gelss"])
+def test_least_squares_of_any_shape_and_rank(dtype, driver):
+    for m in SIZES:
+        for n in SIZES:
+            a = normal((21, m, n), m * n)
+            if driver != "gels":
+                a[3] = np.outer(a[3, :, 0], a[3, 0])
+                a[7] = 0
+            a, b = F.tensor(a, dtype=dtype), F.tensor(normal((21, m, 9), 1), dtype=dtype)
+            exact, right = a.double().numpy(), b.double().numpy()
+            found = linalg.lstsq(a, b, driver=driver)
+            values = np.linalg.svd(exact)[1]
+            limit = max(m, n) * F.finfo(dtype).eps * values.max(1, keepdims=True)
+            full = values[:, -1] > 100 * limit[:, 0]
+            for k in range(21):
+                solution = np.linalg.pinv(exact[k], rcond=max(m, n) * F.finfo(dtype).eps) @ right[k]
+                condition = values[k, 0] / values[k, -1] if full[k] else 1
+                if full[k] or k in (3, 7):
+                    near(found.solution[k], solution, dtype, condition**2)
+            if driver != "gels":
+                assert found.rank[full].tolist() == [min(m, n)] * int(full.sum())
+                assert found.rank[3] == 1 and found.rank[7] == 0
+            if driver in ("gelsd", "gelss"):
+                near(found.singular_values, values, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", SIZES)
+def test_eigenvalues_and_vectors_of_hard_matrices(dtype, n):
+    for k, hard in enumerate(kinds(n, dtype)):
+        skew = (hard - hard.swapaxes(1, 2), np.triu(hard), np.roll(np.eye(n), 1, 0) + 0 * hard)
+        for x in (hard, *skew):
+            a = F.tensor(x, dtype=dtype)
+            exact = a.double().numpy()
+            size = np.abs(exact).max((1, 2))
+            if not (size.max() * n < float(F.finfo(dtype).max)) or (
+                0 < size[size > 0].min(initial=1) < 1e-30
+            ):
+                continue
+            values, vectors = linalg.eig(a)
+            w, v = (t.to(F.complex128).numpy() for t in (values, vectors))
+            rest = np.abs(exact @ v - v * w[:, None]).max((1, 2))
+            graded = k >= 12  # balanced, which may cost digits beside the largest element
+            if not graded:
+                assert (rest <= 100 * n * F.finfo(dtype).eps * size).all()
+            assert np.allclose(np.linalg.norm(v, axis=1), 1, rtol=0, atol=20 * F.finfo(dtype).eps)
+            # Conjugate pairs, the positive one first, of which the largest element is real.
+            pairs = w.imag > 0
+            assert (np.conj(w[:, :-1])[pairs[:, :-1]] == w[:, 1:][pairs[:, :-1]]).all()
+            sizes = np.abs(v)
+            largest = sizes >= sizes.max(1, keepdims=True) * (1 - 1e-6)
+            parts = np.where(largest, np.abs(v.imag), np.inf).min(1)
+            assert (parts <= 100 * F.finfo(dtype).eps).all()
+            alone = linalg.eigvals(a).to(F.complex128).numpy()
+            trace = np.trace(exact, axis1=1, axis2=2)
+            assert (np.abs(alone.sum(1) - trace) <= 100 * n * F.finfo(dtype).eps * size * n).all()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, F.complex64, F.complex128])
+@pytest.mark.parametrize("n", SIZES)
+def test_factors_with_pivots_solve_symmetric_and_hermitian_systems(dtype, n):
+    x, y = normal((23, n, n)), normal((23, n, 5), 1)
+    if dtype.is_complex:
+        x, y = x + 1j * normal(x.shape, 2), y + 1j * normal(y.shape, 3)
+    x[5:] *= 1 - np.eye(n) * (n > 1)  # so that blocks of two rows are wanted
+    x[10:15] = np.round(x[10:15]) + 3 * np.eye(n)
+    b = F.tensor(y, dtype=dtype)
+    for hermitian in (False, True):
+        a = F.tensor(x + np.swapaxes(x.conj() if hermitian else x, 1, 2), dtype=dtype)
+        junk = F.triu(F.full_like(a, 7), 1) + F.tril(a)  # only the lower triangle is read
+        ld, pivots, info = linalg.ldl_factor_ex(junk, hermitian=hermitian)
+        assert (F.triu(ld, 1) == 0).all()
+        exact = a.to(F.complex128 if dtype.is_complex else F.float64).numpy()
+        sound = [k for k in range(23) if info[k] == 0 and np.linalg.cond(exact[k]) < 1e3]
+        assert len(sound) > 10
+        found = linalg.ldl_solve(ld, pivots, b, hermitian=hermitian)
+        for k in sound:
+            solution = np.linalg.solve(
+                exact[k], b[k].to(F.complex128 if dtype.is_complex else F.float64).numpy()
+            )
+            got = found[k].to(F.complex128 if dtype.is_complex else F.float64).numpy()
+            assert np.abs(got - solution).max() <= 1e5 * F.finfo(dtype).eps * np.abs(solution).max()
+        if n > 2:
+            assert (pivots < 0).any()
+    with pytest.raises(RuntimeError, match="blocks of two rows"):
+        linalg.ldl_solve(F.eye(3), F.tensor([1, 2, -3], dtype=F.int32), F.ones(3, 1))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, F.complex64, F.complex128])
+def test_products_of_small_matrices_however_they_lie(dtype):
+    for m in (1, 2, 3, 4, 5, 8):
+        for n in (1, 3, 4, 7, 8):
+            for k in (1, 2, 4, 5, 8):
+                x, y = normal((2, 149, m, k)), normal((2, 149, k, n), 1)
+                if dtype.is_complex:
+                    x, y = x + 1j * normal(x.shape, 2), y + 1j * normal(y.shape, 3)
+                a, b = F.tensor(x, dtype=dtype), F.tensor(y, dtype=dtype)
+                wide = F.complex128 if dtype.is_complex else F.float64
+                lying = [
+                    (a, b),
+                    (a.mT.contiguous().mT, b),
+                    (a, b.mT.contiguous().mT),
+                    (a.mT.contiguous().mT, b.transpose(0, 1).contiguous().transpose(0, 1)),
+                    (a[:1], b),
+                    (a, b[:, :1].expand(2, 149, k, n)),
+                ]
+                for left, right in lying:
+                    exact = left.to(wide).numpy() @ right.to(wide).numpy()
+                    got = (left @ right).to(wide).numpy()
+                    assert np.abs(got - exact).max() <= 30 * F.finfo(dtype).eps * np.abs(exact).max()
+                start = F.ones(298, m, n, dtype=dtype)
+                left, right = a.reshape(298, m, k), b.reshape(298, k, n)
+                exact = 3 * start.to(wide).numpy() + 2 * (left.to(wide).numpy() @ right.to(wide).numpy())
+                got = F.baddbmm(start, left, right, beta=3, alpha=2).to(wide).numpy()
+                assert np.abs(got - exact).max() <= 30 * F.finfo(dtype).eps * np.abs(exact).max()

@@ -2,7 +2,10 @@
 // (reflections.h, condense.h, tridiagonal.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines
 // give for the matrix itself (not for its transpose).
 #include "facula/backend/cpu/condense.h"
+#include "facula/backend/cpu/eigen.h"
+#include "facula/backend/cpu/few.h"
 #include "facula/backend/cpu/lapack.h"
+#include "facula/backend/cpu/pivoted.h"
 #include "facula/backend/cpu/reflections.h"
 #include "facula/backend/cpu/tridiagonal.h"
 
@@ -292,9 +295,9 @@ Results householder_product(const Call& c, Out out) {
     auto job = [&](int64_t i) {
       return SmallJob<T>{.m = s.m,
                          .n = s.n,
-                         .columns = k,
+                         .reflections = k,
                          .a = a.data<T>() + i * s.elements,
-                         .b = tau.data<T>() + i * k,
+                         .factors = tau.data<T>() + i * k,
                          .x = to.data<T>() + i * s.elements};
     };
     each_in_room<T>(s.count, s.m, s.n, Small::reflections, job, [&](int64_t i, Room<T>& room) {
@@ -325,7 +328,19 @@ Results ormqr(const Call& c, Out out) {
     using T = decltype(zero);
     if (!o.elements) return;
     const char* transposed = !c.flag("transpose") ? "N" : kComplex<T> ? "C" : "T";
-    each_in_room<T>(o.count, std::max(o.m, o.n), [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .columns = c.flag("left") ? o.n : o.m,
+                         .reflections = k,
+                         .a = a.data<T>() + i * s.elements,
+                         .b = other.data<T>() + i * o.elements,
+                         .factors = tau.data<T>() + i * k,
+                         .x = to.data<T>() + i * o.elements,
+                         .transposed = c.flag("transpose"),
+                         .right = !c.flag("left")};
+    };
+    auto alone = [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       T* y = columns_of(other.data<T>() + i * o.elements, o.m, o.n, room.b);
       int info = 0, ld = std::max(1, s.m);
@@ -334,7 +349,9 @@ Results ormqr(const Call& c, Out out) {
                          &info, 1, 1);
       });
       transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
-    });
+    };
+    if (k && is_small<T>(o.m, o.n)) each_in_room<T>(o.count, s.m, s.n, Small::reflect, job, alone);
+    else each_in_room<T>(o.count, std::max(o.m, o.n), alone);
   });
   return finished(out, to);
 }
@@ -433,7 +450,7 @@ Results linalg_svd(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements};
+      SmallJob<T> some{.m = s.m, .n = s.n, .a = a.data<T>() + i * s.elements, .full = full};
       if constexpr (!kComplex<T>) some.x = to_s.data<T>() + i * s.k;
       some.y = to_u.data<T>() + i * s.m * ku;
       some.z = to_vh.data<T>() + i * s.n * kv;
@@ -476,8 +493,7 @@ Results linalg_svd(const Call& c, Out out) {
       transpose_into<T>({left, ld}, ku, s.m, {u, ku});
       transpose_into<T>({right, ldvh}, s.n, kv, {vh, s.n});
     };
-    if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svd, job, alone);
-    else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
+    each_in_room<T>(s.count, s.m, s.n, Small::svd, job, alone);
   });
   check_converged(failure, a, "linalg.svd");
   return finished(out, to_u, to_s, to_vh);
@@ -492,7 +508,7 @@ Results linalg_svdvals(const Call& c, Out out) {
     using T = decltype(zero);
     if (!s.k) return;
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements};
+      SmallJob<T> some{.m = s.m, .n = s.n, .a = a.data<T>() + i * s.elements};
       if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.k;
       return some;
     };
@@ -512,8 +528,7 @@ Results linalg_svdvals(const Call& c, Out out) {
       int info = gesdd("N", s, x, s.m, to.data<Real<T>>() + i * s.k, x, x, 1, room);
       if (info > 0) failure.note(i, info);
     };
-    if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, Small::svdvals, job, alone);
-    else each_in_room<T>(s.count, std::max(s.m, s.n), alone);
+    each_in_room<T>(s.count, s.m, s.n, Small::svdvals, job, alone);
   });
   check_converged(failure, a, "linalg.svd");
   return finished(out, to);
@@ -710,9 +725,11 @@ void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tens
     runtime_check(finite(a.data<T>(), s.count * s.elements), name)
         << "input tensor should not contain infs or NaNs.";
     each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
-      T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
-      int info =
-          geev(s.n, x, to.data<C>() + i * s.n, vectors ? vectors->data<C>() + i * s.elements : nullptr, room);
+      const T* rows = a.data<T>() + i * s.elements;
+      C *values = to.data<C>() + i * s.n, *into = vectors ? vectors->data<C>() + i * s.elements : nullptr;
+      if constexpr (!kComplex<T>)
+        if (s.n <= kFewEigen && few_eigenvalues(s.n, rows, values, into)) return;
+      int info = geev(s.n, columns_of(rows, s.n, s.n, room.a), values, into, room);
       if (info > 0) failure.note(i, info);
     });
   });
@@ -771,6 +788,17 @@ int least_squares(std::string_view driver, const Matrices& s, int columns, T* a,
   });
   return info;
 }
+void check_solved(const Failure& failure, const Tensor& a, std::string_view driver) {
+  linalg_check(!failure.any(), "linalg.lstsq")
+      << failure.where(a)
+      << (failure.info() == kNotFinite
+              ? "The least squares solution could not be computed because an input matrix contained NaN (error code: "
+          : driver == "gels"
+              ? "The least squares solution could not be computed because the input matrix does not have "
+                "full rank (error code: "
+              : "The algorithm failed to converge (error code: ")
+      << failure.info() << ").";
+}
 }  // namespace
 
 Results linalg_lstsq(const Call& c, Out out) {
@@ -787,7 +815,23 @@ Results linalg_lstsq(const Call& c, Out out) {
       fill_zero(to.tensor());
       return fill_zero(to_values.tensor());
     }
-    each_in_room<T>(s.count, rows, [&](int64_t i, Room<T>& room) {
+    bool spectral = driver == "gelsd" || driver == "gelss";
+    auto job = [&](int64_t i) {
+      SmallJob<T> some{.m = s.m,
+                       .n = s.n,
+                       .columns = o.n,
+                       .a = a.data<T>() + i * s.elements,
+                       .b = b.data<T>() + i * o.elements,
+                       .x = to.data<T>() + i * int64_t(s.n) * o.n};
+      if constexpr (!kComplex<T>) {
+        if (spectral) some.y = to_values.data<T>() + i * s.k;
+        if (driver != "gels")
+          some.rcond = T(c.real("rcond") < 0 ? double(std::numeric_limits<T>::epsilon()) : c.real("rcond"));
+      }
+      return some;
+    };
+    if (driver != "gels") std::fill_n(ranks.data<int64_t>(), s.count, int64_t(s.k));
+    auto alone = [&](int64_t i, Room<T>& room) {
       T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
       room.b.resize(size_t(rows) * size_t(o.n) + 1);
       std::fill_n(room.b.data(), room.b.size(), T(0));
@@ -808,17 +852,11 @@ Results linalg_lstsq(const Call& c, Out out) {
       if (driver != "gels") ranks.data<int64_t>()[i] = rank;
       if (driver == "gelsd" || driver == "gelss")
         std::copy(room.values.begin(), room.values.end(), to_values.data<Real<T>>() + i * s.k);
-    });
+    };
+    if (o.n) each_in_room<T>(s.count, s.m, s.n, Small::least_squares, job, alone);
+    else each_in_room<T>(s.count, rows, alone);  // of rank 0 by the drivers that tell it
   });
-  linalg_check(!failure.any(), "linalg.lstsq")
-      << failure.where(a)
-      << (failure.info() == kNotFinite
-              ? "The least squares solution could not be computed because an input matrix contained NaN (error code: "
-          : driver == "gels"
-              ? "The least squares solution could not be computed because the input matrix does not have "
-                "full rank (error code: "
-              : "The algorithm failed to converge (error code: ")
-      << failure.info() << ").";
+  check_solved(failure, a, driver);
   return finished(out, to, ranks, to_values);
 }
 
@@ -827,10 +865,11 @@ Results linalg_lstsq(const Call& c, Out out) {
 namespace {
 constexpr int kSharedFactors = 1024;
 // f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
-// Small real matrices are for `routine`, if there is one.
-template <class F>
+// Small real matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
+// for it.
+template <class F, class G>
 Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine,
-                 F&& f) {
+                 F&& f, G&& few) {
   Tensor a = dense(c.tensor(arg));
   Destination to(out[0]), pivots(out[1]), infos(out[2]);
   Matrices s = shape_of(name, a);
@@ -852,14 +891,31 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
                                 pivots.data<int32_t>() + i * s.k))
             return;
         }
-      T* x = columns_of(a.data<T>() + i * s.elements, s.m, s.n, room.a);
-      f(s, x, pivots.data<int32_t>() + i * s.k, room, infos.data<int32_t>() + i);
+      const T* rows = a.data<T>() + i * s.elements;
+      int32_t *into = pivots.data<int32_t>() + i * s.k, *info = infos.data<int32_t>() + i;
+      if (few(s, rows, to.data<T>() + i * s.elements, into, info)) return;
+      T* x = columns_of(rows, s.m, s.n, room.a);
+      f(s, x, into, room, info);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     };
     if (routine && s.m == s.n) each_in_room<T>(s.count, s.m, s.n, *routine, job, alone, kSharedFactors);
     else each_in_room<T>(s.count, std::max(s.m, s.n), alone, kSharedFactors);
   });
   return finished(out, to, pivots, infos);
+}
+
+void check_pivots(const char* name, int n, const int32_t* pivots, int64_t count, bool pairs) {
+  for (int64_t i = 0; i < count; ++i, pivots += n)
+    for (int k = 0; k < n; ++k) {
+      int p = pairs ? std::abs(pivots[k]) : pivots[k];
+      runtime_check(p >= 1 && p <= n, name) << "pivots must be between 1 and " << n
+                                            << (pairs ? " or their negatives, got " : ", got ") << pivots[k];
+      if (!pairs || pivots[k] > 0) continue;
+      runtime_check(k + 1 < n && pivots[k + 1] == pivots[k], name)
+          << "negative pivots belong to blocks of two rows, and both are alike, got " << pivots[k]
+          << " in row " << k << (k + 1 < n ? ", before " + std::to_string(pivots[k + 1]) : ", the last one");
+      ++k;
+    }
 }
 
 // f(factor, pivots, right-hand side), both by columns, for each factor `arg`; what it leaves of the right-hand side.
@@ -869,11 +925,7 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
   Tensor a = dense(c.tensor(arg)), pivots = dense(c.tensor("pivots"), DType::Int32), b = dense(c.tensor("B"));
   Destination to(out[0]);
   Matrices s = shape_of(name, a), o = shape_of(name, b);
-  for (int64_t i = 0; i < s.count * s.n; ++i) {
-    int given = pivots.data<int32_t>()[i], p = pairs ? std::abs(given) : given;
-    runtime_check(p >= 1 && p <= s.n, name) << "pivots must be between 1 and " << s.n
-                                            << (pairs ? " or their negatives, got " : ", got ") << given;
-  }
+  check_pivots(name, s.n, pivots.data<int32_t>(), s.count, pairs);
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!o.elements) return;
@@ -884,7 +936,7 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
                          .b = b.data<T>() + i * o.elements,
                          .x = to.data<T>() + i * o.elements,
                          .pivots = pivots.data<int32_t>() + i * s.n,
-                         .upper = !pairs && c.flag("adjoint")};
+                         .transposed = !pairs && c.flag("adjoint")};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
       if constexpr (!kComplex<T>)
@@ -893,8 +945,15 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
           return solve_factored_in_rows(s.n, o.n, lu, pivots.data<int32_t>() + i * s.n, from,
                                         to.data<T>() + i * o.elements, c.flag("adjoint"));
         }
-      T* x = columns_of(a.data<T>() + i * s.elements, s.n, s.n, room.a);
-      T* y = columns_of(b.data<T>() + i * o.elements, o.m, o.n, room.b);
+      const T *factors = a.data<T>() + i * s.elements, *from = b.data<T>() + i * o.elements;
+      if (pairs && s.n <= kFewPivoted && finite(factors, s.elements) && finite(from, o.elements)) {
+        T* to_rows = to.data<T>() + i * o.elements;
+        std::copy_n(from, from == to_rows ? 0 : o.elements, to_rows);
+        return solve_few_pivoted(s.n, o.n, factors, c.flag("hermitian"), pivots.data<int32_t>() + i * s.n,
+                                 to_rows);
+      }
+      T* x = columns_of(factors, s.n, s.n, room.a);
+      T* y = columns_of(from, o.m, o.n, room.b);
       f(s.n, o.n, x, pivots.data<int32_t>() + i * s.n, y);
       transpose_into(y, o.n, o.m, to.data<T>() + i * o.elements);
     };
@@ -911,7 +970,7 @@ Results linalg_lu_factor(const Call& c, Out out) {
       Lapack<T>::getrf(&s.m, &s.n, x, &s.m, pivots, info);
     else *info = eliminate(s.m, s.n, x, pivots);
   };
-  return factored(c, out, "linalg.lu_factor", "A", Small::lu, factor);
+  return factored(c, out, "linalg.lu_factor", "A", Small::lu, factor, [](auto&&...) { return false; });
 }
 
 Results linalg_lu_solve_factored(const Call& c, Out out) {
@@ -949,7 +1008,14 @@ Results linalg_ldl_factor(const Call& c, Out out) {
     auto& routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
     with_work(room, [&](T* work, int* size) { routine("L", &s.n, x, &s.n, pivots, work, size, info, 1); });
   };
-  return factored(c, out, "linalg.ldl_factor", "self", std::nullopt, factor);
+  auto few = [&]<class T>(const Matrices& s, const T* rows, T* x, int* pivots, int* info) {
+    if (s.n > kFewPivoted || !finite(rows, s.elements)) return false;
+    for (int i = 0; i < s.n; ++i)
+      for (int j = 0; j < s.n; ++j) x[i * s.n + j] = j <= i ? rows[i * s.n + j] : T(0);
+    *info = few_pivoted(s.n, x, c.flag("hermitian"), pivots);
+    return true;
+  };
+  return factored(c, out, "linalg.ldl_factor", "self", std::nullopt, factor, few);
 }
 
 Results linalg_ldl_solve(const Call& c, Out out) {
@@ -1053,7 +1119,7 @@ class Exponential {
  public:
   // times(a, b, c): c = a b of [n, n].
   Exponential(int n, T* room, Times times)
-      : n_(n), square_(int64_t(n) * n), room_(room), times_(times), diagonal_(size_t(n)) {}
+      : n_(n), square_(int64_t(n) * n), room_(room), times_(times), diagonal_(size_t(n)), sums_(size_t(n)) {}
 
   void run(const T* from, T* y) {
     double norm = one_norm(from);
@@ -1093,12 +1159,12 @@ class Exponential {
     constexpr int64_t kPiece = 1 << 16;
     square_ > kPiece ? parallel_for(square_, kPiece, some) : some(0, square_);
   }
-  double one_norm(const T* a) const {
-    std::vector<double> sums(size_t(n_), 0.0);
+  double one_norm(const T* a) {
+    std::fill(sums_.begin(), sums_.end(), 0.0);
     for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < n_; ++j) sums[size_t(j)] += std::abs(Wide(a[int64_t(i) * n_ + j]));
+      for (int j = 0; j < n_; ++j) sums_[size_t(j)] += std::abs(Wide(a[int64_t(i) * n_ + j]));
     double norm = 0;
-    for (double sum : sums) norm = sum > norm || std::isnan(sum) ? sum : norm;
+    for (double sum : sums_) norm = sum > norm || std::isnan(sum) ? sum : norm;
     return norm;
   }
   // to = the sum of `terms` + identity * I; `to` may be one of them.
@@ -1172,19 +1238,9 @@ class Exponential {
   int64_t square_;
   T* room_;
   Times times_;
-  std::vector<T> diagonal_;
+  SmallVector<T, kFew> diagonal_;
+  SmallVector<double, kFew> sums_;
 };
-
-// c = a b of matrices so small that a call of BLAS takes longer.
-template <class T>
-void few_times(int n, const T* a, const T* b, T* c) {
-  for (int i = 0; i < n; ++i)
-    for (int j = 0; j < n; ++j) {
-      T sum(0);
-      for (int k = 0; k < n; ++k) sum += by_parts(a[i * n + k], b[k * n + j]);
-      c[i * n + j] = sum;
-    }
-}
 
 // Matrices of more rows are computed in their own precision. Of others double precision takes no longer than the calls,
 // and rounds once: each squaring doubles the relative error.
@@ -1211,8 +1267,11 @@ template <class T>
 void small_exponentials(const Matrices& s, const T* from, T* to) {
   each_in_room<T>(s.count, s.n, [&](int64_t k, Room<T>& room) {
     if (!s.n) return;
+    FewProducts few{s.n, s.n, s.n, s.n, 1, s.n, 1, 1, 0, 0, 0, 0};
+    auto as_bytes = [](const T* x) { return reinterpret_cast<const char*>(x); };
     auto times = [&](const T* a, const T* b, T* c) {
-      if (s.n <= kFewRows) few_times(s.n, a, b, c);
+      if (s.n <= kFew)
+        few_products(dtype_of<T>(), few, as_bytes(a), as_bytes(b), reinterpret_cast<char*>(c), 1);
       else blas_gemm(dtype_of<T>(), s.n, s.n, s.n, 1.0, a, s.n, 1, b, s.n, 1, 0.0, c, s.n);
     };
     room.a.resize(size_t(kRooms * s.elements));

@@ -300,6 +300,14 @@ struct Iterate {
     }
     b.threshold = std::max(b.tolerance * (least / std::sqrt(T(n))), T(6 * n * n) * kLeast);
   }
+  // Of a bidiagonal matrix with e below d, one with e above it.
+  FACULA_LANES void make_upper(T* d, T* e, Vector* u, int n) {
+    for (int i = 0; i < n - 1; ++i) {
+      Rotation turn = rotation<Sign::of_f>(d[i], e[i]);
+      d[i] = turn.r, e[i] = turn.s * d[i + 1], d[i + 1] *= turn.c;
+      rotate(u[i], u[i + 1], turn.c, turn.s);
+    }
+  }
   // The singular values of a bidiagonal matrix, descending in d, by implicit QR from the larger end; u and v times their
   // vectors. False if they do not converge.
   FACULA_LANES bool singular_values(T* d, T* e, Vector* u, Vector* v, int n) {

@@ -41,6 +41,7 @@ struct Lanes {
     for (int l = 1; l < 16 / int(sizeof(T)); ++l) sum += parts[0][l];
     return sum;
   }
+  FACULA_LANES bool any(Mask m) { return bits(m, kCount) != 0; }
   FACULA_LANES void swap_where(Mask where, V& a, V& b) {
     V first = where ? b : a;
     b = where ? a : b;

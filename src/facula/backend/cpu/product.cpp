@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "facula/backend/cpu/cpu.h"
+#include "facula/backend/cpu/few.h"
 #include "facula/backend/cpu/onednn.h"
 #include "facula/base/parallel.h"
 #include "facula/op/registry.h"
@@ -280,6 +281,38 @@ void apart(const Problem& p) {
       return term_by_term<Pair<float>>(p, pair_of<float>(p.alpha), pair_of<float>(p.beta));
     default: return term_by_term<Pair<double>>(p, pair_of<double>(p.alpha), pair_of<double>(p.beta));
   }
+}
+
+// ---- many products of a few rows and columns: a library's call takes longer than one of them
+bool fits_few(const Problem& p) {
+  bool real = p.dtype == DType::Float32 || p.dtype == DType::Float64;
+  return p.count() > 1 && p.m <= kFew && p.n <= kFew && p.k <= kFew && !p.bias &&
+         (real || (is_complex(p.dtype) && is(p.alpha, 1) && is(p.beta, 0)));
+}
+
+void few(const Problem& p) {
+  const Batch& last = p.batch.back();
+  FewProducts some{p.m,
+                   p.n,
+                   p.k,
+                   p.a_rs,
+                   p.a_cs,
+                   p.b_rs,
+                   p.b_cs,
+                   p.alpha.to_complex().real(),
+                   p.beta.to_complex().real(),
+                   last.a,
+                   last.b,
+                   last.out};
+  constexpr int64_t kPiece = 32768;  // multiplications worth a thread
+  parallel_for(p.count(), 1 + kPiece / (p.m * p.n * p.k), [&](int64_t begin, int64_t end) {
+    for (int64_t count; begin < end; begin += count) {  // of one place in all dimensions but the last
+      count = std::min(end - begin, last.size - begin % last.size);
+      each_matrix(p, begin, begin + 1, [&](const char* a, const char* b, char* out) {
+        few_products(p.dtype, some, a, b, out, count);
+      });
+    }
+  });
 }
 
 // ---- oneDNN
@@ -590,6 +623,7 @@ void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const T
     if (p.bias && p.dtype != DType::Float32) add_bias_first(p, out, bias);
     return apart(p);
   }
+  if (fits_few(p)) return few(p);
   if ((is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) || is_long_sum(p))
     return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {

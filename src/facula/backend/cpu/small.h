@@ -16,13 +16,15 @@ constexpr int kSmall = 8;  // the most rows and columns
 // Operands are matrices in rows, one after another: what each routine reads and writes.
 template <class T>
 struct SmallJob {
-  int m = 0, n = 0;  // of a
-  int columns = 0;   // of b and x; of a product of reflections: how many there are
-  int count = 0;     // matrices, at most small_lanes
-  const T *a = nullptr, *b = nullptr;
+  int m = 0, n = 0;                                        // of a
+  int columns = 0;                                         // of b and x
+  int reflections = 0;                                     // how many a holds
+  int count = 0;                                           // matrices, at most small_lanes
+  const T *a = nullptr, *b = nullptr, *factors = nullptr;  // of reflections
   T *x = nullptr, *y = nullptr, *z = nullptr;
   int32_t* pivots = nullptr;  // [n], from 1
-  bool upper = false, unit = false;
+  bool upper = false, unit = false, transposed = false, right = false, full = false;
+  T rcond = 0;  // singular values below that of the largest one are none
 };
 
 enum class Small {
@@ -33,15 +35,18 @@ enum class Small {
   cofactor,         // x: that times the determinant
   det,              // x [1]
   slogdet,          // x [1]: the sign, y [1]: the logarithm of the absolute value
-  solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its transpose if `upper`
+  solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its transpose if `transposed`
   cholesky,         // x: the lower factor of a, of which the lower triangle is read
   triangular,   // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
   qr,           // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
-  reflections,  // x [m, n]: the first columns of the product of the reflections a with factors b [columns]
+  reflections,  // x [m, n]: the first columns of the product of the reflections a
+  reflect,  // x: that product, which may be `transposed`, times b [m, columns]; if `right`, b [columns, m] times it
   eigh,  // x [n]: eigenvalues of symmetric a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
   eigvalsh,  // x
-  svd,       // x [n]: singular values of a [n, n], descending; y and z [n, n]: U and V^T
-  svdvals,   // x
+  svd,  // x [min(m, n)]: singular values of a [m, n], descending; y and z: U and V^T, with all columns and rows if `full`
+  svdvals,  // x
+  least_squares,  // x [n, columns]: the shortest that bring a [m, n] x nearest to b, of a of full rank; y, unless null:
+                  // a's singular values
   kCount,
 };
 
@@ -50,7 +55,7 @@ template <class T>
 int small_lanes();
 
 // Bit k of the result is set if matrix k was left as it is, for LAPACK: one that is not finite, singular (not positive
-// definite), or of a scale whose squares or reciprocals are no normal numbers.
+// definite, of a rank that may not be full), or of a scale whose squares or reciprocals are no normal numbers.
 template <class T>
 uint32_t run_small(Small routine, const SmallJob<T>& job);
 
