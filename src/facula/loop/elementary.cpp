@@ -245,6 +245,8 @@ Power exp2_power(E x) {
 
 Sum sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }  // without 2^k
 
+E rounded(const Power& p) { return scaled_sum(p.point, fma(p.point, p.r, p.rest), p.k); }
+
 E bounded_for_exp(E x) { return bounded(x, pick(x, -104.5, -746.0), pick(x, 89.0, 710.0)); }
 // The power of x, which is `usual`, or s 2^k where that is denormal, and 0 below `low`. A processor takes some two hundred cycles
 // to scale to a number that is denormal or rounds to 0. So what may become one is told by x: below `normal`. Hidden scores of a
