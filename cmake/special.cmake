@@ -1,5 +1,6 @@
-# Special functions: loop/special_functions.h as rows of the table of loop/expr.h, and as text, for printed kernels; the elementary functions that they call, printed as
-# C99 by the rooms up to `loop`; and both compiled for the host.
+# Special functions: loop/special_functions.h as rows of the table of loop/expr.h, and as text, for printed kernels; the
+# elementary functions that they call, printed as C99 by the rooms up to `loop`; and both compiled for the host, where
+# -O3 and -fno-trapping-math let logarithms be taken side by side.
 set(special_sources ${FACULA_SOURCES}/loop/special_functions.py ${FACULA_SOURCES}/loop/special_functions.h
                     ${FACULA_SOURCES}/loop/mapped_tables.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${special_sources})
@@ -19,4 +20,4 @@ add_custom_command(OUTPUT ${special_elementary} COMMAND facula_special_elementar
                    COMMENT "Printing the elementary functions of special ones" VERBATIM)
 add_library(facula_special OBJECT ${FACULA_SOURCES}/loop/mapped.cpp ${special_elementary})
 facula_room_usage(facula_special)
-target_compile_options(facula_special PRIVATE -ffp-contract=off -fno-math-errno -Wno-psabi -Wno-unknown-pragmas)
+target_compile_options(facula_special PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi -Wno-unknown-pragmas)

@@ -30,33 +30,20 @@ def generated_headers():
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def added(tmp_path_factory):
+def compiled(source, library):
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     headers = generated_headers()
     if not compiler or not headers:
         pytest.skip("needs a C++ compiler and the build folder of this package")
-    library = tmp_path_factory.mktemp("added") / "libadded.so"
-    subprocess.run(
-        [
-            *compiler.split(),
-            "-std=c++20",
-            "-O0",
-            "-shared",
-            "-fPIC",
-            f"-I{ROOT / 'src'}",
-            f"-I{headers}",
-            str(SOURCE),
-            "-o",
-            str(library),
-            f"-L{PACKAGE}",
-            "-lfacula",
-            f"-Wl,-rpath,{PACKAGE}",
-        ],
-        check=True,
-        text=True,
-    )
-    ctypes.CDLL(str(library)).define_added_operators()
+    folders = [f"-I{ROOT / 'src'}", f"-I{headers}", f"-L{PACKAGE}", f"-Wl,-rpath,{PACKAGE}"]
+    flags = ["-std=c++20", "-O0", "-shared", "-fPIC", *folders]
+    subprocess.run([*compiler.split(), *flags, str(source), "-o", str(library), "-lfacula"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def added(tmp_path_factory):
+    compiled(SOURCE, tmp_path_factory.mktemp("added") / "libadded.so").define_added_operators()
 
 
 def smooth_step(x, edge=1.0):
@@ -196,25 +183,7 @@ extern "C" const char* define_faulty() {
   return text.c_str();
 }
 """)
-    library = tmp_path / "libfaulty.so"
-    subprocess.run(
-        [
-            "c++",
-            "-std=c++20",
-            "-O0",
-            "-shared",
-            "-fPIC",
-            f"-I{ROOT / 'src'}",
-            str(faulty),
-            "-o",
-            str(library),
-            f"-L{PACKAGE}",
-            "-lfacula",
-            f"-Wl,-rpath,{PACKAGE}",
-        ],
-        check=True,
-    )
-    f = ctypes.CDLL(str(library)).define_faulty
+    f = compiled(faulty, tmp_path / "libfaulty.so").define_faulty
     f.restype = ctypes.c_char_p
     assert b"half_done" in f()
     assert not hasattr(C.functions, "half_done")

@@ -31,7 +31,11 @@ def test_hooks_see_what_is_saved_and_give_it_back():
     y.sum().backward()
     assert len(packed) == 3  # exp keeps its result, mul both operands
     assert sorted(unpacked) == [0, 1, 2]
-    assert [t is x for t in packed] == [False, False, True]  # of an input itself, so that hooks can tell parameters
+    assert [t is x for t in packed] == [
+        False,
+        False,
+        True,
+    ]  # of an input itself, so that hooks can tell parameters
     assert facula.allclose(x.grad, x.detach().exp() * (x.detach() + 1))
 
 

@@ -110,7 +110,8 @@ void Saved::pack(const PackHook& hook) {
       << "Calling register_hooks on a saved tensor with value None is forbidden";
   GradMode off(false);
   uint32_t before = tensor_.version();
-  auto packed = hook(tensor_);  // of an input itself, which hooks tell from others: parameters are not put away
+  auto packed =
+      hook(tensor_);  // of an input itself, which hooks tell from others: parameters are not put away
   runtime_check(tensor_.version() == before, "saved_tensors_hooks")
       << "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by "
          "in-place operations as this can lead to unexpected side-effects.";
