@@ -1,0 +1,218 @@
+// Small matrices and depthwise convolutions in memory of exactly their size: what they compute against plain loops and against
+// what their results are to fulfil. Sanitizers see here what an operator's padded memory would hide.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "facula/backend/cpu/depthwise.h"
+#include "facula/backend/cpu/eigen.h"
+#include "facula/backend/cpu/few.h"
+#include "facula/backend/cpu/pivoted.h"
+#include "facula/backend/cpu/small.h"
+
+using namespace facula;
+using namespace facula::backend::cpu;
+
+namespace {
+
+std::mt19937 random_bits(11);
+
+template <class T>
+struct Drawn {
+  static T one() { return T(std::normal_distribution<double>()(random_bits)); }
+};
+template <class T>
+struct Drawn<std::complex<T>> {
+  static std::complex<T> one() { return {Drawn<T>::one(), Drawn<T>::one()}; }
+};
+template <class T>
+std::vector<T> drawn(int64_t count) {
+  std::vector<T> x(static_cast<size_t>(count));
+  for (auto& v : x) v = Drawn<T>::one();
+  return x;
+}
+int up_to(int most) { return 1 + int(random_bits() % unsigned(most)); }
+
+// a [m, k] @ b [k, n], in rows.
+template <class T>
+std::vector<T> product(int m, int k, int n, const T* a, const T* b) {
+  std::vector<T> c(size_t(m * n));
+  for (int i = 0; i < m; ++i)
+    for (int l = 0; l < k; ++l)
+      for (int j = 0; j < n; ++j) c[size_t(i * n + j)] += a[i * k + l] * b[l * n + j];
+  return c;
+}
+template <class T>
+std::vector<T> transposed(int m, int n, const T* a) {
+  std::vector<T> t(size_t(m * n));
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) t[size_t(j * m + i)] = a[i * n + j];
+  return t;
+}
+template <class T, class U>
+double distance(const std::vector<T>& a, const U* b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, double(std::abs(a[i] - T(b[i]))));
+  return most;
+}
+template <class R>
+constexpr double kNear = 2e4 * std::numeric_limits<R>::epsilon();  // of well-conditioned matrices
+
+template <class T>
+void expect_products(DType d) {
+  for (int round = 0; round < 200; ++round) {
+    int m = up_to(8), n = up_to(8), k = up_to(8), count = up_to(5);
+    bool a_turned = round % 2, b_turned = round % 3 == 0;
+    auto a = drawn<T>(count * m * k), b = drawn<T>(count * k * n),
+         out = std::vector<T>(size_t(count * m * n));
+    FewProducts p{
+        m,     n,     k,    a_turned ? 1 : k, a_turned ? m : 1, b_turned ? 1 : n, b_turned ? k : 1, 1, 0,
+        m * k, k * n, m * n};
+    few_products(d, p, reinterpret_cast<char*>(a.data()), reinterpret_cast<char*>(b.data()),
+                 reinterpret_cast<char*>(out.data()), count);
+    for (int at = 0; at < count; ++at) {
+      auto x = std::vector(a.begin() + at * m * k, a.begin() + (at + 1) * m * k);
+      auto y = std::vector(b.begin() + at * k * n, b.begin() + (at + 1) * k * n);
+      if (a_turned) x = transposed(k, m, x.data());
+      if (b_turned) y = transposed(n, k, y.data());
+      EXPECT_LT(distance(product(m, k, n, x.data(), y.data()), out.data() + at * m * n), 1e-4);
+    }
+  }
+}
+
+TEST(FewProducts, AreThoseOfPlainLoopsForEveryShapeAndOrder) {
+  expect_products<float>(DType::Float32);
+  expect_products<double>(DType::Float64);
+  expect_products<std::complex<float>>(DType::Complex64);
+  expect_products<std::complex<double>>(DType::Complex128);
+}
+
+TEST(FewEigenvalues, GoWithTheirVectors) {
+  using C = std::complex<double>;
+  for (int round = 0; round < 400; ++round) {
+    int n = up_to(kFewEigen);
+    auto a = drawn<double>(n * n);
+    std::vector<C> values(size_t(n), 0.0), vectors(size_t(n * n)), wide(a.begin(), a.end()),
+        scaled(size_t(n * n));
+    if (!few_eigenvalues(n, a.data(), values.data(), vectors.data())) continue;
+    for (int i = 0; i < n * n; ++i) scaled[size_t(i)] = vectors[size_t(i)] * values[size_t(i % n)];
+    EXPECT_LT(distance(product(n, n, n, wide.data(), vectors.data()), scaled.data()), 1e-11);
+    std::vector<C> alone(size_t(n), 0.0);
+    ASSERT_TRUE(few_eigenvalues(n, a.data(), alone.data(), static_cast<C*>(nullptr)));
+    EXPECT_LT(distance(alone, values.data()), 1e-9);
+  }
+}
+
+template <class T>
+void expect_pivoted(bool hermitian) {
+  for (int round = 0; round < 200; ++round) {
+    int n = up_to(kFewPivoted), columns = up_to(3);
+    auto a = drawn<T>(n * n), b = drawn<T>(n * columns);
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j <= i; ++j) {
+        T x = a[size_t(i * n + j)];
+        if constexpr (!std::is_floating_point_v<T>) {
+          if (hermitian && i == j) a[size_t(i * n + j)] = x = x.real();
+          if (hermitian) x = std::conj(x);
+        }
+        a[size_t(j * n + i)] = i == j ? a[size_t(i * n + j)] : x;
+      }
+    auto factors = a, x = b;
+    std::vector<int> pivots(size_t(n), 0);
+    ASSERT_EQ(few_pivoted(n, factors.data(), hermitian, pivots.data()), 0);
+    solve_few_pivoted(n, columns, factors.data(), hermitian, pivots.data(), x.data());
+    double size = 1;
+    for (auto& v : x) size = std::max(size, double(std::abs(v)));
+    EXPECT_LT(distance(product(n, n, columns, a.data(), x.data()), b.data()), 1e-12 * size * n);
+  }
+}
+
+TEST(FewPivoted, SolveSymmetricAndHermitianSystems) {
+  expect_pivoted<double>(false);
+  expect_pivoted<std::complex<double>>(false);
+  expect_pivoted<std::complex<double>>(true);
+}
+
+template <class T>
+void expect_small_of(int m, int n, int count) {
+  auto a = drawn<T>(count * m * n);
+  int least = std::min(m, n), columns = 2;
+  SmallJob<T> job{.m = m, .n = n, .count = count, .a = a.data()};
+  std::vector<T> values(size_t(count * least)), u(size_t(count * m * least)), v(size_t(count * least * n)),
+      alone(values.size());
+  job.x = values.data(), job.y = u.data(), job.z = v.data();
+  uint32_t left = run_small(Small::svd, job);
+  job.x = alone.data(), job.y = job.z = nullptr;
+  left |= run_small(Small::svdvals, job);
+  auto b = drawn<T>(count * m * columns);
+  std::vector<T> x(size_t(count * n * columns));
+  SmallJob<T> fit{
+      .m = m, .n = n, .columns = columns, .count = count, .a = a.data(), .b = b.data(), .x = x.data()};
+  fit.rcond = std::numeric_limits<T>::epsilon();
+  uint32_t unfit = run_small(Small::least_squares, fit);
+  for (int k = 0; k < count; ++k) {
+    const T* matrix = a.data() + k * m * n;
+    if (!(left >> k & 1)) {
+      std::vector<T> scaled(u.begin() + k * m * least, u.begin() + (k + 1) * m * least);
+      for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= values[size_t(k * least) + i % size_t(least)];
+      EXPECT_LT(distance(product(m, least, n, scaled.data(), v.data() + k * least * n), matrix), kNear<T>);
+    }
+    if (unfit >> k & 1) continue;
+    auto rest = product(m, n, columns, matrix, x.data() + k * n * columns);
+    for (size_t i = 0; i < rest.size(); ++i) rest[i] -= b[size_t(k * m * columns) + i];
+    auto turned = transposed(m, n, matrix);
+    std::vector<T> zero(size_t(n * columns));
+    double size = 1;
+    for (int i = 0; i < n * columns; ++i)
+      size = std::max(size, double(std::abs(x[size_t(k * n * columns + i)])));
+    EXPECT_LT(distance(product(n, m, columns, turned.data(), rest.data()), zero.data()), kNear<T> * size);
+  }
+}
+
+TEST(SmallMatrices, DecomposeToWhatGivesThemBack) {
+  for (int m = 1; m <= kSmall; ++m)
+    for (int n = 1; n <= kSmall; ++n) {
+      expect_small_of<float>(m, n, up_to(small_lanes<float>()));
+      expect_small_of<double>(m, n, up_to(small_lanes<double>()));
+    }
+}
+
+TEST(Depthwise, GradientOfTheWeightIsThatOfPlainLoops) {
+  for (int round = 0; round < 40; ++round) {
+    DepthwiseShape s{DType::Float32, up_to(3), up_to(40), 3 + up_to(9),
+                     3 + up_to(9),   0,        0,         up_to(7),
+                     up_to(7),       {},       {},        {}};
+    for (int d = 0; d < 2; ++d) {
+      s.stride[d] = up_to(2), s.dilation[d] = up_to(2);
+      s.padding[d] = s.dilation[d] * (d ? s.kw : s.kh) / 2;
+    }
+    s.oh = (s.h + 2 * s.padding[0] - s.dilation[0] * (s.kh - 1) - 1) / s.stride[0] + 1;
+    s.ow = (s.w + 2 * s.padding[1] - s.dilation[1] * (s.kw - 1) - 1) / s.stride[1] + 1;
+    if (s.oh < 1 || s.ow < 1) continue;
+    auto input = drawn<float>(s.n * s.h * s.w * s.c), grad = drawn<float>(s.n * s.oh * s.ow * s.c);
+    std::vector<float> weight(size_t(s.c * s.kh * s.kw));
+    std::vector<double> want(weight.size());
+    depthwise_backward_weight(s, input.data(), grad.data(), weight.data());
+    auto each = [&](int64_t i, int64_t y, int64_t x, int64_t p, int64_t q) {
+      int64_t r = y * s.stride[0] + p * s.dilation[0] - s.padding[0],
+              t = x * s.stride[1] + q * s.dilation[1] - s.padding[1];
+      if (r < 0 || t < 0 || r >= s.h || t >= s.w) return;
+      for (int64_t c = 0; c < s.c; ++c)
+        want[size_t((c * s.kh + p) * s.kw + q)] +=
+            double(grad[size_t(((i * s.oh + y) * s.ow + x) * s.c + c)]) *
+            input[size_t(((i * s.h + r) * s.w + t) * s.c + c)];
+    };
+    for (int64_t i = 0; i < s.n; ++i)
+      for (int64_t y = 0; y < s.oh; ++y)
+        for (int64_t x = 0; x < s.ow; ++x)
+          for (int64_t p = 0; p < s.kh; ++p)
+            for (int64_t q = 0; q < s.kw; ++q) each(i, y, x, p, q);
+    EXPECT_LT(distance(want, weight.data()), 1e-3);
+  }
+}
+
+}  // namespace
