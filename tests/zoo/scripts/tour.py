@@ -350,7 +350,7 @@ print(
 )
 print(
     hash(v) == id(v),
-    v.__repr__()[:10],
+    v.__repr__()[:8],  # the last element is what lies there
     str(v.dtype),
     f"{v.shape}",
     "%s" % v.device,
