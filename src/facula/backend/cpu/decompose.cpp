@@ -15,8 +15,6 @@ namespace {
 
 template <class T>
 using Real = typename Lapack<T>::Real;
-template <class T>
-constexpr bool kComplex = !std::is_floating_point_v<T>;
 
 // What a routine works in; kept from matrix to matrix of a batch.
 template <class T>

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "facula/backend/cpu/clones.h"
+
 namespace facula::backend::cpu {
 
 namespace {
@@ -112,11 +114,6 @@ template <class T, int kParts>
   else of_width<T, kParts, 16>(p, a, b, out, count);
 }
 
-#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
-#define FACULA_CLONES(...) __attribute__((target_clones(__VA_ARGS__)))
-#else
-#define FACULA_CLONES(...)
-#endif
 FACULA_CLONES("arch=haswell", "default")
 void of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out, int64_t count) {
   switch (d) {

@@ -262,6 +262,9 @@ int factor_lu(int n, T* a, int* pivots) {
   return info;
 }
 
+template <class T>
+constexpr bool kComplex = !std::is_floating_point_v<T>;
+
 // ---- Matrices that are not finite, or subnormal: by products part by part, as LAPACK's (C++'s own look for infinities
 // behind a NaN; C, annex G), and by division instead of reciprocals that overflow.
 template <class T>

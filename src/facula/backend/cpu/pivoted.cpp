@@ -6,23 +6,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "facula/backend/cpu/lapack.h"
+
 namespace facula::backend::cpu {
 
 namespace {
 
 template <class T>
-constexpr bool kComplex = !std::is_floating_point_v<T>;
-
-template <class T>
 auto size_of(T x) {
   if constexpr (kComplex<T>) return std::abs(x.real()) + std::abs(x.imag());
   else return std::abs(x);
-}
-template <class T>
-T times(T a, T b) {
-  if constexpr (kComplex<T>)
-    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
-  else return a * b;
 }
 
 // Bunch, Kaufman, "Some stable methods for calculating inertia and solving symmetric linear systems", 1977.
@@ -80,11 +73,11 @@ struct Pivoted {
   void eliminate(int k) const {
     T scale = T(R(1)) / at(k, k);
     for (int j = k + 1; j < n; ++j) {
-      T x = times(-scale, other(at(j, k)));
-      for (int i = j; i < n; ++i) at(i, j) += times(at(i, k), x);
+      T x = by_parts(-scale, other(at(j, k)));
+      for (int i = j; i < n; ++i) at(i, j) += by_parts(at(i, k), x);
       at(j, j) = own(at(j, j));
     }
-    for (int i = k + 1; i < n; ++i) at(i, k) = times(at(i, k), scale);
+    for (int i = k + 1; i < n; ++i) at(i, k) = by_parts(at(i, k), scale);
   }
   void eliminate_pair(int k) const {
     if (k + 2 >= n) return;
@@ -95,12 +88,12 @@ struct Pivoted {
       phase = d / length, d = T(length);
     }
     high = at(k + 1, k + 1) / d, low = at(k, k) / d;
-    T scale = T(R(1)) / (times(high, low) - T(R(1))) / d;
+    T scale = T(R(1)) / (by_parts(high, low) - T(R(1))) / d;
     for (int j = k + 2; j < n; ++j) {
-      T first = times(scale, times(high, at(j, k)) - times(phase, at(j, k + 1))),
-        second = times(scale, times(low, at(j, k + 1)) - times(other(phase), at(j, k)));
+      T first = by_parts(scale, by_parts(high, at(j, k)) - by_parts(phase, at(j, k + 1))),
+        second = by_parts(scale, by_parts(low, at(j, k + 1)) - by_parts(other(phase), at(j, k)));
       for (int i = j; i < n; ++i)
-        at(i, j) -= times(at(i, k), other(first)) + times(at(i, k + 1), other(second));
+        at(i, j) -= by_parts(at(i, k), other(first)) + by_parts(at(i, k + 1), other(second));
       at(j, k) = first, at(j, k + 1) = second;
       at(j, j) = own(at(j, j));
     }
@@ -135,10 +128,10 @@ struct Pivoted {
   };
   // Rows of x from row `from` on lose their part of column k.
   void lower(int k, int from, Column x) const {
-    for (int i = from; i < n; ++i) x[i] -= times(at(i, k), x[k]);
+    for (int i = from; i < n; ++i) x[i] -= by_parts(at(i, k), x[k]);
   }
   void upper(int k, int from, Column x) const {
-    for (int i = from; i < n; ++i) x[k] -= times(other(at(i, k)), x[i]);
+    for (int i = from; i < n; ++i) x[k] -= by_parts(other(at(i, k)), x[i]);
   }
   void solve(const int* pivots, Column x) const {
     for (int k = 0; k < n;) {
@@ -147,7 +140,7 @@ struct Pivoted {
         lower(k, k + 1, x);
         // By reciprocals, which say what a 0 leaves as LAPACK's do.
         if constexpr (kHermitian) x[k] *= 1 / std::real(at(k, k));
-        else x[k] = times(x[k], T(R(1)) / at(k, k));
+        else x[k] = by_parts(x[k], T(R(1)) / at(k, k));
         ++k;
         continue;
       }
@@ -155,9 +148,9 @@ struct Pivoted {
       lower(k, k + 2, x);
       lower(k + 1, k + 2, x);
       T d = at(k + 1, k), low = at(k, k) / other(d), high = at(k + 1, k + 1) / d,
-        rest = times(low, high) - T(R(1)), first = x[k] / other(d), second = x[k + 1] / d;
-      x[k] = (times(high, first) - second) / rest;
-      x[k + 1] = (times(low, second) - first) / rest;
+        rest = by_parts(low, high) - T(R(1)), first = x[k] / other(d), second = x[k + 1] / d;
+      x[k] = (by_parts(high, first) - second) / rest;
+      x[k + 1] = (by_parts(low, second) - first) / rest;
       k += 2;
     }
     for (int k = n - 1; k >= 0;) {

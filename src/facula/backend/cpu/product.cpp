@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "facula/backend/cpu/clones.h"
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/few.h"
 #include "facula/backend/cpu/onednn.h"
@@ -162,11 +163,6 @@ using Eight = float __attribute__((vector_size(32), aligned(4)));
   }
 }
 
-#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
-#define FACULA_CLONES(...) __attribute__((target_clones(__VA_ARGS__)))
-#else
-#define FACULA_CLONES(...)
-#endif
 FACULA_CLONES("fma", "default")
 void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs,
                const float* b, int64_t ldb, float beta, const float* bias, float* out) {
