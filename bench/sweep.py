@@ -1,6 +1,6 @@
 """Looks for calls that are slower than PyTorch's, beyond the rows of `make bench`.
 
-    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N]
+    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N] [--dtypes D,...]
 
 Some 3,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
 that is good enough on a busy machine to tell what is several times slower, and no more. On more threads it is
@@ -231,6 +231,24 @@ def names() -> list[str]:
 
 def every_operator(torch) -> Iterator[Case]:
     """Each function that takes one, two or three tensors alike: a million elements, and rows of 8 and 64."""
+    for dtype in os.environ["FACULA_SWEEP_DTYPES"].split(","):
+        yield from every_operator_of(torch, dtype)
+
+
+def operands(torch, shape, dtype):
+    """Three tensors: numbers between 0 and 1, complex ones of both parts, or whole ones from 1 to 9."""
+    dtype = getattr(torch, dtype)
+    if dtype.is_complex:
+        return [torch.complex(*(torch.rand(*shape) * 0.9 + 0.05 for _ in range(2))).to(dtype) for _ in range(3)]
+    if dtype.is_floating_point:
+        return [(torch.rand(*shape) * 0.9 + 0.05).to(dtype) for _ in range(3)]
+    if dtype == torch.bool:
+        return [torch.rand(*shape) > 0.5 for _ in range(3)]
+    return [torch.randint(1, 10, shape).to(dtype) for _ in range(3)]
+
+
+def every_operator_of(torch, dtype: str) -> Iterator[Case]:
+    tag = "" if dtype == "float32" else f" {dtype}"
     for name in json.loads(os.environ["FACULA_SWEEP_NAMES"]):
         f = torch
         for part in name.split("."):
@@ -238,14 +256,14 @@ def every_operator(torch) -> Iterator[Case]:
         if f is None or isinstance(f, type):
             continue
         for shape in ((1024, 1024), (256, 8), (256, 64)):
-            tensors = [torch.rand(*shape) * 0.9 + 0.05 for _ in range(3)]
+            tensors = operands(torch, shape, dtype)
             for count in (1, 2, 3):
                 try:
                     result = f(*tensors[:count])
                 except Exception:  # noqa: BLE001  (it takes something else)
                     continue
                 if isinstance(result, torch.Tensor) and result.numel() > 0:
-                    yield f"{name}/{count} {shape}", lambda: f(*tensors[:count])
+                    yield f"{name}/{count} {shape}{tag}", lambda: f(*tensors[:count])
                 break
 
 
@@ -283,6 +301,9 @@ def main() -> None:
     parser.add_argument("--above", type=float, default=1.3, help="the ratio from which on a call is shown")
     parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "--dtypes", default="float32", metavar="D,...", help="what every function is called with: names, with commas"
+    )
     parser.add_argument("--library", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.library:
@@ -291,6 +312,7 @@ def main() -> None:
     both, wanted = [], json.dumps(names())
     for library, python in (("facula", sys.executable), ("torch", args.peer)):
         env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), FACULA_SWEEP_NAMES=wanted)
+        env["FACULA_SWEEP_DTYPES"] = args.dtypes
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, __file__, "--library", library, "--threads", str(args.threads)]

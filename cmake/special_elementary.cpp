@@ -1,5 +1,5 @@
 // Prints the elementary functions that special functions call (loop/special_functions.h) as C99, for loop/mapped.cpp: so
-// what the host computes has the bits of every other target.
+// what the host computes has the bits of every other target. For numbers, and for lanes side by side.
 #include <fstream>
 #include <string>
 
@@ -25,6 +25,9 @@ int main(int, char** argv) {
   FACULA_SPECIAL_CALLS(FACULA_FN)
 #undef FACULA_FN
   std::ofstream out(argv[1]);
-  out << "// Written by cmake/special_elementary.cpp.\n" << facula::codegen::c99_prelude(calls);
+  out << "// Written by cmake/special_elementary.cpp.\n" << facula::codegen::c99_prelude(calls)
+      << "namespace straight {\n#undef FACULA_FUNCTION\n"
+         "#define FACULA_FUNCTION static inline __attribute__((always_inline))\n"
+      << facula::codegen::c99_straight(calls) << "}\n";
   return out.flush() ? 0 : 1;
 }

@@ -70,4 +70,11 @@ std::string c99_prelude(const std::string& code) {
   return kBefore + c_prelude() + kAfter + C99Printer(none).functions(code);
 }
 
+std::string c99_straight(const std::string& code) {
+  loop::Nest none;
+  C99Printer printer(none);
+  printer.go_straight();
+  return printer.functions(code);
+}
+
 }  // namespace facula::codegen

@@ -464,7 +464,7 @@ std::string CPrinter::value(Expr e) {
   if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
   std::string name;
   if (e->kind == Kind::select &&
-      (is_unlikely(e->args[0]) || !is_total(e->args[1]) || !is_total(e->args[2]))) {
+      ((is_unlikely(e->args[0]) && !straight_) || !is_total(e->args[1]) || !is_total(e->args[2]))) {
     name = branch(e);
   } else {
     std::string text = computed(e);

@@ -24,6 +24,8 @@ class CPrinter {
   // The elementary (loop/elementary.h) and special functions (loop/special_functions.h) that `code` calls and what those
   // call, before it.
   std::string functions(const std::string& code);
+  // From now on both sides of a choice are computed if they may be, however rare one is.
+  void go_straight() { straight_ = true; }
 
  protected:
   using Expr = loop::Expr;
@@ -96,6 +98,7 @@ class CPrinter {
   std::set<int64_t> rows_;  // of tables, that were named
   std::string out_;
   int depth_ = 0, temporaries_ = 0;
+  bool straight_ = false;
   std::set<int> declared_;  // locals in scope
   std::set<int> places_;    // locals that hold places in memory, sizes and the like
   std::unordered_map<const loop::Node*, bool> is_place_;

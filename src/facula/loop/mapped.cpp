@@ -34,24 +34,37 @@ constexpr int64_t kLanes = 4;
 using Lanes = double __attribute__((vector_size(8 * kLanes)));
 using Mask = int64_t __attribute__((vector_size(8 * kLanes)));
 bool any(bool c) { return c; }
-bool any(const Mask& c) { return c[0] | c[1] | c[2] | c[3]; }
+bool any(Mask c) { return __builtin_ia32_movmskpd256((Lanes)c); }
 Lanes lanes_at(const double* x) {
   Lanes v;
   std::memcpy(&v, x, sizeof v);
   return v;
 }
+Lanes fma(Lanes x, auto y, auto z) { return __builtin_ia32_vfmaddpd256(x, y - Lanes{}, z - Lanes{}); }
 template <class F>
 Lanes each(Lanes x, F&& f) {
   for (int64_t l = 0; l < kLanes; ++l) x[l] = f(x[l]);
   return x;
 }
-Lanes exp(Lanes x) { return each(x, facula_exp_f64); }
-Lanes log(Lanes x) {  // which the compiler takes side by side, in memory
+#define FACULA_INLINE __attribute__((always_inline))
+// Elementary functions of lanes, which the compiler takes side by side where they are in memory and nothing branches.
+template <class F, class... Args>
+Lanes together(F&& f, Args... x) {
   double lanes[kLanes];
-  std::memcpy(lanes, &x, sizeof lanes);
-  for (int64_t l = 0; l < kLanes; ++l) lanes[l] = facula_log_f64(lanes[l]);
+  [&](auto&... in) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = f(in[l]...);
+  }(reinterpret_cast<const double(&)[kLanes]>(x)...);
   return lanes_at(lanes);
 }
+#define FACULA_FN(n)                                                                      \
+  inline Lanes n(Lanes x, auto... y)                                                      \
+    requires requires { straight::facula_##n##_f64(x[0], y[0]...); }                      \
+  {                                                                                       \
+    return together(                                                                      \
+        [](auto... v) FACULA_INLINE { return straight::facula_##n##_f64(v...); }, x, y...); \
+  }
+FACULA_SPECIAL_CALLS(FACULA_FN)
+#undef FACULA_FN
 
 #define FACULA_CALLED(ulp) inline
 #define FACULA_EXPANDED(ulp, name)
@@ -128,37 +141,23 @@ FACULA_DECAYING(bessel_k1e, 1, true)
 
 // Incomplete gamma functions of a few lanes where series give them, side by side; the others by themselves.
 template <bool upper>
-void gamma_ratios(double* a, const double* x) {
-  bool low[kLanes], high[kLanes], any_low = false, any_high = false;
-  double all_a[2][kLanes], all_x[2][kLanes];
-  for (int64_t l = 0; l < kLanes; ++l) {
-    bool ordinary = a[l] > 0 && a[l] < 10 && x[l] > 1e-28;  // powers and exponentials are normal numbers
-    high[l] = ordinary && upper && by_upper_series(a[l], x[l]);
-    low[l] = ordinary && !high[l] && by_lower_series(a[l], x[l]);
-    any_low |= low[l], any_high |= high[l];
-    all_a[0][l] = low[l] ? a[l] : 1, all_x[0][l] = low[l] ? x[l] : 0.25;
-    all_a[1][l] = high[l] ? a[l] : 1, all_x[1][l] = high[l] ? x[l] : 0.25;
+void gamma_ratios(double* all_a, const double* all_x) {
+  Lanes a = lanes_at(all_a), x = lanes_at(all_x), y{};
+  Mask ordinary = (a > 0.0) & (a < 10.0) & (x > 1e-28);  // powers and exponentials are normal numbers
+  Mask high = upper ? ordinary & by_upper_series(a, x) : Mask{};
+  Mask low = ordinary & ~high & by_lower_series(a, x);
+  if (any(low)) {
+    Lanes n = low ? a : Lanes{} + 1.0, v = low ? x : Lanes{} + 0.25;
+    Lanes p = any_pow(v, n) * exp(-v) * gamma_reciprocal(n) * lower_sum(n, v);
+    y = upper ? 1.0 - p : p;
   }
-  Lanes lower{}, inverse{}, higher{}, slope{};
-  if (any_low) {
-    Lanes v = lanes_at(all_a[0]);
-    lower = lower_sum(v, lanes_at(all_x[0])), inverse = gamma_reciprocal(v);
-  }
-  if (any_high) {
-    Lanes v = lanes_at(all_a[1]);
-    higher = upper_sum(v, lanes_at(all_x[1])), slope = log_gamma(v);
+  if (any(high)) {
+    Lanes q = upper_series(high ? a : Lanes{} + 1.0, high ? x : Lanes{} + 0.25);
+    y = high ? q : y;
   }
   for (int64_t l = 0; l < kLanes; ++l) {
-    double y;
-    if (high[l]) {
-      y = upper_series(a[l], x[l], slope[l], higher[l]);
-    } else if (low[l]) {
-      y = pow(x[l], a[l]) * exp(-x[l]) * inverse[l] * lower[l];
-      if (upper) y = 1 - y;
-    } else {
-      y = gamma_ratio(a[l], x[l], upper);
-    }
-    a[l] = y <= 0 ? 0 : y;
+    double r = high[l] | low[l] ? y[l] : gamma_ratio(a[l], x[l], upper);
+    all_a[l] = r <= 0 ? 0 : r;
   }
 }
 #define FACULA_GAMMA(f, upper)                                                      \

@@ -6,7 +6,7 @@
 //   FACULA_EXPANDED      one that has an expansion (loop/elementary.h).
 //   FACULA_SPECIAL       what those call.
 //   FACULA_LANED         the same of a Real: a double, or on the host a few lanes side by side. It branches by any(c) alone:
-//                        lanes go on until all are done, without changing those that are.
+//                        lanes go on until all are done, without changing those that are. `auto`: a condition on them.
 //   FACULA_ROW(c)        an array and its length.
 //
 // Every operation is rounded once (no contraction). Elementary functions have their usual names: they are the expansions of
@@ -17,8 +17,8 @@
 
 // c[0] + c[1] x + ... + c[n - 1] x^(n - 1), n > 1.
 FACULA_LANED Real horner(Real x, const double* c, int n) {
-  Real y = x * c[n - 1] + c[n - 2];
-  for (int k = n - 3; k >= 0; --k) y = y * x + c[k];
+  Real y = fma(x, c[n - 1], c[n - 2]);
+  for (int k = n - 3; k >= 0; --k) y = fma(y, x, c[k]);
   return y;
 }
 // The polynomial of the piece between `low` and `high`, in the distance from their middle.
@@ -173,7 +173,7 @@ FACULA_SPECIAL double gamma_star(double a) {
 // 1 / Gamma(a + 1), 0 <= a < 10.
 FACULA_LANED Real gamma_reciprocal(Real a) {
   Real product = a - a + 1.0;
-  for (int k = 0; k < 9; ++k) {
+  for (int k = 0; k < 9 && any(a > 1.0); ++k) {
     product = a > 1.0 ? product * a : product;
     a = a > 1.0 ? a - 1.0 : a;
   }
@@ -211,7 +211,7 @@ FACULA_SPECIAL double gamma_peak(double a, double x) {
 // x^a exp(-x) / Gamma(a + 1).
 FACULA_SPECIAL double gamma_factor(double a, double x) {
   if (a < 10) {
-    double power = pow(x, a), inverse = gamma_reciprocal(a);
+    double power = any_pow(x, a), inverse = gamma_reciprocal(a);
     if (x < 600 && power > 1e-290 && power < 1e290) return power * exp(-x) * inverse;
     return exp(a * log(x) - x + log(inverse));
   }
@@ -255,12 +255,12 @@ FACULA_LANED Real upper_sum(Real a, Real x) {
 FACULA_LANED Real log_gamma(Real a) {  // of 1 + a
   return a * piece(a, 0, 1.25, FACULA_ROW(kLogGammaSlope[0]));
 }
-FACULA_SPECIAL double upper_series(double a, double x, double log_gamma_a, double sum) {
-  double exponent = a * log(x) - log_gamma_a;
-  return -expm1(exponent) - exp(exponent) * a * sum;
+FACULA_LANED Real upper_series(Real a, Real x) {
+  Real lacks = -expm1(a * log(x) - log_gamma(a));  // of x^a / Gamma(1 + a), which is below 1.2
+  return lacks - (1.0 - lacks) * a * upper_sum(a, x);
 }
-FACULA_SPECIAL int by_upper_series(double a, double x) { return x < 1.1 && (x * 1.1 >= a || a < 0.5); }
-FACULA_SPECIAL int by_lower_series(double a, double x) { return x < 1 || x < a; }
+FACULA_LANED auto by_upper_series(Real a, Real x) { return (x < 1.1) & ((x * 1.1 >= a) | (a < 0.5)); }
+FACULA_LANED auto by_lower_series(Real a, Real x) { return (x < 1.0) | (x < a); }
 // Temme's expansion, 1979, for a > 100 and x within 0.3 a of a; of P or of Q.
 FACULA_SPECIAL double uniform(double a, double x, int upper) {
   double rest, z = excess(a, x, &rest), root = sqrt(z), sum = 0;
@@ -281,7 +281,7 @@ FACULA_SPECIAL double gamma_ratio(double a, double x, int upper) {
   if (a != a || x != x) return NAN;
   if (a > 1e5 && (x < a / 2 || x > 2 * a)) return (x < a) == upper;
   if (a > 100 && fabs(x - a) < 0.3 * a) return uniform(a, x, upper);
-  if (upper && by_upper_series(a, x)) return upper_series(a, x, log_gamma(a), upper_sum(a, x));
+  if (upper && by_upper_series(a, x)) return upper_series(a, x);
   if (by_lower_series(a, x)) {
     double p = gamma_factor(a, x) * lower_sum(a, x);
     return upper ? 1 - p : p;

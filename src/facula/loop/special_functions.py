@@ -67,7 +67,7 @@ def main(out):
         text = re.sub(r"^(FACULA_CALLED\(\d+\)|FACULA_LANED)", "FACULA_SPECIAL", text)
         if text.startswith("inline constexpr"):  # whose rows need not be filled up
             text = "FACULA_TABLE" + re.sub(r"(, 0)+\}", "}", re.sub(r"\s+", " ", text))[16:]
-        text = re.sub(r"\bReal\b", "double", text)
+        text = re.sub(r"\bauto\b", "int", re.sub(r"\bReal\b", "double", text))
         texts.append(("facula_" + name, NAME.sub(renamed, text)))
     folder = Path(out) / "facula"
     rows = "".join(f'    {{"{name}",\n     R"c({text}\n)c"}},\n' for name, text in texts)
