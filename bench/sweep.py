@@ -1,6 +1,6 @@
 """Looks for calls that are slower than PyTorch's, beyond the rows of `make bench`.
 
-    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N] [--dtypes D,...]
+    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N] [--dtypes D]
 
 Some 3,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
 that is good enough on a busy machine to tell what is several times slower, and no more. On more threads it is
@@ -239,7 +239,9 @@ def operands(torch, shape, dtype):
     """Three tensors: numbers between 0 and 1, complex ones of both parts, or whole ones from 1 to 9."""
     dtype = getattr(torch, dtype)
     if dtype.is_complex:
-        return [torch.complex(*(torch.rand(*shape) * 0.9 + 0.05 for _ in range(2))).to(dtype) for _ in range(3)]
+        return [
+            torch.complex(*(torch.rand(*shape) * 0.9 + 0.05 for _ in range(2))).to(dtype) for _ in range(3)
+        ]
     if dtype.is_floating_point:
         return [(torch.rand(*shape) * 0.9 + 0.05).to(dtype) for _ in range(3)]
     if dtype == torch.bool:
@@ -302,7 +304,10 @@ def main() -> None:
     parser.add_argument("--peer", default=os.environ.get("FACULA_PEER", ".peer/bin/python"), metavar="PYTHON")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument(
-        "--dtypes", default="float32", metavar="D,...", help="what every function is called with: names, with commas"
+        "--dtypes",
+        default="float32",
+        metavar="D,...",
+        help="what every function is called with: names, with commas",
     )
     parser.add_argument("--library", help=argparse.SUPPRESS)
     args = parser.parse_args()

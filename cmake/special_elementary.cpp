@@ -25,7 +25,8 @@ int main(int, char** argv) {
   FACULA_SPECIAL_CALLS(FACULA_FN)
 #undef FACULA_FN
   std::ofstream out(argv[1]);
-  out << "// Written by cmake/special_elementary.cpp.\n" << facula::codegen::c99_prelude(calls)
+  out << "// Written by cmake/special_elementary.cpp.\n"
+      << facula::codegen::c99_prelude(calls)
       << "namespace straight {\n#undef FACULA_FUNCTION\n"
          "#define FACULA_FUNCTION static inline __attribute__((always_inline))\n"
       << facula::codegen::c99_straight(calls) << "}\n";

@@ -342,6 +342,26 @@ V ScalarMath::fmod(V x, V y) {
   return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
 }
 
+// Of a register of float64, to whose instruction a processor gives three times the time of these steps: the root from 14 digits
+// of its reciprocal by the series of 1 / sqrt(1 - 2e), whose error is below 2^-40 of it, and a step of Newton, of which the
+// residual is shortened and lengthened by 2^-38. Where both give the same it is the root, correctly rounded; where
+// they don't, or where the residual might underflow, the instruction decides.
+V ScalarMath::square_root(V x) {
+  auto root = [&] { return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x); };
+  if (!is_register(x) || !is_double(x)) return root();
+  V half = real(0.5, x), nonzero = b_.CreateFCmpUNE(x, real(0, x));
+  V r = b_.CreateIntrinsic(Intrinsic::x86_avx512_rsqrt14_pd_512, {},
+                           {x, real(0, x), b_.CreateBitCast(nonzero, b_.getInt8Ty())});
+  V g = b_.CreateFMul(x, r), h = b_.CreateFMul(r, half);
+  V e = fma(b_.CreateFNeg(g), h, half), series = b_.CreateFMul(e, fma(e, real(1.5, x), real(1, x)));
+  g = fma(g, series, g), h = fma(h, series, h);
+  V residual = fma(b_.CreateFNeg(g), g, x);
+  auto step = [&](double factor) { return fma(b_.CreateFMul(residual, real(factor, x)), h, g); };
+  V low = step(1 - 0x1p-38), high = step(1 + 0x1p-38);
+  V small = b_.CreateAnd(nonzero, b_.CreateFCmpOLT(x, real(0x1p-900, x)));
+  return unless(b_.CreateOr(b_.CreateFCmpUNE(low, high), small), low, root);
+}
+
 V ScalarMath::floating(Fn f, V x) {
   switch (f) {
     case Fn::neg: return b_.CreateFNeg(x);
@@ -350,7 +370,7 @@ V ScalarMath::floating(Fn f, V x) {
     case Fn::ceil: return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
     case Fn::trunc: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
     case Fn::round: return b_.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
-    case Fn::sqrt: return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
+    case Fn::sqrt: return square_root(x);
     case Fn::reciprocal: return b_.CreateFDiv(real(1, x), x);
     case Fn::isnan: return b_.CreateFCmpUNO(x, x);
     case Fn::real:

@@ -57,6 +57,7 @@ class ScalarMath {
   V scalef(V x, V k);
   V subnormal(V x), getmant(V x), getexp(V x);
   V fixup_log(V r, V x);
+  V square_root(V x);
   bool is_register(V x);
   V all_lanes(V x);  // its mask
   V entry(int64_t row, V index);

@@ -171,6 +171,20 @@ FACULA_GAMMA(igamma, false)
 FACULA_GAMMA(igammac, true)
 #undef FACULA_GAMMA
 
+// Hurwitz's zeta function of a few lanes, side by side where it is a sum.
+void zetas(double* all_s, const double* all_q) {
+  Lanes s = lanes_at(all_s), q = lanes_at(all_q), y = Lanes{} + NAN;
+  Mask sums = (s > 1.0) & (s < 1e300) & (q > 0.0) & (q < 1e300), done = sums | (s < 1.0);
+  if (any(sums)) y = sums ? zeta_right(sums ? s : Lanes{} + 2.0, sums ? q : Lanes{} + 1.0) : y;
+  for (int64_t l = 0; l < kLanes; ++l) all_s[l] = done[l] ? y[l] : hurwitz_zeta(s[l], q[l]);
+}
+template <>
+void in_lanes<hurwitz_zeta>(double* s, const double* q, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) zetas(s + i, q + i);
+  for (; i < count; ++i) s[i] = hurwitz_zeta(s[i], q[i]);
+}
+
 // The polynomials of a few lanes of low orders, side by side; false if one is of a higher order.
 constexpr double kFewSteps = 6;  // of a recurrence, whose values are right at -1 and 1 too
 template <int kind>

@@ -304,23 +304,28 @@ FACULA_TABLE double kEulerMaclaurin[8] = {1.0 / 12,          -1.0 / 720,
                                           1.0 / 30240,       -1.0 / 1209600,
                                           1.0 / 47900160,    -691.0 / 1307674368000,
                                           1.0 / 74724249600, -3617.0 / 10670622842880000};
-FACULA_SPECIAL double zeta_right(double s, double q) {  // q > 0
-  double sum = 0, a = q;
+FACULA_LANED Real zeta_right(Real s, Real q) {  // q > 0, s > 1
+  Real sum = {0}, a = q;
   // From there on the formula's terms fall fast.
-  for (int k = 0; (k < 10 && a < 2.5 * s + 8) || (a < s && sum > 0); ++k) {
-    double term = pow(a, -s);
-    sum += term;
-    if (term < sum * 0x1p-56) return sum;
-    a += 1;
+  auto going = a < 2.5 * s + 8.0;
+  auto whole = a != a;  // whose sum has all digits
+  for (int k = 0; any(going); ++k) {
+    Real term = any_pow(a, -s);
+    sum = going ? sum + term : sum;
+    whole = whole | (going & (term < sum * 0x1p-56));
+    going = going & !whole;
+    a = going ? a + 1.0 : a;
+    going = going & (k < 9 ? a < 2.5 * s + 8.0 : (a < s) & (sum > 0.0));
   }
-  double power = pow(a, -s), tail = a * power / (s - 1) + power / 2, factor = s * power / a;
-  for (int k = 0; k < 8; ++k) {
-    double term = kEulerMaclaurin[k] * factor;
-    tail += term;
-    if (fabs(term) < (sum + tail) * 0x1p-56) break;
-    factor *= (s + 2 * k + 1) / a * ((s + 2 * k + 2) / a);
+  Real power = any_pow(a, -s), tail = a * power / (s - 1.0) + power * 0.5, factor = s * power / a;
+  auto adds = !whole;
+  for (int k = 0; k < 8 && any(adds); ++k) {
+    Real term = kEulerMaclaurin[k] * factor, size = term < 0.0 ? -term : term;
+    tail = adds ? tail + term : tail;
+    adds = adds & !(size < (sum + tail) * 0x1p-56);
+    factor = factor * ((s + (2.0 * k + 1.0)) / a * ((s + (2.0 * k + 2.0)) / a));
   }
-  return sum + tail;
+  return whole ? sum : sum + tail;
 }
 FACULA_CALLED(4) double hurwitz_zeta(double s, double q) {
   if (s == 1) return INFINITY;
