@@ -258,6 +258,9 @@ def every_operator_of(torch, dtype: str) -> Iterator[Case]:
         if f is None or isinstance(f, type):
             continue
         for shape in ((1024, 1024), (256, 8), (256, 64)):
+            titles = [f"{name}/{count} {shape}{tag}" for count in (1, 2, 3)]
+            if not any(re.search(os.environ["FACULA_SWEEP_ONLY"], t) for t in titles):
+                continue
             tensors = operands(torch, shape, dtype)
             for count in (1, 2, 3):
                 try:
@@ -265,7 +268,7 @@ def every_operator_of(torch, dtype: str) -> Iterator[Case]:
                 except Exception:  # noqa: BLE001  (it takes something else)
                     continue
                 if isinstance(result, torch.Tensor) and result.numel() > 0:
-                    yield f"{name}/{count} {shape}{tag}", lambda: f(*tensors[:count])
+                    yield titles[count - 1], lambda: f(*tensors[:count])
                 break
 
 
@@ -317,7 +320,7 @@ def main() -> None:
     both, wanted = [], json.dumps(names())
     for library, python in (("facula", sys.executable), ("torch", args.peer)):
         env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), FACULA_SWEEP_NAMES=wanted)
-        env["FACULA_SWEEP_DTYPES"] = args.dtypes
+        env |= {"FACULA_SWEEP_DTYPES": args.dtypes, "FACULA_SWEEP_ONLY": args.only or ""}
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, __file__, "--library", library, "--threads", str(args.threads)]

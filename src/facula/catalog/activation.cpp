@@ -139,6 +139,8 @@ FACULA_FAMILY(activation) {
         runtime_check(form == "none" || form == "tanh", "gelu")
             << "approximate must be 'none' or 'tanh', got '" << form << "'";
         if (form == "tanh") return 0.5 * x * (1.0 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+        // The product with all digits of both (loop::fused_product) is for those who see them.
+        if (itemsize(c.dtype("self")) == 2) return fma(x, ndtr(x), constant(-0.0, x.dtype()));
         return x * ndtr(x);
       })
       .differs("b?float\\d+ value: inf for nan at self=inf",
