@@ -3,6 +3,7 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -297,14 +298,27 @@ V ScalarMath::looked_up(int64_t number, std::span<const T> row, V index) {
                               {part(0, 16), index, part(16, 16)});
   if (avx512_ && bits == 512 && sizeof(T) == 8 && row.size() == 16)
     return b_.CreateIntrinsic(Intrinsic::x86_avx512_vpermi2var_pd_512, {}, {part(0, 8), index, part(8, 8)});
-  if (bits == 256 && sizeof(T) == 4 && row.size() == 16) {
-    auto pick = [&](size_t from) {
-      return b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {part(from, 8), index});
-    };
-    V upper = b_.CreateICmpSLT(b_.CreateShl(index, whole(28, index)), whole(0, index));
-    return select(upper, pick(8), pick(0));
-  }
+  if (bits == 256 && sizeof(T) == 4 && (row.size() == 16 || row.size() == 32)) return picked(row, index);
   return loaded(number, row, index);
+}
+// Out of 2 or 4 registers of AVX2, whose differences are picked and taken where the index has the bit: an instruction less
+// than a choice, and a third of a gather's time.
+template <class T>
+V ScalarMath::picked(std::span<const T> row, V index) {
+  auto* lanes = index->getType();
+  auto pick = [&](size_t eighths) {  // the exclusive or of these eighths of the row
+    std::vector<uint32_t> part(8);
+    for (size_t k = 0; k < row.size(); ++k)
+      if (eighths >> (k / 8) & 1) part[k % 8] ^= std::bit_cast<uint32_t>(float(row[k]));
+    V values = ConstantDataVector::getFP(b_.getFloatTy(), part);
+    return b_.CreateBitCast(b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {values, index}), lanes);
+  };
+  auto where = [&](int bit, V x) {
+    return b_.CreateAnd(x, b_.CreateAShr(b_.CreateShl(index, whole(31 - bit, index)), whole(31, index)));
+  };
+  V r = b_.CreateXor(pick(0b1), where(3, pick(0b11)));
+  if (row.size() == 32) r = b_.CreateXor(r, where(4, b_.CreateXor(pick(0b101), where(3, pick(0b1111)))));
+  return float_bits(r);
 }
 template <class T>
 V ScalarMath::loaded(int64_t number, std::span<const T> row, V index) {

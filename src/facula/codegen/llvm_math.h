@@ -65,6 +65,8 @@ class ScalarMath {
   V looked_up(int64_t number, std::span<const T> row, V index);
   template <class T>
   V loaded(int64_t number, std::span<const T> row, V index);
+  template <class T>
+  V picked(std::span<const T> row, V index);
 
   V floating(loop::Fn f, V x);
   V floating(loop::Fn f, V x, V y);
