@@ -1,6 +1,6 @@
 """Looks for calls that are slower than PyTorch's, beyond the rows of `make bench`.
 
-    FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N] [--dtypes D]
+  FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N] [--dtypes D]
 
 Some 3,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
 that is good enough on a busy machine to tell what is several times slower, and no more. On more threads it is

@@ -113,7 +113,13 @@ def allclose(
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Have both the same shape and elements?"""
-    return input.shape == other.shape and bool((input == other).all())
+    if input.shape != other.shape:
+        return False
+    if input.ndim and input.numel() > 1 << 17:  # most that differ do so at the beginning
+        rows = max(1, (input.shape[0] << 14) // input.numel())
+        if not (input[:rows] == other[:rows]).all():
+            return False
+    return bool((input == other).all())
 
 
 # ---- positions

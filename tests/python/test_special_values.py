@@ -4,6 +4,9 @@ gives them (whole vectors: its loops over what remains treat NaN otherwise in pl
 
 import cmath
 import math
+import os
+import subprocess
+import sys
 
 import facula.nn.functional as F
 import numpy as np
@@ -431,3 +434,52 @@ def test_exponentials_are_rounded_where_they_become_denormal_and_zero(base, dtyp
     subnormal = wide < np.finfo(dtype).tiny
     assert (np.abs(ours - wide)[subnormal] <= tiny).all()
     assert (ours[np.isneginf(x) | (x < (last - 2) * unit)] == 0).all()
+
+
+def test_roots_are_rounded_once():
+    """Of roots next to the middle of two numbers, squares and their neighbours, every exponent, and what has none."""
+    random = np.random.default_rng(3)
+    digits = [*random.integers(2**52, 2**53, 3000), *range(2**52, 2**52 + 500), *range(2**53 - 500, 2**53)]
+    middles = np.array([float((2 * int(n) + 1) ** 2) for n in digits])
+    squares = np.array([float(int(n) ** 2) for n in digits])
+    hard = np.concatenate(
+        [middles, squares] + [np.nextafter(x, to) for x in (middles, squares) for to in (0, inf)]
+    )
+    scales = [1.0, 2.0, 2.0**-60, 2.0**-1000, 2.0**-1100, 2.0**900]
+    any_bits = random.integers(-(2**63), 2**63 - 1, 100000).view(np.float64)
+    ends = [
+        0.0,
+        -0.0,
+        inf,
+        -inf,
+        nan,
+        -1.0,
+        5e-324,
+        2.0**-900,
+        np.nextafter(2.0**-900, 0),
+        1.7976931348623157e308,
+    ]
+    with np.errstate(all="ignore"):
+        for x in [*(hard * s for s in scales), any_bits, random.random(10007), np.array(ends * 7)]:
+            ours, exact = T.tensor(x).sqrt().numpy(), np.sqrt(x)
+            np.testing.assert_array_equal(ours, exact)
+            assert (np.signbit(ours) == np.signbit(exact))[~np.isnan(exact)].all()
+
+
+@pytest.mark.skipif("FACULA_CPU_CAPABILITY" in os.environ, reason="compares this with another")
+def test_tables_of_avx2_hold_the_same():
+    program = (
+        "import sys, facula as T; x = T.linspace(-6, 6, 20011)\n"
+        "f = T.nn.functional\n"
+        "y = [x.sigmoid(), f.silu(x), f.gelu(x), T.special.ndtr(x), x.exp(), x.abs().log()]\n"
+        "y += [x.erf(), (x / 6).erfinv(), x.tanh()]\n"
+        "sys.stdout.buffer.write(T.stack(y).numpy().tobytes())"
+    )
+    results = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | chosen, stdout=subprocess.PIPE, check=True
+        ).stdout
+        for chosen in ({}, {"FACULA_CPU_CAPABILITY": "avx2"})
+    ]
+    ours, other = (np.frombuffer(r, "float32") for r in results)
+    np.testing.assert_array_equal(ours, other)
