@@ -437,7 +437,7 @@ def test_exponentials_are_rounded_where_they_become_denormal_and_zero(base, dtyp
 
 
 def test_roots_are_rounded_once():
-    """Of roots next to the middle of two numbers, squares and their neighbours, every exponent, and what has none."""
+    """Next to the middle of two numbers, of squares and their neighbours, of every exponent, and of none."""
     random = np.random.default_rng(3)
     digits = [*random.integers(2**52, 2**53, 3000), *range(2**52, 2**52 + 500), *range(2**53 - 500, 2**53)]
     middles = np.array([float((2 * int(n) + 1) ** 2) for n in digits])
