@@ -51,9 +51,10 @@ Lanes each(Lanes x, F&& f) {
 template <class F, class... Args>
 Lanes together(F&& f, Args... x) {
   double lanes[kLanes];
-  [&](auto&... in) {
+  auto take = [&](auto&... in) {
     for (int64_t l = 0; l < kLanes; ++l) lanes[l] = f(in[l]...);
-  }(reinterpret_cast<const double(&)[kLanes]>(x)...);
+  };
+  take(reinterpret_cast<const double(&)[kLanes]>(x)...);
   return lanes_at(lanes);
 }
 #define FACULA_FN(n)                                                                      \
@@ -160,17 +161,6 @@ void gamma_ratios(double* all_a, const double* all_x) {
     all_a[l] = r <= 0 ? 0 : r;
   }
 }
-#define FACULA_GAMMA(f, upper)                                                      \
-  template <>                                                                       \
-  void in_lanes<f>(double* a, const double* x, int64_t count) {                     \
-    int64_t i = 0;                                                                  \
-    for (; i + kLanes <= count; i += kLanes) gamma_ratios<upper>(a + i, x + i);     \
-    for (; i < count; ++i) a[i] = f(a[i], x[i]);                                    \
-  }
-FACULA_GAMMA(igamma, false)
-FACULA_GAMMA(igammac, true)
-#undef FACULA_GAMMA
-
 // Hurwitz's zeta function of a few lanes, side by side where it is a sum.
 void zetas(double* all_s, const double* all_q) {
   Lanes s = lanes_at(all_s), q = lanes_at(all_q), y = Lanes{} + NAN;
@@ -178,12 +168,17 @@ void zetas(double* all_s, const double* all_q) {
   if (any(sums)) y = sums ? zeta_right(sums ? s : Lanes{} + 2.0, sums ? q : Lanes{} + 1.0) : y;
   for (int64_t l = 0; l < kLanes; ++l) all_s[l] = done[l] ? y[l] : hurwitz_zeta(s[l], q[l]);
 }
-template <>
-void in_lanes<hurwitz_zeta>(double* s, const double* q, int64_t count) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) zetas(s + i, q + i);
-  for (; i < count; ++i) s[i] = hurwitz_zeta(s[i], q[i]);
-}
+#define FACULA_TOGETHER(f, lanes)                                    \
+  template <>                                                        \
+  void in_lanes<f>(double* x, const double* y, int64_t count) {      \
+    int64_t i = 0;                                                   \
+    for (; i + kLanes <= count; i += kLanes) lanes(x + i, y + i);    \
+    for (; i < count; ++i) x[i] = f(x[i], y[i]);                     \
+  }
+FACULA_TOGETHER(igamma, gamma_ratios<false>)
+FACULA_TOGETHER(igammac, gamma_ratios<true>)
+FACULA_TOGETHER(hurwitz_zeta, zetas)
+#undef FACULA_TOGETHER
 
 // The polynomials of a few lanes of low orders, side by side; false if one is of a higher order.
 constexpr double kFewSteps = 6;  // of a recurrence, whose values are right at -1 and 1 too
