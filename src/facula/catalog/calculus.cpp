@@ -204,6 +204,10 @@ Tensor powers(const Tensor& x, SymInt count) {
     return zeros(sizes, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
   Tensor ones = full(each.sizes(), 1, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
   if (count == one) return ones;
+  if (is_floating(x.dtype())) {  // of complex numbers 1 times infinity has parts that are none
+    Tensor at = _arange(Scalar(int64_t(0)), Scalar(int64_t(1)), count, DType::Int64);
+    return cumprod(where(eq(at, 0), 1, expand(each, sizes)), -1);
+  }
   sizes.back() = count - one;
   return cat(std::vector<Tensor>{ones, cumprod(expand(each, sizes), -1)}, -1);
 }
@@ -258,13 +262,13 @@ FACULA_FAMILY(calculus) {
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
-      .shape([](const Call& c) { return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c, Index i) {
-        auto k = size_t(c.dim("dim"));
-        Expr three = integer(3), next = remainder(i[k] + integer(1), three),
-             before = remainder(i[k] + integer(2), three);
-        auto at = [&](const char* of, Expr j) { return c.load(of, with(i, int(k), j)); };
-        return at("self", next) * at("other", before) - at("self", before) * at("other", next);
+      .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
+        auto part = [&](int64_t k) {  // not by remainders of an index, which no lanes share
+          int64_t next = (k + 1) % 3, before = (k + 2) % 3;
+          return sub(mul(select(self, dim, next), select(other, dim, before)),
+                     mul(select(self, dim, before), select(other, dim, next)));
+        };
+        return stack(std::vector<Tensor>{part(0), part(1), part(2)}, dim);
       })
       // Again vector products; derived, a scatter where the size that is 3 has no number.
       .vjp([](const Vjp& v) {
@@ -561,7 +565,7 @@ FACULA_FAMILY(calculus) {
       .doc(
           "Powers 0 to N - 1 of each element along a new last dimension; N is the size of the last one without.")
       .bind(linalg)
-      .procedure([](const Tensor& x, std::optional<SymInt> N) {
+      .composite([](const Tensor& x, std::optional<SymInt> N) {
         runtime_check(x.dtype() != DType::Bool, "linalg.vander") << "does not support bool";
         runtime_check(x.dim() > 0 || N, "linalg.vander")
             << "without N x must have at least 1 dimension, got a 0-d tensor";

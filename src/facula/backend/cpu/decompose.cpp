@@ -902,7 +902,23 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
   return finished(out, to, pivots, infos);
 }
 
+// Whether all are between 1 and n.
+bool are_rows(int n, const int32_t* pivots, int64_t count) {
+  std::atomic<bool> good{true};
+  parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kSide = 16;  // side by side and without branches
+    uint32_t most[kSide] = {};
+    auto look = [](uint32_t& m, int32_t pivot) { m = std::max(m, uint32_t(pivot) - 1); };
+    int64_t k = begin;
+    for (; k + kSide <= end; k += kSide)
+      for (int64_t l = 0; l < kSide; ++l) look(most[l], pivots[k + l]);
+    for (; k < end; ++k) look(most[0], pivots[k]);
+    if (*std::max_element(most, most + kSide) >= uint32_t(n) && begin < end) good = false;
+  });
+  return good;
+}
 void check_pivots(const char* name, int n, const int32_t* pivots, int64_t count, bool pairs) {
+  if (!pairs && are_rows(n, pivots, count * n)) return;
   for (int64_t i = 0; i < count; ++i, pivots += n)
     for (int k = 0; k < n; ++k) {
       int p = pairs ? std::abs(pivots[k]) : pivots[k];
@@ -980,22 +996,24 @@ Results linalg_lu_solve_factored(const Call& c, Out out) {
   return solved_by_factors(c, out, "linalg.lu_solve", "LU", false, solve);
 }
 
-// The order of rows that exchanging row i with row pivots[i] for i = 0, 1, ... leads to.
+// The order of rows that exchanging row i with row pivots[i] for i = ..., 1, 0 leads to: where P takes its ones from.
 Results lu_permutation(const Call& c, Out out) {
   Tensor pivots = dense(c.tensor("pivots"), DType::Int32);
   Destination to(out[0]);
   int64_t m = out[0].int_sizes().back(), k = pivots.int_sizes().back();
   int64_t count = product(out[0].sizes().first(size_t(out[0].dim() - 1))).concrete();
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t* order = to.data<int64_t>() + i * m;
-    for (int64_t r = 0; r < m; ++r) order[r] = r;
-    for (int64_t j = 0; j < k; ++j) {
-      int64_t p = pivots.data<int32_t>()[i * k + j] - 1;
-      runtime_check(p >= 0 && p < m, "lu_unpack")
-          << "pivots must be between 1 and " << m << ", got " << p + 1;
-      std::swap(order[j], order[p]);
+  parallel_for(count, 1 + 10000 / (m + k + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t* order = to.data<int64_t>() + i * m;
+      for (int64_t r = 0; r < m; ++r) order[r] = r;
+      for (int64_t j = k; j-- > 0;) {
+        int64_t p = pivots.data<int32_t>()[i * k + j] - 1;
+        runtime_check(p >= 0 && p < m, "lu_unpack")
+            << "pivots must be between 1 and " << m << ", got " << p + 1;
+        std::swap(order[j], order[p]);
+      }
     }
-  }
+  });
   return finished(out, to);
 }
 
