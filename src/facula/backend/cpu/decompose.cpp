@@ -54,7 +54,7 @@ void each_in_room(int64_t count, int n, F&& f, int shared = std::numeric_limits<
   blas_threads(1);
 }
 
-// The same; small real matrices [m, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+// The same; small matrices [m, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
 template <class T, class J, class F>
 void each_in_room(int64_t count, int m, int n, Small routine, J&& job, F&& f,
                   int shared = std::numeric_limits<int>::max()) {
@@ -448,11 +448,13 @@ Results linalg_svd(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.m = s.m, .n = s.n, .a = a.data<T>() + i * s.elements, .full = full};
-      if constexpr (!kComplex<T>) some.x = to_s.data<T>() + i * s.k;
-      some.y = to_u.data<T>() + i * s.m * ku;
-      some.z = to_vh.data<T>() + i * s.n * kv;
-      return some;
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .y = to_u.data<T>() + i * s.m * ku,
+                         .z = to_vh.data<T>() + i * s.n * kv,
+                         .values = to_s.data<Real<T>>() + i * s.k,
+                         .full = full};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
       T *u = to_u.data<T>() + i * s.m * ku, *vh = to_vh.data<T>() + i * s.n * kv;
@@ -506,9 +508,10 @@ Results linalg_svdvals(const Call& c, Out out) {
     using T = decltype(zero);
     if (!s.k) return;
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.m = s.m, .n = s.n, .a = a.data<T>() + i * s.elements};
-      if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.k;
-      return some;
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .values = to.data<Real<T>>() + i * s.k};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
@@ -622,10 +625,11 @@ void hermitian_eigenvalues(const Call& c, const Tensor& a, const Tensor& to, con
       if (vectors) transpose_into(x, s.n, s.n, vectors->data<T>() + i * s.elements);
     };
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements, .upper = *uplo == 'U'};
-      if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.n;
-      if (vectors) some.y = vectors->data<T>() + i * s.elements;
-      return some;
+      return SmallJob<T>{.n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .y = vectors ? vectors->data<T>() + i * s.elements : nullptr,
+                         .values = to.data<Real<T>>() + i * s.n,
+                         .upper = *uplo == 'U'};
     };
     Small routine = vectors ? Small::eigh : Small::eigvalsh;
     each_in_room<T>(s.count, s.n, s.n, routine, job, [&](int64_t i, Room<T>& room) {
@@ -821,11 +825,9 @@ Results linalg_lstsq(const Call& c, Out out) {
                        .a = a.data<T>() + i * s.elements,
                        .b = b.data<T>() + i * o.elements,
                        .x = to.data<T>() + i * int64_t(s.n) * o.n};
-      if constexpr (!kComplex<T>) {
-        if (spectral) some.y = to_values.data<T>() + i * s.k;
-        if (driver != "gels")
-          some.rcond = T(c.real("rcond") < 0 ? double(std::numeric_limits<T>::epsilon()) : c.real("rcond"));
-      }
+      if (spectral) some.values = to_values.data<Real<T>>() + i * s.k;
+      constexpr double kRounding = std::numeric_limits<Real<T>>::epsilon();
+      if (driver != "gels") some.rcond = Real<T>(c.real("rcond") < 0 ? kRounding : c.real("rcond"));
       return some;
     };
     if (driver != "gels") std::fill_n(ranks.data<int64_t>(), s.count, int64_t(s.k));
@@ -863,7 +865,7 @@ Results linalg_lstsq(const Call& c, Out out) {
 namespace {
 constexpr int kSharedFactors = 1024;
 // f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
-// Small real matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
+// Small matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
 // for it.
 template <class F, class G>
 Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine,
