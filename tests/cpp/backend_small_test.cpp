@@ -223,7 +223,8 @@ void expect_systems_of(int n, int columns, int count) {
   job.transposed = true;
   run(Small::solve_factored, z);
   for (int k = 0; k < count; ++k) {
-    const T *matrix = a.data() + k * n * n, *right = b.data() + k * n * columns, *of = inverse.data() + k * n * n;
+    const T *matrix = a.data() + k * n * n, *right = b.data() + k * n * columns,
+            *of = inverse.data() + k * n * n;
     std::vector<T> rights(right, right + n * columns);
     auto turned = adjoint(n, n, matrix);
     EXPECT_LT(distance(product(n, n, columns, matrix, x.data() + k * n * columns), rights.data()), kNear<R>);
@@ -249,7 +250,8 @@ void expect_hermitian_of(int n, bool upper, int count) {
     products.insert(products.end(), one.begin(), one.end());
   }
   std::vector<R> values(size_t(count * n)), alone(values.size());
-  SmallJob<T> job{.m = n, .n = n, .count = count, .a = products.data(), .x = factors.data(), .y = vectors.data()};
+  SmallJob<T> job{
+      .m = n, .n = n, .count = count, .a = products.data(), .x = factors.data(), .y = vectors.data()};
   EXPECT_EQ(run_small(Small::cholesky, job), 0u);
   job.upper = upper, job.values = values.data();
   EXPECT_EQ(run_small(Small::eigh, job), 0u);
@@ -273,7 +275,8 @@ void expect_reflections_of(int m, int n, int count) {
   using R = typename SmallJob<T>::R;
   int k = std::min(m, n), columns = up_to(3);
   auto a = drawn<T>(count * m * n), b = drawn<T>(count * m * columns);
-  std::vector<T> factored(a.size()), factors(size_t(count * k)), q(size_t(count * m * k)), x(b.size()), y(b.size());
+  std::vector<T> factored(a.size()), factors(size_t(count * k)), q(size_t(count * m * k)), x(b.size()),
+      y(b.size());
   SmallJob<T> job{.m = m, .n = n, .count = count, .a = a.data(), .x = factored.data(), .y = factors.data()};
   EXPECT_EQ(run_small(Small::qr, job), 0u);
   std::vector<T> narrow(size_t(count * m * k));

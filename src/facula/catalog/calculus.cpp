@@ -204,10 +204,6 @@ Tensor powers(const Tensor& x, SymInt count) {
     return zeros(sizes, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
   Tensor ones = full(each.sizes(), 1, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
   if (count == one) return ones;
-  if (is_floating(x.dtype())) {  // of complex numbers 1 times infinity has parts that are none
-    Tensor at = _arange(Scalar(int64_t(0)), Scalar(int64_t(1)), count, DType::Int64);
-    return cumprod(where(eq(at, 0), 1, expand(each, sizes)), -1);
-  }
   sizes.back() = count - one;
   return cat(std::vector<Tensor>{ones, cumprod(expand(each, sizes), -1)}, -1);
 }

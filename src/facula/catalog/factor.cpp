@@ -279,7 +279,9 @@ FACULA_FAMILY(factor) {
           p = reshape(index_select(eye(m, m, d), 0, reshape(order, {int64_t(-1)})), sizes);
         }
         if (unpack_data) {
-          auto ones = [&](SymInt rows, SymInt columns) { return full(Dims{rows, columns}, true, DType::Bool); };
+          auto ones = [&](SymInt rows, SymInt columns) {
+            return full(Dims{rows, columns}, true, DType::Bool);
+          };
           l = where(tril(ones(m, k), -1), narrow(LU_data, -1, int64_t(0), k), eye(m, k, d));
           u = where(triu(ones(k, LU_data.size(-1))), narrow(LU_data, -2, int64_t(0), k), 0);
         }

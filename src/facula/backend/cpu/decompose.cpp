@@ -905,7 +905,7 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
 }
 
 // Whether all are between 1 and n.
-bool are_rows(int n, const int32_t* pivots, int64_t count) {
+bool are_rows(int64_t n, const int32_t* pivots, int64_t count) {
   std::atomic<bool> good{true};
   parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
     constexpr int64_t kSide = 16;  // side by side and without branches
@@ -915,7 +915,7 @@ bool are_rows(int n, const int32_t* pivots, int64_t count) {
     for (; k + kSide <= end; k += kSide)
       for (int64_t l = 0; l < kSide; ++l) look(most[l], pivots[k + l]);
     for (; k < end; ++k) look(most[0], pivots[k]);
-    if (*std::max_element(most, most + kSide) >= uint32_t(n) && begin < end) good = false;
+    if (*std::max_element(most, most + kSide) >= n) good = false;
   });
   return good;
 }
@@ -1004,16 +1004,16 @@ Results lu_permutation(const Call& c, Out out) {
   Destination to(out[0]);
   int64_t m = out[0].int_sizes().back(), k = pivots.int_sizes().back();
   int64_t count = product(out[0].sizes().first(size_t(out[0].dim() - 1))).concrete();
+  const int32_t* all = pivots.data<int32_t>();
+  if (!are_rows(m, all, count * k)) {
+    const int32_t* bad = std::find_if(all, all + count * k, [&](int32_t p) { return p < 1 || p > m; });
+    runtime_check(false, "lu_unpack") << "pivots must be between 1 and " << m << ", got " << *bad;
+  }
   parallel_for(count, 1 + 10000 / (m + k + 1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t* order = to.data<int64_t>() + i * m;
       for (int64_t r = 0; r < m; ++r) order[r] = r;
-      for (int64_t j = k; j-- > 0;) {
-        int64_t p = pivots.data<int32_t>()[i * k + j] - 1;
-        runtime_check(p >= 0 && p < m, "lu_unpack")
-            << "pivots must be between 1 and " << m << ", got " << p + 1;
-        std::swap(order[j], order[p]);
-      }
+      for (int64_t j = k; j-- > 0;) std::swap(order[j], order[all[i * k + j] - 1]);
     }
   });
   return finished(out, to);

@@ -91,9 +91,7 @@ struct Numbers<std::complex<Real>, kBytes> : Lanes<Real, kBytes> {
     return {x.re * inverse, -x.im * inverse};
   }
   FACULA_LANES V quotient(V x, V, V reciprocal) { return x * reciprocal; }
-  FACULA_LANES V select(Mask where, V a, V b) {
-    return {where ? a.re : b.re, where ? a.im : b.im};
-  }
+  FACULA_LANES V select(Mask where, V a, V b) { return {where ? a.re : b.re, where ? a.im : b.im}; }
 
   using L::note;
   FACULA_LANES void note(W& rests, V x) {
@@ -109,12 +107,14 @@ struct Numbers<std::complex<Real>, kBytes> : Lanes<Real, kBytes> {
   using L::load;
   FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride,
                          int count) {
-    L::load(reinterpret_cast<W*>(to), reinterpret_cast<const R*>(from), 2 * matrix, rows, 2 * columns, 2 * stride, count);
+    L::load(reinterpret_cast<W*>(to), reinterpret_cast<const R*>(from), 2 * matrix, rows, 2 * columns,
+            2 * stride, count);
   }
   using L::store;
   FACULA_LANES void store(const V* from, T* to, int64_t matrix, int rows, int columns, int64_t stride,
                           uint32_t which) {
-    L::store(reinterpret_cast<const W*>(from), reinterpret_cast<R*>(to), 2 * matrix, rows, 2 * columns, 2 * stride, which);
+    L::store(reinterpret_cast<const W*>(from), reinterpret_cast<R*>(to), 2 * matrix, rows, 2 * columns,
+             2 * stride, which);
   }
 };
 

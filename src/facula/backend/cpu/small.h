@@ -25,7 +25,7 @@ struct SmallJob {
   int count = 0;                                           // matrices, at most small_lanes
   const T *a = nullptr, *b = nullptr, *factors = nullptr;  // of reflections
   T *x = nullptr, *y = nullptr, *z = nullptr;
-  R* values = nullptr;  // what is real: eigenvalues, singular values, logarithms
+  R* values = nullptr;        // what is real: eigenvalues, singular values, logarithms
   int32_t* pivots = nullptr;  // [n], from 1
   bool upper = false, unit = false, transposed = false, right = false, full = false;
   R rcond = 0;  // singular values below that of the largest one are none
