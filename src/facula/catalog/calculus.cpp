@@ -561,7 +561,7 @@ FACULA_FAMILY(calculus) {
       .doc(
           "Powers 0 to N - 1 of each element along a new last dimension; N is the size of the last one without.")
       .bind(linalg)
-      .composite([](const Tensor& x, std::optional<SymInt> N) {
+      .procedure([](const Tensor& x, std::optional<SymInt> N) {
         runtime_check(x.dtype() != DType::Bool, "linalg.vander") << "does not support bool";
         runtime_check(x.dim() > 0 || N, "linalg.vander")
             << "without N x must have at least 1 dimension, got a 0-d tensor";
