@@ -53,6 +53,19 @@ std::vector<T> transposed(int m, int n, const T* a) {
     for (int j = 0; j < n; ++j) t[size_t(j * m + i)] = a[i * n + j];
   return t;
 }
+template <class T>
+std::vector<T> adjoint(int m, int n, const T* a) {
+  auto t = transposed(m, n, a);
+  if constexpr (!std::is_floating_point_v<T>)
+    for (auto& x : t) x = std::conj(x);
+  return t;
+}
+template <class T>
+std::vector<T> identity(int n) {
+  std::vector<T> x(size_t(n * n));
+  for (int i = 0; i < n; ++i) x[size_t(i * (n + 1))] = T(1);
+  return x;
+}
 template <class T, class U>
 double distance(const std::vector<T>& a, const U* b) {
   double most = 0;
@@ -141,35 +154,38 @@ template <class T>
 void expect_small_of(int m, int n, int count) {
   auto a = drawn<T>(count * m * n);
   int least = std::min(m, n), columns = 2;
+  using R = typename SmallJob<T>::R;
   SmallJob<T> job{.m = m, .n = n, .count = count, .a = a.data()};
-  std::vector<T> values(size_t(count * least)), u(size_t(count * m * least)), v(size_t(count * least * n)),
-      alone(values.size());
-  job.x = values.data(), job.y = u.data(), job.z = v.data();
+  std::vector<R> values(size_t(count * least)), alone(values.size());
+  std::vector<T> u(size_t(count * m * least)), v(size_t(count * least * n));
+  job.values = values.data(), job.y = u.data(), job.z = v.data();
   uint32_t left = run_small(Small::svd, job);
-  job.x = alone.data(), job.y = job.z = nullptr;
+  job.values = alone.data(), job.y = job.z = nullptr;
   left |= run_small(Small::svdvals, job);
   auto b = drawn<T>(count * m * columns);
   std::vector<T> x(size_t(count * n * columns));
   SmallJob<T> fit{
       .m = m, .n = n, .columns = columns, .count = count, .a = a.data(), .b = b.data(), .x = x.data()};
-  fit.rcond = std::numeric_limits<T>::epsilon();
+  fit.rcond = std::numeric_limits<R>::epsilon();
   uint32_t unfit = run_small(Small::least_squares, fit);
   for (int k = 0; k < count; ++k) {
     const T* matrix = a.data() + k * m * n;
     if (!(left >> k & 1)) {
       std::vector<T> scaled(u.begin() + k * m * least, u.begin() + (k + 1) * m * least);
       for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= values[size_t(k * least) + i % size_t(least)];
-      EXPECT_LT(distance(product(m, least, n, scaled.data(), v.data() + k * least * n), matrix), kNear<T>);
+      EXPECT_LT(distance(product(m, least, n, scaled.data(), v.data() + k * least * n), matrix), kNear<R>);
+      std::vector<R> values_of(values.begin() + k * least, values.begin() + (k + 1) * least);
+      EXPECT_LT(distance(values_of, alone.data() + k * least), kNear<R>);
     }
     if (unfit >> k & 1) continue;
     auto rest = product(m, n, columns, matrix, x.data() + k * n * columns);
     for (size_t i = 0; i < rest.size(); ++i) rest[i] -= b[size_t(k * m * columns) + i];
-    auto turned = transposed(m, n, matrix);
+    auto turned = adjoint(m, n, matrix);
     std::vector<T> zero(size_t(n * columns));
     double size = 1;
     for (int i = 0; i < n * columns; ++i)
       size = std::max(size, double(std::abs(x[size_t(k * n * columns + i)])));
-    EXPECT_LT(distance(product(n, m, columns, turned.data(), rest.data()), zero.data()), kNear<T> * size);
+    EXPECT_LT(distance(product(n, m, columns, turned.data(), rest.data()), zero.data()), kNear<R> * size);
   }
 }
 
@@ -178,7 +194,128 @@ TEST(SmallMatrices, DecomposeToWhatGivesThemBack) {
     for (int n = 1; n <= kSmall; ++n) {
       expect_small_of<float>(m, n, up_to(small_lanes<float>()));
       expect_small_of<double>(m, n, up_to(small_lanes<double>()));
+      expect_small_of<std::complex<float>>(m, n, up_to(small_lanes<std::complex<float>>()));
+      expect_small_of<std::complex<double>>(m, n, up_to(small_lanes<std::complex<double>>()));
     }
+}
+
+// Of matrices a [n, n] with a strong diagonal.
+template <class T>
+void expect_systems_of(int n, int columns, int count) {
+  using R = typename SmallJob<T>::R;
+  auto a = drawn<T>(count * n * n), b = drawn<T>(count * n * columns);
+  for (int k = 0; k < count; ++k)
+    for (int i = 0; i < n; ++i) a[size_t((k * n + i) * n + i)] += T(R(6));
+  std::vector<T> lu(a.size()), inverse(a.size()), adjoint_inverse(a.size()), x(b.size()), y(b.size()),
+      z(b.size()), det(size_t(count), T(0)), sign(det);
+  std::vector<R> log_size(size_t(count), R(0));
+  std::vector<int32_t> pivots(size_t(count * n));
+  SmallJob<T> job{.m = n, .n = n, .columns = columns, .count = count, .a = a.data(), .b = b.data()};
+  auto run = [&](Small routine, std::vector<T>& to) {
+    job.x = to.data();
+    EXPECT_EQ(run_small(routine, job), 0u);
+  };
+  job.pivots = pivots.data(), job.values = log_size.data();
+  run(Small::lu, lu), run(Small::solve, x), run(Small::inverse, inverse);
+  run(Small::inverse_adjoint, adjoint_inverse), run(Small::det, det), run(Small::slogdet, sign);
+  job.a = lu.data();
+  run(Small::solve_factored, y);
+  job.transposed = true;
+  run(Small::solve_factored, z);
+  for (int k = 0; k < count; ++k) {
+    const T *matrix = a.data() + k * n * n, *right = b.data() + k * n * columns,
+            *of = inverse.data() + k * n * n;
+    std::vector<T> rights(right, right + n * columns);
+    auto turned = adjoint(n, n, matrix);
+    EXPECT_LT(distance(product(n, n, columns, matrix, x.data() + k * n * columns), rights.data()), kNear<R>);
+    EXPECT_LT(distance(product(n, n, columns, matrix, y.data() + k * n * columns), rights.data()), kNear<R>);
+    EXPECT_LT(distance(product(n, n, columns, turned.data(), z.data() + k * n * columns), rights.data()),
+              kNear<R>);
+    EXPECT_LT(distance(product(n, n, n, matrix, of), identity<T>(n).data()), kNear<R>);
+    EXPECT_LT(distance(adjoint(n, n, of), adjoint_inverse.data() + k * n * n), kNear<R>);
+    T by_log = sign[size_t(k)] * std::exp(log_size[size_t(k)]);
+    EXPECT_LT(std::abs(by_log - det[size_t(k)]), kNear<R> * std::abs(det[size_t(k)]));
+  }
+}
+
+template <class T>
+void expect_hermitian_of(int n, bool upper, int count) {
+  using R = typename SmallJob<T>::R;
+  auto a = drawn<T>(count * n * n);
+  std::vector<T> products, factors(a.size()), vectors(a.size()), triangle(a.size());
+  for (int k = 0; k < count; ++k) {
+    auto turned = adjoint(n, n, a.data() + k * n * n);
+    auto one = product(n, n, n, a.data() + k * n * n, turned.data());
+    for (int i = 0; i < n; ++i) one[size_t(i * (n + 1))] = T(std::real(one[size_t(i * (n + 1))]) + R(n));
+    products.insert(products.end(), one.begin(), one.end());
+  }
+  std::vector<R> values(size_t(count * n)), alone(values.size());
+  SmallJob<T> job{
+      .m = n, .n = n, .count = count, .a = products.data(), .x = factors.data(), .y = vectors.data()};
+  EXPECT_EQ(run_small(Small::cholesky, job), 0u);
+  job.upper = upper, job.values = values.data();
+  EXPECT_EQ(run_small(Small::eigh, job), 0u);
+  job.values = alone.data();
+  EXPECT_EQ(run_small(Small::eigvalsh, job), 0u);
+  EXPECT_LT(distance(values, alone.data()), kNear<R> * n);
+  for (int k = 0; k < count; ++k) {
+    const T *matrix = products.data() + k * n * n, *l = factors.data() + k * n * n;
+    const T* q = vectors.data() + k * n * n;
+    EXPECT_LT(distance(product(n, n, n, l, adjoint(n, n, l).data()), matrix), kNear<R> * n);
+    EXPECT_LT(distance(product(n, n, n, adjoint(n, n, q).data(), q), identity<T>(n).data()), kNear<R>);
+    std::vector<T> scaled(q, q + n * n);
+    for (int i = 0; i < n * n; ++i) scaled[size_t(i)] *= values[size_t(k * n + i % n)];
+    EXPECT_LT(distance(product(n, n, n, matrix, q), scaled.data()), kNear<R> * n * n);
+  }
+}
+
+// Q R of a [m, n], and Q^H times Q b, from either side.
+template <class T>
+void expect_reflections_of(int m, int n, int count) {
+  using R = typename SmallJob<T>::R;
+  int k = std::min(m, n), columns = up_to(3);
+  auto a = drawn<T>(count * m * n), b = drawn<T>(count * m * columns);
+  std::vector<T> factored(a.size()), factors(size_t(count * k)), q(size_t(count * m * k)), x(b.size()),
+      y(b.size());
+  SmallJob<T> job{.m = m, .n = n, .count = count, .a = a.data(), .x = factored.data(), .y = factors.data()};
+  EXPECT_EQ(run_small(Small::qr, job), 0u);
+  std::vector<T> narrow(size_t(count * m * k));
+  for (int i = 0; i < count * m; ++i)
+    for (int j = 0; j < k; ++j) narrow[size_t(i * k + j)] = factored[size_t(i * n + j)];
+  SmallJob<T> of{.m = m, .n = k, .columns = columns, .reflections = k, .count = count, .a = narrow.data()};
+  of.factors = factors.data(), of.x = q.data();
+  EXPECT_EQ(run_small(Small::reflections, of), 0u);
+  of.b = b.data(), of.x = x.data(), of.right = m % 2;
+  EXPECT_EQ(run_small(Small::reflect, of), 0u);
+  of.b = x.data(), of.x = y.data(), of.transposed = true;
+  EXPECT_EQ(run_small(Small::reflect, of), 0u);
+  EXPECT_LT(distance(b, y.data()), kNear<R>);
+  for (int at = 0; at < count; ++at) {
+    const T *own = q.data() + at * m * k, *rows = factored.data() + at * m * n;
+    std::vector<T> r(size_t(k * n));
+    for (int i = 0; i < k; ++i)
+      for (int j = i; j < n; ++j) r[size_t(i * n + j)] = rows[i * n + j];
+    EXPECT_LT(distance(product(k, m, k, adjoint(m, k, own).data(), own), identity<T>(k).data()), kNear<R>);
+    EXPECT_LT(distance(product(m, k, n, own, r.data()), a.data() + at * m * n), kNear<R>);
+  }
+}
+
+template <class T>
+void expect_all_of(int n) {
+  int count = up_to(small_lanes<T>());
+  expect_systems_of<T>(n, up_to(11), count);
+  expect_hermitian_of<T>(n, false, count);
+  expect_hermitian_of<T>(n, true, count);
+  for (int m = 1; m <= kSmall; ++m) expect_reflections_of<T>(m, n, count);
+}
+
+TEST(SmallMatrices, SolveAndFactorRealAndComplexOnesAlike) {
+  for (int n = 1; n <= kSmall; ++n) {
+    expect_all_of<float>(n);
+    expect_all_of<double>(n);
+    expect_all_of<std::complex<float>>(n);
+    expect_all_of<std::complex<double>>(n);
+  }
 }
 
 TEST(Depthwise, GradientOfTheWeightIsThatOfPlainLoops) {

@@ -258,13 +258,13 @@ FACULA_FAMILY(calculus) {
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
-      .shape([](const Call& c) { return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c, Index i) {
-        auto k = size_t(c.dim("dim"));
-        Expr three = integer(3), next = remainder(i[k] + integer(1), three),
-             before = remainder(i[k] + integer(2), three);
-        auto at = [&](const char* of, Expr j) { return c.load(of, with(i, int(k), j)); };
-        return at("self", next) * at("other", before) - at("self", before) * at("other", next);
+      .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
+        auto part = [&](int64_t k) {  // not by remainders of an index, which no lanes share
+          int64_t next = (k + 1) % 3, before = (k + 2) % 3;
+          return sub(mul(select(self, dim, next), select(other, dim, before)),
+                     mul(select(self, dim, before), select(other, dim, next)));
+        };
+        return stack(std::vector<Tensor>{part(0), part(1), part(2)}, dim);
       })
       // Again vector products; derived, a scatter where the size that is 3 has no number.
       .vjp([](const Vjp& v) {

@@ -100,7 +100,7 @@ Tensor permutation(const Tensor& pivots, int64_t m) {
   Dims sizes(pivots.sizes());
   sizes.back() = SymInt(m);
   Tensor order = expand(arange(m), sizes), at = arange(m);
-  for (int64_t k = 0; k < pivots.size(-1).guard_int(); ++k) {
+  for (int64_t k = pivots.size(-1).guard_int(); k-- > 0;) {
     Tensor p = sub(to_dtype(narrow(pivots, -1, k, int64_t(1)), DType::Int64), 1);
     order = gather(order, -1, expand(where(eq(at, k), p, where(eq(at, p), k, at)), sizes));
   }
@@ -244,7 +244,7 @@ FACULA_FAMILY(factor) {
       })
       .samples({"self+[3, 3]"});
   define("_lu_permutation(Tensor pivots, SymInt rows) -> Tensor")
-      .doc("The order of rows that exchanging row i with row pivots[i] - 1 for i = 0, 1, ... leads to.")
+      .doc("Where each row goes when row i is exchanged with row pivots[i] - 1 for i = ..., 1, 0.")
       .bind(hidden)
       .dtypes(dtypes_where([](DType d) { return d == DType::Int32 || d == DType::Int64; }))
       .no_in_place()
@@ -263,21 +263,27 @@ FACULA_FAMILY(factor) {
       .doc("P, L and U of what lu_factor gives; empty what is not asked for.")
       .bind(function)
       .non_differentiable({0})
+      // By rows of an identity and by masks of one matrix, which rows of a few elements go along with.
       .procedure([](const Tensor& LU_data, const Tensor& LU_pivots, bool unpack_data, bool unpack_pivots) {
         check_matrices("lu_unpack", "LU_data", LU_data);
-        Tensor none = zeros({int64_t(0)}, LU_data.dtype()), p = none, l = none, u = none;
+        DType d = LU_data.dtype();
+        Tensor none = zeros({int64_t(0)}, d), p = none, l = none, u = none;
         SymInt m = LU_data.size(-2), k = rank_of(LU_data);
         if (unpack_pivots) {
           runtime_check(LU_pivots.dtype() == DType::Int32 || LU_pivots.dtype() == DType::Int64, "lu_unpack")
               << "LU_pivots is expected to be a tensor of int32, got " << LU_pivots.dtype();
           runtime_check(LU_pivots.dim() >= 1, "lu_unpack") << "LU_pivots must have at least 1 dimension";
           Tensor order = _lu_permutation(LU_pivots, m);
-          p = to_dtype(eq(unsqueeze(arange(m.guard_int()), -1), unsqueeze(order, -2)), LU_data.dtype());
+          Dims sizes(order.sizes());
+          sizes.push_back(m);
+          p = reshape(index_select(eye(m, m, d), 0, reshape(order, {int64_t(-1)})), sizes);
         }
         if (unpack_data) {
-          Tensor left = narrow(LU_data, -1, int64_t(0), k);
-          l = add(tril(left, -1), eye(m, k, LU_data.dtype()));
-          u = triu(narrow(LU_data, -2, int64_t(0), k));
+          auto ones = [&](SymInt rows, SymInt columns) {
+            return full(Dims{rows, columns}, true, DType::Bool);
+          };
+          l = where(tril(ones(m, k), -1), narrow(LU_data, -1, int64_t(0), k), eye(m, k, d));
+          u = where(triu(ones(k, LU_data.size(-1))), narrow(LU_data, -2, int64_t(0), k), 0);
         }
         return std::tuple(p, l, u);
       })

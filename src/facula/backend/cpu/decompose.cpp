@@ -54,7 +54,7 @@ void each_in_room(int64_t count, int n, F&& f, int shared = std::numeric_limits<
   blas_threads(1);
 }
 
-// The same; small real matrices [m, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+// The same; small matrices [m, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
 template <class T, class J, class F>
 void each_in_room(int64_t count, int m, int n, Small routine, J&& job, F&& f,
                   int shared = std::numeric_limits<int>::max()) {
@@ -448,11 +448,13 @@ Results linalg_svd(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.m = s.m, .n = s.n, .a = a.data<T>() + i * s.elements, .full = full};
-      if constexpr (!kComplex<T>) some.x = to_s.data<T>() + i * s.k;
-      some.y = to_u.data<T>() + i * s.m * ku;
-      some.z = to_vh.data<T>() + i * s.n * kv;
-      return some;
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .y = to_u.data<T>() + i * s.m * ku,
+                         .z = to_vh.data<T>() + i * s.n * kv,
+                         .values = to_s.data<Real<T>>() + i * s.k,
+                         .full = full};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
       T *u = to_u.data<T>() + i * s.m * ku, *vh = to_vh.data<T>() + i * s.n * kv;
@@ -506,9 +508,10 @@ Results linalg_svdvals(const Call& c, Out out) {
     using T = decltype(zero);
     if (!s.k) return;
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.m = s.m, .n = s.n, .a = a.data<T>() + i * s.elements};
-      if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.k;
-      return some;
+      return SmallJob<T>{.m = s.m,
+                         .n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .values = to.data<Real<T>>() + i * s.k};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
@@ -622,10 +625,11 @@ void hermitian_eigenvalues(const Call& c, const Tensor& a, const Tensor& to, con
       if (vectors) transpose_into(x, s.n, s.n, vectors->data<T>() + i * s.elements);
     };
     auto job = [&](int64_t i) {
-      SmallJob<T> some{.n = s.n, .a = a.data<T>() + i * s.elements, .upper = *uplo == 'U'};
-      if constexpr (!kComplex<T>) some.x = to.data<T>() + i * s.n;
-      if (vectors) some.y = vectors->data<T>() + i * s.elements;
-      return some;
+      return SmallJob<T>{.n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .y = vectors ? vectors->data<T>() + i * s.elements : nullptr,
+                         .values = to.data<Real<T>>() + i * s.n,
+                         .upper = *uplo == 'U'};
     };
     Small routine = vectors ? Small::eigh : Small::eigvalsh;
     each_in_room<T>(s.count, s.n, s.n, routine, job, [&](int64_t i, Room<T>& room) {
@@ -821,11 +825,9 @@ Results linalg_lstsq(const Call& c, Out out) {
                        .a = a.data<T>() + i * s.elements,
                        .b = b.data<T>() + i * o.elements,
                        .x = to.data<T>() + i * int64_t(s.n) * o.n};
-      if constexpr (!kComplex<T>) {
-        if (spectral) some.y = to_values.data<T>() + i * s.k;
-        if (driver != "gels")
-          some.rcond = T(c.real("rcond") < 0 ? double(std::numeric_limits<T>::epsilon()) : c.real("rcond"));
-      }
+      if (spectral) some.values = to_values.data<Real<T>>() + i * s.k;
+      constexpr double kRounding = std::numeric_limits<Real<T>>::epsilon();
+      if (driver != "gels") some.rcond = Real<T>(c.real("rcond") < 0 ? kRounding : c.real("rcond"));
       return some;
     };
     if (driver != "gels") std::fill_n(ranks.data<int64_t>(), s.count, int64_t(s.k));
@@ -863,7 +865,7 @@ Results linalg_lstsq(const Call& c, Out out) {
 namespace {
 constexpr int kSharedFactors = 1024;
 // f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
-// Small real matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
+// Small matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
 // for it.
 template <class F, class G>
 Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine,
@@ -902,7 +904,23 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
   return finished(out, to, pivots, infos);
 }
 
+// Whether all are between 1 and n.
+bool are_rows(int64_t n, const int32_t* pivots, int64_t count) {
+  std::atomic<bool> good{true};
+  parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kSide = 16;  // side by side and without branches
+    uint32_t most[kSide] = {};
+    auto look = [](uint32_t& m, int32_t pivot) { m = std::max(m, uint32_t(pivot) - 1); };
+    int64_t k = begin;
+    for (; k + kSide <= end; k += kSide)
+      for (int64_t l = 0; l < kSide; ++l) look(most[l], pivots[k + l]);
+    for (; k < end; ++k) look(most[0], pivots[k]);
+    if (*std::max_element(most, most + kSide) >= n) good = false;
+  });
+  return good;
+}
 void check_pivots(const char* name, int n, const int32_t* pivots, int64_t count, bool pairs) {
+  if (!pairs && are_rows(n, pivots, count * n)) return;
   for (int64_t i = 0; i < count; ++i, pivots += n)
     for (int k = 0; k < n; ++k) {
       int p = pairs ? std::abs(pivots[k]) : pivots[k];
@@ -980,22 +998,24 @@ Results linalg_lu_solve_factored(const Call& c, Out out) {
   return solved_by_factors(c, out, "linalg.lu_solve", "LU", false, solve);
 }
 
-// The order of rows that exchanging row i with row pivots[i] for i = 0, 1, ... leads to.
+// The order of rows that exchanging row i with row pivots[i] for i = ..., 1, 0 leads to: where P takes its ones from.
 Results lu_permutation(const Call& c, Out out) {
   Tensor pivots = dense(c.tensor("pivots"), DType::Int32);
   Destination to(out[0]);
   int64_t m = out[0].int_sizes().back(), k = pivots.int_sizes().back();
   int64_t count = product(out[0].sizes().first(size_t(out[0].dim() - 1))).concrete();
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t* order = to.data<int64_t>() + i * m;
-    for (int64_t r = 0; r < m; ++r) order[r] = r;
-    for (int64_t j = 0; j < k; ++j) {
-      int64_t p = pivots.data<int32_t>()[i * k + j] - 1;
-      runtime_check(p >= 0 && p < m, "lu_unpack")
-          << "pivots must be between 1 and " << m << ", got " << p + 1;
-      std::swap(order[j], order[p]);
-    }
+  const int32_t* all = pivots.data<int32_t>();
+  if (!are_rows(m, all, count * k)) {
+    const int32_t* bad = std::find_if(all, all + count * k, [&](int32_t p) { return p < 1 || p > m; });
+    runtime_check(false, "lu_unpack") << "pivots must be between 1 and " << m << ", got " << *bad;
   }
+  parallel_for(count, 1 + 10000 / (m + k + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t* order = to.data<int64_t>() + i * m;
+      for (int64_t r = 0; r < m; ++r) order[r] = r;
+      for (int64_t j = k; j-- > 0;) std::swap(order[j], order[all[i * k + j] - 1]);
+    }
+  });
   return finished(out, to);
 }
 

@@ -114,6 +114,31 @@ template <class T, int kParts>
   else of_width<T, kParts, 16>(p, a, b, out, count);
 }
 
+// Rows of 4 by a vector of 4 each: the four rows' products are added across.
+template <class T>
+[[gnu::always_inline]] inline void fours_by_vectors(const FewProducts& p, const char* a_bytes,
+                                                    const char* b_bytes, char* out_bytes, int64_t count) {
+  typedef T Four __attribute__((vector_size(4 * sizeof(T)), aligned(alignof(T)), may_alias));
+  auto *a = reinterpret_cast<const T*>(a_bytes), *b = reinterpret_cast<const T*>(b_bytes);
+  auto* out = reinterpret_cast<T*>(out_bytes);
+  for (; count-- > 0; a += p.a_step, b += p.b_step, out += p.out_step) {
+    Four x = {b[0], b[p.b_rs], b[2 * p.b_rs], b[3 * p.b_rs]}, rows[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) rows[i] = *reinterpret_cast<const Four*>(a + i * p.a_rs) * x;
+    auto pairs = [](Four x, Four y) __attribute__((always_inline)) {
+      return __builtin_shufflevector(x, y, 0, 2, 4, 6) + __builtin_shufflevector(x, y, 1, 3, 5, 7);
+    };
+    *reinterpret_cast<Four*>(out) = pairs(pairs(rows[0], rows[1]), pairs(rows[2], rows[3]));
+  }
+}
+
+FACULA_CLONES("arch=haswell", "default")
+void fours_of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out,
+                       int64_t count) {
+  if (d == DType::Float32) fours_by_vectors<float>(p, a, b, out, count);
+  else fours_by_vectors<double>(p, a, b, out, count);
+}
+
 FACULA_CLONES("arch=haswell", "default")
 void of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out, int64_t count) {
   switch (d) {
@@ -127,6 +152,9 @@ void of_any_type(DType d, const FewProducts& p, const char* a, const char* b, ch
 }  // namespace
 
 void few_products(DType d, const FewProducts& p, const char* a, const char* b, char* out, int64_t count) {
+  bool plain = p.alpha == 1 && p.beta == 0 && (d == DType::Float32 || d == DType::Float64);
+  if (plain && p.m == 4 && p.k == 4 && p.n == 1 && p.a_cs == 1)
+    return fours_of_any_type(d, p, a, b, out, count);
   if (p.n > 1 || p.m == 1) return of_any_type(d, p, a, b, out, count);
   // A vector each: transposed, one row.
   FewProducts turned{p.n,    p.m,     p.k,    p.b_cs,   p.b_rs,   p.a_cs,

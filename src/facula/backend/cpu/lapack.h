@@ -212,7 +212,7 @@ void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(1);
 }
 
-// The same; small real matrices of [n, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+// The same; small matrices of [n, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
 template <class T, class J, class F>
 void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) {
   auto alone = [&](int64_t k) {

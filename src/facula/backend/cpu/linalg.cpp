@@ -1,4 +1,4 @@
-// Linear algebra: small real matrices side by side (small.h), larger ones by strips (blocked.h), others by LAPACK, one by one; a
+// Linear algebra: small matrices side by side (small.h), larger ones by strips (blocked.h), others by LAPACK, one by one; a
 // batch is shared out among threads.
 #include "facula/backend/cpu/lapack.h"
 
@@ -377,7 +377,7 @@ Results linalg_slogdet(const Call& c, Out out) {
     using R = decltype(std::abs(T{}));
     auto more = [&](SmallJob<T>& job, int64_t k) {
       job.x = to_sign.data<T>() + k;
-      if constexpr (kOfTranspose<T>) job.y = to_log.data<T>() + k;
+      job.values = to_log.data<R>() + k;
     };
     each_lu<T>(a, n, 0, Order::either, Small::slogdet, more, [&](int64_t k, const Factors<T>& f, T*) {
       T sign(1);

@@ -1,7 +1,7 @@
 #include "facula/backend/cpu/small.h"
 
 #include "facula/backend/cpu/iterate.h"
-#include "facula/backend/cpu/lanes.h"
+#include "facula/backend/cpu/numbers.h"
 #include "facula/codegen/kernel.h"
 
 namespace facula::backend::cpu {
@@ -12,13 +12,15 @@ constexpr int kSquare = kSmall * kSmall;
 
 // What the routines are made of, for matrices [n, n] whose elements lie one vector after another in rows.
 template <class T, int kBytes>
-struct Steps : Lanes<T, kBytes> {
-  using L = Lanes<T, kBytes>;
+struct Steps : Numbers<T, kBytes> {
+  using L = Numbers<T, kBytes>;
   using typename L::Mask;
+  using typename L::R;
   using typename L::V;
+  using typename L::W;
 
   FACULA_LANES Mask finite(const V* a, int elements) {
-    V rests = {};
+    W rests = {};
     for (int e = 0; e < elements; ++e) L::note(rests, a[e]);
     return rests == 0;
   }
@@ -28,19 +30,19 @@ struct Steps : Lanes<T, kBytes> {
   FACULA_LANES Mask factor(V* a, int n, Mask* pivots) {
     Mask good = L::everywhere();
     for (int k = 0; k < n; ++k) {
-      V largest = L::abs(a[k * n + k]);
+      W largest = L::size(a[k * n + k]);
       Mask at = Mask() + k;
       for (int i = k + 1; i < n; ++i) {
-        V size = L::abs(a[i * n + k]);
+        W size = L::size(a[i * n + k]);
         Mask larger = size > largest;
         largest = larger ? size : largest;
         at = larger ? Mask() + i : at;
       }
       pivots[k] = at;
-      good &= largest >= L::kLeast;
+      good &= L::invertible(largest);
       for (int i = k + 1; i < n; ++i)
         for (int j = 0; j < n; ++j) L::swap_where(at == i, a[k * n + j], a[i * n + j]);
-      V scale = 1 / a[k * n + k];
+      V scale = L::reciprocal(a[k * n + k]);
       for (int i = k + 1; i < n; ++i) {
         V factor = a[i * n + k] *= scale;
         for (int j = k + 1; j < n; ++j) a[i * n + j] -= factor * a[k * n + j];
@@ -66,11 +68,12 @@ struct Steps : Lanes<T, kBytes> {
                                int columns) {
     for (int step = 0; step < n; ++step) {
       int i = upper ? n - 1 - step : step;
+      V pivot = a[i * rows + i * across], inverse = L::reciprocal(pivot);
       for (int c = 0; c < columns; ++c) {
         V sum = x[i * columns + c];
         for (int j = upper ? i + 1 : 0; j < (upper ? n : i); ++j)
           sum -= a[i * rows + j * across] * x[j * columns + c];
-        x[i * columns + c] = unit ? sum : sum / a[i * rows + i * across];
+        x[i * columns + c] = unit ? sum : L::quotient(sum, pivot, inverse);
       }
     }
   }
@@ -83,27 +86,34 @@ struct Steps : Lanes<T, kBytes> {
     for (int i = 0; i < n; ++i)
       for (int j = 0; j < n; ++j) x[i * n + j] = L::all(i == j);
   }
-  // The product of the pivots, and the sign of the exchanges.
-  FACULA_LANES V determinant(const V* lu, const Mask* pivots, int n) {
+  // The product of the pivots, and the sign of the exchanges: a product with -1 if `multiplies`, whose zeros are others.
+  FACULA_LANES V determinant(const V* lu, const Mask* pivots, int n, bool multiplies = false) {
     V det = L::all(1);
     for (int k = 0; k < n; ++k) {
       det *= lu[k * n + k];
-      det = pivots[k] == k ? det : -det;
+      det = L::select(pivots[k] == k, det, multiplies ? det * L::all(-1) : -det);
     }
     return det;
   }
 
-  // f(x, columns of it) for the right-hand sides of a job, some columns at a time; x is stored where `done`.
+  // f(x, columns of it) for the right-hand sides of a job, some columns at a time; x is stored where `done`. Of complex systems only
+  // those whose x is finite are: infinite parts are a question of the order. All of x is known then before some replaces b.
   template <class F>
-  FACULA_LANES void each_right(const SmallJob<T>& job, uint32_t done, F&& f) {
+  FACULA_LANES uint32_t each_right(const SmallJob<T>& job, uint32_t done, F&& f) {
     V x[kSquare];
     int64_t matrix = int64_t(job.n) * job.columns;
-    for (int c = 0; c < job.columns; c += kSmall) {
-      int some = std::min(kSmall, job.columns - c);
-      L::load(x, job.b + c, matrix, job.n, some, job.columns, job.count);
-      f(x, some);
-      L::store(x, job.x + c, matrix, job.n, some, job.columns, done);
+    bool looks_first = L::kIsComplex && job.columns > kSmall;
+    for (bool looks : {true, false}) {
+      if (looks && !looks_first) continue;
+      for (int c = 0; c < job.columns && done; c += kSmall) {
+        int some = std::min(kSmall, job.columns - c);
+        L::load(x, job.b + c, matrix, job.n, some, job.columns, job.count);
+        f(x, some);
+        if (L::kIsComplex && looks == looks_first) done &= L::bits(finite(x, job.n * some), job.count);
+        if (!looks) L::store(x, job.x + c, matrix, job.n, some, job.columns, done);
+      }
     }
+    return done;
   }
 
   FACULA_LANES void load_square(const SmallJob<T>& job, V* a) {
@@ -114,32 +124,34 @@ struct Steps : Lanes<T, kBytes> {
   // Makes x[0], x[stride], ... (m of them) the reflection that leads them to (beta, 0, ...), as larfg does: x becomes (beta, v)
   // for v with 1 in front. False where the sum of squares is no normal number.
   FACULA_LANES Mask reflection(V* x, int m, int stride, V& tau) {
-    V squares = {}, largest = {}, alpha = x[0];
+    W squares = {}, largest = {};
+    V alpha = x[0];
     for (int i = 1; i < m; ++i) {
-      squares += x[i * stride] * x[i * stride];
-      largest = L::max(largest, L::abs(x[i * stride]));
+      squares += L::norm(x[i * stride]);
+      largest = L::max(largest, L::largest_part(x[i * stride]));
     }
-    Mask none = largest == 0;
-    squares += alpha * alpha;
-    V beta = L::root(squares);
-    beta = alpha >= 0 ? -beta : beta;
-    V scale = none ? L::all(0) : 1 / (alpha - beta);
-    tau = none ? L::all(0) : (beta - alpha) / beta;
+    Mask none = (largest == 0) & L::is_real(alpha);
+    squares += L::norm(alpha);
+    W beta = L::root(squares);
+    beta = L::real(alpha) >= 0 ? -beta : beta;
+    V scale = L::select(none, L::all(0), L::reciprocal(alpha - L::of_real(beta)));
+    tau = L::select(none, L::all(0), (L::of_real(beta) - alpha) / beta);
     for (int i = 1; i < m; ++i) x[i * stride] *= scale;
-    x[0] = none ? alpha : beta;
-    constexpr T kLowest = L::kLeast / std::numeric_limits<T>::epsilon();
+    x[0] = L::select(none, alpha, L::of_real(beta));
+    constexpr R kLowest = L::kLeast / std::numeric_limits<R>::epsilon();
     return none | ((squares >= kLowest) & (squares <= L::kMost / 16));
   }
-  // Applies the reflection v (1 in front of v[1], v[stride], ...; m in all) to `vectors` vectors: element i of vector j is
-  // a[i * along + j * across].
+  // Applies I - tau v v^H (1 in front of v[1], v[stride], ...; m in all) to `vectors` columns, or from the right to as many rows:
+  // element i of vector j is a[i * along + j * across].
+  template <bool kRows = false>
   FACULA_LANES void reflect(const V* v, int stride, V tau, int m, V* a, int along, int across, int vectors) {
     for (int j = 0; j < vectors; ++j) {
       V* x = a + j * across;
       V sum = x[0];
-      for (int i = 1; i < m; ++i) sum += v[i * stride] * x[i * along];
+      for (int i = 1; i < m; ++i) sum += (kRows ? v[i * stride] : L::conj(v[i * stride])) * x[i * along];
       sum *= tau;
       x[0] -= sum;
-      for (int i = 1; i < m; ++i) x[i * along] -= v[i * stride] * sum;
+      for (int i = 1; i < m; ++i) x[i * along] -= (kRows ? L::conj(v[i * stride]) : v[i * stride]) * sum;
     }
   }
   // Applies the product of reflections, k of which begins at row k + shift, at v + k * (ld + 1), to q [rows, columns]. Of the columns
@@ -160,55 +172,56 @@ struct Steps : Lanes<T, kBytes> {
     apply(v, stride, ld, tau, count, rows, columns, shift, q, true);
   }
   // The power of 2 that brings the largest of a's elements to 1 or just above, if they are finite, and its inverse.
-  FACULA_LANES V scale(V* a, int elements) {
-    V largest = {};
-    for (int e = 0; e < elements; ++e) largest = L::max(largest, L::abs(a[e]));
-    constexpr int kMantissa = std::numeric_limits<T>::digits - 1;
-    constexpr auto kBias = decltype(Mask()[0] + 0)(std::numeric_limits<T>::max_exponent - 1);
+  FACULA_LANES W scale(V* a, int elements) {
+    W largest = {};
+    for (int e = 0; e < elements; ++e) largest = L::max(largest, L::largest_part(a[e]));
+    constexpr int kMantissa = std::numeric_limits<R>::digits - 1;
+    constexpr auto kBias = decltype(Mask()[0] + 0)(std::numeric_limits<R>::max_exponent - 1);
     Mask exponent = (Mask)largest >> kMantissa;
     exponent = exponent < 1 ? Mask() + 1 : exponent;
     exponent = exponent > 2 * kBias - 1 ? Mask() + (2 * kBias - 1) : exponent;
-    V up = (V)((2 * kBias - exponent) << kMantissa);
+    W up = (W)((2 * kBias - exponent) << kMantissa);
     for (int e = 0; e < elements; ++e) a[e] *= up;
-    return (V)(exponent << kMantissa);
+    return (W)(exponent << kMantissa);
   }
 
-  // Q^T A Q is tridiagonal, with d beside e, for symmetric A, all of which is read. Reflections stay below the diagonal.
-  FACULA_LANES Mask tridiagonalize(V* a, int n, V* d, V* e, V* tau) {
+  // Q^H A Q is tridiagonal and real, with d beside e, for Hermitian A, all of which is read. Reflections stay below the
+  // diagonal.
+  FACULA_LANES Mask tridiagonalize(V* a, int n, W* d, W* e, V* tau) {
     Mask good = L::everywhere();
     for (int k = 0; k < n - 1; ++k) {
       V *x = a + (k + 1) * n + k, *rest = x + 1, w[kSmall];
       int m = n - 1 - k;
       good &= reflection(x, m, n, tau[k]);
-      d[k] = a[k * n + k];
-      e[k] = x[0];
+      d[k] = L::real(a[k * n + k]);
+      e[k] = L::real(x[0]);
       auto v = [&](int i) __attribute__((always_inline)) { return i ? x[i * n] : L::all(1); };
       V along = {};
       for (int i = 0; i < m; ++i) {
         w[i] = rest[i * n];
         for (int j = 1; j < m; ++j) w[i] += rest[i * n + j] * x[j * n];
         w[i] *= tau[k];
-        along += w[i] * v(i);
+        along += L::conj(w[i]) * v(i);
       }
-      along *= tau[k] / 2;
+      along *= tau[k] * L::reals(R(0.5));
       for (int i = 0; i < m; ++i) w[i] -= along * v(i);
       for (int i = 0; i < m; ++i)
-        for (int j = 0; j < m; ++j) rest[i * n + j] -= v(i) * w[j] + w[i] * v(j);
+        for (int j = 0; j < m; ++j) rest[i * n + j] -= v(i) * L::conj(w[j]) + w[i] * L::conj(v(j));
     }
-    d[n - 1] = a[n * n - 1];
+    d[n - 1] = L::real(a[n * n - 1]);
     return good;
   }
   // The eigenvalues of the matrix with diagonal d [n] beside e [n - 1], ascending in d: QL steps that need no roots, with
   // Wilkinson's shifts (Parlett, "The symmetric eigenvalue problem", 8.15). False where squares of e would vanish or
   // steps do not converge. Lanes that need no more steps stay as they are.
-  FACULA_LANES Mask eigenvalues(V* d, V* e, int n) {
-    constexpr T kRounding = std::numeric_limits<T>::epsilon() / 2;
+  FACULA_LANES Mask eigenvalues(W* d, W* e, int n) {
+    constexpr R kRounding = std::numeric_limits<R>::epsilon() / 2;
     Mask good = L::everywhere(),
          reversed = L::abs(d[n - 1]) < L::abs(d[0]);  // the end with the smaller ones first
     for (int i = 0; i < n / 2; ++i) L::swap_where(reversed, d[i], d[n - 1 - i]);
     for (int i = 0; i < (n - 1) / 2; ++i) L::swap_where(reversed, e[i], e[n - 2 - i]);
     for (int i = 0; i < n - 1; ++i) {
-      constexpr T kVanishing = (T(1) / (uint64_t(1) << (std::numeric_limits<T>::digits - 1)));
+      constexpr R kVanishing = (R(1) / (uint64_t(1) << (std::numeric_limits<R>::digits - 1)));
       good &= (e[i] == 0) | (L::abs(e[i]) >= kVanishing * kVanishing);
       e[i] *= e[i];
     }
@@ -225,16 +238,16 @@ struct Steps : Lanes<T, kBytes> {
     return good;
   }
   static constexpr int kMostSteps = 30;  // for one eigenvalue
-  FACULA_LANES void ql_step(V* d, V* e, int l, int n, Mask active) {
-    V root = L::root(e[l]), p = d[l], shift = (d[l + 1] - p) / (2 * root), r = L::root(shift * shift + 1);
+  FACULA_LANES void ql_step(W* d, W* e, int l, int n, Mask active) {
+    W root = L::root(e[l]), p = d[l], shift = (d[l + 1] - p) / (2 * root), r = L::root(shift * shift + 1);
     shift = p - root / (shift + (shift < 0 ? -r : r));
-    V c = L::all(1), s = {}, gamma = d[n - 1] - shift;
+    W c = L::reals(1), s = {}, gamma = d[n - 1] - shift;
     p = gamma * gamma;
     for (int i = n - 2; i >= l; --i) {
-      V r = p + e[i], old_c = c, old_gamma = gamma, inverse = 1 / r;
+      W r = p + e[i], old_c = c, old_gamma = gamma, inverse = 1 / r;
       if (i != n - 2) e[i + 1] = active ? s * r : e[i + 1];
-      c = r == 0 ? L::all(1) : p * inverse;
-      s = r == 0 ? L::all(0) : e[i] * inverse;
+      c = r == 0 ? L::reals(1) : p * inverse;
+      s = r == 0 ? L::reals(0) : e[i] * inverse;
       gamma = c * (d[i] - shift) - s * old_gamma;
       d[i + 1] = active ? old_gamma + (d[i] - gamma) : d[i + 1];
       p = c == 0 ? old_c * e[i] : gamma * gamma / c;
@@ -242,7 +255,7 @@ struct Steps : Lanes<T, kBytes> {
     e[l] = active ? s * p : e[l];
     d[l] = active ? shift + gamma : d[l];
   }
-  FACULA_LANES void sort(V* d, int n) {  // ascending
+  FACULA_LANES void sort(W* d, int n) {  // ascending
     for (int i = 1; i < n; ++i)
       for (int j = i; j > 0; --j) L::swap_where(d[j] < d[j - 1], d[j], d[j - 1]);
   }
@@ -251,14 +264,14 @@ struct Steps : Lanes<T, kBytes> {
   // `along` apart. By rotations of pairs of columns until all are orthogonal (Hestenes, "Inversion of matrices by
   // biorthogonalization and related results", 1958), which keeps the relative accuracy of small ones. False where squares
   // of a column would vanish or rotations do not converge.
-  FACULA_LANES Mask singular_values(V* a, int m, int n, int along, int across, V* d) {
-    constexpr T kRounding = std::numeric_limits<T>::epsilon();
+  FACULA_LANES Mask singular_values(V* a, int m, int n, int along, int across, W* d) {
+    constexpr R kRounding = std::numeric_limits<R>::epsilon();
     constexpr int kMostSweeps = 15;
-    const T orthogonal = kRounding * T(m);
+    const R orthogonal = kRounding * R(m);
     Mask active = L::everywhere();
     for (int sweep = 0; sweep < kMostSweeps && L::any(active); ++sweep) {
       active = Mask();
-      for (int j = 0; j < n; ++j) d[j] = dot(a + j * across, a + j * across, m, along);
+      for (int j = 0; j < n; ++j) d[j] = squares(a + j * across, m, along);
       for (int distance = 1; distance < n; ++distance)
         for (int first = 0; first < n - distance; ++first) {
           V *x = a + first * across, *y = x + distance * across;
@@ -266,29 +279,40 @@ struct Steps : Lanes<T, kBytes> {
         }
     }
     Mask good = ~active;
-    constexpr T kVanishing = L::kLeast / kRounding / kRounding;
+    constexpr R kVanishing = L::kLeast / kRounding / kRounding;
     for (int j = 0; j < n; ++j) {
-      d[j] = dot(a + j * across, a + j * across, m, along);
+      d[j] = squares(a + j * across, m, along);
       good &= (d[j] == 0) | (d[j] * d[j] >= kVanishing);
       d[j] = L::root(d[j]);
     }
     sort(d, n);
     return good;
   }
+  FACULA_LANES W squares(const V* x, int m, int along) {
+    W sum = L::norm(x[0]);
+    for (int i = 1; i < m; ++i) sum += L::norm(x[i * along]);
+    return sum;
+  }
   FACULA_LANES V dot(const V* x, const V* y, int m, int along) {
-    V sum = x[0] * y[0];
-    for (int i = 1; i < m; ++i) sum += x[i * along] * y[i * along];
+    V sum = L::conj(x[0]) * y[0];
+    for (int i = 1; i < m; ++i) sum += L::conj(x[i * along]) * y[i * along];
     return sum;
   }
   // Makes two columns orthogonal that are not, and their squares; where they were not.
-  FACULA_LANES Mask rotate_pair(V* x, V* y, int m, int along, T orthogonal, V& of_x, V& of_y) {
-    V both = dot(x, y, m, along);
-    Mask turns = L::abs(both) > orthogonal * L::root(of_x * of_y);
+  FACULA_LANES Mask rotate_pair(V* x, V* y, int m, int along, R orthogonal, W& of_x, W& of_y) {
+    V inner = dot(x, y, m, along);
+    W size = L::modulus(inner), both = L::real(inner);
+    Mask turns = size > orthogonal * L::root(of_x * of_y);
     if (!L::any(turns)) return turns;
-    V zeta = (of_y - of_x) / (2 * both), size = L::abs(zeta), t = 1 / (size + L::root(1 + zeta * zeta));
-    t = turns ? (zeta < 0 ? -t : t) : L::all(0);
-    V c = 1 / L::root(1 + t * t), s = c * t;
-    of_x = L::max(of_x - t * both, V());
+    if constexpr (L::kIsComplex) {  // a phase of y makes it real
+      V phase = L::select(turns, L::conj(inner) / size, L::all(1));
+      for (int i = 0; i < m; ++i) y[i * along] *= phase;
+      both = size;
+    }
+    W zeta = (of_y - of_x) / (2 * both), t = 1 / (L::abs(zeta) + L::root(1 + zeta * zeta));
+    t = turns ? (zeta < 0 ? -t : t) : L::reals(0);
+    W c = 1 / L::root(1 + t * t), s = c * t;
+    of_x = L::max(of_x - t * both, W());
     of_y += t * both;
     for (int i = 0; i < m; ++i) {
       V next = s * x[i * along] + c * y[i * along];
@@ -298,27 +322,32 @@ struct Steps : Lanes<T, kBytes> {
     return turns;
   }
 
-  // Q^T A P is bidiagonal, with d below e, for A [m, n] of no more columns than rows. Reflections stay in a, Q's below the
-  // diagonal, P's behind e.
-  FACULA_LANES Mask bidiagonalize(V* a, int m, int n, V* d, V* e, V* tau_q, V* tau_p) {
+  // Q^H A P is bidiagonal and real, with d below e, for A [m, n] of no more columns than rows. Reflections stay in a, Q's below
+  // the diagonal, P's behind e.
+  FACULA_LANES Mask bidiagonalize(V* a, int m, int n, W* d, W* e, V* tau_q, V* tau_p) {
     Mask good = L::everywhere();
     for (int k = 0; k < n; ++k) {
       V* x = a + k * n + k;
       good &= reflection(x, m - k, n, tau_q[k]);
-      d[k] = x[0];
-      reflect(x, n, tau_q[k], m - k, x + 1, n, 1, n - k - 1);
+      d[k] = L::real(x[0]);
+      reflect(x, n, L::conj(tau_q[k]), m - k, x + 1, n, 1, n - k - 1);
       if (k == n - 1) break;
+      for (int j = 1; L::kIsComplex && j < n - k; ++j) x[j] = L::conj(x[j]);
       good &= reflection(x + 1, n - k - 1, 1, tau_p[k]);
-      e[k] = x[1];
-      reflect(x + 1, 1, tau_p[k], n - k - 1, x + n + 1, 1, n, m - k - 1);
+      e[k] = L::real(x[1]);
+      reflect<true>(x + 1, 1, tau_p[k], n - k - 1, x + n + 1, 1, n, m - k - 1);
     }
     return good;
   }
+  FACULA_LANES void conjugate(V* a, int elements) {
+    for (int e = 0; L::kIsComplex && e < elements; ++e) a[e] = L::conj(a[e]);
+  }
 };
 
-#define FACULA_USE_STEPS                   \
-  using S = Steps<T, kBytes>;              \
-  using V = typename S::V;                 \
+#define FACULA_USE_STEPS                    \
+  using S = Steps<T, kBytes>;               \
+  using V [[maybe_unused]] = typename S::V; \
+  using W [[maybe_unused]] = typename S::W; \
   using Mask = typename S::Mask;
 
 // The routines: run(job) as run_small says.
@@ -347,10 +376,9 @@ struct Solve {
     Mask pivots[kSmall];
     S::load_square(job, a);
     uint32_t done = S::bits(S::factor(a, job.n, pivots), job.count);
-    if (done)
-      S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
-        S::solve(a, pivots, job.n, x, columns);
-      });
+    done = S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
+      S::solve(a, pivots, job.n, x, columns);
+    });
     return S::left_of(done, job.count);
   }
 };
@@ -368,20 +396,24 @@ struct Invert {
     Mask good = S::factor(a, n, pivots);
     V det = S::all(1);
     if (kWhich == Inverse::cofactor) {
-      V largest = {};
+      W largest = {};
       det = S::determinant(a, pivots, n);
-      for (int k = 0; k < n; ++k) largest = S::max(largest, S::abs(a[k * n + k]));
-      // As singular as a matrix may be for its minors to be wanted, not the inverse.
-      T tiny = std::sqrt(std::numeric_limits<T>::epsilon()) * std::numeric_limits<T>::epsilon();
-      for (int k = 0; k < n; ++k) good &= S::abs(a[k * n + k]) >= tiny * largest;
-      good &= (S::abs(det) >= S::kLeast) & (S::abs(det) <= S::kMost);
+      for (int k = 0; k < n; ++k) largest = S::max(largest, S::size(a[k * n + k]));
+      // Before a matrix is so singular that its minors are wanted, not the inverse: twice as much, for sizes are not moduli.
+      using R = typename S::R;
+      R tiny = 2 * std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon();
+      for (int k = 0; k < n; ++k) good &= S::size(a[k * n + k]) >= tiny * largest;
+      good &= (S::size(det) >= S::kLeast) & (S::size(det) <= S::kMost);
     }
     S::identity(x, n);
     S::solve(a, pivots, n, x, n);
-    if (kWhich != Inverse::plain)
+    if (kWhich != Inverse::plain) {
       for (int i = 0; i < n; ++i)
         for (int j = 0; j < i; ++j) std::swap(x[i * n + j], x[j * n + i]);
-    for (int e = 0; kWhich == Inverse::cofactor && e < n * n; ++e) x[e] *= det;
+      S::conjugate(x, n * n);
+    }
+    for (int e = 0; kWhich == Inverse::cofactor && e < n * n; ++e) x[e] *= S::conj(det);
+    if (S::kIsComplex) good &= S::finite(x, n * n);
     uint32_t done = S::bits(good, job.count);
     S::store(x, job.x, n * n, n, n, n, done);
     return S::left_of(done, job.count);
@@ -395,8 +427,10 @@ struct Det {
     V a[kSquare];
     Mask pivots[kSmall];
     S::load_square(job, a);
-    uint32_t done = S::bits(S::factor(a, job.n, pivots), job.count);
+    Mask good = S::factor(a, job.n, pivots);
     V det = S::determinant(a, pivots, job.n);
+    if (S::kIsComplex) good &= S::finite(&det, 1);
+    uint32_t done = S::bits(good, job.count);
     S::store(&det, job.x, 1, 1, 1, 1, done);
     return S::left_of(done, job.count);
   }
@@ -410,25 +444,40 @@ struct SLogDet {
     Mask pivots[kSmall];
     S::load_square(job, a);
     uint32_t done = S::bits(S::factor(a, job.n, pivots), job.count);
-    V dets = S::determinant(a, pivots, job.n);
-    for (int l = 0; l < job.count; ++l) {
-      if (!(done >> l & 1)) continue;
-      T det = dets[l], size = std::abs(det), sum = 0;
-      if (size >= S::kLeast && size <= S::kMost) {
-        job.x[l] = std::copysign(T(1), det);
-        job.y[l] = std::log(size);
-        continue;
-      }
-      bool negative = false;
-      for (int k = 0; k < job.n; ++k) {
-        T pivot = a[k * job.n + k][l];
-        sum += std::log(std::abs(pivot));
-        negative ^= (pivot < 0) == (pivots[k][l] == k);
-      }
-      job.x[l] = negative ? T(-1) : T(1);
-      job.y[l] = sum;
+    V dets = S::determinant(a, pivots, job.n, S::kIsComplex);
+    if constexpr (S::kIsComplex) {
+      done &= S::bits(S::invertible(S::size(dets)), job.count);
+      W sizes = S::modulus(dets);
+      V signs = dets / sizes;
+      S::store(&signs, job.x, 1, 1, 1, 1, done);
+      for (int l = 0; l < job.count; ++l)
+        if (done >> l & 1) job.values[l] = std::log(sizes[l]);
+      return S::left_of(done, job.count);
+    } else {
+      for (int l = 0; l < job.count; ++l)
+        if (done >> l & 1) of_lane<S>(job, a, pivots, dets, l);
+      return S::left_of(done, job.count);
     }
-    return S::left_of(done, job.count);
+  }
+
+ private:
+  template <class S, class T>
+  FACULA_LANES void of_lane(const SmallJob<T>& job, const typename S::V* a, const typename S::Mask* pivots,
+                            typename S::V dets, int l) {
+    T det = dets[l], size = std::abs(det), sum = 0;
+    if (size >= S::kLeast && size <= S::kMost) {
+      job.x[l] = std::copysign(T(1), det);
+      job.values[l] = std::log(size);
+      return;
+    }
+    bool negative = false;
+    for (int k = 0; k < job.n; ++k) {
+      T pivot = a[k * job.n + k][l];
+      sum += std::log(std::abs(pivot));
+      negative ^= (pivot < 0) == (pivots[k][l] == k);
+    }
+    job.x[l] = negative ? T(-1) : T(1);
+    job.values[l] = sum;
   }
 };
 
@@ -446,11 +495,12 @@ struct SolveFactored {
       for (int k = 0; k < n; ++k)
         numbers[k * S::kCount + l] = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
     for (int k = 0; k < n; ++k) {
-      good &= S::abs(a[k * n + k]) >= S::kLeast;
+      good &= S::invertible(S::size(a[k * n + k]));
       good &= pivots[k] >= k;  // else of no factors that `lu` gives
     }
+    if (job.transposed) S::conjugate(a, n * n);
     uint32_t done = S::bits(good, job.count);
-    S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
+    done = S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
       if (!job.transposed) return S::solve(a, pivots, n, x, columns);
       S::substitute(a, n, 1, n, false, false, x, columns);
       S::substitute(a, n, 1, n, true, true, x, columns);
@@ -465,19 +515,21 @@ struct Cholesky {
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
     int n = job.n;
-    V a[kSquare], rests = {};
+    V a[kSquare];
+    W rests = {};
     Mask good = S::everywhere();
     S::load_square(job, a);
     for (int j = 0; j < n; ++j) {
-      V pivot = a[j * n + j];
-      for (int k = 0; k < j; ++k) pivot -= a[j * n + k] * a[j * n + k];
+      W pivot = S::real(a[j * n + j]);
+      for (int k = 0; k < j; ++k) pivot -= S::norm(a[j * n + k]);
       good &= pivot >= S::kLeast;
-      pivot = a[j * n + j] = S::root(pivot);
+      pivot = S::root(pivot);
+      a[j * n + j] = S::of_real(pivot);
       S::note(rests, pivot);
-      V scale = 1 / pivot;
+      W scale = 1 / pivot;
       for (int i = j + 1; i < n; ++i) {
         V x = a[i * n + j];
-        for (int k = 0; k < j; ++k) x -= a[i * n + k] * a[j * n + k];
+        for (int k = 0; k < j; ++k) x -= a[i * n + k] * S::conj(a[j * n + k]);
         a[i * n + j] = x *= scale;
         a[j * n + i] = S::all(0);
         S::note(rests, x);
@@ -494,19 +546,19 @@ struct Triangular {
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
     int n = job.n;
-    V a[kSquare], rests = {};
+    V a[kSquare];
+    W rests = {};
     Mask good = S::everywhere();
     S::load_square(job, a);
     for (int i = 0; i < n; ++i) {
-      if (!job.unit) good &= S::abs(a[i * n + i]) >= S::kLeast;
+      if (!job.unit) good &= S::invertible(S::size(a[i * n + i]));
       for (int j = job.upper ? i : 0; j < (job.upper ? n : i + 1); ++j)
         if (!job.unit || i != j) S::note(rests, a[i * n + j]);
     }
     uint32_t done = S::bits(good & (rests == 0), job.count);
-    if (done)
-      S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
-        S::substitute(a, n, n, 1, job.upper, job.unit, x, columns);
-      });
+    done = S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
+      S::substitute(a, n, n, 1, job.upper, job.unit, x, columns);
+    });
     return S::left_of(done, job.count);
   }
 };
@@ -522,7 +574,7 @@ struct Qr {
     for (int k = 0; k < reflections; ++k) {
       V* x = a + k * n + k;
       good &= S::reflection(x, m - k, n, tau[k]);
-      S::reflect(x, n, tau[k], m - k, x + 1, n, 1, n - k - 1);
+      S::reflect(x, n, S::conj(tau[k]), m - k, x + 1, n, 1, n - k - 1);
     }
     uint32_t done = S::bits(good & S::finite(a, m * n), job.count);
     S::store(a, job.x, m * n, m, n, n, done);
@@ -546,7 +598,7 @@ struct Reflections {
       V* x = a + k * n + k;
       S::reflect(x, n, tau[k], m - k, x + 1, n, 1, n - k - 1);
       for (int i = 1; i < m - k; ++i) x[i * n] *= -tau[k];
-      x[0] = 1 - tau[k];
+      x[0] = S::all(1) - tau[k];
       for (int i = 1; i <= k; ++i) x[-i * n] = S::all(0);
     }
     uint32_t done = S::bits(good, job.count);
@@ -568,7 +620,9 @@ struct Reflect {
     Mask good = S::finite(a, m * n) & S::finite(tau, reflections) & S::finite(x, elements);
     for (int step = 0; step < reflections; ++step) {
       int k = job.transposed == job.right ? reflections - 1 - step : step;
-      S::reflect(a + k * (n + 1), n, tau[k], m - k, x + k * along, along, across, job.columns);
+      V factor = job.transposed ? S::conj(tau[k]) : tau[k], *v = a + k * (n + 1), *first = x + k * along;
+      if (job.right) S::template reflect<true>(v, n, factor, m - k, first, along, across, job.columns);
+      else S::reflect(v, n, factor, m - k, first, along, across, job.columns);
     }
     uint32_t done = S::bits(good, job.count);
     S::store(x, job.x, elements, rows, elements / rows, elements / rows, done);
@@ -580,23 +634,24 @@ struct LeastSquares {
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
-    // A = Q R, or A^T of wide ones: columns of `most` elements, `across` from one to the next.
+    // A = Q R, or A^H of wide ones: columns of `most` elements, `across` from one to the next.
     bool wide = job.m < job.n;
     int n = job.n, most = std::max(job.m, n), rank = std::min(job.m, n), along = wide ? 1 : n,
         across = wide ? n : 1;
     V a[kSquare], tau[kSmall];
     S::load(a, job.a, job.m * n, job.m, n, n, job.count);
     Mask good = S::finite(a, job.m * n);
+    if (wide) S::conjugate(a, job.m * n);
     for (int k = 0; k < rank; ++k) {
       V* x = a + k * (n + 1);
       good &= S::reflection(x, most - k, along, tau[k]);
-      S::reflect(x, along, tau[k], most - k, x + across, along, across, rank - k - 1);
+      S::reflect(x, along, S::conj(tau[k]), most - k, x + across, along, across, rank - k - 1);
     }
-    V values[kSmall];
+    W values[kSmall];
     good &= has_full_rank<S>(job, a, rank, along, across, values);
     uint32_t done = S::bits(good, job.count);
     if (done) done &= solve<S>(job, a, tau, most, rank, along, across, wide);
-    if (job.y) S::store(values, job.y, rank, 1, rank, rank, done);
+    if (job.values) S::store(values, job.values, rank, 1, rank, rank, done);
     return S::left_of(done, job.count);
   }
 
@@ -605,42 +660,45 @@ struct LeastSquares {
   // values themselves if they are wanted.
   template <class S, class T>
   FACULA_LANES auto has_full_rank(const SmallJob<T>& job, const typename S::V* a, int rank, int along,
-                                  int across, typename S::V* values) {
-    using V = typename S::V;
-    V r[kSquare], of_r = {}, of_inverse = {};
+                                  int across, typename S::W* values) {
+    typename S::V r[kSquare], x[kSquare];
+    typename S::W of_r = {}, of_inverse = {};
     auto good = S::everywhere();
     for (int i = 0; i < rank; ++i) {
       for (int j = 0; j < rank; ++j) {
         r[i * rank + j] = j < i ? S::all(0) : a[i * along + j * across];
-        of_r += r[i * rank + j] * r[i * rank + j];
+        of_r += S::norm(r[i * rank + j]);
       }
-      good &= S::abs(r[i * rank + i]) >= S::kLeast;
+      good &= S::invertible(S::size(r[i * rank + i]));
     }
-    if (job.y) {
+    if (job.values) {
       good &= S::singular_values(r, rank, rank, rank, 1, values);
       for (int i = 0; i < rank / 2; ++i) std::swap(values[i], values[rank - 1 - i]);
       return good & (values[rank - 1] > 2 * job.rcond * values[0]);
     }
-    V x[kSquare];
     S::identity(x, rank);
     S::substitute(r, rank, rank, 1, true, false, x, rank);
-    for (int e = 0; e < rank * rank; ++e) of_inverse += x[e] * x[e];
+    for (int e = 0; e < rank * rank; ++e) of_inverse += S::norm(x[e]);
     return good & (2 * job.rcond * S::root(of_r) * S::root(of_inverse) < 1);
   }
   template <class S, class T>
   FACULA_LANES uint32_t solve(const SmallJob<T>& job, const typename S::V* a, const typename S::V* tau,
                               int most, int rank, int along, int across, bool wide) {
-    using V = typename S::V;
-    V x[kSquare];
+    typename S::V x[kSquare], r[kSquare];  // of wide ones R^H is solved with
+    if (wide) {
+      std::copy(a, a + job.m * job.n, r);
+      S::conjugate(r, job.m * job.n);
+    }
     uint32_t done = ~uint32_t(0);
     for (int c = 0; c < job.columns; c += kSmall) {
       int some = std::min(kSmall, job.columns - c);
       S::load(x, job.b + c, int64_t(job.m) * job.columns, job.m, some, job.columns, job.count);
       auto reflect = [&](int k) __attribute__((always_inline)) {
-        S::reflect(a + k * (job.n + 1), along, tau[k], most - k, x + k * some, some, 1, some);
+        auto factor = wide ? tau[k] : S::conj(tau[k]);
+        S::reflect(a + k * (job.n + 1), along, factor, most - k, x + k * some, some, 1, some);
       };
       if (wide) {
-        S::substitute(a, rank, across, along, false, false, x, some);
+        S::substitute(r, rank, across, along, false, false, x, some);
         for (int e = rank * some; e < most * some; ++e) x[e] = S::all(0);
         for (int k = rank; k-- > 0;) reflect(k);
       } else {
@@ -654,23 +712,62 @@ struct LeastSquares {
   }
 };
 
-// What lane l has of some vectors.
-template <class T, int kBytes>
+// What lane l has of some vectors: of real ones, or a part of complex ones.
+template <class R, int kBytes>
 struct OfLane {
   int l;
-  template <class V>
-  [[gnu::always_inline]] T operator()(const V* from, int e) const {
-    return reinterpret_cast<const T*>(from)[e * Lanes<T, kBytes>::kCount + l];
+  template <class W>
+  [[gnu::always_inline]] R operator()(const W* from, int e) const {
+    return reinterpret_cast<const R*>(from)[e * Lanes<R, kBytes>::kCount + l];
+  }
+  template <class W>
+  [[gnu::always_inline]] R operator()(const ComplexVector<W>* from, int e, int part) const {
+    return (*this)(reinterpret_cast<const W*>(from), 2 * e + part);
+  }
+  template <class W>
+  [[gnu::always_inline]] R operator()(const W* from, int e, int) const {
+    return (*this)(from, e);
   }
 };
 
-// f(lane, steps of vectors of 4 or 8 rows) for the lanes in `which`; bits of those for which it is true.
-template <class T, class F>
+// Vectors of decompositions, kRows real numbers each: of complex ones all real parts, then all imaginary ones.
+template <class S, int kRows>
+struct Parts {
+  using T = typename S::Number;
+  using R = typename S::R;
+  static constexpr int kParts = S::kIsComplex ? 2 : 1;
+  typedef R Vector __attribute__((vector_size(kRows * sizeof(R))));
+
+  [[gnu::always_inline]] static int place(int row, int part) { return row + part * (kRows / 2); }
+  [[gnu::always_inline]] static T number(const Vector& x, int row) {
+    if constexpr (S::kIsComplex) return {x[place(row, 0)], x[place(row, 1)]};
+    else return x[row];
+  }
+  [[gnu::always_inline]] static T conjugate(const Vector& x, int row) {
+    if constexpr (S::kIsComplex) return std::conj(number(x, row));
+    else return x[row];
+  }
+  template <class Of, class V>
+  [[gnu::always_inline]] static void take(Of of, const V* from, int e, Vector& x, int row) {
+    for (int part = 0; part < kParts; ++part) x[place(row, part)] = of(from, e, part);
+  }
+  template <class Of, class V>
+  [[gnu::always_inline]] static T number_of(Of of, const V* from, int e) {
+    if constexpr (S::kIsComplex) return {of(from, e, 0), of(from, e, 1)};
+    else return of(from, e);
+  }
+};
+
+// f(lane, parts, steps of vectors of 4 or 8 rows) for the lanes in `which`; bits of those for which it is true.
+template <class S, class F>
 FACULA_LANES uint32_t each_lane(uint32_t which, int rows, F&& f) {
+  using R = typename S::R;
+  constexpr int kParts = S::kIsComplex ? 2 : 1;
   uint32_t done = 0;
   for (; which; which &= which - 1) {
     int l = __builtin_ctz(which);
-    bool good = rows <= 4 ? f(l, Iterate<T, 4>()) : f(l, Iterate<T, 8>());
+    bool good = rows <= 4 ? f(l, Parts<S, 4 * kParts>(), Iterate<R, 4 * kParts>())
+                          : f(l, Parts<S, 8 * kParts>(), Iterate<R, 8 * kParts>());
     done |= uint32_t(good) << l;
   }
   return done;
@@ -679,48 +776,52 @@ FACULA_LANES uint32_t each_lane(uint32_t which, int rows, F&& f) {
 template <bool kVectors>
 struct Eigh {
   // The triangle that is read, mirrored. The upper one is reduced from the other end: as the lower one of the matrix whose
-  // rows and columns are reversed.
+  // rows and columns are reversed. Its diagonal is real.
   template <class S>
-  FACULA_LANES void symmetric(typename S::V* a, int n, bool upper) {
+  FACULA_LANES void hermitian(typename S::V* a, int n, bool upper) {
     for (int e = 0; upper && e < n * n / 2; ++e) std::swap(a[e], a[n * n - 1 - e]);
-    for (int i = 0; i < n; ++i)
-      for (int j = 0; j < i; ++j) a[j * n + i] = a[i * n + j];
+    for (int i = 0; i < n; ++i) {
+      a[i * n + i] = S::of_real(S::real(a[i * n + i]));
+      for (int j = 0; j < i; ++j) a[j * n + i] = S::conj(a[i * n + j]);
+    }
   }
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
     int n = job.n;
-    V a[kSquare], q[kSquare], d[kSmall], e[kSmall], tau[kSmall];
+    V a[kSquare], q[kSquare], tau[kSmall];
+    W d[kSmall], e[kSmall];
     S::load_square(job, a);
-    symmetric<S>(a, n, job.upper);
+    hermitian<S>(a, n, job.upper);
     Mask good = S::finite(a, n * n);
-    V size = S::scale(a, n * n);
+    W size = S::scale(a, n * n);
     good &= S::tridiagonalize(a, n, d, e, tau);
     if (kVectors) S::product(a + n, n, n, tau, n - 1, n, n, 1, q);
     uint32_t some = S::bits(good, job.count), done = 0;
     if (!kVectors) {
-      V values[kSmall], beside[kSmall];
+      W values[kSmall], beside[kSmall];
       std::copy(d, d + n, values);
       std::copy(e, e + n - 1, beside);
       done = some & S::bits(S::eigenvalues(values, beside, n), job.count);
       for (int i = 0; i < n; ++i) values[i] *= size;
-      S::store(values, job.x, n, 1, n, n, done);
+      S::store(values, job.values, n, 1, n, n, done);
     }
-    done |= each_lane<T>(some & ~done, n, [&](int l, auto steps) __attribute__((always_inline)) {
-      OfLane<T, kBytes> of{l};
-      T values[kSmall] = {}, beside[kSmall] = {};
+    done |= each_lane<S>(some & ~done, n, [&](int l, auto parts, auto steps) __attribute__((always_inline)) {
+      using R = typename S::R;
+      OfLane<R, kBytes> of{l};
+      R values[kSmall] = {}, beside[kSmall] = {};
       typename decltype(steps)::Vector z[kSmall] = {};
       auto at = [&](int i, int count)
                     __attribute__((always_inline)) { return job.upper ? count - 1 - i : i; };
       for (int i = 0; i < n; ++i) {
         values[i] = of(d, at(i, n));
         if (i < n - 1) beside[i] = of(e, at(i, n - 1));
-        for (int j = 0; kVectors && j < n; ++j) z[j][i] = of(q, at(i, n) * n + at(j, n));
+        for (int j = 0; kVectors && j < n; ++j) parts.take(of, q, at(i, n) * n + at(j, n), z[j], i);
       }
       if (!steps.diagonalize(values, beside, kVectors ? z : nullptr, n)) return false;
       for (int i = 0; i < n; ++i) {
-        job.x[l * n + i] = values[i] * of(&size, 0);
-        for (int j = 0; kVectors && j < n; ++j) job.y[(l * n + i) * n + j] = z[j][i];
+        job.values[l * n + i] = values[i] * of(&size, 0);
+        for (int j = 0; kVectors && j < n; ++j) job.y[(l * n + i) * n + j] = parts.number(z[j], i);
       }
       return true;
     });
@@ -729,58 +830,69 @@ struct Eigh {
 };
 
 struct Svd {
-  // As LAPACK's gesdd, and where PyTorch's library does so: of a matrix with many more rows than columns R is reduced.
+  // As LAPACK's gesdd, and where PyTorch's library does so: of a matrix with many more rows than columns R is reduced. Complex
+  // ones with many more columns, of which LAPACK reduces L, are left.
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
+    using R = typename S::R;
     int m = job.m, n = job.n, most = std::max(m, n), k = std::min(m, n), columns = job.full ? most : k;
-    bool wide = m < n, lengthy = !wide && m >= n * 3 / 2;
-    V a[kSquare], d[kSmall], e[kSmall], along[kSquare],
-        across[kSquare];  // vectors of the longer and the shorter side
+    bool wide = m < n, lengthy = most >= (S::kIsComplex ? k * 17 / 9 : k * 3 / 2);
+    if (S::kIsComplex && wide && lengthy) return S::left_of(0, job.count);
+    V a[kSquare], along[kSquare], across[kSquare];  // vectors of the longer and the shorter side
+    W d[kSmall], e[kSmall];
     S::load(a, job.a, m * n, m, n, n, job.count);
     Mask good = S::finite(a, m * n);
-    V size = S::scale(a, m * n);
+    W size = S::scale(a, m * n);
     if (wide) turn<S>(a, m, n);
-    good &= lengthy ? by_triangle<S>(a, m, n, columns, d, e, along, across)
-                    : directly<S>(a, most, k, columns, d, e, along, across);
+    good &= lengthy && !wide ? by_triangle<S>(a, m, n, columns, d, e, along, across)
+                             : directly<S>(a, most, k, columns, d, e, along, across);
     const V *left = wide ? across : along, *right = wide ? along : across;
     int left_columns = wide ? k : columns, right_columns = wide ? columns : k;
-    uint32_t done =
-        each_lane<T>(S::bits(good, job.count), most, [&](int l, auto steps) __attribute__((always_inline)) {
-          OfLane<T, kBytes> of{l};
-          T values[kSmall] = {}, beside[kSmall] = {};
-          typename decltype(steps)::Vector u[kSmall] = {}, v[kSmall] = {};
-          for (int j = 0; j < k; ++j) {
-            values[j] = of(d, j);
-            if (j < k - 1) beside[j] = of(e, j);
-            for (int i = 0; i < m; ++i) u[j][i] = of(left, i * left_columns + j);
-            for (int i = 0; i < n; ++i) v[j][i] = of(right, i * right_columns + j);
-          }
-          if (wide) steps.make_upper(values, beside, u, k);
-          if (!steps.singular_values(values, beside, u, v, k)) return false;
-          T *to_u = job.y + int64_t(l) * m * left_columns, *to_v = job.z + int64_t(l) * n * right_columns;
-          for (int j = 0; j < k; ++j) job.x[l * k + j] = values[j] * of(&size, 0);
-          for (int j = 0; j < left_columns; ++j)
-            for (int i = 0; i < m; ++i)
-              to_u[i * left_columns + j] = j < k ? u[j][i] : of(left, i * left_columns + j);
-          for (int j = 0; j < right_columns; ++j)
-            for (int i = 0; i < n; ++i) to_v[j * n + i] = j < k ? v[j][i] : of(right, i * right_columns + j);
-          return true;
-        });
+    auto one = [&](int l, auto parts, auto steps) __attribute__((always_inline)) {
+      OfLane<R, kBytes> of{l};
+      R values[kSmall] = {}, beside[kSmall] = {};
+      typename decltype(steps)::Vector u[kSmall] = {}, v[kSmall] = {};
+      for (int j = 0; j < k; ++j) {
+        values[j] = of(d, j);
+        if (j < k - 1) beside[j] = of(e, j);
+        for (int i = 0; i < m; ++i) parts.take(of, left, i * left_columns + j, u[j], i);
+        for (int i = 0; i < n; ++i) parts.take(of, right, i * right_columns + j, v[j], i);
+      }
+      if (wide) steps.make_upper(values, beside, u, k);
+      if (!steps.singular_values(values, beside, u, v, k)) return false;
+      T *to_u = job.y + int64_t(l) * m * left_columns, *to_v = job.z + int64_t(l) * n * right_columns;
+      for (int j = 0; j < k; ++j) job.values[l * k + j] = values[j] * of(&size, 0);
+      for (int j = 0; j < left_columns; ++j)
+        for (int i = 0; i < m; ++i)
+          to_u[i * left_columns + j] =
+              j < k ? parts.number(u[j], i) : parts.number_of(of, left, i * left_columns + j);
+      for (int j = 0; j < right_columns; ++j)
+        for (int i = 0; i < n; ++i)
+          to_v[j * n + i] =
+              j < k ? parts.conjugate(v[j], i) : conjugate(parts.number_of(of, right, i * right_columns + j));
+      return true;
+    };
+    uint32_t done = each_lane<S>(S::bits(good, job.count), most, one);
     return S::left_of(done, job.count);
   }
 
  private:
+  template <class T>
+  FACULA_LANES T conjugate(T x) {
+    if constexpr (std::is_floating_point_v<T>) return x;
+    else return std::conj(x);
+  }
   template <class S>
-  FACULA_LANES void turn(typename S::V* a, int m, int n) {  // a [n, m] = a^T
+  FACULA_LANES void turn(typename S::V* a, int m, int n) {  // a [n, m] = a^H
     typename S::V rows[kSquare];
     std::copy(a, a + m * n, rows);
     for (int i = 0; i < m; ++i)
-      for (int j = 0; j < n; ++j) a[j * m + i] = rows[i * n + j];
+      for (int j = 0; j < n; ++j) a[j * m + i] = S::conj(rows[i * n + j]);
   }
   template <class S>
-  FACULA_LANES auto directly(typename S::V* a, int most, int k, int columns, typename S::V* d,
-                             typename S::V* e, typename S::V* along, typename S::V* across) {
+  FACULA_LANES auto directly(typename S::V* a, int most, int k, int columns, typename S::W* d,
+                             typename S::W* e, typename S::V* along, typename S::V* across) {
     typename S::V tau_q[kSmall], tau_p[kSmall];
     auto good = S::bidiagonalize(a, most, k, d, e, tau_q, tau_p);
     S::product(a, k, k, tau_q, k, most, columns, 0, along);
@@ -788,14 +900,14 @@ struct Svd {
     return good;
   }
   template <class S>
-  FACULA_LANES auto by_triangle(typename S::V* a, int m, int n, int columns, typename S::V* d,
-                                typename S::V* e, typename S::V* along, typename S::V* across) {
+  FACULA_LANES auto by_triangle(typename S::V* a, int m, int n, int columns, typename S::W* d,
+                                typename S::W* e, typename S::V* along, typename S::V* across) {
     typename S::V r[kSquare], tau[kSmall], tau_q[kSmall], tau_p[kSmall], own[kSquare];
     auto good = S::everywhere();
     for (int k = 0; k < n; ++k) {
       auto* x = a + k * n + k;
       good &= S::reflection(x, m - k, n, tau[k]);
-      S::reflect(x, n, tau[k], m - k, x + 1, n, 1, n - k - 1);
+      S::reflect(x, n, S::conj(tau[k]), m - k, x + 1, n, 1, n - k - 1);
     }
     for (int i = 0; i < n; ++i)
       for (int j = 0; j < n; ++j) r[i * n + j] = i <= j ? a[i * n + j] : S::all(0);
@@ -815,15 +927,16 @@ struct SvdVals {
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
     int m = job.m, n = job.n, most = std::max(m, n), least = std::min(m, n);
-    V a[kSquare], d[std::max(kSmall, S::kCount)];
+    V a[kSquare];
+    W d[std::max(kSmall, S::kCount)];
     S::load(a, job.a, m * n, m, n, n, job.count);
     Mask good = S::finite(a, m * n);
-    V size = S::scale(a, m * n);
+    W size = S::scale(a, m * n);
     good &= S::singular_values(a, most, least, m < n ? 1 : n, m < n ? n : 1, d);
     for (int i = 0; i < least / 2; ++i) std::swap(d[i], d[least - 1 - i]);
     for (int i = 0; i < least; ++i) d[i] *= size;
     uint32_t done = S::bits(good, job.count);
-    S::store(d, job.x, least, 1, least, least, done);
+    S::store(d, job.values, least, 1, least, least, done);
     return S::left_of(done, job.count);
   }
 };
@@ -863,7 +976,7 @@ using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>
 
 template <class T>
 int small_lanes() {
-  return register_bytes() / int(sizeof(T));
+  return register_bytes() / int(sizeof(typename SmallJob<T>::R));
 }
 
 template <class T>
@@ -872,9 +985,13 @@ uint32_t run_small(Small routine, const SmallJob<T>& job) {
   return all.routines[size_t(routine)](job);
 }
 
-template int small_lanes<float>();
-template int small_lanes<double>();
-template uint32_t run_small(Small, const SmallJob<float>&);
-template uint32_t run_small(Small, const SmallJob<double>&);
+#define FACULA_INSTANTIATE(T)   \
+  template int small_lanes<T>(); \
+  template uint32_t run_small(Small, const SmallJob<T>&);
+FACULA_INSTANTIATE(float)
+FACULA_INSTANTIATE(double)
+FACULA_INSTANTIATE(std::complex<float>)
+FACULA_INSTANTIATE(std::complex<double>)
+#undef FACULA_INSTANTIATE
 
 }  // namespace facula::backend::cpu

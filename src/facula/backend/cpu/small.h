@@ -1,9 +1,11 @@
-// Batches of small real matrices: as many at a time as a vector register has lanes, one to a lane, so that searches for
+// Batches of small matrices: as many at a time as a vector register has lanes, one to a lane, so that searches for
 // pivots are selections and a step of an algorithm is a few instructions for all of them. Each lane computes by itself:
 // a matrix has the same bits wherever it lies in a batch of any size.
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <complex>
 #include <cstdint>
 #include <type_traits>
 
@@ -16,36 +18,38 @@ constexpr int kSmall = 8;  // the most rows and columns
 // Operands are matrices in rows, one after another: what each routine reads and writes.
 template <class T>
 struct SmallJob {
+  using R = decltype(std::abs(T()));
   int m = 0, n = 0;                                        // of a
   int columns = 0;                                         // of b and x
   int reflections = 0;                                     // how many a holds
   int count = 0;                                           // matrices, at most small_lanes
   const T *a = nullptr, *b = nullptr, *factors = nullptr;  // of reflections
   T *x = nullptr, *y = nullptr, *z = nullptr;
+  R* values = nullptr;        // what is real: eigenvalues, singular values, logarithms
   int32_t* pivots = nullptr;  // [n], from 1
   bool upper = false, unit = false, transposed = false, right = false, full = false;
-  T rcond = 0;  // singular values below that of the largest one are none
+  R rcond = 0;  // singular values below that of the largest one are none
 };
 
 enum class Small {
   lu,               // x: L and U of a, pivots
   solve,            // x [n, columns] of a x = b
   inverse,          // x
-  inverse_adjoint,  // x: the inverse's transpose
-  cofactor,         // x: that times the determinant
+  inverse_adjoint,  // x: the inverse's adjoint
+  cofactor,         // x: that times the determinant's conjugate
   det,              // x [1]
-  slogdet,          // x [1]: the sign, y [1]: the logarithm of the absolute value
-  solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its transpose if `transposed`
+  slogdet,          // x [1]: the sign, values [1]: the logarithm of the absolute value
+  solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its adjoint if `transposed`
   cholesky,         // x: the lower factor of a, of which the lower triangle is read
   triangular,   // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
   qr,           // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
   reflections,  // x [m, n]: the first columns of the product of the reflections a
-  reflect,  // x: that product, which may be `transposed`, times b [m, columns]; if `right`, b [columns, m] times it
-  eigh,  // x [n]: eigenvalues of symmetric a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
-  eigvalsh,  // x
-  svd,  // x [min(m, n)]: singular values of a [m, n], descending; y and z: U and V^T, with all columns and rows if `full`
-  svdvals,  // x
-  least_squares,  // x [n, columns]: the shortest that bring a [m, n] x nearest to b, of a of full rank; y, unless null:
+  reflect,  // x: that product, or its adjoint if `transposed`, times b [m, columns]; if `right`, b [columns, m] times it
+  eigh,  // values [n]: eigenvalues of Hermitian a, of which the triangle `upper` is read, ascending; y [n, n]: vectors
+  eigvalsh,  // values
+  svd,  // values [min(m, n)]: singular values of a [m, n], descending; y and z: U and V^H, with all columns and rows if `full`
+  svdvals,  // values
+  least_squares,  // x [n, columns]: the shortest that bring a [m, n] x nearest to b, of a of full rank; values, unless null:
                   // a's singular values
   kCount,
 };
@@ -62,7 +66,7 @@ uint32_t run_small(Small routine, const SmallJob<T>& job);
 // Whether matrices of this type and size are done so.
 template <class T>
 bool is_small(int m, int n) {
-  return std::is_floating_point_v<T> && m >= 1 && n >= 1 && m <= kSmall && n <= kSmall;
+  return m >= 1 && n >= 1 && m <= kSmall && n <= kSmall;
 }
 
 // run_small for all matrices of a batch; `job` (first, count) tells the operands of some, `rest` (matrix number) does what
@@ -70,17 +74,14 @@ bool is_small(int m, int n) {
 template <class T, class J, class F>
 bool each_small(Small routine, int64_t count, int m, int n, J&& job, F&& rest) {
   if (!is_small<T>(m, n)) return false;
-  if constexpr (std::is_floating_point_v<T>) {
-    int64_t lanes = small_lanes<T>(), grain = 1 + 2000 / (int64_t(m) * n * n);
-    parallel_for((count + lanes - 1) / lanes, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin * lanes; k < std::min(end * lanes, count); k += lanes) {
-        SmallJob<T> some = job(k);
-        some.count = int(std::min(lanes, count - k));
-        for (uint32_t left = run_small(routine, some); left; left &= left - 1)
-          rest(k + std::countr_zero(left));
-      }
-    });
-  }
+  int64_t lanes = small_lanes<T>(), grain = 1 + 2000 / (int64_t(m) * n * n);
+  parallel_for((count + lanes - 1) / lanes, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin * lanes; k < std::min(end * lanes, count); k += lanes) {
+      SmallJob<T> some = job(k);
+      some.count = int(std::min(lanes, count - k));
+      for (uint32_t left = run_small(routine, some); left; left &= left - 1) rest(k + std::countr_zero(left));
+    }
+  });
   return true;
 }
 
