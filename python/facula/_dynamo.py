@@ -46,3 +46,7 @@ def optimize(backend: Any = "inductor", **options: Any) -> Any:
 
 def list_backends(*args: Any, **kwargs: Any) -> list[str]:
     return []
+
+
+def is_compile_supported(device_type: str) -> bool:
+    return device_type == "cpu"  # as in _dynamo.utils
