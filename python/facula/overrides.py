@@ -97,6 +97,15 @@ class TorchFunctionMode:
         _C.pop_torch_function_mode()
 
 
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """Calls what it takes, unchanged: for modes that change some calls, and give the others to it."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 def _public(names: Iterable[str]) -> list[str]:
     return sorted(n for n in names if not n.startswith("_"))
 
