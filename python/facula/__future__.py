@@ -1,4 +1,4 @@
-"""How modules convert and load their parameters: by setting their data, by new ones, or by exchanging them."""
+"""How modules convert and load parameters: by setting their data, by new ones, or by exchanging them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _overwrite = _swap = False
 
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
-    """Whether ``module.to(...)`` and the like give the module new parameters; who holds the old ones keeps them."""
+    """Whether ``module.to(...)`` and the like make new parameters; who holds the old ones keeps them."""
     global _overwrite
     _overwrite = value
 
@@ -16,7 +16,7 @@ def get_overwrite_module_params_on_conversion() -> bool:
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
-    """Whether ``module.to(...)`` and ``load_state_dict`` exchange the parameters' contents with those of new tensors
+    """Whether ``module.to(...)`` and ``load_state_dict`` exchange what parameters are with new tensors
     (:func:`facula.utils.swap_tensors`), so that a parameter stays the same object whatever its type becomes.
     """
     global _swap

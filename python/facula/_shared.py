@@ -133,8 +133,8 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
 
 
 def _for_child(block: _Block) -> Any:
-    """What another process gets the block's file by. One that is being started takes a descriptor once, by its
-    number: no other file may have that until then, so that the block stays, be its tensor a copy made for this.
+    """What another process gets the block's file by. One that is being started takes a descriptor once, by
+    its number: no other file may have that until then, so that the block stays, a copy made for this too.
     """
     from multiprocessing import context, reduction
 

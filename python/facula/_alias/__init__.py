@@ -87,7 +87,6 @@ class _Renaming(importlib.abc.Loader):
 _HOMES = {
     "_dynamo.eval_frame": "compiler",
     "_dynamo.external_utils": "compiler",
-    "_dynamo.utils": "_dynamo",
     "_vmap_internals": "_vmap",
     "amp.autocast_mode": "amp",
     "amp.grad_scaler": "amp",
@@ -142,7 +141,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             file = getattr(module, "__file__", None)
             return importlib.machinery.ModuleSpec(name, _SameModule(module), origin=file)
         if name in _BINARIES:
-            return importlib.machinery.ModuleSpec(name, _SameModule(importlib.import_module(__name__ + ".vision")))
+            return importlib.machinery.ModuleSpec(
+                name, _SameModule(importlib.import_module(__name__ + ".vision"))
+            )
         if renamed(name, _OURS, _OURS):
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
             if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):

@@ -1,8 +1,8 @@
-"""What the real torchvision takes from its shared libraries, which are linked with PyTorch's: the finder gives
-this module for those of torchvision that load them and register their operators.
+"""What the real torchvision takes from its shared libraries, which are linked with PyTorch's: the finder
+gives this module for those of torchvision that load them and register their operators.
 
-``nms`` and ``deform_conv2d`` are here, files of images are read and written by PIL; ``roi_align`` torchvision has
-in Python too. Other operators are absent, and an AttributeError names them.
+``nms`` and ``deform_conv2d`` are here, files of images are read and written by PIL; ``roi_align`` torchvision
+has in Python too. Other operators are absent, and an AttributeError names them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def _boxes(name: str, dets: Tensor, scores: Tensor) -> None:
         raise RuntimeError(f"{name}: boxes should be a 2d tensor of 4 columns, got {tuple(dets.shape)}")
     if scores.dim() != 1 or scores.size(0) != dets.size(0):
         raise RuntimeError(
-            f"{name}: scores should be a 1d tensor of {dets.size(0)} elements, one a box, got {tuple(scores.shape)}"
+            f"{name}: scores should be a 1d tensor of {dets.size(0)} elements, one a box, "
+            f"got {tuple(scores.shape)}"
         )
 
 
@@ -99,7 +100,8 @@ def deform_conv2d(
             raise RuntimeError(f"deform_conv2d: {name} should have shape {wanted}, got {tuple(given.shape)}")
     if channels % groups or out % groups or channels % offset_groups:
         raise RuntimeError(
-            f"deform_conv2d: channels {channels} and {out} should be divisible by the groups, {groups} and {offset_groups}"
+            f"deform_conv2d: channels {channels} and {out} should be divisible by the groups, {groups} and "
+            f"{offset_groups}"
         )
     many, taps = n * offset_groups, kh * kw
     moved = offset.reshape(many, taps, 2, oh, ow)
@@ -118,11 +120,15 @@ def deform_conv2d(
 _MODES = (None, "L", "LA", "RGB", "RGBA")  # torchvision.io.ImageReadMode
 
 
-def _decode(name: str, formats: tuple[str, ...], data: Tensor, mode: int, apply_exif_orientation: bool = False) -> Tensor:
+def _decode(
+    name: str, formats: tuple[str, ...], data: Tensor, mode: int, apply_exif_orientation: bool = False
+) -> Tensor:
     from PIL import Image, ImageOps
 
     if data.dtype != facula.uint8 or data.dim() != 1 or not data.numel():
-        raise RuntimeError(f"{name}: needs a 1d uint8 tensor of at least one byte, got {data.dtype} {tuple(data.shape)}")
+        raise RuntimeError(
+            f"{name}: needs a 1d uint8 tensor of at least one byte, got {data.dtype} {tuple(data.shape)}"
+        )
     try:
         image: Any = Image.open(io.BytesIO(data.numpy().tobytes()), formats=formats)
         if image.format == "JPEG" and mode == 1:
@@ -132,7 +138,9 @@ def _decode(name: str, formats: tuple[str, ...], data: Tensor, mode: int, apply_
         raise RuntimeError(f"{name}: {e}") from e
     if apply_exif_orientation:
         image = ImageOps.exif_transpose(image)
-    if image.mode in ("P", "1") or (_MODES[mode] and image.mode != _MODES[mode] and not image.mode.startswith("I")):
+    if image.mode in ("P", "1") or (
+        _MODES[mode] and image.mode != _MODES[mode] and not image.mode.startswith("I")
+    ):
         transparent = "RGBA" if "transparency" in image.info else "L" if image.mode == "1" else "RGB"
         image = image.convert(_MODES[mode] or transparent)
     pixels = np.asarray(image)
@@ -170,9 +178,13 @@ def _encode(name: str, image: Tensor, **options: Any) -> Tensor:
     from PIL import Image
 
     if image.dtype != facula.uint8 or image.dim() != 3 or image.size(0) not in (1, 3):
-        raise RuntimeError(f"{name}: needs a uint8 tensor [1 or 3, H, W], got {image.dtype} {tuple(image.shape)}")
+        raise RuntimeError(
+            f"{name}: needs a uint8 tensor [1 or 3, H, W], got {image.dtype} {tuple(image.shape)}"
+        )
     pixels, file = image.numpy().transpose(1, 2, 0), io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels[..., 0] if image.size(0) == 1 else pixels)).save(file, **options)
+    Image.fromarray(np.ascontiguousarray(pixels[..., 0] if image.size(0) == 1 else pixels)).save(
+        file, **options
+    )
     return _bytes(file.getvalue())
 
 
@@ -218,7 +230,8 @@ library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_thres
 library.impl("torchvision::nms", "CPU", nms)
 library.define(
     "torchvision::deform_conv2d",
-    "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, "
-    "SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor",
+    "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, "
+    "SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, "
+    "SymInt offset_groups, bool use_mask) -> Tensor",
 )
 library.impl("torchvision::deform_conv2d", "CompositeImplicitAutograd", deform_conv2d)

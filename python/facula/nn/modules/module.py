@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ... import __future__ as _future
 from ... import _C
+from ... import __future__ as _future
 from ..._functions import typename
 from ...utils.hooks import RemovableHandle
 from ..parameter import Buffer, Parameter, is_lazy
@@ -420,7 +420,7 @@ class Module(_C.ModuleBase):
         return self
 
     def _swap_parameter(self, name: str, p: Tensor, new: Tensor, new_grad: Tensor | None) -> None:
-        """The parameter, and its gradient, become what they are converted to and stay the objects that they are."""
+        """The parameter and its gradient become what they are converted to, and stay the objects they are."""
         from ...utils import swap_tensors
 
         grad, p.grad = p.grad, None
@@ -754,14 +754,17 @@ class Module(_C.ModuleBase):
                     with _C.GradMode(False):
                         new = mine.module_load(given, assign=assign)
                     if new is mine or new is given:
-                        raise RuntimeError("module_load returned one of its arguments, it should return a new tensor")
+                        raise RuntimeError(
+                            "module_load returned one of its arguments, it should return a new tensor"
+                        )
                     if name in self._parameters and not isinstance(new, Parameter):
                         new = Parameter(new, mine.requires_grad)
                     swap_tensors(mine, new.requires_grad_(mine.requires_grad))
                 except Exception as e:
                     error_msgs.append(
-                        f'While swapping the parameter named "{key}", whose dimensions in the model are {mine.size()} '
-                        f"and whose dimensions in the checkpoint are {given.size()}, an exception occurred : {e.args}."
+                        f'While swapping the parameter named "{key}", whose dimensions in the model are '
+                        f"{mine.size()} and whose dimensions in the checkpoint are {given.size()}, an "
+                        f"exception occurred : {e.args}."
                     )
             elif assign:
                 if name in self._parameters:

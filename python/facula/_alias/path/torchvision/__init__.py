@@ -1,5 +1,5 @@
-"""The torchvision that is installed, if there is one; its shared libraries are linked with PyTorch's, and facula's
-``_alias/vision.py`` has what it takes from them.
+"""The torchvision that is installed, if there is one; its shared libraries are linked with PyTorch's, and
+facula's ``_alias/vision.py`` has what it takes from them.
 
 If there is none, what model libraries take from it: transforms of PIL images and tensors, data sets of local
 files, frozen batch norm. Names that are not here are absent.
