@@ -159,6 +159,8 @@ __version__ = "0.1.0"
 globals().update((_name, _f) for _name, _f in vars(_C.functions).items() if not _name.startswith("_"))
 
 # After the operators: what is written in Python, and the grad modes.
+from . import __config__ as __config__  # noqa: E402
+from . import __future__ as __future__  # noqa: E402
 from . import _tensor  # noqa: E402  (completes Tensor)
 
 if not TYPE_CHECKING:

@@ -122,6 +122,11 @@ def _check(data: Any, mask: Any) -> None:
         raise TypeError(f"{data.dtype} is not supported in MaskedTensor.")
     if mask.dtype != _C.bool:
         raise TypeError("mask must have dtype bool.")
+    if data.layout is not _C.strided or mask.layout is not _C.strided:
+        raise NotImplementedError(
+            f"masked_tensor: data and mask must be strided, got {data.layout} and {mask.layout}\n"
+            "  hint: data.to_dense() and mask.to_dense() have the same elements"
+        )
     if data.dim() != mask.dim():
         raise ValueError("data.dim() must equal mask.dim()")
     if data.size() != mask.size():

@@ -132,17 +132,19 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
 # ---- tensors for other processes
 
 
-def _for_child(descriptor: int) -> Any:
-    """What another process gets this file by. One that is being started takes a descriptor once."""
+def _for_child(block: _Block) -> Any:
+    """What another process gets the block's file by. One that is being started takes a descriptor once, by
+    its number: no other file may have that until then, so that the block stays, a copy made for this too.
+    """
     from multiprocessing import context, reduction
 
     starting = context.get_spawning_popen()
     if starting is None:
-        return reduction.DupFd(descriptor)
+        return reduction.DupFd(block.descriptor)
     sent = starting.__dict__.setdefault("_facula_sent", {})
-    if descriptor not in sent:
-        sent[descriptor] = reduction.DupFd(descriptor)
-    return sent[descriptor]
+    if block.descriptor not in sent:
+        sent[block.descriptor] = reduction.DupFd(block.descriptor), block
+    return sent[block.descriptor][0]
 
 
 def _alone(t: Tensor) -> bool:
@@ -173,7 +175,7 @@ def reduced_for_process(t: Tensor) -> Any:
     if block is None or block.descriptor is None:  # of a file that the program named
         return t.__reduce_ex__(2)
     place = memory.data_ptr() - block.address, t.dtype, tuple(t.shape), memory.stride()
-    return _found, (type(t), _for_child(block.descriptor), len(block), *place, t.requires_grad)
+    return _found, (type(t), _for_child(block), len(block), *place, t.requires_grad)
 
 
 def _found(

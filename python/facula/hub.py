@@ -40,6 +40,40 @@ def set_dir(d: str | os.PathLike[str]) -> None:
     _folder = os.path.expanduser(os.fspath(d))
 
 
+class _Progress:
+    """The few members of ``tqdm.tqdm`` that downloads use, where that is not installed; it shows nothing."""
+
+    def __init__(self, iterable: Any = None, total: int | None = None, **ignored: Any) -> None:
+        self.iterable, self.total, self.n = iterable, total, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self.iterable:
+            yield item
+            self.update(1)
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *ignored: Any) -> None:
+        self.close()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tqdm":  # which libraries take from here
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            return _Progress
+        return tqdm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def download_url_to_file(
     url: str, dst: str | os.PathLike[str], hash_prefix: str | None = None, progress: bool = True
 ) -> None:

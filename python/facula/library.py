@@ -48,6 +48,8 @@ __all__ = [
     "register_fake",
     "register_kernel",
     "register_vmap",
+    "triton_op",
+    "wrap_triton",
 ]
 
 Tensor = _C.Tensor
@@ -1125,3 +1127,18 @@ def opcheck(
                 raise OpCheckError(f"opcheck(op, ...): {name} failed with {e}") from e
             found[name] = e
     return found
+
+
+def triton_op(
+    name: str, fn: Callable | None = None, /, *, mutates_args: Any, schema: str | None = None
+) -> Any:
+    """Refused: there are no kernels of Triton."""
+    raise NotImplementedError(
+        f"library.triton_op: kernels of Triton do not run here: '{name}'\n"
+        "  hint: facula.library.custom_op makes an operator of a function in Python"
+    )
+
+
+def wrap_triton(triton_kernel: Callable, /) -> Any:
+    """Refused: there are no kernels of Triton."""
+    raise NotImplementedError("library.wrap_triton: kernels of Triton do not run here")

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 from . import _C
@@ -42,18 +44,28 @@ __all__ = [
 Tensor = _C.Tensor
 DisableTorchFunction = _C.DisableTorchFunction
 DisableTorchFunctionSubclass = _C.DisableTorchFunctionSubclass
-has_torch_function = _C.has_torch_function
 handle_torch_function = _C.handle_torch_function
+
+
+_next = threading.local()  # .skipped: the function that redispatch_function calls does not ask again
+
+
+def has_torch_function(relevant_args: Iterable[object]) -> bool:
+    """Has one of these arguments, or a mode, a ``__torch_function__`` of its own?"""
+    if getattr(_next, "skipped", False):
+        _next.skipped = False
+        return False
+    return _C.has_torch_function(relevant_args)
 
 
 def has_torch_function_unary(tensor: object) -> bool:
     """Has this argument, or a mode, a ``__torch_function__`` of its own?"""
-    return _C.has_torch_function((tensor,))
+    return has_torch_function((tensor,))
 
 
 def has_torch_function_variadic(*args: object) -> bool:
     """Has one of these arguments, or a mode, a ``__torch_function__`` of its own?"""
-    return _C.has_torch_function(args)
+    return has_torch_function(args)
 
 
 def is_tensor_like(inp: object) -> bool:
@@ -95,6 +107,15 @@ class TorchFunctionMode:
 
     def __exit__(self, *exc: object) -> None:
         _C.pop_torch_function_mode()
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """Calls what it takes, unchanged: for modes that change some calls, and give the others to it."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def _public(names: Iterable[str]) -> list[str]:
@@ -172,8 +193,17 @@ def get_testing_overrides() -> dict[Callable, Callable]:
 
 
 def redispatch_function(func: Callable, types: Any, args: Any, kwargs: Any) -> Any:
-    """The call as the next modes and classes see it after the one whose ``__torch_function__`` runs."""
-    return func(*args, **(kwargs or {}))
+    """The call below the ``__torch_function__`` that runs; what a Python function calls goes there again."""
+    if not isinstance(func, (FunctionType, _C.Overridable)):
+        with DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+    if isinstance(func, _C.Overridable):
+        return func.__wrapped__(*args, **(kwargs or {}))
+    _next.skipped = True
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        _next.skipped = False
 
 
 def get_default_nowrap_functions() -> set[Callable]:

@@ -190,6 +190,11 @@ class profile(_base.profile):
         self._step: record_function | None = None
         self._metadata: dict[str, Any] = {}
 
+    @property
+    def profiler(self) -> profile | None:
+        """What has the events, once there are any: this object."""
+        return None if self._session is None and self._events is None else self
+
     def __enter__(self) -> profile:
         self.start()
         return self

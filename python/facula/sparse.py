@@ -15,6 +15,7 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 __all__ = [
+    "SparseSemiStructuredTensor",
     "addmm",
     "check_sparse_tensor_invariants",
     "log_softmax",
@@ -23,7 +24,20 @@ __all__ = [
     "softmax",
     "spdiags",
     "sum",
+    "to_sparse_semi_structured",
 ]
+
+
+class SparseSemiStructuredTensor(Tensor):
+    """A matrix with two of each four elements zero, for GPUs that multiply such: none is ever made here."""
+
+
+def to_sparse_semi_structured(original_tensor: Tensor, transposed: bool = False) -> Any:
+    """Refused, as PyTorch refuses what is not on a GPU."""
+    raise RuntimeError(
+        f"Error original_tensor.device= {original_tensor.device} is not supported! Only CUDA tensors are "
+        "currently supported."
+    )
 
 
 def _tensor(data: Any, dtype: Any = None) -> Tensor:

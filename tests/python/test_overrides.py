@@ -288,3 +288,30 @@ def test_helpers_for_functions_of_ones_own():
     everything = overrides.get_overridable_functions()
     assert facula.add in everything[facula] and F.cross_entropy in everything[F]
     assert facula.Tensor.size in everything[facula.Tensor]
+
+
+def test_a_call_is_given_on_below_the_class_that_took_it():
+    overrides = facula.overrides
+
+    class Noting(facula.Tensor):
+        names: list = []
+
+        @classmethod
+        def __torch_function__(cls, func, types, args, kwargs=None):
+            cls.names.append(func.__name__)
+            return overrides.redispatch_function(func, types, args, kwargs)
+
+    def scaled(a, b):
+        if overrides.has_torch_function((a, b)):
+            return overrides.handle_torch_function(scaled, (a, b), a, b)
+        return a * b + 1
+
+    x = facula.tensor([3.0]).as_subclass(Noting)
+    result = scaled(x, x)
+    assert result.tolist() == [10] and type(result) is facula.Tensor
+    assert Noting.names == ["scaled", "mul"]  # as recorded from PyTorch; + 1 is of a plain tensor
+    facula.nn.functional.gelu(x)
+    assert Noting.names[2:] == ["gelu"]
+    with pytest.raises(TypeError):
+        scaled(x, "a")
+    assert overrides.has_torch_function_variadic(1, x) and not overrides.has_torch_function_unary(result)

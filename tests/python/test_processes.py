@@ -266,3 +266,23 @@ def test_the_launcher_tells_a_program_its_place(tmp_path):
     assert done.stdout == "0 0 True ['--lr', '0.1']\n" and done.returncode == 3, done.stderr
     refused = launched("--nproc-per-node=2", program)
     assert refused.returncode and "more than one process is not there yet" in refused.stderr
+
+
+def add_up(back, *tensors):
+    back.put([t.sum().item() for t in tensors])
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_copies_wait_for_a_process_that_starts(method):
+    # Others look at their memory, so that copies go, whose files nobody else holds until they are taken.
+    context = mp.get_context(method)
+    back, whole = context.Queue(), facula.ones(600, 1000)
+    started = [
+        context.Process(target=add_up, args=(back, whole[:500], whole[7], whole[:, 3])) for _ in range(2)
+    ]
+    for p in started:
+        p.start()
+    assert [back.get(timeout=60) for _ in started] == [[500_000.0, 1000.0, 600.0]] * 2
+    for p in started:
+        p.join()
+        assert p.exitcode == 0

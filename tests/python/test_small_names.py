@@ -311,3 +311,176 @@ def test_the_processor_and_devices_have_names():
     assert device is facula.utils.dlpack.DLDeviceType.kDLCPU
     counted = facula.histogramdd(facula.ones(3, 1), [2])
     assert isinstance(counted, facula.return_types.histogramdd)
+
+
+# ---- what PyTorch's recipes use
+
+
+def test_parameters_are_swapped_or_made_anew_where_modules_are_told_so():
+    future = facula.__future__
+    module = facula.nn.Linear(2, 3)
+    weight = module.weight
+    module(facula.ones(1, 2)).sum().backward()
+    try:
+        future.set_swap_module_params_on_conversion(True)
+        module.double()
+        assert module.weight is weight and weight.dtype == facula.float64 == weight.grad.dtype
+        state = {
+            "weight": facula.ones(3, 2, dtype=facula.float64),
+            "bias": facula.zeros(3, dtype=facula.float64),
+        }
+        module.load_state_dict(state)
+        assert module.weight is weight and isinstance(weight, facula.nn.Parameter) and weight.sum() == 6
+        module.load_state_dict({k: v.float() for k, v in state.items()}, assign=True)
+        assert module.weight is weight and weight.dtype == facula.float32 and weight.requires_grad
+        future.set_swap_module_params_on_conversion(False)
+        future.set_overwrite_module_params_on_conversion(True)
+        module.double()
+        assert module.weight is not weight and weight.dtype == facula.float32
+    finally:
+        future.set_swap_module_params_on_conversion(False)
+        future.set_overwrite_module_params_on_conversion(False)
+    assert not future.get_swap_module_params_on_conversion()
+    assert not future.get_overwrite_module_params_on_conversion()
+
+
+def test_a_mode_leaves_to_its_base_what_it_does_not_change():
+    class Times(facula.overrides.BaseTorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return super().__torch_function__(facula.mul if func is facula.add else func, types, args, kwargs)
+
+    with Times():
+        assert facula.add(facula.tensor(3.0), 4.0) == 12 and facula.sub(facula.tensor(3.0), 4.0) == -1
+
+
+def test_a_context_of_jvp_forgets_what_it_is_told_to():
+    class Exp(facula.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.result = x.exp()
+            return ctx.result
+
+        @staticmethod
+        def jvp(ctx, t):
+            found = t * ctx.result
+            del ctx.result
+            return found
+
+    with facula.autograd.forward_ad.dual_level():
+        y = Exp.apply(facula.autograd.forward_ad.make_dual(facula.zeros(2), facula.ones(2)))
+        assert facula.autograd.forward_ad.unpack_dual(y).tangent.tolist() == [1, 1]
+
+
+def test_parts_of_a_program_are_named_by_two_calls():
+    with facula.profiler.profile() as prof:
+        record = facula.ops.profiler._record_function_enter_new("part", None)
+        facula.ones(2) + 1
+        facula.ops.profiler._record_function_exit._RecordFunction(record)
+    assert "part" in [e.name for e in prof.events()] and prof.profiler is prof
+
+
+def test_settings_of_pytorchs_compiler_are_kept():
+    inductor = pytest.importorskip("facula._inductor").config
+    config = facula._dynamo.config
+    with config.patch(suppress_errors=True, made_up=3):
+        assert config.suppress_errors and config.made_up == 3
+    assert not config.suppress_errors and not hasattr(config, "made_up")
+
+    @inductor.patch({"max_autotune": True})
+    def inside():
+        return inductor.max_autotune
+
+    assert inside() and inside() and not inductor.max_autotune
+    assert facula._dynamo.utils.counters["frames"]["total"] == 0
+    with pytest.raises(NotImplementedError, match="explain: there are no graphs"):
+        facula._dynamo.explain(facula.sin)
+    with pytest.warns(UserWarning, match="nothing is logged of PyTorch's compiler: graph_code"):
+        facula.set_logs(graph_code=True)
+
+
+def test_what_this_build_is_made_of():
+    assert "oneDNN" in facula.__config__.show() and "threads" in facula.__config__.parallel_info()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: facula.library.triton_op("my::op", mutates_args=()),
+            NotImplementedError,
+            "triton_op: .*'my::op'",
+        ),
+        (lambda: facula.library.wrap_triton(len), NotImplementedError, "wrap_triton: kernels of Triton"),
+        (
+            lambda: facula.sparse.to_sparse_semi_structured(facula.ones(4, 4)),
+            RuntimeError,
+            "cpu is not supported",
+        ),
+        (
+            lambda: facula.masked.masked_tensor(X.float().to_sparse(), (X > 0).to_sparse()),
+            NotImplementedError,
+            "masked_tensor: data and mask must be strided",
+        ),
+    ],
+)
+def test_what_recipes_use_and_is_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_causal_bias_shows_its_mask():
+    bias = facula.nn.attention.bias.causal_lower_right(1, 2)
+    assert repr(bias) == "tensor([[True, True]])"
+
+
+def test_hub_has_a_progress_bar():
+    with facula.hub.tqdm(range(3), disable=True) as bar:
+        assert list(bar) == [0, 1, 2]
+    from facula.hub import _Progress
+
+    with _Progress(total=2) as bar:
+        bar.update(2)
+    assert bar.n == 2 and list(_Progress([5, 6])) == [5, 6]
+
+
+def written(folder):
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader").EventFileLoader
+    files = sorted(p for p in folder.rglob("*tfevents*"))
+    return [(e.step, v) for p in files for e in loader(str(p)).Load() for v in e.summary.value]
+
+
+def test_precision_by_recall_is_written(tmp_path):
+    pytest.importorskip("tensorboard")
+    from facula.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as w:
+        labels, predictions = facula.tensor([0, 1, 1, 0]), facula.tensor([0.2, 0.8, 0.6, 1.0])
+        w.add_pr_curve("pr", labels, predictions, 3, num_thresholds=3)  # at least 0, 0.5, 1
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            w.add_pr_curve("pr", labels, predictions * 2)
+    ((step, value),) = written(tmp_path)
+    assert step == 3 and [d.size for d in value.tensor.tensor_shape.dim] == [6, 3]
+    assert value.metadata.plugin_data.plugin_name == "pr_curves"
+    rows = [[2, 2, 0], [2, 1, 1], [0, 1, 1], [0, 0, 2], [1 / 2, 2 / 3, 0], [1, 1, 0]]
+    assert list(value.tensor.float_val) == pytest.approx([x for row in rows for x in row])
+
+
+def test_settings_of_a_run_are_written(tmp_path):
+    pytest.importorskip("tensorboard")
+    from facula.utils.tensorboard import SummaryWriter
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    with SummaryWriter(str(tmp_path)) as w:
+        w.add_hparams({"lr": 0.1, "kind": "a"}, {"acc": 0.5}, {"kind": ["a", "b"]}, run_name="r")
+        with pytest.raises(ValueError, match="'x' should be int"):
+            w.add_hparams({"x": None}, {})
+    values = {v.tag: v for _, v in written(tmp_path / "r")}
+    assert set(values) == {
+        "_hparams_/experiment",
+        "_hparams_/session_start_info",
+        "_hparams_/session_end_info",
+        "acc",
+    }
+    data = values["_hparams_/session_start_info"].metadata.plugin_data.content
+    start = HParamsPluginData.FromString(data).session_start_info.hparams
+    assert start["lr"].number_value == 0.1 and start["kind"].string_value == "a"

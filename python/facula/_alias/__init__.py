@@ -114,6 +114,13 @@ _HOMES = {
     "quantization": "ao.quantization",
     "utils.data._utils.worker": "utils.data.worker",
 }
+# Modules of torchvision that load its shared libraries and register what is in them: vision.py.
+_BINARIES = {
+    "torchvision._autograd_registrations",
+    "torchvision._meta_registrations",
+    "torchvision.extension",
+    "torchvision.ops._register_onnx_ops",
+}
 _asked_for: set[str] = set()  # names whose modules the finder is importing: it will answer with them
 
 
@@ -133,6 +140,10 @@ class _Finder(importlib.abc.MetaPathFinder):
                 _asked_for.discard(name)
             file = getattr(module, "__file__", None)
             return importlib.machinery.ModuleSpec(name, _SameModule(module), origin=file)
+        if name in _BINARIES:
+            return importlib.machinery.ModuleSpec(
+                name, _SameModule(importlib.import_module(__name__ + ".vision"))
+            )
         if renamed(name, _OURS, _OURS):
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
             if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):

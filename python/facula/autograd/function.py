@@ -119,6 +119,9 @@ class _ForwardContext:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._ctx, name, value)
 
+    def __delattr__(self, name: str) -> None:
+        delattr(self._ctx, name)
+
 
 def _apply_forward(cls: Any, args: tuple) -> Any:
     """apply within a forward level: forward's operators see no tangents, jvp gives those of the results."""

@@ -320,18 +320,19 @@ class GraphModule(Module):
         return "\n".join([super().__repr__(), self._code, hint])
 
 
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"  # in ``meta``: members that copies keep
 _NOT_COPIED = (
     "_graph", "_tracer_cls", "meta",
     "_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks",
 )  # fmt: skip
 
 
-class _Members(Module):
+class _CodeOnlyModule(Module):
     """What a pickled program's nodes name, and its forward."""
 
-    def __init__(self, members: dict[str, Any]) -> None:
+    def __init__(self, body: dict[str, Any]) -> None:
         super().__init__()
-        self.__dict__.update(members)
+        self.__dict__.update(body)
 
 
 def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
@@ -341,7 +342,7 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
     source = body.get("_code") or body["code"]
     forward = _forward_from(import_block + source, {})
 
-    class Members(_Members):
+    class Members(_CodeOnlyModule):
         pass
 
     Members.forward = forward  # type: ignore[method-assign]

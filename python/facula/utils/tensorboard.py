@@ -269,6 +269,38 @@ class SummaryWriter:
             plt.close(figure)
         self.add_image(tag, image, global_step, walltime, "HWC")
 
+    def add_pr_curve(
+        self,
+        tag: str,
+        labels: Any,
+        predictions: Any,
+        global_step: Any = None,
+        num_thresholds: int = 127,
+        weights: Any = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Precision and recall at thresholds between 0 and 1: of what is predicted, what is so labelled."""
+        import numpy as np
+        from tensorboard.plugins.pr_curve.metadata import create_summary_metadata
+
+        said, told = _array(predictions).ravel().astype(np.float64), _array(labels).ravel().astype(bool)
+        weight = np.ones(said.shape) if weights is None else np.broadcast_to(_array(weights), said.shape)
+        if said.size and not (said.min() >= 0 and said.max() <= 1):
+            raise ValueError("add_pr_curve: predictions should be between 0 and 1")
+        step = np.floor(said * (num_thresholds - 1)).astype(int)
+
+        def at_least(kind: Any) -> Any:  # by threshold, the weight of those that are predicted
+            return np.cumsum(np.bincount(step, weight * kind, num_thresholds)[::-1])[::-1]
+
+        right, wrong = at_least(told), at_least(~told)
+        missed, left = right[0] - right, wrong[0] - wrong
+        precision = right / np.maximum(1e-7, right + wrong)
+        rows = np.stack([right, wrong, left, missed, precision, right / np.maximum(1e-7, right + missed)])
+        shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=n) for n in rows.shape])
+        tensor = TensorProto(float_val=rows.ravel().tolist(), dtype="DT_FLOAT", tensor_shape=shape)
+        data = create_summary_metadata(display_name=tag, description="", num_thresholds=num_thresholds)
+        self._add(Summary.Value(tag=tag, tensor=tensor, metadata=data), global_step, walltime)
+
     def add_hparams(
         self,
         hparam_dict: dict,
@@ -278,12 +310,41 @@ class SummaryWriter:
         global_step: Any = None,
     ) -> None:
         """The settings of a run and what came out, for the table of runs."""
-        from tensorboard.plugins.hparams import api
+        from google.protobuf.struct_pb2 import Value
+        from tensorboard.plugins.hparams import metadata as hparams
+        from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName, Status
+        from tensorboard.plugins.hparams.plugin_data_pb2 import (
+            HParamsPluginData,
+            SessionEndInfo,
+            SessionStartInfo,
+        )
 
-        folder = os.path.join(self.log_dir, run_name or str(time.time()))
-        with SummaryWriter(folder) as w:
-            clean = {k: _number(v) if isinstance(v, Tensor) else v for k, v in hparam_dict.items()}
-            w._get_file_writer().add_summary(api.hparams_pb(clean))
+        if not isinstance(hparam_dict, dict) or not isinstance(metric_dict, dict):
+            raise TypeError("hparam_dict and metric_dict should be dictionary.")
+        clean = {k: _number(v) if isinstance(v, Tensor) else v for k, v in hparam_dict.items()}
+        domains = hparam_domain_discrete or {}
+        infos, start = [], SessionStartInfo(start_time_secs=time.time())
+        for name, value in clean.items():
+            text = isinstance(value, str)
+            if not text and not isinstance(value, (int, float)):
+                raise ValueError(
+                    f"add_hparams: {name!r} should be int, float, str, bool, or Tensor, got {type(value)}"
+                )
+            start.hparams[name].CopyFrom(Value(string_value=value) if text else Value(number_value=value))
+            infos.append(HParamInfo(name=name, type="DATA_TYPE_STRING" if text else "DATA_TYPE_FLOAT64"))
+            if name in domains:
+                infos[-1].domain_discrete.extend(domains[name])
+        metrics = [MetricInfo(name=MetricName(tag=k)) for k in metric_dict]
+        experiment = Experiment(hparam_infos=infos, metric_infos=metrics, time_created_secs=time.time())
+        end = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"), end_time_secs=time.time())
+        with SummaryWriter(os.path.join(self.log_dir, run_name or str(time.time()))) as w:
+            for tag, data in (
+                (hparams.EXPERIMENT_TAG, HParamsPluginData(experiment=experiment)),
+                (hparams.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start)),
+                (hparams.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=end)),
+            ):
+                about = hparams.create_summary_metadata(data)
+                w._add(Summary.Value(tag=tag, metadata=about, tensor=hparams.NULL_TENSOR), None, None)
             for k, v in metric_dict.items():
                 w.add_scalar(k, v, global_step)
 

@@ -64,9 +64,8 @@ class CausalBias(Tensor):
         with _C.DisableTorchFunctionSubclass():
             return attention(**given)
 
-    def __repr__(self) -> str:
-        sizes = f"seq_len_q: {self.seq_len_q}, seq_len_kv: {self.seq_len_kv}"
-        return f"CausalBias(variant: {self.variant.name}, {sizes})"
+    def __repr__(self) -> str:  # type: ignore[override]
+        return repr(self._materialize())
 
 
 def causal_upper_left(*size: int) -> CausalBias:

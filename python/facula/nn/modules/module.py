@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import _C
+from ... import __future__ as _future
 from ..._functions import typename
 from ...utils.hooks import RemovableHandle
 from ..parameter import Buffer, Parameter, is_lazy
@@ -400,8 +401,12 @@ class Module(_C.ModuleBase):
                 continue
             with _C.GradMode(False):
                 new, grad = fn(p), p.grad
+                if _future.get_swap_module_params_on_conversion():
+                    self._swap_parameter(name, p, new, grad if grad is None else fn(grad))
+                    continue
+                overwrite = _future.get_overwrite_module_params_on_conversion()
                 # As in PyTorch: who holds the parameter keeps what it has.
-                if not is_lazy(p) and new.is_meta != p.is_meta:
+                if not is_lazy(p) and (overwrite or new.is_meta != p.is_meta):
                     p = self._parameters[name] = Parameter(new, p.requires_grad)
                 elif new is not p:
                     p.data = new
@@ -413,6 +418,19 @@ class Module(_C.ModuleBase):
             if b is not None:
                 self._buffers[name] = fn(b)
         return self
+
+    def _swap_parameter(self, name: str, p: Tensor, new: Tensor, new_grad: Tensor | None) -> None:
+        """The parameter and its gradient become what they are converted to, and stay the objects they are."""
+        from ...utils import swap_tensors
+
+        grad, p.grad = p.grad, None
+        if grad is not None and new_grad is not None and new_grad is not grad:
+            swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))
+        try:
+            swap_tensors(p, Parameter(new, p.requires_grad))
+        except Exception as e:
+            raise RuntimeError(f"_apply(): Couldn't swap {self._get_name()}.{name}") from e
+        p.grad = grad
 
     def to(self: T, *args: Any, **kwargs: Any) -> T:
         """Moves floating and complex parameters and buffers to a dtype, or all to a device or memory
@@ -729,6 +747,25 @@ class Module(_C.ModuleBase):
                     f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
                     f"the shape in current model is {mine.shape}."
                 )
+            elif _future.get_swap_module_params_on_conversion():
+                from ...utils import swap_tensors
+
+                try:
+                    with _C.GradMode(False):
+                        new = mine.module_load(given, assign=assign)
+                    if new is mine or new is given:
+                        raise RuntimeError(
+                            "module_load returned one of its arguments, it should return a new tensor"
+                        )
+                    if name in self._parameters and not isinstance(new, Parameter):
+                        new = Parameter(new, mine.requires_grad)
+                    swap_tensors(mine, new.requires_grad_(mine.requires_grad))
+                except Exception as e:
+                    error_msgs.append(
+                        f'While swapping the parameter named "{key}", whose dimensions in the model are '
+                        f"{mine.size()} and whose dimensions in the checkpoint are {given.size()}, an "
+                        f"exception occurred : {e.args}."
+                    )
             elif assign:
                 if name in self._parameters:
                     if not isinstance(given, Parameter):

@@ -1,9 +1,25 @@
-"""What model libraries take from torchvision: transforms of PIL images and tensors, data sets of local files,
-frozen batch norm. The real library needs PyTorch's own binaries. Names that are not here are absent.
+"""The torchvision that is installed, if there is one; its shared libraries are linked with PyTorch's, and
+facula's ``_alias/vision.py`` has what it takes from them.
+
+If there is none, what model libraries take from it: transforms of PIL images and tensors, data sets of local
+files, frozen batch norm. Names that are not here are absent.
 """
 
-from . import datasets as datasets
-from . import ops as ops
-from . import transforms as transforms
+import importlib.util
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
 
-__version__ = "0.28.0+facula"
+_own = Path(__file__).resolve()
+_others = [p for p in sys.path if Path(p, "torchvision/__init__.py").resolve() != _own]
+_installed = PathFinder.find_spec(__name__, _others)
+if _installed is not None and _installed.loader is not None:
+    _module = importlib.util.module_from_spec(_installed)
+    sys.modules[__name__] = _module  # what imports ours is given
+    _installed.loader.exec_module(_module)
+else:
+    from . import datasets as datasets
+    from . import ops as ops
+    from . import transforms as transforms
+
+    __version__ = "0.28.0+facula"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from . import compiler as eval_frame  # noqa: F401
-from .compiler import OptimizedModule as OptimizedModule
-from .compiler import compile as compile
-from .compiler import disable as disable
-from .compiler import is_compiling as is_compiling
-from .compiler import reset as reset
-
-__path__: list[str] = []  # for the modules that PyTorch divides it into
-config = SimpleNamespace(suppress_errors=False, cache_size_limit=8, verbose=False)
+from .. import compiler as eval_frame  # noqa: F401
+from . import config as config
+from . import utils as utils
+from ..compiler import OptimizedModule as OptimizedModule
+from ..compiler import compile as compile
+from ..compiler import disable as disable
+from ..compiler import is_compiling as is_compiling
+from ..compiler import reset as reset
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -46,3 +44,11 @@ def optimize(backend: Any = "inductor", **options: Any) -> Any:
 
 def list_backends(*args: Any, **kwargs: Any) -> list[str]:
     return []
+
+
+def explain(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refused: calls are not divided into graphs here."""
+    raise NotImplementedError(
+        "_dynamo.explain: there are no graphs, and no breaks between them: it runs as in eager\n"
+        "  hint: print(facula.program.trace(f, *args)) shows what a function calls"
+    )

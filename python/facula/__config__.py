@@ -1,0 +1,32 @@
+"""What this build is made of, as texts for reports; ``python -m facula.info`` says more."""
+
+from __future__ import annotations
+
+import os
+
+from . import _C
+
+__all__ = ["parallel_info", "show"]
+
+
+def show() -> str:
+    """Compiler, kind of build, libraries, processor."""
+    from . import info, version
+
+    rows = [
+        f"Facula {version.__version__} built with:",
+        "{compiler}, {type}".format(**_C._build()),
+        info.libraries(),
+        f"CPU: {info.processor()}",
+    ]
+    return "\n  - ".join(rows) + "\n"
+
+
+def parallel_info() -> str:
+    """How many threads operators use, and what says so."""
+    rows = [
+        f"get_num_threads() : {_C.get_num_threads()}",
+        f"processors : {os.cpu_count()}",
+        *(f"{name} : {os.environ.get(name, '[not set]')}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")),
+    ]
+    return "\n".join(rows) + "\n"
