@@ -1,4 +1,6 @@
 // Loads and stores, on their own and in lanes.
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <algorithm>
 
 #include "facula/codegen/kernel.h"
@@ -56,11 +58,13 @@ V EmitMemory::pointer_of(const LaneAccess& a, int slot, const Place& p, Expr off
 
 LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
   if (!in_lanes() || first_) return {LaneAccess::uniform};
+  int bytes = itemsize(facts_.memory(slot));
+  bool packs = nest_.lanes == 16 && mask_ == tail_ && bytes >= 4 && bytes * lanes() == 64;
   return schedule::lane_access(*scope_, slot, offset,
                                {.loads = loads,
                                 .masked = mask_ != nullptr,
                                 .gathers = gathers_are_quick(),
-                                .packs = nest_.lanes == 16 && mask_ == tail_});
+                                .packs = packs});
 }
 
 // ---- shuffles
@@ -327,8 +331,8 @@ void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
   V taken = b_.CreateOr(counted.yes, end);
   V count = b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, b_.CreateBitCast(taken, bits));
   v = spread(v);
-  V beside = b_.CreateIntrinsic(llvm::Intrinsic::experimental_vector_compress, {v->getType()},
-                                {v, taken, llvm::PoisonValue::get(v->getType())});
+  V beside = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_compress, {v->getType()},
+                                {v, llvm::PoisonValue::get(v->getType()), taken});
   V few = b_.CreateICmpULT(iota(b_.getInt32Ty()), spread(b_.CreateZExt(count, b_.getInt32Ty())));
   b_.CreateMaskedStore(beside, at(p.base, math_->memory_type(p.d), counted.before),
                        llvm::Align(uint64_t(itemsize(p.d))), few);
