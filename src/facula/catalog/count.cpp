@@ -71,8 +71,8 @@ Tensor counted(const Tensor& at, const SymInt& bins, DType t) {
 bool are_apart(const Range& r, int64_t bins, DType t) {
   if (t != DType::Float32 && t != DType::Float64) return false;
   double all = r.high - r.low, largest = std::max(std::abs(r.low), std::abs(r.high));
-  double epsilon = t == DType::Float32 ? std::numeric_limits<float>::epsilon()
-                                       : std::numeric_limits<double>::epsilon();
+  double epsilon =
+      t == DType::Float32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
   return bins <= 1 << 20 && all > 1e-30 && all < 1e30 && all / double(bins) > 64 * epsilon * largest;
 }
 // The bin of each element between edges; those outside, and NaN, are in one more. `even`: where they begin and end, if
@@ -287,7 +287,8 @@ FACULA_FAMILY(count) {
         Expr place = (x - c.scalar("low", t)) * c.scalar("per_length", t);
         Expr guess = max(cast(min(max(place, 0.0), cast(last, t)), DType::Int64), int64_t(0));  // of NaN too
         auto edge = [&](Expr k) { return c.load("edges", {k}); };
-        Expr one = constant(Scalar(int64_t(1)), DType::Int64), none = constant(Scalar(int64_t(0)), DType::Int64);
+        Expr one = constant(Scalar(int64_t(1)), DType::Int64),
+             none = constant(Scalar(int64_t(0)), DType::Int64);
         Expr above = select((x >= edge(guess + one)) & (guess < last), one, none);
         Expr bin = guess + above - select(x < edge(guess), one, none);
         Expr inside = (x >= edge(none)) & (x <= edge(last + one));

@@ -111,7 +111,7 @@ class EmitFrame {
   loop::LaneScope no_lanes_{facts_};
   loop::LaneScope* scope_ = &no_lanes_;
   V lane_base_ = nullptr, mask_ = nullptr;
-  V tail_ = nullptr;  // the mask outside of conditions
+  V tail_ = nullptr;         // the mask outside of conditions
   bool first_ = false;       // values are those of the first lane
   bool maybe_none_ = false;  // the mask may be off in every lane
   bool guarded_ = false;     // on one side of a branch

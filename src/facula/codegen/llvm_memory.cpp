@@ -60,11 +60,9 @@ LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
   if (!in_lanes() || first_) return {LaneAccess::uniform};
   int bytes = itemsize(facts_.memory(slot));
   bool packs = nest_.lanes == 16 && mask_ == tail_ && bytes >= 4 && bytes * lanes() == 64;
-  return schedule::lane_access(*scope_, slot, offset,
-                               {.loads = loads,
-                                .masked = mask_ != nullptr,
-                                .gathers = gathers_are_quick(),
-                                .packs = packs});
+  return schedule::lane_access(
+      *scope_, slot, offset,
+      {.loads = loads, .masked = mask_ != nullptr, .gathers = gathers_are_quick(), .packs = packs});
 }
 
 // ---- shuffles

@@ -18,9 +18,9 @@ constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
 constexpr int64_t kMostPhases = 4;
-constexpr int64_t kListed = 64;   // places that are worth a list
+constexpr int64_t kListed = 64;    // places that are worth a list
 constexpr int64_t kShared = 4096;  // places that are worth to be shared among threads
-constexpr int64_t kNear = 16384;  // bytes that the nearest cache holds, whatever the rest of it does
+constexpr int64_t kNear = 16384;   // bytes that the nearest cache holds, whatever the rest of it does
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;

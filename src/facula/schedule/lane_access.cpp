@@ -31,7 +31,8 @@ int64_t parts_of(const loop::NestFacts& facts, int slot) { return is_complex(fac
 bool counts(loop::NestFacts& facts, const Statement& adds) {
   Expr one = adds.values[0];
   if (one->kind == Kind::local) one = facts.lasting_definition(one->slot);
-  return adds.monoid == loop::Monoid::sum && one && one->kind == Kind::cast && one->args[0].dtype() == DType::Bool;
+  return adds.monoid == loop::Monoid::sum && one && one->kind == Kind::cast &&
+         one->args[0].dtype() == DType::Bool;
 }
 std::optional<int> count_before(LaneScope& scope, Expr offset) {
   if (!loop::is_call(offset, Fn::sub) || offset->args[0]->kind != Kind::local) return {};
