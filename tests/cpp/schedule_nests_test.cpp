@@ -472,7 +472,7 @@ void check_scatter_along(const Ints& sizes, int dim, loop::Scatter::Combine comb
   Schedule made = check_scatter({}, s, {base, index, value}, sizes);
   bool lists = combine != loop::Scatter::Combine::assign && sizes[1] >= 64;
   EXPECT_EQ(text(made).find("array") != std::string::npos, lists) << text(made);
-  bool first = dim == 1 && sizes[1] >= 64 && d != DType::Complex64;
+  bool first = sizes[1] >= 64 && d != DType::Complex64;
   EXPECT_EQ(made.launches.size(), first ? 1u : 2u) << text(made);
 }
 }  // namespace
@@ -497,6 +497,25 @@ TEST(Nests, ScattersAlongADimension) {
           for (bool zeros : {false, true})
             if (d != DType::Complex64 || combine != C::max)
               check_scatter_along(sizes, dim, combine, d, zeros);
+}
+
+// Long scatters into large results: each task lists what goes to its share of the places.
+TEST(Nests, SharesOfAScattersPlacesAreTasks) {
+  constexpr int64_t kCount = 65543, kPlaces = 5003;
+  for (auto d : {DType::Float32, DType::Int64, DType::Complex64}) {
+    Tensor base = filled({kPlaces}, d, 1), value = filled({kCount}, d, 3);
+    Tensor index = Tensor::empty(Ints{kCount}, DType::Int64);
+    for (int64_t k = 0; k < kCount; ++k) static_cast<int64_t*>(index.data_ptr())[k] = k * 7919 % kPlaces;
+    loop::Scatter s;
+    s.combine = loop::Scatter::Combine::sum;
+    s.base = 0;
+    s.domain = {kCount};
+    s.target = {loop::check(ld(1, {i(0)}, DType::Int64), n(kPlaces))};
+    s.value = ld(2, {i(0)}, d);
+    Schedule made = check_scatter({}, s, {base, index, value}, {kPlaces});
+    EXPECT_NE(text(made).find(" to i"), std::string::npos) << text(made);
+    EXPECT_EQ(made.launches.size(), d == DType::Complex64 ? 2u : 1u);
+  }
 }
 
 TEST(Nests, RandomGroups) {

@@ -66,9 +66,21 @@ Tensor counted(const Tensor& at, const SymInt& bins, DType t) {
   if (at.is_traced() || at.device() != Device{}) return binned(at, std::nullopt, bins, t);
   return to_dtype(narrow(_counts(at, bins + SymInt(int64_t(1))), 0, int64_t(0), bins), t);
 }
-// The bin of each element between edges; those outside, and NaN, are in one more.
-Tensor bin_between(const Tensor& x, const Tensor& edges) {
+// Are `bins` even edges so far apart that rounding moves neither them nor a place among them by half a bin? Then an element
+// is in the bin that its place says, or in one beside it.
+bool are_apart(const Range& r, int64_t bins, DType t) {
+  if (t != DType::Float32 && t != DType::Float64) return false;
+  double all = r.high - r.low, largest = std::max(std::abs(r.low), std::abs(r.high));
+  double epsilon =
+      t == DType::Float32 ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
+  return bins <= 1 << 20 && all > 1e-30 && all < 1e30 && all / double(bins) > 64 * epsilon * largest;
+}
+// The bin of each element between edges; those outside, and NaN, are in one more. `even`: where they begin and end, if
+// they are even.
+Tensor bin_between(const Tensor& x, const Tensor& edges, const std::optional<Range>& even = {}) {
   SymInt bins = edges.size(0) - SymInt(int64_t(1));
+  if (even && are_apart(*even, bins.guard_int(), x.dtype()))
+    return _even_bins(x, edges, even->low, double(bins.guard_int()) / (even->high - even->low));
   // The last edge belongs to the last bin: only those between bins tell them apart.
   Tensor between = narrow(edges, 0, int64_t(1), max(bins - SymInt(int64_t(1)), SymInt(int64_t(0))));
   Tensor at = _searchsorted(between, x, MaybeTensor(), true);
@@ -94,7 +106,8 @@ Tensor as_density(const Tensor& hist, const std::vector<Tensor>& edges) {
 }
 // Elements [count, dims] over the grid of edges of each dimension.
 Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
-                    const std::optional<Tensor>& weight, bool density) {
+                    const std::optional<Tensor>& weight, bool density,
+                    const std::optional<Range>& even = {}) {
   Dims sizes;
   SymInt cells = int64_t(1);
   for (auto& e : edges) {
@@ -103,7 +116,7 @@ Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
   }
   Tensor at, outside;
   for (size_t k = 0; k < edges.size(); ++k) {
-    Tensor bin = bin_between(contiguous(select(points, 1, int64_t(k))), edges[k]);
+    Tensor bin = bin_between(contiguous(select(points, 1, int64_t(k))), edges[k], even);
     at = at.defined() ? add(mul(at, sizes[k]), bin) : bin;
     if (edges.size() == 1) break;  // what is outside is in its place already
     Tensor beyond = ge(bin, sizes[k]);
@@ -114,18 +127,24 @@ Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
   Tensor hist = view(weight ? binned(at, weight, cells, t) : counted(at, cells, t), sizes);
   return density ? as_density(hist, edges) : hist;
 }
-Tensor even_edges(const char* name, const Tensor& x, std::optional<Range> given, int64_t bins) {
+Range even_range(const char* name, const Tensor& x, std::optional<Range> given, int64_t bins) {
   runtime_check(bins > 0, name) << "bins must be > 0, but got " << bins;
   Range r{0, 1};
   if (given) r = *given;
-  else if (x.numel() != SymInt(int64_t(0))) r = {amin(x).item().to_double(), amax(x).item().to_double()};
+  else if (x.numel() != SymInt(int64_t(0))) {
+    auto [least, most] = aminmax(x);
+    r = {least.item().to_double(), most.item().to_double()};
+  }
   runtime_check(std::isfinite(r.low) && std::isfinite(r.high), name)
       << "range [" << r.low << ", " << r.high << "] is not finite";
   runtime_check(r.low <= r.high, name)
       << "min should not exceed max, but got min " << r.low << " max " << r.high;
   auto rounded = [&](double v) { return x.dtype() == DType::Float32 ? double(float(v)) : v; };
   if (r.low == r.high) r = {rounded(r.low - 0.5), rounded(r.high + 0.5)};
-  return linspace(Scalar(r.low), Scalar(r.high), SymInt(bins + 1), x.dtype());
+  return r;
+}
+Tensor even_edges(const Range& r, int64_t bins, DType t) {
+  return linspace(Scalar(r.low), Scalar(r.high), SymInt(bins + 1), t);
 }
 std::vector<Range> ranges(const char* name, const std::optional<std::vector<double>>& given, size_t dims) {
   if (!given) return {};
@@ -253,6 +272,29 @@ FACULA_FAMILY(count) {
       })
       .samples({"element=1, test_elements[5]"});
 
+  define("_even_bins(Tensor self, Tensor edges, Scalar low, Scalar per_length) -> Tensor")
+      .doc(
+          "The bin of each element between rising edges, the last of which belongs to the last bin; one more for what lies outside. (self - low) * per_length is less than one bin off.")
+      .bind(hidden)
+      .dtypes(d::floating)
+      .non_differentiable()
+      .no_in_place()
+      .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        Expr x = c.load("self", i), last = size(c.size("edges", 0) - SymInt(int64_t(2)));
+        DType t = x.dtype();
+        Expr place = (x - c.scalar("low", t)) * c.scalar("per_length", t);
+        Expr guess = max(cast(min(max(place, 0.0), cast(last, t)), DType::Int64), int64_t(0));  // of NaN too
+        auto edge = [&](Expr k) { return c.load("edges", {k}); };
+        Expr one = constant(Scalar(int64_t(1)), DType::Int64),
+             none = constant(Scalar(int64_t(0)), DType::Int64);
+        Expr above = select((x >= edge(guess + one)) & (guess < last), one, none);
+        Expr bin = guess + above - select(x < edge(guess), one, none);
+        Expr inside = (x >= edge(none)) & (x <= edge(last + one));
+        return cast(select(inside, bin, last + one), DType::Int32);
+      })
+      .samples({"self[20], edges[4], low=-1, per_length=1.5"});
   define("_counts(Tensor self, SymInt minlength) -> Tensor")
       .doc("How often each of 0, 1, ... occurs in a vector of integers; at least minlength of them.")
       .bind(hidden)
@@ -380,10 +422,11 @@ FACULA_FAMILY(count) {
                     std::optional<Tensor> weight, bool density) {
         check_weight("histogram", self, weight);
         auto given = ranges("histogram", range, 1);
-        Tensor edges =
-            even_edges("histogram", self, given.empty() ? std::nullopt : std::optional(given[0]), bins);
+        Range even =
+            even_range("histogram", self, given.empty() ? std::nullopt : std::optional(given[0]), bins);
+        Tensor edges = even_edges(even, bins, self.dtype());
         return std::tuple(histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges},
-                                       weight, density),
+                                       weight, density, even),
                           edges);
       })
       .samples({"self[20], bins=4", "self[20], bins=3, range=[-1.0, 1.0], density=True"});
@@ -403,10 +446,12 @@ FACULA_FAMILY(count) {
             << ", got " << bins.size();
         auto given = ranges("histogramdd", range, bins.size());
         std::vector<Tensor> out;
-        for (size_t k = 0; k < bins.size(); ++k)
-          out.push_back(even_edges("histogramdd", select(detach(self), -1, int64_t(k)),
-                                   given.empty() ? std::nullopt : std::optional(given[k]),
-                                   bins[k].guard_int()));
+        for (size_t k = 0; k < bins.size(); ++k) {
+          int64_t count = bins[k].guard_int();
+          Range even = even_range("histogramdd", select(detach(self), -1, int64_t(k)),
+                                  given.empty() ? std::nullopt : std::optional(given[k]), count);
+          out.push_back(even_edges(even, count, self.dtype()));
+        }
         return out;
       })
       .samples({"self[20, 2], bins=[3, 4]"});

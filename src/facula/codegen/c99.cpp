@@ -19,7 +19,10 @@ class C99Printer : public CPrinter {
     pointers("buffers", "");
     line("(void)buffers; (void)params; (void)status;");
     std::string task = index(n_.task_var);
-    open("for (int64_t " + task + " = begin; " + task + " < end; ++" + task + ") {");
+    if (n_.end_var < 0)
+      return open("for (int64_t " + task + " = begin; " + task + " < end; ++" + task + ") {");
+    open("if (begin < end) {");
+    line("const int64_t " + task + " = begin, " + index(n_.end_var) + " = end;");
   }
   std::string param(int k) const override { return "params[" + std::to_string(k) + "]"; }
   std::string reports_to() const override { return "status"; }

@@ -69,10 +69,7 @@ class NestEmitter : EmitMemory {
     ScalarMath math(b_, *f_, nest_.lanes == 16);
     math_ = &math;
     layers_.emplace_back();
-    count_loop(f_->getArg(base + 1), f_->getArg(base + 2), 1, [&](V task) {
-      vars_[nest_.task_var] = task;
-      emit_block(nest_.body);
-    });
+    emit_tasks(f_->getArg(base + 1), f_->getArg(base + 2));
     b_.CreateRetVoid();
   }
 
@@ -89,6 +86,16 @@ class NestEmitter : EmitMemory {
     f->setDoesNotThrow();
     if (internal) f->addFnAttr(llvm::Attribute::NoInline);
     return f;
+  }
+
+  void emit_tasks(V begin, V end) {
+    auto body = [&](V task) {
+      vars_[nest_.task_var] = task;
+      emit_block(nest_.body);
+    };
+    if (nest_.end_var < 0) return count_loop(begin, end, 1, body);
+    vars_[nest_.end_var] = end;
+    when(b_.CreateICmpSLT(begin, end), [&] { body(begin); });
   }
 
   // ---- statements
@@ -234,6 +241,10 @@ class NestEmitter : EmitMemory {
       x.push_back(mask_ ? b_.CreateSelect(mask_, v, spread(emit(none[k]))) : v);
       before.push_back(read(local(s.var + int(k))));
     }
+    if (schedule::counts(facts_, s)) {
+      V yes = b_.CreateICmpNE(x[0], llvm::Constant::getNullValue(x[0]->getType()));
+      counted_[s.var] = {before[0], yes};
+    }
     V mask = std::exchange(mask_, nullptr);
     for (int apart = 1; apart < lanes(); apart *= 2) {
       std::vector<int> from;
@@ -251,6 +262,11 @@ class NestEmitter : EmitMemory {
     for (V v : x) last.push_back(b_.CreateExtractElement(v, uint64_t(lanes() - 1)));
     for (V v : before) beside.push_back(spread(v));
     auto total = combined(s.monoid, types, beside, x), next = combined(s.monoid, types, before, last);
+    if (auto it = counted_.find(s.var); it != counted_.end()) {
+      V bits = b_.CreateBitCast(it->second.yes, b_.getIntNTy(unsigned(lanes())));
+      V count = b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, bits);
+      next[0] = b_.CreateAdd(before[0], b_.CreateZExtOrTrunc(count, before[0]->getType()));
+    }
     mask_ = mask;
     for (size_t k = 0; k < x.size(); ++k) {
       Local& l = local(s.var + int(k));
@@ -405,13 +421,14 @@ class NestEmitter : EmitMemory {
   // The iterations from `base` on that go side by side.
   void vector(const Statement& s, V base, V mask) {
     selects_.forget();
-    mask_ = mask;
+    mask_ = tail_ = mask;
     maybe_none_ = false;
     lane_base_ = base;
     vars_[s.var] = base;
     Push layer(*this, false);
     emit_block(s.body);
-    mask_ = nullptr;
+    mask_ = tail_ = nullptr;
+    counted_.clear();
   }
   // As many iterations as make whole pieces of `count`, from `done` on; returns where they end.
   template <class F>

@@ -111,6 +111,7 @@ class EmitFrame {
   loop::LaneScope no_lanes_{facts_};
   loop::LaneScope* scope_ = &no_lanes_;
   V lane_base_ = nullptr, mask_ = nullptr;
+  V tail_ = nullptr;         // the mask outside of conditions
   bool first_ = false;       // values are those of the first lane
   bool maybe_none_ = false;  // the mask may be off in every lane
   bool guarded_ = false;     // on one side of a branch
@@ -149,6 +150,10 @@ class EmitMemory : protected EmitValues {
   using EmitValues::EmitValues;
   V load(const Node& n, bool as_stored) override;
   void store(const Statement& s);
+  struct Counted {
+    V before, yes;  // what an accumulator had before the vector, and the lanes in which one was added
+  };
+  std::map<int, Counted> counted_;  // by the accumulator of a scan
   // Statements from the k-th on that are stores of one stretch of memory, as whole vectors: how many there are.
   size_t store_together(const loop::Block& block, size_t k);
 
@@ -187,6 +192,7 @@ class EmitMemory : protected EmitValues {
   V lane_pointers(int slot, const Place& p, Expr offset);
   V own_row(const Place& p, Expr offset);
   LaneAccess access(int slot, Expr offset, bool loads);
+  void store_packed(const Statement& s, const Place& p, V v);
 
   V load_uniform(const Place& p, Expr offset);
   V load_lanes(const LaneAccess& a, const Node& n, const Place& p);

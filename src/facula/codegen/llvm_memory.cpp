@@ -1,4 +1,6 @@
 // Loads and stores, on their own and in lanes.
+#include <llvm/IR/IntrinsicsX86.h>
+
 #include <algorithm>
 
 #include "facula/codegen/kernel.h"
@@ -56,8 +58,11 @@ V EmitMemory::pointer_of(const LaneAccess& a, int slot, const Place& p, Expr off
 
 LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
   if (!in_lanes() || first_) return {LaneAccess::uniform};
-  return schedule::lane_access(*scope_, slot, offset,
-                               {.loads = loads, .masked = mask_ != nullptr, .gathers = gathers_are_quick()});
+  int bytes = itemsize(facts_.memory(slot));
+  bool packs = nest_.lanes == 16 && mask_ == tail_ && bytes >= 4 && bytes * lanes() == 64;
+  return schedule::lane_access(
+      *scope_, slot, offset,
+      {.loads = loads, .masked = mask_ != nullptr, .gathers = gathers_are_quick(), .packs = packs});
 }
 
 // ---- shuffles
@@ -294,6 +299,7 @@ void EmitMemory::store(const Statement& s) {
   if (weave(s, p, v)) return;
   LaneAccess a = access(s.buffer, s.offset, false);
   llvm::Align align(uint64_t(itemsize(p.d)));
+  if (a.kind == LaneAccess::packed) return store_packed(s, p, v);
   V to = pointer_of(a, s.buffer, p, s.offset);
   if (a.kind == LaneAccess::uniform) {
     b_.CreateAlignedStore(v, to, align);
@@ -307,6 +313,27 @@ void EmitMemory::store(const Statement& s) {
       b_.CreateAlignedStore(b_.CreateExtractElement(v, k), b_.CreateExtractElement(to, k), align);
   else if (mask_) b_.CreateMaskedStore(v, to, align, mask_);
   else b_.CreateAlignedStore(v, to, align);
+}
+
+// One behind the other, as lane after lane would store them: those that are counted, and behind them the last lane's.
+void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
+  auto& counted = counted_.at(*schedule::count_before(*scope_, s.offset));
+  std::vector<llvm::Constant*> last(size_t(lanes()), b_.getFalse());
+  last.back() = b_.getTrue();
+  auto* bits = b_.getIntNTy(unsigned(lanes()));
+  V end = llvm::ConstantVector::get(last);
+  if (mask_) {
+    V on = b_.CreateBitCast(mask_, bits);
+    end = b_.CreateBitCast(b_.CreateXor(on, b_.CreateLShr(on, 1)), mask_->getType());
+  }
+  V taken = b_.CreateOr(counted.yes, end);
+  V count = b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, b_.CreateBitCast(taken, bits));
+  v = spread(v);
+  V beside = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_compress, {v->getType()},
+                                {v, llvm::PoisonValue::get(v->getType()), taken});
+  V few = b_.CreateICmpULT(iota(b_.getInt32Ty()), spread(b_.CreateZExt(count, b_.getInt32Ty())));
+  b_.CreateMaskedStore(beside, at(p.base, math_->memory_type(p.d), counted.before),
+                       llvm::Align(uint64_t(itemsize(p.d))), few);
 }
 
 // Both parts of complex numbers beside each other, as they lie in memory; null if these are none.

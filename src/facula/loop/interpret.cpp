@@ -407,9 +407,15 @@ class NestRunner {
   }
   void run() {
     int task = m_.source(Machine::Source::index, n_.task_var);
-    int64_t tasks = value(n_.tasks).i;
-    for (int64_t t = 0; t < tasks; ++t) {
+    int64_t tasks = value(n_.tasks).i, piece = 1;
+    int end = -1;
+    if (n_.end_var >= 0) {  // those of three threads
+      end = m_.source(Machine::Source::index, n_.end_var);
+      piece = (tasks + 2) / 3;
+    }
+    for (int64_t t = 0; t < tasks; t += piece) {
       set_index(task, t);
+      if (end >= 0) set_index(end, std::min(t + piece, tasks));
       block(n_.body);
       if (n_.threads) end_task();
     }

@@ -109,8 +109,10 @@ struct Nest {
   std::vector<Buffer> buffers;
   int params = 0;    // integer parameters (sizes and strides)
   int task_var = 0;  // the parallel loop: tasks [0, tasks) in any order and on any thread
-  Expr tasks;        // over params
-  Expr cost;         // scalar operations of one task, roughly, over params: sets the grain
+  int end_var =
+      -1;  // if there is one, the body is run for all tasks [task_var, end_var) of a thread's piece at once
+  Expr tasks;  // over params
+  Expr cost;   // scalar operations of one task, roughly, over params: sets the grain
   Block body;
   int threads = 0;  // in a block; 0: no grid
   int lanes = 0;    // of 32 bits of the machine that the nest is lowered for; 0: none

@@ -64,6 +64,7 @@ class Parser {
     definitions();
     word("tasks");
     n.task_var = variable('i');
+    if (accept_word("to")) n.end_var = variable('i');
     take("<");
     n.tasks = expression();
     definitions();

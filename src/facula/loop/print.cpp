@@ -43,7 +43,8 @@ class NestPrinter {
     if (n.threads) out_ += "  threads " + std::to_string(n.threads) + "\n";
     if (n.lanes) out_ += "  lanes " + std::to_string(n.lanes) + "\n";
     if (n.index_bits != 64) out_ += "  index " + std::to_string(n.index_bits) + "\n";
-    line("  ", [&] { return "tasks " + var(n.task_var) + " < " + text(n.tasks); });
+    std::string piece = n.end_var < 0 ? "" : " to " + var(n.end_var);
+    line("  ", [&] { return "tasks " + var(n.task_var) + piece + " < " + text(n.tasks); });
     line("  ", [&] { return "cost " + text(n.cost); });
     block(n.body, "  ");
     return out_ + "}\n";

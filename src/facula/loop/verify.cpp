@@ -141,6 +141,11 @@ class NestVerifier {
     expression(n_.tasks, DType::Int64);
     expression(n_.cost, DType::Int64);
     indices_.insert(n_.task_var);
+    if (n_.end_var >= 0) {
+      internal_check(!n_.threads && n_.end_var != n_.task_var)
+          << where() << "pieces of tasks on a grid, or without end";
+      indices_.insert(n_.end_var);
+    }
     block(n_.body);
   }
 

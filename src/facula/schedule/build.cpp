@@ -23,6 +23,7 @@ constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of 
 // Operations of a row's value that is stored rather than computed for each element.
 constexpr double kPrecomputed = 5;
 constexpr int64_t kScatterBlock = 256;  // where a task goes to every row, and looks up the page of each
+constexpr int64_t kShares = 64;         // of the places of a scatter: as many threads can work on it
 constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -381,7 +382,6 @@ class Builder {
     spec.chunked = d_.chunked;
     spec.serial = loops_of(d_.domains[0]);
     spec.lists_places = d_.lists_places;
-    if (d_.begins_along >= 0) spec.first.push_back(base(spec));
     double operations = work_of(stores);
     for (auto& s : stores) s.value = in_two_sweeps(s.value);
     spec.stores = std::move(stores);
@@ -391,18 +391,36 @@ class Builder {
       lanes.push_back(rest.back());
       rest.pop_back();
     }
-    tile(spec, {counter(lanes), counter(rest), counter(d_.domains[0]), "scatter"}, task_elements(a_),
-         operations);
+    if (d_.shares_places) share_places(spec, operations);
+    else
+      tile(spec, {counter(lanes), counter(rest), counter(d_.domains[0]), "scatter"}, task_elements(a_),
+           operations);
+    if (d_.begins_along >= 0) spec.first.push_back(base(spec));
     add(std::move(spec));
   }
+  // Tasks are shares of the places, in whole lines of the cache. Any thread has several, next to each other.
+  void share_places(NestSpec& spec, double operations) {
+    auto unit = [](const Numbers& n) {
+      return std::max(ceil_div(ceil_div(span_of_result(n), kShares), kLaneBlock), int64_t(1)) * kLaneBlock;
+    };
+    auto tasks = [unit](const Numbers& n) { return ceil_div(span_of_result(n), unit(n)); };
+    auto cost = [tasks, all = counter(d_.domains[0]), per = 4 * (int64_t(operations) + 1)](const Numbers& n) {
+      return ceil_div(times(all(n), per), tasks(n));
+    };
+    spec.unit = param("unit", unit);
+    spec.span = param("span", [](const Numbers& n) { return span_of_result(n); });
+    spec.tasks = param("tasks of places", tasks);
+    spec.cost = param("cost of places", cost);
+  }
 
-  // What a scatter's result is before it, for all places of a row.
+  // What a scatter's result is before it, for all places of a row, or of its lanes; where places are shared, for all.
   FlatStore base(NestSpec& spec) {
     auto& out = a_.outputs[0];
     FlatStore s;
     s.buffer = out.buffer;
     s.offset = integer(0);
-    for (size_t d = 0; d < out.axes.size(); ++d) {
+    size_t dims = spec.unit ? 0 : out.axes.size();
+    for (size_t d = 0; d < dims; ++d) {
       int v = out.axes[d];
       if (std::count(a_.rows.begin(), a_.rows.end(), v)) {
         if (is_loop(v)) s.offset = s.offset + loop::index(v) * coefficient(size_t(out.access), v);
@@ -415,7 +433,11 @@ class Builder {
           s.offset + (nearest ? loop::index(over.var) : loop::index(over.var) * stride(out.buffer, {d}));
       s.sweep.insert(nearest ? s.sweep.end() : s.sweep.begin(), over);
     }
-    spec.vectors.push_back(s.sweep.back().var);
+    if (spec.unit) {
+      s.sweep.push_back({next_var_++, spec.span});
+      s.offset = loop::index(s.sweep.back().var);
+    }
+    spec.vectors.push_back(spec.row_vector ? spec.rows.back().var : s.sweep.back().var);
     DType d = a_.dtypes[size_t(out.buffer)];
     s.value = a_.base < 0
                   ? loop::constant(Scalar(int64_t(0)), compute_type(d))

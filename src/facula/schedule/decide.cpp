@@ -18,8 +18,9 @@ constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough
 constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
 constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
 constexpr int64_t kMostPhases = 4;
-constexpr int64_t kListed = 64;   // places that are worth a list
-constexpr int64_t kNear = 16384;  // bytes that the nearest cache holds, whatever the rest of it does
+constexpr int64_t kListed = 64;    // places that are worth a list
+constexpr int64_t kShared = 4096;  // places that are worth to be shared among threads
+constexpr int64_t kNear = 16384;   // bytes that the nearest cache holds, whatever the rest of it does
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -125,7 +126,8 @@ class Decider {
     choose_phases();
     choose_kept();
     choose_lists();
-    if (!owns_result()) d_.begins_along = -1;
+    d_.shares_places = shares_places();
+    if (!(d_.shares_places ? is_result_dense() : owns_result())) d_.begins_along = -1;
     classify_strides();
     for (bool o : n_.layout->output_overlaps) d_.overlaps.push_back(o);
     return std::move(d_);
@@ -325,26 +327,54 @@ class Decider {
     d_.lists_places = n_.count(d_.row_vector < 0 ? d_.domains[0].back() : d_.rows.back()) >= kListed;
   }
 
+  // Is it all one row that is added up in a large result? Then each thread lists what goes to a share of the places and
+  // changes those: in the order of the domain, however many threads there are.
+  bool shares_places() const {
+    if (!d_.lists_places || d_.row_vector >= 0 || n_.count(d_.rows) != 1 ||
+        n_.count(d_.domains[0]) < kSplitFrom || span_of_result(n_) < kShared)
+      return false;
+    return std::any_of(a_.accesses.begin(), a_.accesses.end(), [&](const Access& x) {
+      return x.kind == Access::Kind::load && x.buffer == a_.inputs;
+    });
+  }
+  bool is_in_place() const {
+    auto& overlaps = n_.layout->output_overlaps;
+    return !overlaps.empty() && overlaps[0];
+  }
+  // Does the base lie as the result does in dimension `d`, or are there zeros in its place?
+  bool is_base_alike(size_t d) const {
+    return a_.base < 0 || n_.layout->output_sizes[0][d] == 1 ||
+           n_.stride(a_.base, d) == n_.stride(a_.outputs[0].buffer, d);
+  }
+  // Does a result lie in one piece, as its base does?
+  bool is_result_dense() {
+    if (is_in_place() || a_.outputs.size() != 1) return false;
+    int64_t count = 1;
+    for (size_t d = 0; d < n_.layout->output_sizes[0].size(); ++d) {
+      if (!is_base_alike(d)) return false;
+      count = times(count, n_.layout->output_sizes[0][d]);
+    }
+    d_.begins_along = 0;  // all the same
+    return count == span_of_result(n_);
+  }
+
   // Are the rows of a scatter whole slices of its result, enough of them for many threads and not much more than is changed?
   // Then they lie near when they are changed, if the same task wrote their base. (Pieces of rows do not: they are far apart.)
   bool owns_result() {
     auto& l = *n_.layout;
-    bool in_place = !l.output_overlaps.empty() && l.output_overlaps[0];
-    if (!a_.scatter || in_place || a_.outputs.size() != 1 || d_.row_vector >= 0 ||
-        n_.count(d_.rows) < kFewTasks)
-      return false;
+    if (!a_.scatter || is_in_place() || a_.outputs.size() != 1 || n_.count(d_.rows) < kFewTasks) return false;
     auto& out = a_.outputs[0];
     int64_t swept = 1;
     size_t rows = 0;
     for (size_t d = 0; d < out.axes.size(); ++d) {
       int64_t size = l.output_sizes[0][d], stride = n_.stride(out.buffer, d);
       bool row = std::count(a_.rows.begin(), a_.rows.end(), out.axes[d]);
-      bool alike = a_.base < 0 || size == 1 || n_.stride(a_.base, d) == stride;
-      if (!alike || (row && n_.extents[size_t(out.axes[d])] != size)) return false;
+      if (!is_base_alike(d) || (row && n_.extents[size_t(out.axes[d])] != size)) return false;
       rows += row;
-      if (row) continue;
-      swept = times(swept, size);
-      if (stride == 1 && size >= kListed) d_.begins_along = int(d);
+      // Lanes that are rows begin with the lanes of all places.
+      if (stride == 1 && size >= kListed && (d_.row_vector < 0 ? !row : out.axes[d] == d_.row_vector))
+        d_.begins_along = int(d);
+      if (!row) swept = times(swept, size);
     }
     return d_.begins_along >= 0 && rows == a_.rows.size() && n_.count(d_.domains[0]) >= swept / 4;
   }
@@ -442,6 +472,16 @@ int64_t Numbers::count(const std::vector<Merged>& loops) const {
   return n;
 }
 
+int64_t span_of_result(const Numbers& n) {
+  auto& sizes = n.layout->output_sizes[0];
+  int64_t last = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) return 0;
+    last += times(sizes[d] - 1, n.stride(n.analysis->inputs, d));
+  }
+  return last + 1;
+}
+
 Numbers numbers(const Analysis& a, const Layout& l) {
   Numbers n;
   n.analysis = &a;
@@ -500,6 +540,7 @@ std::string Decisions::key() const {
   number(keeps_row);
   number(begins_along);
   number(lists_places);
+  number(shares_places);
   for (auto* list : {&classes, &unit, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);
     k += '|';
@@ -521,6 +562,7 @@ std::string Decisions::text() const {
   if (keeps_row) s += "; an array of a row's values, should they be needed twice";
   if (begins_along >= 0) s += "; each writes its base first";
   if (lists_places) s += "; places that a tensor picks are computed in lanes beforehand";
+  if (shares_places) s += "; tasks are shares of the places";
   if (tiled) s += "; in tiles, for an operand lies the other way";
   if (split >= 0)
     s += "; variable " + std::to_string(split) + " reduced in fixed chunks, for there are few rows";

@@ -48,6 +48,8 @@ struct Decisions {
       -1;  // a scatter's rows write their base first, in lanes along this dimension of the result
   bool lists_places =
       false;  // places that a tensor picks for a scatter's innermost loop are computed in lanes beforehand
+  bool shares_places =
+      false;  // threads share a scatter's places: each goes through the whole domain and changes its own
   std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
   std::vector<int8_t> unit;      // computed dimensions in order: stride is one
   std::vector<int8_t> overlaps;  // by output
@@ -58,6 +60,9 @@ struct Decisions {
   std::string text() const;  // what was decided, for people
 };
 Decisions decide(const Analysis& a, const Numbers& n);
+
+// Elements from the first one of the first output to its last.
+int64_t span_of_result(const Numbers& n);
 
 constexpr int64_t kKeptRow = 2048;  // elements of a row that an array holds
 

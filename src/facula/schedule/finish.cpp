@@ -122,11 +122,11 @@ std::set<int> used_buffers(const NestSpec& spec, loop::Nest& n) {
 Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
   loop::Nest n;
   n.name = spec.name;
-  constexpr int kTask = (1 << 20) - 1;
+  constexpr int kTask = (1 << 20) - 1, kEnd = kTask - 1;
   std::vector<BufferInfo> info = buffers;
   for (auto& b : info) b.written = false;
   for (auto& s : spec.stores) info[size_t(s.buffer)].written = true;
-  n.body = task_body(spec, info, kTask);
+  n.body = task_body(spec, info, kTask, kEnd);
   n.tasks = spec.tasks;
   n.cost = spec.cost;
 
@@ -142,6 +142,7 @@ Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
   }
   Renamer renamed(finished);
   n.task_var = renamed.variable(kTask);
+  if (spec.unit) n.end_var = renamed.variable(kEnd);
   n.tasks = renamed(n.tasks);
   n.cost = renamed(n.cost);
   renamed.block(n.body);

@@ -469,6 +469,14 @@ class Lowering {
 
 loop::Nest on_grid(const loop::Nest& n, const loop::GridLimits& limits) {
   internal_check(!n.threads) << "nest " << n.name << " is one of a grid already";
+  if (n.end_var >= 0) {  // a block has one task
+    loop::Nest single = n;
+    single.identity = {};
+    single.end_var = -1;
+    std::pair<int, Expr> end{n.end_var, loop::index(n.task_var) + int64_t(1)};
+    replace(single.body, [&](Expr x) { return loop::substitute(x, std::span(&end, 1)); });
+    return on_grid(single, limits);
+  }
   internal_check(std::has_single_bit(unsigned(limits.threads))) << limits.threads << " threads in a block";
   return Lowering(n, limits).run();
 }

@@ -28,12 +28,26 @@ bool is_picked(LaneScope& scope, int slot, Expr offset) {
 
 int64_t parts_of(const loop::NestFacts& facts, int slot) { return is_complex(facts.memory(slot)) ? 2 : 1; }
 
+bool counts(loop::NestFacts& facts, const Statement& adds) {
+  Expr one = adds.values[0];
+  if (one->kind == Kind::local) one = facts.lasting_definition(one->slot);
+  return adds.monoid == loop::Monoid::sum && one && one->kind == Kind::cast &&
+         one->args[0].dtype() == DType::Bool;
+}
+std::optional<int> count_before(LaneScope& scope, Expr offset) {
+  if (!loop::is_call(offset, Fn::sub) || offset->args[0]->kind != Kind::local) return {};
+  auto it = scope.accumulators().find(offset->args[0]->slot);
+  bool before = it != scope.accumulators().end() && same(it->second->values[0], offset->args[1]);
+  return before && counts(scope.facts(), *it->second) ? std::optional(it->first) : std::nullopt;
+}
+
 LaneAccess lane_access(LaneScope& scope, int slot, Expr offset, AccessPlace place) {
   auto scattered = place.masked ? LaneAccess::gathered : LaneAccess::each;
   if (slot < 0 && scope.is_lane_array(-1 - slot)) return {scope.varies(offset) ? scattered : LaneAccess::own};
   int64_t parts = parts_of(scope.facts(), slot);
   loop::Motion m = scope.motion(offset);
   if (!m.simple) {
+    if (place.packs && !place.loads && parts == 1 && count_before(scope, offset)) return {LaneAccess::packed};
     if (auto r = place.loads && parts == 1 ? scope.repeated(offset) : std::nullopt)
       return {.kind = LaneAccess::repeated, .lanes = *r};
     return {place.loads && place.gathers && is_picked(scope, slot, offset) ? LaneAccess::gathered

@@ -1,5 +1,7 @@
 // How loads and stores in the lanes of a loop reach memory. It is decided here what is done; a target's printer does it.
 #pragma once
+#include <optional>
+
 #include "facula/loop/lanes.h"
 
 namespace facula::schedule {
@@ -14,6 +16,7 @@ struct LaneAccess {
     repeated,    // neighbours that several lanes read each, shuffled out of what is read once
     gathered,    // by the machine's gather or scatter, which on most machines is quicker under a mask only
     each,        // by a load or store for every lane
+    packed,  // the lanes that a scan counts, one beside the other, and the last lane of all, which the next one overwrites
   } kind;
   loop::Expr stride{};  // gathered, each: elements from a lane to the next; null: offsets of no simple motion
   int64_t apart = 0;    // spaced
@@ -25,7 +28,12 @@ struct AccessPlace {
   bool loads = true;     // or stores
   bool masked = false;   // some lanes may not
   bool gathers = false;  // the machine's gather is quicker than a load for each lane
+  bool packs = false;    // the machine moves some lanes together, and no condition guards the access
 };
+// Does a statement that adds count conditions?
+bool counts(loop::NestFacts& facts, const loop::Statement& adds);
+// The accumulator of such, if `offset` is what it had before the lane: n - x behind n += x.
+std::optional<int> count_before(loop::LaneScope& scope, loop::Expr offset);
 // Of buffer or array `slot` in the lanes of `scope`, by one offset or another in each. Complex buffers by their parts.
 LaneAccess lane_access(loop::LaneScope& scope, int slot, loop::Expr offset, AccessPlace place);
 

@@ -38,6 +38,9 @@ struct NestSpec {
   std::vector<Loop> serial;  // between the rows: run in order, around the lanes (scatter)
   bool lists_places =
       false;  // where the innermost of these goes is computed in lanes beforehand, a block at a time
+  // If given, a task is `unit` of the `span` elements that the result extends over: it goes through the whole domain, and
+  // makes only the stores that fall there.
+  loop::Expr unit, span;
   // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What
   // lies along that loop in memory (`staged`: loads) is turned in a local array first.
   bool tiled = false;
@@ -53,8 +56,9 @@ struct BufferInfo {
 };
 
 // The statements of a task, whose number is variable `task_var`: rows, sweeps and stores, with whatever does not change
-// in a loop computed before it.
-loop::Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var);
+// in a loop computed before it. If tasks are places: of all tasks up to `end_var`.
+loop::Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var,
+                      int end_var);
 
 struct Finished {
   std::shared_ptr<const loop::Nest> nest;

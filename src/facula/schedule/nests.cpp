@@ -42,11 +42,18 @@ class Writer : Invariants {
     }
   }
 
-  Block write(int task_var) {
+  Block write(int task_var, int end_var) {
     Block out;
     Block* at = &out;
     scope_.insert(task_var);
-    Share share = share_of(*at, loop::index(task_var));
+    Expr task = loop::index(task_var);
+    if (spec_.unit) {
+      scope_.insert(end_var);
+      own_from_ = let(*at, task * spec_.unit);
+      own_end_ = let(*at, loop::min(loop::index(end_var) * spec_.unit, spec_.span));
+      task = integer(0);
+    }
+    Share share = share_of(*at, task);
     Block after;
     std::vector<Expr> place = rows(at, share, after);
     std::vector<std::pair<int, Expr>> map;
@@ -69,7 +76,7 @@ class Writer : Invariants {
     merges_ = spec_.merges;
     for (auto& m : merges_)
       for (auto& p : m.parts) p = moved(p);
-    for (auto& s : placed(spec_.first)) begin(*at, std::move(s));
+    for (auto& s : placed(spec_.first)) begin(*at, std::move(s), share.lanes);
     serial(*at, 0, stores, share.lanes);
     for (auto& s : after) at->push_back(std::move(s));
     return out;
@@ -203,7 +210,16 @@ class Writer : Invariants {
     return &block.back().body;
   }
 
-  void begin(Block& block, FlatStore s) {
+  // A store that a share begins with: of its lanes, or of its places, which lie one after the other.
+  void begin(Block& block, FlatStore s, Expr lanes) {
+    if (spec_.row_vector) s.sweep.push_back({spec_.rows.back().var, lanes});
+    if (spec_.unit) {
+      Loop& all = s.sweep.back();
+      std::pair<int, Expr> own{all.var, own_from_ + loop::index(all.var)};
+      s.value = loop::substitute(s.value, std::span(&own, 1));
+      s.offset = loop::substitute(s.offset, std::span(&own, 1));
+      all.extent = own_end_ - own_from_;
+    }
     Statement put = statement(Statement::Kind::store);
     put.buffer = s.buffer;
     put.values = {s.value};
@@ -219,7 +235,9 @@ class Writer : Invariants {
       hoist(block, roots_of(stores));
       Loop over = in_order ? spec_.serial[k] : Loop{spec_.rows.back().var, lanes};
       bool last = k + 1 == spec_.serial.size() + spec_.row_vector;
-      Block& at = last && has_list(stores, over.var) ? list(block, over, stores) : block;
+      bool listed = last && has_list(stores, over.var);
+      Block& at = listed ? list(block, over, stores) : block;
+      if (listed) own_from_ = Expr();  // the list has only those
       Statement loop = statement(Statement::Kind::loop);
       loop.var = over.var;
       loop.extent = over.extent;
@@ -232,11 +250,18 @@ class Writer : Invariants {
         row(loop.body, stores);
       }
       at.push_back(std::move(loop));
+    } else if (own_from_) {
+      Statement own = statement(Statement::Kind::condition);
+      own.values = {is_own(let(block, stores[0].offset))};
+      row(own.body, stores);
+      block.push_back(std::move(own));
     } else {
       row(block, stores);
     }
     lets_.resize(mark);
   }
+  // Is it one of the places that this task has?
+  Expr is_own(Expr place) const { return (own_from_ <= place) & (place < own_end_); }
 
   // Do all stores change one place, which a tensor picks for each step of the loop over `var`?
   bool has_list(const std::vector<FlatStore>& stores, int var) {
@@ -257,12 +282,10 @@ class Writer : Invariants {
     return picked && pure;
   }
   // Opens a loop over blocks of `over`, which becomes the loop over one block's steps. Before it, lanes compute the places that
-  // the steps go to and put them into an array, where `stores` then find them.
+  // the steps go to and put them into an array, where `stores` then find them. Of a share of the places they also list the
+  // steps that go there, which the loop is then over.
   Block& list(Block& block, Loop& over, std::vector<FlatStore>& stores) {
-    Statement array = statement(Statement::Kind::array);
-    array.var = next_local_++;
-    array.dtype = DType::Int64;
-    array.extent = integer(kListed);
+    Statement array = numbers(kListed), own = numbers(kListed + 1);
     Statement pieces = statement(Statement::Kind::loop);
     pieces.var = next_var();
     pieces.extent = loop::floordiv(over.extent + integer(kListed - 1), integer(kListed));
@@ -275,18 +298,26 @@ class Writer : Invariants {
     fill.var = next_var();
     fill.loop = LoopKind::vector;
     fill.extent = count;
-    std::pair<int, Expr> lane{over.var, first + loop::index(fill.var)};
+    int steps = over.var;
+    std::pair<int, Expr> lane{steps, first + loop::index(fill.var)};
     Expr place = stores[0].offset, of_lane = loop::substitute(place, std::span(&lane, 1));
     hoist(body, {&of_lane});
     put.buffer = -1 - array.var;
     put.offset = loop::index(fill.var);
+    Expr step = loop::index(next_var());
+    over.var = step->slot;
+    if (own_from_) {
+      of_lane = let(fill.body, of_lane, false);
+      count = pick(body, fill, is_own(of_lane), own.var);
+      step = loop::load(-1 - own.var, DType::Int64, {step});
+      block.push_back(std::move(own));
+    }
     put.values = {of_lane};
     fill.body.push_back(std::move(put));
     body.push_back(std::move(fill));
 
-    Expr step = loop::index(next_var()), listed = loop::load(-1 - array.var, DType::Int64, {step});
-    std::pair<int, Expr> moved{over.var, first + step};
-    over.var = step->slot;
+    Expr listed = loop::load(-1 - array.var, DType::Int64, {step});
+    std::pair<int, Expr> moved{steps, first + step};
     for (auto* r : roots_of(stores)) {
       *r = loop::rewrite(*r, [&](Expr x) { return same(x, place) ? listed : Expr(); });
       *r = loop::substitute(*r, std::span(&moved, 1));
@@ -297,6 +328,34 @@ class Writer : Invariants {
     block.push_back(std::move(array));
     block.push_back(std::move(pieces));
     return block.back().body;
+  }
+
+  Statement numbers(int64_t count) {
+    Statement array = statement(Statement::Kind::array);
+    array.var = next_local_++;
+    array.dtype = DType::Int64;
+    array.extent = integer(count);
+    return array;
+  }
+  // Makes the loop `fill` write the numbers of its iterations for which `wanted` holds into array `own`, one behind the
+  // other; gives how many there are. (An unwanted number is overwritten by the next one.)
+  Expr pick(Block& before, Statement& fill, Expr wanted, int own) {
+    Statement total = statement(Statement::Kind::accumulator), add = statement(Statement::Kind::accumulate);
+    total.var = add.var = next_local_++;
+    total.monoid = add.monoid = Monoid::sum;
+    total.dtype = DType::Int64;
+    volatile_.insert(total.var);
+    Expr count = loop::local(total.var, DType::Int64);
+    Expr one = let(fill.body, loop::cast(let(fill.body, wanted, false), DType::Int64), false);
+    add.values = {one};
+    Statement put = statement(Statement::Kind::store);
+    put.buffer = -1 - own;
+    put.offset = count - one;
+    put.values = {loop::index(fill.var)};
+    fill.body.push_back(std::move(add));
+    fill.body.push_back(std::move(put));
+    before.push_back(std::move(total));
+    return count;
   }
 
   std::vector<Expr*> roots_of(std::vector<FlatStore>& stores) {
@@ -654,13 +713,14 @@ class Writer : Invariants {
   std::unordered_map<const loop::Node*, Expr> found_;  // positions of extrema
   std::set<int> kept_;                                 // buffers that hold a value for later
   int next_var_ = 1 << 20;
+  Expr own_from_, own_end_;  // the places of a task that has some only; null once no others are met
   bool in_lanes_ = false;
 };
 
 }  // namespace
 
-Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var) {
-  return Writer(spec, buffers).write(task_var);
+Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var, int end_var) {
+  return Writer(spec, buffers).write(task_var, end_var);
 }
 
 }  // namespace facula::schedule
