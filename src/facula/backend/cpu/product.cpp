@@ -419,7 +419,7 @@ void generate_gemm() {
     dnnl_sgemm('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 0, y, 2);
   });
 }
-const codegen::Thing gemm_thing("gemm", [](codegen::Words) { generate_gemm(); });
+const codegen::Thing gemm_thing("gemm", [](codegen::Words) { generate_gemm(); }, true);
 
 void by_packing(const Problem& p) {
   constexpr int64_t kLongest = 384;
