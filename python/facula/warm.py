@@ -758,10 +758,10 @@ def recurrence() -> None:
 
 def recurrent_layers() -> None:
     """Layers of each kind, over sequences that registers hold four, two and one of at a time, with as many
-    units as pairs of vectors, vectors, and neither have.
+    units as four vectors, pairs of vectors, vectors, and neither have.
     """
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
-        for units in (32, 48, 20):
+        for units in (64, 32, 48, 20):
             layer, x = kind(8, units), torch.randn(3, 7, 8)
             layer(x)[0].sum().backward()
             with torch.no_grad():

@@ -162,8 +162,10 @@ class Story {
       if (std::find(new_.begin() + ptrdiff_t(begin + 1), new_.begin() + ptrdiff_t(last), true) ==
           new_.begin() + ptrdiff_t(last))
         continue;
-      std::string bytes = written(end < items_.size() ? name(end) : "",
-                                  std::span(items_).subspan(begin + 1, last - begin - 1));
+      std::vector<Item> told(items_.begin() + ptrdiff_t(begin + 1), items_.begin() + ptrdiff_t(last));
+      for (size_t k = last; k < std::min(items_.size(), last + 2 * kChapter); ++k)
+        if (items_[k].thing->takes_long()) told.push_back(items_[k]);
+      std::string bytes = written(end < items_.size() ? name(end) : "", told);
       auto known = known_.find(name(begin));
       if (known == known_.end() || known->second != hash_of(bytes))
         write_placed(folder, name(begin), bytes, Owner::user);
@@ -183,7 +185,8 @@ class Story {
 
 }  // namespace
 
-Thing::Thing(std::string_view name, void (*make)(Words)) : name_(name), make_(make) {
+Thing::Thing(std::string_view name, void (*make)(Words), bool takes_long)
+    : name_(name), make_(make), takes_long_(takes_long) {
   things().push_back(this);
 }
 

@@ -19,17 +19,20 @@ namespace facula::codegen {
 using Words = std::span<const int64_t>;
 
 // A kind of things, for the life of the process: how one is made from its words, on a thread of ahead.h, so that
-// it is found by who wants it. The words are those that `wanted` got from a process of the same build.
+// it is found by who wants it. The words are those that `wanted` got from a process of the same build. What takes
+// long to make is begun two chapters earlier.
 class Thing {
  public:
-  Thing(std::string_view name, void (*make)(Words));
+  Thing(std::string_view name, void (*make)(Words), bool takes_long = false);
   Thing(const Thing&) = delete;
   std::string_view name() const { return name_; }
+  bool takes_long() const { return takes_long_; }
   void make(Words w) const { make_(w); }
 
  private:
   std::string_view name_;
   void (*make_)(Words);
+  bool takes_long_;
 };
 
 // The program wants this, and does not have it yet.

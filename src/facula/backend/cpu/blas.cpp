@@ -121,7 +121,7 @@ void load() {
 }
 
 // Beside the program where one that began alike has wanted it.
-const codegen::Thing openblas_thing("openblas", [](codegen::Words) { load(); });
+const codegen::Thing openblas_thing("openblas", [](codegen::Words) { load(); }, true);
 
 }  // namespace
 

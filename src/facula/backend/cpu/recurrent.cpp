@@ -50,7 +50,9 @@ class StepKernel {
     int64_t lanes = codegen::vector_lanes() / (v.dtype == DType::Float64 ? 2 : 1);
     bool many_registers = codegen::vector_lanes() == 16, narrow = v.backward || gates_of(v.cell) == 1;
     variant_.rows = many_registers || narrow ? int(kRows) : 2;
-    variant_.vectors = narrow && units % (2 * lanes) == 0 ? 2 : 1;
+    // As many sums as hide the time that an addition takes, where the registers hold them.
+    for (int vectors : {many_registers ? 4 : 2, 2})
+      if (narrow && variant_.vectors == 1 && units % (vectors * lanes) == 0) variant_.vectors = vectors;
     int64_t width = variant_.vectors * lanes;
     variant_.tail = units % width != 0;
     params_[P::units] = units, params_[P::strips] = (units + width - 1) / width;
