@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,13 @@ def test_norms_are_folded_into_the_layer_before_and_dropouts_removed():
     assert [type(m).__name__ for m in fused.children()] == ["Conv2d", "Dropout", "Flatten", "Linear"]
     assert facula.allclose(fused(x), model(x), atol=1e-6) and len(model) == 6
     assert [n for n, _ in remove_dropout(model).named_children()] == ["0", "1", "3", "4", "5"]
+
+
+def test_asking_whether_something_is_a_proxy_loads_no_tracer():
+    program = "import sys, facula.fx as fx; assert not isinstance(1, fx.Proxy); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "facula.fx.proxy" in loaded.stdout.split()
+    assert not {"facula.fx." + m for m in ("_symbolic_trace", "interpreter")} & set(loaded.stdout.split())
+    assert {"Tracer", "GraphModule", "passes", "replace_pattern"} <= set(dir(fx))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        fx.nothing  # noqa: B018

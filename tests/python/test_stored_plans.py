@@ -230,6 +230,7 @@ for dtype in (torch.float32, torch.bfloat16):
         image, weight = torch.randn(2, 16, 12, 12).to(dtype), torch.randn(16, 16 // groups, 3, 3).to(dtype)
         for x in (image, image.to(memory_format=torch.channels_last)):
             gradients(lambda x, w: F.conv2d(x, w, None, stride, 1, 1, groups), x, weight)
+gradients(lambda x, y: x @ y, torch.randn(64, 768), torch.randn(768, 1024))
 """
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nothing is made beside the program")
