@@ -289,11 +289,11 @@ FACULA_SPECIAL double gamma_ratio(double a, double x, int upper) {
   double q = upper_fraction(a, x);
   return upper ? q : 1 - q;
 }
-FACULA_CALLED(16) double igamma(double a, double x) {
+FACULA_CALLED(32) double igamma(double a, double x) {
   double p = gamma_ratio(a, x, 0);
   return p <= 0 ? 0 : p;
 }
-FACULA_CALLED(16) double igammac(double a, double x) {
+FACULA_CALLED(64) double igammac(double a, double x) {
   double q = gamma_ratio(a, x, 1);
   return q <= 0 ? 0 : q;
 }
