@@ -10,6 +10,7 @@
 #include "facula/loop/interpret.h"
 #include "facula/loop/mapped.h"
 #include "facula/loop/monoid.h"
+#include "facula/loop/number.h"
 
 using namespace facula;
 using namespace facula::loop;
@@ -435,4 +436,11 @@ TEST(LoopMonoid, ExtremaAndLogsumexpTreatNanInfinitiesAndTies) {
   EXPECT_EQ(logsumexp({inf, 0, inf}), inf);
   EXPECT_TRUE(std::isnan(logsumexp({0, NAN})));
   EXPECT_NEAR(logsumexp({1000, 1000}), 1000 + std::log(2), 1e-12);
+}
+
+TEST(Number, RoundsBothPartsOfAComplexNumber) {  // which GCC 12 would not, taking them side by side
+  std::complex<double> z(0.1, 0.7), want(double(0.1f), double(0.7f));
+  EXPECT_EQ(number_of(Scalar(z), DType::Complex64).z, want);
+  EXPECT_EQ(convert({0, z}, DType::Complex128, DType::Complex64).z, want);
+  EXPECT_EQ(number_of(Scalar(z), DType::Complex128).z, z);
 }

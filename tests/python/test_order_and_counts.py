@@ -289,6 +289,22 @@ def test_histograms_count_as_numpy():
     same(facula.bincount(facula.tensor([1, 3, 1]), minlength=5), [0, 2, 0, 1, 0])
 
 
+def test_edges_around_one_value_are_rounded_to_its_dtype():
+    # float32 of 0.7 - 0.5 and of 0.7 + 0.5, whose middle is above float32 of 0.7.
+    hist, edges = facula.histogram(facula.tensor([0.7]), 4)
+    middle = np.float32(np.float32(np.float64(np.float32(0.7)) + 0.5) - np.float32(0.5))
+    assert edges[2].item() == middle > np.float32(0.7)
+    same(hist, [0, 1, 0, 0])
+
+
+def test_vector_products_of_infinities_are_infinite():
+    a = facula.tensor([1 + 2j, 3 - 1j, 0.5 + 0.25j], dtype=facula.complex128)
+    b = facula.tensor([2 - 1j, complex(0, -INF), 1 + 1j], dtype=facula.complex128)
+    product = facula.linalg.cross(a, b)
+    assert [product[0].real.item(), product[0].imag.item()] == [-INF, INF]
+    assert [product[2].real.item(), product[2].imag.item()] == [INF, -INF]
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
 def test_bins_are_counted_alike_for_every_dtype_and_number_of_threads(dtype):
     threads = facula.get_num_threads()

@@ -252,6 +252,14 @@ FACULA_FAMILY(calculus) {
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
 
+  define("_difference_of_products(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor")
+      .doc(
+          "a * b - c * d, rounded as one operator; `sub` has a factor, which makes NaN of complex infinities.")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .pointwise([](Expr a, Expr b, Expr c, Expr d) { return a * b - c * d; })
+      .samples({"a[3, 4], b[4], c[3, 1], d[3, 4]"});
   define("_cross(Tensor self, Tensor other, int dim) -> Tensor")
       .doc("The vector product along `dim`, of size 3, of tensors of one shape.")
       .grad_name("LinalgCross")
@@ -261,8 +269,8 @@ FACULA_FAMILY(calculus) {
       .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
         auto part = [&](int64_t k) {  // not by remainders of an index, which no lanes share
           int64_t next = (k + 1) % 3, before = (k + 2) % 3;
-          return sub(mul(select(self, dim, next), select(other, dim, before)),
-                     mul(select(self, dim, before), select(other, dim, next)));
+          return _difference_of_products(select(self, dim, next), select(other, dim, before),
+                                         select(self, dim, before), select(other, dim, next));
         };
         return stack(std::vector<Tensor>{part(0), part(1), part(2)}, dim);
       })

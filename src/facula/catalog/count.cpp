@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/loop/number.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -139,8 +140,7 @@ Range even_range(const char* name, const Tensor& x, std::optional<Range> given, 
       << "range [" << r.low << ", " << r.high << "] is not finite";
   runtime_check(r.low <= r.high, name)
       << "min should not exceed max, but got min " << r.low << " max " << r.high;
-  auto rounded = [&](double v) { return x.dtype() == DType::Float32 ? double(float(v)) : v; };
-  if (r.low == r.high) r = {rounded(r.low - 0.5), rounded(r.high + 0.5)};
+  if (r.low == r.high) r = {loop::rounded(r.low - 0.5, x.dtype()), loop::rounded(r.high + 0.5, x.dtype())};
   return r;
 }
 Tensor even_edges(const Range& r, int64_t bins, DType t) {
