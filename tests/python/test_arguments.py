@@ -391,3 +391,23 @@ def test_true_and_false_are_floating_numbers_but_no_integers():
     assert F.normal(True, False, (2,)).tolist() == [1.0, 1.0]
     with pytest.raises(TypeError, match="must be int, not bool"):
         F.multinomial(x, True)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.nn.FractionalMaxPool2d((), [])(F.ones(1)),
+        lambda: F.one_hot(F.tensor(2**63 - 1)),
+        lambda: F.eye(-(2**63), 5),
+        lambda: F.ones(()).diagflat(-(2**63) + 1),
+        lambda: F.randn([1 << 62, 100]),
+        lambda: F.ones(()).repeat((1 << 62, 5)),
+    ],
+)
+def test_extremes_are_refused(call):
+    with pytest.raises((RuntimeError, IndexError, ValueError)):
+        call()
+
+
+def test_memory_that_is_not_there_grows():
+    assert F.ones((), device="meta").resize_((1 << 60,)).shape == (1 << 60,)

@@ -114,7 +114,7 @@ Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<Me
     runtime_check(!t->storage->is_foreign(), c.name()) << "trying to resize storage that is not resizable";
     if (!t->storage->is_logical()) t->storage->restore_logical();
     auto grown = make_ref<StorageImpl>(size_t(wanted), t->device);
-    if (t->storage->bytes()) std::memcpy(grown->data(), t->storage->data(), t->storage->bytes());
+    if (t->storage->data()) std::memcpy(grown->data(), t->storage->data(), t->storage->bytes());
     t->storage = std::move(grown);
   }
   t->sizes = sizes;

@@ -1,5 +1,7 @@
 // Reading and writing at computed positions. Indices are checked wherever they are read: one that does not
 // fit raises IndexError and nothing is read or written outside.
+#include <limits>
+
 #include "facula/catalog/elements.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
@@ -1036,6 +1038,8 @@ FACULA_FAMILY(index) {
         if ((catalog::has_elements(self) || !told) && self.numel() > SymInt(int64_t(0))) {
           int64_t low = amin(self).item().to_int(), high = amax(self).item().to_int();
           runtime_check(low >= 0, "one_hot") << "class values must be non-negative, got " << low;
+          runtime_check(high < std::numeric_limits<int64_t>::max(), "one_hot")
+              << "class values must be smaller than " << high;
           if (classes < SymInt(int64_t(0))) classes = high + 1;
           runtime_check(SymInt(high) < classes, "one_hot")
               << "class values must be smaller than num_classes, got " << high << " for " << classes;

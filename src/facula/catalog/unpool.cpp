@@ -95,6 +95,9 @@ Tensor random_starts(const Tensor& u, int64_t in, int64_t out, int64_t kernel) {
 std::tuple<Tensor, Tensor> fractional(const Call& c, const Tensor& self, SymSpan kernel, SymSpan size,
                                       const std::optional<Tensor>& given) {
   int n = int(kernel.size());
+  runtime_check(n > 0 && size.size() == kernel.size(), c.name())
+      << "expected a number of kernel_size and of output_size for each dimension, got " << to_string(kernel)
+      << " and " << to_string(size);
   runtime_check(self.dim() == n + 1 || self.dim() == n + 2, c.name())
       << "expected " << n + 1 << "D or " << n + 2 << "D tensor, but got shape " << to_string(self.sizes());
   Dims planes{self.dim() == n + 1 ? SymInt(int64_t(1)) : self.size(0), self.size(-n - 1), int64_t(n)};

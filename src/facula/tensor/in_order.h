@@ -10,7 +10,8 @@ inline int64_t elements_in_order(SymSpan sizes, SymSpan strides) {
   const SymInt *size = sizes.data(), *stride = strides.data();
   for (size_t d = sizes.size(); d-- > 0;) {
     if (size[d].is_symbolic() || stride[d].is_symbolic() || stride[d].concrete() != next) return -1;
-    next *= size[d].concrete();
+    next =
+        int64_t(uint64_t(next) * uint64_t(size[d].concrete()));  // beyond int64 without memory: no error here
   }
   return next;
 }
