@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 
 import facula.func
+import facula.nn.attention.bias
 import facula.serialization as serialization
 import facula.sparse
 import facula.utils.data as data

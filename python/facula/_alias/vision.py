@@ -15,6 +15,7 @@ import numpy as np
 
 import facula
 from facula import Tensor, library
+from facula.serialization import replacing
 
 
 def _has_ops() -> bool:
@@ -208,7 +209,7 @@ def read_file(filename: str) -> Tensor:
 
 
 def write_file(filename: str, data: Tensor) -> None:
-    with open(filename, "wb") as file:
+    with replacing(filename, "write_file") as file:
         file.write(data.numpy().tobytes())
 
 

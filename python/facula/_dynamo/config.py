@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
@@ -37,9 +38,4 @@ def patch_of(settings: ModuleType) -> Any:
     return patch
 
 
-def __getattr__(name: str) -> Any:
-    if name == "patch":
-        import sys
-
-        return patch_of(sys.modules[__name__])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+patch = patch_of(sys.modules[__name__])

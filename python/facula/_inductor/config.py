@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import Any
+
+from .._dynamo.config import patch_of
 
 coordinate_descent_tuning = False
 cpp = SimpleNamespace(threads=-1)
@@ -12,11 +13,4 @@ epilogue_fusion = True
 fx_graph_cache = True
 max_autotune = False
 triton = SimpleNamespace(cudagraphs=False, unique_kernel_names=True)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "patch":
-        from .._dynamo.config import patch_of
-
-        return patch_of(sys.modules[__name__])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+patch = patch_of(sys.modules[__name__])

@@ -164,12 +164,12 @@ void gamma_ratios(double* all_a, const double* all_x) {
 // Hurwitz's zeta function of a few lanes, side by side where all of them are sums: one alone is quicker by itself.
 void zetas(double* all_s, const double* all_q) {
   Lanes s = lanes_at(all_s), q = lanes_at(all_q);
-  if (!any((s <= 1.0) | (s >= 1e300) | (q <= 0.0) | (q >= 1e300) | (s != s) | (q != q))) {
+  if (!any(~((s > 1.0) & (s < 1e300) & (q > 0.0) & (q < 1e300)))) {
     s = zeta_right(s, q);
     std::memcpy(all_s, &s, sizeof s);
     return;
   }
-  for (int64_t l = 0; l < kLanes; ++l) all_s[l] = s[l] < 1 ? NAN : hurwitz_zeta(s[l], q[l]);
+  for (int64_t l = 0; l < kLanes; ++l) all_s[l] = hurwitz_zeta(s[l], q[l]);
 }
 #define FACULA_TOGETHER(f, lanes)                                    \
   template <>                                                        \

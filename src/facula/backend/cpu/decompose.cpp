@@ -904,8 +904,8 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
   return finished(out, to, pivots, infos);
 }
 
-// Whether all are between 1 and n.
-bool are_rows(int64_t n, const int32_t* pivots, int64_t count) {
+// Are all the numbers of rows, from 1 on?
+void check_rows(const char* name, int64_t n, const int32_t* pivots, int64_t count) {
   std::atomic<bool> good{true};
   parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
     constexpr int64_t kSide = 16;  // side by side and without branches
@@ -917,16 +917,18 @@ bool are_rows(int64_t n, const int32_t* pivots, int64_t count) {
     for (; k < end; ++k) look(most[0], pivots[k]);
     if (*std::max_element(most, most + kSide) >= n) good = false;
   });
-  return good;
+  if (good) return;
+  const int32_t* bad = std::find_if(pivots, pivots + count, [&](int32_t p) { return p < 1 || p > n; });
+  runtime_check(false, name) << "pivots must be between 1 and " << n << ", got " << *bad;
 }
 void check_pivots(const char* name, int n, const int32_t* pivots, int64_t count, bool pairs) {
-  if (!pairs && are_rows(n, pivots, count * n)) return;
+  if (!pairs) return check_rows(name, n, pivots, count * n);
   for (int64_t i = 0; i < count; ++i, pivots += n)
     for (int k = 0; k < n; ++k) {
-      int p = pairs ? std::abs(pivots[k]) : pivots[k];
-      runtime_check(p >= 1 && p <= n, name) << "pivots must be between 1 and " << n
-                                            << (pairs ? " or their negatives, got " : ", got ") << pivots[k];
-      if (!pairs || pivots[k] > 0) continue;
+      int p = std::abs(pivots[k]);
+      runtime_check(p >= 1 && p <= n, name)
+          << "pivots must be between 1 and " << n << " or their negatives, got " << pivots[k];
+      if (pivots[k] > 0) continue;
       runtime_check(k + 1 < n && pivots[k + 1] == pivots[k], name)
           << "negative pivots belong to blocks of two rows, and both are alike, got " << pivots[k]
           << " in row " << k << (k + 1 < n ? ", before " + std::to_string(pivots[k + 1]) : ", the last one");
@@ -1005,10 +1007,7 @@ Results lu_permutation(const Call& c, Out out) {
   int64_t m = out[0].int_sizes().back(), k = pivots.int_sizes().back();
   int64_t count = product(out[0].sizes().first(size_t(out[0].dim() - 1))).concrete();
   const int32_t* all = pivots.data<int32_t>();
-  if (!are_rows(m, all, count * k)) {
-    const int32_t* bad = std::find_if(all, all + count * k, [&](int32_t p) { return p < 1 || p > m; });
-    runtime_check(false, "lu_unpack") << "pivots must be between 1 and " << m << ", got " << *bad;
-  }
+  check_rows("lu_unpack", m, all, count * k);
   parallel_for(count, 1 + 10000 / (m + k + 1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t* order = to.data<int64_t>() + i * m;
