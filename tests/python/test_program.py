@@ -192,6 +192,25 @@ def test_writes_without_recording_keep_the_history():
     check(f, x34())
 
 
+def test_writes_without_recording_give_no_history():
+    w = facula.ones(3, 4, requires_grad=True)
+    for write in (
+        lambda b: facula.neg(w, out=b),
+        lambda b: b.mul_(w),
+        lambda b: b[1:].add_(w[1:]),
+        lambda b: b.copy_(w.exp()),
+    ):
+        b = facula.full((3, 4), 2.0)
+
+        def f(x, b=b, write=write):
+            with facula.no_grad():
+                write(b)
+            return b * 1, b * x
+
+        result, product = trace(f, x34())(x34())
+        assert not b.requires_grad and not result.requires_grad and product.requires_grad
+
+
 def test_no_grad_is_part_of_the_program():
     def f(x):
         with facula.no_grad():

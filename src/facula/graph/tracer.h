@@ -147,7 +147,7 @@ class Tracer final : public op::Mode {
   bool carries_gradient(const Value* of) const;
   // The numbers of `value`, with the gradient of `self`: a write that is not recorded leaves history as it was.
   Tensor with_history(const Tensor& self, const Tensor& value) {
-    return is_differentiable(value.dtype()) ? invoke("_with_history", {self, value}) : value;
+    return is_differentiable(value.dtype()) ? invoke("_with_history", {self, without_history(value)}) : value;
   }
 
   static void note(const Tensor& t);

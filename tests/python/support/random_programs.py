@@ -598,11 +598,10 @@ class Draft:
         shapes = {k: before[k].shape for k in self.alive()}
         try:
             exec(line, self.names)
-            if (
-                kind == "outs"
-                and self.r.random() < 0.95
-                and any(t.shape != shapes.get(k, t.shape) for k, t in self.names.items() if k in shapes)
-            ):
+            resized = [self.names[k] for k in shapes if self.names[k].shape != shapes[k]]
+            if kind == "outs" and resized and self.r.random() < 0.95:
+                raise OverflowError
+            if not facula.is_grad_enabled() and any(t.grad_fn for t in resized):  # no gradient fits these
                 raise OverflowError
             if not all(
                 self.names[c].is_leaf for c in ("c0", "c1")
