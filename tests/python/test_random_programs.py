@@ -447,3 +447,89 @@ def test_programs_in_files_keep_draws_that_nobody_reads(tmp_path):
     expected = program(facula.ones(2))
     facula.manual_seed(3)
     same(loaded(facula.ones(2)), expected)
+
+
+# ---- memory
+
+
+def test_a_written_input_with_gaps_is_saved_as_it_lies(tmp_path):
+    def f(x):
+        x.add_(1)
+        y = Doubled.apply(x)
+        y.fill_diagonal_(1)
+        return y.detach() * 1, x.t() * 2
+
+    x = facula.arange(24.0).view(8, 3)[::2]
+    program = trace(f, x)
+    program.save(tmp_path / "p")
+    assert str(load(tmp_path / "p")) == str(program)
+    check(f, x)
+
+
+def test_a_view_with_strides_of_its_own_sees_more_than_its_operand():
+    def of_parts(x):
+        x.real.as_strided((2,), (1,)).index_fill_(-1, facula.tensor([0, 1]), 2)
+        return x * 1
+
+    def of_a_row(c):
+        part = c.unbind(1)[0].detach().as_strided((2,), (1,))
+        part[-1].as_strided((2,), (1,)).mul_(5)
+        return part * 1, c * 1
+
+    check(of_parts, facula.tensor(1 + 3j))
+    check(of_a_row, facula.arange(16.0).view(4, 4))
+
+
+def test_memory_beside_a_written_tensor_is_refused():
+    def writes(x):
+        x.as_strided((2, 2), (2, 1)).mul_(2)
+        return x * 1
+
+    def reads(x):
+        x.add_(1)
+        return x.as_strided((2, 2), (2, 1)) * 1
+
+    for f in (writes, reads):
+        with pytest.raises(NotImplementedError, match="beside a tensor of shape"):
+            trace(f, facula.arange(8.0).view(4, 2)[:, 0])
+
+
+def test_a_write_relies_on_elements_that_are_apart():
+    def f(x):
+        x.unfold(-2, 2, 1).tril_()
+        return x * 1
+
+    program = trace(f, facula.ones(2, 2), dynamic=True)
+    same(program(facula.ones(2, 2)), f(facula.ones(2, 2)))
+    with pytest.raises(ValueError, match="relied on sizes"):
+        program(facula.ones(6, 6))
+
+
+def test_strides_of_single_elements_order_the_dimensions(tmp_path):
+    def f(x, y):
+        z = facula.maximum(x, y)
+        z.masked_scatter_(z > 0, z * 2)
+        return z * 1
+
+    x, y = facula.arange(-2.0, 3).view(5, 1), facula.arange(3.0).view(1, 1, 3).permute(2, 1, 0)
+    program = check(f, x, y)
+    program.save(tmp_path / "p")
+    same(load(tmp_path / "p")(x, y), f(x, y))
+
+
+def test_sparse_tensors_are_refused_where_they_are_made():
+    for dynamic in (True, False):
+        with pytest.raises(NotImplementedError, match="cannot be traced with tensors of a sparse layout"):
+            trace(lambda x: x.to_sparse().to_dense(), facula.ones(5, 3), dynamic=dynamic)
+
+
+def test_a_gradient_of_what_is_left_of_a_size_is_saved(tmp_path):
+    def f(x):
+        n = (x > 0).sum().item() % 3
+        y = x.split([n, x.shape[0] - n])[1]
+        return facula.autograd.grad((y * y).sum(), x)[0]
+
+    x = facula.randn(9, requires_grad=True)
+    program = trace(f, x)
+    program.save(tmp_path / "p")
+    same(load(tmp_path / "p")(x), f(x))

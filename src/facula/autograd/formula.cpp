@@ -62,6 +62,10 @@ std::unique_ptr<op::Operator> derive(const op::Operator& from, const std::string
   return o;
 }
 
+// A size's number in a derivation. That of a difference with a size which is known only later, and taken for a large one
+// until then, may be negative.
+int64_t example_of(SymInt size) { return std::abs(size.hint()); }
+
 // What a derived operator follows from besides the operator: of operands dtype and rank, or with `shapes` what
 // is known of their sizes (0, 1, and which of the others are equal); of attributes the value.
 //   self=float32[a,b], dim=[1], keepdim=False
@@ -77,7 +81,7 @@ std::string text_of(const op::Call& c, bool shapes) {
   auto tensor = [&](const TensorImpl& t) {
     s << name(t.dtype) << (t.wrapped_number ? "'" : "") << '[';
     for (size_t d = 0; d < t.sizes.size(); ++d)
-      s << (d ? "," : "") << (shapes ? size(t.sizes[d].hint()) : "_");
+      s << (d ? "," : "") << (shapes ? size(example_of(t.sizes[d])) : "_");
     s << ']';
   };
   size_t shown = 0;
@@ -128,7 +132,7 @@ op::Args without_data(const op::Call& c, bool symbolic) {
     if (!t.defined()) return;
     Dims sizes(t.sizes());
     if (!symbolic)
-      for (auto& s : sizes) s = ranks ? 2 : s.hint();
+      for (auto& s : sizes) s = ranks ? 2 : example_of(s);
     bool number = t.impl()->wrapped_number;
     t = Tensor(
         make_ref<TensorImpl>(Storage(), sizes, contiguous_strides(sizes), SymInt(), t.dtype(), t.device()));
@@ -744,6 +748,7 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
       for (auto& e : *known)
         if (!e.shapes || e.shapes->guards().empty() || e.shapes->hold(sizes)) return e.formula;
   }
+  if (auto* shaped = o.shaped(); shaped && shaped->shape) (void)shaped->shape(c);  // definitions rely on what it refuses
   Entry entry;
   auto operands = operands_of(c);
   if (o.vjp) {

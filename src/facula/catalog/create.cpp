@@ -460,9 +460,7 @@ FACULA_FAMILY(create) {
         Tensor base = detach(self);
         bool again = wrap && self.dim() == 2;  // below the square and one row more
         for (SymInt row(int64_t(0)); row == 0 || (again && row < rows); row += self.size(1) + 1)
-          fill_(as_strided(base, Dims{min(length, rows - row)}, Dims{step},
-                           self.offset() + row * self.stride(0)),
-                value);
+          fill_(as_strided(narrow(base, 0, row, rows - row), Dims{min(length, rows - row)}, Dims{step}), value);
         return self;
       })
       .samples({"self[3, 3], fill_value=2", "self[7, 3], fill_value=2, wrap=True"});

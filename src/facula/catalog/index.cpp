@@ -173,6 +173,20 @@ bool has_mask(const std::vector<Tensor>& indices) {
   });
 }
 
+// A mask without dimensions as the only index takes all of self or nothing.
+bool is_one_flag(const Tensor& self, const std::vector<Tensor>& indices) {
+  if (indices.size() != 1 || !has_mask(indices) || indices[0].dim() != 0) return false;
+  index_check(self.dim() > 0, "index_put_") << "too many indices for tensor of dimension 0 (got 1)"
+                                            << hint("self[mask] = value takes one");
+  return true;
+}
+Tensor with_values(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+  if (is_one_flag(self, indices))
+    return where(ne(indices[0], Scalar(int64_t(0))), _index_put(self, {}, values, accumulate), self);
+  return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values,
+                    accumulate);
+}
+
 // The only index into a 0-d tensor is 0: x where `at` is, whose load looks at it.
 Expr at_scalar(Expr at, Expr x) { return select(eq(at, integer(0)), x, zero_of(x.dtype())); }
 
@@ -759,13 +773,10 @@ FACULA_FAMILY(index) {
   define("index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor")
       .overlap(Overlap::overwrites)
       .doc("self with values at `indices` (integer tensors, masks, None).")
-      .procedure(
-          [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
-            return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
-                              values, accumulate);
-          })
+      .procedure(with_values)
       .in_place([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values,
                    bool accumulate) {
+        if (is_one_flag(self, indices)) return copy_(self, with_values(self, indices, values, accumulate));
         return _index_put_(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
                            values, accumulate);
       })

@@ -190,6 +190,7 @@ Tensor dense_of(const Tensor& given) {
 }
 
 Tensor sparse_of(const Tensor& x, int dims) {
+  run::check_no_trace_of_sparse("to_sparse");
   Tensor mask = ne(detach(x), Scalar(int64_t(0)));
   if (dims < x.dim()) {
     Dims behind;

@@ -205,10 +205,11 @@ FACULA_FAMILY(view) {
         }
         // The program infers such sizes itself, and says what does not fit.
         SymSpan asked = std::ranges::any_of(to, sym::is_run_time) ? shape : SymSpan(to);
-        if (seen) return view(self, asked);
-        Tensor copy = view(contiguous(self), asked);
-        if (auto* trace = autograd::Tracing::current(); trace && later) trace->computes_view(copy, self);
-        return copy;
+        if (seen && !later) return view(self, asked);
+        Tensor rows = contiguous(self), shaped = view(rows, asked);
+        auto* trace = autograd::Tracing::current();
+        if (trace && later && !rows.is_same(self)) trace->computes_view(shaped, self);
+        return shaped;
       })
       .samples({"self[2, 6], shape=[3, -1]", "self[], shape=[1]", "self[0, 3], shape=[0]"});
   define("flatten(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)")

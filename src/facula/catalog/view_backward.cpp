@@ -24,14 +24,24 @@ Dims input_sizes(const Call& c) {
 Expr number(SymInt s) { return size(s); }
 Expr zero_of(const LoopCall& c) { return constant(Scalar(int64_t(0)), compute_type(c.dtype("grad"))); }
 
-// Elements of storage, from `offset` on, that a geometry reaches.
-SymInt reach(SymSpan sizes, SymSpan strides, SymInt offset) {
-  SymInt last = offset;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == SymInt(int64_t(0))) return int64_t(0);
-    last += (sizes[d] - SymInt(int64_t(1))) * strides[d];
+// A vector of memory with the elements of an operand in it.
+Definition over_memory(const LoopCall& c, const char* operand, Scatter::Combine combine) {
+  Definition d;
+  d.rank = 1;
+  Scatter s;
+  s.combine = combine;
+  s.domain = Dims(c.sizes(operand));
+  Index at;
+  Expr place = number(c.integer("offset"));
+  auto strides = c.ints("stride");
+  for (size_t k = 0; k < s.domain.size(); ++k) {
+    at.push_back(loop::index(int(k)));
+    place = place + at.back() * number(strides[k]);
   }
-  return last + SymInt(int64_t(1));
+  s.target = {place};
+  s.value = c.load(operand, at);
+  d.scatter = s;
+  return d;
 }
 
 // May two indices of a geometry reach the same element?
@@ -112,24 +122,17 @@ FACULA_FAMILY(view_backward) {
       .bind(hidden)
       .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("numel")}; })
-      .loop([](const LoopCall& c) {
-        Definition d;
-        d.rank = 1;
-        Scatter s;
-        s.domain = Dims(c.sizes("grad"));
-        Index at;
-        Expr place = number(c.integer("offset"));
-        auto strides = c.ints("stride");
-        for (size_t k = 0; k < s.domain.size(); ++k) {
-          at.push_back(loop::index(int(k)));
-          place = place + at.back() * number(strides[k]);
-        }
-        s.target = {place};
-        s.value = c.load("grad", at);
-        d.scatter = s;
-        return d;
-      })
+      .loop([](const LoopCall& c) { return over_memory(c, "grad", Scatter::Combine::sum); })
       .samples({"grad[3, 3], stride=[1, 1], offset=0, numel=12"});
+  define("_strided_memory(Tensor self, SymInt[] stride, SymInt offset, SymInt numel) -> Tensor")
+      .dtypes(d::stored)
+      .doc(
+          "A vector of numel zeros with each element of self in its place under `stride` and `offset`; no two have the same.")
+      .bind(hidden)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims{c.integer("numel")}; })
+      .loop([](const LoopCall& c) { return over_memory(c, "self", Scatter::Combine::assign); })
+      .samples({"self[3, 3], stride=[4, 1], offset=1, numel=14"});
   define(
       "as_strided_backward(Tensor grad, SymInt[] input_sizes, SymInt[] input_strides, SymInt input_offset, SymInt[] size, SymInt[] stride, "
       "SymInt offset) -> Tensor")
@@ -142,11 +145,12 @@ FACULA_FAMILY(view_backward) {
         // Both geometries over one stretch of storage, which starts at the lower offset.
         SymInt start = min(input_offset, offset);
         SymInt in = input_offset - start, out = offset - start;
-        SymInt numel = max(reach(input_sizes, input_strides, in), reach(grad.sizes(), stride, out));
+        SymInt numel = max(in + reach(input_sizes, input_strides), out + reach(grad.sizes(), stride));
         Tensor flat = _strided_scatter(grad, stride, out, numel);
         if (may_overlap(input_sizes,
                         input_strides)) {  // elements that the input holds several times share the gradient
-          Tensor count = _strided_scatter(full(input_sizes, 1.0, grad.dtype()), input_strides, in, numel);
+          Tensor count =
+              _strided_scatter(full(input_sizes, 1.0, real_of(grad.dtype())), input_strides, in, numel);
           flat = div(flat, clamp(count, 1.0));
         }
         return _row_major(as_strided(flat, input_sizes, input_strides, in));

@@ -18,16 +18,18 @@ namespace {
 using autograd::Derivation;
 
 // For all sizes, and not only for those that were traced: a comparison would be noted as what a trace relies on.
-bool is_surely_contiguous(const Tensor& t) {
+// `singles`: strides of single elements count too.
+bool is_surely_contiguous(const Tensor& t, bool singles) {
   auto expected = contiguous_strides(t.sizes());
   for (size_t d = 0; d < expected.size(); ++d)
-    if (!SymInt::surely_equal(t.sizes()[d], int64_t(1)) && !SymInt::surely_equal(t.strides()[d], expected[d]))
+    if ((singles || !SymInt::surely_equal(t.sizes()[d], int64_t(1))) &&
+        !SymInt::surely_equal(t.strides()[d], expected[d]))
       return false;
   return true;
 }
 
-// Strides of single elements mean nothing, and may depend on how a view was made; they are shown as those of a dense
-// tensor.
+// Strides of single elements may depend on how a view was made; they are shown as those of a dense tensor, but for tensors
+// from outside, where they order the dimensions of results.
 Dims shown_strides(const Tensor& t) {
   Dims strides(t.strides());
   for (size_t d = strides.size(); d-- > 0;)
@@ -39,7 +41,7 @@ Dims shown_strides(const Tensor& t) {
 std::string type_of(const Tensor& t, bool given = true) {
   std::ostringstream s;
   s << t.dtype() << to_string(t.sizes());
-  if (!is_surely_contiguous(t))
+  if (!is_surely_contiguous(t, given))
     s << " strides " << to_string(SymSpan(given ? Dims(t.strides()) : shown_strides(t)));
   if (t.impl()->wrapped_number) s << " number";
   if (t.device().type != DeviceType::cpu) s << " on " << t.device();

@@ -28,7 +28,8 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
 
 InputSpec spec_with(const Tensor& t, Dims sizes) {
   InputSpec spec{t.dtype(), std::move(sizes), {}, t.impl()->wrapped_number};
-  if (t.is_contiguous()) return spec;
+  // Strides of single elements order the dimensions of results.
+  if (t.is_contiguous() && std::ranges::equal(t.strides(), contiguous_strides(Dims(t.sizes())))) return spec;
   if (!t.is_non_overlapping_and_dense()) {
     spec.strides = Dims(t.strides());
     return spec;

@@ -32,28 +32,6 @@ Tensor handle(Value* v) {
   return h;
 }
 
-namespace {
-
-// Gradients of a view's result alone, for what undoes its steps.
-class OfOneResult final : public op::Vjp {
- public:
-  OfOneResult(const op::Call& c, int result, Tensor grad)
-      : call_(c), result_(result), grad_(std::move(grad)) {}
-  Tensor grad(int r) const override { return r == result_ ? grad_ : Tensor(); }
-  Tensor operator[](op::ParameterName arg) const override { return call_.tensor(arg); }
-  Tensor item(op::ParameterName arg, int k) const override { return call_.tensors(arg)[size_t(k)]; }
-  Tensor result(int) const override { return {}; }
-  bool needs(op::ParameterName, int) const override { return true; }
-  const op::Call& call() const override { return call_; }
-
- private:
-  const op::Call& call_;
-  int result_;
-  Tensor grad_;
-};
-
-}  // namespace
-
 // contiguous() gives its operand: as the function knows it (`given`: what the call saw, and that).
 static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor>> given) {
   for (auto& [seen, known] : given)
@@ -62,17 +40,6 @@ static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor
       return true;
     }
   return false;
-}
-
-// t_(): another view of the same memory.
-void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& given) {
-  bool from_outside = captures_ && given.tag == op::Tag::tensor && !given.tensor->traced;
-  supported_check(!from_outside || lies_as(target, view), o.name())
-      << "in place changes the sizes or strides of a tensor from outside of the function"
-      << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
-  target.impl()->sizes = view.impl()->sizes;
-  target.impl()->strides = view.impl()->strides;
-  target.impl()->traced = view.impl()->traced;
 }
 
 [[noreturn]] static void refuse_read(const Operator& o) {
@@ -117,6 +84,8 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     return writing(o, values, before, writes_history);
   bool calls = o.calls() || (foreign && foreign->functions->is_composite());
   Results results = calls ? inlined(o, values) : record(o, values);
+  for (size_t k = 0; o.is<op::View>() && k < results.size(); ++k)
+    if (Value *v = value_of(results[k]), *base = base_of(v); memory_.count(base)) check_seen(v, base);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
       if (!results[k].defined() || handed_back(results[k], given)) continue;
@@ -211,32 +180,6 @@ Tensor Tracer::without_history(const Tensor& t) {
   return record(op::get("detach"), args)[0];
 }
 
-Value* Tracer::current(Value* v) {
-  supported_check(size_t(v->id) >= gone_.size() || !gone_[size_t(v->id)], "trace")
-      << "a tensor of shape " << to_string(v->tensor.sizes())
-      << " from the backward of a custom function is read outside of it";
-  if (v->id < frozen_) return v;
-  if (!stale_.empty()) check_written(v);
-  Value* base = base_of(v);
-  Value* now = now_of(base);
-  return now == base ? v : seen_through(v, base, now);
-}
-
-Value* Tracer::now_of(Value* base) {
-  if (auto it = memory_.find(base); it != memory_.end()) return it->second->now;
-  auto it = aliases_.find(base);
-  Value* now = it == aliases_.end() ? nullptr : current(it->second);
-  if (!now || now == it->second) return base;
-  op::Value args[] = {base->tensor, now->tensor};
-  return value_of(record(op::get("_with_history"), args)[0]);
-}
-
-Value* Tracer::first_of(Value* v) const {
-  Value* base = base_of(v);
-  auto it = memory_.find(base);
-  return it == memory_.end() ? base : it->second->first;
-}
-
 Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
   auto rules = KeepRules::now();
   if (o.vjp && o.calls() && rules == KeepRules::all)
@@ -295,122 +238,6 @@ std::optional<Results> Tracer::one_node(const Operator& o, std::span<const op::V
   Results results;
   for (auto* v : made) results.push_back(handle(v));
   return results;
-}
-
-Value* Tracer::base_of(Value* v) const {
-  while (!memory_.count(v) && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
-  return v;
-}
-
-Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
-  if (v == base) return now;
-  auto& n = *v->producer;
-  op::Args args = n.args.clone();
-  Tensor of = handle(seen_through(operands(n)[0], base, now));
-  args.each_tensor([&](size_t slot, Tensor& t) {
-    if (slot == 0) t = of;
-  });
-  return value_of(record(*n.op, args.values())[size_t(v->result)]);
-}
-
-static bool same_sizes(const Tensor& a, const Tensor& b) {
-  return a.dim() == b.dim() && std::equal(a.sizes().begin(), a.sizes().end(), b.sizes().begin());
-}
-
-// A tensor without elements that the function made takes the size of what is written to it by out=.
-bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& value) {
-  if (same_sizes(value, target)) return false;
-  Value* first = first_of(value_of(target));
-  bool own = first->producer && !target.requires_grad() && SymInt::surely_equal(target.numel(), int64_t(0));
-  supported_check(own, o.name()) << "with out= changes the size of a tensor from "
-                                 << to_string(target.sizes()) << " to " << to_string(value.sizes())
-                                 << ", which a trace cannot record"
-                                 << hint("give out= a tensor of the result's shape");
-  Tensor memory = invoke("clone", {value});
-  if (memory.dtype() != target.dtype()) memory = invoke("to_dtype", {memory, target.dtype()});
-  auto* t = target.impl();
-  t->sizes = Dims(memory.sizes());
-  t->strides = Dims(memory.strides());
-  t->traced = value_of(memory);
-  return true;
-}
-
-void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded) {
-  runtime_check(same_sizes(value, target), o.name())
-      << "the result of shape " << to_string(value.sizes()) << " does not fit in place into "
-      << to_string(target.sizes());
-  Value* v = value_of(target);
-  if (SymInt::surely_equal(target.numel(), int64_t(0)) && base_of(v) != v) return;
-  supported_check(!aliases_.count(base_of(v)), o.name())
-      << "writes to a result of a custom function that shares its memory with another tensor"
-      << hint("clone() it");
-  auto* first = first_of(v);
-  if (auto it = parted_.find(first); it != parted_.end())
-    for (auto* other : *it->second)
-      if (other != first) stale_.insert(other);
-  supported_check(dormant_ < 0 || (first->id >= dormant_ && !first->constant.defined()), o.name())
-      << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");
-  Value* base = base_of(v);
-  for (auto* seen = v;; seen = operands(*seen->producer)[0]) {
-    auto& t = seen->tensor;
-    runtime_check(!t.has_overlap(), o.name())
-        << "writes into " << to_string(target.sizes())
-        << (seen == v ? "" : ", a view of " + to_string(t.sizes())) << " with strides "
-        << to_string(t.strides()) << ", where elements share memory, which a trace cannot record"
-        << hint("clone() it first");
-    if (seen == base) break;
-  }
-  if (value.dtype() != target.dtype()) value = invoke("to_dtype", {value, target.dtype()});
-  auto* w = value_of(value);
-  if (!w->producer || w->producer->op->is<op::View>() || w->producer->id < int(before))
-    value = invoke("clone", {value});  // memory of its own
-  if (!recorded) value = with_history(handle(v), value);
-  for (; v != base; v = operands(*v->producer)[0]) value = put_back(o, *v->producer, v->result, value);
-  bool lies_alike = true;  // memory stays as it lies, whatever is written
-  for (int d = 0; d < value.dim(); ++d)
-    lies_alike &= SymInt::surely_equal(value.stride(d), base->tensor.stride(d)) ||
-                  SymInt::surely_equal(value.size(d), int64_t(1));
-  if (!lies_alike) value = invoke("copy", {handle(base), value});
-  auto& memory = memory_[base];
-  if (!memory) memory = std::make_shared<Memory>(base, base);
-  memory->now = value_of(value);
-  memory_[memory->now] = memory;
-  target.impl()->traced = current(value_of(target));
-}
-
-Tensor Tracer::put_back(const Operator& by, const Node& view, int result, const Tensor& value) {
-  Tensor base = handle(operands(view)[0]);
-  if (!view.op->differentiable) {  // detach(): the base keeps its history, and the view has none
-    supported_check(!carries_gradient(value_of(value)), by.name())
-        << "writes what may carry a gradient through detach(), which a trace cannot record"
-        << hint("write it under no_grad(), or detach() it too");
-    return with_history(base, value);
-  }
-  op::Args args = view.args.clone();
-  args.each_tensor([&](size_t slot, Tensor& t) {
-    if (slot == 0) t = base;
-  });
-  op::Call c(*view.op, args.values());
-  op::Mode::With on(this);
-  Inside here(this);
-  auto placed = [&](const Tensor& t) {  // sums, which a view over any strides needs, know no bools
-    Tensor whole = autograd::view_gradient(c, OfOneResult(c, result, t))[0];
-    bool mask = t.dtype() == DType::Bool && whole.dtype() != DType::Bool;
-    return mask ? invoke("to_dtype", {whole, DType::Bool}) : whole;
-  };
-  sym::Comparing as_recorded(by.name(), sym::Comparing::assumes);
-  auto steps = view.op->as<op::View>()->rule(c, op::Geometry(view.op->name(), base))[size_t(result)].steps();
-  bool part = false;
-  using Kind = op::ViewStep::Kind;
-  for (auto& s : steps) {
-    supported_check(s.kind != Kind::as_dtype, by.name())
-        << "writes through view(dtype), which a trace cannot record yet";
-    part |= s.kind == Kind::slice || s.kind == Kind::select || s.kind == Kind::diagonal ||
-            s.kind == Kind::strided;
-  }
-  if (!part) return placed(value);
-  Tensor ones = invoke("full", {value.sizes(), Scalar(true), DType::Bool});
-  return invoke("where", {placed(ones), placed(value), base});
 }
 
 bool Tracer::carries_gradient(const Value* of) const {

@@ -135,14 +135,18 @@ class Tracer final : public op::Mode {
   Value* first_of(Value* v) const;
   void check_written(Value* v) const;
   Value* base_of(Value* v) const;
+  // Of a base that is written a view may not see more than the trace knows.
+  void check_seen(Value* v, Value* base) const;
   // The views that lead from `base` to v, of `now`.
   Value* seen_through(Value* v, Value* base, Value* now);
   // `target` is current. Nodes from `before` on were made by the call whose result is written.
   void write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded);
   void show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& given);
   bool resized(const Operator& o, const Tensor& target, const Tensor& value);
-  // The base of a view with `value` where the view lies.
-  Tensor put_back(const Operator& by, const Node& view, int result, const Tensor& value);
+  // What the view v is seen in, within base, with `value` where the view lies; v becomes that.
+  Tensor put_back(const Operator& by, Value*& v, Value* base, const Tensor& value);
+  Tensor laid_as(Value* base, const Tensor& value);
+  Tensor strided_into(const Tensor& into, const op::ViewStep& s, SymInt start, const Tensor& value);
   // May a gradient reach an input of the function from here?
   bool carries_gradient(const Value* of) const;
   // The numbers of `value`, with the gradient of `self`: a write that is not recorded leaves history as it was.

@@ -496,4 +496,13 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
   return v == 0 ? std::optional(out) : std::nullopt;
 }
 
+SymInt reach(SymSpan sizes, SymSpan strides) {
+  SymInt last = int64_t(0);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == SymInt(int64_t(0))) return int64_t(0);
+    last += (sizes[d] - SymInt(int64_t(1))) * strides[d];
+  }
+  return last + SymInt(int64_t(1));
+}
+
 }  // namespace facula::op

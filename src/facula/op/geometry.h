@@ -90,6 +90,9 @@ class Geometry {
   std::vector<ViewStep> steps_;
 };
 
+// Elements of memory from the first of a tensor to its last; 0 of one without elements.
+SymInt reach(SymSpan sizes, SymSpan strides);
+
 // What a view rule gives: mostly one, which costs no allocation.
 class Views {
  public:

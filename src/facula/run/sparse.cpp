@@ -106,16 +106,20 @@ Tensor placed(const Operator& o, const Tensor& self, const Tensor& result) {
 
 void add_sparse_rules(std::span<const SparseRules> rules) { given.push_back(rules); }
 
+void check_no_trace_of_sparse(const char* op) {
+  auto* mode = op::Mode::current();
+  supported_check(!mode || !mode->records(), op)
+      << "cannot be traced with tensors of a sparse layout"
+      << hint("call it outside of the function, or with to_dense()");
+}
+
 bool any_sparse(std::span<const Value> args, std::span<const Tensor> out) {
   return op::any_tensor(args, sparse) ||
          std::ranges::any_of(out, [](const Tensor& t) { return sparse(t.impl()); });
 }
 
 Results call_sparse(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  auto* mode = op::Mode::current();
-  supported_check(!mode || !mode->records(), o.name())
-      << "cannot be traced with tensors of a sparse layout"
-      << hint("call it outside of the function, or with to_dense()");
+  check_no_trace_of_sparse(o.name());
   if (!op::any_tensor(args, sparse)) refuse(o, args, out);  // out= alone
   bool recording = autograd::needs_record(args);
   Tensor self = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(args[0].tensor)) : Tensor();

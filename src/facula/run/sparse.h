@@ -20,6 +20,8 @@ struct SparseRules {
 // The catalog gives all before the first call; the rules live as long as the process.
 void add_sparse_rules(std::span<const SparseRules> rules);
 
+// NotImplementedError while a function is traced: graphs hold no sparse tensors.
+void check_no_trace_of_sparse(const char* op);
 bool any_sparse(std::span<const op::Value> args, std::span<const Tensor> out);
 op::Results call_sparse(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                         std::span<const Tensor> out);

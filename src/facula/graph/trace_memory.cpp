@@ -1,0 +1,323 @@
+// Memory while a function is traced: what it holds by now, views of that, and writes, which become new values of it.
+#include <algorithm>
+#include <functional>
+
+#include "facula/autograd/calls.h"
+#include "facula/autograd/formula.h"
+#include "facula/graph/passes.h"
+#include "facula/graph/tracer.h"
+#include "facula/op/views.h"
+#include "facula/sym/run_time.h"
+
+namespace facula::graph {
+
+namespace {
+
+using Kind = op::ViewStep::Kind;
+
+// Gradients of a view's result alone, for what undoes its steps.
+class OfOneResult final : public op::Vjp {
+ public:
+  OfOneResult(const op::Call& c, int result, Tensor grad)
+      : call_(c), result_(result), grad_(std::move(grad)) {}
+  Tensor grad(int r) const override { return r == result_ ? grad_ : Tensor(); }
+  Tensor operator[](op::ParameterName arg) const override { return call_.tensor(arg); }
+  Tensor item(op::ParameterName arg, int k) const override { return call_.tensors(arg)[size_t(k)]; }
+  Tensor result(int) const override { return {}; }
+  bool needs(op::ParameterName, int) const override { return true; }
+  const op::Call& call() const override { return call_; }
+
+ private:
+  const op::Call& call_;
+  int result_;
+  Tensor grad_;
+};
+
+bool same_sizes(const Tensor& a, const Tensor& b) { return std::ranges::equal(a.sizes(), b.sizes()); }
+
+bool lies_contiguous(const Tensor& t) {
+  return std::ranges::equal(t.strides(), contiguous_strides(Dims(t.sizes())), SymInt::surely_equal);
+}
+
+// May two indices share an element? The trace relies on the answer for sizes that are symbols.
+bool overlaps(const Tensor& t) {
+  if (t.has_overlap()) return true;
+  auto sizes = t.sizes(), strides = t.strides();
+  if (!any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || lies_contiguous(t)) return false;
+  Ints order;
+  for (int d = 0; d < t.dim(); ++d) order.push_back(d);
+  std::ranges::stable_sort(order, {}, [&](int64_t d) { return strides[size_t(d)].hint(); });
+  SymInt extent = int64_t(1);
+  for (auto d : order) {
+    SymInt n = sizes[size_t(d)], stride = strides[size_t(d)];
+    if (n == SymInt(int64_t(1))) continue;
+    if (stride < extent) {  // they do not nest, and only these sizes are known to be apart
+      for (SymInt s : sizes) (void)s.guard_int();
+      return false;
+    }
+    extent = stride * (n - SymInt(int64_t(1))) + extent;
+  }
+  return false;
+}
+
+// Where a view lies in memory in which its operand begins at `offset`.
+op::Geometry geometry_of(const Value* v, SymInt offset) {
+  auto& n = *v->producer;
+  auto& of = operands(n)[0]->tensor;
+  op::Args args = n.args.clone();
+  return n.op->as<op::View>()->rule(
+      op::Call(*n.op, args.values()),
+      op::Geometry(n.op->name(), of.sizes(), of.strides(), offset))[size_t(v->result)];
+}
+
+const op::ViewStep* strided_step(const op::Geometry& g) {
+  auto& steps = g.steps();
+  return steps.size() == 1 && steps[0].kind == Kind::strided ? &steps[0] : nullptr;
+}
+
+bool keeps_elements(const op::Geometry& g) {
+  return std::ranges::none_of(g.steps(), [](auto& s) {
+    return s.kind == Kind::as_real || s.kind == Kind::as_complex || s.kind == Kind::as_dtype ||
+           s.kind == Kind::conj || s.kind == Kind::neg;
+  });
+}
+
+// A view with strides of its own may show elements beside those of its operand: where it begins in the tensor whose
+// memory both are seen in.
+struct Origin {
+  Value* in;
+  SymInt start;
+  bool detached;  // on the way
+};
+Origin origin_of(Value* v, const Value* base) {
+  std::vector<const Value*> way{v};
+  Origin p{operands(*v->producer)[0], int64_t(0), false};
+  for (; p.in != base && keeps_elements(geometry_of(p.in, int64_t(0))); p.in = operands(*p.in->producer)[0]) {
+    way.push_back(p.in);
+    p.detached |= !p.in->producer->op->differentiable;
+  }
+  for (; !way.empty(); way.pop_back()) p.start = geometry_of(way.back(), p.start).offset();
+  return p;
+}
+
+// Places in memory of a tensor with elements, by the sizes of the example.
+template <class F>
+void each_place(SymSpan sizes, SymSpan strides, int64_t start, F f) {
+  Ints at(sizes.size(), 0);
+  for (int64_t place = start;;) {
+    f(place);
+    size_t d = 0;
+    for (; d < at.size() && at[d] == sizes[d].hint() - 1; at[d++] = 0) place -= at[d] * strides[d].hint();
+    if (d == at.size()) return;
+    ++at[d];
+    place += strides[d].hint();
+  }
+}
+
+bool is_inside(const op::ViewStep& s, const Origin& p) {
+  auto& whole = p.in->tensor;
+  int64_t first = p.start.hint(), end = first + op::reach(s.sizes, s.strides).hint();
+  int64_t all = op::reach(whole.sizes(), whole.strides()).hint();
+  if (std::ranges::any_of(s.sizes, [](SymInt n) { return n.hint() == 0; })) return true;
+  if (first < 0 || end > all || whole.is_non_overlapping_and_dense()) return first >= 0 && end <= all;
+  std::vector<bool> own(size_t(all), false);
+  each_place(whole.sizes(), whole.strides(), 0, [&](int64_t k) { own[size_t(k)] = true; });
+  bool inside = true;
+  each_place(s.sizes, s.strides, first, [&](int64_t k) { inside &= own[size_t(k)]; });
+  return inside;
+}
+
+// Of memory that is written a trace knows the elements of the tensor that it belongs to. Sizes that are known only later
+// come from views that stay inside.
+void check_inside(const Operator& o, const op::ViewStep& s, const Origin& p) {
+  auto& whole = p.in->tensor;
+  for (SymSpan all : {whole.sizes(), whole.strides(), SymSpan(s.sizes), SymSpan(s.strides)})
+    if (std::ranges::any_of(all, sym::is_run_time)) return;
+  supported_check(is_inside(s, p), o.name())
+      << "sees memory beside a tensor of shape " << to_string(whole.sizes()) << " with strides "
+      << to_string(whole.strides()) << " that is written, which a trace cannot record"
+      << hint("begin with the tensor that has all of it");
+}
+
+}  // namespace
+
+// t_(): another view of the same memory.
+void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& given) {
+  bool from_outside = captures_ && given.tag == op::Tag::tensor && !given.tensor->traced;
+  supported_check(!from_outside || lies_as(target, view), o.name())
+      << "in place changes the sizes or strides of a tensor from outside of the function"
+      << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
+  target.impl()->sizes = view.impl()->sizes;
+  target.impl()->strides = view.impl()->strides;
+  target.impl()->traced = view.impl()->traced;
+}
+
+Value* Tracer::current(Value* v) {
+  supported_check(size_t(v->id) >= gone_.size() || !gone_[size_t(v->id)], "trace")
+      << "a tensor of shape " << to_string(v->tensor.sizes())
+      << " from the backward of a custom function is read outside of it";
+  if (v->id < frozen_) return v;
+  if (!stale_.empty()) check_written(v);
+  Value* base = base_of(v);
+  Value* now = now_of(base);
+  return now == base ? v : seen_through(v, base, now);
+}
+
+Value* Tracer::now_of(Value* base) {
+  if (auto it = memory_.find(base); it != memory_.end()) return it->second->now;
+  auto it = aliases_.find(base);
+  Value* now = it == aliases_.end() ? nullptr : current(it->second);
+  if (!now || now == it->second) return base;
+  op::Value args[] = {base->tensor, now->tensor};
+  return value_of(record(op::get("_with_history"), args)[0]);
+}
+
+Value* Tracer::first_of(Value* v) const {
+  Value* base = base_of(v);
+  auto it = memory_.find(base);
+  return it == memory_.end() ? base : it->second->first;
+}
+
+Value* Tracer::base_of(Value* v) const {
+  while (!memory_.count(v) && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
+  return v;
+}
+
+void Tracer::check_seen(Value* v, Value* base) const {
+  auto geometry = geometry_of(v, int64_t(0));
+  if (auto* s = strided_step(geometry)) check_inside(*v->producer->op, *s, origin_of(v, base));
+}
+
+Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
+  if (v == base) return now;
+  auto& n = *v->producer;
+  check_seen(v, base);
+  op::Args args = n.args.clone();
+  Tensor of = handle(seen_through(operands(n)[0], base, now));
+  args.each_tensor([&](size_t slot, Tensor& t) {
+    if (slot == 0) t = of;
+  });
+  return value_of(record(*n.op, args.values())[size_t(v->result)]);
+}
+
+// A tensor without elements that the function made takes the size of what is written to it by out=.
+bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& value) {
+  if (same_sizes(value, target)) return false;
+  Value* first = first_of(value_of(target));
+  bool own = first->producer && !target.requires_grad() && SymInt::surely_equal(target.numel(), int64_t(0));
+  supported_check(own, o.name()) << "with out= changes the size of a tensor from "
+                                 << to_string(target.sizes()) << " to " << to_string(value.sizes())
+                                 << ", which a trace cannot record"
+                                 << hint("give out= a tensor of the result's shape");
+  Tensor memory = invoke("clone", {value});
+  if (memory.dtype() != target.dtype()) memory = invoke("to_dtype", {memory, target.dtype()});
+  auto* t = target.impl();
+  t->sizes = Dims(memory.sizes());
+  t->strides = Dims(memory.strides());
+  t->traced = value_of(memory);
+  return true;
+}
+
+void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded) {
+  runtime_check(same_sizes(value, target), o.name())
+      << "the result of shape " << to_string(value.sizes()) << " does not fit in place into "
+      << to_string(target.sizes());
+  Value* v = value_of(target);
+  if (SymInt::surely_equal(target.numel(), int64_t(0)) && base_of(v) != v) return;
+  supported_check(!aliases_.count(base_of(v)), o.name())
+      << "writes to a result of a custom function that shares its memory with another tensor"
+      << hint("clone() it");
+  auto* first = first_of(v);
+  if (auto it = parted_.find(first); it != parted_.end())
+    for (auto* other : *it->second)
+      if (other != first) stale_.insert(other);
+  supported_check(dormant_ < 0 || (first->id >= dormant_ && !first->constant.defined()), o.name())
+      << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");
+  Value* base = base_of(v);
+  for (auto* seen = v;; seen = operands(*seen->producer)[0]) {
+    auto& t = seen->tensor;
+    runtime_check(!overlaps(t), o.name())
+        << "writes into " << to_string(target.sizes())
+        << (seen == v ? "" : ", a view of " + to_string(t.sizes())) << " with strides "
+        << to_string(t.strides()) << ", where elements share memory, which a trace cannot record"
+        << hint("clone() it first");
+    if (seen == base) break;
+  }
+  if (value.dtype() != target.dtype()) value = invoke("to_dtype", {value, target.dtype()});
+  auto* w = value_of(value);
+  if (!w->producer || w->producer->op->is<op::View>() || w->producer->id < int(before))
+    value = invoke("clone", {value});  // memory of its own
+  if (!recorded) value = with_history(handle(v), value);
+  while (v != base) value = put_back(o, v, base, value);
+  value = laid_as(base, value);
+  auto& memory = memory_[base];
+  if (!memory) memory = std::make_shared<Memory>(base, base);
+  memory->now = value_of(value);
+  memory_[memory->now] = memory;
+  target.impl()->traced = current(value_of(target));
+}
+
+// Memory stays as it lies, whatever is written.
+Tensor Tracer::laid_as(Value* base, const Tensor& value) {
+  bool alike = true;
+  for (int d = 0; d < value.dim(); ++d)
+    alike &= SymInt::surely_equal(value.stride(d), base->tensor.stride(d)) ||
+             SymInt::surely_equal(value.size(d), int64_t(1));
+  if (alike) return value;
+  auto& t = base->tensor;
+  if (t.is_non_overlapping_and_dense()) return invoke("copy", {handle(base), value});
+  Tensor memory = invoke("_strided_memory",
+                         {value, t.strides(), int64_t(0), op::reach(t.sizes(), t.strides())});
+  return invoke("as_strided", {memory, t.sizes(), t.strides(), op::Value()});
+}
+
+// The memory of `into` with `value` where a view of it has strides of its own, else zeros.
+Tensor Tracer::strided_into(const Tensor& into, const op::ViewStep& s, SymInt start, const Tensor& value) {
+  SymInt numel = max(op::reach(into.sizes(), into.strides()), start + op::reach(s.sizes, s.strides));
+  Tensor memory = invoke("_strided_memory", {value, SymSpan(s.strides), start, numel});
+  return invoke("_row_major", {invoke("as_strided", {memory, into.sizes(), into.strides(), op::Value()})});
+}
+
+Tensor Tracer::put_back(const Operator& by, Value*& v, Value* base, const Tensor& value) {
+  Value* seen = std::exchange(v, operands(*v->producer)[0]);
+  auto& view = *seen->producer;
+  auto past_detach = [&](const Tensor& t) {  // the base keeps its history, and the view has none
+    supported_check(!carries_gradient(value_of(value)), by.name())
+        << "writes what may carry a gradient through detach(), which a trace cannot record"
+        << hint("write it under no_grad(), or detach() it too");
+    return with_history(handle(v), t);
+  };
+  sym::Comparing as_recorded(by.name(), sym::Comparing::assumes);
+  auto geometry = geometry_of(seen, int64_t(0));
+  for (auto& step : geometry.steps())
+    supported_check(step.kind != Kind::as_dtype, by.name())
+        << "writes through view(dtype), which a trace cannot record yet";
+  if (!view.op->differentiable) return past_detach(value);
+  op::Args args = view.args.clone();
+  args.each_tensor([&](size_t slot, Tensor& t) {
+    if (slot == 0) t = handle(v);
+  });
+  op::Call c(*view.op, args.values());
+  op::Mode::With on(this);
+  Inside here(this);
+  auto* strided = strided_step(geometry);
+  Origin origin{v, int64_t(0), false};
+  if (strided) {
+    check_inside(*view.op, *strided, origin = origin_of(seen, base));
+    v = origin.in;
+  }
+  auto placed = [&](const Tensor& t) {
+    return strided ? strided_into(handle(v), *strided, origin.start, t)
+                   : autograd::view_gradient(c, OfOneResult(c, seen->result, t))[0];
+  };
+  bool part = std::ranges::any_of(geometry.steps(), [](auto& s) {
+    return s.kind == Kind::slice || s.kind == Kind::select || s.kind == Kind::diagonal ||
+           s.kind == Kind::strided;
+  });
+  if (!part) return placed(value);
+  Tensor ones = invoke("full", {value.sizes(), Scalar(true), DType::Bool});
+  Tensor whole = invoke("where", {placed(ones), placed(value), handle(v)});
+  return origin.detached ? past_detach(whole) : whole;
+}
+
+}  // namespace facula::graph
