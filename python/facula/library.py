@@ -839,10 +839,42 @@ def register_vmap(op: Any, func: Callable | None = None, /, *, lib: Library | No
     return register if func is None else (register(func), None)[1]
 
 
-def get_kernel(op: Any, dispatch_key: str) -> Callable:
-    """The implementation that was given for a dispatch key."""
+class _BuiltIn:
+    """The implementation of an operator that is built in."""
+
+    def __init__(self, operator: OpOverload) -> None:
+        self._operator = operator
+
+    def call_boxed(self, keys: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """What the operator gives, without history."""
+        with no_grad():
+            return self._operator(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"SafeKernelFunction(debug='{self._operator}, from its definition')"
+
+
+def _built_in(full: str) -> OpOverload | None:
+    namespace, _, name = full.partition("::")
+    packet, _, overload = name.partition(".")
+    if namespace != "aten":
+        return None
+    try:
+        return getattr(getattr(ops.aten, packet), overload or "default")
+    except AttributeError:
+        return None
+
+
+def get_kernel(op: Any, dispatch_key: str) -> Callable | _BuiltIn:
+    """The implementation for a dispatch key: the function that was given, or of an operator that is built in an
+    object whose ``call_boxed(keys, ...)`` computes.
+    """
     if dispatch_key not in _KEYS:
         raise ValueError(f"Invalid dispatch key: {dispatch_key}")
+    full = _full_name(op)
+    operator = op if isinstance(op, OpOverload) else _built_in(full)
+    if dispatch_key == "CPU" and operator is not None and operator.namespace == "aten":
+        return _BuiltIn(operator)
     functions = _functions_of("get_kernel", op)
     if dispatch_key not in functions.kernels:
         raise RuntimeError(f"{functions.qualname} has no kernel for {dispatch_key}")

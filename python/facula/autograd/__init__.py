@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _C
+from .. import _C, _namespace
 from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .. import _modes as grad_mode
 from . import forward_ad, graph, variable
@@ -171,15 +171,8 @@ def _batched_grad(
 
 
 TYPE_CHECKING = False
+_SUBMODULES = "functional profiler profiler_util".split()
 if TYPE_CHECKING:
-    from . import functional as functional
-    from . import profiler as profiler
-    from . import profiler_util as profiler_util
+    from ._lazy import *
 else:
-
-    def __getattr__(name: str) -> Any:
-        if name in ("functional", "profiler", "profiler_util"):
-            import importlib
-
-            return importlib.import_module("." + name, __name__)
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    __getattr__, __dir__ = _namespace.later(globals(), _SUBMODULES)
