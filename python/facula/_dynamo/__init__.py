@@ -39,7 +39,7 @@ def mark_static_address(t: Any, guard: bool = True) -> None:
 
 def optimize(backend: Any = "inductor", **options: Any) -> Any:
     """``compile`` as a decorator."""
-    return lambda f: compile(f, **options)
+    return lambda f: compile(f, backend=backend, **options)
 
 
 def list_backends(*args: Any, **kwargs: Any) -> list[str]:

@@ -11,6 +11,14 @@ from .. import _C
 Tensor = _C.Tensor
 FunctionCtx = _C.FunctionCtx
 
+# What a function that is being captured (compile) has to do before a computation that is not noted call by call.
+leaving: list[Callable[[], None]] = []
+
+
+def leave() -> None:
+    if leaving:
+        leaving[-1]()
+
 
 class Function(FunctionCtx):
     """Subclass with static methods, and call ``apply``.
@@ -60,6 +68,14 @@ class Function(FunctionCtx):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        if leaving:
+            leave()
+            with _C.DisableTorchFunction():
+                return cls._apply(*args, **kwargs)
+        return cls._apply(*args, **kwargs)
+
+    @classmethod
+    def _apply(cls, *args: Any, **kwargs: Any) -> Any:
         if cls.setup_context is not Function.setup_context:
             if kwargs or getattr(cls.forward, "__defaults__", None):
                 args, kwargs = _with_defaults(cls.forward, args, kwargs)
