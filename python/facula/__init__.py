@@ -129,7 +129,7 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions
+    _dynamo _higher_order_ops _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions
     export func functional futures fx hub jit library masked monitor mps multiprocessing nested nn onnx optim
     overrides package profiler program quasirandom random return_types safetensors serialization signal
     sparse storage testing torch_version types utils version xpu
@@ -180,6 +180,7 @@ _ELSEWHERE = {
             ravel reset_peak_memory_stats scalar_tensor set_printoptions
             tensordot tile unique unique_consecutive
         """,
+        "_higher_order_ops": "cond",
         "_logging": "set_logs",
         "_qscheme": """
             per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine

@@ -38,12 +38,13 @@ def later(
     of its own, and names by the module that has them. ``cmake/write_lazy.py`` tells the same to tools that read,
     from what the package calls ``_SUBMODULES`` and ``_ELSEWHERE``.
     """
-    known, package = frozenset(submodules), str(module["__name__"])
+    known = frozenset(submodules)
     home = {name: owner for owner, names in elsewhere.items() for name in names.split()}
 
     def getattribute(name: str) -> object:
         from importlib import import_module
 
+        package = str(module["__name__"])
         if name in known:
             return import_module("." + name, package)
         if name in home:

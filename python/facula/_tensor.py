@@ -558,7 +558,7 @@ for _n in ("tile", "unique", "unique_consecutive", "ravel", "lu"):
 
 # Slots of Python's syntax that are no operators; arithmetic and indexing ask overrides themselves.
 _SYNTAX = frozenset("__len__ __bool__ __float__ __int__ __index__ __iter__ __contains__ __repr__".split())
-_UNTOUCHED = frozenset(["__dict__", "__weakref__", "__doc__", "__class__", "_storage_info"])
+_UNTOUCHED = frozenset(["__dict__", "__weakref__", "__doc__", "__class__", "_storage_info", "as_subclass"])
 
 
 def _natives() -> Any:

@@ -76,6 +76,13 @@ def _key(name: str) -> str:
     return known[name]
 
 
+def _any_meta(values: Iterable[Any]) -> bool:
+    """Is one of them, or of a list of them, a tensor on meta?"""
+    return any(
+        x.is_meta if isinstance(x, Tensor) else isinstance(x, (list, tuple)) and _any_meta(x) for x in values
+    )
+
+
 class _Functions:
     """What was registered for one operator, as the native operator asks for it."""
 
@@ -108,6 +115,8 @@ class _Functions:
         return kernel
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
+        if _any_meta(args) or _any_meta(kwargs.values()):
+            return self.fake(*args, **kwargs)
         kernel = self._explicit() or self.kernels.get("CompositeImplicitAutograd")
         if kernel is None:
             there = ", ".join(sorted(self.kernels)) or "none"
@@ -474,8 +483,8 @@ def infer_schema(
             "contain the names of all args that the custom op mutates, or just the string 'unknown' if you "
             "don't know."
         )
-    texts, keyword_only, aliases = [], False, 0
-    for name, p in signature.parameters.items():
+    texts, keyword_only = [], False
+    for number, (name, p) in enumerate(signature.parameters.items()):
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
             raise error("We do not support positional-only args, varargs, or varkwargs.")
         if p.kind is p.KEYWORD_ONLY and not keyword_only:
@@ -495,8 +504,7 @@ def infer_schema(
                         "be mutated"
                     )
             else:
-                text = f"Tensor(a{aliases}!)" + text.removeprefix("Tensor")
-                aliases += 1
+                text = f"Tensor(a{number}!)" + text.removeprefix("Tensor")
         default = ""
         if p.default is not p.empty:
             default = _default(p.default, lambda why, name=name: error(f"Parameter {name} {why}."))

@@ -49,11 +49,6 @@ def _placed(mesh: DeviceMesh, placements: Sequence[Placement] | None) -> tuple[P
 _COPIES = frozenset("clone contiguous cpu detach double float half bfloat16 requires_grad_ to".split())
 
 
-def _plain(t: DTensor) -> Tensor:
-    with _C.DisableTorchFunctionSubclass():
-        return t.as_subclass(Tensor)
-
-
 class DTensor(Tensor):
     """A tensor over a mesh, with a placement for each of its dimensions. Made by :func:`distribute_tensor` and
     :meth:`from_local`.
@@ -119,15 +114,15 @@ class DTensor(Tensor):
 
     @property
     def _local_tensor(self) -> Tensor:
-        return _plain(self).detach()
+        return self.as_subclass(Tensor).detach()
 
     def to_local(self, *, grad_placements: Any = None) -> Tensor:
         """The part of this process; gradients reach it."""
-        return _plain(self)
+        return self.as_subclass(Tensor)
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
         """The whole tensor, on each process."""
-        return _plain(self)
+        return self.as_subclass(Tensor)
 
     def redistribute(
         self,
@@ -146,11 +141,11 @@ class DTensor(Tensor):
             raise RuntimeError(
                 "Can not redistribute to Partial, redistributing to Partial is for internal use only!"
             )
-        return DTensor._made(_plain(self), mesh, placed)
+        return DTensor._made(self.as_subclass(Tensor), mesh, placed)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return (
-            f"DTensor(local_tensor={_plain(self)!r}, device_mesh={self._mesh}, "
+            f"DTensor(local_tensor={self.as_subclass(Tensor)!r}, device_mesh={self._mesh}, "
             f"placements={self._placements})"
         )
 
