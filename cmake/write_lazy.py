@@ -1,7 +1,7 @@
 """write_lazy.py PACKAGE TARGET: for tools that read, the names that a package finds at their first use.
 
-A package's ``__init__.py`` lists its modules in ``_SUBMODULES`` and its names, by the module that has them, in
-``_ELSEWHERE``; this writes ``_lazy.pyi``, which imports all of them, at the same place in TARGET.
+A package's ``__init__.py`` lists its modules in ``_SUBMODULES`` and its names, by the module that has them,
+in ``_ELSEWHERE``; this writes ``_lazy.pyi``, which imports all of them, at the same place in TARGET.
 """
 
 import ast
@@ -13,7 +13,9 @@ from pathlib import Path
 def literal(tree: ast.Module, name: str, kind: type) -> object:
     """The first literal of this kind in the value that the module gives a name; None if it gives none."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == name for t in node.targets
+        ):
             return next((ast.literal_eval(n) for n in ast.walk(node.value) if isinstance(n, kind)), None)
     return None
 

@@ -356,7 +356,8 @@ PyObject* node_dir(PyObject* o, PyObject*) {
       auto& schema = call.op().schema;
       for (size_t k = 0; k < schema.parameters.size(); ++k) {
         auto& p = schema.parameters[k];
-        bool saved = p.type == op::Type::Tensor ? of_call->saves(p.name) : kept(k);
+        bool number = call.at(k).tag == op::Tag::scalar || call.at(k).tag == op::Tag::integer;
+        bool saved = p.type == op::Type::Tensor && !number ? of_call->saves(p.name) : kept(k);
         if (saved) add(p.name);
       }
       for (size_t k = 0; k < schema.returns.size(); ++k) {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from . import _C
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # for tools that read: all names, also those that follow at their first use; the first one counts
+if TYPE_CHECKING:  # for tools that read: all names, also those that follow at their first use
     from ._lazy import *  # what the tables below say
     from ._functions import *
     from ._modes import *
@@ -129,10 +129,10 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo _higher_order_ops _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions
-    export func functional futures fx hub jit library masked monitor mps multiprocessing nested nn onnx optim
-    overrides package profiler program quasirandom random return_types safetensors serialization signal
-    sparse storage testing torch_version types utils version xpu
+    _dynamo _higher_order_ops _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed
+    distributions export func functional futures fx hub jit library masked monitor mps multiprocessing
+    nested nn onnx optim overrides package profiler program quasirandom random return_types safetensors
+    serialization signal sparse storage testing torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])

@@ -34,9 +34,9 @@ def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], ob
 def later(
     module: dict[str, object], submodules: Iterable[str], elsewhere: Mapping[str, str] = {}
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package, by its globals, for what follows at its first use: modules
-    of its own, and names by the module that has them. ``cmake/write_lazy.py`` tells the same to tools that read,
-    from what the package calls ``_SUBMODULES`` and ``_ELSEWHERE``.
+    """``__getattr__`` and ``__dir__`` of a package, by its globals, for what follows at its first use:
+    modules of its own, and names by the module that has them. ``cmake/write_lazy.py`` tells the same to
+    tools that read, from what the package calls ``_SUBMODULES`` and ``_ELSEWHERE``.
     """
     known = frozenset(submodules)
     home = {name: owner for owner, names in elsewhere.items() for name in names.split()}

@@ -423,8 +423,8 @@ def to_sparse(
     blocksize: Any = None,
     dense_dim: int | None = None,
 ) -> Tensor:
-    """The elements that are not 0, in a sparse layout: sparse_coo, of which the first ``sparse_dim`` dimensions
-    are sparse and the last ``dense_dim`` dense, or sparse_csr.
+    """The elements that are not 0, in a sparse layout: sparse_coo, of which the first ``sparse_dim``
+    dimensions are sparse and the last ``dense_dim`` dense, or sparse_csr.
     """
     if sparse_dim is not None and (layout, blocksize, dense_dim) != (None, None, None):
         raise TypeError("to_sparse: sparse_dim is given without layout, blocksize and dense_dim")
@@ -432,9 +432,14 @@ def to_sparse(
         raise TypeError(f"to_sparse: layout must be a torch.layout, not {type(layout).__name__}")
     wanted = _C.sparse_coo if layout is None else layout
     if wanted not in (_C.sparse_coo, _C.sparse_csr, self.layout):
-        raise NotImplementedError(f"to_sparse: tensors of layout {wanted} are not there; sparse_coo and sparse_csr are")
+        raise NotImplementedError(
+            f"to_sparse: tensors of layout {wanted} are not there; sparse_coo and sparse_csr are"
+        )
     if blocksize is not None:
-        raise RuntimeError(f"to_sparse: conversion from {self.layout} to {wanted} with blocksize argument given is not supported")
+        raise RuntimeError(
+            f"to_sparse: conversion from {self.layout} to {wanted} with blocksize argument given is not "
+            "supported"
+        )
     if dense_dim is not None and not 0 <= dense_dim <= self.dim():
         raise RuntimeError(f"to_sparse: dense_dim must be between 0 and {self.dim()}, got {dense_dim}")
     if layout is not None and wanted is self.layout:

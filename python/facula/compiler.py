@@ -62,8 +62,8 @@ def compile(model: Any = None, *, backend: Any = None, options: Any = None, **ot
     compiled in eager already, but operators of a program are not fused with each other yet. Also a
     decorator, with or without options.
 
-    A ``backend`` that is a function gets the calls of the program as graphs, ``backend(graph_module, inputs)``,
-    and gives functions that run in their place: see :mod:`facula._dynamo.capture`.
+    A ``backend`` that is a function gets the calls of the program as graphs, ``backend(graph_module,
+    inputs)``, and gives functions that run in their place: see :mod:`facula._dynamo.capture`.
 
     >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
     tensor([0., 2.])

@@ -7,7 +7,6 @@ Each takes ``func``, pure and made of Facula's operators, and gives a function o
 from __future__ import annotations
 
 import functools
-
 from collections.abc import Callable
 from typing import Any
 

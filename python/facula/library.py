@@ -483,8 +483,8 @@ def infer_schema(
             "contain the names of all args that the custom op mutates, or just the string 'unknown' if you "
             "don't know."
         )
-    texts, keyword_only = [], False
-    for number, (name, p) in enumerate(signature.parameters.items()):
+    texts, keyword_only, tensors = [], False, 0
+    for name, p in signature.parameters.items():
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
             raise error("We do not support positional-only args, varargs, or varkwargs.")
         if p.kind is p.KEYWORD_ONLY and not keyword_only:
@@ -504,7 +504,8 @@ def infer_schema(
                         "be mutated"
                     )
             else:
-                text = f"Tensor(a{number}!)" + text.removeprefix("Tensor")
+                text = f"Tensor(a{tensors}!)" + text.removeprefix("Tensor")
+        tensors += text.startswith("Tensor")
         default = ""
         if p.default is not p.empty:
             default = _default(p.default, lambda why, name=name: error(f"Parameter {name} {why}."))
@@ -874,8 +875,8 @@ def _built_in(full: str) -> OpOverload | None:
 
 
 def get_kernel(op: Any, dispatch_key: str) -> Callable | _BuiltIn:
-    """The implementation for a dispatch key: the function that was given, or of an operator that is built in an
-    object whose ``call_boxed(keys, ...)`` computes.
+    """The implementation for a dispatch key: the function that was given, or of an operator that is built
+    in an object whose ``call_boxed(keys, ...)`` computes.
     """
     if dispatch_key not in _KEYS:
         raise ValueError(f"Invalid dispatch key: {dispatch_key}")

@@ -20,7 +20,9 @@ def _powsum(
 ) -> _C.Tensor:
     """The sum of ``abs(x) ** ord``: a vector norm without its root, so that parts can be added up."""
     if not (x.is_floating_point() or x.is_complex()):
-        raise NotImplementedError(f"linalg._powsum: expected a floating-point or complex tensor, not {x.dtype}")
+        raise NotImplementedError(
+            f"linalg._powsum: expected a floating-point or complex tensor, not {x.dtype}"
+        )
     dims = list(range(x.dim())) if dim is None else dim
     return _C.functions.sum((x if dtype is None else x.to(dtype)).abs() ** ord, dims, keepdim, out=out)
 

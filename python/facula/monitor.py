@@ -112,7 +112,8 @@ def log_event(event: Event) -> None:
 
 class Stat:
     """Statistics of the values of a window of time, logged as an event when it closes: at the first value
-    after its end, when it has ``max_samples`` (further ones of the window are dropped), and when the Stat goes.
+    after its end, when it has ``max_samples`` (further ones of the window are dropped), and when the Stat
+    goes.
 
     ``get()`` gives those of the last window that was closed, ``count`` the values of the present one.
     """
@@ -171,9 +172,13 @@ class Stat:
 
     def _made_of(self, values: list[float]) -> dict[Aggregation, float]:
         facts = {
-            VALUE: lambda: values[-1], MEAN: lambda: sum(values) / len(values), COUNT: lambda: float(len(values)),
-            SUM: lambda: sum(values), MAX: lambda: max(values), MIN: lambda: min(values),
-        }  # fmt: skip
+            VALUE: lambda: values[-1],
+            MEAN: lambda: sum(values) / len(values),
+            COUNT: lambda: float(len(values)),
+            SUM: lambda: sum(values),
+            MAX: lambda: max(values),
+            MIN: lambda: min(values),
+        }
         return {kind: facts[kind]() if values else 0.0 for kind in self._kinds}
 
     def _close(self) -> Event | None:

@@ -2,16 +2,17 @@
 
 A call of the compiled function runs its Python once, on this call's arguments. Functions of tensors are not
 computed but noted, as nodes of a graph, and give tensors without elements. Where elements are asked for (by
-``if``, ``item()``, ``print``, ``backward()``), at a function that cannot be noted, where gradient modes change, and
-at the end, the graph is complete: the backend makes a function of it, which runs on the real tensors, and the
-tensors that the program still has become its results. So whatever Python does, it does once and in its order.
-A backend is asked once for equal graphs.
+``if``, ``item()``, ``print``, ``backward()``), at a function that cannot be noted, where gradient modes
+change, and at the end, the graph is complete: the backend makes a function of it, which runs on the real
+tensors, and the tensors that the program still has become its results. So whatever Python does, it does
+once and in its order. A backend is asked once for equal graphs.
 """
 
 from __future__ import annotations
 
 import operator
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -26,21 +27,27 @@ Tensor = _C.Tensor
 
 # Asked of tensors without elements, and not noted.
 _FACTS = frozenset(
-    """dim ndimension size stride numel nelement is_contiguous is_floating_point is_complex is_signed element_size
-    storage_offset __len__ is_same_size is_tensor is_conj is_neg result_type broadcast_shapes is_inference dtype shape
-    ndim layout itemsize nbytes requires_grad is_leaf is_sparse is_sparse_csr is_quantized is_nested is_mkldnn
-    output_nr retains_grad name names""".split()
+    """
+    dim ndimension size stride numel nelement is_contiguous is_floating_point is_complex is_signed
+    element_size storage_offset __len__ is_same_size is_tensor is_conj is_neg result_type broadcast_shapes
+    is_inference dtype shape ndim layout itemsize nbytes requires_grad is_leaf is_sparse is_sparse_csr
+    is_quantized is_nested is_mkldnn output_nr retains_grad name names
+    """.split()
 )
 _VIEWS = frozenset("T mT H mH real imag".split())  # attributes that are tensors
 # Functions of no tensor that can be noted.
 _FACTORIES = frozenset(
-    """arange empty eye full linspace logspace ones rand randint randn randperm range tril_indices triu_indices
-    zeros""".split()
+    """
+    arange empty eye full linspace logspace ones rand randint randn randperm range tril_indices
+    triu_indices zeros
+    """.split()
 )
 # Ask for elements.
-_READS = frozenset("item tolist numpy backward __bool__ __float__ __int__ __index__ __array__ __repr__".split())
+_READS = frozenset(
+    "item tolist numpy backward __bool__ __float__ __int__ __index__ __array__ __repr__".split()
+)
 _OPERATORS: dict[str, Callable] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
-_RESULTS = "a compiled function's backend must give a function whose results are those of the graph, as a tuple"
+_RESULTS = "a backend of compile must give a function whose results are those of the graph, as a tuple"
 
 
 class _NotNoted(Exception):
@@ -50,23 +57,37 @@ class _NotNoted(Exception):
 def _modes() -> tuple:
     """What a call depends on beside its arguments."""
     g = _C.default_generator
-    return _C.is_grad_enabled(), _C.is_inference_mode_enabled(), _C.autocast_state(), g.initial_seed(), g.offset
+    return (
+        _C.is_grad_enabled(),
+        _C.is_inference_mode_enabled(),
+        _C.autocast_state(),
+        g.initial_seed(),
+        g.offset,
+    )
 
 
 def _stand_in(t: Tensor) -> Tensor:
     """A tensor like this one, without elements."""
-    if type(t) not in (Tensor, Parameter) or t.layout is not _C.strided or not t.is_cpu or _C.batch_of(t) is not None:
+    if (
+        type(t) not in (Tensor, Parameter)
+        or t.layout is not _C.strided
+        or not t.is_cpu
+        or _C.batch_of(t) is not None
+    ):
         raise _NotNoted
     made = _C.functions.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
     if t.requires_grad:
         made.requires_grad_()
         if not t.is_leaf:
-            made = made.clone(memory_format=_C.preserve_format)
+            with _C.GradMode(True):
+                made = made.clone(memory_format=_C.preserve_format)
     return made
 
 
 def _on_meta(x: Any) -> Any:
-    named = isinstance(x, _C.device) and x.type == "cpu" or isinstance(x, str) and x.partition(":")[0] == "cpu"
+    named = (
+        isinstance(x, _C.device) and x.type == "cpu" or isinstance(x, str) and x.partition(":")[0] == "cpu"
+    )
     return _C.device("meta") if named else x
 
 
@@ -143,11 +164,13 @@ def _called(func: Callable, args: tuple) -> tuple[str, Any]:
     name = getattr(func, "__name__", "")
     if name in _OPERATORS:
         return "call_function", _OPERATORS[name]
-    of_tensor = isinstance(func, _METHODS) or vars(Tensor).get(name) is func
-    return ("call_method", name) if of_tensor and args and isinstance(args[0], Tensor) else ("call_function", func)
-
-
-_METHODS = (type(Tensor.add), type(Tensor.__len__))
+    methods = (types.MethodDescriptorType, types.WrapperDescriptorType)
+    of_tensor = isinstance(func, methods) or vars(Tensor).get(name) is func
+    return (
+        ("call_method", name)
+        if of_tensor and args and isinstance(args[0], Tensor)
+        else ("call_function", func)
+    )
 
 
 class Capture(TorchFunctionMode):
@@ -158,9 +181,14 @@ class Capture(TorchFunctionMode):
         self.segment = _Segment(names)
         self.met_meta = False  # did the program name the device meta itself?
 
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if _C.forward_level() or _C.vmap_level():  # tensors that stand for others
+            self.flush()
+            return func(*args, **kwargs)
         if name in ("__get__", "__set__"):
             return self._attribute(func, name, args, kwargs)
         if self.segment.modes != _modes():
@@ -219,7 +247,11 @@ class Capture(TorchFunctionMode):
         if not _has_tensors(value) and not (value is None and name in ("__setitem__",)):
             raise _NotNoted
         for t in tree_leaves(value):
-            if isinstance(t, Tensor) and (type(t) is not Tensor or not t.is_meta) and id(t) not in segment.owners:
+            if (
+                isinstance(t, Tensor)
+                and (type(t) is not Tensor or not t.is_meta)
+                and id(t) not in segment.owners
+            ):
                 raise _NotNoted
         node_args, node_kwargs = tree_map(segment.node_of, (args, kwargs))
         kind, target = _called(func, args)
@@ -270,12 +302,16 @@ class Compiled:
         capture.flush()
         for t in tree_leaves(result):
             if isinstance(t, Tensor) and t.is_meta and not capture.met_meta:
-                raise RuntimeError("compile: the function made a tensor of others before they had elements, unseen")
+                raise RuntimeError(
+                    "compile: the function made a tensor of others before they had elements, unseen"
+                )
         return result
 
     @staticmethod
     def _abandon(capture: Capture) -> None:
-        """What was noted before an error happens as it would have; the error itself is what the caller sees."""
+        """What was noted before an error happens as it would have; the error itself is what the caller
+        sees.
+        """
         import contextlib
 
         with contextlib.suppress(Exception):

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _C
-from ..utils._pytree import tree_leaves, tree_map
-from .map import stacked
+from ..utils._pytree import tree_leaves
+from .map import slice_of, stacked
 
 __all__ = ["associative_scan"]
 
 
 def associative_scan(
-    combine_fn: Callable[[Any, Any], Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+    combine_fn: Callable[[Any, Any], Any],
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
 ) -> Any:
     """For each place along ``dim``, ``combine_fn`` of the values up to there.
 
@@ -30,7 +34,7 @@ def associative_scan(
     if len(sizes) > 1 or 0 in sizes:
         raise ValueError(f"associative_scan: all xs must have the same size, which is not 0, along dim={dim}")
     order = list(range(sizes.pop()))
-    slices = [tree_map(lambda x: x.select(dim, k), xs) for k in (reversed(order) if reverse else order)]
+    slices = [slice_of(xs, dim, k) for k in (reversed(order) if reverse else order)]
     found = slices[:1]
     for x in slices[1:]:
         found.append(combine_fn(found[-1], x))

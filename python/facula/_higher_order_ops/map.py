@@ -17,6 +17,11 @@ def stacked(trees: list[Any], dim: int = 0) -> Any:
     return tree_unflatten([_C.functions.stack(c, dim) for c in columns], tree_structure(trees[0]))
 
 
+def slice_of(tree: Any, dim: int, k: int) -> Any:
+    """The ``k``-th slices of the tensors of a tree."""
+    return tree_map(lambda x: x.select(dim, k), tree)
+
+
 def map(f: Callable, xs: Any, *args: Any) -> Any:
     """``f(x, *args)`` for each slice ``x`` of the first dimension of ``xs``, a tree of tensors, stacked.
 
@@ -29,5 +34,7 @@ def map(f: Callable, xs: Any, *args: Any) -> Any:
     if not leaves or not all(isinstance(x, _C.Tensor) and x.dim() and len(x) for x in leaves):
         raise RuntimeError(f"map: expected tensors with a first dimension that is not empty, got {xs}")
     if len({len(x) for x in leaves}) > 1:
-        raise RuntimeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {[x.shape for x in leaves]}.")
-    return stacked([f(tree_map(lambda x: x[k], xs), *args) for k in range(len(leaves[0]))])
+        raise RuntimeError(
+            f"Leading dimensions of mapped xs must be consistent. Got shapes {[x.shape for x in leaves]}."
+        )
+    return stacked([f(slice_of(xs, 0, k), *args) for k in range(len(leaves[0]))])

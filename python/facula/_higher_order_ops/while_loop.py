@@ -25,8 +25,12 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | lis
     values = carried_inputs
     while True:
         pred = cond_fn(*values)
-        if not isinstance(pred, bool) and not (isinstance(pred, _C.Tensor) and pred.dim() == 0 and pred.dtype == _C.bool):
-            raise RuntimeError(f"cond_fn must return a boolean scalar tensor or a boolean but got {type(pred)}")
+        if not isinstance(pred, bool) and not (
+            isinstance(pred, _C.Tensor) and pred.dim() == 0 and pred.dtype == _C.bool
+        ):
+            raise RuntimeError(
+                f"cond_fn must return a boolean scalar tensor or a boolean but got {type(pred)}"
+            )
         if not pred:
             return values
         found = body_fn(*values)

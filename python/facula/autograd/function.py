@@ -11,7 +11,8 @@ from .. import _C
 Tensor = _C.Tensor
 FunctionCtx = _C.FunctionCtx
 
-# What a function that is being captured (compile) has to do before a computation that is not noted call by call.
+# What a function that is being captured (compile) has to do before a computation that is not noted call by
+# call.
 leaving: list[Callable[[], None]] = []
 
 

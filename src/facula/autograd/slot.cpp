@@ -52,7 +52,7 @@ void set_grad(const Tensor& t, const Tensor& g) {
   auto dtype = is_leaf(t) ? grad_dtype(t) : t.dtype();
   runtime_check(!dtype || g.dtype() == *dtype, "grad")
       << "assigned grad has data of a different type: " << g.dtype() << " for a tensor of " << t.dtype()
-      << (dtype && *dtype != t.dtype() ? " whose grad_dtype was set" : "");
+      << (dtype && *dtype != t.dtype() ? " whose grad_dtype is " + std::string(name(*dtype)) : "");
   runtime_check(g.device() == t.device(), "grad")
       << "assigned grad has data located on a different device: " << g.device() << " for a tensor on "
       << t.device();
@@ -176,9 +176,7 @@ void remove_hook(const Tensor& t, int id) {
 Ref<Node> accumulator_of(const Tensor& leaf) {
   std::lock_guard lock(accumulator_lock());
   Meta& m = ensure_meta(leaf);
-  if (!m.accumulator) {
-    m.accumulator = make_ref<Accumulator>(leaf);
-  }
+  if (!m.accumulator) { m.accumulator = make_ref<Accumulator>(leaf); }
   auto& accumulator = static_cast<Accumulator&>(*m.accumulator);
   DType dtype = leaf.dtype();
   if (accumulator.own_dtype) [[unlikely]]
@@ -202,7 +200,8 @@ void set_grad_dtype(const Tensor& leaf, std::optional<DType> dtype) {
   Meta* m = meta_of(leaf);
   runtime_check(!m || !m->grad.defined() || !dtype || m->grad.dtype() == *dtype, "grad_dtype")
       << "Cannot set grad_dtype to '" << dtype.value_or(leaf.dtype())
-      << "' because there is already a gradient with dtype '" << (m && m->grad.defined() ? m->grad.dtype() : leaf.dtype())
+      << "' because there is already a gradient with dtype '"
+      << (m && m->grad.defined() ? m->grad.dtype() : leaf.dtype())
       << "'. Please clear the gradient (.grad = None) before changing grad_dtype, or ensure the new grad_dtype "
          "matches the existing gradient's dtype.";
   static_cast<Accumulator&>(*accumulator_of(leaf)).own_dtype = Accumulator::OwnDType{dtype};

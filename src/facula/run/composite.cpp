@@ -86,10 +86,12 @@ class CompositeNode final : public autograd::Node,
   std::string own_name() const override { return compiled_->node_name; }
   void read_call(const Reader& f) const override {
     auto& parameters = compiled_->op.schema.parameters;
-    f(op::Call(compiled_->op, compiled_->attributes.values()), [&](size_t k) {  // what is part of the trace's key
-      auto& p = parameters[k];
-      return (p.type == op::Type::Int && !p.symbolic) || p.type == op::Type::Bool || p.type == op::Type::String;
-    });
+    f(op::Call(compiled_->op, compiled_->attributes.values()),
+      [&](size_t k) {  // what is part of the trace's key
+        auto& p = parameters[k];
+        return (p.type == op::Type::Int && !p.symbolic) || p.type == op::Type::Bool ||
+               p.type == op::Type::String;
+      });
   }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
@@ -252,8 +254,7 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
-  auto made =
-      std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, args);
+  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, args);
   std::lock_guard lock(mutex);
   auto* all = known.find(key);
   if (!all) all = &known.put(std::move(key), {});

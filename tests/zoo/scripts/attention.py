@@ -34,13 +34,27 @@ mask[:, 0] = True
 bias = tensor(1, 4, 5, 7)
 for options in ({}, {"attn_mask": mask}, {"attn_mask": bias}, {"is_causal": True}, {"scale": 0.3}):
     mine = attend(q, k, v, options.get("attn_mask"), options.get("is_causal", False), options.get("scale"))
-    print(sorted(options), torch.allclose(F.scaled_dot_product_attention(q, k, v, **options), mine, atol=1e-5))
+    print(
+        sorted(options), torch.allclose(F.scaled_dot_product_attention(q, k, v, **options), mine, atol=1e-5)
+    )
 with sdpa_kernel([SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION]):
     print(F.scaled_dot_product_attention(q, k, v)[0, 0, 0])
 print(F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True).shape)
-print(type(causal_upper_left(5, 7)), torch.allclose(F.scaled_dot_product_attention(q, k, v, causal_upper_left(5, 7)), attend(q, k, v, is_causal=True), atol=1e-5))
+print(
+    type(causal_upper_left(5, 7)),
+    torch.allclose(
+        F.scaled_dot_product_attention(q, k, v, causal_upper_left(5, 7)),
+        attend(q, k, v, is_causal=True),
+        atol=1e-5,
+    ),
+)
 lower = torch.ones(5, 7, dtype=torch.bool).tril(2)
-print(isinstance(causal_lower_right(5, 7), CausalBias), torch.allclose(F.scaled_dot_product_attention(q, k, v, causal_lower_right(5, 7)), attend(q, k, v, lower), atol=1e-5))
+print(
+    isinstance(causal_lower_right(5, 7), CausalBias),
+    torch.allclose(
+        F.scaled_dot_product_attention(q, k, v, causal_lower_right(5, 7)), attend(q, k, v, lower), atol=1e-5
+    ),
+)
 
 
 class CausalSelfAttention(nn.Module):
@@ -52,8 +66,13 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x):
         query, key, value = self.c_attn(x).chunk(3, -1)
-        query, key, value = (t.view(x.size(0), -1, self.num_heads, x.size(-1) // self.num_heads).transpose(1, 2) for t in (query, key, value))
-        y = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout if self.training else 0.0, is_causal=self.is_causal)
+        query, key, value = (
+            t.view(x.size(0), -1, self.num_heads, x.size(-1) // self.num_heads).transpose(1, 2)
+            for t in (query, key, value)
+        )
+        y = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropout if self.training else 0.0, is_causal=self.is_causal
+        )
         return self.c_proj(y.transpose(1, 2).reshape(x.shape))
 
 
@@ -83,8 +102,12 @@ class MultiHead(nn.Module):
         self.packed, self.out, self.heads = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim), heads
 
     def forward(self, x, is_causal=False):
-        q, k, v = (t.unflatten(-1, [self.heads, -1]).transpose(1, 2) for t in torch.chunk(self.packed(x), 3, dim=-1))
-        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=is_causal).transpose(1, 2).flatten(-2))
+        q, k, v = (
+            t.unflatten(-1, [self.heads, -1]).transpose(1, 2) for t in torch.chunk(self.packed(x), 3, dim=-1)
+        )
+        return self.out(
+            F.scaled_dot_product_attention(q, k, v, is_causal=is_causal).transpose(1, 2).flatten(-2)
+        )
 
 
 mha = filled(MultiHead(16, 2)).eval()
@@ -122,12 +145,22 @@ with torch.no_grad():
     dist = (at[:, None] - at[None]).float()
     print(torch.allclose(flex_attention(q, k, v, score_mod=relative), attend(q, k, v, dist * 0.1), atol=1e-5))
     slopes = torch.exp2(-torch.arange(1.0, 3.0)).view(1, 2, 1, 1)
-    print(torch.allclose(flex_attention(q, k, v, score_mod=alibi), attend(q, k, v, -slopes * dist.abs()), atol=1e-5))
+    print(
+        torch.allclose(
+            flex_attention(q, k, v, score_mod=alibi), attend(q, k, v, -slopes * dist.abs()), atol=1e-5
+        )
+    )
     block = create_block_mask(sliding, None, None, 16, 16, device="cpu")
-    print(torch.allclose(flex_attention(q, k, v, block_mask=block), attend(q, k, v, (dist >= 0) & (dist <= 4)), atol=1e-5))
+    print(
+        torch.allclose(
+            flex_attention(q, k, v, block_mask=block), attend(q, k, v, (dist >= 0) & (dist <= 4)), atol=1e-5
+        )
+    )
 
 # ---- modules, a cache, weights of attention
-layer = filled(nn.TransformerEncoderLayer(16, 2, 24, dropout=0.0, batch_first=True, norm_first=True), 0.2).eval()
+layer = filled(
+    nn.TransformerEncoderLayer(16, 2, 24, dropout=0.0, batch_first=True, norm_first=True), 0.2
+).eval()
 causal = nn.Transformer.generate_square_subsequent_mask(6)
 print(layer(x, src_mask=causal, is_causal=True)[0, -1, :4].detach())
 m = filled(nn.MultiheadAttention(16, 4, batch_first=True, kdim=8, vdim=8))

@@ -22,7 +22,13 @@ calls = []
 
 def my_compiler(gm, example_inputs):
     ops = [n for n in gm.graph.nodes if n.op.startswith("call_")]
-    calls.append((len(ops), isinstance(gm, torch.fx.GraphModule), all(isinstance(x, torch.Tensor) for x in example_inputs)))
+    calls.append(
+        (
+            len(ops),
+            isinstance(gm, torch.fx.GraphModule),
+            all(isinstance(x, torch.Tensor) for x in example_inputs),
+        )
+    )
     return gm.forward
 
 
@@ -79,7 +85,12 @@ for model in (eager, compiled):
         losses.append(round(loss.item(), 4))
     print(losses)
 print(eager.steps, net.steps, compiled.steps, sorted(compiled.state_dict())[0])
-print(all(torch.allclose(p, q, atol=1e-6) for p, q in zip(eager.state_dict().values(), net.state_dict().values())))
+print(
+    all(
+        torch.allclose(p, q, atol=1e-6)
+        for p, q in zip(eager.state_dict().values(), net.state_dict().values())
+    )
+)
 compiled.eval()
 print(net.training, compiled(x[:2]).softmax(-1))
 

@@ -93,13 +93,29 @@ one, two = IterableWrapper(range(6)).fork(2)
 print(list(one.concat(two)), list(IterableWrapper(range(6)).sharding_filter()))
 evens, odds = IterableWrapper(range(6)).demux(2, lambda x: x % 2)
 mapped = SequenceWrapper(range(5)).map(lambda x: x * 2)
-print(list(mapped.batch(2)), mapped.zip(SequenceWrapper("abcde"))[1], len(mapped.concat(mapped)), sorted(mapped.shuffle()))
+print(
+    list(mapped.batch(2)),
+    mapped.zip(SequenceWrapper("abcde"))[1],
+    len(mapped.concat(mapped)),
+    sorted(mapped.shuffle()),
+)
 for path, stream in IterableWrapper(["pipe.txt"]).open_files(mode="t"):
     print(path, stream.read())
     stream.close()
-print(list(IterableWrapper(["."]).list_files("pipe*")), list(IterableWrapper(range(9)).groupby(lambda x: x % 3, group_size=2, keep_key=True)))
-print(list(evens), list(odds), list(IterableWrapper([[1, 2], [3]]).unbatch()), list(IterableWrapper(range(7)).batch(3, drop_last=True)))
-print(list(IterableWrapper(["a1", "b1", "a2"]).groupby(lambda s: s[0])), list(IterableWrapper([1, 2]).mux(IterableWrapper([10, 20]))))
+print(
+    list(IterableWrapper(["."]).list_files("pipe*")),
+    list(IterableWrapper(range(9)).groupby(lambda x: x % 3, group_size=2, keep_key=True)),
+)
+print(
+    list(evens),
+    list(odds),
+    list(IterableWrapper([[1, 2], [3]]).unbatch()),
+    list(IterableWrapper(range(7)).batch(3, drop_last=True)),
+)
+print(
+    list(IterableWrapper(["a1", "b1", "a2"]).groupby(lambda s: s[0])),
+    list(IterableWrapper([1, 2]).mux(IterableWrapper([10, 20]))),
+)
 
 
 class Stream(IterableDataset):
@@ -129,9 +145,19 @@ with torch.device("meta"):
     print(torch.ones(2).device, nn.Linear(2, 2).weight.device)
 torch.set_default_device("cpu")
 torch.set_default_dtype(torch.float64)
-print(torch.ones(1).dtype, torch.tensor(1.5).dtype, nn.Linear(1, 1).weight.dtype, torch.complex(torch.ones(1), torch.ones(1)).dtype)
+print(
+    torch.ones(1).dtype,
+    torch.tensor(1.5).dtype,
+    nn.Linear(1, 1).weight.dtype,
+    torch.complex(torch.ones(1), torch.ones(1)).dtype,
+)
 torch.set_default_dtype(torch.float32)
-print(torch.get_default_dtype(), torch.promote_types(torch.int8, torch.uint8), torch.result_type(torch.ones(1, dtype=torch.int32), 1.5), torch.can_cast(torch.float, torch.int))
+print(
+    torch.get_default_dtype(),
+    torch.promote_types(torch.int8, torch.uint8),
+    torch.result_type(torch.ones(1, dtype=torch.int32), 1.5),
+    torch.can_cast(torch.float, torch.int),
+)
 for name in ("bfloat16", "float16"):
     info = torch.finfo(getattr(torch, name))
     print(name, info.max, info.eps, info.tiny, info.bits)
@@ -141,7 +167,7 @@ print(z.is_inference(), torch.is_grad_enabled())
 try:
     z.requires_grad_()
 except RuntimeError as e:
-    print(str(e)[:40])
+    print("on inference tensor" in str(e))
 with torch.autograd.set_grad_enabled(False), torch.random.fork_rng():
     torch.manual_seed(3)
     print((torch.ones(1, requires_grad=True) * 2).requires_grad)

@@ -36,7 +36,9 @@ class ScalarTensor:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func not in HANDLED_FUNCTIONS or not all(issubclass(t, (torch.Tensor, ScalarTensor)) for t in types):
+        if func not in HANDLED_FUNCTIONS or not all(
+            issubclass(t, (torch.Tensor, ScalarTensor)) for t in types
+        ):
             return NotImplemented
         return HANDLED_FUNCTIONS[func](*args, **(kwargs or {}))
 
@@ -186,7 +188,9 @@ class Wrapper(torch.Tensor):
 
     @staticmethod
     def __new__(cls, elem):
-        r = torch.Tensor._make_wrapper_subclass(cls, elem.size(), dtype=torch.float64, requires_grad=elem.requires_grad)
+        r = torch.Tensor._make_wrapper_subclass(
+            cls, elem.size(), dtype=torch.float64, requires_grad=elem.requires_grad
+        )
         r.elem = elem
         return r
 
@@ -195,8 +199,12 @@ class Wrapper(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        unwrap = lambda e: e.elem if isinstance(e, Wrapper) else e
-        wrap = lambda e: Wrapper(e) if isinstance(e, torch.Tensor) else e
+        def unwrap(e):
+            return e.elem if isinstance(e, Wrapper) else e
+
+        def wrap(e):
+            return Wrapper(e) if isinstance(e, torch.Tensor) else e
+
         return tree_map(wrap, func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs or {})))
 
 

@@ -87,7 +87,9 @@ def fuse(model):
         if type(modules[node.target]) is nn.BatchNorm2d and type(modules[node.args[0].target]) is nn.Conv2d:
             if len(node.args[0].users) > 1:
                 continue
-            replace_node_module(node.args[0], modules, fuse_conv_bn_eval(modules[node.args[0].target], modules[node.target]))
+            replace_node_module(
+                node.args[0], modules, fuse_conv_bn_eval(modules[node.args[0].target], modules[node.target])
+            )
             node.replace_all_uses_with(node.args[0])
             fx_model.graph.erase_node(node)
     fx_model.graph.lint()
@@ -99,7 +101,13 @@ fused = fuse(model)
 print(fused.code.strip())
 x = torch.from_numpy(rng.randn(2, 1, 4, 4).astype(np.float32))
 print(torch.allclose(fused(x), model(x), atol=1e-5), model(x).flatten()[:4].detach())
-print(torch.allclose(torch.nn.utils.fusion.fuse_conv_bn_eval(model.conv1, model.bn1)(x), model.bn1(model.conv1(x)), atol=1e-5))
+print(
+    torch.allclose(
+        torch.nn.utils.fusion.fuse_conv_bn_eval(model.conv1, model.bn1)(x),
+        model.bn1(model.conv1(x)),
+        atol=1e-5,
+    )
+)
 
 
 class ProfilingInterpreter(Interpreter):
@@ -141,7 +149,11 @@ for node in gm.graph.nodes:
 
 class NegSigmSwapXformer(Transformer):
     def call_function(self, target, args, kwargs):
-        return torch.neg(*args, **kwargs) if target is torch.sigmoid else super().call_function(target, args, kwargs)
+        return (
+            torch.neg(*args, **kwargs)
+            if target is torch.sigmoid
+            else super().call_function(target, args, kwargs)
+        )
 
     def call_method(self, n, args, kwargs):
         return args[0].sigmoid(*args[1:], **kwargs) if n == "neg" else super().call_method(n, args, kwargs)
@@ -164,7 +176,9 @@ class Pairs(nn.Module):
 
 
 pairs = fx.symbolic_trace(Pairs())
-found = fx.replace_pattern(pairs, lambda w1, w2: torch.cat([w1, w2]).sum(), lambda w1, w2: torch.stack([w1, w2]).sum())
+found = fx.replace_pattern(
+    pairs, lambda w1, w2: torch.cat([w1, w2]).sum(), lambda w1, w2: torch.stack([w1, w2]).sum()
+)
 print(len(found), pairs.code.strip())
 graph = fx.Graph()
 a, b = graph.placeholder("a"), graph.placeholder("b")
@@ -176,4 +190,7 @@ graph.output((s, graph.call_function(torch.mul, (s, s))))
 made = fx.GraphModule({}, graph, "Made")
 print(made(torch.tensor([-1.0, 2.0]), torch.ones(2)), graph)
 parts = split_module(gm, net, lambda node: 0 if node.name in ("_0", "_1") else 1)
-print([n for n, _ in parts.named_children()], torch.allclose(parts(x.repeat(1, 1, 2, 2)), net(x.repeat(1, 1, 2, 2))))
+print(
+    [n for n, _ in parts.named_children()],
+    torch.allclose(parts(x.repeat(1, 1, 2, 2)), net(x.repeat(1, 1, 2, 2))),
+)

@@ -145,7 +145,9 @@ print(counted, c.grad_fn._saved_other)
 with torch.autograd.graph.save_on_cpu(pin_memory=False):
     d = (p @ p).relu().sum()
 print(torch.autograd.grad(d, p)[0].sum())
-with torch.autograd.graph.saved_tensors_hooks(lambda t: (t * 127).round().to(torch.int8), lambda t: t.float() / 127):
+with torch.autograd.graph.saved_tensors_hooks(
+    lambda t: (t * 127).round().to(torch.int8), lambda t: t.float() / 127
+):
     e = torch.linspace(-1, 1, 5, requires_grad=True)
     e.sin().sum().backward()
 print(e.grad)
@@ -179,7 +181,11 @@ for _ in range(4):
     loss = twin(data).pow(2).mean()
     loss.backward()
     usual.step()
-print(loss, all(torch.allclose(q, w, atol=1e-6) for q, w in zip(model.parameters(), twin.parameters())), model[0].weight.grad)
+print(
+    loss,
+    all(torch.allclose(q, w, atol=1e-6) for q, w in zip(model.parameters(), twin.parameters())),
+    model[0].weight.grad,
+)
 
 # ---- gradients of another dtype, double backward, gradcheck
 half = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
@@ -203,4 +209,7 @@ class Sinh(torch.autograd.Function):
 
 
 v = torch.rand(4, requires_grad=True, dtype=torch.double)
-print(torch.autograd.gradcheck(lambda t: Sinh.apply(t)[0], v), torch.autograd.gradgradcheck(lambda t: Sinh.apply(t)[0], v))
+print(
+    torch.autograd.gradcheck(lambda t: Sinh.apply(t)[0], v),
+    torch.autograd.gradgradcheck(lambda t: Sinh.apply(t)[0], v),
+)

@@ -14,7 +14,12 @@ mask = data % 2 == 0
 mt = masked_tensor(data.float(), mask)
 print(mt)
 print(mt.sum(0), mt.mean(1), mt.prod(-1), mt.amax(2), mt.amin())
-print("mean", torch.mean(mt), "where all are masked:", masked_tensor(torch.ones(2), torch.zeros(2, dtype=torch.bool)).sum())
+print(
+    "mean",
+    torch.mean(mt),
+    "where all are masked:",
+    masked_tensor(torch.ones(2), torch.zeros(2, dtype=torch.bool)).sum(),
+)
 print(mt.get_data().shape, mt.get_mask().sum(), mt.to_tensor(-1.0)[0])
 print(mt[0], mt[:, 1:, ::2].shape)
 
@@ -40,7 +45,9 @@ out.sum().backward()
 print(mx.grad)
 a = torch.tensor([1.0, 2.0, 3.0, float("nan")])
 print(as_masked_tensor(a, ~torch.isnan(a)).mean(), torch.nanmean(a))
-rows = masked_tensor(torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), torch.tensor([[True, False, True], [False, True, True]]))
+rows = masked_tensor(
+    torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), torch.tensor([[True, False, True], [False, True, True]])
+)
 print(rows.softmax(1), rows.argmax(1))
 
 # Adagrad of a sparse gradient, by masks

@@ -41,9 +41,18 @@ mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
 print(mesh["tp"].size(), mesh.get_local_rank("tp"), mesh.ndim)
 big = tensor(4, 6)
 d = distribute_tensor(big, mesh, [Shard(0)])
-print(type(d).__name__, d.shape, d.placements, torch.equal(d.to_local(), big), torch.equal(d.full_tensor(), big))
-print(d.redistribute(mesh, [Replicate()]).placements, Partial().is_partial(), Shard(1) == Shard(1), Shard(1) == Shard(0))
-print(torch.equal((d + d).full_tensor(), big + big), isinstance(d @ d.T, DTensor), (d * 2).sum().full_tensor())
+print(
+    type(d).__name__, d.shape, d.placements, torch.equal(d.to_local(), big), torch.equal(d.full_tensor(), big)
+)
+print(
+    d.redistribute(mesh, [Replicate()]).placements,
+    Partial().is_partial(),
+    Shard(1) == Shard(1),
+    Shard(1) == Shard(0),
+)
+print(
+    torch.equal((d + d).full_tensor(), big + big), isinstance(d @ d.T, DTensor), (d * 2).sum().full_tensor()
+)
 local = big.clone().requires_grad_()
 loss = DTensor.from_local(local, mesh, [Replicate()]).exp().sum()
 loss.to_local().backward()
@@ -53,7 +62,11 @@ print(torch.allclose(local.grad, big.exp()))
 class FeedForward(nn.Module):
     def __init__(self, dim, hidden):
         super().__init__()
-        self.w1, self.w2, self.w3 = nn.Linear(dim, hidden, bias=False), nn.Linear(hidden, dim, bias=False), nn.Linear(dim, hidden, bias=False)
+        self.w1, self.w2, self.w3 = (
+            nn.Linear(dim, hidden, bias=False),
+            nn.Linear(hidden, dim, bias=False),
+            nn.Linear(dim, hidden, bias=False),
+        )
 
     def forward(self, x):
         return self.w2(torch.nn.functional.silu(self.w1(x)) * self.w3(x))
@@ -73,7 +86,9 @@ block = Block()
 block.load_state_dict(plain.state_dict())
 plan = {
     "norm": SequenceParallel(use_local_output=True),
-    "feed_forward": PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),), use_local_output=True),
+    "feed_forward": PrepareModuleInput(
+        input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),), use_local_output=True
+    ),
     "feed_forward.w1": ColwiseParallel(),
     "feed_forward.w2": RowwiseParallel(),
     "feed_forward.w3": ColwiseParallel(),
@@ -81,7 +96,11 @@ plan = {
 }
 block = parallelize_module(block, mesh, plan)
 x, y = tensor(3, 4, 8), torch.from_numpy(rng.randint(0, 5, 12))
-print(type(block.feed_forward.w1.weight).__name__, block.feed_forward.w1.weight.placements, block.feed_forward.w2.weight.placements)
+print(
+    type(block.feed_forward.w1.weight).__name__,
+    block.feed_forward.w1.weight.placements,
+    block.feed_forward.w2.weight.placements,
+)
 for model in (plain, block):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     losses = []
@@ -95,7 +114,11 @@ for model in (plain, block):
 state = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in block.state_dict().items()}
 print(sorted(state)[:3], all(torch.allclose(state[k], v, atol=1e-5) for k, v in plain.state_dict().items()))
 replicated = distribute_module(nn.Linear(2, 2), mesh)
-print(isinstance(replicated.weight, DTensor), isinstance(replicated.weight, nn.Parameter), replicated.weight.placements)
+print(
+    isinstance(replicated.weight, DTensor),
+    isinstance(replicated.weight, nn.Parameter),
+    replicated.weight.placements,
+)
 
 # ---- data-parallel
 net = filled(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1)))
@@ -147,6 +170,6 @@ print(dist.is_initialized())
 try:
     dist.init_process_group("gloo", rank=0, world_size=1)
     init_device_mesh("cpu", (2,))
-except RuntimeError as e:
+except RuntimeError:
     print("RuntimeError")
 dist.destroy_process_group()

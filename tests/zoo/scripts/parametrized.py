@@ -55,7 +55,11 @@ class CayleyMap(nn.Module):
 layer = filled(nn.Linear(3, 3))
 parametrize.register_parametrization(layer, "weight", Symmetric())
 print(torch.allclose(layer.weight, layer.weight.T), layer)
-print([n for n, _ in layer.named_parameters()], type(layer).__name__, parametrize.is_parametrized(layer, "weight"))
+print(
+    [n for n, _ in layer.named_parameters()],
+    type(layer).__name__,
+    parametrize.is_parametrized(layer, "weight"),
+)
 A = torch.from_numpy(rng.rand(3, 3).astype(np.float32))
 A = A + A.T
 layer.weight = A
@@ -105,7 +109,11 @@ low = filled(nn.Linear(4, 3))
 parametrize.register_parametrization(low, "weight", RankOne())
 print(torch.linalg.matrix_rank(low.weight).item(), [tuple(p.shape) for p in low.parameters()])
 parametrize.remove_parametrizations(rotation, "weight", leave_parametrized=True)
-print(type(rotation), torch.dist(rotation.weight.T @ rotation.weight, torch.eye(3)) < 1e-5, list(rotation.state_dict()))
+print(
+    type(rotation),
+    torch.dist(rotation.weight.T @ rotation.weight, torch.eye(3)) < 1e-5,
+    list(rotation.state_dict()),
+)
 parametrize.remove_parametrizations(low, "weight", leave_parametrized=True)
 print(low.weight.shape)
 try:
@@ -113,9 +121,15 @@ try:
 except ValueError as e:
     print(str(e)[:60])
 o = orthogonal(filled(nn.Linear(4, 2)))
-print(torch.allclose(o.weight @ o.weight.T, torch.eye(2), atol=1e-5), orthogonal(filled(nn.Linear(3, 3)), orthogonal_map="cayley").weight.det().round())
+print(
+    torch.allclose(o.weight @ o.weight.T, torch.eye(2), atol=1e-5),
+    orthogonal(filled(nn.Linear(3, 3)), orthogonal_map="cayley").weight.det().round(),
+)
 w = weight_norm(filled(nn.Linear(3, 2)), dim=0)
-print(w.parametrizations.weight.original0.flatten(), torch.allclose(w.weight.norm(dim=1), w.parametrizations.weight.original0.flatten()))
+print(
+    w.parametrizations.weight.original0.flatten(),
+    torch.allclose(w.weight.norm(dim=1), w.parametrizations.weight.original0.flatten()),
+)
 s = spectral_norm(filled(nn.Linear(3, 4)), n_power_iterations=30)
 print(round(torch.linalg.matrix_norm(s.weight, 2).item(), 3))
 
@@ -142,7 +156,10 @@ print(model.conv1.bias, model.conv1.weight.flatten(1).norm(dim=1), len(model.con
 for hook in model.conv1._forward_pre_hooks.values():
     print(type(hook).__name__, hook._tensor_name)
 prune.l1_unstructured(model.conv1, name="weight", amount=0.25)
-print((model.conv1.weight == 0).sum().item(), [type(h).__name__ for h in model.conv1._forward_pre_hooks.values()])
+print(
+    (model.conv1.weight == 0).sum().item(),
+    [type(h).__name__ for h in model.conv1._forward_pre_hooks.values()],
+)
 prune.remove(model.conv1, "weight")
 print([n for n, _ in model.conv1.named_parameters()])
 parameters = ((model.conv2, "weight"), (model.fc1, "weight"), (model.fc2, "weight"))

@@ -49,7 +49,10 @@ def bars(n):
     pics = []
     for label, (dx, dy) in zip(labels, shifts):
         angle = label * np.pi / 4
-        pics.append(np.exp(-(((x - dx) * np.sin(angle) - (y - dy) * np.cos(angle)) ** 2) * 40) * ((x - dx) ** 2 + (y - dy) ** 2 < 0.6))
+        pics.append(
+            np.exp(-(((x - dx) * np.sin(angle) - (y - dy) * np.cos(angle)) ** 2) * 40)
+            * ((x - dx) ** 2 + (y - dy) ** 2 < 0.6)
+        )
     return torch.tensor(np.stack(pics)[:, None], dtype=torch.float32), torch.from_numpy(labels)
 
 
@@ -77,24 +80,43 @@ x = tensor(N, C, H, W)
 print(x.stride(), x.is_contiguous())
 x = x.to(memory_format=torch.channels_last)
 print(x.shape, x.stride(), x.is_contiguous(memory_format=torch.channels_last), x.is_contiguous())
-print((x + x).stride(), x.clone().stride(), x.clone(memory_format=torch.contiguous_format).stride(), torch.empty_like(x).stride())
+print(
+    (x + x).stride(),
+    x.clone().stride(),
+    x.clone(memory_format=torch.contiguous_format).stride(),
+    torch.empty_like(x).stride(),
+)
 special = torch.empty(4, 1, 4, 4)
 print(special.is_contiguous(memory_format=torch.channels_last), special.is_contiguous())
-net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.ConvTranspose2d(4, 2, 2))
+net = nn.Sequential(
+    nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.ConvTranspose2d(4, 2, 2)
+)
 for p in net.parameters():
     p.data = tensor(*p.shape, scale=0.3)
 plain = net(x.contiguous())
 net = net.to(memory_format=torch.channels_last)
 out = net(x)
-print(net[0].weight.stride(), out.is_contiguous(memory_format=torch.channels_last), torch.allclose(out, plain, atol=1e-5))
+print(
+    net[0].weight.stride(),
+    out.is_contiguous(memory_format=torch.channels_last),
+    torch.allclose(out, plain, atol=1e-5),
+)
 out.sum().backward()
 print(net[0].weight.grad.shape, round(net[0].weight.grad.abs().sum().item(), 2))
-print(x.permute(0, 2, 3, 1).is_contiguous(), torch.suggest_memory_format(x) if hasattr(torch, "suggest_memory_format") else "none")
+print(
+    x.permute(0, 2, 3, 1).is_contiguous(),
+    torch.suggest_memory_format(x) if hasattr(torch, "suggest_memory_format") else "none",
+)
 
 # ---- convolutions
 sig = tensor(2, 4, 12)
 w = tensor(6, 2, 3)
-for options in ({"groups": 2}, {"groups": 2, "stride": 2}, {"groups": 2, "padding": "same"}, {"groups": 2, "dilation": 3, "padding": 3}):
+for options in (
+    {"groups": 2},
+    {"groups": 2, "stride": 2},
+    {"groups": 2, "padding": "same"},
+    {"groups": 2, "dilation": 3, "padding": 3},
+):
     y = F.conv1d(sig, w, **options)
     print(options, tuple(y.shape), round(y.sum().item(), 3))
 img = tensor(1, 1, 6, 6)
@@ -112,7 +134,12 @@ for mode in ("nearest", "bilinear", "bicubic", "area", "nearest-exact"):
     up = F.interpolate(img, scale_factor=1.5, mode=mode, **corners)
     down = F.interpolate(img, size=(3, 4), mode=mode, **corners, **({"antialias": True} if corners else {}))
     print(mode, tuple(up.shape), round(up.sum().item(), 3), round(down.sum().item(), 3))
-grid = torch.stack(torch.meshgrid(torch.tensor([-1.17, -0.33, 0.41, 1.23]), torch.tensor([-0.97, -0.31, 0.29, 0.91]), indexing="xy"), -1)[None]
+grid = torch.stack(
+    torch.meshgrid(
+        torch.tensor([-1.17, -0.33, 0.41, 1.23]), torch.tensor([-0.97, -0.31, 0.29, 0.91]), indexing="xy"
+    ),
+    -1,
+)[None]
 for mode in ("bilinear", "nearest", "bicubic"):
     for pad in ("zeros", "border", "reflection"):
         print(mode, pad, round(F.grid_sample(img, grid, mode, pad, align_corners=True).sum().item(), 3))

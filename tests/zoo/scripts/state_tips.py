@@ -39,10 +39,18 @@ print(list(state), state["linears.0.weight"].untyped_storage().nbytes())
 with torch.device("meta"):
     meta = SomeModule()
 print(meta.linears[0].weight.device, sum(p.numel() for p in meta.parameters()))
-print(meta.load_state_dict(state, assign=True), meta.linears[0].weight.device, meta.norm.num_batches_tracked.device)
+print(
+    meta.load_state_dict(state, assign=True),
+    meta.linears[0].weight.device,
+    meta.norm.num_batches_tracked.device,
+)
 x = torch.from_numpy(rng.randn(4, 6).astype(np.float32))
 m.eval(), meta.eval()
-print(torch.equal(meta(x), m(x)), isinstance(meta.linears[0].weight, nn.Parameter), meta.linears[0].weight.requires_grad)
+print(
+    torch.equal(meta(x), m(x)),
+    isinstance(meta.linears[0].weight, nn.Parameter),
+    meta.linears[0].weight.requires_grad,
+)
 optimizer = torch.optim.SGD(meta.parameters(), lr=0.1)
 meta.train()(x).sum().backward()
 optimizer.step()
@@ -62,7 +70,9 @@ small = nn.Sequential(collections.OrderedDict(a=nn.Linear(2, 2), b=nn.Linear(2, 
 sd = small.state_dict()
 del sd["b.bias"]
 sd["c.weight"] = torch.ones(1)
-result = nn.Sequential(collections.OrderedDict(a=nn.Linear(2, 2), b=nn.Linear(2, 1))).load_state_dict(sd, strict=False)
+result = nn.Sequential(collections.OrderedDict(a=nn.Linear(2, 2), b=nn.Linear(2, 1))).load_state_dict(
+    sd, strict=False
+)
 print(result, result.missing_keys, result.unexpected_keys)
 try:
     small.load_state_dict({"a.weight": torch.ones(3, 2)})
@@ -99,7 +109,9 @@ print(v.state_dict(), v.state_dict()._metadata)
 old = collections.OrderedDict(old_scale=torch.full((2,), 0.5), _extra_state={"count": 7})
 old._metadata = {"": {"version": 1}}
 print(v.load_state_dict(old), v.scale.data, v.count)
-handle = v.register_state_dict_post_hook(lambda module, state, prefix, meta: state.pop(prefix + "_extra_state") and None)
+handle = v.register_state_dict_post_hook(
+    lambda module, state, prefix, meta: state.pop(prefix + "_extra_state") and None
+)
 print(list(v.state_dict()))
 handle.remove()
 v.register_load_state_dict_post_hook(lambda module, incompatible: incompatible.missing_keys.clear())
@@ -153,7 +165,13 @@ print(whole["epoch"], type(whole["model"]).__name__, whole["nested"])
 with torch.serialization.safe_globals([collections.Counter]):
     torch.save(collections.Counter("aab"), "counter.pth")
     print(torch.load("counter.pth"))
-print(os.path.getsize("checkpoint.pth") > 500, m.state_dict(prefix="net.", keep_vars=True)["net.norm.weight"].requires_grad)
+print(
+    os.path.getsize("checkpoint.pth") > 500,
+    m.state_dict(prefix="net.", keep_vars=True)["net.norm.weight"].requires_grad,
+)
 warm = SomeModule()
 partial = {k: v for k, v in m.state_dict().items() if k.startswith("linears.")}
-print(warm.load_state_dict(partial, strict=False).missing_keys, torch.equal(warm.linears[1].weight, m.linears[1].weight))
+print(
+    warm.load_state_dict(partial, strict=False).missing_keys,
+    torch.equal(warm.linears[1].weight, m.linears[1].weight),
+)

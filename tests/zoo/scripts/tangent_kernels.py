@@ -79,7 +79,10 @@ rows = torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in 
 rev, fwd = jacrev(predict, argnums=2)(weight, bias, x), jacfwd(predict, argnums=2)(weight, bias, x)
 print(torch.allclose(rows, rev), torch.allclose(batched, fwd), torch.allclose(rev, fwd), rev.detach()[0])
 both = jacrev(predict, argnums=(0, 1))(weight, bias, x)
-print([tuple(j.shape) for j in both], torch.allclose(jacrev(predict, argnums=2, chunk_size=2)(weight, bias, x), fwd))
+print(
+    [tuple(j.shape) for j in both],
+    torch.allclose(jacrev(predict, argnums=2, chunk_size=2)(weight, bias, x), fwd),
+)
 h = hessian(predict, argnums=2)(weight, bias, x)
 print(h.shape, torch.allclose(h, jacfwd(jacfwd(predict, 2), 2)(weight, bias, x), atol=1e-6), h[1, 1].detach())
 batch = tensor(3, 4)
@@ -126,5 +129,11 @@ def fmodel(params, buffers, x):
 
 together = vmap(fmodel, in_dims=(0, 0, None))(stacked, buffers, images)
 print(together.shape, torch.allclose(together, torch.stack([m(images) for m in models]), atol=1e-5))
-print(vmap(fmodel)(stacked, buffers, torch.stack([images[:2] + k for k in range(4)])).sum((1, 2)).detach().mul(100).round())
+print(
+    vmap(fmodel)(stacked, buffers, torch.stack([images[:2] + k for k in range(4)]))
+    .sum((1, 2))
+    .detach()
+    .mul(100)
+    .round()
+)
 print(vmap(lambda x: x + torch.rand(1), randomness="same")(torch.zeros(3, 1)).unique().numel())

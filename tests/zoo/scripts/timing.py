@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import torch
 import torch.utils.benchmark as benchmark
@@ -27,7 +27,9 @@ t0 = benchmark.Timer(
     label="Multithreaded batch dot", sub_label="mul/sum", num_threads=1,
 )  # fmt: skip
 m = t0.timeit(20)
-print(m.number_per_run, m.number_per_run * len(m.times) >= 20, m.mean > 0, m.median > 0, m.title.splitlines()[0])
+print(
+    m.number_per_run, m.number_per_run * len(m.times) >= 20, m.mean > 0, m.median > 0, m.title.splitlines()[0]
+)
 print(m.task_spec.stmt, m.num_threads, type(m).__name__)
 auto = benchmark.Timer("x.sum()", globals={"x": x}).blocked_autorange(min_run_time=0.01)
 print(auto.has_warnings in (True, False), auto.iqr >= 0, len(auto.times) > 0)
@@ -39,12 +41,18 @@ for rows, n in ((1, 8), (4, 16)):
     label, sub_label = "Batched dot", f"[{rows}, {n}]"
     ones = torch.ones(rows, n)
     for name, f in (("mul/sum", batched_dot_mul_sum), ("bmm", batched_dot_bmm)):
-        timer = benchmark.Timer("f(x, x)", globals={"x": ones, "f": f}, label=label, sub_label=sub_label, description=name)
+        timer = benchmark.Timer(
+            "f(x, x)", globals={"x": ones, "f": f}, label=label, sub_label=sub_label, description=name
+        )
         results.append(timer.timeit(5))
 compare = Compare(results)
 compare.trim_significant_figures()
 lines = str(compare).splitlines()
-print(lines[0].strip("[- ]"), [w for w in lines[1].replace("|", " ").split()], [line.split("|")[0].strip() for line in lines[3:5]])
+print(
+    lines[0].strip("[- ]"),
+    [w for w in lines[1].replace("|", " ").split()],
+    [line.split("|")[0].strip() for line in lines[3:5]],
+)
 merged = benchmark.Measurement.merge(results + results)
 print(len(merged), [m.number_per_run for m in merged])
 
@@ -54,14 +62,30 @@ fuzzer = Fuzzer(
         FuzzedParameter("k1", minval=4, maxval=64, distribution="uniform"),
         FuzzedParameter("ratio", minval=0.5, maxval=1.5, distribution="uniform"),
     ],
-    tensors=[FuzzedTensor("x", size=("k0", "k1"), min_elements=64, max_elements=20000, probability_contiguous=0.6)],
+    tensors=[
+        FuzzedTensor("x", size=("k0", "k1"), min_elements=64, max_elements=20000, probability_contiguous=0.6)
+    ],
     seed=0,
 )
 for tensors, tensor_params, params in fuzzer.take(6):
     p = tensor_params["x"]
-    print(tuple(tensors["x"].shape), tensors["x"].stride(), p["numel"], [int(d) for d in p["order"]], p["is_contiguous"], p["dtype"], params["k0"], round(params["ratio"], 4))
+    print(
+        tuple(tensors["x"].shape),
+        tensors["x"].stride(),
+        p["numel"],
+        [int(d) for d in p["order"]],
+        p["is_contiguous"],
+        p["dtype"],
+        params["k0"],
+        round(params["ratio"], 4),
+    )
 print(fuzzer.rejection_rate)
-print(ParameterAlias("k0"), benchmark.select_unit(2e-5), benchmark.unit_to_english("us"), round(benchmark.trim_sigfig(0.0012345, 2), 6))
+print(
+    ParameterAlias("k0"),
+    benchmark.select_unit(2e-5),
+    benchmark.unit_to_english("us"),
+    round(benchmark.trim_sigfig(0.0012345, 2), 6),
+)
 
 # ---- a profiler
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
@@ -73,7 +97,12 @@ def trace_handler(prof):
     prof.export_chrome_trace("trace.json")
 
 
-with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=2, repeat=1), on_trace_ready=trace_handler, record_shapes=True) as prof:
+with profile(
+    activities=[ProfilerActivity.CPU],
+    schedule=schedule(wait=1, warmup=1, active=2, repeat=1),
+    on_trace_ready=trace_handler,
+    record_shapes=True,
+) as prof:
     for _ in range(6):
         with record_function("model_inference"):
             model(torch.ones(4, 8)).sum().backward()
@@ -91,13 +120,16 @@ print(flops.get_total_flops())
 # ---- events
 seen = []
 handle = monitor.register_event_handler(lambda e: seen.append((e.name, sorted(e.data.items()))))
-stat = monitor.Stat("loss", [monitor.Aggregation.MEAN, monitor.SUM, monitor.MAX, monitor.MIN, monitor.COUNT], timedelta(hours=1), 3)
+stat = monitor.Stat(
+    "loss",
+    [monitor.Aggregation.MEAN, monitor.SUM, monitor.MAX, monitor.MIN, monitor.COUNT],
+    timedelta(hours=1),
+    3,
+)
 for value in (1.0, 2.5, 4.0, 9.0):
     stat.add(value)
 print(seen, stat.name, stat.count, sorted((k.name, v) for k, v in stat.get().items()))
-import datetime
-
-monitor.log_event(monitor.Event(name="epoch", timestamp=datetime.datetime(2024, 1, 1), data={"epoch": 3, "ok": "yes"}))
+monitor.log_event(monitor.Event(name="epoch", timestamp=datetime(2024, 1, 1), data={"epoch": 3, "ok": "yes"}))
 monitor.unregister_event_handler(handle)
-monitor.log_event(monitor.Event("gone", datetime.datetime(2024, 1, 1), {}))
+monitor.log_event(monitor.Event("gone", datetime(2024, 1, 1), {}))
 print(len(seen), seen[-1])

@@ -50,8 +50,8 @@ _COPIES = frozenset("clone contiguous cpu detach double float half bfloat16 requ
 
 
 class DTensor(Tensor):
-    """A tensor over a mesh, with a placement for each of its dimensions. Made by :func:`distribute_tensor` and
-    :meth:`from_local`.
+    """A tensor over a mesh, with a placement for each of its dimensions. Made by :func:`distribute_tensor`
+    and :meth:`from_local`.
 
     What is computed from it is a DTensor over the same mesh, replicated (a copy as the original): with one
     process, all placements say that it has the whole tensor.
@@ -70,14 +70,18 @@ class DTensor(Tensor):
         return made
 
     @classmethod
-    def __torch_function__(cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         from ...utils._pytree import tree_leaves
 
         kwargs = kwargs or {}
         result = super().__torch_function__(func, types, args, kwargs)
         fresh = [r for r in tree_leaves(result) if isinstance(r, DTensor) and not hasattr(r, "_mesh")]
         if fresh:
-            given = next(a for a in tree_leaves((args, kwargs)) if isinstance(a, DTensor) and hasattr(a, "_mesh"))
+            given = next(
+                a for a in tree_leaves((args, kwargs)) if isinstance(a, DTensor) and hasattr(a, "_mesh")
+            )
             copied = getattr(func, "__name__", "") in _COPIES
             for r in fresh:
                 r._mesh = given._mesh
@@ -160,12 +164,15 @@ def distribute_tensor(
     """A leaf, as a DTensor over the mesh."""
     mesh = _mesh_of(device_mesh)
     if not tensor.is_leaf:
-        raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
+        raise RuntimeError(
+            "`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!"
+        )
     placed = _placed(mesh, placements)
     if isinstance(tensor, DTensor):
         if tensor.placements != placed:
             raise ValueError(
-                f"Cannot distribute a DTensor with placements {tensor.placements} to a different placements {placed}."
+                f"Cannot distribute a DTensor with placements {tensor.placements} to a different "
+                f"placements {placed}."
             )
         return tensor
     made = DTensor._made(tensor.detach(), mesh, placed)

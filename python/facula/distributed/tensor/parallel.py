@@ -1,5 +1,5 @@
-"""Modules in parts over a mesh. A mesh has one process, which has the whole module: parameters become DTensors,
-and what plans say of inputs and outputs holds (a DTensor, or the local tensor).
+"""Modules in parts over a mesh. A mesh has one process, which has the whole module: parameters become
+DTensors, and what plans say of inputs and outputs holds (a DTensor, or the local tensor).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ...utils._pytree import tree_map
 from . import DeviceMesh, DTensor, Placement, Replicate, Shard, _mesh_of, place_parameter
 
 __all__ = [
-    "ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput",
-    "RowwiseParallel", "SequenceParallel", "loss_parallel", "parallelize_module",
+    "ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput",
+    "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel", "loss_parallel", "parallelize_module",
 ]  # fmt: skip
 
 
@@ -66,7 +66,9 @@ class ColwiseParallel(ParallelStyle):
         from ... import nn
 
         if not isinstance(module, (nn.Linear, nn.Embedding)):
-            raise NotImplementedError(f"{type(self).__name__} currently only support nn.Linear and nn.Embedding!")
+            raise NotImplementedError(
+                f"{type(self).__name__} currently only support nn.Linear and nn.Embedding!"
+            )
         rows, columns = (0, 1) if isinstance(module, nn.Linear) else (1, 0)
         self.placements = self._of_parameters(rows, columns)
         return super()._apply(module, mesh)
@@ -150,7 +152,9 @@ class PrepareModuleOutput(ParallelStyle):
             many = outputs if isinstance(outputs, tuple) else (outputs,)
             if len(many) != len(self.desired_output_layouts):
                 raise ValueError("module outputs and output_layouts should have same length!")
-            made = tuple(_distributed(x, layout, mesh) for x, layout in zip(many, self.desired_output_layouts))
+            made = tuple(
+                _distributed(x, layout, mesh) for x, layout in zip(many, self.desired_output_layouts)
+            )
             made = tree_map(_local, made) if self.use_local_output else made
             return made if isinstance(outputs, tuple) else made[0]
 

@@ -38,12 +38,14 @@ class _Reads(TorchFunctionMode):
     def __init__(self, calls: _Calls) -> None:
         self.calls = calls
 
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         name = getattr(func, "__name__", "")
         if name in _READS and args and self.calls.depends(args[0]):
             raise RuntimeError(
-                f"It appears that you're trying to get value out of a tracing tensor with {name} - erroring out! "
-                "It's likely that this is caused by data-dependent control flow or similar."
+                f"It appears that you're trying to get value out of a tracing tensor with {name} - erroring "
+                "out! It's likely that this is caused by data-dependent control flow or similar."
             )
         return func(*args, **(kwargs or {}))
 
@@ -75,7 +77,11 @@ class _Calls(TorchDispatchMode):
         if not isinstance(x, Tensor):
             return x
         if id(x) not in self.nodes:
-            kind = "_param_constant" if getattr(x, "_is_param", False) or type(x) is not Tensor else "_tensor_constant"
+            kind = (
+                "_param_constant"
+                if getattr(x, "_is_param", False) or type(x) is not Tensor
+                else "_tensor_constant"
+            )
             number = 0
             while hasattr(self.root, f"{kind}{number}"):
                 number += 1
@@ -144,32 +150,36 @@ def make_fx(
     _error_on_data_dependent_ops: bool = True,
     **options: Any,
 ) -> Callable[..., GraphModule]:
-    """A function that runs ``f`` once and gives its graph, of operators of ``facula.ops``; also of the gradients
-    that ``f`` computes. Sizes and numbers are constants of the graph; elements cannot be asked for.
+    """A function that runs ``f`` once and gives its graph, of operators of ``facula.ops``; also of the
+    gradients that ``f`` computes. Sizes and numbers are constants of the graph; elements cannot be asked
+    for.
 
-    ``decomposition_table`` has functions that are noted in the place of operators. With ``tracing_mode="fake"``
-    what ``f`` writes into its arguments is written into copies.
+    ``decomposition_table`` has functions that are noted in the place of operators. With
+    ``tracing_mode="fake"`` what ``f`` writes into its arguments is written into copies.
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"Unexpected tracing mode: {tracing_mode}")
     if tracing_mode == "symbolic":
-        raise NotImplementedError("make_fx: graphs have fixed sizes; tracing_mode='symbolic' is not supported")
+        raise NotImplementedError(
+            "make_fx: graphs have fixed sizes; tracing_mode='symbolic' is not supported"
+        )
     if pre_dispatch:
-        raise NotImplementedError("make_fx: graphs are of what is computed below autograd; pre_dispatch is not supported")
+        raise NotImplementedError(
+            "make_fx: graphs are of what is computed below autograd; pre_dispatch is not supported"
+        )
 
     def traced(*args: Any) -> GraphModule:
         calls = _Calls(dict(decomposition_table or {}))
         given: list[Any] = []
         names = _names(f, args)
-        for name, value in zip(names, args):
-            leaves = [x for x in tree_leaves(value) if isinstance(x, Tensor)]
-            copies = iter([x if tracing_mode == "real" else _copy(x) for x in leaves])
-            given.append(tree_map(lambda x: next(copies) if isinstance(x, Tensor) else x, value))
-            fresh = [x for x in tree_leaves(given[-1]) if isinstance(x, Tensor)]
-            for k, x in enumerate(fresh, 1):
+        for name, value in zip(names, args, strict=True):
+            if value is None or isinstance(value, (int, float, complex, bool, str)):
+                raise NotImplementedError(
+                    f"make_fx: the argument {name} is {value!r}: expected tensors, or containers of them"
+                )
+            given.append(value if tracing_mode == "real" else tree_map(_copy, value))
+            for k, x in enumerate(filter(_is_tensor, tree_leaves(given[-1])), 1):
                 calls.input(x, f"{name}_{k}")
-            if not fresh and (value is None or isinstance(value, (int, float, complex, bool, str))):
-                raise NotImplementedError(f"make_fx: the argument {name} is {value!r}: expected tensors, or containers of them")
         with _Reads(calls), calls:
             result = f(*given)
         nodes = tree_map(calls.node_of, result)
@@ -184,8 +194,12 @@ def make_fx(
     return traced
 
 
-def _copy(x: Tensor) -> Tensor:
-    return x.detach().clone().requires_grad_(x.requires_grad)
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _copy(x: Any) -> Any:
+    return x.detach().clone().requires_grad_(x.requires_grad) if _is_tensor(x) else x
 
 
 def get_isolated_graphmodule(

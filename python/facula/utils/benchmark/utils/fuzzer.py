@@ -17,9 +17,9 @@ Tensor = _C.Tensor
 class FuzzedParameter:
     """A number, or one of some values, that is drawn anew for each set of tensors.
 
-    ``distribution`` is "uniform" or "loguniform" between ``minval`` and ``maxval``, both included (integers if
-    both are), or a dict of values with their probabilities. A ``strict`` one keeps its value while others are
-    drawn again because a constraint does not hold.
+    ``distribution`` is "uniform" or "loguniform" between ``minval`` and ``maxval``, both included (integers
+    if both are), or a dict of values with their probabilities. A ``strict`` one keeps its value while
+    others are drawn again because a constraint does not hold.
     """
 
     def __init__(
@@ -33,7 +33,9 @@ class FuzzedParameter:
         if isinstance(distribution, dict):
             total = sum(distribution.values())
             if min(distribution.values(), default=0) < 0 or abs(total - 1) > 1e-5:
-                raise AssertionError(f"FuzzedParameter: probabilities must be 0 or more and sum to 1, got {total}")
+                raise AssertionError(
+                    f"FuzzedParameter: probabilities must be 0 or more and sum to 1, got {total}"
+                )
             if minval is not None or maxval is not None:
                 raise AssertionError("FuzzedParameter: a dict of values takes no minval and maxval")
         elif distribution not in ("loguniform", "uniform"):
@@ -75,9 +77,9 @@ class ParameterAlias:
 class FuzzedTensor:
     """A tensor whose ``size`` and ``steps`` are numbers or names of parameters.
 
-    It is every ``steps[d]``-th element of a larger one, and in memory its dimensions have a random order unless
-    it is contiguous, of which ``probability_contiguous`` is the chance. ``dim_parameter`` names the number of
-    dimensions. Sets of parameters that do not keep to ``min_elements``, ``max_elements`` and
+    It is every ``steps[d]``-th element of a larger one, and in memory its dimensions have a random order
+    unless it is contiguous, of which ``probability_contiguous`` is the chance. ``dim_parameter`` names the
+    number of dimensions. Sets of parameters that do not keep to ``min_elements``, ``max_elements`` and
     ``max_allocation_bytes`` are drawn again.
     """
 

@@ -251,7 +251,9 @@ class _Branches:
     A branch that begins again begins a new pass for all.
     """
 
-    def __init__(self, datapipe: Any, count: int, buffer_size: int, route: Callable[[Any], Any], what: str) -> None:
+    def __init__(
+        self, datapipe: Any, count: int, buffer_size: int, route: Callable[[Any], Any], what: str
+    ) -> None:
         self.datapipe, self.buffer_size, self.route, self.what = datapipe, buffer_size, route, what
         self.passes, self.current = [0] * count, 0
         self.waiting: list[collections.deque] = [collections.deque() for _ in range(count)]
@@ -279,14 +281,18 @@ class _Branches:
                 for k in self.route(x):
                     self.waiting[k].append(x)
                 if 0 <= self.buffer_size < max(map(len, self.waiting)):
-                    raise BufferError(f"{self.what} buffer overflow,buffer size {self.buffer_size} is insufficient.")
+                    raise BufferError(
+                        f"{self.what} buffer overflow,buffer size {self.buffer_size} is insufficient."
+                    )
             yield self.waiting[branch].popleft()
 
 
 class _Branch(IterDataPipe):
     """One of the pipes that ``fork`` and ``demux`` give."""
 
-    def __init__(self, branches: _Branches, number: int, each: Callable, length: Callable[[], int] | None) -> None:
+    def __init__(
+        self, branches: _Branches, number: int, each: Callable, length: Callable[[], int] | None
+    ) -> None:
         self.branches, self.number, self.each, self.length = branches, number, each, length
 
     def __iter__(self) -> Iterator:
@@ -306,14 +312,18 @@ def _same(x: Any) -> Any:
 class Forker(IterDataPipe):
     """``num_instances`` pipes with the same items; a list of them. ``copy``: "shallow" or "deep" ones."""
 
-    def __new__(cls, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: str | None = None) -> Any:
+    def __new__(
+        cls, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: str | None = None
+    ) -> Any:
         import copy as copying
 
         if num_instances < 1:
             raise ValueError(f"Expected `num_instances` larger than 0, but {num_instances} is found")
         kinds: dict[str | None, Callable] = {None: _same, "shallow": copying.copy, "deep": copying.deepcopy}
         if copy not in kinds:
-            raise ValueError(f"Unknown copy method `{copy}` requested, choose one of None, `shallow` or `deep`.")
+            raise ValueError(
+                f"Unknown copy method `{copy}` requested, choose one of None, `shallow` or `deep`."
+            )
         if num_instances == 1:
             return datapipe
         everyone = range(num_instances)
@@ -342,7 +352,8 @@ class Demultiplexer(IterDataPipe):
                 return ()
             if k is None or not 0 <= k < num_instances:
                 raise ValueError(
-                    f"Output of the classification fn should be between 0 and {num_instances - 1}. {k} is returned."
+                    f"Output of the classification fn should be between 0 and {num_instances - 1}. {k} is "
+                    "returned."
                 )
             return (k,)
 
