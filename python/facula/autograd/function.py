@@ -21,6 +21,17 @@ def leave() -> None:
         leaving[-1]()
 
 
+def _left(f: Callable, args: tuple, kwargs: dict) -> Any:
+    """``f(*args, **kwargs)``, of which nothing is captured."""
+    capture = leaving.pop()
+    try:
+        capture()
+        with _C.DisableTorchFunction():
+            return f(*args, **kwargs)
+    finally:
+        leaving.append(capture)
+
+
 class Function(FunctionCtx):
     """Subclass with static methods, and call ``apply``.
 
@@ -70,13 +81,7 @@ class Function(FunctionCtx):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         if leaving:
-            leave()
-            with _C.DisableTorchFunction():
-                return cls._apply(*args, **kwargs)
-        return cls._apply(*args, **kwargs)
-
-    @classmethod
-    def _apply(cls, *args: Any, **kwargs: Any) -> Any:
+            return _left(cls.apply, args, kwargs)
         if cls.setup_context is not Function.setup_context:
             if kwargs or getattr(cls.forward, "__defaults__", None):
                 args, kwargs = _with_defaults(cls.forward, args, kwargs)
