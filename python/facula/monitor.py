@@ -57,7 +57,8 @@ class data_value_t:
 class Event:
     """Something that happened: the name of its kind, when, and facts by name.
 
-    >>> facula.monitor.Event("epoch", datetime.datetime(2020, 1, 1), {"loss": 0.5}).data
+    >>> from datetime import datetime
+    >>> facula.monitor.Event("epoch", datetime(2020, 1, 1), {"loss": 0.5}).data
     {'loss': 0.5}
     """
 

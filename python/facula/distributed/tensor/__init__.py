@@ -1,11 +1,12 @@
 """Tensors laid out over a mesh of processes. A mesh has one process, whose part is the whole tensor, so that
 programs run as they do on one device; meshes of more are refused where their process group would be made.
 
+>>> from facula.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
 >>> mesh = init_device_mesh("cpu", (1,))
 >>> d = distribute_tensor(facula.ones(2, 3), mesh, [Shard(0)])
->>> d.to_local().shape, d.placements
-(torch.Size([2, 3]), (Shard(dim=0),))
+>>> tuple(d.to_local().shape), d.placements
+((2, 3), (Shard(dim=0),))
 >>> facula.distributed.destroy_process_group()
 """
 

@@ -243,8 +243,8 @@ class Fuzzer:
     >>> sizes = FuzzedParameter("n", minval=2, maxval=9, distribution="uniform")
     >>> fuzzer = Fuzzer([sizes], [FuzzedTensor("x", size=("n", 3))], seed=0)
     >>> for tensors, properties, params in fuzzer.take(1):
-    ...     print(tensors["x"].shape == (params["n"], 3), properties["x"]["dtype"])
-    True torch.float32
+    ...     print(tensors["x"].shape == (params["n"], 3), properties["x"]["steps"])
+    True (1, 1)
     """
 
     def __init__(
