@@ -174,6 +174,55 @@ def test_calls_of_every_kind_give_what_they_give_in_eager(f):
     facula.testing.assert_close(*(facula.utils._pytree.tree_leaves(r) for r in (got, want)))
 
 
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "LBFGS"])
+def test_a_step_of_training_is_that_of_eager(name):
+    def trained(wrap):
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        with facula.no_grad():
+            for p in net.parameters():
+                p.copy_(facula.linspace(-1, 1, p.numel()).view_as(p))
+        optimizer = getattr(facula.optim, name)(net.parameters(), lr=0.05)
+        x = facula.linspace(-1, 2, 15).view(5, 3)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            for p in net.parameters():
+                p.grad.mul_(0.5)
+            nn.utils.clip_grad_norm_(net.parameters(), 0.7)
+            return loss
+
+        def step():
+            if name == "LBFGS":
+                return optimizer.step(closure)
+            loss = closure()
+            with facula.no_grad():
+                for p in net.parameters():
+                    p.add_(0.01)
+            optimizer.step()
+            for p in net.parameters():
+                p.data.mul_(0.99)
+            return loss
+
+        run = wrap(step)
+        return [run().item() for _ in range(3)], [p.tolist() for p in net.parameters()]
+
+    assert trained(lambda f: f) == trained(facula.compile(backend=Backend()))
+
+
+def test_memory_that_numpy_shares_is_read_when_it_is_asked_for():
+    def f(x):
+        array = x.numpy()
+        y = x * 2
+        array[0] = 100
+        z = x * 2
+        return y + z
+
+    got = facula.compile(f, backend=Backend())(facula.ones(2))
+    assert got.tolist() == [202.0, 4.0]
+
+
 def test_errors_are_those_of_the_program():
     written = facula.zeros(2)
 

@@ -5,7 +5,8 @@ computed but noted, as nodes of a graph, and give tensors without elements. Wher
 ``if``, ``item()``, ``print``, ``backward()``), at a function that cannot be noted, where gradient modes
 change, and at the end, the graph is complete: the backend makes a function of it, which runs on the real
 tensors, and the tensors that the program still has become its results. So whatever Python does, it does
-once and in its order. A backend is asked once for equal graphs.
+once and in its order. A backend is asked once for equal graphs. Once memory is shared with NumPy, the rest
+of the call is computed as it comes.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ _FACTORIES = frozenset(
 # Ask for elements.
 _READS = frozenset(
     "item tolist numpy backward __bool__ __float__ __int__ __index__ __array__ __repr__".split()
+)
+# Share memory with what is no tensor, which may be written unseen from then on.
+_SHARE = frozenset(
+    "numpy __array__ __dlpack__ data_ptr storage untyped_storage from_numpy frombuffer from_dlpack".split()
 )
 _OPERATORS: dict[str, Callable] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
 _RESULTS = "a backend of compile must give a function whose results are those of the graph, as a tuple"
@@ -180,13 +185,15 @@ class Capture(TorchFunctionMode):
         self.compiled, self.names = compiled, names
         self.segment = _Segment(names)
         self.met_meta = False  # did the program name the device meta itself?
+        self.over = False  # is nothing more noted?
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if _C.forward_level() or _C.vmap_level():  # tensors that stand for others
+        self.over = self.over or name in _SHARE or any(hasattr(a, "__array_interface__") for a in args)
+        if self.over or _C.forward_level() or _C.vmap_level():  # at a level tensors stand for others
             self.flush()
             return func(*args, **kwargs)
         if name in ("__get__", "__set__"):
