@@ -4,6 +4,8 @@ if(NOT Python_Development.Module_FOUND)
 endif()
 
 add_custom_target(facula_package ALL
+  COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/write_lazy.py ${PROJECT_SOURCE_DIR}/python/facula
+          ${FACULA_GENERATED}/facula
   COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/link_package.py ${PROJECT_SOURCE_DIR}/python/facula
           ${FACULA_GENERATED}/facula ${FACULA_PACKAGE_DIR}
   COMMENT "" VERBATIM)

@@ -1,5 +1,6 @@
 // Modes, backward and grad, nodes and hook handles.
 #include "autograd.h"
+#include "call_arguments.h"
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include "facula/autograd/accumulate.h"
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
+#include "facula/autograd/call_node.h"
 #include "facula/autograd/forward.h"
 #include "facula/base/deterministic.h"
 #include "facula/run/autocast.h"
@@ -305,6 +307,67 @@ std::string_view text_of_or_empty(PyObject* name) {
   const char* s = PyUnicode_AsUTF8AndSize(name, &n);
   return s ? std::string_view(s, size_t(n)) : std::string_view();
 }
+// "self_sym_sizes": of the argument `self` the sizes that were kept; null for another name.
+PyRef part_of_tensor(const op::Call& call, std::string_view wanted) {
+  constexpr std::string_view kSizes = "_sym_sizes", kStrides = "_sym_strides", kNumel = "_sym_numel";
+  for (auto what : {kSizes, kStrides, kNumel}) {
+    if (!wanted.ends_with(what)) continue;
+    int k = call.op().schema.index_of(wanted.substr(0, wanted.size() - what.size()));
+    if (k < 0 || call.at(size_t(k)).tag != op::Tag::tensor) return {};
+    Tensor t(Ref<TensorImpl>::share(call.at(size_t(k)).tensor));
+    if (what == kNumel) return checked(PyLong_FromLongLong(t.numel().concrete()));
+    return checked(wrap_ints(what == kSizes ? t.sizes() : t.strides()));
+  }
+  return {};
+}
+// An argument of the call that made a node: a number, flag or list, or None for a tensor that was not saved.
+PyRef argument_of_node(Node& n, std::string_view wanted) {
+  auto* of_call = dynamic_cast<autograd::CallNode*>(&n);
+  PyRef found;
+  if (!of_call) return found;
+  of_call->read_call([&](const op::Call& call, auto& kept) {
+    auto& schema = call.op().schema;
+    int k = schema.index_of(wanted);
+    if (k < 0) {
+      found = part_of_tensor(call, wanted);
+      return;
+    }
+    if (!kept(size_t(k))) return;
+    auto& p = schema.parameters[size_t(k)];
+    const op::Value& v = call.at(size_t(k));
+    if (v.tag == op::Tag::tensor || v.tag == op::Tag::tensors || v.is_none()) found = PyRef::share(Py_None);
+    else if (p.type == op::Type::Tensor) found = checked(wrap(op::wrapped_number(v.number())));
+    else found = wrap_plain_argument(p, v);
+    if (PyList_Check(found.get())) found = checked(PyList_AsTuple(found.get()));
+  });
+  return found;
+}
+// `_saved_...` of all that a node has: its tensors, and the call's arguments that are none.
+PyObject* node_dir(PyObject* o, PyObject*) {
+  return guarded([&] {
+    PyRef base = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyBaseObject_Type), "__dir__"));
+    PyRef names = checked(PyObject_CallOneArg(base.get(), o));
+    auto* of_call = dynamic_cast<autograd::CallNode*>(&node(o));
+    if (!of_call) return names.detach();
+    of_call->read_call([&](const op::Call& call, auto& kept) {
+      auto add = [&](const std::string& name) {
+        checked(PyList_Append(names.get(), checked(unicode("_saved_" + name)).get()));
+      };
+      auto& schema = call.op().schema;
+      for (size_t k = 0; k < schema.parameters.size(); ++k) {
+        auto& p = schema.parameters[k];
+        bool number = call.at(k).tag == op::Tag::scalar || call.at(k).tag == op::Tag::integer;
+        bool saved = p.type == op::Type::Tensor && !number ? of_call->saves(p.name) : kept(k);
+        if (saved) add(p.name);
+      }
+      for (size_t k = 0; k < schema.returns.size(); ++k) {
+        std::string name = schema.returns.size() == 1 ? "result" : "result" + std::to_string(k);
+        if (of_call->saves(name)) add(name);
+      }
+    });
+    return names.detach();
+  });
+}
 // The node of a custom function shows the attributes of its ctx.
 PyObject* node_getattr(PyObject* o, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(o, name);
@@ -320,6 +383,7 @@ PyObject* node_getattr(PyObject* o, PyObject* name) {
       if (raw) return make_saved(*reinterpret_cast<NodeObject*>(o)->node, wanted);
       Tensor t = node(o).saved_named(wanted);
       if (t.defined()) return wrap(std::move(t));
+      if (PyRef argument = argument_of_node(node(o), wanted)) return argument.detach();
       return PyErr_Format(PyExc_AttributeError, "%s saved nothing as '%U'", node(o).name().c_str(), name);
     });
   }
@@ -332,6 +396,7 @@ PyMethodDef node_methods[] = {
      "register_hook(f) -> handle; f(grad_inputs, grad_outputs) runs after the node."},
     {"register_prehook", node_prehook, METH_O,
      "register_prehook(f) -> handle; f(grad_outputs) runs before the node."},
+    {"__dir__", node_dir, METH_NOARGS, nullptr},
     {"_sequence_nr", node_sequence, METH_NOARGS, "The order in which nodes were made."},
     {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef node_getset[] = {
@@ -571,6 +636,27 @@ PyObject* accumulate_hook(PyObject*, PyObject* args) {
         hook);
     track(tensor);
     return make_handle(t, nullptr, id);
+  });
+}
+
+// ---- the dtype of gradients
+
+PyObject* grad_dtype(PyObject*, PyObject* leaf) {
+  return guarded([&] {
+    auto found = autograd::grad_dtype(tensor_argument("grad_dtype", "self", leaf));
+    return found ? wrap(*found) : Py_NewRef(Py_None);
+  });
+}
+PyObject* set_grad_dtype(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *leaf, *given;
+    if (!PyArg_ParseTuple(args, "OO:set_grad_dtype", &leaf, &given)) return nullptr;
+    runtime_check(given == Py_None || is_dtype(given), "grad_dtype")
+        << "grad_dtype must be a torch.dtype or None, but got " << Py_TYPE(given)->tp_name;
+    std::optional<DType> dtype;
+    if (DType d; given != Py_None && to_dtype(given, d)) dtype = d;
+    autograd::set_grad_dtype(tensor_argument("grad_dtype", "self", leaf), dtype);
+    Py_RETURN_NONE;
   });
 }
 
@@ -827,6 +913,8 @@ PyMethodDef functions[] = {
     {"backward_restricted", backward_restricted, METH_NOARGS,
      "Is the backward on this thread for some inputs only?"},
     {"backward_runs", backward_runs, METH_O, "Does the backward on this thread run this node?"},
+    {"grad_dtype", grad_dtype, METH_O, "The dtype that a leaf's gradient has; None: any."},
+    {"set_grad_dtype", set_grad_dtype, METH_VARARGS, "set_grad_dtype(leaf, dtype or None)"},
     {"increment_version", increment_version, METH_O, "Marks a tensor as written."},
     {"add_accumulated_hook", accumulate_hook, METH_VARARGS,
      "add_accumulated_hook(leaf, f) -> handle; f(leaf) runs when .grad was accumulated."},

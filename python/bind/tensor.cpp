@@ -450,6 +450,12 @@ PyObject* swap_tensors(PyObject*, PyObject* args) {
         << "Cannot swap a tensor that has weakref associated with it";
     runtime_check(Py_TYPE(a)->tp_basicsize == Py_TYPE(b)->tp_basicsize, "swap_tensors")
         << "cannot swap a " << Py_TYPE(a)->tp_name << " with a " << Py_TYPE(b)->tp_name;
+    for (auto* o : {x, y})
+      if (std::exchange(o->impl->owns_py,
+                        false)) {  // reached by a weak reference: the object owns its tensor again
+        o->impl->retain();
+        Py_DECREF(o);
+      }
     std::swap(x->impl, y->impl);
     std::swap(x->dict, y->dict);
     x->impl->py_object = a;

@@ -9,103 +9,10 @@ from __future__ import annotations
 from . import _C
 
 TYPE_CHECKING = False
-if (
-    TYPE_CHECKING
-):  # for tools that read: all names, also those that follow at their first use; the first one counts
-    from . import _dynamo as _dynamo
-    from . import _tensor_str as _tensor_str
-    from . import accelerator as accelerator
-    from . import amp as amp
-    from . import ao as ao
-    from . import autograd as autograd
-    from . import backends as backends
-    from . import compiler as compiler
-    from . import cpu as cpu
-    from . import cuda as cuda
-    from . import distributed as distributed
-    from . import distributions as distributions
-    from . import export as export
-    from . import fft as fft
-    from . import func as func
-    from . import functional as functional
-    from . import futures as futures
-    from . import fx as fx
-    from . import hub as hub
-    from . import jit as jit
-    from . import library as library
-    from . import linalg as linalg
-    from . import masked as masked
-    from . import mps as mps
-    from . import multiprocessing as multiprocessing
-    from . import nested as nested
-    from . import nn as nn
-    from . import onnx as onnx
-    from . import optim as optim
-    from . import overrides as overrides
-    from . import package as package
-    from . import profiler as profiler
-    from . import program as program
-    from . import quasirandom as quasirandom
-    from . import random as random
-    from . import return_types as return_types
-    from . import safetensors as safetensors
-    from . import serialization as serialization
-    from . import signal as signal
-    from . import sparse as sparse
-    from . import special as special
-    from . import storage as storage
-    from . import testing as testing
-    from . import torch_version as torch_version
-    from . import types as types
-    from . import utils as utils
-    from . import version as version
-    from . import xpu as xpu
-    from ._checks import *
-    from ._streams import Event as Event
-    from ._streams import Stream as Stream
-    from ._determinism import *
+if TYPE_CHECKING:  # for tools that read: all names, also those that follow at their first use
+    from ._lazy import *  # what the tables below say
     from ._functions import *
-    from ._legacy import *
     from ._modes import *
-    from ._logging import set_logs as set_logs
-    from ._qscheme import per_channel_affine as per_channel_affine
-    from ._qscheme import per_channel_affine_float_qparams as per_channel_affine_float_qparams
-    from ._qscheme import per_channel_symmetric as per_channel_symmetric
-    from ._qscheme import per_tensor_affine as per_tensor_affine
-    from ._qscheme import per_tensor_symmetric as per_tensor_symmetric
-    from ._qscheme import qscheme as qscheme
-    from ._vmap import vmap as vmap
-    from ._more import *
-    from ._more import _assert as _assert
-    from ._names import *
-    from ._names import _shape_as_tensor as _shape_as_tensor
-    from .nn._scaled import _scaled_mm_v2 as _scaled_mm_v2
-    from .overrides import DisableTorchFunction as DisableTorchFunction
-    from .overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
-    from .storage import *
-    from ._classes import ScriptObject as ScriptObject
-    from ._classes import classes as classes
-    from .amp import GradScaler as GradScaler
-    from .amp import autocast as autocast
-    from .amp import clear_autocast_cache as clear_autocast_cache
-    from .amp import get_autocast_cpu_dtype as get_autocast_cpu_dtype
-    from .amp import get_autocast_dtype as get_autocast_dtype
-    from .amp import is_autocast_cache_enabled as is_autocast_cache_enabled
-    from .amp import is_autocast_cpu_enabled as is_autocast_cpu_enabled
-    from .amp import is_autocast_enabled as is_autocast_enabled
-    from .amp import set_autocast_cache_enabled as set_autocast_cache_enabled
-    from .amp import set_autocast_dtype as set_autocast_dtype
-    from .amp import set_autocast_enabled as set_autocast_enabled
-    from .autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
-    from .autograd.anomaly_mode import is_anomaly_enabled as is_anomaly_enabled
-    from .compiler import compile as compile
-    from .serialization import load as load
-    from .serialization import save as save
-    from .sparse import dsmm as dsmm
-    from .sparse import smm as smm
-    from .sparse import spmm as spmm
-    from .sparse import sparse_coo_tensor as sparse_coo_tensor
-    from .sparse import sparse_csr_tensor as sparse_csr_tensor
     from ._C import *
     from ._C.ops import *
 
@@ -222,10 +129,10 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     """
-    _dynamo _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed distributions
-    export func functional futures fx hub jit library masked mps multiprocessing nested nn onnx optim
-    overrides package profiler program quasirandom random return_types safetensors serialization signal
-    sparse storage testing torch_version types utils version xpu
+    _dynamo _higher_order_ops _tensor_str accelerator amp ao autograd backends compiler cpu cuda distributed
+    distributions export func functional futures fx hub jit library masked monitor mps multiprocessing
+    nested nn onnx optim overrides package profiler program quasirandom random return_types safetensors
+    serialization signal sparse storage testing torch_version types utils version xpu
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
@@ -273,6 +180,7 @@ _ELSEWHERE = {
             ravel reset_peak_memory_stats scalar_tensor set_printoptions
             tensordot tile unique unique_consecutive
         """,
+        "_higher_order_ops": "cond",
         "_logging": "set_logs",
         "_qscheme": """
             per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, ModuleType
 
 from . import _C
@@ -29,6 +29,31 @@ def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], ob
 
     module.update({name: vars(namespace)[name] for name in filter(public, vars(namespace))})
     return getattribute
+
+
+def later(
+    module: dict[str, object], submodules: Iterable[str], elsewhere: Mapping[str, str] = {}
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package, by its globals, for what follows at its first use:
+    modules of its own, and names by the module that has them. ``cmake/write_lazy.py`` tells the same to
+    tools that read, from what the package calls ``_SUBMODULES`` and ``_ELSEWHERE``.
+    """
+    known = frozenset(submodules)
+    home = {name: owner for owner, names in elsewhere.items() for name in names.split()}
+
+    def getattribute(name: str) -> object:
+        from importlib import import_module
+
+        package = str(module["__name__"])
+        if name in known:
+            return import_module("." + name, package)
+        if name in home:
+            value: object = getattr(import_module("." + home[name], package), name)
+            module[name] = value
+            return value
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+
+    return getattribute, lambda: sorted({*module, *known, *home})
 
 
 def of_tensors(f: FunctionType) -> bool:

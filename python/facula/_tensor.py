@@ -412,6 +412,45 @@ def _of_sparse(name: str) -> Callable:
     return f
 
 
+_sparse_coo_of, _sparse_csr_of = Tensor.to_sparse, Tensor.to_sparse_csr  # the operators
+
+
+def to_sparse(
+    self: Tensor,
+    sparse_dim: int | None = None,
+    *,
+    layout: _C.layout | None = None,
+    blocksize: Any = None,
+    dense_dim: int | None = None,
+) -> Tensor:
+    """The elements that are not 0, in a sparse layout: sparse_coo, of which the first ``sparse_dim``
+    dimensions are sparse and the last ``dense_dim`` dense, or sparse_csr.
+    """
+    if sparse_dim is not None and (layout, blocksize, dense_dim) != (None, None, None):
+        raise TypeError("to_sparse: sparse_dim is given without layout, blocksize and dense_dim")
+    if layout is not None and type(layout) is not _C.layout:
+        raise TypeError(f"to_sparse: layout must be a torch.layout, not {type(layout).__name__}")
+    wanted = _C.sparse_coo if layout is None else layout
+    if wanted not in (_C.sparse_coo, _C.sparse_csr, self.layout):
+        raise NotImplementedError(
+            f"to_sparse: tensors of layout {wanted} are not there; sparse_coo and sparse_csr are"
+        )
+    if blocksize is not None:
+        raise RuntimeError(
+            f"to_sparse: conversion from {self.layout} to {wanted} with blocksize argument given is not "
+            "supported"
+        )
+    if dense_dim is not None and not 0 <= dense_dim <= self.dim():
+        raise RuntimeError(f"to_sparse: dense_dim must be between 0 and {self.dim()}, got {dense_dim}")
+    if layout is not None and wanted is self.layout:
+        return self
+    if wanted is _C.sparse_csr:
+        if dense_dim:
+            raise NotImplementedError("to_sparse: matrices of layout sparse_csr have no dense dimensions")
+        return _sparse_csr_of(self)
+    return _sparse_coo_of(self, self.dim() - dense_dim if dense_dim else sparse_dim)
+
+
 def resize(self: Tensor, *sizes: Any) -> Tensor:
     """A view of other sizes with as many elements; ``reshape`` under an older name."""
     import math
@@ -439,7 +478,7 @@ def _fact(name: str, value: Any) -> None:
 
 
 def _add(name: str, f: Callable) -> None:
-    if name not in vars(Tensor) or name in ("__contains__", "__format__"):
+    if name not in vars(Tensor) or name in ("__contains__", "__format__", "to_sparse"):
         f.__name__ = f.__qualname__ = name
         setattr(Tensor, name, f if name.startswith("_") else _C.Overridable(f))
 
@@ -507,8 +546,11 @@ def _to_padded_tensor(self: Tensor, padding: float, output_size: Any = None) -> 
 
 
 _add("to_padded_tensor", _to_padded_tensor)
+_add("to_sparse", to_sparse)
 _add("to_sparse_coo", lambda self: self.to_sparse())
-Tensor.grad_dtype = property(lambda self: self.dtype)  # type: ignore[attr-defined]
+Tensor.grad_dtype = property(  # type: ignore[attr-defined]
+    _C.grad_dtype, _C.set_grad_dtype, None, "The dtype of a leaf's gradient, which may be set; None: any."
+)
 for _n in ("zeros", "ones", "empty"):
     _add("new_" + _n, _sized(getattr(_f, _n)))
 for _n in ("adjoint", "allclose", "equal", "is_nonzero", "nonzero"):
@@ -521,7 +563,7 @@ for _n in ("tile", "unique", "unique_consecutive", "ravel", "lu"):
 
 # Slots of Python's syntax that are no operators; arithmetic and indexing ask overrides themselves.
 _SYNTAX = frozenset("__len__ __bool__ __float__ __int__ __index__ __iter__ __contains__ __repr__".split())
-_UNTOUCHED = frozenset(["__dict__", "__weakref__", "__doc__", "__class__", "_storage_info"])
+_UNTOUCHED = frozenset(["__dict__", "__weakref__", "__doc__", "__class__", "_storage_info", "as_subclass"])
 
 
 def _natives() -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _C
+from .autograd.function import leave
 from .utils import _pytree
 
 __all__ = ["vmap"]
@@ -155,6 +156,7 @@ def _mapped(
     func: Callable, size: int, leaves: list, dims: list, tree: Any, out_dims: Any, randomness: str,
     kwargs: dict, same_variables: bool = False,
 ) -> tuple[Any, list, list]:  # fmt: skip
+    leave()
     level = _C.enter_vmap(size, randomness, same_variables)
     try:
         given = [x if d is None else level.enter(x, d) for x, d in zip(leaves, dims)]

@@ -21,7 +21,7 @@ class OptimizedModule(Module):
         self._modules["_orig_mod"] = mod
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._orig_mod(*args, **kwargs)
+        return self.__dict__.get("_run", self._orig_mod)(*args, **kwargs)
 
     @property
     def training(self) -> bool:
@@ -57,23 +57,57 @@ class OptimizedModule(Module):
         return type(self), (self._orig_mod,)
 
 
-def compile(model: Any = None, **options: Any) -> Any:
+def compile(model: Any = None, *, backend: Any = None, options: Any = None, **others: Any) -> Any:
     """The function itself, or the module as an ``OptimizedModule``, with a warning: every operator is
     compiled in eager already, but operators of a program are not fused with each other yet. Also a
     decorator, with or without options.
 
+    A ``backend`` that is a function gets the calls of the program as graphs, ``backend(graph_module,
+    inputs)``, and gives functions that run in their place: see :mod:`facula._dynamo.capture`.
+
     >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
     tensor([0., 2.])
+    >>> def backend(graph_module, inputs):
+    ...     print([n.name for n in graph_module.graph.nodes])
+    ...     return graph_module.forward
+    >>> facula.compile(lambda x: x.sin() + 1, backend=backend)(facula.zeros(2))
+    ['l_x_', 'sin', 'add', 'output']
+    tensor([1., 1.])
     """
+    if model is not None and not callable(model):
+        raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
+    if backend is None and callable(get_default_backend()):
+        backend = get_default_backend()
+    if callable(backend):
+        if model is None:
+            return lambda f: compile(f, backend=backend, options=options)
+        return _with_backend(model, backend, options)
     warnings.warn(
         "compile: operators are compiled one by one, and not yet fused over a program: it runs as in eager",
         stacklevel=2,
     )
     if model is None:
         return lambda f: OptimizedModule(f) if isinstance(f, Module) else f
-    if not callable(model):
-        raise TypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     return OptimizedModule(model) if isinstance(model, Module) else model
+
+
+def _with_backend(model: Any, backend: Any, options: Any) -> Any:
+    import functools
+
+    from ._dynamo.capture import Compiled
+
+    run = Compiled(model, backend, getattr(backend, "__name__", type(backend).__name__), options)
+    if isinstance(model, Module):
+        made = OptimizedModule(model)
+        made.__dict__["_run"] = run
+        return made
+
+    @functools.wraps(model)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return run(*args, **kwargs)
+
+    compiled._torchdynamo_orig_callable = model  # type: ignore[attr-defined]
+    return compiled
 
 
 def is_compiling() -> bool:

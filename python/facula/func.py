@@ -6,6 +6,7 @@ Each takes ``func``, pure and made of Facula's operators, and gives a function o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
 def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
     """A function that gives the gradient of ``func``, which gives one number, and its value."""
 
+    @functools.wraps(func)
     def f(*args: Any, **kwargs: Any) -> Any:
         numbers = _chosen(argnums, args)
         taped = _taped(args)
@@ -173,6 +175,7 @@ def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
     """A function that gives the gradient of ``func``, which gives one number."""
     both = grad_and_value(func, argnums, has_aux)
 
+    @functools.wraps(func)
     def f(*args: Any, **kwargs: Any) -> Any:
         g, rest = both(*args, **kwargs)
         return (g, rest[1]) if has_aux else g

@@ -76,6 +76,13 @@ def _key(name: str) -> str:
     return known[name]
 
 
+def _any_meta(values: Iterable[Any]) -> bool:
+    """Is one of them, or of a list of them, a tensor on meta?"""
+    return any(
+        x.is_meta if isinstance(x, Tensor) else isinstance(x, (list, tuple)) and _any_meta(x) for x in values
+    )
+
+
 class _Functions:
     """What was registered for one operator, as the native operator asks for it."""
 
@@ -108,6 +115,8 @@ class _Functions:
         return kernel
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
+        if _any_meta(args) or _any_meta(kwargs.values()):
+            return self.fake(*args, **kwargs)
         kernel = self._explicit() or self.kernels.get("CompositeImplicitAutograd")
         if kernel is None:
             there = ", ".join(sorted(self.kernels)) or "none"
@@ -474,7 +483,7 @@ def infer_schema(
             "contain the names of all args that the custom op mutates, or just the string 'unknown' if you "
             "don't know."
         )
-    texts, keyword_only, aliases = [], False, 0
+    texts, keyword_only, tensors = [], False, 0
     for name, p in signature.parameters.items():
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
             raise error("We do not support positional-only args, varargs, or varkwargs.")
@@ -495,8 +504,8 @@ def infer_schema(
                         "be mutated"
                     )
             else:
-                text = f"Tensor(a{aliases}!)" + text.removeprefix("Tensor")
-                aliases += 1
+                text = f"Tensor(a{tensors}!)" + text.removeprefix("Tensor")
+        tensors += text.startswith("Tensor")
         default = ""
         if p.default is not p.empty:
             default = _default(p.default, lambda why, name=name: error(f"Parameter {name} {why}."))
@@ -839,10 +848,42 @@ def register_vmap(op: Any, func: Callable | None = None, /, *, lib: Library | No
     return register if func is None else (register(func), None)[1]
 
 
-def get_kernel(op: Any, dispatch_key: str) -> Callable:
-    """The implementation that was given for a dispatch key."""
+class _BuiltIn:
+    """The implementation of an operator that is built in."""
+
+    def __init__(self, operator: OpOverload) -> None:
+        self._operator = operator
+
+    def call_boxed(self, keys: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """What the operator gives, without history."""
+        with no_grad():
+            return self._operator(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"SafeKernelFunction(debug='{self._operator}, from its definition')"
+
+
+def _built_in(full: str) -> OpOverload | None:
+    namespace, _, name = full.partition("::")
+    packet, _, overload = name.partition(".")
+    if namespace != "aten":
+        return None
+    try:
+        return getattr(getattr(ops.aten, packet), overload or "default")
+    except AttributeError:
+        return None
+
+
+def get_kernel(op: Any, dispatch_key: str) -> Callable | _BuiltIn:
+    """The implementation for a dispatch key: the function that was given, or of an operator that is built
+    in an object whose ``call_boxed(keys, ...)`` computes.
+    """
     if dispatch_key not in _KEYS:
         raise ValueError(f"Invalid dispatch key: {dispatch_key}")
+    full = _full_name(op)
+    operator = op if isinstance(op, OpOverload) else _built_in(full)
+    if dispatch_key == "CPU" and operator is not None and operator.namespace == "aten":
+        return _BuiltIn(operator)
     functions = _functions_of("get_kernel", op)
     if dispatch_key not in functions.kernels:
         raise RuntimeError(f"{functions.qualname} has no kernel for {dispatch_key}")

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from . import _C, _namespace
 
 LinAlgError = _C.LinAlgError  # a RuntimeError
+
+
+def _powsum(
+    x: _C.Tensor,
+    ord: complex,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: _C.dtype | None = None,
+    out: _C.Tensor | None = None,
+) -> _C.Tensor:
+    """The sum of ``abs(x) ** ord``: a vector norm without its root, so that parts can be added up."""
+    if not (x.is_floating_point() or x.is_complex()):
+        raise NotImplementedError(
+            f"linalg._powsum: expected a floating-point or complex tensor, not {x.dtype}"
+        )
+    dims = list(range(x.dim())) if dim is None else dim
+    return _C.functions.sum((x if dtype is None else x.to(dtype)).abs() ** ord, dims, keepdim, out=out)
 
 
 __getattr__ = _namespace.fill(globals(), _C.linalg)

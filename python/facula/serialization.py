@@ -407,25 +407,47 @@ def _to_meta(map_location: Any) -> bool:
     return bool(kind == "meta")
 
 
+def _weights_only(given: bool | None) -> bool:
+    """Is code of a file left alone? What the call says, or the variables by which PyTorch's users decide
+    it.
+    """
+    force = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    allow = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    forced, allowed = (os.environ.get(name, "0") in ("1", "y", "yes", "true") for name in (force, allow))
+    if forced and allowed:
+        raise RuntimeError(f"Only one of `{force}` or `{allow}` should be set, but both were set.")
+    if given is None and allowed:
+        warnings.warn(
+            f"Environment variable {allow} detected, since the`weights_only` argument was not explicitly "
+            "passed to `torch.load`, forcing weights_only=False.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return False
+    return forced or given is None or given
+
+
 def load(
     f: Any,
     map_location: Any = None,
     pickle_module: Any = None,
     *,
-    weights_only: bool = True,
+    weights_only: bool | None = None,
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
     """Reads what save() of facula or PyTorch wrote, from a path or a binary file.
 
-    ``weights_only=False`` also makes other objects, which can run code: for trusted files only. ``mmap=True``
-    leaves elements in the file until they are used, after a look at their checksums; changes of tensors don't
+    ``weights_only=False`` also makes other objects, which can run code: for trusted files only. Where it is
+    not given, PyTorch's variable ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` says so. ``mmap=True`` leaves
+    elements in the file until they are used, after a look at their checksums; changes of tensors don't
     reach it. Tensors are made on the CPU wherever they were; with ``map_location="meta"`` without elements.
 
     >>> facula.save({"w": facula.ones(2)}, path := tempfile.mktemp())
     >>> facula.load(path)
     {'w': tensor([1., 1.])}
     """
+    weights_only = _weights_only(weights_only)
     to_meta = _to_meta(map_location)
     is_path = isinstance(f, (str, os.PathLike))
     if not is_path and not (hasattr(f, "read") and hasattr(f, "seek")):

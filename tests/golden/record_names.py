@@ -32,6 +32,8 @@ NAMESPACES = """
     torch.utils.benchmark torch.utils.collect_env torch.utils.cpp_extension torch.utils.dlpack
     torch.utils.flop_counter torch.utils.hooks torch.utils.model_zoo
     torch.utils._pytree torch.utils._python_dispatch torch.ao.quantization torch.nn.quantized torch.xpu
+    torch.monitor torch.distributed.tensor torch.distributed.tensor.parallel
+    torch.utils.data.datapipes.iter torch.utils.data.datapipes.map
 """.split()
 
 

@@ -631,3 +631,70 @@ def test_hooks_of_a_node_outlive_the_tensor_that_a_collection_takes():
     gc.collect()
     z.backward()
     assert seen == [3.0]
+
+
+def test_a_node_shows_the_arguments_of_its_call():
+    x = facula.arange(6.0).view(2, 3).requires_grad_()
+    node = x.sum(1, keepdim=True).grad_fn
+    assert node._saved_dim == (1,) and node._saved_keepdim is True and node._saved_self_sym_sizes == (2, 3)
+    assert {"_saved_dim", "_saved_keepdim"} <= set(dir(node))
+    assert x.transpose(0, 1).grad_fn._saved_dim1 == 1 and x.permute(1, 0).grad_fn._saved_dims == (1, 0)
+    assert x[1].grad_fn._saved_index == 1 and x.softmax(-1).grad_fn._saved_dim in (1, -1)
+    assert facula.nn.functional.leaky_relu(x, 0.2).grad_fn._saved_negative_slope == 0.2
+    assert float((x**3).grad_fn._saved_exponent) == 3 and float((x * 2).grad_fn._saved_other) == 2
+    assert (x * 2).grad_fn._saved_self is None  # not needed
+    clamped = x.clamp(0, 1).grad_fn
+    assert (clamped._saved_min, clamped._saved_max) == (0, 1)
+    assert "_saved_self" in dir(x.sin().grad_fn) and "_saved_result" in dir(x.exp().grad_fn)
+    assert all(hasattr(node, name) for name in dir(node) if name.startswith("_saved_"))
+
+
+def test_numbers_of_calls_that_share_a_program_are_not_mixed_up():
+    x = facula.rand(2, 3, 8, requires_grad=True)
+    for eps in (1e-5, 1e-2):
+        node = facula.nn.functional.layer_norm(x, (8,), eps=eps).grad_fn
+        assert not hasattr(node, "_saved_eps") or node._saved_eps == eps
+    for k in (2, 4):
+        node = facula.nn.functional.pixel_shuffle(facula.rand(1, 16, 2, 2, requires_grad=True), k).grad_fn
+        assert not hasattr(node, "_saved_upscale_factor") or node._saved_upscale_factor == k
+
+
+# ---- the dtype of gradients
+
+
+def test_a_leaf_says_the_dtype_of_its_gradient():
+    x = facula.ones(3, dtype=facula.bfloat16, requires_grad=True)
+    assert x.grad_dtype is facula.bfloat16
+    x.grad_dtype = facula.float32
+    seen = []
+    x.register_hook(lambda g: seen.append(g.dtype))
+    for _ in range(2):
+        (x * 2).sum().backward()
+    assert x.grad.dtype is facula.float32 and x.grad.tolist() == [4.0] * 3 and seen == [facula.float32] * 2
+    with pytest.raises(RuntimeError, match="already a gradient with dtype"):
+        x.grad_dtype = facula.float64
+    with pytest.raises(RuntimeError, match="grad_dtype is float32"):
+        x.grad = facula.ones(3, dtype=facula.bfloat16)
+    x.grad = None
+    x.grad_dtype = None
+    x.grad = facula.ones(3, dtype=facula.float64)
+    assert x.grad_dtype is None and x.grad.dtype is facula.float64
+    x.grad_dtype = facula.float64
+    (x.double() * 2).sum().backward()
+    assert x.grad.tolist() == [3.0] * 3
+
+
+def test_a_dtype_of_gradients_belongs_to_a_leaf():
+    y = facula.ones(2, requires_grad=True) * 2
+    with pytest.raises(RuntimeError, match="only be set on leaf"):
+        y.grad_dtype = facula.float64
+    with pytest.raises(RuntimeError, match="only be accessed on leaf"):
+        _ = y.grad_dtype
+    with pytest.raises(RuntimeError, match="must be a torch.dtype or None, but got str"):
+        facula.ones(1).grad_dtype = "float32"
+    x = facula.ones(2, requires_grad=True)
+    x.grad_dtype = facula.float64
+    assert x.clone().detach().grad_dtype is facula.float32 and facula.ones(1).grad_dtype is facula.float32
+    x.data = facula.ones(3)
+    (x * 1).sum().backward()
+    assert x.grad.dtype is facula.float64 and x.grad.shape == (3,)

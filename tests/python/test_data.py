@@ -340,3 +340,57 @@ def test_shared_tensors_are_the_same_in_a_child():
         os._exit(0)
     os.waitpid(pid, 0)
     assert x.tolist() == [0, 7, 0] and x.is_shared() and not torch.zeros(3).is_shared()
+
+
+# ---- pipes
+
+
+def test_branches_of_a_pipe_share_a_pass():
+    from facula.utils.data.datapipes.iter import IterableWrapper
+
+    one, two = IterableWrapper(range(4)).fork(2)
+    assert list(zip(one, two)) == [(k, k) for k in range(4)] and len(one) == 4
+    assert list(one) == list(range(4)) and list(two) == list(range(4)) and list(one) == list(range(4))
+    small = IterableWrapper(range(9)).fork(2, buffer_size=3)
+    with pytest.raises(BufferError, match="buffer size 3 is insufficient"):
+        list(small[0])
+    begun = iter(one)
+    next(begun)
+    assert list(one) == list(range(4))
+    with pytest.raises(RuntimeError, match="another pass"):
+        next(begun)
+    rows = IterableWrapper([[1], [2]]).fork(2, copy="deep")
+    assert next(iter(rows[0])) is not next(iter(rows[1]))
+    evens, odds = IterableWrapper(range(6)).demux(2, lambda x: x % 2)
+    assert list(evens) == [0, 2, 4] and list(odds) == [1, 3, 5]
+    low, _ = IterableWrapper(range(4)).demux(2, lambda x: x if x < 2 else None, drop_none=True)
+    assert list(low) == [0]
+    with pytest.raises(ValueError, match="between 0 and 1. 2 is returned"):
+        list(IterableWrapper([2]).demux(2, lambda x: x)[0])
+
+
+def test_items_of_a_pipe_are_grouped():
+    from facula.utils.data.datapipes.iter import IterableWrapper
+
+    words = IterableWrapper("a1 b1 a2 c1 a3".split())
+    assert list(words.groupby(lambda w: w[0])) == [["a1", "a2", "a3"], ["b1"], ["c1"]]
+    pairs = words.groupby(lambda w: w[0], group_size=2, keep_key=True, drop_remaining=True)
+    assert list(pairs) == [("a", ["a1", "a2"])]
+    assert list(words.groupby(lambda w: w[0], buffer_size=3)) == [["a1", "a2"], ["b1"], ["c1"], ["a3"]]
+
+
+def test_pipes_of_files_and_of_items_by_key(tmp_path):
+    from facula.utils.data.datapipes.iter import IterableWrapper
+    from facula.utils.data.datapipes.map import SequenceWrapper
+
+    (tmp_path / "b.txt").write_text("two")
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "c.bin").write_bytes(b"")
+    files = IterableWrapper([str(tmp_path)]).list_files("*.txt")
+    assert [text for _, text in files.open_files(encoding="utf-8").read_from_stream()] == ["one", "two"]
+    items = SequenceWrapper(range(5))
+    assert items.batch(2)[2] == [4] and len(items.batch(2, drop_last=True)) == 2
+    assert items.zip(SequenceWrapper("abc"))[1] == (1, "b") and items.concat(items)[6] == 1
+    assert sorted(items.shuffle().set_seed(3)) == list(range(5)) == list(items.shuffle().set_shuffle(False))
+    with pytest.raises(IndexError):
+        items.concat(items)[10]

@@ -688,3 +688,27 @@ def test_operators_of_the_catalog_have_names_and_schemas():
     for bad in (lambda: ops.aten.nothing, lambda: ops.aten.add.nothing):
         with pytest.raises(AttributeError):
             bad()
+
+
+def test_tensors_on_meta_get_the_fake_kernel():
+    @library.custom_op("meta_kernels::crop", mutates_args=())
+    def crop(x: Tensor, n: int) -> Tensor:
+        return facula.from_numpy(x.numpy()[:n].copy())
+
+    with pytest.raises(RuntimeError, match="no fake impl registered"):
+        crop(facula.ones(4, device="meta"), 2)
+    crop.register_fake(lambda x, n: x.new_empty(n))
+    made = crop(facula.ones(4, device="meta"), 2)
+    assert made.is_meta and made.shape == (2,) and crop(facula.ones(4), 2).tolist() == [1.0, 1.0]
+
+
+def test_kernels_of_built_in_operators_compute():
+    kernel = library.get_kernel("aten::add.Tensor", "CPU")
+    x = facula.ones(2, requires_grad=True)
+    made = kernel.call_boxed(None, x, x)
+    assert made.tolist() == [2.0, 2.0] and not made.requires_grad
+    assert library.get_kernel(facula.ops.aten.sin.default, "CPU").call_boxed(None, x).shape == (2,)
+    with pytest.raises(RuntimeError, match="aten::nothing does not exist"):
+        library.get_kernel("aten::nothing", "CPU")
+    with pytest.raises(ValueError, match="Invalid dispatch key: Nope"):
+        library.get_kernel("aten::sin", "Nope")

@@ -315,3 +315,16 @@ def test_a_call_is_given_on_below_the_class_that_took_it():
     with pytest.raises(TypeError):
         scaled(x, "a")
     assert overrides.has_torch_function_variadic(1, x) and not overrides.has_torch_function_unary(result)
+
+
+def test_as_subclass_leaves_a_class_without_asking_it():
+    class Asked(facula.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            raise AssertionError(func)
+
+    class Other(facula.Tensor):
+        pass
+
+    t = facula.ones(2).as_subclass(Asked)
+    assert type(t.as_subclass(facula.Tensor)) is facula.Tensor and type(t.as_subclass(Other)) is Other

@@ -393,8 +393,8 @@ def test_settings_of_pytorchs_compiler_are_kept():
 
     assert inside() and inside() and not inductor.max_autotune
     assert facula._dynamo.utils.counters["frames"]["total"] == 0
-    with pytest.raises(NotImplementedError, match="explain: there are no graphs"):
-        facula._dynamo.explain(facula.sin)
+    explained = facula._dynamo.explain(lambda x: x.sin() if x.sum() > 0 else x.cos())(facula.ones(2))
+    assert (explained.graph_count, explained.graph_break_count, explained.op_count) == (2, 1, 3)
     with pytest.warns(UserWarning, match="nothing is logged of PyTorch's compiler: graph_code"):
         facula.set_logs(graph_code=True)
 
@@ -485,3 +485,198 @@ def test_settings_of_a_run_are_written(tmp_path):
     data = values["_hparams_/session_start_info"].metadata.plugin_data.content
     start = HParamsPluginData.FromString(data).session_start_info.hparams
     assert start["lr"].number_value == 0.1 and start["kind"].string_value == "a"
+
+
+# ---- statistics and events
+
+
+def test_statistics_of_a_window_are_logged_when_it_is_full():
+    from datetime import timedelta
+
+    from facula import monitor
+
+    seen = []
+    handle = monitor.register_event_handler(seen.append)
+    try:
+        stat = monitor.Stat(
+            "loss", [monitor.MEAN, monitor.MAX, monitor.COUNT, monitor.VALUE], timedelta(hours=1), 2
+        )
+        assert set(stat.get().values()) == {0.0} and stat.count == 0
+        for v in (1, 4.0, 9.0):  # the third is one too many for the window
+            stat.add(v)
+        assert stat.count == 0 and stat.get()[monitor.Aggregation.MEAN] == 2.5
+        assert [e.name for e in seen] == [monitor.STAT_EVENT]
+        assert seen[0].data == {"loss.mean": 2.5, "loss.max": 4.0, "loss.count": 2.0, "loss.value": 4.0}
+        short = monitor.Stat("short", [monitor.SUM], timedelta(milliseconds=1))
+        short.add(3)
+        del short
+        assert seen[-1].data == {"short.sum": 3.0}
+    finally:
+        monitor.unregister_event_handler(handle)
+    monitor.log_event(monitor.Event("later", seen[0].timestamp, {}))
+    assert len(seen) == 2
+    written = []
+    writer = type("Writer", (), {"add_scalar": lambda self, name, v, walltime: written.append((name, v))})
+    monitor.TensorboardEventHandler(writer())(seen[0])
+    assert ("loss.mean", 2.5) in written
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda m, d: m.Event("x", d.datetime.now(), {"a": [1]}), TypeError),
+        (lambda m, d: m.Event("x", 3, {}), TypeError),
+        (lambda m, d: m.Stat("x", ["mean"], d.timedelta(1)), TypeError),
+        (lambda m, d: m.Stat("x", [m.MEAN], 3), TypeError),
+        (lambda m, d: m.Stat("x", [m.MEAN], d.timedelta(0)), ValueError),
+        (lambda m, d: m.log_event(3), TypeError),
+        (lambda m, d: m.register_event_handler(3), TypeError),
+        (lambda m, d: m.data_value_t(), TypeError),
+    ],
+)
+def test_a_statistic_or_event_that_cannot_be_is_refused(call, error):
+    import datetime
+
+    with pytest.raises(error):
+        call(facula.monitor, datetime)
+
+
+def test_fuzzed_sizes_keep_to_their_constraints_and_follow_from_the_seed():
+    from facula.utils.benchmark import (
+        FuzzedParameter,
+        FuzzedSparseTensor,
+        FuzzedTensor,
+        Fuzzer,
+        ParameterAlias,
+    )
+
+    def fuzzer(seed):
+        return Fuzzer(
+            [
+                FuzzedParameter("n", 2, 50, "loguniform"),
+                FuzzedParameter("m", distribution={3: 0.5, ParameterAlias("n"): 0.5}),
+                FuzzedParameter("step", distribution={1: 0.5, 2: 0.5}, strict=True),
+                FuzzedParameter("density", 0.2, 0.5, "uniform"),
+                FuzzedParameter("coalesced", distribution={True: 0.5, False: 0.5}),
+            ],
+            [
+                FuzzedTensor("x", ("n", "m"), steps=("step", 1), min_elements=20, max_elements=400),
+                FuzzedSparseTensor("s", ("n", "m")),
+            ],
+            constraints=[lambda p: p["n"] != 7],
+            seed=seed,
+        )
+
+    first, again = list(fuzzer(1).take(20)), list(fuzzer(1).take(20))
+    assert [p for *_, p in first] == [p for *_, p in again] != [p for *_, p in fuzzer(2).take(20)]
+    for tensors, properties, p in first:
+        x, facts = tensors["x"], properties["x"]
+        assert (
+            x.shape == (p["n"], p["m"]) and 20 <= x.numel() <= 400 and p["n"] != 7 and p["m"] in (3, p["n"])
+        )
+        assert facts["is_contiguous"] == x.is_contiguous() and facts["steps"] == (p["step"], 1)
+        assert tensors["s"].is_coalesced() == p["coalesced"]
+    with pytest.raises(ValueError, match="cycle"):
+        list(Fuzzer([FuzzedParameter("a", distribution={ParameterAlias("a"): 1.0})], []).take(1))
+    with pytest.raises(ValueError, match="Failed to generate"):
+        list(Fuzzer([FuzzedParameter("a", 1, 2, "uniform")], [], constraints=[lambda p: False]).take(1))
+    with pytest.raises(AssertionError, match="sum to 1"):
+        FuzzedParameter("a", distribution={1: 0.4})
+
+
+# ---- control flow
+
+
+def test_control_flow_is_what_python_would_do():
+    import facula._higher_order_ops as ops
+
+    x = facula.arange(6.0).view(2, 3)
+    w = facula.ones(3, requires_grad=True)
+    facula.cond(x.sum() > 0, lambda a, b: (a * b).sum(), lambda a, b: b.sum(), (x, w)).backward()
+    assert w.grad.tolist() == [3.0, 5.0, 7.0]
+    assert ops.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2), (0, x))[1].equal(x * 8)
+    carry, rows = ops.scan(lambda c, v: (c + v, c * v), facula.zeros(2), x, dim=1, reverse=True)
+    assert carry.tolist() == [3.0, 12.0] and rows.tolist() == [[0.0, 27.0], [2.0, 20.0], [0.0, 0.0]]
+    assert ops.associative_scan(facula.add, x, 1).equal(x.cumsum(1))
+    assert ops.associative_scan(facula.add, x, 0, reverse=True).equal(x.flip(0).cumsum(0).flip(0))
+    assert ops.map(lambda r, k: r * k, x, facula.tensor(2.0)).equal(x * 2)
+    assert [t.tolist() for t in ops.foreach_map(facula.mul, [w.detach(), x[0]], 2)] == [
+        [2.0] * 3,
+        [0.0, 2.0, 4.0],
+    ]
+    with pytest.raises(RuntimeError, match="single-element tensor"):
+        facula.cond(facula.tensor([True, False]), lambda: 1, lambda: 2)
+    with pytest.raises(RuntimeError, match="only consists of tensor leaves"):
+        facula.cond(True, lambda a: a, lambda a: a, (3,))
+    with pytest.raises(RuntimeError, match="same number of elements"):
+        ops.while_loop(lambda i: i < 3, lambda i: (i, i), (0,))
+
+
+# ---- tensors over a mesh of one process
+
+
+def test_a_tensor_over_a_mesh_of_one_process_is_the_whole():
+    import facula.distributed as dist
+    from facula.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+    from facula.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    dist.init_process_group("gloo", world_size=1, rank=0)
+    try:
+        mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("tp",))
+        x = facula.arange(6.0).view(2, 3)
+        d = distribute_tensor(x, mesh, [Shard(0)])
+        assert isinstance(d, DTensor) and d.placements == (Shard(0),) and type(d.to_local()) is facula.Tensor
+        assert facula.equal((d + 1).full_tensor(), x + 1) and (d @ d.T).placements == (Replicate(),)
+        leaf = facula.ones(2, requires_grad=True)
+        (DTensor.from_local(leaf, mesh, [Replicate()]) * 3).to_local().sum().backward()
+        assert leaf.grad.tolist() == [3.0, 3.0]
+        plain = facula.nn.Sequential(facula.nn.Linear(3, 4), facula.nn.ReLU(), facula.nn.Linear(4, 2))
+        want = plain(x)
+        net = parallelize_module(plain, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        assert facula.equal(net(x), want) and type(net(x)) is facula.Tensor
+        assert net[0].weight.placements == (Shard(0),) and net[2].weight.placements == (Shard(1),)
+        assert isinstance(net[0].weight, facula.nn.Parameter) and isinstance(net[0].weight, DTensor)
+        optimizer = facula.optim.Adam(net.parameters(), lr=0.1)
+        net(x).sum().backward()
+        optimizer.step()
+        assert not facula.equal(net(x), want)
+        assert isinstance(distribute_module(facula.nn.Linear(2, 2), mesh).bias, DTensor)
+        with pytest.raises(RuntimeError, match="bigger than default world size"):
+            dist.init_device_mesh("cpu", (2,))
+        with pytest.raises(ValueError, match="same length as `device_mesh.ndim`"):
+            distribute_tensor(x, mesh, [Shard(0), Shard(1)])
+        with pytest.raises(RuntimeError, match="distribute leaf tensors"):
+            distribute_tensor(leaf * 1, mesh, [Shard(0)])
+        with pytest.raises(NotImplementedError, match="only support nn.Linear and nn.Embedding"):
+            parallelize_module(facula.nn.ReLU(), mesh, ColwiseParallel())
+    finally:
+        dist.destroy_process_group()
+
+
+def test_powers_are_summed_without_a_root():
+    x = facula.tensor([[1.0, -2.0], [3.0, 0.0]])
+    assert facula.linalg._powsum(x, 3).item() == 36 and facula.linalg._powsum(x, 2, dim=0).tolist() == [10, 4]
+    with pytest.raises(NotImplementedError, match="_powsum"):
+        facula.linalg._powsum(facula.tensor([1]), 2)
+
+
+def test_measurements_of_a_task_are_merged_by_the_run():
+    from facula.utils.benchmark import Measurement, TaskSpec
+
+    spec = TaskSpec("x", "")
+    (merged,) = Measurement.merge([Measurement(2, [1.0], spec), Measurement(4, [4.0], spec)])
+    assert merged.number_per_run == 1 and merged.raw_times == [0.5, 1.0]
+
+
+def test_a_variable_says_whether_files_may_run_code(tmp_path, monkeypatch):
+    facula.save(range(3), tmp_path / "code.pt")
+    with pytest.raises(Exception, match="neither tensor, container nor number"):
+        facula.load(tmp_path / "code.pt")
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.warns(UserWarning, match="forcing weights_only=False"):
+        assert facula.load(tmp_path / "code.pt") == range(3)
+    with pytest.raises(Exception, match="neither tensor"):
+        facula.load(tmp_path / "code.pt", weights_only=True)
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(RuntimeError, match="Only one of"):
+        facula.load(tmp_path / "code.pt")

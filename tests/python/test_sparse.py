@@ -451,3 +451,24 @@ def test_such_products_refuse_what_does_not_fit(f, error, why):
     a, _ = csr()
     with pytest.raises(error, match=why):
         f(a, F.ones(4, 3, dtype=F.float64))
+
+
+def test_a_layout_is_asked_for_by_name():
+    dense = F.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
+    for layout in (F.sparse_coo, F.sparse_csr):
+        made = dense.to_sparse(layout=layout)
+        assert made.layout is layout and F.equal(made.to_dense(), dense)
+        assert made.to_sparse(layout=layout) is made
+        assert made.to_sparse(layout=F.sparse_csr).layout is F.sparse_csr
+    assert dense.to_sparse(layout=F.strided) is dense
+    assert dense.to_sparse(dense_dim=1).sparse_dim() == 1 == dense.to_sparse(1).sparse_dim()
+    with pytest.raises(NotImplementedError, match="to_sparse: tensors of layout .*sparse_csc are not there"):
+        dense.to_sparse(layout=F.sparse_csc)
+    with pytest.raises(RuntimeError, match="blocksize argument given is not supported"):
+        dense.to_sparse(blocksize=(1, 1))
+    with pytest.raises(TypeError, match="sparse_dim is given without layout"):
+        dense.to_sparse(1, layout=F.sparse_coo)
+    with pytest.raises(NotImplementedError, match="no dense dimensions"):
+        dense.to_sparse(layout=F.sparse_csr, dense_dim=1)
+    with pytest.raises(RuntimeError, match="dense_dim must be between 0 and 2"):
+        dense.to_sparse(layout=F.sparse_coo, dense_dim=3)

@@ -3,6 +3,7 @@ name left out.
 """
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -213,3 +214,24 @@ def test_every_public_name_is_there(check, tmp_path):
     file.write_text("\n".join(lines))
     r = check(tmp_path, file)
     assert r.returncode == 0, r.stdout + r.stderr
+
+
+STUBS = sorted(PACKAGE.rglob("_lazy.pyi"))
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=lambda p: p.parent.name)
+def test_names_that_follow_at_their_first_use_are_those_that_tools_read(stub):
+    package = importlib.import_module(".".join(["facula", *stub.parent.relative_to(PACKAGE).parts]))
+    (names,) = (
+        ast.literal_eval(n.value)
+        for n in ast.parse(stub.read_text()).body
+        if isinstance(n, ast.Assign) and n.targets[0].id == "__all__"
+    )
+    assert names and all(hasattr(package, name) for name in names)
+    assert set(names) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'made_up'"):
+        package.made_up
+
+
+def test_packages_with_names_that_follow_have_stubs():
+    assert {p.parent.name for p in STUBS} >= {"facula", "fx", "optim", "utils", "nn", "autograd"}

@@ -442,3 +442,14 @@ def test_distributions_are_torchs():
         "True torch.distributions.normal Normal(loc: 0.0, scale: 1.0) GreaterThan(lower_bound=0.0)",
         "torch.Size([3, 2])",
     ]
+
+
+def test_functorch_has_what_became_of_its_experiments():
+    program = (
+        "import torch; from functorch import make_fx\n"
+        "from functorch.experimental.control_flow import cond, map\n"
+        "print(make_fx(lambda x: x.sin())(torch.ones(2)).code.split()[5])\n"
+        "print(cond(torch.tensor(True), lambda x: x + 1, lambda x: x, (torch.ones(1),)).item())\n"
+        "print(torch._dynamo.explain(lambda x: x + 1)(torch.ones(1)).graph_count)"
+    )
+    assert says(program).split() == ["torch.ops.aten.sin.default(x_1);", "2.0", "1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import compiler as eval_frame  # noqa: F401
 from . import config as config
@@ -39,16 +39,46 @@ def mark_static_address(t: Any, guard: bool = True) -> None:
 
 def optimize(backend: Any = "inductor", **options: Any) -> Any:
     """``compile`` as a decorator."""
-    return lambda f: compile(f, **options)
+    return lambda f: compile(f, backend=backend, **options)
 
 
 def list_backends(*args: Any, **kwargs: Any) -> list[str]:
     return []
 
 
-def explain(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refused: calls are not divided into graphs here."""
-    raise NotImplementedError(
-        "_dynamo.explain: there are no graphs, and no breaks between them: it runs as in eager\n"
-        "  hint: print(facula.program.trace(f, *args)) shows what a function calls"
-    )
+class ExplainOutput(NamedTuple):
+    """The graphs that a call gives to a backend."""
+
+    graphs: list[Any]
+    graph_count: int
+    graph_break_count: int
+    op_count: int
+
+    def __str__(self) -> str:
+        return (
+            f"Graph Count: {self.graph_count}\nGraph Break Count: {self.graph_break_count}\n"
+            f"Op Count: {self.op_count}"
+        )
+
+
+def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
+    """A function that calls ``f`` and tells which graphs a backend of ``compile`` gets.
+
+    >>> print(facula._dynamo.explain(lambda x: x + 1 if x.sum() > 0 else x)(facula.ones(2)))
+    Graph Count: 2
+    Graph Break Count: 1
+    Op Count: 3
+    """
+
+    def explained(*args: Any, **kwargs: Any) -> ExplainOutput:
+        graphs: list[Any] = []
+
+        def backend(module: Any, inputs: Any) -> Any:
+            graphs.append(module)
+            return module.forward
+
+        compile(f, backend=backend)(*args, **kwargs)
+        calls = [n for g in graphs for n in g.graph.nodes if n.op.startswith("call_")]
+        return ExplainOutput(graphs, len(graphs), max(len(graphs) - 1, 0), len(calls))
+
+    return explained(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else explained

@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _C
+from .. import _C, _namespace
 from .._modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .. import _modes as grad_mode
 from . import forward_ad, graph, variable
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
-from .function import Function, FunctionCtx
+from .function import Function, FunctionCtx, leave
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .variable import Variable
 
@@ -80,6 +80,7 @@ def backward(
     """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or of
     ``inputs`` alone.
     """
+    leave()
     tensors = _tensors(_list(tensors))
     if grad_variables is not None:
         import warnings
@@ -111,6 +112,7 @@ def grad(
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
+    leave()
     if not only_inputs:
         warnings.warn(
             "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate "
@@ -171,15 +173,8 @@ def _batched_grad(
 
 
 TYPE_CHECKING = False
+_SUBMODULES = "functional profiler profiler_util".split()
 if TYPE_CHECKING:
-    from . import functional as functional
-    from . import profiler as profiler
-    from . import profiler_util as profiler_util
+    from ._lazy import *
 else:
-
-    def __getattr__(name: str) -> Any:
-        if name in ("functional", "profiler", "profiler_util"):
-            import importlib
-
-            return importlib.import_module("." + name, __name__)
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    __getattr__, __dir__ = _namespace.later(globals(), _SUBMODULES)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _C
+from .function import leave
 
 __all__ = [
     "UnpackedDualTensor",
@@ -37,6 +38,7 @@ class UnpackedDualTensor(NamedTuple):
 
 def enter_dual_level() -> int:
     """Enters the level: tensors of this thread may carry tangents until it is left."""
+    leave()
     _C.enter_forward_level()
     return 0
 

@@ -11,6 +11,26 @@ from .. import _C
 Tensor = _C.Tensor
 FunctionCtx = _C.FunctionCtx
 
+# What a function that is being captured (compile) has to do before a computation that is not noted call by
+# call.
+leaving: list[Callable[[], None]] = []
+
+
+def leave() -> None:
+    if leaving:
+        leaving[-1]()
+
+
+def _left(f: Callable, args: tuple, kwargs: dict) -> Any:
+    """``f(*args, **kwargs)``, of which nothing is captured."""
+    capture = leaving.pop()
+    try:
+        capture()
+        with _C.DisableTorchFunction():
+            return f(*args, **kwargs)
+    finally:
+        leaving.append(capture)
+
 
 class Function(FunctionCtx):
     """Subclass with static methods, and call ``apply``.
@@ -60,6 +80,8 @@ class Function(FunctionCtx):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        if leaving:
+            return _left(cls.apply, args, kwargs)
         if cls.setup_context is not Function.setup_context:
             if kwargs or getattr(cls.forward, "__defaults__", None):
                 args, kwargs = _with_defaults(cls.forward, args, kwargs)

@@ -16,6 +16,7 @@ def forward(self, x):
     return mul
 """
 
+from .. import _namespace
 from . import immutable_collections as immutable_collections
 from . import node as node
 from .graph import CodeGen as CodeGen
@@ -27,44 +28,15 @@ from .proxy import Proxy as Proxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import passes as passes
-    from ._symbolic_trace import PH as PH
-    from ._symbolic_trace import ProxyableClassMeta as ProxyableClassMeta
-    from ._symbolic_trace import Tracer as Tracer
-    from ._symbolic_trace import symbolic_trace as symbolic_trace
-    from ._symbolic_trace import wrap as wrap
-    from .graph_module import GraphModule as GraphModule
-    from .interpreter import Interpreter as Interpreter
-    from .interpreter import Transformer as Transformer
-    from .subgraph_rewriter import replace_pattern as replace_pattern
+    from ._lazy import *
 
-# Names that follow at their first use, by the module that has them: libraries import this package only to ask
-# whether what they got is a Proxy.
+# What follows at its first use: libraries import this package only to ask whether what they got is a Proxy.
+_SUBMODULES = "_symbolic_trace experimental graph_module interpreter passes subgraph_rewriter".split()
 _ELSEWHERE = {
-    _name: _module
-    for _module, _names in {
-        "_symbolic_trace": "PH ProxyableClassMeta Tracer symbolic_trace wrap",
-        "graph_module": "GraphModule",
-        "interpreter": "Interpreter Transformer",
-        "subgraph_rewriter": "replace_pattern",
-    }.items()
-    for _name in _names.split()
+    "_symbolic_trace": "PH ProxyableClassMeta Tracer symbolic_trace wrap",
+    "graph_module": "GraphModule",
+    "interpreter": "Interpreter Transformer",
+    "subgraph_rewriter": "replace_pattern",
 }
-_SUBMODULES = frozenset(["_symbolic_trace", "graph_module", "interpreter", "passes", "subgraph_rewriter"])
-
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        import importlib
-
-        if name in _SUBMODULES:
-            return importlib.import_module("." + name, __name__)
-        if name in _ELSEWHERE:
-            value = getattr(importlib.import_module("." + _ELSEWHERE[name], __name__), name)
-            globals()[name] = value
-            return value
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES, *_ELSEWHERE})
+    __getattr__, __dir__ = _namespace.later(globals(), _SUBMODULES, _ELSEWHERE)

@@ -473,6 +473,7 @@ class Graph:
 
     def _target_to_str(self, target: Target | None) -> str:
         name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
+        name = getattr(target, "_opname", name)  # of an operator, without its overload
         if name.startswith("__") and name.endswith("__"):
             name = name[2:-2]
         return _snake_case(name)

@@ -51,8 +51,11 @@ def _get_qualified_name(func: Any) -> str:
     """The dotted name of a function, as generated code and printed graphs have it."""
     if getattr(builtins, getattr(func, "__name__", ""), None) is func:
         return func.__name__
+    from .._ops import OpOverload, OpOverloadPacket
     from ..overrides import is_tensor_method_or_property, resolve_name
 
+    if isinstance(func, (OpOverload, OpOverloadPacket)):
+        return f"{_root().__name__}.ops.{func}"
     known = resolve_name(func)
     if known and not is_tensor_method_or_property(func):
         return known

@@ -1,5 +1,6 @@
 """Neural networks: modules, parameters, functions, initial values."""
 
+from .. import _namespace
 from . import common_types as common_types
 from . import functional as functional
 from . import grad as grad
@@ -15,9 +16,11 @@ from .parameter import UninitializedBuffer as UninitializedBuffer
 from .parameter import UninitializedParameter as UninitializedParameter
 
 TYPE_CHECKING = False
+_SUBMODULES = "attention quantized".split()
 if TYPE_CHECKING:
-    from . import attention as attention
-    from . import quantized as quantized
+    from ._lazy import *
+else:
+    __getattr__, __dir__ = _namespace.later(globals(), _SUBMODULES)
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:
@@ -36,13 +39,3 @@ def factory_kwargs(kwargs: dict | None) -> dict:
             raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
         made[name] = kwargs[name]
     return made
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name in ("attention", "quantized"):
-            import importlib
-
-            return importlib.import_module("." + name, __name__)
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -2,12 +2,16 @@
 
 from typing import Any as _Any
 
-from .. import _C
+from .. import _C, _namespace
 
-_SUBMODULES = frozenset(
-    """_pytree backend_registration benchmark checkpoint collect_env cpp_extension data deterministic dlpack
-    hooks model_zoo tensorboard weak""".split()
-)
+_SUBMODULES = """
+    _pytree backend_registration benchmark checkpoint collect_env cpp_extension data deterministic dlpack
+    flop_counter hooks model_zoo module_tracker tensorboard weak
+""".split()
+_ELSEWHERE = {
+    "backend_registration": "generate_methods_for_privateuse1_backend rename_privateuse1_backend",
+    "throughput_benchmark": "ThroughputBenchmark",
+}
 
 
 def swap_tensors(t1: _Any, t2: _Any) -> None:
@@ -40,48 +44,15 @@ def set_module(obj: _Any, mod: str) -> None:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import _pytree as _pytree
-    from . import backend_registration as backend_registration
-    from . import benchmark as benchmark
-    from . import checkpoint as checkpoint
-    from . import collect_env as collect_env
-    from . import cpp_extension as cpp_extension
-    from . import data as data
-    from . import deterministic as deterministic
-    from . import dlpack as dlpack
-    from . import hooks as hooks
-    from . import model_zoo as model_zoo
-    from . import tensorboard as tensorboard
-    from . import weak as weak
-    from .backend_registration import (
-        generate_methods_for_privateuse1_backend as generate_methods_for_privateuse1_backend,
-    )
-    from .backend_registration import rename_privateuse1_backend as rename_privateuse1_backend
-    from .throughput_benchmark import ThroughputBenchmark as ThroughputBenchmark
+    from ._lazy import *
 
     cmake_prefix_path: str
-
-
-_REGISTRATION = ("rename_privateuse1_backend", "generate_methods_for_privateuse1_backend")
-
-
-if not TYPE_CHECKING:
+else:
+    _later, __dir__ = _namespace.later(globals(), _SUBMODULES, _ELSEWHERE)
 
     def __getattr__(name: str) -> object:
-        if name == "ThroughputBenchmark":
-            from .throughput_benchmark import ThroughputBenchmark
-
-            return ThroughputBenchmark
-        if name in _REGISTRATION:
-            from . import backend_registration
-
-            return getattr(backend_registration, name)
         if name == "cmake_prefix_path":
             from .cpp_extension import _installed_prefix
 
             return str(_installed_prefix())
-        if name in _SUBMODULES:
-            import importlib
-
-            return importlib.import_module("." + name, __name__)
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        return _later(name)

@@ -2,6 +2,7 @@
 // edges that lead here keep the leaf alive.
 #pragma once
 #include <mutex>
+#include <optional>
 
 #include "facula/autograd/node.h"
 
@@ -15,6 +16,11 @@ class Accumulator final : public Node, public detail::Recycled<Accumulator> {
   bool is_accumulator() const override { return true; }
   Tensor leaf() const;  // undefined when the leaf is gone
   void forget();        // the leaf goes
+  // What the gradient's dtype is to be, where somebody said so: this one, or with none whichever comes.
+  struct OwnDType {
+    std::optional<DType> dtype;
+  };
+  std::optional<OwnDType> own_dtype;
   struct AfterHook {
     int id;
     std::function<void(const Tensor&)> run;
@@ -26,5 +32,9 @@ class Accumulator final : public Node, public detail::Recycled<Accumulator> {
   mutable std::mutex mutex_;
   TensorImpl* leaf_;
 };
+
+// The dtype of a leaf's gradient, its own unless it was set; none: any.
+std::optional<DType> grad_dtype(const Tensor& leaf);
+void set_grad_dtype(const Tensor& leaf, std::optional<DType> dtype);
 
 }  // namespace facula::autograd

@@ -222,6 +222,12 @@ class Task {
     return node.apply(std::move(grads), create_);
   }
 
+  static bool takes_any_dtype(Node& node) {
+    if (!node.is_accumulator()) return false;
+    auto& own = static_cast<Accumulator&>(node).own_dtype;
+    return own && !own->dtype;
+  }
+
   // Gradients have the sizes and dtype of what they belong to.
   void validate(Node& node, std::vector<Tensor>& outputs) {
     auto& edges = node.edges();
@@ -245,8 +251,10 @@ class Task {
             << to_string(g.sizes()) << " but expected shape compatible with " << to_string(sizes);
         g = invoke("sum_to_size", {g, sizes});
       }
-      if (is_complex(g.dtype()) && !is_complex(m.dtype)) g = invoke("real", {g});
-      if (g.dtype() != m.dtype) g = invoke("to_dtype", {g, m.dtype});
+      if (g.dtype() != m.dtype && !takes_any_dtype(*e.node)) {
+        if (is_complex(g.dtype()) && !is_complex(m.dtype)) g = invoke("real", {g});
+        g = invoke("to_dtype", {g, m.dtype});
+      }
       if (g.device() != m.device && g.dim() == 0) g = invoke("_to_device", {g, m.device});  // of a number
       runtime_check(g.device() == m.device, node.name().c_str())
           << "Function " << node.name() << " returned an invalid gradient at index " << k

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/call_node.h"
 #include "facula/autograd/calls.h"
 #include "facula/autograd/formula.h"
 #include "facula/base/fork.h"
@@ -45,7 +46,7 @@ Flags wanted_by(const op::Operator& o, std::span<const op::Value> args) {
 
 bool has_formula(const op::Operator& o) { return o.vjp || o.is<op::Pointwise>() || o.is<op::Loop>(); }
 
-class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
+class OperatorNode final : public Node, public CallNode, public detail::Recycled<OperatorNode> {
  public:
   OperatorNode(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> outputs,
                const Tensor& original)
@@ -122,6 +123,15 @@ class OperatorNode final : public Node, public detail::Recycled<OperatorNode> {
                  : alive_or_nothing();
     return slot >= 0 && size_t(slot) < saved_.size() && saved_[size_t(slot)].defined() ? saved(slot)
                                                                                        : alive_or_nothing();
+  }
+  void read_call(const Reader& f) const override {
+    f(op::Call(op_, args_.values()), [](size_t) { return true; });
+  }
+  bool saves(std::string_view name) override {
+    auto [slot, result] = slot_named(name);
+    if (!formula_) return false;
+    return result >= 0 ? size_t(result) < results.size() && formula_->reads_result[size_t(result)]
+                       : slot >= 0 && formula_->reads[size_t(slot)];
   }
   bool pack_saved(std::string_view name, const PackHook& hook) override {
     check_alive();

@@ -49,8 +49,10 @@ void set_grad(const Tensor& t, const Tensor& g) {
     return;
   }
   runtime_check(!g.is_same(t), "grad") << "can't assign Variable as its own grad";
-  runtime_check(g.dtype() == t.dtype(), "grad")
-      << "assigned grad has data of a different type: " << g.dtype() << " for a tensor of " << t.dtype();
+  auto dtype = is_leaf(t) ? grad_dtype(t) : t.dtype();
+  runtime_check(!dtype || g.dtype() == *dtype, "grad")
+      << "assigned grad has data of a different type: " << g.dtype() << " for a tensor of " << t.dtype()
+      << (dtype && *dtype != t.dtype() ? " whose grad_dtype is " + std::string(name(*dtype)) : "");
   runtime_check(g.device() == t.device(), "grad")
       << "assigned grad has data located on a different device: " << g.device() << " for a tensor on "
       << t.device();
@@ -174,13 +176,36 @@ void remove_hook(const Tensor& t, int id) {
 Ref<Node> accumulator_of(const Tensor& leaf) {
   std::lock_guard lock(accumulator_lock());
   Meta& m = ensure_meta(leaf);
-  if (!m.accumulator) {
-    m.accumulator = make_ref<Accumulator>(leaf);
-  } else if (auto& of = m.accumulator->results[0];  // `leaf.data = other` makes it another tensor
-             of.dtype != leaf.dtype() || of.device != leaf.device() || of.sizes != leaf.impl()->sizes) {
-    of = {leaf.impl()->sizes, leaf.dtype(), leaf.device()};
-  }
+  if (!m.accumulator) { m.accumulator = make_ref<Accumulator>(leaf); }
+  auto& accumulator = static_cast<Accumulator&>(*m.accumulator);
+  DType dtype = leaf.dtype();
+  if (accumulator.own_dtype) [[unlikely]]
+    dtype = accumulator.own_dtype->dtype.value_or(dtype);
+  auto& of = accumulator.results[0];  // `leaf.data = other` makes it another tensor
+  if (of.dtype != dtype || of.device != leaf.device() || of.sizes != leaf.impl()->sizes)
+    of = {leaf.impl()->sizes, dtype, leaf.device()};
   return m.accumulator;
+}
+
+std::optional<DType> grad_dtype(const Tensor& leaf) {
+  runtime_check(is_leaf(leaf), "grad_dtype") << "grad_dtype can only be accessed on leaf tensors.";
+  Meta* m = meta_of(leaf);
+  if (!m || !m->accumulator) return leaf.dtype();
+  auto& own = static_cast<Accumulator&>(*m->accumulator).own_dtype;
+  return own ? own->dtype : leaf.dtype();
+}
+
+void set_grad_dtype(const Tensor& leaf, std::optional<DType> dtype) {
+  runtime_check(is_leaf(leaf), "grad_dtype") << "grad_dtype can only be set on leaf tensors.";
+  Meta* m = meta_of(leaf);
+  runtime_check(!m || !m->grad.defined() || !dtype || m->grad.dtype() == *dtype, "grad_dtype")
+      << "Cannot set grad_dtype to '" << dtype.value_or(leaf.dtype())
+      << "' because there is already a gradient with dtype '"
+      << (m && m->grad.defined() ? m->grad.dtype() : leaf.dtype())
+      << "'. Please clear the gradient (.grad = None) before changing grad_dtype, or ensure the new grad_dtype "
+         "matches the existing gradient's dtype.";
+  static_cast<Accumulator&>(*accumulator_of(leaf)).own_dtype = Accumulator::OwnDType{dtype};
+  accumulator_of(leaf);  // its expectation follows
 }
 
 }  // namespace facula::autograd

@@ -6,6 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
+#include "facula/autograd/call_node.h"
 #include "facula/autograd/node.h"
 #include "facula/base/fork.h"
 #include "facula/base/settings.h"
@@ -28,16 +29,22 @@ namespace {
 
 // A composite with its gradient, for one class of calls.
 struct Compiled {
-  Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::string node)
+  Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::span<const Value> args)
       : joint(std::move(j)),
-        node_name(std::move(node)),
+        op(o),
+        attributes(args, o.schema),
+        node_name(autograd::node_name(o, args)),
         outputs(p.outputs),
         saved_inputs(p.saved_inputs),
         saved_outputs(p.saved_outputs),
         random(std::move(p.random)),
         forward(std::move(p.forward), o.name(), keeper_of(o)),
-        backward(std::move(p.backward), o.name(), keeper_of(o)) {}
+        backward(std::move(p.backward), o.name(), keeper_of(o)) {
+    attributes.each_tensor([](size_t, Tensor& t) { t = {}; });
+  }
   graph::Joint joint;  // for gradients of gradients: interpreted on the tape
+  const Operator& op;
+  op::Args attributes;  // of the call that was compiled, without its tensors
   std::string node_name;
   int outputs;
   std::vector<int> saved_inputs, saved_outputs;
@@ -45,7 +52,9 @@ struct Compiled {
   Program forward, backward;
 };
 
-class CompositeNode final : public autograd::Node, public detail::Recycled<CompositeNode> {
+class CompositeNode final : public autograd::Node,
+                            public autograd::CallNode,
+                            public detail::Recycled<CompositeNode> {
  public:
   CompositeNode(std::shared_ptr<const Compiled> c, std::span<const Value> operands, const Results& all)
       : Node(c->outputs), compiled_(std::move(c)) {
@@ -75,6 +84,15 @@ class CompositeNode final : public autograd::Node, public detail::Recycled<Compo
   }
 
   std::string own_name() const override { return compiled_->node_name; }
+  void read_call(const Reader& f) const override {
+    auto& parameters = compiled_->op.schema.parameters;
+    f(op::Call(compiled_->op, compiled_->attributes.values()),
+      [&](size_t k) {  // what is part of the trace's key
+        auto& p = parameters[k];
+        return (p.type == op::Type::Int && !p.symbolic) || p.type == op::Type::Bool ||
+               p.type == op::Type::String;
+      });
+  }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
     if (released_) raise_freed();
@@ -236,8 +254,7 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   }
   auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
   auto parts = graph::partition(joint);
-  auto made =
-      std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, autograd::node_name(o, args));
+  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, args);
   std::lock_guard lock(mutex);
   auto* all = known.find(key);
   if (!all) all = &known.put(std::move(key), {});

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ... import _C
+from ... import _C, _namespace
 from ...program import require
 from . import rnn as rnn
 from .spectral_norm import remove_spectral_norm as remove_spectral_norm
@@ -16,30 +16,11 @@ from .weight_norm import weight_norm as weight_norm
 Tensor = _C.Tensor
 
 TYPE_CHECKING = False
+_SUBMODULES = "convert_parameters fusion parametrizations parametrize prune stateless".split()
 if TYPE_CHECKING:
-    from . import convert_parameters as convert_parameters
-    from . import fusion as fusion
-    from . import parametrizations as parametrizations
-    from . import parametrize as parametrize
-    from . import prune as prune
-    from . import stateless as stateless
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name in (
-            "convert_parameters",
-            "fusion",
-            "parametrizations",
-            "parametrize",
-            "prune",
-            "stateless",
-        ):  # they need modules
-            import importlib
-
-            return importlib.import_module("." + name, __name__)
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from ._lazy import *
+else:
+    __getattr__, __dir__ = _namespace.later(globals(), _SUBMODULES)
 
 
 def _tensors(x: Tensor | Iterable[Tensor]) -> list[Tensor]:

@@ -9,6 +9,11 @@ from .utils.common import trim_sigfig as trim_sigfig
 from .utils.common import unit_to_english as unit_to_english
 from .utils.compare import Colorize as Colorize
 from .utils.compare import Compare as Compare
+from .utils.fuzzer import FuzzedParameter as FuzzedParameter
+from .utils.fuzzer import FuzzedSparseTensor as FuzzedSparseTensor
+from .utils.fuzzer import FuzzedTensor as FuzzedTensor
+from .utils.fuzzer import Fuzzer as Fuzzer
+from .utils.fuzzer import ParameterAlias as ParameterAlias
 from .utils.timer import Language as Language
 from .utils.timer import Timer as Timer
 from .utils.timer import timer as timer

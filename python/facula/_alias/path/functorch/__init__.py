@@ -1,6 +1,6 @@
 """functorch, which became ``torch.func``: what PyTorch 2 still gives under the older name.
 
-Each name warns that it is deprecated, as PyTorch's do. Absent: ``make_fx``, ``compile``, ``dim``, ``einops``.
+Each name warns that it is deprecated, as PyTorch's do. Absent: ``compile``, ``dim``, ``einops``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx as make_fx
 
 __version__ = torch.__version__
 

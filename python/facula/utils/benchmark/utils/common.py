@@ -168,12 +168,9 @@ class Measurement:
         for m in measurements:
             grouped.setdefault(m.task_spec, []).append(m)
         return [
-            Measurement(ms[0].number_per_run, [t for m in ms for t in m._rescaled(ms[0])], spec, None)
+            Measurement(1, [t / m.number_per_run for m in ms for t in m.raw_times], spec, None)
             for spec, ms in grouped.items()
         ]
-
-    def _rescaled(self, other: Measurement) -> list[float]:
-        return [t / self.number_per_run * other.number_per_run for t in self.raw_times]
 
 
 def select_unit(t: float) -> tuple[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -242,3 +243,271 @@ class ShardingFilter(IterDataPipe):
         for k, x in enumerate(self.source_datapipe):
             if k % n == mine:
                 yield x
+
+
+class _Branches:
+    """The pass over a pipe that several branches share: what one has read waits for the others.
+
+    A branch that begins again begins a new pass for all.
+    """
+
+    def __init__(
+        self, datapipe: Any, count: int, buffer_size: int, route: Callable[[Any], Any], what: str
+    ) -> None:
+        self.datapipe, self.buffer_size, self.route, self.what = datapipe, buffer_size, route, what
+        self.passes, self.current = [0] * count, 0
+        self.waiting: list[collections.deque] = [collections.deque() for _ in range(count)]
+        self.source: Iterator | None = None
+
+    def begin(self, branch: int) -> int:
+        self.passes[branch] = self.passes[branch] + 1 if self.passes[branch] == self.current else self.current
+        if self.passes[branch] > self.current:
+            self.current += 1
+            self.source = iter(self.datapipe)
+            for queue in self.waiting:
+                queue.clear()
+        return self.current
+
+    def read(self, branch: int, began: int) -> Iterator:
+        while True:
+            if began != self.current:
+                raise RuntimeError(f"{self.what}: this iterator ended when another pass over the pipe began")
+            while not self.waiting[branch]:
+                try:
+                    assert self.source is not None
+                    x = next(self.source)
+                except StopIteration:
+                    return
+                for k in self.route(x):
+                    self.waiting[k].append(x)
+                if 0 <= self.buffer_size < max(map(len, self.waiting)):
+                    raise BufferError(
+                        f"{self.what} buffer overflow,buffer size {self.buffer_size} is insufficient."
+                    )
+            yield self.waiting[branch].popleft()
+
+
+class _Branch(IterDataPipe):
+    """One of the pipes that ``fork`` and ``demux`` give."""
+
+    def __init__(
+        self, branches: _Branches, number: int, each: Callable, length: Callable[[], int] | None
+    ) -> None:
+        self.branches, self.number, self.each, self.length = branches, number, each, length
+
+    def __iter__(self) -> Iterator:
+        return map(self.each, self.branches.read(self.number, self.branches.begin(self.number)))
+
+    def __len__(self) -> int:
+        if self.length is None:
+            raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        return self.length()
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+@functional_datapipe("fork")
+class Forker(IterDataPipe):
+    """``num_instances`` pipes with the same items; a list of them. ``copy``: "shallow" or "deep" ones."""
+
+    def __new__(
+        cls, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: str | None = None
+    ) -> Any:
+        import copy as copying
+
+        if num_instances < 1:
+            raise ValueError(f"Expected `num_instances` larger than 0, but {num_instances} is found")
+        kinds: dict[str | None, Callable] = {None: _same, "shallow": copying.copy, "deep": copying.deepcopy}
+        if copy not in kinds:
+            raise ValueError(
+                f"Unknown copy method `{copy}` requested, choose one of None, `shallow` or `deep`."
+            )
+        if num_instances == 1:
+            return datapipe
+        everyone = range(num_instances)
+        branches = _Branches(datapipe, num_instances, buffer_size, lambda x: everyone, "ForkerIterDataPipe")
+        return [_Branch(branches, k, kinds[copy], lambda: len(datapipe)) for k in everyone]
+
+
+@functional_datapipe("demux")
+class Demultiplexer(IterDataPipe):
+    """``num_instances`` pipes, the items of which ``classifier_fn`` numbers; None is dropped or an error."""
+
+    def __new__(
+        cls,
+        datapipe: Any,
+        num_instances: int,
+        classifier_fn: Callable,
+        drop_none: bool = False,
+        buffer_size: int = 1000,
+    ) -> Any:
+        if num_instances < 1:
+            raise ValueError(f"Expected `num_instances` larger than 0, but {num_instances} is found")
+
+        def route(x: Any) -> tuple:
+            k = classifier_fn(x)
+            if k is None and drop_none:
+                return ()
+            if k is None or not 0 <= k < num_instances:
+                raise ValueError(
+                    f"Output of the classification fn should be between 0 and {num_instances - 1}. {k} is "
+                    "returned."
+                )
+            return (k,)
+
+        branches = _Branches(datapipe, num_instances, buffer_size, route, "DemultiplexerIterDataPipe")
+        return [_Branch(branches, k, _same, None) for k in range(num_instances)]
+
+
+@functional_datapipe("groupby")
+class Grouper(IterDataPipe):
+    """Lists of items for which ``group_key_fn`` is the same, of at most ``group_size``.
+
+    If ``buffer_size`` items wait, the largest group is given, or dropped if it has fewer than
+    ``guaranteed_group_size`` and ``drop_remaining`` is set.
+    """
+
+    def __init__(
+        self,
+        datapipe: Any,
+        group_key_fn: Callable,
+        *,
+        keep_key: bool = False,
+        buffer_size: int = 10000,
+        group_size: int | None = None,
+        guaranteed_group_size: int | None = None,
+        drop_remaining: bool = False,
+    ) -> None:
+        if guaranteed_group_size is None:
+            guaranteed_group_size = group_size
+        elif group_size is None or not 0 < guaranteed_group_size <= group_size:
+            raise AssertionError("guaranteed_group_size must be > 0 and <= group_size")
+        self.datapipe, self.group_key_fn, self.keep_key = datapipe, group_key_fn, keep_key
+        self.buffer_size, self.group_size, self.drop_remaining = buffer_size, group_size, drop_remaining
+        self.least = guaranteed_group_size
+
+    def _given(self, key: Any, items: list) -> Any:
+        return (key, items) if self.keep_key else items
+
+    def _largest(self, groups: dict) -> tuple[Any, list, bool]:
+        key = max(groups, key=lambda k: len(groups[k]))
+        items = groups.pop(key)
+        enough = self.least is None or len(items) >= self.least
+        if not enough and not self.drop_remaining:
+            raise RuntimeError("Failed to group items", str(items))
+        return key, items, enough
+
+    def __iter__(self) -> Iterator:
+        groups: dict[Any, list] = {}
+        waiting = 0
+        for x in self.datapipe:
+            key = self.group_key_fn(x)
+            groups.setdefault(key, []).append(x)
+            waiting += 1
+            if self.group_size is not None and len(groups[key]) == self.group_size:
+                waiting -= self.group_size
+                yield self._given(key, groups.pop(key))
+            elif waiting == self.buffer_size:
+                key, items, enough = self._largest(groups)
+                waiting -= len(items)
+                if enough:
+                    yield self._given(key, items)
+        for key, items in groups.items():
+            if self.least is None or len(items) >= self.least or not self.drop_remaining:
+                yield self._given(key, items)
+
+
+class Sampler(IterDataPipe):
+    """The items by the numbers that a sampler draws."""
+
+    def __init__(
+        self, datapipe: Any, sampler: Any = None, sampler_args: tuple = (), sampler_kwargs: dict | None = None
+    ) -> None:
+        from ..sampler import SequentialSampler
+
+        kind = SequentialSampler if sampler is None else sampler
+        self.datapipe = datapipe
+        self.sampler = kind(*(sampler_args or ()), data_source=datapipe, **(sampler_kwargs or {}))
+
+    def __iter__(self) -> Iterator:
+        items = list(self.datapipe)
+        return (items[k] for k in self.sampler)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+
+@functional_datapipe("list_files")
+class FileLister(IterDataPipe):
+    """The paths of the files in folders, those whose names match one of ``masks``."""
+
+    def __init__(
+        self,
+        root: Any = ".",
+        masks: str | list[str] = "",
+        *,
+        recursive: bool = False,
+        abspath: bool = False,
+        non_deterministic: bool = False,
+        length: int = -1,
+    ) -> None:
+        self.datapipe = IterableWrapper([root] if isinstance(root, str) else root)
+        self.masks = [masks] if isinstance(masks, str) and masks else list(masks)
+        self.recursive, self.abspath, self.length = recursive, abspath, length
+
+    def __iter__(self) -> Iterator[str]:
+        import fnmatch
+        import os
+
+        for root in self.datapipe:
+            for folder, folders, files in os.walk(os.path.abspath(root) if self.abspath else root):
+                if self.recursive:
+                    folders.sort()
+                else:
+                    folders.clear()
+                for name in sorted(files):
+                    if not self.masks or any(fnmatch.fnmatch(name, mask) for mask in self.masks):
+                        yield os.path.join(folder, name)
+
+    def __len__(self) -> int:
+        if self.length == -1:
+            raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        return self.length
+
+
+@functional_datapipe("open_files")
+class FileOpener(IterDataPipe):
+    """Pairs of a path and the file, opened."""
+
+    def __init__(self, datapipe: Any, mode: str = "r", encoding: str | None = None, length: int = -1) -> None:
+        if mode not in ("b", "t", "rb", "rt", "r"):
+            raise ValueError(f"Invalid mode {mode}")
+        if "b" in mode and encoding is not None:
+            raise ValueError("binary mode doesn't take an encoding argument")
+        self.datapipe, self.mode, self.encoding, self.length = datapipe, mode, encoding, length
+
+    def __iter__(self) -> Iterator:
+        mode = self.mode if "r" in self.mode else "r" + self.mode
+        for path in self.datapipe:
+            yield path, open(path, mode, encoding=self.encoding)
+
+    def __len__(self) -> int:
+        if self.length == -1:
+            raise TypeError(f"{type(self).__name__} instance doesn't have valid length")
+        return self.length
+
+
+@functional_datapipe("read_from_stream")
+class StreamReader(IterDataPipe):
+    """Pairs of a path and what is read of its file, in pieces of ``chunk`` bytes."""
+
+    def __init__(self, datapipe: Any, chunk: int | None = None) -> None:
+        self.datapipe, self.chunk = datapipe, chunk
+
+    def __iter__(self) -> Iterator:
+        for path, stream in self.datapipe:
+            while data := stream.read(self.chunk):
+                yield path, data
+            stream.close()

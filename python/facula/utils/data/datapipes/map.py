@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._decorator import functional_datapipe
-from .datapipe import MapDataPipe
+from .datapipe import DataChunk, IterDataPipe, MapDataPipe
 
 
 class SequenceWrapper(MapDataPipe):
@@ -36,3 +37,97 @@ class Mapper(MapDataPipe):
 
     def __len__(self) -> int:
         return len(self.datapipe)
+
+
+@functional_datapipe("batch")
+class Batcher(MapDataPipe):
+    """Lists of ``batch_size`` items."""
+
+    def __init__(
+        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk
+    ) -> None:
+        if batch_size <= 0:
+            raise AssertionError("Batch size is required to be larger than 0!")
+        self.datapipe, self.batch_size = datapipe, batch_size
+        self.drop_last, self.wrapper_class = drop_last, wrapper_class
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"Index {index} is out of bound.")
+        first = index * self.batch_size
+        last = min(first + self.batch_size, len(self.datapipe))
+        return self.wrapper_class([self.datapipe[k] for k in range(first, last)])
+
+    def __len__(self) -> int:
+        n = len(self.datapipe)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+@functional_datapipe("concat")
+class Concater(MapDataPipe):
+    """The items of pipes one after the other, by numbers from 0."""
+
+    def __init__(self, *datapipes: Any) -> None:
+        if not datapipes:
+            raise ValueError("Expected at least one DataPipe, but got nothing")
+        self.datapipes = datapipes
+
+    def __getitem__(self, index: int) -> Any:
+        k = index
+        for p in self.datapipes:
+            if k < len(p):
+                return p[k]
+            k -= len(p)
+        raise IndexError(f"Index {index} is out of range.")
+
+    def __len__(self) -> int:
+        return sum(map(len, self.datapipes))
+
+
+@functional_datapipe("zip")
+class Zipper(MapDataPipe):
+    """Tuples of the items of pipes."""
+
+    def __init__(self, *datapipes: Any) -> None:
+        if not datapipes:
+            raise ValueError("Expected at least one DataPipe, but got nothing")
+        self.datapipes = datapipes
+
+    def __getitem__(self, index: Any) -> tuple:
+        return tuple(p[index] for p in self.datapipes)
+
+    def __len__(self) -> int:
+        return min(map(len, self.datapipes))
+
+
+class Shuffler(IterDataPipe):
+    """The items in another order, a pipe that is gone through."""
+
+    def __init__(self, datapipe: Any, *, indices: list | None = None) -> None:
+        self.datapipe = datapipe
+        self.indices = list(range(len(datapipe))) if indices is None else indices
+        self._enabled, self._seed = True, None
+
+    def set_shuffle(self, shuffle: bool = True) -> Shuffler:
+        self._enabled = shuffle
+        return self
+
+    def set_seed(self, seed: int) -> Shuffler:
+        self._seed = seed
+        return self
+
+    def __iter__(self) -> Iterator:
+        from .... import _C
+
+        order = list(self.indices)
+        if self._enabled:
+            seed = int(_C.functions.randint(0, 2**62, ()).item()) if self._seed is None else self._seed
+            self._seed = None
+            order = random.Random(seed).sample(order, len(order))
+        return (self.datapipe[k] for k in order)
+
+    def __len__(self) -> int:
+        return len(self.datapipe)
+
+
+MapDataPipe.register_datapipe_as_function("shuffle", Shuffler)

@@ -1,0 +1,3 @@
+"""What functorch kept apart as experimental."""
+
+from . import control_flow as control_flow
