@@ -262,7 +262,9 @@ class NestVerifier {
       internal_check(!why) << where() << "the loop over i" << s.var << " cannot go in lanes: " << why;
       return;
     }
-    refuse(l.unroll > 1 || l.strip > 1 || !l.tail || l.scan, " has vectors and no lanes");
+    refuse(l.strip > 1 || !l.tail || l.scan, " has vectors and no lanes");
+    refuse(l.unroll > 1 && (!n_.lanes || lanes_ || s.loop != LoopKind::serial || l.chains > 1),
+           " has rounds and is no serial loop outside of lanes");
     refuse(n_.lanes && s.loop == LoopKind::unrolled && !constant,
            " is unrolled for an unknown number of steps");
     if (l.chains == 1) return;
