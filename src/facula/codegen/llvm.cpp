@@ -71,6 +71,9 @@ class NestEmitter : EmitMemory {
     b_.SetInsertPoint(start);
     ScalarMath math(b_, *f_, nest_.lanes == 16);
     math_ = &math;
+    each_statement(nest_.body, [&](const Statement& s) {
+      by_elements_ |= s.kind == StatementKind::loop && s.loop == LoopKind::serial && s.lanes.unroll > 1;
+    });
     layers_.emplace_back();
     emit_tasks(f_->getArg(base + 1), f_->getArg(base + 2));
     b_.CreateRetVoid();
@@ -346,20 +349,24 @@ class NestEmitter : EmitMemory {
     for (auto& t : s.body)
       each_expression(t, [&](Expr root) {
         loop::each_node(root, seen, [&](Expr e) {
-          if (e->kind == Kind::load && e->slot >= 0 && plain(e->args[0])) fetch(*e.get());
+          if (e->kind == Kind::load && e->slot >= 0 && plain(e->args[0])) fetch(e->slot, e->part, e->args[0]);
         });
       });
+    for (auto& t : s.body)
+      if (t.kind == StatementKind::store && t.buffer >= 0 && plain(t.offset))
+        fetch(t.buffer, t.part, t.offset);
     lane_base_ = base;
     vars_[s.var] = i;
   }
-  // Are the places of a scatter all that a loop over lanes stores?
-  bool lists_places(const Statement& s) {
+  // Are the places of a scatter all that a loop over lanes stores, or what its result is before it?
+  bool takes_turns(const Statement& s) {
     bool any = false, all = true;
     each_statement(s.body, [&](const Statement& t) {
       if (t.kind != StatementKind::store) return;
       any = true;
       auto array = locals_.find(-1 - t.buffer);  // of outside
-      all &= t.buffer < 0 && array != locals_.end() && array->second.dtype == DType::Int64;
+      bool places = t.buffer < 0 && array != locals_.end() && array->second.dtype == DType::Int64;
+      all &= places || (t.buffer >= 0 && by_elements_ && loop::is_move(t.values[0], facts_.memory(t.buffer)));
     });
     return any && all;
   }
@@ -502,9 +509,9 @@ class NestEmitter : EmitMemory {
   V rounds(const Statement& s, V extent, V done, const std::vector<Total>& totals) {
     int64_t round = int64_t(s.lanes.width) * s.lanes.unroll;
     if (s.extent->kind == Kind::constant && s.extent->value.to_int() < round) return done;
-    bool places = lists_places(s);
+    bool ahead = takes_turns(s);
     return whole_pieces(done, extent, round, [&](V i) {
-      if (places) fetch_ahead(s, i);
+      if (ahead) fetch_ahead(s, i);
       for (int u = 0; u < s.lanes.unroll; ++u) {
         for (auto& t : totals) use(t, t.copies[size_t(u)]);
         vector(s, u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * s.lanes.width))) : i, nullptr);
@@ -552,8 +559,9 @@ class NestEmitter : EmitMemory {
   }
 
   const std::string& features_;
-  bool is_alone_ = false;  // in a vector of no strip
-  bool scans_ = false;     // in a loop over lanes that reads what it adds to
+  bool is_alone_ = false;     // in a vector of no strip
+  bool by_elements_ = false;  // some loop only adds to elements of memory
+  bool scans_ = false;        // in a loop over lanes that reads what it adds to
 };
 
 const llvm::Target* target() {

@@ -37,8 +37,8 @@ V EmitMemory::lane_pointers(V first, llvm::Type* element, Expr stride) {
   return at(first, element, b_.CreateMul(iota(b_.getInt64Ty()), spread(emit(stride))));
 }
 
-void EmitMemory::fetch(const Node& load) {
-  V p = pointer_to(place(load.slot, load.part), load.args[0]);
+void EmitMemory::fetch(int slot, int part, Expr offset) {
+  V p = pointer_to(place(slot, part), offset);
   b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {p->getType()},
                      {p, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
 }
