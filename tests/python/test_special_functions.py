@@ -470,7 +470,7 @@ def test_bessel_functions_of_the_largest_numbers_are_not_zero():
 
 @pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "zeta"])
 def test_lanes_have_the_bits_of_numbers_by_themselves(name):
-    special = [0.0, -0.0, 2.0, 1.9999999, -2.0, 1e5, 524287.0, 1e6, 1e13, 1.7e308, math.inf, -math.inf, math.nan]
+    special = [0.0, -0.0, 2.0, 1.9999999, -2.0, 524287.0, 1e6, 1e13, 1.7e308, math.inf, -math.inf, math.nan]
     x = F.cat([F.linspace(-30, 30, 241, dtype=F.float64), F.tensor(special, dtype=F.float64)])
     x = x[F.randperm(len(x))]
     others = [x.flip(0)] if name == "zeta" else []
