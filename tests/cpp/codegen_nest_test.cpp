@@ -590,6 +590,7 @@ TEST(CodegenNest, LooksAtSharedPartsOfABodyOnce) {
 
 std::vector<Expr> lifted(Monoid m, Expr x, int var) {
   if (loop::has_position(m)) return {x, i(var)};
+  if (m == Monoid::complex_prod) return {x, x * 0.25};
   if (m == Monoid::any || m == Monoid::all) return {ne(x, constant(int64_t(0), x.dtype()))};
   return {x};
 }
@@ -598,8 +599,9 @@ TEST(CodegenNest, ReducesEveryMonoidInLanes) {
   for (DType d : {DType::Float32, DType::Float64, DType::Int32, DType::Int64, DType::UInt8})
     for (Monoid m :
          {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::any, Monoid::all, Monoid::argmax,
-          Monoid::argmin, Monoid::argmax_pool, Monoid::logsumexp, Monoid::welford}) {
+          Monoid::argmin, Monoid::argmax_pool, Monoid::logsumexp, Monoid::welford, Monoid::complex_prod}) {
       if (!is_floating(d) && (m == Monoid::logsumexp || m == Monoid::welford)) continue;
+      if (d != DType::Float64 && m == Monoid::complex_prod) continue;
       Expr x = load(0, d, {i(0) * param(0) + i(1)});
       auto values = lifted(m, x, 1);
       DType kind = values[0].dtype();
@@ -607,13 +609,15 @@ TEST(CodegenNest, ReducesEveryMonoidInLanes) {
       Nest n = nest(std::string("reduce ") + name(m), {{d}}, 1, integer(3), {});
       Block body{accumulator(20, m, kind),
                  loop_over(1, param(0), LoopKind::vector, {accumulate(20, m, values)})};
+      if (m == Monoid::complex_prod) body[0].position = kind;
       for (size_t k = 0; k < start.size(); ++k) {
         n.buffers.push_back({start[k].dtype(), true});
         body.push_back(store(int(k) + 1, i(0), local(20 + int(k), start[k].dtype())));
       }
       n.body = body;
       for (int64_t length : {1, 2, 7, 16, 17, 40, 100, 1000}) {
-        std::vector<Data> data{noise(d, 3 * length, 21, m == Monoid::prod ? 1.2 : 5)};
+        std::vector<Data> data{
+            noise(d, 3 * length, 21, m == Monoid::prod || m == Monoid::complex_prod ? 1.2 : 5)};
         for (auto& s : start) data.emplace_back(s.dtype(), 3);
         if (is_floating(d) && length >= 40)  // NaN wins wherever it stands
           d == DType::Float32 ? set(data[0], length + 33, float(NAN))

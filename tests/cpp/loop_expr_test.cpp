@@ -384,10 +384,11 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
   std::vector<double> x(9);
   for (auto& v : x) v = u(rng);
   for (Monoid m : {Monoid::sum, Monoid::prod, Monoid::max, Monoid::min, Monoid::argmax, Monoid::argmin,
-                   Monoid::argmax_pool, Monoid::logsumexp, Monoid::welford}) {
+                   Monoid::argmax_pool, Monoid::logsumexp, Monoid::welford, Monoid::complex_prod}) {
     auto element = [&](size_t k) {
       std::vector<Expr> v{constant(x[k], kF64)};
       if (has_position(m)) v.push_back(constant(int64_t(k), kI64));
+      if (m == Monoid::complex_prod) v.push_back(constant(x[k] * 0.5, kF64));
       return lift(m, v);
     };
     auto run = [&](size_t from, size_t to) {
@@ -402,6 +403,7 @@ TEST(LoopMonoid, CombinationIsAssociativeEnoughForPartialResults) {
           << name(m) << " " << k;
     std::vector<Expr> values{load(0, kF64, {i(64)})};
     if (has_position(m)) values.push_back(i(64));
+    if (m == Monoid::complex_prod) values.push_back(values[0] * 0.5);
     Expr r = reduce(m, {{64, size(9)}}, values);
     Tensor t = Tensor::empty(Ints{9}, kF64);
     std::copy(x.begin(), x.end(), t.data<double>());

@@ -124,7 +124,13 @@ TEST(LaneAccess, PartsOfComplexNumbersAreTwiceAsFarApart) {
   EXPECT_EQ(a.apart, 2);
   EXPECT_TRUE(stores_pairs(l.scope, l.statement(0), l.statement(1)));
   EXPECT_FALSE(stores_pairs(l.scope, l.statement(1), l.statement(0)));
-  EXPECT_TRUE(loads_pairs(l.scope, l.statement(0).values[0], l.statement(1).values[0], DType::Float32));
+  EXPECT_EQ(loads_pairs(l.scope, l.statement(0).values[0], l.statement(1).values[0], DType::Float32), 1);
+  auto back = lowered(
+      "    store 1.re[i1] = load[0:complex64.re](sub(p2, i1))\n"
+      "    store 1.im[i1] = load[0:complex64.im](sub(p2, i1))\n",
+      "complex64");
+  EXPECT_EQ(loads_pairs(back.scope, back.statement(0).values[0], back.statement(1).values[0], DType::Float32),
+            -1);
 }
 
 TEST(LaneAccess, StoresToEveryPlaceOfAStrideAreWoven) {

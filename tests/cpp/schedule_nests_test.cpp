@@ -518,6 +518,32 @@ TEST(Nests, SharesOfAScattersPlacesAreTasks) {
   }
 }
 
+// Rows of a large result that an index names: each task goes through all and changes the slices of its own, listed where
+// they are added to.
+TEST(Nests, SharesOfSlicesAreTasks) {
+  using C = loop::Scatter::Combine;
+  constexpr int64_t kCount = 517;
+  for (int64_t width : {int64_t(130), int64_t(256), int64_t(1030)})
+    for (auto combine : {C::assign, C::sum, C::max})
+      for (auto d : {DType::Float32, DType::Int64, DType::Complex64}) {
+        if (d == DType::Complex64 && combine == C::max) continue;
+        Ints sizes{width < 256 ? 600 : 151, width};
+        Tensor base = filled(sizes, d, 1), value = filled({kCount, width}, d, 3);
+        Tensor index = Tensor::empty(Ints{kCount}, DType::Int64);
+        for (int64_t k = 0; k < kCount; ++k) static_cast<int64_t*>(index.data_ptr())[k] = k * 7919 % sizes[0];
+        loop::Scatter s;
+        s.combine = combine;
+        s.base = 0;
+        s.domain = {kCount, width};
+        s.target = {loop::check(ld(1, {i(0)}, DType::Int64), n(sizes[0])), i(1)};
+        s.value = ld(2, {i(0), i(1)}, d);
+        Schedule made = check_scatter({}, s, {base, index, value}, sizes);
+        EXPECT_EQ(text(made).find("array") != std::string::npos, combine != C::assign) << text(made);
+        EXPECT_NE(text(made).find("bit_and(le("), std::string::npos) << text(made);
+        EXPECT_EQ(made.launches.size(), d == DType::Complex64 ? 2u : 1u);
+      }
+}
+
 TEST(Nests, RandomGroups) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

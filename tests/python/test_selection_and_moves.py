@@ -20,7 +20,7 @@ def numbers(shape, dtype, most=40):
     return (x > most // 2) if dtype == "bool" else x.astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, "complex64", "complex128"])
 @pytest.mark.parametrize("n", [1, 7, 16, 33, 130])
 def test_flip_reads_vectors_backwards(dtype, n):
     x = numbers((3, n), dtype)

@@ -262,3 +262,19 @@ def test_few_long_sums_of_products_are_shared_by_threads_and_keep_their_bits(dty
     doubled = F.addmm(F.ones(rows, columns).to(x.dtype), x, y, beta=2).to(wide)
     wanted = (2 + expected) % 256 if dtype == "uint8" else 2 + expected
     assert (doubled == F.tensor(wanted).to(x.dtype).to(wide)).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("n, k, m", [(4, 1, 8), (33, 100, 65), (300, 17, 31), (3, 4, 5), (64, 0, 9)])
+def test_products_of_whole_numbers_are_exact_modulo_their_size(dtype, n, k, m):
+    generator = np.random.default_rng(0)
+    a, b, c = (generator.integers(0, 2**60, s).astype(dtype) for s in ((n, k), (k, m), (n, m)))
+    x, y, z = (F.from_numpy(t) for t in (a, b, c))
+    wide = [t.astype("int64") for t in (a, b, c)]
+    product = wide[0] @ wide[1]
+    assert np.array_equal((x @ y).numpy(), product.astype(dtype))
+    assert np.array_equal((y.t() @ x.t().contiguous()).numpy(), product.T.astype(dtype))
+    added = (2 * wide[2] + 3 * product).astype(dtype)
+    assert np.array_equal(F.addmm(z, x, y, beta=2, alpha=3).numpy(), added)
+    pair = F.stack([x, x + 1]) @ y
+    assert np.array_equal(pair[1].numpy(), ((a + 1).astype("int64") @ wide[1]).astype(dtype))

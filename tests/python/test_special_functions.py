@@ -468,6 +468,17 @@ def test_bessel_functions_of_the_largest_numbers_are_not_zero():
     assert math.isclose(F.special.bessel_j0(x).item(), 9.01255881646117e-156, rel_tol=1e-14)
 
 
+@pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "zeta"])
+def test_lanes_have_the_bits_of_numbers_by_themselves(name):
+    special = [0.0, -0.0, 2.0, 1.9999999, -2.0, 524287.0, 1e6, 1e13, 1.7e308, math.inf, -math.inf, math.nan]
+    x = F.cat([F.linspace(-30, 30, 241, dtype=F.float64), F.tensor(special, dtype=F.float64)])
+    x = x[F.randperm(len(x))]
+    others = [x.flip(0)] if name == "zeta" else []
+    f = getattr(F.special, name)
+    single = [f(x[k], *(y[k] for y in others)).item() for k in range(len(x))]
+    assert np.array_equal(f(x, *others).numpy(), np.array(single), equal_nan=True)
+
+
 @pytest.mark.parametrize("name", sorted({v[0] for v in VALUES}))
 def test_value_is_within_a_few_units_of_the_last_place(name):
     points = [(x, y) for n, x, y in VALUES if n == name]

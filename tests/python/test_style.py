@@ -57,7 +57,7 @@ def functions(text):
             is_body = BODY.search(head) and "(" in head
             if is_body and not SCOPE.match(head) and all(SCOPE.match(b[0]) for b in blocks):
                 rows = code[at : m.end()].split("\n")
-                name = re.search(r"(operator[^;]*?|~?\w+)\s*\(", head)
+                name = re.search(r"(operator[^;]*?|~?\w+)(?:<\w+>)?\s*\(", head)
                 yield code.count("\n", 0, at) + 1, name[1], sum(not TABLE_ROW.match(r) for r in rows)
             if not is_body and not SCOPE.match(head):  # a value in braces: the head goes on behind it
                 start = begin

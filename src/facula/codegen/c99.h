@@ -16,7 +16,7 @@ std::string c99_function(const loop::Nest& n, const std::string& name);
 // What `code`, the functions of a file, needs before it, once: of elementary and special functions those that it calls.
 std::string c99_prelude(const std::string& code);
 // Of elementary functions that `code` calls, behind such a prelude in a namespace of C++, those without branches: a compiler
-// takes a loop of them side by side.
+// takes a loop of them side by side. Angles are less than 2^20.
 std::string c99_straight(const std::string& code);
 
 }  // namespace facula::codegen

@@ -241,11 +241,26 @@ std::string CPrinter::function(const std::string& name) {
   return std::move(out_);
 }
 
+namespace {
+// Without what is chosen for angles that libm serves.
+Expr without_far_angles(Expr e) {
+  return loop::rewrite(e, [](Expr x) -> Expr {
+    bool far = false;
+    if (x->kind == Kind::select)
+      loop::visit(x->args[1], [&](Expr y) {
+        far |=
+            y->kind == Kind::call && (y->fn == Fn::far_sin || y->fn == Fn::far_cos || y->fn == Fn::far_tan);
+      });
+    return far ? without_far_angles(x->args[2]) : Expr();
+  });
+}
+}  // namespace
+
 std::string CPrinter::elementary(Fn f, DType d) {
   std::string type = type_of(d), parameters;
   for (int k = 0; k < loop::arity(f); ++k)
     parameters += (k ? ", " : "") + type + " " + local(loop::kArguments + k);
-  Expr body = loop::expansion(f, d);
+  Expr body = straight_ ? without_far_angles(loop::expansion(f, d)) : loop::expansion(f, d);
   out_ = "FACULA_FUNCTION " + std::string(type_of(body.dtype())) + " " + elementary_name(f, d) + "(" +
          parameters + ")";
   out_ += " {\n";

@@ -32,6 +32,9 @@ using loop::LoopKind;
 using loop::Monoid;
 using StatementKind = Statement::Kind;
 
+// Steps from where a loop of little work reads to what it asks for: one or two pages.
+constexpr uint64_t kAhead = 512;
+
 class NestEmitter : EmitMemory {
  public:
   NestEmitter(const Nest& nest, llvm::Module& module, const std::string& features)
@@ -68,6 +71,9 @@ class NestEmitter : EmitMemory {
     b_.SetInsertPoint(start);
     ScalarMath math(b_, *f_, nest_.lanes == 16);
     math_ = &math;
+    each_statement(nest_.body, [&](const Statement& s) {
+      by_elements_ |= s.kind == StatementKind::loop && s.loop == LoopKind::serial && s.lanes.unroll > 1;
+    });
     layers_.emplace_back();
     emit_tasks(f_->getArg(base + 1), f_->getArg(base + 2));
     b_.CreateRetVoid();
@@ -306,11 +312,63 @@ class NestEmitter : EmitMemory {
     bool outer = std::exchange(guarded_, guarded_ || !steps_.empty());
     V begin = b_.getInt64(0);
     if (s.lanes.chains > 1 && is_alone_) begin = loop_in_chains(s, extent);
-    count_loop(begin, extent, 1, [&](V i) {
+    auto step = [&](V i) {
       vars_[s.var] = i;
       emit_block(s.body);
-    });
+    };
+    if (int steps = s.lanes.unroll; steps > 1)
+      begin = whole_pieces(begin, extent, steps, [&](V i) {
+        fetch_ahead(s, i);
+        for (int k = 0; k < steps; ++k) step(k ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(k))) : i);
+      });
+    count_loop(begin, extent, 1, step);
     guarded_ = outer;
+  }
+
+  // Asks for what a loop of little work reads from memory along its steps some of them ahead. Streams that take turns, as the
+  // places and the numbers of a scatter do, end with every page, and the processor looks for none of them on the next one.
+  void fetch_ahead(const Statement& s, V i) {
+    std::set<int> own;
+    each_statement(s.body, [&](const Statement& t) { own.insert(t.var); });
+    auto plain = [&](Expr offset) {
+      bool along = false, other = false;
+      loop::visit(offset, [&](Expr e) {
+        along |= e->kind == Kind::index && e->slot == s.var;
+        bool linear = e->fn == loop::Fn::add || e->fn == loop::Fn::sub || e->fn == loop::Fn::mul;
+        bool computed =
+            e->kind == Kind::constant || e->kind == Kind::param || (e->kind == Kind::call && linear);
+        other |= e->kind == Kind::local ? own.count(e->slot) > 0 : e->kind != Kind::index && !computed;
+      });
+      return along && !other;
+    };
+    V ahead = b_.CreateAdd(i, b_.getInt64(kAhead));
+    vars_[s.var] = ahead;
+    V base = std::exchange(lane_base_, in_lanes() ? ahead : lane_base_);
+    loop::Seen seen;
+    Push layer(*this, false);
+    for (auto& t : s.body)
+      each_expression(t, [&](Expr root) {
+        loop::each_node(root, seen, [&](Expr e) {
+          if (e->kind == Kind::load && e->slot >= 0 && plain(e->args[0])) fetch(e->slot, e->part, e->args[0]);
+        });
+      });
+    for (auto& t : s.body)
+      if (t.kind == StatementKind::store && t.buffer >= 0 && plain(t.offset))
+        fetch(t.buffer, t.part, t.offset);
+    lane_base_ = base;
+    vars_[s.var] = i;
+  }
+  // Are the places of a scatter all that a loop over lanes stores, or what its result is before it?
+  bool takes_turns(const Statement& s) {
+    bool any = false, all = true;
+    each_statement(s.body, [&](const Statement& t) {
+      if (t.kind != StatementKind::store) return;
+      any = true;
+      auto array = locals_.find(-1 - t.buffer);  // of outside
+      bool places = t.buffer < 0 && array != locals_.end() && array->second.dtype == DType::Int64;
+      all &= places || (t.buffer >= 0 && by_elements_ && loop::is_move(t.values[0], facts_.memory(t.buffer)));
+    });
+    return any && all;
   }
 
   void unrolled_loop(const Statement& s, int64_t count) {
@@ -451,7 +509,9 @@ class NestEmitter : EmitMemory {
   V rounds(const Statement& s, V extent, V done, const std::vector<Total>& totals) {
     int64_t round = int64_t(s.lanes.width) * s.lanes.unroll;
     if (s.extent->kind == Kind::constant && s.extent->value.to_int() < round) return done;
+    bool ahead = takes_turns(s);
     return whole_pieces(done, extent, round, [&](V i) {
+      if (ahead) fetch_ahead(s, i);
       for (int u = 0; u < s.lanes.unroll; ++u) {
         for (auto& t : totals) use(t, t.copies[size_t(u)]);
         vector(s, u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * s.lanes.width))) : i, nullptr);
@@ -499,8 +559,9 @@ class NestEmitter : EmitMemory {
   }
 
   const std::string& features_;
-  bool is_alone_ = false;  // in a vector of no strip
-  bool scans_ = false;     // in a loop over lanes that reads what it adds to
+  bool is_alone_ = false;     // in a vector of no strip
+  bool by_elements_ = false;  // some loop only adds to elements of memory
+  bool scans_ = false;        // in a loop over lanes that reads what it adds to
 };
 
 const llvm::Target* target() {

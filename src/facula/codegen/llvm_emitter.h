@@ -150,6 +150,7 @@ class EmitMemory : protected EmitValues {
   using EmitValues::EmitValues;
   V load(const Node& n, bool as_stored) override;
   void store(const Statement& s);
+  void fetch(int slot, int part, Expr offset);  // asks for an element, in lanes for that of the first one
   struct Counted {
     V before, yes;  // what an accumulator had before the vector, and the lanes in which one was added
   };

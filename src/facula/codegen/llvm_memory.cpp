@@ -37,6 +37,12 @@ V EmitMemory::lane_pointers(V first, llvm::Type* element, Expr stride) {
   return at(first, element, b_.CreateMul(iota(b_.getInt64Ty()), spread(emit(stride))));
 }
 
+void EmitMemory::fetch(int slot, int part, Expr offset) {
+  V p = pointer_to(place(slot, part), offset);
+  b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {p->getType()},
+                     {p, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+}
+
 V EmitMemory::lane_pointers(int slot, const Place& p, Expr offset) {
   auto* element = math_->memory_type(p.d);
   V o = spread(emit(offset));
@@ -336,14 +342,19 @@ void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
                        llvm::Align(uint64_t(itemsize(p.d))), few);
 }
 
-// Both parts of complex numbers beside each other, as they lie in memory; null if these are none.
+// Both parts of complex numbers beside each other, as they lie in memory or in the order of the lanes; null if these are none.
 V EmitMemory::load_pair(Expr re, Expr im, DType d, V mask) {
-  if (!schedule::loads_pairs(*scope_, re, im, d)) return nullptr;
+  int step = schedule::loads_pairs(*scope_, re, im, d);
+  if (!step) return nullptr;
   V pointer = pointer_to(place(re->slot, 1), re->args[0]);
   auto* t = FixedVectorType::get(math_->memory_type(d), unsigned(2 * lanes()));
   llvm::Align align(uint64_t(itemsize(d)));
-  if (!mask) return b_.CreateAlignedLoad(t, pointer, align);
-  return b_.CreateMaskedLoad(t, pointer, align, mask, llvm::Constant::getNullValue(t));
+  std::vector<int> turned;
+  for (int k = int(lanes()); k-- > 0;) turned.insert(turned.end(), {2 * k, 2 * k + 1});
+  auto ordered = [&](V v) { return step > 0 ? v : b_.CreateShuffleVector(v, turned); };
+  if (step < 0) pointer = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(2 - 2 * lanes()));
+  if (!mask) return ordered(b_.CreateAlignedLoad(t, pointer, align));
+  return ordered(b_.CreateMaskedLoad(t, pointer, align, ordered(mask), llvm::Constant::getNullValue(t)));
 }
 
 // Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.

@@ -280,7 +280,7 @@ class Splitter {
     __builtin_unreachable();
   }
 
-  // A sum splits; a product does in polar form, as a product of moduli and a sum of angles.
+  // A sum splits. A product does not, and is taken in float64: long ones pass through the subnormal numbers of float32.
   Z fold(Expr x) {
     std::vector<BoundVar> bound = x->bound;
     for (auto& b : bound) b.extent = real_form(b.extent);
@@ -290,8 +290,10 @@ class Splitter {
     };
     if (x->monoid == Monoid::sum) return {over(Monoid::sum, a.re), over(Monoid::sum, a.im)};
     supported_check(x->monoid == Monoid::prod, name(x->monoid)) << "not implemented for " << x.dtype();
-    Expr r = over(Monoid::prod, modulus(a)), angle = over(Monoid::sum, atan2(a.im, a.re));
-    return {r * cos(angle), r * sin(angle)};
+    std::vector<Expr> parts{cast(a.re, DType::Float64), cast(a.im, DType::Float64)};
+    Expr y = x->kind == Kind::reduce ? reduce(Monoid::complex_prod, bound, parts)
+                                     : scan(Monoid::complex_prod, x->slot, bound[0], parts);
+    return {cast(part(y, 0), a.re.dtype()), cast(part(y, 1), a.im.dtype())};
   }
 
   Z function(Expr x) {

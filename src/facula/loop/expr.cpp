@@ -217,7 +217,7 @@ bool allowed(Fn f, DType d) {
 }
 
 Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> values, Kind kind) {
-  size_t wanted = has_position(m) ? 2 : 1;
+  auto wanted = size_t(loop::values(m));
   internal_check(values.size() == wanted)
       << name(m) << " takes " << wanted << " values, not " << values.size();
   DType d = values[0].dtype();
@@ -225,9 +225,10 @@ Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> va
   internal_check(logical == (d == DType::Bool) || m == Monoid::max || m == Monoid::min || wanted == 2)
       << name(m) << " of " << d;
   internal_check(!is_complex(d) || m == Monoid::sum || m == Monoid::prod) << name(m) << " of " << d;
-  internal_check((m != Monoid::logsumexp && m != Monoid::welford) || is_floating(d))
-      << name(m) << " of " << d;
-  internal_check(wanted == 1 || is_integral(values[1].dtype()))
+  bool fractions = m == Monoid::logsumexp || m == Monoid::welford || m == Monoid::complex_prod;
+  internal_check(!fractions || is_floating(d)) << name(m) << " of " << d;
+  internal_check(m != Monoid::complex_prod || values[1].dtype() == d) << "parts of two dtypes";
+  internal_check(!has_position(m) || is_integral(values[1].dtype()))
       << "the position of an extremum is " << values[1].dtype() << ", no integer";
   for (auto& v : vars) check_index(v.extent, "an extent");
   Node n = node(kind, d);
@@ -328,6 +329,7 @@ int arity(Fn f) { return kFn[int(f)].arity; }
 double ulp(Fn f) { return kFn[int(f)].ulp; }
 const char* name(Monoid m) { return kMonoid[int(m)].name; }
 int components(Monoid m) { return kMonoid[int(m)].components; }
+int values(Monoid m) { return has_position(m) || m == Monoid::complex_prod ? 2 : 1; }
 bool has_position(Monoid m) { return m == Monoid::argmax || m == Monoid::argmin || m == Monoid::argmax_pool; }
 
 Expr intern(Node n) {

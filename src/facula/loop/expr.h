@@ -97,8 +97,10 @@ double ulp(Fn f);
 //                  below the dtype's largest
 //   argmax_pool: argmax, but of several NaNs the last, as PyTorch's pools have it
 //   logsumexp: (maximum, sum of exp(x - maximum))      welford: (mean, sum of squared deviations, count)
+//   complex_prod: (real, imaginary part)
 #define FACULA_MONOIDS(_) \
-  _(sum, 1) _(prod, 1) _(max, 1) _(min, 1) _(any, 1) _(all, 1) _(argmax, 2) _(argmin, 2) _(argmax_pool, 2) _(logsumexp, 2) _(welford, 3)
+  _(sum, 1) _(prod, 1) _(max, 1) _(min, 1) _(any, 1) _(all, 1) _(argmax, 2) _(argmin, 2) _(argmax_pool, 2) _(logsumexp, 2) _(welford, 3) \
+  _(complex_prod, 2)
 enum class Monoid : uint8_t {
 #define FACULA_M(n, c) n,
   FACULA_MONOIDS(FACULA_M)
@@ -112,6 +114,7 @@ FACULA_MONOIDS(FACULA_M)
 const char* name(Monoid m);
 int components(Monoid m);
 bool has_position(Monoid m);  // argmax, argmin and argmax_pool take (value, position)
+int values(Monoid m);         // that an element has: 2 with a position, and of complex_prod
 
 enum class Kind : uint8_t {
   constant,

@@ -197,6 +197,10 @@ class Machine {
         return {r(part(a, 0) + delta * share),
                 r(part(a, 1) + part(b, 1) + delta * delta * part(a, 2) * share), r(n)};
       }
+      case Monoid::complex_prod: {
+        auto product = [&](int k, int l) { return r(part(a, k) * part(b, l)).z.real(); };
+        return {r(product(0, 0) - product(1, 1)), r(product(0, 1) + product(1, 0))};
+      }
     }
     __builtin_unreachable();
   }

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -46,6 +47,7 @@ Lanes each(Lanes x, F&& f) {
   for (int64_t l = 0; l < kLanes; ++l) x[l] = f(x[l]);
   return x;
 }
+Lanes sqrt(Lanes x) { return __builtin_ia32_sqrtpd256(x); }
 #define FACULA_INLINE __attribute__((always_inline))
 // Elementary functions of lanes, which the compiler takes side by side where they are in memory and nothing branches.
 template <class F, class... Args>
@@ -93,21 +95,30 @@ void side_by_side(double* x, int64_t count, F&& one, G&& lanes) {
   for (; i < count; ++i) x[i] = one(x[i]);
 }
 
-// J and Y of lanes that are all near 0, `low` < x < 2, side by side; of others by themselves.
+// J and Y of lanes whose angles are not far, side by side; of others by themselves. Most of the time all are near 0.
 template <double f(double), class Near>
-void oscillating(double* x, int64_t count, double low, Near near) {
-  side_by_side(x, count, f,
-               [&](Lanes v) { return any((v <= low) | (v >= 2.0) | (v != v)) ? each(v, f) : near(v); });
+void oscillating(double* x, int64_t count, int order, bool second, Near near) {
+  constexpr double kFar = 0x1p19;  // twice which is an angle of straight functions
+  double low = second ? 0.0 : -kFar, low_near = second ? 0.0 : -2.0;
+  side_by_side(x, count, f, [&](Lanes v) {
+    if (!any(~((v > low_near) & (v < 2.0)))) return near(v);
+    if (any(~((v > low) & (v < kFar)))) return each(v, f);
+    Lanes a = v < 0.0 ? -v : v;
+    Mask is_near = a < 2.0;
+    Lanes r = hankel(is_near ? Lanes{} + 2.0 : a, order, second);
+    if (order && !second) r = v < 0.0 ? -r : r;
+    return any(is_near) ? (is_near ? near(is_near ? v : Lanes{} + 1.0) : r) : r;
+  });
 }
-#define FACULA_OSCILLATING(f, near, low)                              \
-  template <>                                                         \
-  void in_lanes<f>(double* x, const double*, int64_t count) {         \
-    oscillating<f>(x, count, low, [](Lanes v) { return near(v); });   \
+#define FACULA_OSCILLATING(f, near, order, second)                              \
+  template <>                                                                   \
+  void in_lanes<f>(double* x, const double*, int64_t count) {                   \
+    oscillating<f>(x, count, order, second, [](Lanes v) { return near(v); });   \
   }
-FACULA_OSCILLATING(bessel_j0, j0_near, -2.0)
-FACULA_OSCILLATING(bessel_j1, j1_near, -2.0)
-FACULA_OSCILLATING(bessel_y0, y0_near, 0.0)
-FACULA_OSCILLATING(bessel_y1, y1_near, 0.0)
+FACULA_OSCILLATING(bessel_j0, j0_near, 0, false)
+FACULA_OSCILLATING(bessel_j1, j1_near, 1, false)
+FACULA_OSCILLATING(bessel_y0, y0_near, 0, true)
+FACULA_OSCILLATING(bessel_y1, y1_near, 1, true)
 #undef FACULA_OSCILLATING
 
 // K, likewise of lanes that are positive and whose exponential is a normal number.
@@ -123,7 +134,7 @@ Lanes decaying(Lanes x, int order, bool scaled) {
   }
   if (any(x > 1.0)) {
     Lanes v = near ? Lanes{} + 2.0 : x;
-    Lanes f = scaled_decay(order, v) / each(v, [](double a) { return sqrt(a); });
+    Lanes f = scaled_decay(order, v) / sqrt(v);
     if (!scaled) f *= exp(-v);
     r = near ? r : f;
   }
@@ -161,15 +172,31 @@ void gamma_ratios(double* all_a, const double* all_x) {
     all_a[l] = r <= 0 ? 0 : r;
   }
 }
-// Hurwitz's zeta function of a few lanes, side by side where all of them are sums: one alone is quicker by itself.
-void zetas(double* all_s, const double* all_q) {
-  Lanes s = lanes_at(all_s), q = lanes_at(all_q);
-  if (!any(~((s > 1.0) & (s < 1e300) & (q > 0.0) & (q < 1e300)))) {
-    s = zeta_right(s, q);
-    std::memcpy(all_s, &s, sizeof s);
-    return;
+// Hurwitz's zeta function: those that are sums are collected and taken side by side, for other lanes have less to do. One
+// that is left alone is quicker by itself.
+template <>
+void in_lanes<hurwitz_zeta>(double* all_s, const double* all_q, int64_t count) {
+  constexpr int64_t kCollected = 16;
+  for (int64_t i = 0; i < count; i += kCollected) {
+    double *s = all_s + i, orders[kCollected], arguments[kCollected];
+    const double* q = all_q + i;
+    int64_t at[kCollected], sums = 0;
+    for (int64_t l = 0; l < std::min(kCollected, count - i); ++l) {
+      if (s[l] > 1 && s[l] < 1e300 && q[l] > 0 && q[l] < 1e300) {
+        orders[sums] = s[l], arguments[sums] = q[l];
+        at[sums++] = l;
+      } else {
+        s[l] = hurwitz_zeta(s[l], q[l]);
+      }
+    }
+    for (int64_t k = 0; k < sums; k += kLanes) {
+      int64_t group = std::min(kLanes, sums - k);
+      for (int64_t l = k + group; l < k + kLanes; ++l) orders[l] = orders[k], arguments[l] = arguments[k];
+      Lanes r = group == 1 ? Lanes{} + hurwitz_zeta(orders[k], arguments[k])
+                           : zeta_right(lanes_at(orders + k), lanes_at(arguments + k));
+      for (int64_t l = 0; l < group; ++l) s[at[k + l]] = r[l];
+    }
   }
-  for (int64_t l = 0; l < kLanes; ++l) all_s[l] = hurwitz_zeta(s[l], q[l]);
 }
 #define FACULA_TOGETHER(f, lanes)                                    \
   template <>                                                        \
@@ -180,7 +207,6 @@ void zetas(double* all_s, const double* all_q) {
   }
 FACULA_TOGETHER(igamma, gamma_ratios<false>)
 FACULA_TOGETHER(igammac, gamma_ratios<true>)
-FACULA_TOGETHER(hurwitz_zeta, zetas)
 #undef FACULA_TOGETHER
 
 // The polynomials of a few lanes of low orders, side by side; false if one is of a higher order.

@@ -65,6 +65,7 @@ std::vector<Expr> identity(Monoid m, DType d, DType position) {
     case Monoid::argmin: return {highest(d), highest(position)};
     case Monoid::logsumexp: return {lowest(d), zero};
     case Monoid::welford: return {zero, zero, zero};
+    case Monoid::complex_prod: return {constant(int64_t(1), d), zero};
   }
   __builtin_unreachable();
 }
@@ -76,7 +77,8 @@ bool adds_product(Monoid m, const Expr& element) {
 
 bool may_regroup(Monoid m, std::span<const Expr> values) {
   const Expr& x = values[0];
-  if (m != Monoid::prod || !is_floating(x.dtype())) return m != Monoid::welford && m != Monoid::argmax_pool;
+  if (m != Monoid::prod || !is_floating(x.dtype()))
+    return m != Monoid::welford && m != Monoid::argmax_pool && m != Monoid::complex_prod;
   if (x.dtype() != DType::Float64 || x->kind != Kind::cast || x->memory != x->dtype) return false;
   DType from = x->args[0].dtype();
   return !is_complex(from) && from != DType::Float64;
@@ -103,6 +105,7 @@ std::vector<Expr> combine(Monoid m, std::span<const Expr> a, std::span<const Exp
       Expr n = a[2] + b[2], delta = b[0] - a[0], share = b[2] / max(n, 1.0);
       return {a[0] + delta * share, a[1] + b[1] + delta * delta * a[2] * share, n};
     }
+    case Monoid::complex_prod: return {a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]};
   }
   __builtin_unreachable();
 }
@@ -112,7 +115,8 @@ std::vector<Expr> lift(Monoid m, std::span<const Expr> values) {
   switch (m) {
     case Monoid::argmax:
     case Monoid::argmin:
-    case Monoid::argmax_pool: return {values[0], values[1]};
+    case Monoid::argmax_pool:
+    case Monoid::complex_prod: return {values[0], values[1]};
     case Monoid::logsumexp: return {values[0], constant(int64_t(1), d)};
     case Monoid::welford: return {values[0], constant(int64_t(0), d), constant(int64_t(1), d)};
     default: return {values[0]};

@@ -39,6 +39,7 @@ enum class LoopKind : uint8_t { serial, vector, unrolled, threads };
 // its lanes with the upper until one number is, and what the accumulator had with that.
 // A serial loop inside that only adds up has `chains` where it is in a vector of no strip: iteration k adds to the sums of
 // chain k modulo `chains`, as far as they all have as many; neighbouring chains are added, and the rest to their total.
+// A serial loop goes by `unroll` iterations, one after the other, which only spares counting.
 // A loop with `scan` reads the accumulators of outside that its iterations add to, each once, before anything is stored. In
 // a vector, lanes take their elements (the identity, where the mask is off) together with those of the lane 1, 2, 4, ...
 // before them, until each has the total from the first lane to its own; what an iteration reads is that behind what the

@@ -48,46 +48,52 @@ FACULA_LANED Real y1_near(Real x) {
   Real series = horner(square_quarter(x), FACULA_ROW(kNearY1));
   return two_over_pi * (log(x) * j1_near(x) - x * 0.25 * series) - two_over_pi / x;
 }
-// J, or Y if `second`, of order 0 or 1, x >= 2.
-FACULA_SPECIAL double hankel(double x, int order, int second) {
-  if (x == INFINITY) return 0;
-  double t = 1 / x, p, q;
-  int k = t < 0.125 ? 0 : t < 0.25 ? 1 : 2;
-  double d = t - (k == 0 ? 0.0625 : k == 1 ? 0.1875 : 0.375);
+// The rows at c, n long: of 1 / x up to 1/8, 1/4 and 1/2.
+FACULA_LANED Real hankel_piece(Real t, const double* c, int n) {
+  Real r = t;
+  if (any(t < 0.125)) r = t < 0.125 ? horner(t - 0.0625, c, n) : r;
+  if (any((t >= 0.125) & (t < 0.25))) r = (t >= 0.125) & (t < 0.25) ? horner(t - 0.1875, c + n, n) : r;
+  if (any(t >= 0.25)) r = t >= 0.25 ? horner(t - 0.375, c + 2 * n, n) : r;
+  return r;
+}
+// J, or Y if `second`, of order 0 or 1, x >= 2 and finite.
+FACULA_LANED Real hankel(Real x, int order, int second) {
+  Real t = 1.0 / x, p, q;
   if (order) {
-    p = horner(d, FACULA_ROW(kHankelCosine1[k]));
-    q = horner(d, FACULA_ROW(kHankelSine1[k])) * t;
+    p = hankel_piece(t, FACULA_ROW(kHankelCosine1[0]));
+    q = hankel_piece(t, FACULA_ROW(kHankelSine1[0])) * t;
   } else {
-    p = horner(d, FACULA_ROW(kHankelCosine0[k]));
-    q = horner(d, FACULA_ROW(kHankelSine0[k])) * t;
+    p = hankel_piece(t, FACULA_ROW(kHankelCosine0[0]));
+    q = hankel_piece(t, FACULA_ROW(kHankelSine0[0])) * t;
   }
   // Of sin x + cos x and sin x - cos x one may cancel: their product is -cos 2x.
-  double s = sin(x), c = cos(x), sum = s + c, difference = s - c;
-  if (x < 1e300) {
-    double product = -cos(x + x);
-    if (s * c < 0) sum = product / difference;
-    else difference = product / sum;
-  }
-  double value = p * difference + q * sum;  // of Y0 and J1, whose angles differ by half a turn
+  Real s = sin(x), c = cos(x), sum = s + c, difference = s - c, product = -cos(x + x);
+  Real other = product / difference;
+  difference = (x < 1e300) & (s * c >= 0.0) ? product / sum : difference;
+  sum = (x < 1e300) & (s * c < 0.0) ? other : sum;
+  Real value = p * difference + q * sum;  // of Y0 and J1, whose angles differ by half a turn
   if (!order && !second) value = p * sum - q * difference;
   if (order && second) value = q * difference - p * sum;
-  return value / (2 * sqrt(0.78539816339744830962 * x));  // pi x might overflow
+  return value / (2.0 * sqrt(0.78539816339744830962 * x));  // pi x might overflow
+}
+FACULA_SPECIAL double far_bessel(double x, int order, int second) {
+  return x == INFINITY ? 0 : hankel(x, order, second);
 }
 FACULA_CALLED(9) double bessel_j0(double x) {
   double a = fabs(x);
-  return a < 2 ? j0_near(x) : hankel(a, 0, 0);
+  return a < 2 ? j0_near(x) : far_bessel(a, 0, 0);
 }
 FACULA_CALLED(9) double bessel_j1(double x) {
   double a = fabs(x);
-  return a < 2 ? j1_near(x) : x < 0 ? -hankel(a, 1, 0) : hankel(a, 1, 0);
+  return a < 2 ? j1_near(x) : x < 0 ? -far_bessel(a, 1, 0) : far_bessel(a, 1, 0);
 }
 FACULA_CALLED(9) double bessel_y0(double x) {
   if (x <= 0) return x == 0 ? -INFINITY : NAN;
-  return x < 2 ? y0_near(x) : hankel(x, 0, 1);
+  return x < 2 ? y0_near(x) : far_bessel(x, 0, 1);
 }
 FACULA_CALLED(9) double bessel_y1(double x) {
   if (x <= 0) return x == 0 ? -INFINITY : NAN;
-  return x < 2 ? y1_near(x) : hankel(x, 1, 1);
+  return x < 2 ? y1_near(x) : far_bessel(x, 1, 1);
 }
 
 // ---- Bessel functions I are elementary.

@@ -41,8 +41,8 @@ DType type_of(Expr x) {
       return a[1].dtype();
     case Kind::reduce:
     case Kind::scan:
-      operands(has_position(x->monoid) ? 2 : 1);
-      internal_check(a.size() == 1 || is_integral(a[1].dtype()))
+      operands(values(x->monoid));
+      internal_check(!has_position(x->monoid) || is_integral(a[1].dtype()))
           << print(x) << ": a position is " << a[1].dtype();
       internal_check(!x->bound.empty()) << print(x) << ": nothing to fold over";
       for (auto& b : x->bound)
@@ -262,7 +262,9 @@ class NestVerifier {
       internal_check(!why) << where() << "the loop over i" << s.var << " cannot go in lanes: " << why;
       return;
     }
-    refuse(l.unroll > 1 || l.strip > 1 || !l.tail || l.scan, " has vectors and no lanes");
+    refuse(l.strip > 1 || !l.tail || l.scan, " has vectors and no lanes");
+    refuse(l.unroll > 1 && (!n_.lanes || lanes_ || s.loop != LoopKind::serial || l.chains > 1),
+           " has rounds and is no serial loop outside of lanes");
     refuse(n_.lanes && s.loop == LoopKind::unrolled && !constant,
            " is unrolled for an unknown number of steps");
     if (l.chains == 1) return;
@@ -331,7 +333,7 @@ class NestVerifier {
       }
       case Kind::accumulator:
         for (int k = 0; k < components(s.monoid); ++k) {
-          bool position = k == 1 && has_position(s.monoid);
+          bool position = k == 1 && values(s.monoid) == 2;
           declare(s.var + k, {position ? s.position : s.dtype, true, k ? -1 : int(s.monoid)});
         }
         break;
@@ -339,8 +341,9 @@ class NestVerifier {
         auto it = locals_.find(s.var);
         internal_check(it != locals_.end() && it->second.monoid == int(s.monoid))
             << where() << "v" << s.var << " is no accumulator of " << name(s.monoid);
-        size_t wanted = has_position(s.monoid) ? 2 : 1;
-        internal_check(wanted == 2 || !s.rising) << where() << name(s.monoid) << " has no positions";
+        auto wanted = size_t(values(s.monoid));
+        internal_check(has_position(s.monoid) || !s.rising)
+            << where() << name(s.monoid) << " has no positions";
         internal_check(s.values.size() == wanted)
             << where() << name(s.monoid) << " takes " << wanted << " values";
         expression(s.values[0], it->second.dtype);

@@ -24,6 +24,9 @@ constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of 
 constexpr double kPrecomputed = 5;
 constexpr int64_t kScatterBlock = 256;  // where a task goes to every row, and looks up the page of each
 constexpr int64_t kShares = 64;         // of the places of a scatter: as many threads can work on it
+constexpr int64_t kNearSlices = 65536;  // elements of a share of slices, which lie near when they are changed
+constexpr int64_t kLooksWorth =
+    16;  // elements of a slice whose change takes much longer than to see whose it is
 constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
@@ -398,14 +401,23 @@ class Builder {
     if (d_.begins_along >= 0) spec.first.push_back(base(spec));
     add(std::move(spec));
   }
-  // Tasks are shares of the places, in whole lines of the cache. Any thread has several, next to each other.
+  // Tasks are shares of the places, in whole lines of the cache, of which any thread has several, next to each other; or of
+  // whole slices.
   void share_places(NestSpec& spec, double operations) {
-    auto unit = [](const Numbers& n) {
-      return std::max(ceil_div(ceil_div(span_of_result(n), kShares), kLaneBlock), int64_t(1)) * kLaneBlock;
+    bool slices = spec.row_vector;
+    auto slice = counter(slices ? d_.rows : std::vector<Merged>());
+    auto unit = [slices, slice](const Numbers& n) {
+      int64_t shares = kShares, part = kLaneBlock, span = span_of_result(n);
+      if (slices) {
+        part = std::max<int64_t>(slice(n), 1);
+        shares = std::clamp(span / kNearSlices, int64_t(2), std::max(part / kLooksWorth, int64_t(2)));
+      }
+      return std::max(ceil_div(ceil_div(span, shares), part), int64_t(1)) * part;
     };
     auto tasks = [unit](const Numbers& n) { return ceil_div(span_of_result(n), unit(n)); };
-    auto cost = [tasks, all = counter(d_.domains[0]), per = 4 * (int64_t(operations) + 1)](const Numbers& n) {
-      return ceil_div(times(all(n), per), tasks(n));
+    int64_t each = (slices ? 1 : 4) * (int64_t(operations) + 1);
+    auto cost = [tasks, all = counter(d_.domains[0]), slice, each](const Numbers& n) {
+      return ceil_div(times(times(all(n), slice(n)), each), tasks(n));
     };
     spec.unit = param("unit", unit);
     spec.span = param("span", [](const Numbers& n) { return span_of_result(n); });
@@ -437,7 +449,8 @@ class Builder {
       s.sweep.push_back({next_var_++, spec.span});
       s.offset = loop::index(s.sweep.back().var);
     }
-    spec.vectors.push_back(spec.row_vector ? spec.rows.back().var : s.sweep.back().var);
+    spec.vectors.push_back(spec.row_vector && !spec.shares_slices() ? spec.rows.back().var
+                                                                    : s.sweep.back().var);
     DType d = a_.dtypes[size_t(out.buffer)];
     s.value = a_.base < 0
                   ? loop::constant(Scalar(int64_t(0)), compute_type(d))

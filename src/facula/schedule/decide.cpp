@@ -126,7 +126,8 @@ class Decider {
     choose_phases();
     choose_kept();
     choose_lists();
-    d_.shares_places = shares_places();
+    d_.shares_places = shares_places() || shares_slices();
+    if (d_.shares_places) d_.chunked = false;
     if (!(d_.shares_places ? is_result_dense() : owns_result())) d_.begins_along = -1;
     classify_strides();
     for (bool o : n_.layout->output_overlaps) d_.overlaps.push_back(o);
@@ -336,6 +337,21 @@ class Decider {
     return std::any_of(a_.accesses.begin(), a_.accesses.end(), [&](const Access& x) {
       return x.kind == Access::Kind::load && x.buffer == a_.inputs;
     });
+  }
+  // Are the rows slices of the result, whose elements lie one behind the other and run in lanes? Then tasks are shares of the
+  // slices. (Pieces of all slices would lie a page or more apart, in few sets of the cache.)
+  bool shares_slices() {
+    if (!a_.scatter || d_.row_vector < 0 || d_.rows.size() != 1 || d_.domains[0].empty() ||
+        times(n_.count(d_.domains[0]), lanes_) < kSplitFrom || span_of_result(n_) < kShared ||
+        meets_target(d_.row_vector))
+      return false;
+    auto& out = a_.outputs[0];
+    for (size_t d = 0; d < out.axes.size(); ++d) {
+      bool row = std::count(a_.rows.begin(), a_.rows.end(), out.axes[d]);
+      if (!row && n_.layout->output_sizes[0][d] > 1 && n_.stride(out.buffer, d) % lanes_) return false;
+    }
+    d_.lists_places = n_.count(d_.domains[0].back()) >= kListed;
+    return n_.coefficient(a_.accesses[size_t(out.access)], d_.row_vector) == 1;
   }
   bool is_in_place() const {
     auto& overlaps = n_.layout->output_overlaps;

@@ -49,7 +49,7 @@ struct Decisions {
   bool lists_places =
       false;  // places that a tensor picks for a scatter's innermost loop are computed in lanes beforehand
   bool shares_places =
-      false;  // threads share a scatter's places: each goes through the whole domain and changes its own
+      false;  // threads share a scatter's places, or slices of them: each goes through the whole domain and changes its own
   std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
   std::vector<int8_t> unit;      // computed dimensions in order: stride is one
   std::vector<int8_t> overlaps;  // by output

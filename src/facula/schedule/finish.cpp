@@ -142,7 +142,7 @@ Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers) {
   }
   Renamer renamed(finished);
   n.task_var = renamed.variable(kTask);
-  if (spec.unit) n.end_var = renamed.variable(kEnd);
+  if (spec.unit && !spec.row_vector) n.end_var = renamed.variable(kEnd);
   n.tasks = renamed(n.tasks);
   n.cost = renamed(n.cost);
   renamed.block(n.body);

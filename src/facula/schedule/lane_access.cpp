@@ -74,10 +74,11 @@ bool stores_pairs(LaneScope& scope, const Statement& re, const Statement& im) {
          re.part == 1 && im.part == 2 && same(re.offset, im.offset) && is_beside(scope, re.offset);
 }
 
-bool loads_pairs(LaneScope& scope, Expr re, Expr im, DType d) {
-  return re->kind == Kind::load && im->kind == Kind::load && re->slot >= 0 && re->slot == im->slot &&
-         re->part == 1 && im->part == 2 && same(re->args[0], im->args[0]) && real_of(re->memory) == d &&
-         is_beside(scope, re->args[0]);
+int loads_pairs(LaneScope& scope, Expr re, Expr im, DType d) {
+  bool pair = re->kind == Kind::load && im->kind == Kind::load && re->slot >= 0 && re->slot == im->slot &&
+              re->part == 1 && im->part == 2 && same(re->args[0], im->args[0]) && real_of(re->memory) == d;
+  auto stride = pair ? scope.motion(re->args[0]).constant() : std::nullopt;
+  return stride == 1 ? 1 : stride == -1 ? -1 : 0;
 }
 
 size_t stores_of_neighbours(LaneScope& scope, const loop::Block& block, size_t k) {

@@ -48,8 +48,8 @@ loop::Expr start_of_rows(loop::LaneScope& scope, int slot, loop::Expr offset, in
 
 // Are they stores of both parts of complex numbers that lie beside each other?
 bool stores_pairs(loop::LaneScope& scope, const loop::Statement& re, const loop::Statement& im);
-// Are they loads of such, of parts of dtype `d`?
-bool loads_pairs(loop::LaneScope& scope, loop::Expr re, loop::Expr im, DType d);
+// Are they loads of such, of parts of dtype `d`? 1, or -1 if the last lane's come first; else 0.
+int loads_pairs(loop::LaneScope& scope, loop::Expr re, loop::Expr im, DType d);
 // How many statements from the k-th on store neighbours, as many as lanes are apart, so that they are woven into whole
 // vectors; else 0.
 size_t stores_of_neighbours(loop::LaneScope& scope, const loop::Block& block, size_t k);

@@ -74,6 +74,9 @@ class OwnNumbers {
 // Short elements that are stored one by one: as many as leave a register soonest, and of which a tail masks few.
 constexpr int kSpread = 8;
 
+// Nodes in the body of a loop that is no more work than counting its steps.
+constexpr int kFewOperations = 24;
+
 // What a loop over lanes computes, as far as it decides how it runs.
 class Survey {
  public:
@@ -182,7 +185,19 @@ class Lowering {
       bool lanes = s.kind == SK::loop && goes_in_lanes(s, in_lanes);
       block(s.body, in_lanes || lanes);
       if (lanes && s.lanes.strip > 1) give_chains(s);
+      if (!lanes && !in_lanes && only_changes_memory(s)) s.lanes.unroll = limits_.unroll;
     }
+  }
+  // Is it so little work that counting takes a good part of the time, as that of adding a number to an element?
+  static bool only_changes_memory(const Statement& s) {
+    if (s.kind != SK::loop || s.loop != LoopKind::serial || s.extent->kind == Kind::constant) return false;
+    int operations = 0;
+    for (auto& t : s.body) {
+      if (t.kind != SK::store && t.kind != SK::let) return false;
+      loop::Seen seen;
+      each_expression(t, [&](Expr root) { loop::each_node(root, seen, [&](Expr) { ++operations; }); });
+    }
+    return operations <= kFewOperations;
   }
   bool goes_in_lanes(Statement& s, bool in_lanes) {
     if (s.loop == LoopKind::unrolled &&

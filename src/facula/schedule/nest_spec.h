@@ -39,8 +39,9 @@ struct NestSpec {
   bool lists_places =
       false;  // where the innermost of these goes is computed in lanes beforehand, a block at a time
   // If given, a task is `unit` of the `span` elements that the result extends over: it goes through the whole domain, and
-  // makes only the stores that fall there.
+  // makes only the stores that fall there. With rows in lanes these are slices, of which each share has whole ones.
   loop::Expr unit, span;
+  bool shares_slices() const { return unit.get() && row_vector; }
   // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What
   // lies along that loop in memory (`staged`: loads) is turned in a local array first.
   bool tiled = false;
@@ -56,7 +57,7 @@ struct BufferInfo {
 };
 
 // The statements of a task, whose number is variable `task_var`: rows, sweeps and stores, with whatever does not change
-// in a loop computed before it. If tasks are places: of all tasks up to `end_var`.
+// in a loop computed before it. If tasks are places of no slices: of all tasks up to `end_var`.
 loop::Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var,
                       int end_var);
 

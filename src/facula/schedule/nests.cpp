@@ -48,9 +48,10 @@ class Writer : Invariants {
     scope_.insert(task_var);
     Expr task = loop::index(task_var);
     if (spec_.unit) {
-      scope_.insert(end_var);
+      if (!spec_.row_vector) scope_.insert(end_var);
       own_from_ = let(*at, task * spec_.unit);
-      own_end_ = let(*at, loop::min(loop::index(end_var) * spec_.unit, spec_.span));
+      Expr end = spec_.row_vector ? own_from_ + spec_.unit : loop::index(end_var) * spec_.unit;
+      own_end_ = let(*at, loop::min(end, spec_.span));
       task = integer(0);
     }
     Share share = share_of(*at, task);
@@ -212,7 +213,7 @@ class Writer : Invariants {
 
   // A store that a share begins with: of its lanes, or of its places, which lie one after the other.
   void begin(Block& block, FlatStore s, Expr lanes) {
-    if (spec_.row_vector) s.sweep.push_back({spec_.rows.back().var, lanes});
+    if (spec_.row_vector && !spec_.shares_slices()) s.sweep.push_back({spec_.rows.back().var, lanes});
     if (spec_.unit) {
       Loop& all = s.sweep.back();
       std::pair<int, Expr> own{all.var, own_from_ + loop::index(all.var)};
@@ -231,10 +232,17 @@ class Writer : Invariants {
   void serial(Block& block, size_t k, std::vector<FlatStore>& stores, Expr lanes) {
     size_t mark = lets_.size();
     bool in_order = k < spec_.serial.size();
-    if (in_order || spec_.row_vector) {
+    if (own_from_ && !in_order) {
+      Statement own = statement(Statement::Kind::condition);
+      own.values = {is_own(let(block, place_of(stores)))};
+      Expr from = std::exchange(own_from_, Expr());
+      serial(own.body, k, stores, lanes);
+      own_from_ = from;
+      block.push_back(std::move(own));
+    } else if (in_order || spec_.row_vector) {
       hoist(block, roots_of(stores));
       Loop over = in_order ? spec_.serial[k] : Loop{spec_.rows.back().var, lanes};
-      bool last = k + 1 == spec_.serial.size() + spec_.row_vector;
+      bool last = k + 1 == spec_.serial.size() + (spec_.row_vector && !spec_.shares_slices());
       bool listed = last && has_list(stores, over.var);
       Block& at = listed ? list(block, over, stores) : block;
       if (listed) own_from_ = Expr();  // the list has only those
@@ -250,15 +258,16 @@ class Writer : Invariants {
         row(loop.body, stores);
       }
       at.push_back(std::move(loop));
-    } else if (own_from_) {
-      Statement own = statement(Statement::Kind::condition);
-      own.values = {is_own(let(block, stores[0].offset))};
-      row(own.body, stores);
-      block.push_back(std::move(own));
     } else {
       row(block, stores);
     }
     lets_.resize(mark);
+  }
+  // What the stores change: a place, or a slice, which begins there.
+  Expr place_of(const std::vector<FlatStore>& stores) const {
+    if (!spec_.shares_slices()) return stores[0].offset;
+    std::pair<int, Expr> begin{spec_.rows.back().var, integer(0)};
+    return loop::substitute(stores[0].offset, std::span(&begin, 1));
   }
   // Is it one of the places that this task has?
   Expr is_own(Expr place) const { return (own_from_ <= place) & (place < own_end_); }
@@ -300,7 +309,7 @@ class Writer : Invariants {
     fill.extent = count;
     int steps = over.var;
     std::pair<int, Expr> lane{steps, first + loop::index(fill.var)};
-    Expr place = stores[0].offset, of_lane = loop::substitute(place, std::span(&lane, 1));
+    Expr place = stores[0].offset, of_lane = loop::substitute(place_of(stores), std::span(&lane, 1));
     hoist(body, {&of_lane});
     put.buffer = -1 - array.var;
     put.offset = loop::index(fill.var);
@@ -317,6 +326,7 @@ class Writer : Invariants {
     body.push_back(std::move(fill));
 
     Expr listed = loop::load(-1 - array.var, DType::Int64, {step});
+    if (spec_.shares_slices()) listed = listed + loop::index(spec_.rows.back().var);
     std::pair<int, Expr> moved{steps, first + step};
     for (auto* r : roots_of(stores)) {
       *r = loop::rewrite(*r, [&](Expr x) { return same(x, place) ? listed : Expr(); });

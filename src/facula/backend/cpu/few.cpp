@@ -132,14 +132,14 @@ template <class T>
   }
 }
 
-FACULA_CLONES("arch=haswell", "default")
+FACULA_CLONES("fma", "default")
 void fours_of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out,
                        int64_t count) {
   if (d == DType::Float32) fours_by_vectors<float>(p, a, b, out, count);
   else fours_by_vectors<double>(p, a, b, out, count);
 }
 
-FACULA_CLONES("arch=haswell", "default")
+FACULA_CLONES("fma", "default")
 void of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out, int64_t count) {
   switch (d) {
     case DType::Float32: return of_type<float, 1>(p, a, b, out, count);

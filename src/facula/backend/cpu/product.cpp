@@ -11,6 +11,7 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/few.h"
 #include "facula/backend/cpu/onednn.h"
+#include "facula/backend/cpu/whole.h"
 #include "facula/base/parallel.h"
 #include "facula/op/registry.h"
 
@@ -464,10 +465,17 @@ void small(Problem p) {
 }
 
 // ---- integers, modulo 2^bits
+// Fewer rows or columns are too few for a strip to be packed.
+constexpr int64_t kPackedRows = 4, kPackedColumns = 8;
+
 template <class T>
 void by_loops(const Problem& p) {
   using U = std::make_unsigned_t<T>;
   auto alpha = U(p.alpha.to_int()), beta = U(p.beta.to_int());
+  if (p.m >= kPackedRows && p.n >= kPackedColumns)
+    return each_matrix(p, 0, p.count(), [&](const char* a, const char* b, char* out) {
+      whole_product(sizeof(T), {p.m, p.n, p.k, p.a_rs, p.a_cs, p.b_rs, p.b_cs, alpha, beta}, a, b, out);
+    });
   each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
     auto *a = reinterpret_cast<const U*>(a_bytes), *b = reinterpret_cast<const U*>(b_bytes);
     auto* out = reinterpret_cast<U*>(out_bytes);
