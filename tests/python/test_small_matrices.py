@@ -460,9 +460,9 @@ def test_complex_eigenvalues_and_vectors_of_hard_matrices(dtype, n):
     real = F.float32 if dtype == F.complex64 else F.float64
     eps, largest = F.finfo(real).eps, float(F.finfo(real).max)
     for k, (re, im) in enumerate(zip(kinds(n, real), kinds(n, real), strict=True)):
-        x = re + 1j * im[::-1]
-        rings = np.roll(np.eye(n), 1, 0) * 1j + 0 * x
-        for x in (x, re + 0j, 1j * re, x - x.conj().swapaxes(1, 2), np.triu(x), rings):
+        both = re + 1j * im[::-1]
+        rings = np.roll(np.eye(n), 1, 0) * 1j + 0 * both
+        for x in (both, re + 0j, 1j * re, both - both.conj().swapaxes(1, 2), np.triu(both), rings):
             a = F.tensor(x, dtype=dtype)
             exact = a.to(F.complex128).numpy()
             size = np.abs(exact).max((1, 2))

@@ -54,7 +54,8 @@ struct Left {
 // a, and those with the imaginary ones, times i.
 template <int kRows, int kWidth, int kParts, class T>
 [[gnu::always_inline]] inline void rows_of(int64_t i, int64_t m, int64_t columns, int64_t from, int64_t k,
-                                           T alpha, Left<T, kParts> a, const T* b, int64_t ldb, T beta, T* out) {
+                                           T alpha, Left<T, kParts> a, const T* b, int64_t ldb, T beta,
+                                           T* out) {
   using Row = typename OfRow<T, kWidth>::Row;
   Row sum[kRows] = {}, turned[kRows] = {};
 #pragma GCC unroll 4
@@ -133,7 +134,8 @@ struct InRows {
     using Part = typename OfRow<T, kPiece<T, kWidth>>::Row;
     for (int64_t i = 0; i < rows; ++i, from += rs * kParts) {
       T* row = b + i * kWidth;
-      if (cs == 1 && (rows - 1 - i) * rs + columns >= kWidth / kParts) {  // with what is behind it, which is ours
+      if (cs == 1 &&
+          (rows - 1 - i) * rs + columns >= kWidth / kParts) {  // with what is behind it, which is ours
         for (int l = 0; l < kWidth; l += kPiece<T, kWidth>)
           *reinterpret_cast<Part*>(row + l) = *reinterpret_cast<const Part*>(from + l);
         continue;
@@ -198,11 +200,11 @@ template <class T, int kParts>
     for (int i = 0; i < 4; ++i) {
       Four row = *reinterpret_cast<const Four*>(a + i * p.a_rs * kParts);
       rows[i] = row * re;
-      if constexpr (kParts == 2)
-        rows[i] += __builtin_shufflevector(row, row, 1, 0, 3, 2, 5, 4, 7, 6) * im;
+      if constexpr (kParts == 2) rows[i] += __builtin_shufflevector(row, row, 1, 0, 3, 2, 5, 4, 7, 6) * im;
     }
     auto pairs = [](Four x, Four y) __attribute__((always_inline)) {
-      if constexpr (sizeof(Four) == 16) return units<kParts, 0, 2, 4, 6>(x, y) + units<kParts, 1, 3, 5, 7>(x, y);
+      if constexpr (sizeof(Four) == 16)
+        return units<kParts, 0, 2, 4, 6>(x, y) + units<kParts, 1, 3, 5, 7>(x, y);
       else return units<kParts, 0, 4, 2, 6>(x, y) + units<kParts, 1, 5, 3, 7>(x, y);
     };
     Four first = pairs(rows[0], rows[1]), last = pairs(rows[2], rows[3]);

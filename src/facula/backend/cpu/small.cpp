@@ -54,9 +54,10 @@ struct Steps : Numbers<T, kBytes> {
       at = pivots[k];
       good &= settled(L::invertible(largest));
       FACULA_FEW
-      for (int i = k + 1; i < n; ++i)
+      for (int i = k + 1; i < n; ++i) {
         FACULA_FEW
         for (int j = 0; j < n; ++j) L::swap_where(at == i, a[k * n + j], a[i * n + j]);
+      }
       V scale = L::reciprocal(a[k * n + k]);
       FACULA_FEW
       for (int i = k + 1; i < n; ++i) {
@@ -70,18 +71,20 @@ struct Steps : Numbers<T, kBytes> {
 
   FACULA_LANES void exchange(const Mask* pivots, int n, V* x, int columns) {
     FACULA_FEW
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; ++k) {
       FACULA_FEW
       for (int i = k + 1; i < n; ++i)
         for (int c = 0; c < columns; ++c)
           L::swap_where(pivots[k] == i, x[k * columns + c], x[i * columns + c]);
+    }
   }
   FACULA_LANES void exchange_back(const Mask* pivots, int n, V* x, int columns) {
-    for (int k = n; k-- > 0;)
+    for (int k = n; k-- > 0;) {
       FACULA_FEW
       for (int i = k + 1; i < n; ++i)
         for (int c = 0; c < columns; ++c)
           L::swap_where(pivots[k] == i, x[k * columns + c], x[i * columns + c]);
+    }
   }
   // x of op(a) x = x in place for a triangle of op(a), element (i, j) of which is a[i * rows + j * across].
   FACULA_LANES void substitute(const V* a, int n, int rows, int across, bool upper, bool unit, V* x,
@@ -516,10 +519,11 @@ struct SolveFactored {
     S::load_square(job, a);
     good &= S::finite(a, n * n);
     auto* numbers = reinterpret_cast<std::remove_reference_t<decltype(pivots[0][0])>*>(pivots);
-    for (int l = 0; l < S::kCount; ++l)
+    for (int l = 0; l < S::kCount; ++l) {
       FACULA_FEW
       for (int k = 0; k < n; ++k)
         numbers[k * S::kCount + l] = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
+    }
     FACULA_FEW
     for (int k = 0; k < n; ++k) {
       good &= S::invertible(S::size(a[k * n + k]));
