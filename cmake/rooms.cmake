@@ -59,6 +59,7 @@ set_source_files_properties(${FACULA_SOURCES}/codegen/cache.cpp PROPERTIES
 set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp ${FACULA_SOURCES}/backend/cpu/strips.cpp
                             ${FACULA_SOURCES}/backend/cpu/tridiagonal.cpp
                             PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
+set_source_files_properties(${FACULA_SOURCES}/backend/cpu/few.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
 
 # Made for the vectors of ducc0's objects (ducc0.cmake), whose type depends on the instructions. Steps of our own are quicker, and
 # nearer, if products are not rounded.

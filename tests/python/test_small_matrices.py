@@ -428,3 +428,140 @@ def test_products_of_small_matrices_however_they_lie(dtype):
                 exact = 3 * start.to(wide).numpy() + 2 * (left.to(wide).numpy() @ right.to(wide).numpy())
                 got = F.baddbmm(start, left, right, beta=3, alpha=2).to(wide).numpy()
                 assert np.abs(got - exact).max() <= 30 * F.finfo(dtype).eps * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, F.complex64, F.complex128])
+def test_products_of_many_rows_with_a_few_columns(dtype):
+    wide = F.complex128 if dtype.is_complex else F.float64
+    for m in (1024, 1027, 4102):
+        for k, n in ((4, 4), (3, 3), (1, 2), (8, 8), (5, 7), (2, 6)):
+            x, y = normal((m, 2 * k)), normal((k, n), 1)
+            if dtype.is_complex:
+                x, y = x + 1j * normal(x.shape, 2), y + 1j * normal(y.shape, 3)
+            a, b = F.tensor(x, dtype=dtype), F.tensor(y, dtype=dtype)
+            for left in (a[:, :k], a[:, ::2], a[:, :k].mT.contiguous().mT, a[:1, :k].expand(m, k)):
+                for right in (b, b.mT.contiguous().mT):
+                    exact = left.to(wide).numpy() @ right.to(wide).numpy()
+                    near_all = 30 * F.finfo(dtype).eps * np.abs(exact).max()
+                    assert np.abs((left @ right).to(wide).numpy() - exact).max() <= near_all
+                    start = F.ones(m, n, dtype=dtype)
+                    got = F.addmm(start, left, right, beta=3, alpha=2).to(wide).numpy()
+                    assert np.abs(got - 3 - 2 * exact).max() <= 3 * near_all
+    x = F.ones(2000, 4)
+    x[3, 1], x[5, 2], x[7, 0] = float("nan"), float("inf"), -float("inf")
+    got = (x @ F.ones(4, 3)).numpy()
+    assert np.isnan(got[3]).all() and (got[5] == np.inf).all() and (got[7] == -np.inf).all()
+    assert (np.delete(got, [3, 5, 7], 0) == 4).all()
+
+
+@pytest.mark.parametrize("dtype", [F.complex64, F.complex128])
+@pytest.mark.parametrize("n", SIZES)
+def test_complex_eigenvalues_and_vectors_of_hard_matrices(dtype, n):
+    real = F.float32 if dtype == F.complex64 else F.float64
+    eps, largest = F.finfo(real).eps, float(F.finfo(real).max)
+    for k, (re, im) in enumerate(zip(kinds(n, real), kinds(n, real), strict=True)):
+        both = re + 1j * im[::-1]
+        rings = np.roll(np.eye(n), 1, 0) * 1j + 0 * both
+        for x in (both, re + 0j, 1j * re, both - both.conj().swapaxes(1, 2), np.triu(both), rings):
+            a = F.tensor(x, dtype=dtype)
+            exact = a.to(F.complex128).numpy()
+            size = np.abs(exact).max((1, 2))
+            if not (size.max() * n < largest / 8) or (0 < size[size > 0].min(initial=1) < 1e-30):
+                continue
+            values, vectors = linalg.eig(a)
+            w, v = (t.to(F.complex128).numpy() for t in (values, vectors))
+            rest = np.abs(exact @ v - v * w[:, None]).max((1, 2))
+            if k < 12:  # others are balanced, which may cost digits beside the largest element
+                assert (rest <= 100 * n * eps * size).all()
+            assert np.allclose(np.linalg.norm(v, axis=1), 1, rtol=0, atol=20 * eps)
+            sizes = np.abs(v)
+            most = sizes >= sizes.max(1, keepdims=True) * (1 - 1e-6)
+            assert (np.where(most, np.abs(v.imag), np.inf).min(1) <= 100 * eps).all()
+            alone = linalg.eigvals(a).to(F.complex128).numpy()
+            trace = np.trace(exact, axis1=1, axis2=2)
+            assert (np.abs(alone.sum(1) - trace) <= 100 * n * n * eps * size).all()
+
+
+def test_complex_eigenvalues_come_in_lapacks_order():
+    for n in SIZES:
+        x = normal((200, n, n), 5) + 1j * normal((200, n, n), 6)
+        values, vectors = (t.numpy() for t in linalg.eig(F.tensor(x)))
+        w, v = np.linalg.eig(x)
+        near = np.isclose(values, w, rtol=1e-9, atol=1e-9).all(1)
+        assert near.mean() >= 0.97
+        at = np.abs(v).argmax(1, keepdims=True)  # of which PyTorch makes the element real
+        phases = np.take_along_axis(v, at, 1)
+        turned = v * (np.abs(phases) / phases)
+        assert np.allclose(vectors[near], turned[near], rtol=0, atol=1e-8)
+        alone = linalg.eigvals(F.tensor(x)).numpy()
+        assert np.allclose(np.sort_complex(alone), np.sort_complex(w), rtol=0, atol=1e-8)
+    with pytest.raises(RuntimeError, match="infs or NaNs"):
+        linalg.eig(F.full((2, 3, 3), float("nan"), dtype=F.complex64))
+    assert linalg.eig(F.ones(0, 3, 3, dtype=F.complex64))[0].shape == (0, 3)
+
+
+def test_vector_products_of_rows():
+    for dtype in (F.float32, F.float64, F.int64, F.bfloat16, F.complex64):
+        for count in (0, 1, 5, 16, 35, 101):
+            x, y = normal((count, 3)) * 9, normal((count, 3), 1) * 9
+            if dtype.is_complex:
+                x = x + 1j * y[:, ::-1]
+            a, b = F.tensor(x).to(dtype), F.tensor(y).to(dtype)
+            wide = F.complex128 if dtype.is_complex else F.float64
+            exact = np.cross(a.to(wide).numpy(), b.to(wide).numpy())
+            tolerance = {"rtol": 1e-2 if dtype == F.bfloat16 else 1e-5, "atol": 1e-4}
+            np.testing.assert_allclose(linalg.cross(a, b).to(wide).numpy(), exact, **tolerance)
+            np.testing.assert_allclose(linalg.cross(b, a).to(wide).numpy(), -exact, **tolerance)
+            turned = linalg.cross(a.mT, b.mT, dim=0).to(wide).numpy()
+            np.testing.assert_allclose(turned, exact.T, **tolerance)
+    a, b = F.tensor(normal((7, 5, 4))), F.tensor(normal((1, 5, 4), 1))
+    left, right = a[..., 1:], b[..., :3]
+    exact = np.cross(left.numpy(), right.numpy())
+    np.testing.assert_allclose(linalg.cross(left, right).numpy(), exact)
+    np.testing.assert_allclose(
+        linalg.cross(left, right[:, :1]).numpy(), np.cross(left.numpy(), right[:, :1].numpy())
+    )
+    over = F.func.vmap(linalg.cross)(left, right.expand(7, 5, 3))
+    np.testing.assert_allclose(over.numpy(), exact)
+    left.requires_grad_()
+    g = F.tensor(normal((7, 5, 3), 2))
+    (found,) = F.autograd.grad(linalg.cross(left, right), left, g)
+    np.testing.assert_allclose(found.numpy(), np.cross(right.numpy(), g.numpy()))
+    broken = F.zeros(40, 3)
+    broken[9, 0], broken[17, 1] = float("nan"), float("inf")
+    got = linalg.cross(broken, F.ones(40, 3)).numpy()
+    assert np.isnan(got[9]).tolist() == [False, True, True] and got[17].tolist() == [np.inf, 0, -np.inf]
+    assert np.isfinite(np.delete(got, [9, 17], 0)).all()
+
+
+@pytest.mark.parametrize("dtype", [F.float32, F.float64, F.bfloat16, F.int64, F.complex128])
+def test_powers_of_vandermonde_matrices(dtype):
+    wide = F.complex128 if dtype.is_complex else F.float64
+    for count in (1, 3, 16, 35):
+        x = F.tensor(normal((count, 4)) * 3).to(dtype)
+        for n in (2, 3, 4, 5, 9):
+            exact = x.to(wide).numpy()[..., None] ** np.arange(n)
+            tolerance = {"rtol": 1e-2 if dtype == F.bfloat16 else 1e-6}
+            np.testing.assert_allclose(linalg.vander(x, N=n).to(wide).numpy(), exact, **tolerance)
+            np.testing.assert_allclose(
+                linalg.vander(x[:, ::2], N=n).to(wide).numpy(), exact[:, ::2], **tolerance
+            )
+            exact = x[:, 0].to(wide).numpy()[:, None] ** np.arange(n)[::-1]
+            np.testing.assert_allclose(F.vander(x[:, 0], n).to(wide).numpy(), exact, **tolerance)
+    if not dtype.is_floating_point:
+        return
+    special = F.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0], dtype=dtype)
+    with np.errstate(invalid="ignore"):
+        exact = special.double().numpy()[:, None] ** np.arange(4)
+    got = linalg.vander(special, N=4).double().numpy()
+    np.testing.assert_array_equal(got, exact)
+    assert np.signbit(got[4]).tolist() == [False, True, False, True]
+    if dtype != F.float64:
+        return
+    x = F.tensor([2.0, -3.0, 0.0], dtype=dtype, requires_grad=True)
+    g = F.tensor(normal((3, 4)))
+    (first,) = F.autograd.grad((linalg.vander(x, N=4) * g).sum(), x, create_graph=True)
+    y, w = x.detach().numpy(), g.numpy()
+    np.testing.assert_allclose(first.detach().numpy(), w[:, 1] + 2 * y * w[:, 2] + 3 * y * y * w[:, 3])
+    (second,) = F.autograd.grad(first.sum(), x)
+    np.testing.assert_allclose(second.numpy(), 2 * w[:, 2] + 6 * y * w[:, 3])

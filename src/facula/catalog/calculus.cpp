@@ -4,6 +4,7 @@
 #include "facula/autograd/calls.h"
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/running.h"
 #include "facula/catalog/warns.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -194,6 +195,8 @@ Tensor correlation(const Tensor& c) {
   return view_as_complex(stack(std::vector<Tensor>{clipped(real(scaled)), clipped(imag(scaled))}, -1));
 }
 
+constexpr int64_t kMostPowers = 4;  // that a lane takes
+
 // [*, n] to [*, n, count]: powers 0, 1, ... of each element.
 Tensor powers(const Tensor& x, SymInt count) {
   Dims sizes(x.sizes());
@@ -202,6 +205,9 @@ Tensor powers(const Tensor& x, SymInt count) {
   SymInt one = int64_t(1);
   if (count == SymInt(int64_t(0)))
     return zeros(sizes, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
+  if (is_differentiable(x.dtype()) && !count.is_symbolic() && count.concrete() > 1 &&
+      count.concrete() <= kMostPowers)
+    return reshape(_powers_in_rows(reshape(x, Dims{SymInt(int64_t(-1))}), count.concrete()), sizes);
   Tensor ones = full(each.sizes(), 1, is_differentiable(x.dtype()) ? x.dtype() : DType::Int64);
   if (count == one) return ones;
   sizes.back() = count - one;
@@ -260,6 +266,22 @@ FACULA_FAMILY(calculus) {
       .no_in_place()
       .pointwise([](Expr a, Expr b, Expr c, Expr d) { return a * b - c * d; })
       .samples({"a[3, 4], b[4], c[3, 1], d[3, 4]"});
+  define("_powers_in_rows(Tensor self, int count) -> Tensor")
+      .doc("Powers 0 to count - 1 of each element of a vector, one after another.")
+      .bind(hidden)
+      .dtypes(d::floating | d::complex)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims{c.size("self", 0) * SymInt(c.integer("count"))}; })
+      .loop([](const LoopCall& c, Index i) {
+        DType d = c.dtype("self"), t = catalog::running_type(d);
+        int64_t count = c.integer("count").concrete();
+        // Lanes take as many neighbours as an element has powers, for which `at` is a number.
+        Expr row = floordiv(i[0], Scalar(count)), at = remainder(i[0], Scalar(count));
+        Expr x = cast(c.load("self", {row}), t), power = constant(Scalar(int64_t(1)), t);
+        for (int64_t k = 1; k < count; ++k) power = select(at < Scalar(k), power, k == 1 ? x : power * x);
+        return cast(power, compute_type(d));
+      })
+      .samples({"self[5], count=4", "self[0], count=2"});
   define("_cross(Tensor self, Tensor other, int dim) -> Tensor")
       .doc("The vector product along `dim`, of size 3, of tensors of one shape.")
       .grad_name("LinalgCross")

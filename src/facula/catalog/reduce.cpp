@@ -4,6 +4,7 @@
 
 #include "facula/base/warning.h"
 #include "facula/catalog/differences.h"
+#include "facula/catalog/running.h"
 #include "facula/catalog/selected.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -35,13 +36,6 @@ std::vector<DType> accumulated_along(const Call& c) {
   supported_check(accumulated(c)[0] != DType::Bool, c.name())
       << "not implemented for 'bool'" << hint("dtype=facula.int64 counts");
   return accumulated(c);
-}
-
-// What a scan runs in: the precision that hides the rounding of its steps, which would add up along a line.
-DType running_type(DType result) {
-  return result == DType::Float32     ? DType::Float64
-         : result == DType::Complex64 ? DType::Complex128
-                                      : compute_type(result);
 }
 
 DType same_or_given(const Call& c) { return c.maybe_dtype("dtype").value_or(c.dtype("self")); }
@@ -368,7 +362,7 @@ Definer running(const char* schema, const char* doc, Monoid fold) {
             return Dims(c.sizes("self"));
           })
           .loop([fold](const LoopCall& c, Index i) {
-            DType result = accumulated(c)[0], t = running_type(result);
+            DType result = accumulated(c)[0], t = catalog::running_type(result);
             if (i.empty()) return cast(c.load("self", i), compute_type(result));
             int k = c.dim("dim");
             Expr running = scan_over(c, fold, i, k, c.size("self", k),

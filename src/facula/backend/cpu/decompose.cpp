@@ -729,8 +729,7 @@ void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tens
     each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
       C *values = to.data<C>() + i * s.n, *into = vectors ? vectors->data<C>() + i * s.elements : nullptr;
-      if constexpr (!kComplex<T>)
-        if (s.n <= kFewEigen && few_eigenvalues(s.n, rows, values, into)) return;
+      if (s.n <= kFewEigen && few_eigenvalues(s.n, rows, values, into)) return;
       int info = geev(s.n, columns_of(rows, s.n, s.n, room.a), values, into, room);
       if (info > 0) failure.note(i, info);
     });

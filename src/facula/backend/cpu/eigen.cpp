@@ -3,43 +3,97 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
+
+#include "facula/backend/cpu/numbers.h"
 
 namespace facula::backend::cpu {
 
 namespace {
 
-// Golub, Van Loan, "Matrix Computations", 7.4 to 7.6. The order of steps, shifts and signs is that of LAPACK, so that
-// eigenvalues come in its order and vectors with its signs.
 template <class T>
-class Eigen {
- public:
-  Eigen(int n, bool vectors) : n_(n), vectors_(vectors) {}
+using Complex = ComplexVector<T>;
 
-  bool run(const T* a, std::complex<T>* values, std::complex<T>* vectors) {
-    if (!take(a)) return false;
-    balance();
-    reduce();
-    if (!triangularize()) return false;
-    for (int i = 0; i < n_; ++i) values[i] = {re_[i], im_[i]};
-    return !vectors_ || find_vectors(vectors);
-  }
+// What is one for real and complex numbers.
+template <class T>
+T real(T x) {
+  return x;
+}
+template <class T>
+T conjugate(T x) {
+  return x;
+}
+template <class T>
+T norm(T x) {  // the square
+  return x * x;
+}
+template <class T>
+T size(T x) {
+  return std::abs(x);
+}
+template <class T>
+T inverse(T x) {
+  return 1 / x;
+}
+template <class T>
+T of_memory(T x) {
+  return x;
+}
+template <class T>
+T real(Complex<T> x) {
+  return x.re;
+}
+template <class T>
+Complex<T> conjugate(Complex<T> x) {
+  return {x.re, -x.im};
+}
+template <class T>
+T norm(Complex<T> x) {
+  return x.re * x.re + x.im * x.im;
+}
+template <class T>
+T size(Complex<T> x) {  // as LAPACK compares
+  return std::abs(x.re) + std::abs(x.im);
+}
+template <class T>
+Complex<T> inverse(Complex<T> x) {  // of parts whose squares may be no numbers
+  T s = size(x);
+  Complex<T> unit = x / s;
+  return conjugate(unit) / norm(unit) / s;
+}
+template <class T>
+Complex<T> of_memory(std::complex<T> x) {
+  return {x.real(), x.imag()};
+}
 
- private:
+// A matrix on its way to a triangle, of real or complex numbers N. Golub, Van Loan, "Matrix Computations", 7.4 to 7.6. The order of
+// steps, shifts and signs is that of LAPACK, so that eigenvalues come in its order and vectors with its signs.
+template <class T, class N>
+class Reduced {
+ protected:
   static constexpr int kMost = kFewEigen;
   static constexpr T kUlp = std::numeric_limits<T>::epsilon(), kLeast = std::numeric_limits<T>::min();
+  static constexpr bool kComplex = !std::is_same_v<T, N>;
 
+  Reduced(int n, bool vectors) : n_(n), vectors_(vectors) {}
+
+  static N of_real(T x) {
+    if constexpr (kComplex) return {x, T(0)};
+    else return x;
+  }
   // By columns.
-  T& h(int i, int j) { return h_[j * kMost + i]; }
-  T& z(int i, int j) { return z_[j * kMost + i]; }
+  N& h(int i, int j) { return h_[j * kMost + i]; }
+  N& z(int i, int j) { return z_[j * kMost + i]; }
 
-  bool take(const T* a) {
+  template <class A>
+  bool take(const A* a) {
     T largest = 0;
     unsigned rows = 0, columns = 0;  // those with more than zeros beside the diagonal
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
-        T x = h(i, j) = a[i * n_ + j];
-        largest = std::max(largest, std::abs(x));
+        T x = size(h(i, j) = of_memory(a[i * n_ + j]));
+        largest = std::max(largest, x);
         if (x != 0 && i != j) rows |= 1u << i, columns |= 1u << j;
       }
     unsigned all = (1u << n_) - 1;
@@ -55,7 +109,7 @@ class Eigen {
       again = false;
       for (int i = 0; i < n_; ++i) {
         T column = 0, row = 0, f = 1;
-        for (int k = 0; k < n_; ++k) column += h(k, i) * h(k, i), row += h(i, k) * h(i, k);
+        for (int k = 0; k < n_; ++k) column += norm(h(k, i)), row += norm(h(i, k));
         column = std::sqrt(column), row = std::sqrt(row);
         if (!(column > kLeast / kUlp) || !(row > kLeast / kUlp)) continue;
         T sum = column + row;
@@ -64,88 +118,124 @@ class Eigen {
         if (f == 1 || column + row >= T(0.95) * sum) continue;
         again = true;
         scale_[i] *= f;
-        for (int k = 0; k < n_; ++k) h(i, k) /= f;
+        for (int k = 0; k < n_; ++k) h(i, k) = h(i, k) / f;
         for (int k = 0; k < n_; ++k) h(k, i) *= f;
       }
     }
   }
 
-  // Makes (alpha, x[1], ...) of m numbers (beta, 0, ...): x becomes the reflection's vector beside 1.
-  static T reflection(int m, T& alpha, T* x) {
+  // Makes (alpha, x[1], ...) of m numbers (beta, 0, ...), with real beta: x becomes the reflection's vector beside 1.
+  static N reflection(int m, N& alpha, N* x) {
     T squares = 0, up = 1;
-    for (int i = 1; i < m; ++i) squares += x[i] * x[i];
-    if (alpha * alpha + squares < kLeast / kUlp / kUlp) {  // too small to be squared
+    for (int i = 1; i < m; ++i) squares += norm(x[i]);
+    if (norm(alpha) + squares < kLeast / kUlp / kUlp) {  // too small to be squared
       up = kUlp / kLeast, squares = 0;
-      for (int i = 1; i < m; ++i) squares += x[i] * up * (x[i] * up);
+      for (int i = 1; i < m; ++i) squares += norm(x[i] * up);
     }
-    if (squares == 0) return 0;
-    T scaled = alpha * up, beta = -std::copysign(std::sqrt(scaled * scaled + squares), scaled) / up,
-      tau = (beta - alpha) / beta, scale = 1 / (alpha - beta);
+    if (squares == 0 && size(alpha) == std::abs(real(alpha))) return N();
+    N scaled = alpha * up;
+    T length = -std::copysign(std::sqrt(norm(scaled) + squares), real(scaled)) / up;
+    N beta = of_real(length), tau = (beta - alpha) / length, scale = inverse(alpha - beta);
     for (int i = 1; i < m; ++i) x[i] *= scale;
     alpha = beta;
     return tau;
   }
 
-  // H = Q^T A Q has one diagonal below its own; Z is Q.
+  // H = Q^H A Q has one diagonal below its own; Z is Q.
   void reduce() {
-    T taus[kMost];
-    for (int k = 0; k + 2 < n_; ++k) {
-      T* x = &h(k + 1, k);
+    N taus[kMost], one = of_real(1);
+    int count = n_ - (kComplex ? 1 : 2);  // the last one only makes a complex number real
+    for (int k = 0; k < count; ++k) {
+      N* x = &h(k + 1, k);
       int m = n_ - k - 1;
-      T alpha = x[0], tau = taus[k] = reflection(m, alpha, x);
-      x[0] = 1;
+      N alpha = x[0], tau = taus[k] = reflection(m, alpha, x);
+      x[0] = one;
       for (int i = 0; i < n_; ++i) {  // from the right
-        T sum = 0;
+        N sum{};
         for (int j = 0; j < m; ++j) sum += h(i, k + 1 + j) * x[j];
         sum *= tau;
-        for (int j = 0; j < m; ++j) h(i, k + 1 + j) -= sum * x[j];
+        for (int j = 0; j < m; ++j) h(i, k + 1 + j) -= sum * conjugate(x[j]);
       }
-      reflect(x, tau, m, &h(k + 1, k + 1), n_ - k - 1);
+      reflect(x, conjugate(tau), m, &h(k + 1, k + 1), n_ - k - 1);
       x[0] = alpha;
     }
     if (!vectors_) return;
     for (int j = 0; j < n_; ++j)
-      for (int i = 0; i < n_; ++i) z(i, j) = i == j;
-    for (int k = n_ - 3; k >= 0; --k) {
-      T* x = &h(k + 1, k);
-      T alpha = std::exchange(x[0], T(1));
+      for (int i = 0; i < n_; ++i) z(i, j) = i == j ? one : N();
+    for (int k = count - 1; k >= 0; --k) {
+      N* x = &h(k + 1, k);
+      N alpha = std::exchange(x[0], one);
       reflect(x, taus[k], n_ - k - 1, &z(k + 1, k + 1), n_ - k - 1);
       x[0] = alpha;
     }
   }
-  static void reflect(const T* x, T tau, int m, T* a, int columns) {
+  static void reflect(const N* x, N tau, int m, N* a, int columns) {
     for (; columns-- > 0; a += kMost) {
-      T sum = 0;
-      for (int i = 0; i < m; ++i) sum += x[i] * a[i];
+      N sum{};
+      for (int i = 0; i < m; ++i) sum += conjugate(x[i]) * a[i];
       sum *= tau;
       for (int i = 0; i < m; ++i) a[i] -= sum * x[i];
     }
   }
+  void clear_below() {
+    for (int j = 0; j < n_; ++j)
+      for (int i = j + 2; i < n_; ++i) h(i, j) = N();
+  }
 
   // Is the element left of h(k, k) as good as 0? (Ahues, Tisseur, "A new deflation criterion for the QR algorithm", 1997)
   bool splits(int k) {
-    T low = std::abs(h(k, k - 1)), least = kLeast * (T(n_) / kUlp);
+    T low = size(h(k, k - 1)), least = kLeast * (T(n_) / kUlp);
     if (low <= least) return true;
-    T size = std::abs(h(k - 1, k - 1)) + std::abs(h(k, k));
-    if (size == 0) {
-      if (k >= 2) size += std::abs(h(k - 1, k - 2));
-      if (k + 1 < n_) size += std::abs(h(k + 1, k));
+    T around = size(h(k - 1, k - 1)) + size(h(k, k));
+    if (around == 0) {
+      if (k >= 2) around += size(h(k - 1, k - 2));
+      if (k + 1 < n_) around += size(h(k + 1, k));
     }
-    if (low > kUlp * size) return false;
-    T high = std::abs(h(k - 1, k)), gap = std::abs(h(k - 1, k - 1) - h(k, k)), own = std::abs(h(k, k));
+    if (low > kUlp * around) return false;
+    T high = size(h(k - 1, k)), gap = size(h(k - 1, k - 1) - h(k, k)), own = size(h(k, k));
     T ab = std::max(low, high), ba = std::min(low, high), aa = std::max(own, gap), bb = std::min(own, gap);
     T s = aa + ab;
     return ba * (ab / s) <= std::max(least, kUlp * (bb * (aa / s)));
   }
 
+  int most_steps() const { return 30 * std::max(10, n_); }
+  static constexpr int kExceptional = 10;  // steps until a shift that nothing suggests
+
+  int n_;
+  bool vectors_;
+  N h_[kMost * kMost], z_[kMost * kMost];
+  T scale_[kMost];
+};
+
+#define FACULA_USE_REDUCED(N)                                                               \
+  using Base = Reduced<T, N>;                                                               \
+  using Base::h, Base::z, Base::n_, Base::vectors_, Base::scale_, Base::kMost, Base::kUlp, \
+      Base::kLeast, Base::kExceptional, Base::of_real, Base::reflection;
+
+template <class T>
+class Eigen : Reduced<T, T> {
+ public:
+  Eigen(int n, bool vectors) : Reduced<T, T>(n, vectors) {}
+
+  bool run(const T* a, std::complex<T>* values, std::complex<T>* vectors) {
+    if (!this->take(a)) return false;
+    this->balance();
+    this->reduce();
+    if (!triangularize()) return false;
+    for (int i = 0; i < n_; ++i) values[i] = {re_[i], im_[i]};
+    return !vectors_ || find_vectors(vectors);
+  }
+
+ private:
+  FACULA_USE_REDUCED(T)
+
   // H becomes a triangle but for 2x2 blocks of conjugate pairs: QR steps with two shifts.
   bool triangularize() {
-    for (int j = 0; j < n_; ++j)
-      for (int i = j + 2; i < n_; ++i) h(i, j) = 0;
-    int most = 30 * std::max(10, n_), steps = 0;
+    this->clear_below();
+    int steps = 0;
     for (int last = n_ - 1; last >= 0;) {
       int first = last;
-      for (; first > 0 && !splits(first); --first) {}
+      for (; first > 0 && !this->splits(first); --first) {}
       if (first > 0) h(first, first - 1) = 0;
       if (first >= last - 1) {
         if (first == last) re_[last] = h(last, last), im_[last] = 0;
@@ -154,7 +244,7 @@ class Eigen {
         steps = 0;
         continue;
       }
-      if (++steps > most) return false;
+      if (++steps > this->most_steps()) return false;
       step(first, last, steps);
     }
     return true;
@@ -165,7 +255,6 @@ class Eigen {
   };
   Shifts shifts(int first, int last, int steps) {
     T h11, h12, h21, h22;
-    constexpr int kExceptional = 10;
     if (steps % kExceptional == 0) {
       bool low = steps % (2 * kExceptional) == 0;
       T s = low ? std::abs(h(last, last - 1)) + std::abs(h(last - 1, last - 2))
@@ -382,18 +471,195 @@ class Eigen {
     y[at] = 0;
   }
 
-  int n_;
-  bool vectors_;
-  T h_[kMost * kMost], z_[kMost * kMost], scale_[kMost], re_[kMost], im_[kMost];
+  T re_[kMost], im_[kMost];
 };
+
+// Of a complex matrix: QR steps with one shift. Elements below the diagonal are kept real.
+template <class T>
+class ComplexEigen : Reduced<T, Complex<T>> {
+  using C = Complex<T>;
+
+ public:
+  ComplexEigen(int n, bool vectors) : Reduced<T, C>(n, vectors) {}
+
+  bool run(const std::complex<T>* a, std::complex<T>* values, std::complex<T>* vectors) {
+    if (!this->take(a)) return false;
+    this->balance();
+    this->reduce();
+    if (!triangularize()) return false;
+    for (int i = 0; i < n_; ++i) values[i] = {values_[i].re, values_[i].im};
+    return !vectors_ || find_vectors(vectors);
+  }
+
+ private:
+  FACULA_USE_REDUCED(C)
+
+  static T modulus(C x) { return std::sqrt(norm(x)); }
+  static C root(C x) {
+    T length = modulus(x), half = std::sqrt((length + std::abs(x.re)) / 2);
+    if (length == 0) return C();
+    if (x.re >= 0) return {half, x.im / (2 * half)};
+    return {std::abs(x.im) / (2 * half), std::copysign(half, x.im)};
+  }
+  // Makes h(i, i - 1) real; what is read of H lies in rows from `top` on and in columns up to `left`.
+  void make_real(int i, int top, int left) {
+    C low = h(i, i - 1);
+    if (low.im == 0) return;
+    T length = modulus(low);
+    C phase = low / length;
+    h(i, i - 1) = of_real(length);
+    if (i + 1 < n_) h(i + 1, i) *= phase;
+    turn(i, top, left, phase);
+  }
+  // Row i beside the diagonal times f's conjugate, column i above it times f.
+  void turn(int i, int top, int left, C f) {
+    for (int j = i + 1; j <= left; ++j) h(i, j) *= conjugate(f);
+    for (int j = top; j < i; ++j) h(j, i) *= f;
+    for (int j = 0; vectors_ && j < n_; ++j) z(j, i) *= f;
+  }
+
+  bool triangularize() {
+    this->clear_below();
+    for (int i = 1; i < n_; ++i) make_real(i, 0, n_ - 1);
+    for (int last = n_ - 1, steps = 0; last >= 0;) {
+      int first = last;
+      for (; first > 0 && !this->splits(first); --first) {}
+      if (first > 0) h(first, first - 1) = C();
+      if (first == last) {
+        values_[last] = h(last, last);
+        --last;
+        steps = 0;
+        continue;
+      }
+      if (++steps > this->most_steps()) return false;
+      step(first, last, steps);
+    }
+    return true;
+  }
+
+  // The eigenvalue of the last two rows and columns that is nearer to the last element.
+  C shift(int first, int last, int steps) {
+    if (steps % kExceptional == 0) {
+      bool low = steps % (2 * kExceptional) == 0;
+      T s = T(0.75) * std::abs(low ? h(last, last - 1).re : h(first + 1, first).re);
+      return (low ? h(last, last) : h(first, first)) + of_real(s);
+    }
+    C t = h(last, last), u = root(h(last - 1, last)) * root(h(last, last - 1));
+    T s = size(u);
+    if (s == 0) return t;
+    C x = (h(last - 1, last - 1) - t) * T(0.5);
+    T of_x = size(x);
+    s = std::max(s, of_x);
+    C y = root((x / s) * (x / s) + (u / s) * (u / s)) * s;
+    if (of_x > 0 && (x.re / of_x) * y.re + (x.im / of_x) * y.im < 0) y = -y;
+    return t - u * (u * inverse(x + y));
+  }
+
+  // One step on rows and columns [first, last].
+  void step(int first, int last, int steps) {
+    C t = shift(first, last, steps), v[2];
+    int begin = last - 1, left = vectors_ ? n_ - 1 : last, top = vectors_ ? 0 : first;
+    for (;; --begin) {  // two small elements in a row let a step begin there
+      C own = h(begin, begin) - t;
+      T low = h(begin + 1, begin).re, s = size(own) + std::abs(low);
+      v[0] = own / s, v[1] = of_real(low / s);
+      if (begin == first) break;
+      T around = size(h(begin, begin)) + size(h(begin + 1, begin + 1));
+      if (std::abs(h(begin, begin - 1).re) * std::abs(v[1].re) <= kUlp * (size(v[0]) * around)) break;
+    }
+    for (int k = begin; k < last; ++k) {
+      if (k > begin) v[0] = h(k, k - 1), v[1] = h(k + 1, k - 1);
+      C alpha = v[0], tau = reflection(2, alpha, v);
+      if (k > begin) h(k, k - 1) = alpha, h(k + 1, k - 1) = C();
+      chase(v[1], tau, k, left, top, std::min(k + 2, last));
+      if (k == begin && begin > first) begin_again(tau, begin, last, left, top);
+    }
+    // What the last one leaves below the diagonal is a complex number.
+    make_real(last, top, left);
+  }
+  void chase(C w, C tau, int k, int left, int top, int bottom) {
+    T other = (tau * w).re;
+    for (int j = k; j <= left; ++j) {
+      C sum = conjugate(tau) * h(k, j) + h(k + 1, j) * other;
+      h(k, j) -= sum;
+      h(k + 1, j) -= sum * w;
+    }
+    auto columns = [&](C* x, C* y, int from, int to) {
+      for (int i = from; i <= to; ++i) {
+        C sum = tau * x[i] + y[i] * other;
+        x[i] -= sum;
+        y[i] -= sum * conjugate(w);
+      }
+    };
+    columns(&h(0, k), &h(0, k + 1), top, bottom);
+    if (vectors_) columns(&z(0, k), &z(0, k + 1), 0, n_ - 1);
+  }
+  // A step that begins behind the first row turns the element before it, which is made real again.
+  void begin_again(C tau, int begin, int last, int left, int top) {
+    C f = of_real(1) - tau;
+    f = f / modulus(f);
+    h(begin + 1, begin) *= conjugate(f);
+    if (begin + 2 <= last) h(begin + 2, begin + 1) *= f;
+    for (int j = begin; j <= last; ++j)
+      if (j != begin + 1) turn(j, top, left, conjugate(f));
+  }
+
+  bool find_vectors(std::complex<T>* to) {
+    for (int k = n_ - 1; k >= 0; --k) {
+      C x[kMost], y[kMost], value = values_[k];
+      T least = std::max(kUlp * size(value), kLeast * (T(n_) / kUlp)), largest = 1, squares = 0;
+      x[k] = of_real(1);
+      for (int i = 0; i < k; ++i) x[i] = -h(i, k);
+      for (int j = k - 1; j >= 0; --j) {
+        C gap = h(j, j) - value;
+        if (size(gap) < least) gap = of_real(least);
+        x[j] *= inverse(gap);
+        largest = std::max(largest, size(x[j]));
+        for (int i = 0; i < j; ++i) x[i] -= x[j] * h(i, j);
+      }
+      if (!(largest <= std::numeric_limits<T>::max() / 16)) return false;
+      for (int i = 0; i < n_; ++i) {
+        y[i] = C();
+        for (int j = 0; j <= k; ++j) y[i] += z(i, j) * (x[j] / largest);
+        y[i] *= scale_[i];
+        squares += norm(y[i]);
+      }
+      if (!(squares > kLeast / kUlp) || !(squares < std::numeric_limits<T>::max())) return false;
+      deliver(y, 1 / std::sqrt(squares), k, to);
+    }
+    return true;
+  }
+  // Column k: y times `unit`, its largest element real.
+  void deliver(C* y, T unit, int k, std::complex<T>* to) {
+    int at = 0;
+    for (int i = 0; i < n_; ++i) {
+      y[i] *= unit;
+      if (norm(y[i]) > norm(y[at])) at = i;
+    }
+    C phase = conjugate(y[at]) / modulus(y[at]);
+    for (int i = 0; i < n_; ++i) {
+      C x = y[i] * phase;
+      to[i * n_ + k] = {x.re, i == at ? T(0) : x.im};
+    }
+  }
+
+  C values_[kMost];
+};
+#undef FACULA_USE_REDUCED
 
 }  // namespace
 
-template <class T>
-bool few_eigenvalues(int n, const T* a, std::complex<T>* values, std::complex<T>* vectors) {
-  return Eigen<T>(n, vectors != nullptr).run(a, values, vectors);
+template <class A, class T>
+bool few_eigenvalues(int n, const A* a, std::complex<T>* values, std::complex<T>* vectors) {
+  using Algorithm = std::conditional_t<std::is_same_v<A, T>, Eigen<T>, ComplexEigen<T>>;
+  return Algorithm(n, vectors != nullptr).run(a, values, vectors);
 }
-template bool few_eigenvalues(int, const float*, std::complex<float>*, std::complex<float>*);
-template bool few_eigenvalues(int, const double*, std::complex<double>*, std::complex<double>*);
+#define FACULA_INSTANTIATE(A, T) \
+  template bool few_eigenvalues(int, const A*, std::complex<T>*, std::complex<T>*);
+FACULA_INSTANTIATE(float, float)
+FACULA_INSTANTIATE(double, double)
+FACULA_INSTANTIATE(std::complex<float>, float)
+FACULA_INSTANTIATE(std::complex<double>, double)
+#undef FACULA_INSTANTIATE
 
 }  // namespace facula::backend::cpu

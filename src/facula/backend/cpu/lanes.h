@@ -66,10 +66,12 @@ struct Lanes {
     if (stride == columns && elements >= kCount) {
       each_part(elements, [&](int first) __attribute__((always_inline)) {
         V x[kCount];
+#pragma GCC unroll 16  // vectors stay in registers
         for (int l = 0; l < kCount; ++l)
           std::memcpy(x + l, from + (l < count ? l : 0) * matrix + first, kBytes);
         turn(x);
-        std::copy(x, x + kCount, to + first);
+#pragma GCC unroll 16
+        for (int l = 0; l < kCount; ++l) to[first + l] = x[l];
       });
       return;
     }
@@ -90,8 +92,14 @@ struct Lanes {
     if (stride == columns && elements >= kCount) {
       each_part(elements, [&](int first) __attribute__((always_inline)) {
         V x[kCount];
-        std::copy(from + first, from + first + kCount, x);
+#pragma GCC unroll 16
+        for (int l = 0; l < kCount; ++l) x[l] = from[first + l];
         turn(x);
+        if (which == (kCount < 32 ? (uint32_t(1) << kCount) - 1 : ~uint32_t(0))) {
+#pragma GCC unroll 16
+          for (int l = 0; l < kCount; ++l) std::memcpy(to + l * matrix + first, x + l, kBytes);
+          return;
+        }
         for (uint32_t some = which; some; some &= some - 1) {
           int l = __builtin_ctz(some);
           std::memcpy(to + l * matrix + first, x + l, kBytes);
@@ -125,6 +133,7 @@ struct Lanes {
   // f(first element) for parts of kCount elements; the last one may overlap the one before.
   template <class F>
   FACULA_LANES void each_part(int elements, F&& f) {
+#pragma GCC unroll 4
     for (int first = 0; first < elements; first += kCount) f(std::min(first, elements - kCount));
   }
 };

@@ -313,6 +313,28 @@ void few(const Problem& p) {
   });
 }
 
+// Many rows by a matrix of a few: four of them are one of the above.
+bool fits_few_columns(const Problem& p) {
+  constexpr int64_t kMany = 1024;
+  bool real = p.dtype == DType::Float32 || p.dtype == DType::Float64;
+  return p.count() == 1 && p.m >= kMany && p.n > 1 && p.n <= kFew && p.k <= kFew && !p.bias &&
+         (real || (is_complex(p.dtype) && is(p.alpha, 1) && is(p.beta, 0)));
+}
+void few_columns(const Problem& p) {
+  constexpr int64_t kRows = 4;
+  Problem fours = p;
+  fours.m = kRows;
+  fours.batch = {{p.m / kRows, kRows * p.a_rs, 0, kRows * p.n}};
+  few(fours);
+  int64_t done = p.m / kRows * kRows, size = itemsize(p.dtype);
+  if (done == p.m) return;
+  Problem rest = p;
+  rest.m = p.m - done;
+  rest.batch = {{1, 0, 0, 0}};
+  rest.a += done * p.a_rs * size, rest.out += done * p.n * size;
+  few(rest);
+}
+
 // ---- oneDNN
 struct OneDnnPlan {
   Bound bound;
@@ -643,6 +665,7 @@ void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const T
     return apart(p);
   }
   if (fits_few(p)) return few(p);
+  if (fits_few_columns(p)) return few_columns(p);
   if ((is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) || is_long_sum(p))
     return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {

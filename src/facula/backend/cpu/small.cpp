@@ -9,6 +9,9 @@ namespace facula::backend::cpu {
 namespace {
 
 constexpr int kSquare = kSmall * kSmall;
+constexpr int kFamiliar = 4;  // rows of matrices for which routines that say so have loops of known lengths
+#define FACULA_FEW _Pragma("GCC unroll 4")
+#define FACULA_FEW_SQUARED _Pragma("GCC unroll 16")
 
 // What the routines are made of, for matrices [n, n] whose elements lie one vector after another in rows.
 template <class T, int kBytes>
@@ -21,51 +24,72 @@ struct Steps : Numbers<T, kBytes> {
 
   FACULA_LANES Mask finite(const V* a, int elements) {
     W rests = {};
+    FACULA_FEW_SQUARED
     for (int e = 0; e < elements; ++e) L::note(rests, a[e]);
     return rests == 0;
+  }
+
+  // x, of which the compiler knows no more: GCC 12 makes conditions of selected numbers, lane by lane.
+  FACULA_LANES Mask settled(Mask x) {
+    asm("" : "+v"(x));
+    return x;
   }
 
   // L and U of a, with the largest of a column as pivot, the first of equal ones; pivots from 0. False where a pivot's
   // reciprocal is no number.
   FACULA_LANES Mask factor(V* a, int n, Mask* pivots) {
     Mask good = L::everywhere();
+    FACULA_FEW
     for (int k = 0; k < n; ++k) {
       W largest = L::size(a[k * n + k]);
       Mask at = Mask() + k;
+      FACULA_FEW
       for (int i = k + 1; i < n; ++i) {
         W size = L::size(a[i * n + k]);
         Mask larger = size > largest;
         largest = larger ? size : largest;
         at = larger ? Mask() + i : at;
       }
-      pivots[k] = at;
-      good &= L::invertible(largest);
-      for (int i = k + 1; i < n; ++i)
+      pivots[k] = settled(at);
+      at = pivots[k];
+      good &= settled(L::invertible(largest));
+      FACULA_FEW
+      for (int i = k + 1; i < n; ++i) {
+        FACULA_FEW
         for (int j = 0; j < n; ++j) L::swap_where(at == i, a[k * n + j], a[i * n + j]);
+      }
       V scale = L::reciprocal(a[k * n + k]);
+      FACULA_FEW
       for (int i = k + 1; i < n; ++i) {
         V factor = a[i * n + k] *= scale;
+        FACULA_FEW
         for (int j = k + 1; j < n; ++j) a[i * n + j] -= factor * a[k * n + j];
       }
     }
-    return good & finite(a, n * n);
+    return good & settled(finite(a, n * n));
   }
 
   FACULA_LANES void exchange(const Mask* pivots, int n, V* x, int columns) {
-    for (int k = 0; k < n; ++k)
+    FACULA_FEW
+    for (int k = 0; k < n; ++k) {
+      FACULA_FEW
       for (int i = k + 1; i < n; ++i)
         for (int c = 0; c < columns; ++c)
           L::swap_where(pivots[k] == i, x[k * columns + c], x[i * columns + c]);
+    }
   }
   FACULA_LANES void exchange_back(const Mask* pivots, int n, V* x, int columns) {
-    for (int k = n; k-- > 0;)
+    for (int k = n; k-- > 0;) {
+      FACULA_FEW
       for (int i = k + 1; i < n; ++i)
         for (int c = 0; c < columns; ++c)
           L::swap_where(pivots[k] == i, x[k * columns + c], x[i * columns + c]);
+    }
   }
   // x of op(a) x = x in place for a triangle of op(a), element (i, j) of which is a[i * rows + j * across].
   FACULA_LANES void substitute(const V* a, int n, int rows, int across, bool upper, bool unit, V* x,
                                int columns) {
+    FACULA_FEW
     for (int step = 0; step < n; ++step) {
       int i = upper ? n - 1 - step : step;
       V pivot = a[i * rows + i * across], inverse = L::reciprocal(pivot);
@@ -89,6 +113,7 @@ struct Steps : Numbers<T, kBytes> {
   // The product of the pivots, and the sign of the exchanges: a product with -1 if `multiplies`, whose zeros are others.
   FACULA_LANES V determinant(const V* lu, const Mask* pivots, int n, bool multiplies = false) {
     V det = L::all(1);
+    FACULA_FEW
     for (int k = 0; k < n; ++k) {
       det *= lu[k * n + k];
       det = L::select(pivots[k] == k, det, multiplies ? det * L::all(-1) : -det);
@@ -352,6 +377,7 @@ struct Steps : Numbers<T, kBytes> {
 
 // The routines: run(job) as run_small says.
 struct Lu {
+  static constexpr bool kSpellsOut = true;
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
@@ -437,6 +463,7 @@ struct Det {
 };
 
 struct SLogDet {
+  static constexpr bool kSpellsOut = true;
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
@@ -482,6 +509,7 @@ struct SLogDet {
 };
 
 struct SolveFactored {
+  static constexpr bool kSpellsOut = true;
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
@@ -491,9 +519,12 @@ struct SolveFactored {
     S::load_square(job, a);
     good &= S::finite(a, n * n);
     auto* numbers = reinterpret_cast<std::remove_reference_t<decltype(pivots[0][0])>*>(pivots);
-    for (int l = 0; l < S::kCount; ++l)
+    for (int l = 0; l < S::kCount; ++l) {
+      FACULA_FEW
       for (int k = 0; k < n; ++k)
         numbers[k * S::kCount + l] = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
+    }
+    FACULA_FEW
     for (int k = 0; k < n; ++k) {
       good &= S::invertible(S::size(a[k * n + k]));
       good &= pivots[k] >= k;  // else of no factors that `lu` gives
@@ -941,6 +972,18 @@ struct SvdVals {
   }
 };
 
+// Spelled out, steps of few operations each take two thirds of the time.
+template <class R, class T, int kBytes>
+FACULA_LANES uint32_t run(const SmallJob<T>& job) {
+  if constexpr (requires { R::kSpellsOut; })
+    if (job.n == kFamiliar) {
+      SmallJob<T> familiar = job;
+      familiar.n = kFamiliar;
+      return R::template run<T, kBytes>(familiar);
+    }
+  return R::template run<T, kBytes>(job);
+}
+
 // A routine for each width of register. The bits are those of the instructions: with FMA products are added unrounded.
 template <class T>
 using Routine = uint32_t (*)(const SmallJob<T>&);
@@ -948,10 +991,10 @@ template <class R, class T>
 struct ByWidth {
   __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static uint32_t of_64(
       const SmallJob<T>& job) {
-    return R::template run<T, 64>(job);
+    return run<R, T, 64>(job);
   }
   __attribute__((target("avx2,fma"))) static uint32_t of_32(const SmallJob<T>& job) {
-    return R::template run<T, 32>(job);
+    return run<R, T, 32>(job);
   }
 };
 
@@ -972,6 +1015,8 @@ using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>
                   Det, SLogDet, SolveFactored, Cholesky, Triangular, Qr, Reflections, Reflect, Eigh<true>,
                   Eigh<false>, Svd, SvdVals, LeastSquares>;
 
+#undef FACULA_FEW
+#undef FACULA_FEW_SQUARED
 }  // namespace
 
 template <class T>
