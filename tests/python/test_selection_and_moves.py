@@ -438,3 +438,13 @@ def test_the_first_bad_index_is_named_before_anything_is_written(shape, dim):
         with pytest.raises(RuntimeError, match="index 5000 is out of bounds"):
             call(x, dim, index, ones)
     assert not x.any()
+
+
+def test_a_mask_without_dimensions_puts_all_or_nothing():
+    for flag, expected in ((False, [0.0, 0.0, 0.0]), (True, [5.0, 5.0, 5.0])):
+        x, mask = facula.zeros(3), facula.tensor(flag)
+        assert x.index_put((mask,), facula.tensor(5.0)).tolist() == expected
+        assert x.index_put_((mask,), facula.tensor(5.0)).tolist() == expected
+        x = facula.zeros(3, requires_grad=True)
+        (x * 2).index_put_((mask,), facula.tensor(5.0)).sum().backward()
+        assert x.grad.tolist() == [0.0 if flag else 2.0] * 3

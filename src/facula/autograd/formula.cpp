@@ -748,7 +748,8 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
       for (auto& e : *known)
         if (!e.shapes || e.shapes->guards().empty() || e.shapes->hold(sizes)) return e.formula;
   }
-  if (auto* shaped = o.shaped(); shaped && shaped->shape) (void)shaped->shape(c);  // definitions rely on what it refuses
+  if (auto* shaped = o.shaped(); shaped && shaped->shape)
+    (void)shaped->shape(c);  // definitions rely on what it refuses
   Entry entry;
   auto operands = operands_of(c);
   if (o.vjp) {

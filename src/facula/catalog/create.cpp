@@ -5,6 +5,7 @@
 
 #include "facula/autograd/calls.h"
 #include "facula/base/deterministic.h"
+#include "facula/catalog/sizes.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
@@ -18,13 +19,8 @@ using namespace facula::op;
 
 namespace {
 
-Dims checked_size(const Call& c) {
-  Dims sizes(c.ints("size"));
-  for (auto s : sizes)
-    runtime_check(!(s < SymInt(int64_t(0))), c.name())
-        << "trying to create a tensor with negative dimension " << s << ": " << to_string(SymSpan(sizes));
-  return sizes;
-}
+using catalog::checked_size;
+
 DType number_dtype(const Call& c, std::string_view arg) {
   DType t = operand_dtype(c[arg]);
   return t == DType::UInt64       ? DType::Int64  // which it does not fit
@@ -460,7 +456,8 @@ FACULA_FAMILY(create) {
         Tensor base = detach(self);
         bool again = wrap && self.dim() == 2;  // below the square and one row more
         for (SymInt row(int64_t(0)); row == 0 || (again && row < rows); row += self.size(1) + 1)
-          fill_(as_strided(narrow(base, 0, row, rows - row), Dims{min(length, rows - row)}, Dims{step}), value);
+          fill_(as_strided(narrow(base, 0, row, rows - row), Dims{min(length, rows - row)}, Dims{step}),
+                value);
         return self;
       })
       .samples({"self[3, 3], fill_value=2", "self[7, 3], fill_value=2, wrap=True"});

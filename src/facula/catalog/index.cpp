@@ -176,11 +176,12 @@ bool has_mask(const std::vector<Tensor>& indices) {
 // A mask without dimensions as the only index takes all of self or nothing.
 bool is_one_flag(const Tensor& self, const std::vector<Tensor>& indices) {
   if (indices.size() != 1 || !has_mask(indices) || indices[0].dim() != 0) return false;
-  index_check(self.dim() > 0, "index_put_") << "too many indices for tensor of dimension 0 (got 1)"
-                                            << hint("self[mask] = value takes one");
+  index_check(self.dim() > 0, "index_put_")
+      << "too many indices for tensor of dimension 0 (got 1)" << hint("self[mask] = value takes one");
   return true;
 }
-Tensor with_values(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+Tensor with_values(const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values,
+                   bool accumulate) {
   if (is_one_flag(self, indices))
     return where(ne(indices[0], Scalar(int64_t(0))), _index_put(self, {}, values, accumulate), self);
   return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values,

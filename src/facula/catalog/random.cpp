@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "facula/catalog/elements.h"
+#include "facula/catalog/sizes.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -19,8 +20,6 @@ using namespace facula::op;
 namespace d = facula::dtypes;
 
 namespace {
-
-Dims size_argument(const Call& c) { return Dims(c.ints("size")); }
 
 // Word `word` of `words` for this element, uniform in [0, 2^32), as Int64.
 Expr random_word(const LoopCall& c, int64_t word, int64_t words) {
@@ -319,7 +318,7 @@ FACULA_FAMILY(random) {
       .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .shape(size_argument)
+      .shape(catalog::checked_size)
       .loop([](const LoopCall& c, Index) {
         DType t = compute_type(*c.maybe_dtype("dtype"));
         return uniform(c, t, 0, words_for(t));
@@ -331,7 +330,7 @@ FACULA_FAMILY(random) {
       .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .shape(size_argument)
+      .shape(catalog::checked_size)
       .loop([](const LoopCall& c, Index) {
         DType t = compute_type(*c.maybe_dtype("dtype")), part = is_complex(t) ? real_of(t) : t;
         int64_t w = words_for(t);
@@ -353,7 +352,7 @@ FACULA_FAMILY(random) {
       .non_differentiable()
       .check(check_sizes_as_bounds)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
-      .shape(size_argument)
+      .shape(catalog::checked_size)
       .loop([](const LoopCall& c, Index) {
         Expr low = c.scalar("low", DType::Int64), range = c.scalar("range", DType::Int64);
         return cast(low + scaled_word(c, range, int(c.integer("words").guard_int())),

@@ -43,7 +43,8 @@ bool lies_contiguous(const Tensor& t) {
 bool overlaps(const Tensor& t) {
   if (t.has_overlap()) return true;
   auto sizes = t.sizes(), strides = t.strides();
-  if (!any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || lies_contiguous(t)) return false;
+  if (!any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || lies_contiguous(t))
+    return false;
   Ints order;
   for (int d = 0; d < t.dim(); ++d) order.push_back(d);
   std::ranges::stable_sort(order, {}, [&](int64_t d) { return strides[size_t(d)].hint(); });
@@ -65,9 +66,9 @@ op::Geometry geometry_of(const Value* v, SymInt offset) {
   auto& n = *v->producer;
   auto& of = operands(n)[0]->tensor;
   op::Args args = n.args.clone();
-  return n.op->as<op::View>()->rule(
-      op::Call(*n.op, args.values()),
-      op::Geometry(n.op->name(), of.sizes(), of.strides(), offset))[size_t(v->result)];
+  return n.op->as<op::View>()->rule(op::Call(*n.op, args.values()),
+                                    op::Geometry(n.op->name(), of.sizes(), of.strides(),
+                                                 offset))[size_t(v->result)];
 }
 
 const op::ViewStep* strided_step(const op::Geometry& g) {
@@ -188,6 +189,11 @@ void Tracer::check_seen(Value* v, Value* base) const {
   if (auto* s = strided_step(geometry)) check_inside(*v->producer->op, *s, origin_of(v, base));
 }
 
+void Tracer::check_views(const Results& results) const {
+  for (size_t k = 0; k < results.size(); ++k)
+    if (Value* v = value_of(results[k]), *base = base_of(v); memory_.count(base)) check_seen(v, base);
+}
+
 Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
   if (v == base) return now;
   auto& n = *v->producer;
@@ -266,8 +272,8 @@ Tensor Tracer::laid_as(Value* base, const Tensor& value) {
   if (alike) return value;
   auto& t = base->tensor;
   if (t.is_non_overlapping_and_dense()) return invoke("copy", {handle(base), value});
-  Tensor memory = invoke("_strided_memory",
-                         {value, t.strides(), int64_t(0), op::reach(t.sizes(), t.strides())});
+  Tensor memory =
+      invoke("_strided_memory", {value, t.strides(), int64_t(0), op::reach(t.sizes(), t.strides())});
   return invoke("as_strided", {memory, t.sizes(), t.strides(), op::Value()});
 }
 

@@ -84,8 +84,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     return writing(o, values, before, writes_history);
   bool calls = o.calls() || (foreign && foreign->functions->is_composite());
   Results results = calls ? inlined(o, values) : record(o, values);
-  for (size_t k = 0; o.is<op::View>() && k < results.size(); ++k)
-    if (Value *v = value_of(results[k]), *base = base_of(v); memory_.count(base)) check_seen(v, base);
+  if (o.is<op::View>()) check_views(results);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
       if (!results[k].defined() || handed_back(results[k], given)) continue;

@@ -137,6 +137,7 @@ class Tracer final : public op::Mode {
   Value* base_of(Value* v) const;
   // Of a base that is written a view may not see more than the trace knows.
   void check_seen(Value* v, Value* base) const;
+  void check_views(const Results& results) const;
   // The views that lead from `base` to v, of `now`.
   Value* seen_through(Value* v, Value* base, Value* now);
   // `target` is current. Nodes from `before` on were made by the call whose result is written.

@@ -802,7 +802,9 @@ class Comparison:
             tolerance = max(tolerance, 0 if strict else 6e-2)
         scale = max([1.0, *(abs(x) for x in b if math.isfinite(abs(x)))])
         for x, y in zip(a, b):
-            if self.narrow and not (math.isfinite(abs(x)) and math.isfinite(abs(y))):  # one of its sums overflowed
+            if self.narrow and not (
+                math.isfinite(abs(x)) and math.isfinite(abs(y))
+            ):  # one of its sums overflowed
                 continue
             if bits(x) != bits(y) and (strict or not abs(x - y) <= tolerance * scale):
                 raise Difference(f"{what}: {ours.tolist()}\n    in eager {theirs.tolist()}")
@@ -834,8 +836,12 @@ def one_call(source, comparison, eager, traced, program, run, other_sizes=False,
         # A buffer has become a view, or has a history that was gone through; or there are fewer elements than a call needs.
         # What an earlier call wrote may say a size that does not fit.
         # Sizes may come of other draws than when it was made.
-        if run or again or any(
-            text in str(e) for text in ("modified inplace", "a second time", "invalid for input of size")
+        if (
+            run
+            or again
+            or any(
+                text in str(e) for text in ("modified inplace", "a second time", "invalid for input of size")
+            )
         ):
             return False
         raise
