@@ -159,7 +159,7 @@ _ELSEWHERE = {
         "_names": """
             autocast_decrement_nesting autocast_increment_nesting
             cosine_embedding_loss dequantize detach_ fork frobenius_norm get_autocast_gpu_dtype
-            get_device get_device_module get_num_interop_threads grid_sampler_2d grid_sampler_3d
+            get_device get_device_module get_num_interop_threads
             has_lapack has_mkl has_openmp has_spectral hinge_embedding_loss init_num_threads
             is_distributed is_inference is_same_size is_signed is_vulkan_available
             is_warn_always_enabled margin_ranking_loss native_dropout
