@@ -517,6 +517,14 @@ def test_strides_of_single_elements_order_the_dimensions(tmp_path):
     same(load(tmp_path / "p")(x, y), f(x, y))
 
 
+def test_parts_of_unsafe_split_have_no_history_under_no_grad():
+    x = facula.ones(3, 2, requires_grad=True)
+    with facula.no_grad():
+        parts = [*x.unsafe_split(1), *x.unsafe_chunk(2), *x.unsafe_split_with_sizes([1, 2])]
+    assert not any(t.requires_grad or t[0].requires_grad for t in parts)
+    assert all(t.requires_grad for t in x.unsafe_split(1))
+
+
 def test_sparse_tensors_are_refused_where_they_are_made():
     for dynamic in (True, False):
         with pytest.raises(NotImplementedError, match="cannot be traced with tensors of a sparse layout"):

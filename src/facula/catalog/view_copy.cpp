@@ -1,5 +1,6 @@
 // What follows from views: for each the operator that copies what it shows, the inverse ones that write into
 // what it shows of a copy, and splitting without the tracking of views.
+#include "facula/autograd/autograd.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -79,6 +80,13 @@ Definer view_scatter(const char* view, const char* parameters) {
       });
 }
 
+// Views have the history of their base whatever is recorded; the results of unsafe_split are no views to autograd.
+std::vector<Tensor> parted(std::vector<Tensor> parts) {
+  if (!autograd::grad_enabled())
+    for (auto& t : parts) t = detach(t);
+  return parts;
+}
+
 }  // namespace
 
 FACULA_FAMILY(view_copy) {
@@ -103,17 +111,19 @@ FACULA_FAMILY(view_copy) {
   define("unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]")
       .grad_name("UnsafeSplit")
       .doc("What `chunk` gives; each piece may be written where others are read.")
-      .procedure([](const Tensor& self, int64_t chunks, int64_t dim) { return chunk(self, chunks, dim); })
+      .procedure(
+          [](const Tensor& self, int64_t chunks, int64_t dim) { return parted(chunk(self, chunks, dim)); })
       .samples({"self[5, 3], chunks=3"});
   define("unsafe_split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]")
       .grad_name("UnsafeSplit")
       .also("self", "tensor")
       .doc("What `split` gives; each piece may be written where others are read.")
-      .procedure([](const Tensor& self, SymInt size, int64_t dim) { return split(self, size, dim); })
+      .procedure([](const Tensor& self, SymInt size, int64_t dim) { return parted(split(self, size, dim)); })
       .samples({"self[5, 3], split_size=2"});
   define("unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]")
       .grad_name("UnsafeSplitWithSizes")
       .doc("What `split_with_sizes` gives; each piece may be written where others are read.")
-      .procedure([](const Tensor& self, SymSpan sizes, int64_t dim) { return split(self, sizes, dim); })
+      .procedure(
+          [](const Tensor& self, SymSpan sizes, int64_t dim) { return parted(split(self, sizes, dim)); })
       .samples({"self[5, 3], split_sizes=[1, 4]"});
 }
