@@ -525,6 +525,42 @@ def test_parts_of_unsafe_split_have_no_history_under_no_grad():
     assert all(t.requires_grad for t in x.unsafe_split(1))
 
 
+def test_a_diagonal_is_filled_where_the_view_lies():
+    def f(x):
+        x.chunk(2, 1)[1].fill_diagonal_(1)
+        return x * 1
+
+    check(f, facula.arange(9.0).view(3, 3))
+
+
+def test_a_shape_that_is_a_view_for_some_sizes_alone():
+    def f(x):
+        n = (x > 0).sum().item() % 3
+        return x.expand(n, 3, 3).reshape(1, -1) * 1
+
+    for positive in (1, 2):
+        x = facula.full((3, 3), -1.0)
+        x.view(-1)[:positive] = 1
+        program = trace(f, x)
+        same(program(x), f(x))
+
+
+def test_writes_through_another_dtype_are_refused_by_name():
+    def f(x):
+        x.unsqueeze(2).view(facula.int32).permute(3, 2, 1, 0)[0] = 2
+        return x * 1
+
+    with pytest.raises(NotImplementedError, match=r"writes through view\(dtype\)"):
+        trace(f, facula.ones(4, 1, 5, dtype=facula.int64))
+
+
+def test_as_strided_of_complex_numbers_that_overlap_has_a_gradient():
+    base = facula.arange(4.0).to(facula.complex64).requires_grad_()
+    x = base.as_strided((2, 2), (1, 1))
+    x.as_strided((3,), (1,)).sum().abs().backward()
+    assert base.grad.tolist() == [1, 1, 1, 0]
+
+
 def test_sparse_tensors_are_refused_where_they_are_made():
     for dynamic in (True, False):
         with pytest.raises(NotImplementedError, match="cannot be traced with tensors of a sparse layout"):
