@@ -150,10 +150,13 @@ Index indexed_element(const LoopCall& c, const Advanced& a, const Index& i) {
 }
 
 // Boolean and uint8 masks become the positions of their true elements, one index a dimension of the mask.
+bool is_mask(const Tensor& index) {
+  return index.defined() && (index.dtype() == DType::Bool || index.dtype() == DType::UInt8);
+}
 std::vector<Tensor> expanded_masks(const char* name, const Tensor& self, const std::vector<Tensor>& indices) {
   std::vector<Tensor> out;
   for (auto& t : indices) {
-    if (!t.defined() || (t.dtype() != DType::Bool && t.dtype() != DType::UInt8)) {
+    if (!is_mask(t)) {
       out.push_back(t);
       continue;
     }
@@ -167,15 +170,10 @@ std::vector<Tensor> expanded_masks(const char* name, const Tensor& self, const s
   }
   return out;
 }
-bool has_mask(const std::vector<Tensor>& indices) {
-  return std::any_of(indices.begin(), indices.end(), [](const Tensor& t) {
-    return t.defined() && (t.dtype() == DType::Bool || t.dtype() == DType::UInt8);
-  });
-}
 
 // A mask without dimensions as the only index takes all of self or nothing.
 bool is_one_flag(const Tensor& self, const std::vector<Tensor>& indices) {
-  if (indices.size() != 1 || !has_mask(indices) || indices[0].dim() != 0) return false;
+  if (indices.size() != 1 || !is_mask(indices[0]) || indices[0].dim() != 0) return false;
   index_check(self.dim() > 0, "index_put_")
       << "too many indices for tensor of dimension 0 (got 1)" << hint("self[mask] = value takes one");
   return true;
@@ -184,8 +182,7 @@ Tensor with_values(const Tensor& self, const std::vector<Tensor>& indices, const
                    bool accumulate) {
   if (is_one_flag(self, indices))
     return where(ne(indices[0], Scalar(int64_t(0))), _index_put(self, {}, values, accumulate), self);
-  return _index_put(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices, values,
-                    accumulate);
+  return _index_put(self, expanded_masks("index_put_", self, indices), values, accumulate);
 }
 
 // The only index into a 0-d tensor is 0: x where `at` is, whose load looks at it.
@@ -729,7 +726,7 @@ FACULA_FAMILY(index) {
       .bind(hidden)
       .no_in_place()
       .procedure([](const Tensor& self, const std::vector<Tensor>& indices) {
-        return _index(self, has_mask(indices) ? expanded_masks("index", self, indices) : indices);
+        return _index(self, expanded_masks("index", self, indices));
       })
       .samples({"self[3, 4], indices{<3>[5]}", "self[3, 4, 2], indices{<3>[2, 1], <3>[2]}",
                 "self[3, 4], indices{<3>[0]}"});
@@ -775,12 +772,12 @@ FACULA_FAMILY(index) {
       .overlap(Overlap::overwrites)
       .doc("self with values at `indices` (integer tensors, masks, None).")
       .procedure(with_values)
-      .in_place([](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values,
-                   bool accumulate) {
-        if (is_one_flag(self, indices)) return copy_(self, with_values(self, indices, values, accumulate));
-        return _index_put_(self, has_mask(indices) ? expanded_masks("index_put_", self, indices) : indices,
-                           values, accumulate);
-      })
+      .in_place(
+          [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+            if (is_one_flag(self, indices))
+              return copy_(self, with_values(self, indices, values, accumulate));
+            return _index_put_(self, expanded_masks("index_put_", self, indices), values, accumulate);
+          })
       .samples({"self[3, 4], indices{<3>[5]}, values[5, 4], accumulate=True",
                 "self[4, 3], indices{<1>[1], <3>[1]}, values[1]", "self[3, 4], indices{<1>[1]}, values[4]"});
   define("_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor")

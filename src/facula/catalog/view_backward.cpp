@@ -1,6 +1,7 @@
 // Inverses of views: a gradient of the view's shape put where the view lies in a tensor of zeros. The tape
 // calls them; each is the transpose of its view, so the gradient of each is the view again, which moves nothing.
 #include "facula/op/helpers.h"
+#include "facula/op/memory_overlap.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 
@@ -42,21 +43,6 @@ Definition over_memory(const LoopCall& c, const char* operand, Scatter::Combine 
   s.value = c.load(operand, at);
   d.scatter = s;
   return d;
-}
-
-// May two indices of a geometry reach the same element?
-bool may_overlap(SymSpan sizes, SymSpan strides) {
-  Ints order;
-  for (size_t d = 0; d < sizes.size(); ++d)
-    if (sizes[d] != SymInt(int64_t(1))) order.push_back(int64_t(d));
-  std::sort(order.begin(), order.end(),
-            [&](int64_t a, int64_t b) { return strides[size_t(a)].hint() < strides[size_t(b)].hint(); });
-  SymInt extent = int64_t(1);
-  for (auto d : order) {
-    if (strides[size_t(d)] < extent) return true;
-    extent += (sizes[size_t(d)] - SymInt(int64_t(1))) * strides[size_t(d)];
-  }
-  return false;
 }
 
 }  // namespace

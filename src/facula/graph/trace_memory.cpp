@@ -6,6 +6,7 @@
 #include "facula/autograd/formula.h"
 #include "facula/graph/passes.h"
 #include "facula/graph/tracer.h"
+#include "facula/op/memory_overlap.h"
 #include "facula/op/views.h"
 #include "facula/sym/run_time.h"
 
@@ -42,22 +43,11 @@ bool lies_contiguous(const Tensor& t) {
 // May two indices share an element? The trace relies on the answer for sizes that are symbols.
 bool overlaps(const Tensor& t) {
   if (t.has_overlap()) return true;
-  auto sizes = t.sizes(), strides = t.strides();
-  if (!any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || lies_contiguous(t))
-    return false;
-  Ints order;
-  for (int d = 0; d < t.dim(); ++d) order.push_back(d);
-  std::ranges::stable_sort(order, {}, [&](int64_t d) { return strides[size_t(d)].hint(); });
-  SymInt extent = int64_t(1);
-  for (auto d : order) {
-    SymInt n = sizes[size_t(d)], stride = strides[size_t(d)];
-    if (n == SymInt(int64_t(1))) continue;
-    if (stride < extent) {  // they do not nest, and only these sizes are known to be apart
-      for (SymInt s : sizes) (void)s.guard_int();
-      return false;
-    }
-    extent = stride * (n - SymInt(int64_t(1))) + extent;
-  }
+  auto sizes = t.sizes();
+  bool known = !any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || lies_contiguous(t);
+  if (!known &&
+      op::may_overlap(sizes, t.strides()))  // they do not nest, and only these sizes are known to be apart
+    for (SymInt s : sizes) (void)s.guard_int();
   return false;
 }
 

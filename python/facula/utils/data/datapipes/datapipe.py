@@ -75,3 +75,28 @@ class DataChunk(list):
 
     def raw_iterator(self) -> Iterator:
         yield from self.items
+
+
+class _OfSeveral:
+    """A pipe that is made of several."""
+
+    def __init__(self, *datapipes: Any) -> None:
+        if not datapipes:
+            raise ValueError("Expected at least one DataPipe, but got nothing")
+        self.datapipes = datapipes
+
+
+class _OfBatches:
+    """A pipe of lists of ``batch_size`` items of another."""
+
+    def __init__(
+        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk
+    ) -> None:
+        if batch_size <= 0:
+            raise AssertionError("Batch size is required to be larger than 0!")
+        self.datapipe, self.batch_size = datapipe, batch_size
+        self.drop_last, self.wrapper_class = drop_last, wrapper_class
+
+    def __len__(self) -> int:
+        n = len(self.datapipe)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)

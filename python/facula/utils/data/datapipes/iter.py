@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._decorator import functional_datapipe
-from .datapipe import DataChunk, IterDataPipe
+from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
 
 class IterableWrapper(IterDataPipe):
@@ -78,16 +78,8 @@ class Filter(IterDataPipe):
 
 
 @functional_datapipe("batch")
-class Batcher(IterDataPipe):
+class Batcher(_OfBatches, IterDataPipe):
     """Lists of ``batch_size`` items."""
-
-    def __init__(
-        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk
-    ) -> None:
-        if batch_size <= 0:
-            raise AssertionError("Batch size is required to be larger than 0!")
-        self.datapipe, self.batch_size = datapipe, batch_size
-        self.drop_last, self.wrapper_class = drop_last, wrapper_class
 
     def __iter__(self) -> Iterator:
         batch: list = []
@@ -98,10 +90,6 @@ class Batcher(IterDataPipe):
                 batch = []
         if batch and not self.drop_last:
             yield self.wrapper_class(batch)
-
-    def __len__(self) -> int:
-        n = len(self.datapipe)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
 @functional_datapipe("unbatch")
@@ -177,13 +165,8 @@ class Collator(Mapper):
 
 
 @functional_datapipe("concat")
-class Concater(IterDataPipe):
+class Concater(_OfSeveral, IterDataPipe):
     """The items of pipes one after the other."""
-
-    def __init__(self, *datapipes: Any) -> None:
-        if not datapipes:
-            raise ValueError("Expected at least one DataPipe, but got nothing")
-        self.datapipes = datapipes
 
     def __iter__(self) -> Iterator:
         for p in self.datapipes:

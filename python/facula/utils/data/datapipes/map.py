@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._decorator import functional_datapipe
-from .datapipe import DataChunk, IterDataPipe, MapDataPipe
+from .datapipe import IterDataPipe, MapDataPipe, _OfBatches, _OfSeveral
 
 
 class SequenceWrapper(MapDataPipe):
@@ -40,16 +40,8 @@ class Mapper(MapDataPipe):
 
 
 @functional_datapipe("batch")
-class Batcher(MapDataPipe):
+class Batcher(_OfBatches, MapDataPipe):
     """Lists of ``batch_size`` items."""
-
-    def __init__(
-        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk
-    ) -> None:
-        if batch_size <= 0:
-            raise AssertionError("Batch size is required to be larger than 0!")
-        self.datapipe, self.batch_size = datapipe, batch_size
-        self.drop_last, self.wrapper_class = drop_last, wrapper_class
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
@@ -58,19 +50,10 @@ class Batcher(MapDataPipe):
         last = min(first + self.batch_size, len(self.datapipe))
         return self.wrapper_class([self.datapipe[k] for k in range(first, last)])
 
-    def __len__(self) -> int:
-        n = len(self.datapipe)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
-
 
 @functional_datapipe("concat")
-class Concater(MapDataPipe):
+class Concater(_OfSeveral, MapDataPipe):
     """The items of pipes one after the other, by numbers from 0."""
-
-    def __init__(self, *datapipes: Any) -> None:
-        if not datapipes:
-            raise ValueError("Expected at least one DataPipe, but got nothing")
-        self.datapipes = datapipes
 
     def __getitem__(self, index: int) -> Any:
         k = index
@@ -85,13 +68,8 @@ class Concater(MapDataPipe):
 
 
 @functional_datapipe("zip")
-class Zipper(MapDataPipe):
+class Zipper(_OfSeveral, MapDataPipe):
     """Tuples of the items of pipes."""
-
-    def __init__(self, *datapipes: Any) -> None:
-        if not datapipes:
-            raise ValueError("Expected at least one DataPipe, but got nothing")
-        self.datapipes = datapipes
 
     def __getitem__(self, index: Any) -> tuple:
         return tuple(p[index] for p in self.datapipes)
