@@ -306,6 +306,38 @@ def test_weights_are_read_while_another_thread_packs_them():
         assert not wrong
 
 
+def test_no_step_is_lost_where_another_thread_restores_the_weight():
+    def train(conv, meanwhile):
+        step = F.optim.SGD(conv.parameters(), lr=1.0, momentum=0.9)
+        stop = threading.Event()
+
+        def read():
+            while not stop.is_set():
+                meanwhile(conv.weight.detach())
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for t in readers:
+            t.start()
+        for _ in range(6):
+            conv(x).square().mean().backward()
+            step.step()
+            step.zero_grad()
+        stop.set()
+        for t in readers:
+            t.join()
+        return conv.weight.detach().numpy()
+
+    x = F.randn(2, 64, 12, 12)
+    for _ in range(10):
+        conv = nn.Conv2d(64, 64, 3, padding=1)
+        other = copy.deepcopy(conv)
+        start = conv.weight.detach().clone().numpy()
+        expected = train(conv, lambda w: threading.Event().wait(0.001))
+        got = train(other, lambda w: w.sum())  # whose memory is in the logical layout
+        assert np.abs(expected - start).max() > 0.01
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
 def test_joined_images_stay_channels_last():
     a, b = (F.randn(2, c, 5, 6).contiguous(memory_format=F.channels_last) for c in (3, 8))
     y = F.cat([a, b], 1)

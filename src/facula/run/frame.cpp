@@ -392,11 +392,12 @@ void Frame::launch(Step& step) {
       codegen::launch(*l.kernel, l.work, taken, l.params.data(), g_.name.c_str());
     } catch (const Error& e) { throw as_of_operator(e, g_, exec.inputs, exec.outputs); }
   }
-  for (size_t k = 0; k < packed.size(); ++k)  // what it made lies in that order too
-    if (is_fresh(exec, exec.alike[k])) {
-      order.itemsize = uint8_t(itemsize(packed[k].dtype()));
-      adopt_physical_order(packed[k], order);
-    }
+  for (size_t k = 0; k < packed.size(); ++k) {
+    if (size_t(exec.alike[k]) < exec.inputs.size()) continue;
+    order.itemsize = uint8_t(itemsize(packed[k].dtype()));
+    if (is_fresh(exec, exec.alike[k])) adopt_physical_order(packed[k], order);  // it lies in that order too
+    else at(exec.operand(size_t(exec.alike[k]))).tensor->storage->settle(order, packed[k].impl()->storage);
+  }
 }
 
 // Is it a result that this run allocated?

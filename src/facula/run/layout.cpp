@@ -103,6 +103,7 @@ std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const st
       t->storage->restore_logical();
       found = fills_storage(*t) && t->storage->reorder(wanted);
       if (found) lies = flat_in_memory(*t, own);
+      found = lies.defined();  // else a reader restored it again
     }
     flat.push_back(std::move(lies));
   }

@@ -497,11 +497,9 @@ bool StorageImpl::physical_layout(PhysicalLayout& to) const {
   return h;
 }
 
-void StorageImpl::restore_logical() {
-  std::unique_ptr<PhysicalLayout> done;  // dropped after the lock
-  std::lock_guard lock(physical_layout_mutex());
+StorageImpl::PhysicalLayout* StorageImpl::restore_locked() {
   PhysicalLayout* old = physical_.load(std::memory_order_relaxed);
-  if (!old) return;
+  if (!old) return nullptr;
   runtime_check(old->order.itemsize, "data_ptr")
       << "Cannot access data pointer of Tensor that doesn't have storage: "
       << (old->memory->data() ? "its layout is sparse" : "it is a wrapper of other tensors")
@@ -512,7 +510,22 @@ void StorageImpl::restore_logical() {
   if (log_on(Log::layouts)) [[unlikely]]
     log_order("restored to the logical order", old->order);
   physical_.store(nullptr, std::memory_order_release);
-  done.reset(old);
+  return old;
+}
+
+void StorageImpl::restore_logical() {
+  std::unique_ptr<PhysicalLayout> done;  // dropped after the lock
+  std::lock_guard lock(physical_layout_mutex());
+  done.reset(restore_locked());
+}
+
+void StorageImpl::settle(const PhysicalOrder& order, const Ref<StorageImpl>& written) {
+  std::unique_ptr<PhysicalLayout> done;
+  std::lock_guard lock(physical_layout_mutex());
+  auto* now = physical_.load(std::memory_order_relaxed);
+  if (now && now->memory == written) return;
+  done.reset(restore_locked());
+  move_elements(order, written->data(), data_, true);
 }
 
 bool StorageImpl::reorder(const PhysicalOrder& order) {

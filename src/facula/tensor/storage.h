@@ -66,6 +66,9 @@ class StorageImpl final : public RefCounted {
   bool physical_layout(PhysicalLayout& to) const;
   // Makes memory in the logical layout and copies the elements into it. The only function that does.
   void restore_logical();
+  // For writers, after they wrote where physical_layout() said: a reader may have restored the logical layout meanwhile, from
+  // what was there before.
+  void settle(const PhysicalOrder& order, const Ref<StorageImpl>& written);
   // Moves elements from the logical layout into another order. Only for writers; false where someone may know the address of
   // the elements.
   bool reorder(const PhysicalOrder& order);
@@ -84,6 +87,7 @@ class StorageImpl final : public RefCounted {
   void allocate();
   void allocate_elsewhere();
   void deallocate();
+  PhysicalLayout* restore_locked();  // what nobody asks for from now on
   void* data_ = nullptr;
   void* device_data_ = nullptr;
   size_t bytes_ = 0;
