@@ -217,6 +217,7 @@ FACULA_FAMILY(sparse) {
       "sparse_sampled_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2) where the CSR matrix self has elements.")
       .bind(hidden)
+      .called("sampled_addmm")
       .no_in_place()
       .dtypes(d::floating | d::complex)
       .procedure(sp::refused("sparse row compressed"));
