@@ -144,8 +144,14 @@ PyObject* wrap_results(const Overload& o, Results& r, PyTypeObject* sub) {
 Results call_freely(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out,
                     const std::string* name);
 
+void check_differentiable(const Entry& e, const Tensor& t) {
+  runtime_check(is_differentiable(t.dtype()), e.called)
+      << "only Tensors of floating point and complex dtype can require gradients, not " << t.dtype();
+}
+
 PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
   std::span<const Value> args(f.values(), o.params.size());
+  bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
   if (f.out) {
     std::vector<Tensor> out = tensor_list_argument(e.called.c_str(), "out", f.out);
     // A result's dtype that nobody asked for is that of the memory for it; but not where `dtype` is what self is
@@ -157,16 +163,18 @@ PyObject* run(const Entry& e, const Overload& o, PyObject* self, Frame& f) {
     auto& returns = o.op->schema.returns;
     type_check(out.size() == returns.size() || returns[0].list, e.called)
         << "expected " << returns.size() << " tensors in out, but got " << out.size();
-    Results r = call_freely(*o.op, args, Form::out, out, &e.called);
+    if (grad)
+      for (auto& t : out) check_differentiable(e, t);
+    call_freely(*o.op, args, Form::out, out, &e.called);
+    if (grad)
+      for (auto& t : out) autograd::set_requires_grad(t, true);
     return Py_NewRef(f.out);
   }
   Results r = call_freely(*o.op, args, e.form, {}, &e.called);
   if (e.form == Form::in_place)
     return self ? Py_NewRef(self) : wrap(Tensor(Ref<TensorImpl>::share(args[0].tensor)));
-  bool grad = f.requires_grad || (o.requires_grad >= 0 && args[size_t(o.requires_grad)].number().to_bool());
   for (size_t i = 0; grad && i < r.size(); ++i) {
-    runtime_check(is_differentiable(r[i].dtype()), e.called)
-        << "only Tensors of floating point and complex dtype can require gradients, not " << r[i].dtype();
+    check_differentiable(e, r[i]);
     autograd::set_requires_grad(r[i], true);
   }
   return wrap_results(o, r, f.sub);

@@ -803,7 +803,9 @@ def alike(tree, target):
     if not out and not views and not any(x.layout in ALIKE for x in tensors):
         return None
     apart = [(n, dataclasses.replace(x, apart=True) if isinstance(x, View) else x) for n, x in tree.arguments]
-    return Tree(tree.path, [(n, x) for n, x in apart if n != "out"], tree.number)
+    # Without out= another dtype may be meant, which can't require gradients.
+    left_out = ("out", "requires_grad") if out else ()
+    return Tree(tree.path, [(n, x) for n, x in apart if n not in left_out], tree.number)
 
 
 def of_dense(tree, target):

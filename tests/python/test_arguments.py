@@ -411,3 +411,23 @@ def test_extremes_are_refused(call):
 
 def test_memory_that_is_not_there_grows():
     assert F.ones((), device="meta").resize_((1 << 60,)).shape == (1 << 60,)
+
+
+def test_a_factorys_out_requires_gradients_where_it_is_asked_to():
+    for make in (
+        lambda **more: F.zeros(3, **more),
+        lambda **more: F.arange(3, **more),
+        lambda **more: F.randn(3, **more),
+        lambda **more: F.eye(3, **more),
+    ):
+        out = F.empty(0)
+        assert make(out=out, requires_grad=True) is out and out.requires_grad and out.is_leaf
+        whole = F.ones(3, dtype=F.int64)
+        with pytest.raises(RuntimeError, match="can require gradients, not int64"):
+            make(out=whole, requires_grad=True)
+        assert whole.tolist() == [1, 1, 1]
+
+
+def test_matrices_without_columns_have_solutions_without_rows():
+    a = F.ones(3, 2, 0, dtype=F.complex64)
+    assert F.linalg.lstsq(a, a).solution.shape == (3, 0, 0)

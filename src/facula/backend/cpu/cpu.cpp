@@ -119,7 +119,7 @@ Tensor dense(const Tensor& t, DType d) {
 }
 
 void fill_zero(const Tensor& t) {
-  std::memset(t.data_ptr(), 0, size_t(t.numel().concrete()) * size_t(t.itemsize()));
+  if (auto* data = t.data_ptr()) std::memset(data, 0, size_t(t.numel().concrete()) * size_t(t.itemsize()));
 }
 
 Destination::Destination(const Tensor& out, DType d) : out_(out) {
