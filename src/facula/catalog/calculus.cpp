@@ -214,6 +214,34 @@ Tensor powers(const Tensor& x, SymInt count) {
   return cat(std::vector<Tensor>{ones, cumprod(expand(each, sizes), -1)}, -1);
 }
 
+// ---- vector products
+// Component `k` of the vector product whose operands' components `load` tells. `sub` has a factor, which makes NaN of complex
+// infinities.
+template <class F>
+Expr component_of_product(Expr k, F&& load) {
+  auto component = [&](int64_t k) {
+    auto at = [&](const char* vector, int64_t by) {
+      return load(vector, loop::constant(Scalar((k + by) % 3), DType::Int64));
+    };
+    return at("self", 1) * at("other", 2) - at("self", 2) * at("other", 1);
+  };
+  return select(k < Scalar(int64_t(1)), component(0),
+                select(k < Scalar(int64_t(2)), component(1), component(2)));
+}
+// Along the last dimension of real numbers vectors are rows, of which a lane takes one each.
+Tensor vector_product(const Tensor& self, const Tensor& other, int64_t dim) {
+  if (dim != self.dim() - 1 || is_complex(self.dtype())) return _cross(self, other, dim);
+  Sizes rows{int64_t(-1), int64_t(3)};
+  return reshape(_cross_of_rows(reshape(self, rows), reshape(other, rows)), Sizes(self.sizes()));
+}
+Grads gradients_of_product(const Vjp& v, const Tensor& grad, int64_t dim) {
+  Grads out(2);
+  if (v.needs("self")) out[0] = vector_product(conjugate(v["other"]), grad, dim);
+  if (v.needs("other")) out[1] = vector_product(grad, conjugate(v["self"]), dim);
+  return out;
+}
+Tensor as_dtype(const Tensor& x, DType t) { return x.dtype() == t ? x : to_dtype(x, t); }
+
 }  // namespace
 
 FACULA_FAMILY(calculus) {
@@ -258,14 +286,6 @@ FACULA_FAMILY(calculus) {
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
 
-  define("_difference_of_products(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor")
-      .doc(
-          "a * b - c * d, rounded as one operator; `sub` has a factor, which makes NaN of complex infinities.")
-      .bind(hidden)
-      .dtypes(d::numeric)
-      .no_in_place()
-      .pointwise([](Expr a, Expr b, Expr c, Expr d) { return a * b - c * d; })
-      .samples({"a[3, 4], b[4], c[3, 1], d[3, 4]"});
   define("_powers_in_rows(Tensor self, int count) -> Tensor")
       .doc("Powers 0 to count - 1 of each element of a vector, one after another.")
       .bind(hidden)
@@ -288,23 +308,33 @@ FACULA_FAMILY(calculus) {
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
-      .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
-        auto part = [&](int64_t k) {  // not by remainders of an index, which no lanes share
-          int64_t next = (k + 1) % 3, before = (k + 2) % 3;
-          return _difference_of_products(select(self, dim, next), select(other, dim, before),
-                                         select(self, dim, before), select(other, dim, next));
-        };
-        return stack(std::vector<Tensor>{part(0), part(1), part(2)}, dim);
+      .shape([](const Call& c) { return Dims(c.sizes("self")); })
+      .loop([](const LoopCall& c, Index i) {
+        auto dim = size_t(c.dim("dim"));
+        return component_of_product(i[dim], [&](const char* vector, Expr k) {
+          Index at = i;
+          at[dim] = k;
+          return c.load(vector, at);
+        });
       })
-      // Again vector products; derived, a scatter where the size that is 3 has no number.
-      .vjp([](const Vjp& v) {
-        int64_t k = v.call().dim("dim");
-        Grads out(2);
-        if (v.needs("self")) out[0] = _cross(conjugate(v["other"]), v.grad(), k);
-        if (v.needs("other")) out[1] = _cross(v.grad(), conjugate(v["self"]), k);
-        return out;
-      })
+      .vjp([](const Vjp& v) { return gradients_of_product(v, v.grad(), v.call().dim("dim")); })
       .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
+  define("_cross_of_rows(Tensor self, Tensor other) -> Tensor")
+      .doc("The vector products of the rows of two matrices [n, 3], one after another.")
+      .grad_name("LinalgCross")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .shape([](const Call& c) { return Dims{c.size("self", 0) * SymInt(int64_t(3))}; })
+      .loop([](const LoopCall& c, Index i) {  // a lane takes a row, for which the component is a number
+        Expr row = floordiv(i[0], Scalar(int64_t(3)));
+        return component_of_product(remainder(i[0], Scalar(int64_t(3))),
+                                    [&](const char* vector, Expr k) { return c.load(vector, {row, k}); });
+      })
+      .vjp([](const Vjp& v) {
+        return gradients_of_product(v, reshape(v.grad(), Sizes(v["self"].sizes())), 1);
+      })
+      .samples({"self[4, 3], other[4, 3]", "self[0, 3], other[0, 3]"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
@@ -327,7 +357,7 @@ FACULA_FAMILY(calculus) {
         p.add(self);
         p.add(other);
         DType t = p.result();
-        return _cross(to_dtype(expand(self, sizes), t), to_dtype(expand(other, sizes), t), k);
+        return vector_product(as_dtype(expand(self, sizes), t), as_dtype(expand(other, sizes), t), k);
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
