@@ -228,18 +228,6 @@ Expr component_of_product(Expr k, F&& load) {
   return select(k < Scalar(int64_t(1)), component(0),
                 select(k < Scalar(int64_t(2)), component(1), component(2)));
 }
-// Along the last dimension of real numbers vectors are rows, of which a lane takes one each.
-Tensor vector_product(const Tensor& self, const Tensor& other, int64_t dim) {
-  if (dim != self.dim() - 1 || is_complex(self.dtype())) return _cross(self, other, dim);
-  Sizes rows{int64_t(-1), int64_t(3)};
-  return reshape(_cross_of_rows(reshape(self, rows), reshape(other, rows)), Sizes(self.sizes()));
-}
-Grads gradients_of_product(const Vjp& v, const Tensor& grad, int64_t dim) {
-  Grads out(2);
-  if (v.needs("self")) out[0] = vector_product(conjugate(v["other"]), grad, dim);
-  if (v.needs("other")) out[1] = vector_product(grad, conjugate(v["self"]), dim);
-  return out;
-}
 Tensor as_dtype(const Tensor& x, DType t) { return x.dtype() == t ? x : to_dtype(x, t); }
 
 }  // namespace
@@ -308,33 +296,44 @@ FACULA_FAMILY(calculus) {
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
-      .shape([](const Call& c) { return Dims(c.sizes("self")); })
-      .loop([](const LoopCall& c, Index i) {
-        auto dim = size_t(c.dim("dim"));
-        return component_of_product(i[dim], [&](const char* vector, Expr k) {
-          Index at = i;
-          at[dim] = k;
-          return c.load(vector, at);
-        });
+      .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
+        int k = wrap_dim("linalg_cross", dim, self.dim());
+        SymInt before = int64_t(1), behind = int64_t(1), three = int64_t(3);
+        for (int j = 0; j < self.dim(); ++j)
+          if (j != k) (j < k ? before : behind) = (j < k ? before : behind) * self.size(j);
+        bool in_rows = k == self.dim() - 1 && !is_complex(self.dtype());
+        Dims sizes = in_rows ? Dims{before, three} : Dims{before, three, behind};
+        return reshape(_cross_of_rows(reshape(self, sizes), reshape(other, sizes)), Dims(self.sizes()));
       })
-      .vjp([](const Vjp& v) { return gradients_of_product(v, v.grad(), v.call().dim("dim")); })
+      // Again vector products; derived, a scatter where the size that is 3 has no number.
+      .vjp([](const Vjp& v) {
+        int64_t k = v.call().dim("dim");
+        Grads out(2);
+        if (v.needs("self")) out[0] = _cross(conjugate(v["other"]), v.grad(), k);
+        if (v.needs("other")) out[1] = _cross(v.grad(), conjugate(v["self"]), k);
+        return out;
+      })
       .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
   define("_cross_of_rows(Tensor self, Tensor other) -> Tensor")
-      .doc("The vector products of the rows of two matrices [n, 3], one after another.")
-      .grad_name("LinalgCross")
+      .doc(
+          "The vector products of the rows of [n, 3], one after another, or along the second dimension of [m, 3, n].")
       .bind(hidden)
       .dtypes(d::numeric)
       .no_in_place()
-      .shape([](const Call& c) { return Dims{c.size("self", 0) * SymInt(int64_t(3))}; })
-      .loop([](const LoopCall& c, Index i) {  // a lane takes a row, for which the component is a number
-        Expr row = floordiv(i[0], Scalar(int64_t(3)));
+      .shape([](const Call& c) {
+        return c.rank("self") == 2 ? Dims{c.size("self", 0) * SymInt(int64_t(3))} : Dims(c.sizes("self"));
+      })
+      .loop([](const LoopCall& c, Index i) {
+        if (c.rank("self") == 3)
+          return component_of_product(i[1], [&](const char* vector, Expr k) {
+            return c.load(vector, {i[0], k, i[2]});
+          });
+        Expr row =
+            floordiv(i[0], Scalar(int64_t(3)));  // a lane takes a row, for which the component is a number
         return component_of_product(remainder(i[0], Scalar(int64_t(3))),
                                     [&](const char* vector, Expr k) { return c.load(vector, {row, k}); });
       })
-      .vjp([](const Vjp& v) {
-        return gradients_of_product(v, reshape(v.grad(), Sizes(v["self"].sizes())), 1);
-      })
-      .samples({"self[4, 3], other[4, 3]", "self[0, 3], other[0, 3]"});
+      .samples({"self[4, 3], other[4, 3]", "self[2, 3, 5], other[2, 3, 5]"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
@@ -357,7 +356,7 @@ FACULA_FAMILY(calculus) {
         p.add(self);
         p.add(other);
         DType t = p.result();
-        return vector_product(as_dtype(expand(self, sizes), t), as_dtype(expand(other, sizes), t), k);
+        return _cross(as_dtype(expand(self, sizes), t), as_dtype(expand(other, sizes), t), k);
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
