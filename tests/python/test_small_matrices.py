@@ -55,6 +55,10 @@ def test_solutions_and_factors_are_numpys(dtype, n):
         )
         turned = np.linalg.solve(exact.swapaxes(1, 2), exact_b)
         near(linalg.solve_triangular(lower.mT, b, upper=True), turned, dtype, condition)
+        inverse = np.linalg.inv(exact)
+        inverse, junk = inverse.swapaxes(1, 2) @ inverse, F.triu(F.full_like(lower, F.nan), 1)
+        near(F.cholesky_inverse(lower + junk), inverse, dtype, condition)
+        near(F.cholesky_inverse((lower + junk).mT, upper=True), inverse, dtype, condition)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -152,7 +156,13 @@ def results(a, b, s):
     lu, pivots, info = linalg.lu_factor_ex(a)
     found = [lu, pivots, info, *linalg.solve_ex(a, b), *linalg.inv_ex(a), linalg.det(a), *linalg.slogdet(a)]
     found += [*linalg.cholesky_ex(s), linalg.lu_solve(lu, pivots, b), *linalg.qr(a), *F.geqrf(a)]
-    found += [linalg.solve_triangular(a, b, upper=True), F.cholesky_solve(b, linalg.cholesky_ex(s)[0])]
+    lower = linalg.cholesky_ex(s)[0]
+    found += [
+        linalg.solve_triangular(a, b, upper=True),
+        F.cholesky_solve(b, lower),
+        F.cholesky_inverse(lower),
+    ]
+    found += [linalg.lu_solve(lu, pivots, b[..., :1]), *linalg.ldl_factor_ex(a + a.mT)]
     return found
 
 
@@ -234,6 +244,35 @@ def test_any_layout_and_destination():
     for n in (0, 1, 4):
         none = F.empty(0, n, n)
         assert linalg.solve(none, none).shape == none.shape and linalg.svd(none).U.shape == none.shape
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, F.complex64, F.complex128])
+def test_few_elements_of_each_matrix(dtype):
+    """Right-hand sides, pivots and factors of less than a vector, and matrices that lie in columns."""
+    for n in SIZES:
+        for count in COUNTS:
+            x, y = normal((count, n, n)) + 4 * np.eye(n), normal((count, n, 8), 1)
+            if dtype.is_complex:
+                x, y = x + 1j * normal(x.shape, 2), y + 1j * normal(y.shape, 3)
+            a, b = F.tensor(x, dtype=dtype), F.tensor(y, dtype=dtype)
+            wide = F.complex128 if dtype.is_complex else F.float64
+            exact = np.linalg.solve(a.to(wide).numpy(), b.to(wide).numpy())
+            lu, pivots = linalg.lu_factor(a)
+            for columns in (1, 2, 3, 4, 8):
+                some = b[..., :columns].contiguous()
+                sides = [
+                    linalg.solve(a, some),
+                    linalg.lu_solve(lu, pivots, some),
+                    linalg.lu_solve(lu.mT.contiguous().mT, pivots, some),
+                    linalg.solve(a.mT, some.mT, left=False).mT,
+                ]
+                for found in sides:
+                    np.testing.assert_allclose(
+                        found.to(wide).numpy(),
+                        exact[..., :columns],
+                        rtol=0,
+                        atol=1e4 * F.finfo(dtype).eps * np.abs(exact).max(),
+                    )
 
 
 def test_gradients_of_batches():

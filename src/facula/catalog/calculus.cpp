@@ -214,6 +214,22 @@ Tensor powers(const Tensor& x, SymInt count) {
   return cat(std::vector<Tensor>{ones, cumprod(expand(each, sizes), -1)}, -1);
 }
 
+// ---- vector products
+// Component `k` of the vector product whose operands' components `load` tells. `sub` has a factor, which makes NaN of complex
+// infinities.
+template <class F>
+Expr component_of_product(Expr k, F&& load) {
+  auto component = [&](int64_t k) {
+    auto at = [&](const char* vector, int64_t by) {
+      return load(vector, loop::constant(Scalar((k + by) % 3), DType::Int64));
+    };
+    return at("self", 1) * at("other", 2) - at("self", 2) * at("other", 1);
+  };
+  return select(k < Scalar(int64_t(1)), component(0),
+                select(k < Scalar(int64_t(2)), component(1), component(2)));
+}
+Tensor as_dtype(const Tensor& x, DType t) { return x.dtype() == t ? x : to_dtype(x, t); }
+
 }  // namespace
 
 FACULA_FAMILY(calculus) {
@@ -258,14 +274,6 @@ FACULA_FAMILY(calculus) {
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
 
-  define("_difference_of_products(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor")
-      .doc(
-          "a * b - c * d, rounded as one operator; `sub` has a factor, which makes NaN of complex infinities.")
-      .bind(hidden)
-      .dtypes(d::numeric)
-      .no_in_place()
-      .pointwise([](Expr a, Expr b, Expr c, Expr d) { return a * b - c * d; })
-      .samples({"a[3, 4], b[4], c[3, 1], d[3, 4]"});
   define("_powers_in_rows(Tensor self, int count) -> Tensor")
       .doc("Powers 0 to count - 1 of each element of a vector, one after another.")
       .bind(hidden)
@@ -289,12 +297,13 @@ FACULA_FAMILY(calculus) {
       .dtypes(d::numeric)
       .no_in_place()
       .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
-        auto part = [&](int64_t k) {  // not by remainders of an index, which no lanes share
-          int64_t next = (k + 1) % 3, before = (k + 2) % 3;
-          return _difference_of_products(select(self, dim, next), select(other, dim, before),
-                                         select(self, dim, before), select(other, dim, next));
-        };
-        return stack(std::vector<Tensor>{part(0), part(1), part(2)}, dim);
+        int k = wrap_dim("linalg_cross", dim, self.dim());
+        SymInt before = int64_t(1), behind = int64_t(1), three = int64_t(3);
+        for (int j = 0; j < self.dim(); ++j)
+          if (j != k) (j < k ? before : behind) = (j < k ? before : behind) * self.size(j);
+        bool in_rows = k == self.dim() - 1 && !is_complex(self.dtype());
+        Dims sizes = in_rows ? Dims{before, three} : Dims{before, three, behind};
+        return reshape(_cross_of_rows(reshape(self, sizes), reshape(other, sizes)), Dims(self.sizes()));
       })
       // Again vector products; derived, a scatter where the size that is 3 has no number.
       .vjp([](const Vjp& v) {
@@ -305,6 +314,26 @@ FACULA_FAMILY(calculus) {
         return out;
       })
       .samples({"self[2, 3], other[2, 3], dim=1", "self[3, 2], other[3, 2], dim=0"});
+  define("_cross_of_rows(Tensor self, Tensor other) -> Tensor")
+      .doc(
+          "The vector products of the rows of [n, 3], one after another, or along the second dimension of [m, 3, n].")
+      .bind(hidden)
+      .dtypes(d::numeric)
+      .no_in_place()
+      .shape([](const Call& c) {
+        return c.rank("self") == 2 ? Dims{c.size("self", 0) * SymInt(int64_t(3))} : Dims(c.sizes("self"));
+      })
+      .loop([](const LoopCall& c, Index i) {
+        if (c.rank("self") == 3)
+          return component_of_product(i[1], [&](const char* vector, Expr k) {
+            return c.load(vector, {i[0], k, i[2]});
+          });
+        Expr row =
+            floordiv(i[0], Scalar(int64_t(3)));  // a lane takes a row, for which the component is a number
+        return component_of_product(remainder(i[0], Scalar(int64_t(3))),
+                                    [&](const char* vector, Expr k) { return c.load(vector, {row, k}); });
+      })
+      .samples({"self[4, 3], other[4, 3]", "self[2, 3, 5], other[2, 3, 5]"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
@@ -327,7 +356,7 @@ FACULA_FAMILY(calculus) {
         p.add(self);
         p.add(other);
         DType t = p.result();
-        return _cross(to_dtype(expand(self, sizes), t), to_dtype(expand(other, sizes), t), k);
+        return _cross(as_dtype(expand(self, sizes), t), as_dtype(expand(other, sizes), t), k);
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")

@@ -12,9 +12,6 @@ namespace {
 // Of a triangle these are the gradients of L L^H with all of L, as PyTorch's: not 0 in the other triangle.
 constexpr const char* kOfWhole = "it is that of L L^H, in which both triangles of L take part";
 
-// Triangular systems of up to so many rows are solved side by side, which is faster than LAPACK's inverse.
-constexpr int64_t kSideBySide = 8;
-
 SymInt rank_of(const Tensor& a) { return smaller(a.size(-2), a.size(-1)); }
 Dims pivot_sizes(SymSpan sizes, SymInt count) {
   Dims to = batch_of(sizes);
@@ -587,6 +584,7 @@ FACULA_FAMILY(factor) {
       .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .library("cholesky_inverse")
+      .batched_in_front()
       .reference([](const Call& c) {
         Tensor self = c.tensor("self");
         return Results(cholesky_solve(identity(self), self, c.flag("upper")));
@@ -614,16 +612,12 @@ FACULA_FAMILY(factor) {
         check_floating("cholesky_inverse", self);
         Tensor d = diagonal(detach(self), int64_t(0), -2, -1);
         if (self.numel() > SymInt(int64_t(0))) {
-          Tensor bad = eq(d, 0), code = mul(any(bad, -1), add(argmax(to_dtype(bad, DType::Int32), -1), 1));
-          check_codes("cholesky_inverse", code, singular_inverse);
-          if (self.size(-1) > SymInt(kSideBySide)) return _cholesky_inverse(self, upper);
-          bool wide = real_of(d.dtype()) == DType::Float64;
-          double least =
-              4 / (wide ? std::numeric_limits<double>::max() : double(std::numeric_limits<float>::max()));
-          if (!all(logical_and(unsqueeze(ge(abs(d), least), -1), isfinite(detach(self)))).item().to_bool())
-            return _cholesky_inverse(self, upper);
+          Tensor bad = eq(d, 0);
+          if (any(bad).item().to_bool())
+            check_codes("cholesky_inverse",
+                        mul(any(bad, -1), add(argmax(to_dtype(bad, DType::Int32), -1), 1)), singular_inverse);
         }
-        return cholesky_solve(identity(self), self, upper);
+        return _cholesky_inverse(self, upper);
       })
       .undifferenced(kOfWhole)
       .samples({"self+[3, 3]", "self+[2, 3, 3], upper=True"});

@@ -60,7 +60,7 @@ class Builder {
   Built run() {
     size_t index = 0;
     for (auto& access : a_.accesses) {
-      unit_at_.push_back(index);
+      computed_at_.push_back(index);
       for (int v : access.dims) index += v == Access::kComputed;
     }
     std::vector<FlatStore> stores;
@@ -140,11 +140,12 @@ class Builder {
     std::set<int> done;
     for (int v : access.dims)
       if (v >= 0 && done.insert(v).second && is_loop(v)) sum = sum + loop::index(v) * coefficient(k, v);
-    size_t computed = unit_at_[k];
+    size_t computed = computed_at_[k];
     for (size_t i = 0; i < access.dims.size(); ++i) {
       if (access.dims[i] != Access::kComputed) continue;
       Expr at = flat(access.indices[i]);
-      sum = sum + (d_.unit[computed++] ? at : at * stride(access.buffer, {i}));
+      int64_t known = d_.computed_strides[computed++];
+      sum = sum + (known == 1 ? at : at * (known ? integer(known) : stride(access.buffer, {i})));
     }
     return sum;
   }
@@ -877,7 +878,7 @@ class Builder {
   std::map<std::string, int> numbers_;
   std::unordered_map<const loop::Node*, size_t> at_;
   std::unordered_map<const loop::Node*, Expr> flat_;
-  std::vector<size_t> unit_at_;
+  std::vector<size_t> computed_at_;
   int next_var_ = 0, merge_var_ = 1 << 12;
 };
 

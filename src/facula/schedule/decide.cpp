@@ -419,7 +419,11 @@ class Decider {
         if (c == 0 || c == 1 || apart) d_.classes[k * vars + size_t(v)] = int8_t(c);
       }
       for (size_t i = 0; i < access.dims.size(); ++i)
-        if (access.dims[i] == Access::kComputed) d_.unit.push_back(n_.stride(access.buffer, i) == 1);
+        if (access.dims[i] == Access::kComputed) {
+          int64_t c = n_.stride(access.buffer, i);
+          bool known = c == 1 || (d_.phases > 1 && c >= 2 && c <= 8 && access.kind == Access::Kind::load);
+          d_.computed_strides.push_back(known ? int8_t(c) : 0);
+        }
     }
   }
 
@@ -557,7 +561,7 @@ std::string Decisions::key() const {
   number(begins_along);
   number(lists_places);
   number(shares_places);
-  for (auto* list : {&classes, &unit, &overlaps}) {
+  for (auto* list : {&classes, &computed_strides, &overlaps}) {
     for (int8_t c : *list) k += char('0' + c);
     k += '|';
   }

@@ -50,8 +50,9 @@ struct Decisions {
       false;  // places that a tensor picks for a scatter's innermost loop are computed in lanes beforehand
   bool shares_places =
       false;  // threads share a scatter's places, or slices of them: each goes through the whole domain and changes its own
-  std::vector<int8_t> classes;   // by access and variable: a known stride, or -1 (a parameter)
-  std::vector<int8_t> unit;      // computed dimensions in order: stride is one
+  std::vector<int8_t> classes;  // by access and variable: a known stride, or -1 (a parameter)
+  std::vector<int8_t>
+      computed_strides;          // of computed dimensions in order: a known stride, or 0 (a parameter)
   std::vector<int8_t> overlaps;  // by output
   int8_t stride_class(size_t access, int var, size_t vars) const {
     return classes[access * vars + size_t(var)];

@@ -1,8 +1,12 @@
 #include "facula/backend/cpu/cpu.h"
 
+#include <algorithm>
+#include <complex>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
+#include "facula/backend/cpu/small.h"
 #include "facula/base/parallel.h"
 #include "facula/op/registry.h"
 
@@ -103,7 +107,51 @@ const Backend& cpu_backend() {
 
 namespace facula::backend::cpu {
 
+namespace {
+
+// Are these batches of small matrices one of which lies in rows, the other one in columns, as results of LAPACK do? The rows and
+// columns of src as it lies.
+std::optional<std::pair<int, int>> turned(const Tensor& dst, const Tensor& src) {
+  if (dst.dtype() != src.dtype() || src.dim() < 2 || itemsize(src.dtype()) < 4) return {};
+  auto sizes = src.int_sizes();
+  int64_t m = sizes[sizes.size() - 2], n = sizes.back();
+  if (m < 2 || n < 2 || m > kSmall || n > kSmall || !std::ranges::equal(sizes, dst.int_sizes())) return {};
+  auto in_columns = [&](const Tensor& t) {
+    auto strides = t.int_strides();
+    size_t inner = strides.size() - 2;
+    bool dense = strides[inner] == 1 && strides[inner + 1] == m;
+    int64_t next = m * n;
+    for (size_t d = inner; d-- > 0; next *= sizes[d]) dense &= sizes[d] == 1 || strides[d] == next;
+    return dense;
+  };
+  if (dst.is_contiguous() && in_columns(src)) return std::pair(int(n), int(m));
+  if (src.is_contiguous() && in_columns(dst)) return std::pair(int(m), int(n));
+  return {};
+}
+template <class T>
+void turn(int m, int n, int64_t count, const void* from, void* to) {
+  auto job = [&](int64_t k) {
+    int64_t first = k * m * n;
+    return SmallJob<T>{.m = m,
+                       .n = n,
+                       .a = static_cast<const T*>(from) + first,
+                       .x = static_cast<T*>(to) + first};
+  };
+  each_small<T>(Small::turn, count, m, n, job, [](int64_t) {});
+}
+
+}  // namespace
+
 void copy(const Tensor& dst, const Tensor& src) {
+  if (auto lies = turned(dst, src)) {
+    auto [m, n] = *lies;
+    int64_t count = src.numel().concrete() / (m * n);
+    switch (itemsize(src.dtype())) {
+      case 4: return turn<float>(m, n, count, src.data_ptr(), dst.data_ptr());
+      case 8: return turn<double>(m, n, count, src.data_ptr(), dst.data_ptr());
+      default: return turn<std::complex<double>>(m, n, count, src.data_ptr(), dst.data_ptr());
+    }
+  }
   static const op::Operator& copy = op::get("copy");
   Tensor to = dst.alias(dst.sizes(), dst.strides(), dst.offset()),
          from = src.alias(src.sizes(), src.strides(), src.offset());

@@ -867,8 +867,7 @@ constexpr int kSharedFactors = 1024;
 // Small matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
 // for it.
 template <class F, class G>
-Results factored(const Call& c, Out out, const char* name, const char* arg, std::optional<Small> routine,
-                 F&& f, G&& few) {
+Results factored(const Call& c, Out out, const char* name, const char* arg, Small routine, F&& f, G&& few) {
   Tensor a = dense(c.tensor(arg));
   Destination to(out[0]), pivots(out[1]), infos(out[2]);
   Matrices s = shape_of(name, a);
@@ -880,7 +879,8 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
       return SmallJob<T>{.n = s.n,
                          .a = a.data<T>() + i * s.elements,
                          .x = to.data<T>() + i * s.elements,
-                         .pivots = pivots.data<int32_t>() + i * s.k};
+                         .pivots = pivots.data<int32_t>() + i * s.k,
+                         .hermitian = routine == Small::ldl && c.flag("hermitian")};
     };
     auto alone = [&](int64_t i, Room<T>& room) {
       if constexpr (!kComplex<T>)
@@ -897,7 +897,7 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, std:
       f(s, x, into, room, info);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
     };
-    if (routine && s.m == s.n) each_in_room<T>(s.count, s.m, s.n, *routine, job, alone, kSharedFactors);
+    if (s.m == s.n) each_in_room<T>(s.count, s.m, s.n, routine, job, alone, kSharedFactors);
     else each_in_room<T>(s.count, std::max(s.m, s.n), alone, kSharedFactors);
   });
   return finished(out, to, pivots, infos);
@@ -1031,7 +1031,7 @@ Results linalg_ldl_factor(const Call& c, Out out) {
     *info = few_pivoted(s.n, x, c.flag("hermitian"), pivots);
     return true;
   };
-  return factored(c, out, "linalg.ldl_factor", "self", std::nullopt, factor, few);
+  return factored(c, out, "linalg.ldl_factor", "self", Small::ldl, factor, few);
 }
 
 Results linalg_ldl_solve(const Call& c, Out out) {
@@ -1091,7 +1091,13 @@ Results cholesky_inverse(const Call& c, Out out) {
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);
     if (!s.elements) return;
-    each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
+    auto job = [&](int64_t i) {
+      return SmallJob<T>{.n = s.n,
+                         .a = a.data<T>() + i * s.elements,
+                         .x = to.data<T>() + i * s.elements,
+                         .upper = upper};
+    };
+    auto alone = [&](int64_t i, Room<T>& room) {
       const T* from = a.data<T>() + i * s.elements;
       room.a.assign(from, from + s.elements);
       for (int r = 0; upper && r < s.n; ++r)
@@ -1111,7 +1117,8 @@ Results cholesky_inverse(const Call& c, Out out) {
           T value = room.a[size_t(r) * size_t(s.n) + size_t(j)];
           y[int64_t(r) * s.n + j] = value, y[int64_t(j) * s.n + r] = conjugated(value);
         }
-    });
+    };
+    each_in_room<T>(s.count, s.n, s.n, Small::factor_inverse, job, alone);
   });
   return finished(out, to);
 }

@@ -19,7 +19,7 @@ struct Lanes {
   static constexpr int kCount = kBytes / int(sizeof(T));
   static constexpr T kLeast = std::numeric_limits<T>::min(), kMost = std::numeric_limits<T>::max();
 
-  FACULA_LANES V all(T x) { return V() + x; }
+  FACULA_LANES V all(T x) { return x - V(); }  // not a sum, which makes 0 of -0
   FACULA_LANES Mask everywhere() { return V() == V(); }
   FACULA_LANES V abs(V x) { return x < 0 ? -x : x; }
   FACULA_LANES V max(V a, V b) { return a > b ? a : b; }
@@ -41,7 +41,13 @@ struct Lanes {
     for (int l = 1; l < 16 / int(sizeof(T)); ++l) sum += parts[0][l];
     return sum;
   }
-  FACULA_LANES bool any(Mask m) { return bits(m, kCount) != 0; }
+  // m, of which the compiler knows no more: GCC 12 takes conditions that are combined, or that choose what is compared, lane
+  // by lane.
+  FACULA_LANES Mask settled(Mask m) {
+    asm("" : "+v"(m));
+    return m;
+  }
+  FACULA_LANES bool any(Mask m) { return together<kCount / 2>(settled(m), kLanes)[0] != 0; }
   FACULA_LANES void swap_where(Mask where, V& a, V& b) {
     V first = where ? b : a;
     b = where ? a : b;
@@ -50,16 +56,15 @@ struct Lanes {
   // 0 where all numbers so far are finite, else NaN.
   FACULA_LANES void note(V& rests, V x) { rests += x - x; }
   FACULA_LANES uint32_t bits(Mask m, int count) {
-    uint32_t set = 0;
-    for (int l = 0; l < kCount; ++l) set |= uint32_t(m[l] != 0) << l;
-    return count < 32 ? set & ((uint32_t(1) << count) - 1) : set;
+    auto set = uint32_t(together<kCount / 2>(settled(m) & places(kLanes), kLanes)[0]);
+    return set & ((uint32_t(1) << count) - 1);
   }
 
   // Lane l of vector i and lane i of vector l change places.
   FACULA_LANES void turn(V* x) { turn_by<1>(x); }
 
   // Elements [rows, columns], `stride` from row to row, of `count` matrices, `matrix` from one to the next; lanes without
-  // one take the first.
+  // one take the first. Matrices behind one another whose elements are few, a power of two, are whole vectors together.
   FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride,
                          int count) {
     int elements = rows * columns;
@@ -75,6 +80,14 @@ struct Lanes {
       });
       return;
     }
+    if (stride == columns && matrix == elements && count == kCount &&
+        of_few(elements, [&](auto few) __attribute__((always_inline)) {
+          V x[few()];
+          std::memcpy(x, from, sizeof x);
+          for_each_bit<few()>([&] __attribute__((always_inline)) { unzip<few()>(x); });
+          std::memcpy(to, x, sizeof x);
+        }))
+      return;
     T* element = reinterpret_cast<T*>(to);
     if (count < kCount)
       for (int i = 0; i < rows; ++i)
@@ -95,7 +108,7 @@ struct Lanes {
 #pragma GCC unroll 16
         for (int l = 0; l < kCount; ++l) x[l] = from[first + l];
         turn(x);
-        if (which == (kCount < 32 ? (uint32_t(1) << kCount) - 1 : ~uint32_t(0))) {
+        if (which == kEvery) {
 #pragma GCC unroll 16
           for (int l = 0; l < kCount; ++l) std::memcpy(to + l * matrix + first, x + l, kBytes);
           return;
@@ -107,6 +120,14 @@ struct Lanes {
       });
       return;
     }
+    if (stride == columns && matrix == elements && which == kEvery &&
+        of_few(elements, [&](auto few) __attribute__((always_inline)) {
+          V x[few()];
+          std::memcpy(x, from, sizeof x);
+          for_each_bit<few()>([&] __attribute__((always_inline)) { zip<few()>(x); });
+          std::memcpy(to, x, sizeof x);
+        }))
+      return;
     const T* element = reinterpret_cast<const T*>(from);
     for (; which; which &= which - 1) {
       int l = __builtin_ctz(which);
@@ -117,6 +138,77 @@ struct Lanes {
   }
 
  private:
+  static_assert(kCount <= 16);
+  static constexpr uint32_t kEvery = (uint32_t(1) << kCount) - 1;
+  static constexpr auto kLanes = std::make_index_sequence<size_t(kCount)>();
+
+  template <size_t... kLane>
+  FACULA_LANES Mask places(std::index_sequence<kLane...>) {
+    Mask m = {(1 << int(kLane))...};
+    return m;
+  }
+  // In each lane the bits of all.
+  template <int kStep, size_t... kLane>
+  FACULA_LANES Mask together(Mask m, std::index_sequence<kLane...> lanes) {
+    m |= __builtin_shufflevector(m, m, ((int(kLane) + kStep) % kCount)...);
+    if constexpr (kStep > 1) return together<kStep / 2>(m, lanes);
+    return m;
+  }
+
+  // The numbers of x at even places, then those at odd ones. As often as an element's number has bits, this brings the first
+  // elements of all matrices together, then the second ones, and so on.
+  template <int kVectors, size_t... kLane>
+  FACULA_LANES void unzip(V* x, std::index_sequence<kLane...>) {
+    V odd[kVectors / 2];
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors / 2; ++i) {
+      V a = x[2 * i], b = x[2 * i + 1];
+      x[i] = __builtin_shufflevector(a, b, (2 * int(kLane))...);
+      odd[i] = __builtin_shufflevector(a, b, (2 * int(kLane) + 1)...);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors / 2; ++i) x[kVectors / 2 + i] = odd[i];
+  }
+  template <int kVectors>
+  FACULA_LANES void unzip(V* x) {
+    unzip<kVectors>(x, kLanes);
+  }
+  // The way back.
+  template <int kVectors, size_t... kLane>
+  FACULA_LANES void zip(V* x, std::index_sequence<kLane...>) {
+    V all[kVectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors / 2; ++i) {
+      V even = x[i], odd = x[kVectors / 2 + i];
+      all[2 * i] = __builtin_shufflevector(even, odd, (int(kLane) / 2 + int(kLane) % 2 * kCount)...);
+      all[2 * i + 1] =
+          __builtin_shufflevector(even, odd, (kCount / 2 + int(kLane) / 2 + int(kLane) % 2 * kCount)...);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) x[i] = all[i];
+  }
+  template <int kVectors>
+  FACULA_LANES void zip(V* x) {
+    zip<kVectors>(x, kLanes);
+  }
+  template <int kNumber, class F>
+  FACULA_LANES void for_each_bit(F&& f) {
+    if constexpr (kNumber > 1) {
+      f();
+      for_each_bit<kNumber / 2>(f);
+    }
+  }
+  // f(elements as a constant) if they are a power of two below kCount.
+  template <int kMost = kCount / 2, class F>
+  FACULA_LANES bool of_few(int elements, F&& f) {
+    if (elements == kMost) {
+      f(std::integral_constant<int, kMost>());
+      return true;
+    }
+    if constexpr (kMost > 1) return of_few<kMost / 2>(elements, f);
+    return false;
+  }
+
   template <int kStep, size_t... kLane>
   FACULA_LANES void exchange(V& a, V& b, std::index_sequence<kLane...>) {
     V low = __builtin_shufflevector(a, b, (kLane & kStep ? kCount + int(kLane) - kStep : int(kLane))...);
@@ -127,7 +219,7 @@ struct Lanes {
   FACULA_LANES void turn_by(V* x) {
 #pragma GCC unroll 16  // vectors stay in registers
     for (int i = 0; i < kCount; ++i)
-      if (!(i & kStep)) exchange<kStep>(x[i], x[i + kStep], std::make_index_sequence<size_t(kCount)>());
+      if (!(i & kStep)) exchange<kStep>(x[i], x[i + kStep], kLanes);
     if constexpr (2 * kStep < kCount) turn_by<2 * kStep>(x);
   }
   // f(first element) for parts of kCount elements; the last one may overlap the one before.

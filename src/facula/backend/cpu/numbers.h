@@ -55,7 +55,7 @@ struct Numbers : Lanes<T, kBytes> {
   FACULA_LANES W modulus(V x) { return L::abs(x); }
   FACULA_LANES W size(V x) { return L::abs(x); }  // as LAPACK compares
   FACULA_LANES W largest_part(V x) { return L::abs(x); }
-  FACULA_LANES Mask invertible(W size) { return size >= L::kLeast; }
+  FACULA_LANES Mask invertible(W size) { return L::settled(size >= L::kLeast); }
   FACULA_LANES V reciprocal(V x) { return 1 / x; }
   FACULA_LANES V quotient(V x, V by, V) { return x / by; }  // the last: by's reciprocal
   FACULA_LANES V select(Mask where, V a, V b) { return where ? a : b; }
@@ -80,12 +80,12 @@ struct Numbers<std::complex<Real>, kBytes> : Lanes<Real, kBytes> {
   FACULA_LANES W real(V x) { return x.re; }
   FACULA_LANES V of_real(W x) { return {x, W()}; }
   FACULA_LANES V conj(V x) { return {x.re, -x.im}; }
-  FACULA_LANES Mask is_real(V x) { return x.im == 0; }
+  FACULA_LANES Mask is_real(V x) { return L::settled(x.im == 0); }
   FACULA_LANES W norm(V x) { return x.re * x.re + x.im * x.im; }
   FACULA_LANES W modulus(V x) { return L::root(norm(x)); }
   FACULA_LANES W size(V x) { return L::abs(x.re) + L::abs(x.im); }
   FACULA_LANES W largest_part(V x) { return L::max(L::abs(x.re), L::abs(x.im)); }
-  FACULA_LANES Mask invertible(W size) { return (size >= kLow) & (size <= kHigh); }
+  FACULA_LANES Mask invertible(W size) { return L::settled(size >= kLow) & L::settled(size <= kHigh); }
   FACULA_LANES V reciprocal(V x) {
     W inverse = 1 / norm(x);
     return {x.re * inverse, -x.im * inverse};

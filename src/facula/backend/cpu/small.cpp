@@ -21,18 +21,13 @@ struct Steps : Numbers<T, kBytes> {
   using typename L::R;
   using typename L::V;
   using typename L::W;
+  using Pivots = Lanes<int32_t, 4 * L::kCount>;
 
   FACULA_LANES Mask finite(const V* a, int elements) {
     W rests = {};
     FACULA_FEW_SQUARED
     for (int e = 0; e < elements; ++e) L::note(rests, a[e]);
-    return rests == 0;
-  }
-
-  // x, of which the compiler knows no more: GCC 12 makes conditions of selected numbers, lane by lane.
-  FACULA_LANES Mask settled(Mask x) {
-    asm("" : "+v"(x));
-    return x;
+    return L::settled(rests == 0);
   }
 
   // L and U of a, with the largest of a column as pivot, the first of equal ones; pivots from 0. False where a pivot's
@@ -50,9 +45,9 @@ struct Steps : Numbers<T, kBytes> {
         largest = larger ? size : largest;
         at = larger ? Mask() + i : at;
       }
-      pivots[k] = settled(at);
+      pivots[k] = L::settled(at);
       at = pivots[k];
-      good &= settled(L::invertible(largest));
+      good &= L::invertible(largest);
       FACULA_FEW
       for (int i = k + 1; i < n; ++i) {
         FACULA_FEW
@@ -66,7 +61,7 @@ struct Steps : Numbers<T, kBytes> {
         for (int j = k + 1; j < n; ++j) a[i * n + j] -= factor * a[k * n + j];
       }
     }
-    return good & settled(finite(a, n * n));
+    return good & finite(a, n * n);
   }
 
   FACULA_LANES void exchange(const Mask* pivots, int n, V* x, int columns) {
@@ -155,7 +150,7 @@ struct Steps : Numbers<T, kBytes> {
       squares += L::norm(x[i * stride]);
       largest = L::max(largest, L::largest_part(x[i * stride]));
     }
-    Mask none = (largest == 0) & L::is_real(alpha);
+    Mask none = L::settled(largest == 0) & L::is_real(alpha);
     squares += L::norm(alpha);
     W beta = L::root(squares);
     beta = L::real(alpha) >= 0 ? -beta : beta;
@@ -164,7 +159,7 @@ struct Steps : Numbers<T, kBytes> {
     for (int i = 1; i < m; ++i) x[i * stride] *= scale;
     x[0] = L::select(none, alpha, L::of_real(beta));
     constexpr R kLowest = L::kLeast / std::numeric_limits<R>::epsilon();
-    return none | ((squares >= kLowest) & (squares <= L::kMost / 16));
+    return none | (L::settled(squares >= kLowest) & L::settled(squares <= L::kMost / 16));
   }
   // Applies I - tau v v^H (1 in front of v[1], v[stride], ...; m in all) to `vectors` columns, or from the right to as many rows:
   // element i of vector j is a[i * along + j * across].
@@ -242,18 +237,18 @@ struct Steps : Numbers<T, kBytes> {
   FACULA_LANES Mask eigenvalues(W* d, W* e, int n) {
     constexpr R kRounding = std::numeric_limits<R>::epsilon() / 2;
     Mask good = L::everywhere(),
-         reversed = L::abs(d[n - 1]) < L::abs(d[0]);  // the end with the smaller ones first
+         reversed = L::settled(L::abs(d[n - 1]) < L::abs(d[0]));  // the end with the smaller ones first
     for (int i = 0; i < n / 2; ++i) L::swap_where(reversed, d[i], d[n - 1 - i]);
     for (int i = 0; i < (n - 1) / 2; ++i) L::swap_where(reversed, e[i], e[n - 2 - i]);
     for (int i = 0; i < n - 1; ++i) {
       constexpr R kVanishing = (R(1) / (uint64_t(1) << (std::numeric_limits<R>::digits - 1)));
-      good &= (e[i] == 0) | (L::abs(e[i]) >= kVanishing * kVanishing);
+      good &= L::settled(e[i] == 0) | L::settled(L::abs(e[i]) >= kVanishing * kVanishing);
       e[i] *= e[i];
     }
     for (int l = 0; l < n - 1; ++l) {
       Mask active = {};
       for (int step = 0; step < kMostSteps; ++step) {
-        active = good & (e[l] > kRounding * kRounding * L::abs(d[l] * d[l + 1]) + L::kLeast);
+        active = good & L::settled(e[l] > kRounding * kRounding * L::abs(d[l] * d[l + 1]) + L::kLeast);
         if (!L::any(active)) break;
         ql_step(d, e, l, n, active);
       }
@@ -307,7 +302,7 @@ struct Steps : Numbers<T, kBytes> {
     constexpr R kVanishing = L::kLeast / kRounding / kRounding;
     for (int j = 0; j < n; ++j) {
       d[j] = squares(a + j * across, m, along);
-      good &= (d[j] == 0) | (d[j] * d[j] >= kVanishing);
+      good &= L::settled(d[j] == 0) | L::settled(d[j] * d[j] >= kVanishing);
       d[j] = L::root(d[j]);
     }
     sort(d, n);
@@ -327,7 +322,7 @@ struct Steps : Numbers<T, kBytes> {
   FACULA_LANES Mask rotate_pair(V* x, V* y, int m, int along, R orthogonal, W& of_x, W& of_y) {
     V inner = dot(x, y, m, along);
     W size = L::modulus(inner), both = L::real(inner);
-    Mask turns = size > orthogonal * L::root(of_x * of_y);
+    Mask turns = L::settled(size > orthogonal * L::root(of_x * of_y));
     if (!L::any(turns)) return turns;
     if constexpr (L::kIsComplex) {  // a phase of y makes it real
       V phase = L::select(turns, L::conj(inner) / size, L::all(1));
@@ -373,7 +368,7 @@ struct Steps : Numbers<T, kBytes> {
   using S = Steps<T, kBytes>;               \
   using V [[maybe_unused]] = typename S::V; \
   using W [[maybe_unused]] = typename S::W; \
-  using Mask = typename S::Mask;
+  using Mask [[maybe_unused]] = typename S::Mask;
 
 // The routines: run(job) as run_small says.
 struct Lu {
@@ -387,9 +382,11 @@ struct Lu {
     S::load_square(job, a);
     uint32_t done = S::bits(S::factor(a, n, pivots), job.count);
     S::store(a, job.x, n * n, n, n, n, done);
-    for (int k = 0; k < n; ++k)
-      for (int l = 0; l < job.count; ++l)
-        if (done >> l & 1) job.pivots[l * n + k] = int32_t(pivots[k][l]) + 1;
+    using P = typename S::Pivots;
+    typename P::V numbers[kSmall];
+    FACULA_FEW
+    for (int k = 0; k < n; ++k) numbers[k] = __builtin_convertvector(pivots[k], typename P::V) + 1;
+    P::store(numbers, job.pivots, n, n, 1, 1, done);
     return S::left_of(done, job.count);
   }
 };
@@ -428,8 +425,8 @@ struct Invert {
       // Before a matrix is so singular that its minors are wanted, not the inverse: twice as much, for sizes are not moduli.
       using R = typename S::R;
       R tiny = 2 * std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon();
-      for (int k = 0; k < n; ++k) good &= S::size(a[k * n + k]) >= tiny * largest;
-      good &= (S::size(det) >= S::kLeast) & (S::size(det) <= S::kMost);
+      for (int k = 0; k < n; ++k) good &= S::settled(S::size(a[k * n + k]) >= tiny * largest);
+      good &= S::settled(S::size(det) >= S::kLeast) & S::settled(S::size(det) <= S::kMost);
     }
     S::identity(x, n);
     S::solve(a, pivots, n, x, n);
@@ -518,16 +515,14 @@ struct SolveFactored {
     Mask pivots[kSmall], good = S::everywhere();
     S::load_square(job, a);
     good &= S::finite(a, n * n);
-    auto* numbers = reinterpret_cast<std::remove_reference_t<decltype(pivots[0][0])>*>(pivots);
-    for (int l = 0; l < S::kCount; ++l) {
-      FACULA_FEW
-      for (int k = 0; k < n; ++k)
-        numbers[k * S::kCount + l] = job.pivots[(l < job.count ? l : 0) * n + k] - 1;
-    }
+    using P = typename S::Pivots;
+    typename P::V numbers[kSmall];
+    P::load(numbers, job.pivots, n, n, 1, 1, job.count);
     FACULA_FEW
     for (int k = 0; k < n; ++k) {
+      pivots[k] = S::settled(__builtin_convertvector(numbers[k], Mask) - 1);
       good &= S::invertible(S::size(a[k * n + k]));
-      good &= pivots[k] >= k;  // else of no factors that `lu` gives
+      good &= S::settled(pivots[k] >= k);  // else of no factors that `lu` gives
     }
     if (job.transposed) S::conjugate(a, n * n);
     uint32_t done = S::bits(good, job.count);
@@ -553,7 +548,7 @@ struct Cholesky {
     for (int j = 0; j < n; ++j) {
       W pivot = S::real(a[j * n + j]);
       for (int k = 0; k < j; ++k) pivot -= S::norm(a[j * n + k]);
-      good &= pivot >= S::kLeast;
+      good &= S::settled(pivot >= S::kLeast);
       pivot = S::root(pivot);
       a[j * n + j] = S::of_real(pivot);
       S::note(rests, pivot);
@@ -566,9 +561,177 @@ struct Cholesky {
         S::note(rests, x);
       }
     }
-    uint32_t done = S::bits(good & (rests == 0), job.count);
+    uint32_t done = S::bits(good & S::settled(rests == 0), job.count);
     S::store(a, job.x, n * n, n, n, n, done);
     return S::left_of(done, job.count);
+  }
+};
+
+struct FactorInverse {
+  template <class T, int kBytes>
+  FACULA_LANES uint32_t run(const SmallJob<T>& job) {
+    FACULA_USE_STEPS
+    int n = job.n;
+    V a[kSquare], x[kSquare];
+    W rests = {};
+    Mask good = S::everywhere();
+    S::load_square(job, a);
+    for (int i = 0; i < n; ++i)  // the lower factor, and then its inverse
+      for (int j = 0; j <= i; ++j) {
+        if (job.upper) a[i * n + j] = S::conj(a[j * n + i]);
+        S::note(rests, a[i * n + j]);
+      }
+    for (int i = 0; i < n; ++i) {
+      V *row = a + i * n, scale = S::reciprocal(row[i]);
+      good &= S::invertible(S::size(row[i]));
+      row[i] = scale;
+      for (int j = 0; j < i; ++j) {
+        V sum = row[j] * a[j * n + j];
+        for (int k = j + 1; k < i; ++k) sum += row[k] * a[k * n + j];
+        row[j] = -(sum * scale);
+      }
+    }
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j <= i; ++j) {
+        V sum = S::conj(a[i * n + i]) * a[i * n + j];
+        for (int k = i + 1; k < n; ++k) sum += S::conj(a[k * n + i]) * a[k * n + j];
+        x[i * n + j] = i == j ? S::of_real(S::real(sum)) : sum;
+        x[j * n + i] = S::conj(x[i * n + j]);
+      }
+    uint32_t done = S::bits(good & S::settled(rests == 0) & S::finite(x, n * n), job.count);
+    S::store(x, job.x, n * n, n, n, n, done);
+    return S::left_of(done, job.count);
+  }
+};
+
+struct Turn {
+  template <class T, int kBytes>
+  FACULA_LANES uint32_t run(const SmallJob<T>& job) {
+    FACULA_USE_STEPS
+    int m = job.m, n = job.n;
+    V a[kSquare], x[kSquare];
+    S::load(a, job.a, m * n, m, n, n, job.count);
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) x[j * m + i] = a[i * n + j];
+    S::store(x, job.x, m * n, n, m, m, (uint32_t(1) << job.count) - 1);
+    return 0;
+  }
+};
+
+// Bunch's and Kaufman's diagonal pivoting, as pivoted.h has it for one matrix: with both triangles, so that the row of a pivot
+// is found by selections.
+struct Ldl {
+  template <class T, int kBytes>
+  FACULA_LANES uint32_t run(const SmallJob<T>& job) {
+    FACULA_USE_STEPS
+    int n = job.n;
+    V a[kSquare];
+    S::load_square(job, a);
+    auto other = [&](V x) __attribute__((always_inline)) { return job.hermitian ? S::conj(x) : x; };
+    for (int i = 0; i < n; ++i) {
+      if (job.hermitian) a[i * n + i] = S::of_real(S::real(a[i * n + i]));
+      for (int j = 0; j < i; ++j) a[j * n + i] = other(a[i * n + j]);
+    }
+    Mask good = S::finite(a, n * n), second = {}, pivots[kSmall];
+    for (int k = 0; k < n; ++k) {
+      Mask found = second;
+      Choice<S> c = choose<S>(a, n, k, found);
+      good &= found;
+      Mask two = c.two & ~second;
+      exchange<S>(a, n, k, c.row, ~second & ~two);
+      if (k + 1 < n) exchange<S>(a, n, k + 1, c.row, two, k);
+      Mask number = (c.row + 1) ^ two, one_less = two & 1;  // its negative
+      number += one_less;
+      pivots[k] = k ? (second & pivots[k - 1]) | (~second & number) : number;
+      eliminate<S>(a, n, k, ~second, two, job.hermitian, other, good);
+      second = two;
+    }
+    good &= S::finite(a, n * n);
+    for (int i = 0; i < n; ++i)
+      for (int j = i + 1; j < n; ++j) a[i * n + j] = S::all(0);
+    uint32_t done = S::bits(good, job.count);
+    S::store(a, job.x, n * n, n, n, n, done);
+    using P = typename S::Pivots;
+    typename P::V numbers[kSmall];
+    for (int k = 0; k < n; ++k) numbers[k] = __builtin_convertvector(pivots[k], typename P::V);
+    P::store(numbers, job.pivots, n, n, 1, 1, done);
+    return S::left_of(done, job.count);
+  }
+
+ private:
+  template <class S>
+  struct Choice {
+    typename S::Mask row, two;  // to be exchanged with the last one of a block of one or two
+  };
+  template <class S>
+  FACULA_LANES Choice<S> choose(const typename S::V* a, int n, int k, typename S::Mask& found) {
+    using R = typename S::R;
+    const R alpha = (1 + std::sqrt(R(17))) / 8;
+    auto size = [&](int i, int j) __attribute__((always_inline)) { return S::size(a[i * n + j]); };
+    typename S::Mask largest = typename S::Mask() + k;
+    typename S::W column = {}, row = {}, diagonal = size(k, k), there = diagonal;
+    for (int i = k + 1; i < n; ++i) {
+      auto larger = S::settled(size(i, k) > column);
+      column = larger ? size(i, k) : column;
+      there = larger ? size(i, i) : there;
+      largest = S::settled((larger & i) | (~larger & largest));
+    }
+    for (int i = k; i < n; ++i)
+      for (int j = k; j < n; ++j)
+        if (i != j) row = S::settled(largest == i) & S::settled(size(i, j) > row) ? size(i, j) : row;
+    found |= S::settled(S::max(diagonal, column) > 0);  // else there is no block
+    auto stays =
+             S::settled(diagonal >= alpha * column) | S::settled(diagonal >= alpha * column * (column / row)),
+         moves = S::settled(there >= alpha * row);
+    return {(stays & k) | (~stays & largest), ~stays & ~moves};
+  }
+  // Rows and columns `from` and `to`, of those from `first` on.
+  template <class S>
+  FACULA_LANES void exchange(typename S::V* a, int n, int from, typename S::Mask to, typename S::Mask where,
+                             int first = -1) {
+    for (int i = from + 1; i < n; ++i) {
+      auto here = S::settled(to == i) & where;
+      if (!S::any(here)) continue;
+      for (int j = first < 0 ? from : first; j < n; ++j) S::swap_where(here, a[from * n + j], a[i * n + j]);
+      for (int j = first < 0 ? from : first; j < n; ++j) S::swap_where(here, a[j * n + from], a[j * n + i]);
+    }
+  }
+  template <class S, class F>
+  FACULA_LANES void eliminate(typename S::V* a, int n, int k, typename S::Mask some, typename S::Mask two,
+                              bool hermitian, F&& other, typename S::Mask& good) {
+    using V = typename S::V;
+    auto one = some & ~two;
+    V scale = S::reciprocal(a[k * n + k]), first[kSmall], second[kSmall];
+    good &= S::invertible(S::size(a[k * n + k])) | ~one;
+    for (int i = k + 1; i < n; ++i) first[i] = a[i * n + k] * scale, second[i] = S::all(0);
+    if (S::any(two)) {
+      // Of D = (low d^*; d high), or d in place of d^*: the rows below times its inverse.
+      V d = a[(k + 1) * n + k], across = other(d), low = a[k * n + k] * S::reciprocal(d),
+        high = a[(k + 1) * n + k + 1] * S::reciprocal(across), rest = high * low - S::all(1);
+      good &= (S::invertible(S::size(d)) & S::invertible(S::size(rest))) | ~two;
+      V inverse = S::reciprocal(rest);
+      for (int i = k + 2; i < n; ++i) {
+        V x = a[i * n + k] * S::reciprocal(d), y = a[i * n + k + 1] * S::reciprocal(across);
+        first[i] = S::select(two, (high * x - y) * inverse, first[i]);
+        second[i] = S::select(two, (low * y - x) * inverse, second[i]);
+      }
+    }
+    V next[kSmall];  // the second row of a block, or zeros
+    for (int i = k + 1; i < n; ++i) next[i] = S::select(two, a[i * n + k + 1], S::all(0));
+    for (int j = k + 1; j < n; ++j) {
+      auto changed = j == k + 1 ? one : some;
+      for (int i = j; i < n; ++i) {
+        V x = a[i * n + j] - first[i] * other(a[j * n + k]) - second[i] * other(next[j]);
+        if (i == j && hermitian) x = S::of_real(S::real(x));
+        a[i * n + j] = S::select(changed, x, a[i * n + j]);
+      }
+    }
+    for (int i = k + 1; i < n; ++i) {
+      auto changed = i == k + 1 ? one : some;
+      a[i * n + k] = S::select(changed, first[i], a[i * n + k]);
+      if (i > k + 1) a[i * n + k + 1] = S::select(two, second[i], a[i * n + k + 1]);
+      for (int j = k + 1; j < i; ++j) a[j * n + i] = other(a[i * n + j]);
+    }
   }
 };
 
@@ -586,7 +749,7 @@ struct Triangular {
       for (int j = job.upper ? i : 0; j < (job.upper ? n : i + 1); ++j)
         if (!job.unit || i != j) S::note(rests, a[i * n + j]);
     }
-    uint32_t done = S::bits(good & (rests == 0), job.count);
+    uint32_t done = S::bits(good & S::settled(rests == 0), job.count);
     done = S::each_right(job, done, [&](V* x, int columns) __attribute__((always_inline)) {
       S::substitute(a, n, n, 1, job.upper, job.unit, x, columns);
     });
@@ -705,12 +868,12 @@ struct LeastSquares {
     if (job.values) {
       good &= S::singular_values(r, rank, rank, rank, 1, values);
       for (int i = 0; i < rank / 2; ++i) std::swap(values[i], values[rank - 1 - i]);
-      return good & (values[rank - 1] > 2 * job.rcond * values[0]);
+      return good & S::settled(values[rank - 1] > 2 * job.rcond * values[0]);
     }
     S::identity(x, rank);
     S::substitute(r, rank, rank, 1, true, false, x, rank);
     for (int e = 0; e < rank * rank; ++e) of_inverse += S::norm(x[e]);
-    return good & (2 * job.rcond * S::root(of_r) * S::root(of_inverse) < 1);
+    return good & S::settled(2 * job.rcond * S::root(of_r) * S::root(of_inverse) < 1);
   }
   template <class S, class T>
   FACULA_LANES uint32_t solve(const SmallJob<T>& job, const typename S::V* a, const typename S::V* tau,
@@ -1012,8 +1175,8 @@ struct Table {
 };
 template <class T>  // in the order of `Small`
 using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>, Invert<Inverse::cofactor>,
-                  Det, SLogDet, SolveFactored, Cholesky, Triangular, Qr, Reflections, Reflect, Eigh<true>,
-                  Eigh<false>, Svd, SvdVals, LeastSquares>;
+                  Det, SLogDet, SolveFactored, Cholesky, FactorInverse, Ldl, Triangular, Qr, Reflections,
+                  Reflect, Eigh<true>, Eigh<false>, Svd, SvdVals, LeastSquares, Turn>;
 
 #undef FACULA_FEW
 #undef FACULA_FEW_SQUARED

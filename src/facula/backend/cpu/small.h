@@ -27,7 +27,7 @@ struct SmallJob {
   T *x = nullptr, *y = nullptr, *z = nullptr;
   R* values = nullptr;        // what is real: eigenvalues, singular values, logarithms
   int32_t* pivots = nullptr;  // [n], from 1
-  bool upper = false, unit = false, transposed = false, right = false, full = false;
+  bool upper = false, unit = false, transposed = false, right = false, full = false, hermitian = false;
   R rcond = 0;  // singular values below that of the largest one are none
 };
 
@@ -41,6 +41,8 @@ enum class Small {
   slogdet,          // x [1]: the sign, values [1]: the logarithm of the absolute value
   solve_factored,   // x [n, columns] of P L U x = b by what `lu` gives; of its adjoint if `transposed`
   cholesky,         // x: the lower factor of a, of which the lower triangle is read
+  factor_inverse,  // x: the inverse of a a^H for the lower triangle of a, of a^H a for the upper one if `upper`
+  ldl,  // x: L D L^T of symmetric a, L D L^H if `hermitian`, of which the lower triangle is read; pivots, those of blocks negative
   triangular,   // x [n, columns] of a x = b for the triangle `upper` of a, with 1 on its diagonal if `unit`
   qr,           // x: geqrf's R and reflections of a [m, n], y [min(m, n)]: their factors
   reflections,  // x [m, n]: the first columns of the product of the reflections a
@@ -51,6 +53,7 @@ enum class Small {
   svdvals,  // values
   least_squares,  // x [n, columns]: the shortest that bring a [m, n] x nearest to b, of a of full rank; values, unless null:
                   // a's singular values
+  turn,  // x [n, m]: a [m, n] transposed, whatever its elements are
   kCount,
 };
 
