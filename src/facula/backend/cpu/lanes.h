@@ -44,7 +44,9 @@ struct Lanes {
   // m, of which the compiler knows no more: GCC 12 takes conditions that are combined, or that choose what is compared, lane
   // by lane.
   FACULA_LANES Mask settled(Mask m) {
+#ifdef __x86_64__
     asm("" : "+v"(m));
+#endif
     return m;
   }
   FACULA_LANES bool any(Mask m) { return together<kCount / 2>(settled(m), kLanes)[0] != 0; }
