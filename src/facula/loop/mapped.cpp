@@ -95,19 +95,20 @@ void side_by_side(double* x, int64_t count, F&& one, G&& lanes) {
   for (; i < count; ++i) x[i] = one(x[i]);
 }
 
-// J and Y of lanes whose angles are not far, side by side; of others by themselves. Most of the time all are near 0.
+// J and Y of lanes whose angles are not far, side by side; of others by themselves.
 template <double f(double), class Near>
-void oscillating(double* x, int64_t count, int order, bool second, Near near) {
+void oscillating(double* all, int64_t count, int order, bool second, Near near) {
   constexpr double kFar = 0x1p19;  // twice which is an angle of straight functions
-  double low = second ? 0.0 : -kFar, low_near = second ? 0.0 : -2.0;
-  side_by_side(x, count, f, [&](Lanes v) {
-    if (!any(~((v > low_near) & (v < 2.0)))) return near(v);
-    if (any(~((v > low) & (v < kFar)))) return each(v, f);
-    Lanes a = v < 0.0 ? -v : v;
-    Mask is_near = a < 2.0;
-    Lanes r = hankel(is_near ? Lanes{} + 2.0 : a, order, second);
-    if (order && !second) r = v < 0.0 ? -r : r;
-    return any(is_near) ? (is_near ? near(is_near ? v : Lanes{} + 1.0) : r) : r;
+  side_by_side(all, count, f, [&](Lanes v) {
+    Mask none = second ? ~(v > 0.0) : Mask{};
+    Lanes x = none ? Lanes{} + 1.0 : v, size = x < 0.0 ? -x : x, r = x;
+    if (any(~(size < kFar))) return each(v, f);
+    Mask is_near = size < 2.0, is_far = size >= 8.0;
+    if (any(~(is_near | is_far))) r = bessel_middle(is_near | is_far ? Lanes{} + 2.0 : size, order, second);
+    if (any(is_far)) r = is_far ? hankel(is_far ? size : Lanes{} + 8.0, order, second) : r;
+    if (order && !second) r = x < 0.0 ? -r : r;
+    if (any(is_near)) r = is_near ? near(is_near ? x : Lanes{} + 1.0) : r;
+    return any(none) ? (none ? (v == 0.0 ? Lanes{} - INFINITY : Lanes{} + NAN) : r) : r;
   });
 }
 #define FACULA_OSCILLATING(f, near, order, second)                              \
