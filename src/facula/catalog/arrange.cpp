@@ -181,7 +181,7 @@ std::pair<Expr, Expr> triangle_entry(Expr p, Expr length, Expr columns) {
   Expr corner = before(growing), grows = lt(p, corner), from = select(grows, p, p - corner);
   Expr k = select(grows, sqrt(half * half + p * 2.0) - half,
                   from * (1.0 / columns));  // before(k) = p, and k columns = from
-  k = max(floor(k - 0.125), 0.0);
+  k = floor(select(k < 0.125, 0.0, k - 0.125));
   Expr column = from - k * select(grows, k * 0.5 + half, columns),
        entries = select(grows, length + k, columns);
   Expr next = ge(column, entries);

@@ -238,19 +238,20 @@ FACULA_LANED Real lower_sum(Real a, Real x) {
   }
   return sum;
 }
-// Legendre's continued fraction, by the algorithm of Lentz, 1976.
-FACULA_SPECIAL double upper_fraction(double a, double x) {
-  double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
-  for (int k = 1; k < 10000; ++k) {
-    double n = -k * (k - a);
-    b += 2;
-    d = 1 / (n * d + b);
+// Q over a times the factor above: Legendre's continued fraction, by the algorithm of Lentz, 1976.
+FACULA_LANED Real upper_fraction(Real a, Real x) {
+  Real b = x + 1.0 - a, c = a - a + 1e300, d = 1.0 / b, h = d;
+  auto going = a == a;
+  for (int k = 1; k < 10000 && any(going); ++k) {
+    Real n = -(double)k * ((double)k - a);
+    b = b + 2.0;
+    d = 1.0 / (n * d + b);
     c = b + n / c;
-    double step = c * d;
-    h *= step;
-    if (fabs(step - 1) < 0x1p-52) break;
+    Real step = c * d, off = step < 1.0 ? 1.0 - step : step - 1.0;
+    h = going ? h * step : h;
+    going = going & !(off < 0x1p-52);
   }
-  return gamma_factor(a, x) * a * h;
+  return h;
 }
 // Of small x and a: 1 - x^a / Gamma(1 + a), and the other terms of the series for P. Of x < 1.1, x^32 / 32! is long below the
 // last place.
@@ -298,7 +299,7 @@ FACULA_SPECIAL double gamma_ratio(double a, double x, int upper) {
     double p = gamma_factor(a, x) * lower_sum(a, x);
     return upper ? 1 - p : p;
   }
-  double q = upper_fraction(a, x);
+  double q = gamma_factor(a, x) * a * upper_fraction(a, x);
   return upper ? q : 1 - q;
 }
 FACULA_CALLED(32) double igamma(double a, double x) {
