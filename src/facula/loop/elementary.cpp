@@ -586,8 +586,7 @@ E near_erfc(E x, double most) {
 E expand_erfc(E x) {
   E k;
   Sum tail = normal_tail_sum(abs(x), true, k);
-  Sum rest = fast_sum(real(2, x), -scale(tail.high, k));
-  E far = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), rest.high + (rest.low - scale(tail.low, k)));
+  E far = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), 2.0);
   double most = pick(x, 8.0, 15.0);
   return unless(bit_not(abs(x) < most), near_erfc(x, most), select(isnan(x), x, far));
 }
