@@ -316,7 +316,9 @@ FACULA_CALLED(64) double igammac(double a, double x) {
 // (q + k)^-s, given a = q + k: the power sees what the sum lacks s times larger.
 FACULA_LANED Real zeta_term(Real s, Real q, Real k, Real a) {
   Real taken = a - q, lacks = q - (a - taken) + (k - taken);
-  return any_pow(a, -s) * (1.0 - lacks / a * s);
+  Real zero = {0}, less = lacks / a * s;
+  return any_pow(a, -s) *
+         (1.0 - ((less > -0.5) & (less < 0.5) ? less : zero));  // of huge s the power is 0 or infinite
 }
 FACULA_LANED Real zeta_right(Real s, Real q) {  // q > 0, s > 1
   Real sum = {0}, steps = {0}, a = q;
