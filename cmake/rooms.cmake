@@ -72,7 +72,7 @@ function(facula_room room)
   if(room STREQUAL "codegen")  # LLVM has a library of its own
     list(FILTER sources EXCLUDE REGEX "/codegen/llvm[^/]*\\.cpp$")
   elseif(room STREQUAL "loop")  # special functions are compiled with what it prints (special.cmake)
-    list(FILTER sources EXCLUDE REGEX "/mapped\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/mapped(_wide)?\\.cpp$")
   elseif(room STREQUAL "backend")  # and Highway's sort
     list(FILTER sources EXCLUDE REGEX "/vqsort\\.cpp$")
   elseif(room STREQUAL "catalog")

@@ -18,6 +18,7 @@ endforeach()
 set(special_elementary ${FACULA_GENERATED}/facula/special_elementary.h)
 add_custom_command(OUTPUT ${special_elementary} COMMAND facula_special_elementary ${special_elementary}
                    DEPENDS facula_special_elementary COMMENT "Printing the elementary functions of special ones" VERBATIM)
-add_library(facula_special OBJECT ${FACULA_SOURCES}/loop/mapped.cpp ${special_elementary})
+add_library(facula_special OBJECT ${FACULA_SOURCES}/loop/mapped.cpp ${FACULA_SOURCES}/loop/mapped_wide.cpp
+            ${special_elementary})
 facula_room_usage(facula_special)
 target_compile_options(facula_special PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi -Wno-unknown-pragmas)

@@ -136,3 +136,32 @@ def test_repetitions_hold_the_size_that_was_told():
     assert F.repeat_interleave(F.ones(3, 2), 2, 0, output_size=6).shape == (6, 2)
     with pytest.raises(RuntimeError, match="Invalid output_size, expected 6 but got 5"):
         F.repeat_interleave(F.ones(3, 2), 2, 0, output_size=5)
+
+
+@pytest.mark.parametrize("rows, columns", [(0, 3), (3, 0), (1, 1), (1, 7), (7, 1), (5, 5), (4, 9), (9, 4)])
+def test_indices_of_triangles_agree_with_numpy(rows, columns):
+    row, column = np.indices((rows, columns))
+    for offset in (*range(-rows - 2, columns + 3), 2**63 - 1, -(2**63)):
+        lower = np.array(np.nonzero(column.astype(object) - row <= offset))
+        upper = np.array(np.nonzero(column.astype(object) - row >= offset))
+        np.testing.assert_array_equal(F.tril_indices(rows, columns, offset).numpy(), lower)
+        np.testing.assert_array_equal(F.triu_indices(rows, columns, offset, dtype=F.int32).numpy(), upper)
+
+
+@pytest.mark.parametrize(
+    "rows, columns, offset", [(3000, 2000, -7), (2000, 3000, 0), (1, 10**6, 3), (10**6, 1, -5)]
+)
+@pytest.mark.parametrize("upper", [False, True])
+def test_indices_of_large_triangles_are_in_order_and_complete(rows, columns, offset, upper):
+    row, column = (F.triu_indices if upper else F.tril_indices)(rows, columns, offset)
+    place, off = (row * columns + column).numpy(), (column - row).numpy()
+    first = np.arange(rows)
+    ends = np.clip(first + offset + (0 if upper else 1), 0, columns)
+    assert len(place) == (columns - ends if upper else ends).sum()
+    assert np.all(np.diff(place) > 0) and np.all(off >= offset if upper else off <= offset)
+    assert (
+        int(column.min()) >= 0
+        and int(column.max()) < columns
+        and int(row.min()) >= 0
+        and int(row.max()) < rows
+    )

@@ -206,6 +206,11 @@ VALUES = [
     ("special.zeta", (30.0, 2.5), 1.1529691685630237e-12),
     ("special.zeta", (2.0, -0.5), 8.934802200544679),
     ("special.zeta", (3.0, -3.25), -61.97760551971101),
+    ("special.zeta", (16.0983650182825, 15.001), 1.8421382081029028e-19),
+    ("special.zeta", (31.351799433554643, 63.87147818105199), 6.649971481005345e-57),
+    ("special.zeta", (1.0562863458847551, 7.001), 15.988654352359966),
+    ("special.zeta", (2.0, 7.0), 0.15354517795933756),
+    ("special.zeta", (100.0, 0.9), 37648.61949599017),
     ("special.chebyshev_polynomial_t", (-1.7, 0.0), 1.0),
     ("special.chebyshev_polynomial_t", (-1.7, 1.0), -1.7),
     ("special.chebyshev_polynomial_t", (-1.7, 4.0), 44.696799999999996),
@@ -468,9 +473,67 @@ def test_bessel_functions_of_the_largest_numbers_are_not_zero():
     assert math.isclose(F.special.bessel_j0(x).item(), 9.01255881646117e-156, rel_tol=1e-14)
 
 
+# At and near their zeros, and on either side of the pieces.
+ZEROS = {
+    "bessel_j0": {
+        2.404825557695773: -6.10876525973673e-17,
+        2.4048: 1.3268284301171568e-05,
+        -5.520078110286311: -2.7522649432621832e-17,
+        4.999999999999999: -0.1775967713143386,
+        7.999999999999999: 0.17165080713755412,
+    },
+    "bessel_j1": {
+        3.8317059702075125: -6.149807356994906e-17,
+        -3.83: -0.000687248220597037,
+        7.015586669815619: 2.825339409478929e-17,
+        5.0: -0.32757913759146523,
+        2.0: 0.5767248077568734,
+    },
+    "bessel_y0": {
+        3.957678419314858: -4.3331064642935194e-17,
+        3.9577: -8.687122970341427e-06,
+        7.086051060301773: 2.651448172550504e-17,
+        5.0: -0.30851762524903376,
+        2.0: 0.5103756726497451,
+    },
+    "bessel_y1": {
+        2.197141326031017: 2.513306678922122e-17,
+        2.2: 0.0014877892897633682,
+        5.429681040794135: 1.4165786380203692e-16,
+        7.999999999999999: -0.15806046173124771,
+        2.0: -0.10703243154093754,
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(ZEROS))
+def test_bessel_functions_have_their_digits_near_their_first_zeros(name):
+    x = F.tensor(list(ZEROS[name]), dtype=F.float64)
+    want = list(ZEROS[name].values())
+    np.testing.assert_allclose(getattr(F.special, name)(x).numpy(), want, rtol=8 * 2.0**-52)
+
+
 @pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "zeta"])
 def test_lanes_have_the_bits_of_numbers_by_themselves(name):
-    special = [0.0, -0.0, 2.0, 1.9999999, -2.0, 524287.0, 1e6, 1e13, 1.7e308, math.inf, -math.inf, math.nan]
+    special = [
+        0.0,
+        -0.0,
+        5e-324,
+        -5e-324,
+        2.0,
+        1.9999999,
+        -2.0,
+        5.0,
+        -5.0,
+        8.0,
+        524287.0,
+        1e6,
+        1e13,
+        1.7e308,
+        math.inf,
+        -math.inf,
+        math.nan,
+    ]
     x = F.cat([F.linspace(-30, 30, 241, dtype=F.float64), F.tensor(special, dtype=F.float64)])
     x = x[F.randperm(len(x))]
     others = [x.flip(0)] if name == "zeta" else []

@@ -150,33 +150,43 @@ void define_splits(const char* name, int dim, int rank, const char* doc, const c
       .samples({indices});
 }
 
-// The numbers of rows before, and the entries of, each row of a triangle of `row` x `column`; rows of none are left out.
-Tensor triangle_indices(const Call& c, int64_t rows, int64_t columns, int64_t offset, bool lower) {
+// The lower triangle of the matrix; an upper one is a lower one turned by half a turn.
+Tensor triangle_indices(const Call& c, int64_t rows, int64_t columns, int64_t offset, bool upper) {
   runtime_check(rows >= 0 && columns >= 0, c.name())
       << "row and col must be non-negative, got " << rows << " and " << columns;
   DType t = c.maybe_dtype("dtype").value_or(DType::Int64);
-  int64_t first = lower ? std::max<int64_t>(0, -offset) : 0;
-  int64_t last = lower ? rows : std::min(rows, std::max<int64_t>(0, columns - offset));
-  // Sum of min(j, columns) for j up to n; row k of a lower triangle has j = k + offset + 1.
+  __int128 diagonal = upper ? __int128(columns) - rows - offset : __int128(offset);
+  diagonal = std::clamp<__int128>(diagonal, -__int128(rows), columns);
+  // Sum of min(j, columns) for j up to n; row k has the first k + diagonal + 1 columns.
   auto up_to = [&](__int128 n) {
     __int128 m = std::clamp<__int128>(n, 0, columns);
     return m * (m + 1) / 2 + (n > m ? (n - m) * columns : 0);
   };
-  __int128 below = lower ? offset : __int128(offset) - 1;
-  __int128 count = up_to(std::max<__int128>(0, below + rows)) - up_to(std::max<__int128>(0, below));
-  if (!lower) count = __int128(rows) * columns - count;
+  __int128 count = up_to(std::max<__int128>(0, diagonal + rows)) - up_to(std::max<__int128>(0, diagonal));
   runtime_check(count < __int128(1) << 58, c.name())
       << "a triangle of " << rows << " rows and " << columns << " columns has too many entries";
-  auto total = int64_t(count);
-  if (total == 0) return zeros(Sizes{int64_t(2), int64_t(0)}, t);
-  Tensor row = arange(Scalar(first), Scalar(last));
-  Tensor begin = lower ? zeros_like(row) : clamp(add(row, offset), Scalar(int64_t(0)), Scalar(columns));
-  Tensor length =
-      lower ? clamp(add(row, offset + 1), Scalar(int64_t(0)), Scalar(columns)) : sub(columns, begin);
-  Tensor end = cumsum(length, 0), place = arange(Scalar(total));
-  Tensor at = searchsorted(end, place, false, true);
-  Tensor column = add(sub(place, index_select(sub(end, length), 0, at)), index_select(begin, 0, at));
-  return to_dtype(stack(std::vector<Tensor>{add(at, first), column}, 0), t);
+  auto skipped = int64_t(std::max<__int128>(0, -diagonal));
+  auto length = int64_t(std::min<__int128>(columns, skipped + diagonal + 1));
+  return _triangle_indices(Scalar(length), Scalar(columns), Scalar(upper ? rows - 1 - skipped : skipped),
+                           int64_t(count), upper, t);
+}
+
+// Row and column of entry p of a triangle whose rows have length, length + 1, ..., columns, columns, ... entries. In float64, which
+// is exact for as many as an address space holds; the row's estimate, off by less than 1/8, is lowered to be never the next one.
+std::pair<Expr, Expr> triangle_entry(Expr p, Expr length, Expr columns) {
+  Expr growing = columns - length, half = length - 0.5;
+  auto before = [&](Expr k) {
+    return k * (k * 0.5 + half);
+  };  // in the rows that are shorter than all columns
+  Expr corner = before(growing), grows = lt(p, corner), from = select(grows, p, p - corner);
+  Expr k = select(grows, sqrt(half * half + p * 2.0) - half,
+                  from * (1.0 / columns));  // before(k) = p, and k columns = from
+  k = floor(select(k < 0.125, 0.0, k - 0.125));
+  Expr column = from - k * select(grows, k * 0.5 + half, columns),
+       entries = select(grows, length + k, columns);
+  Expr next = ge(column, entries);
+  k = select(grows, k, k + growing);
+  return {select(next, k + 1.0, k), select(next, column - entries, column)};
 }
 
 // n over k, or `far` where it is no less.
@@ -376,12 +386,36 @@ FACULA_FAMILY(arrange) {
       })
       .samples({"tensors{[2, 3], [], [2]}", "tensors{[2, 0], [1, 2]}"});
 
+  define(
+      "_triangle_indices(Scalar length, Scalar columns, Scalar first, SymInt count, bool upper, dtype dtype) -> Tensor")
+      .doc(
+          "Rows and columns of `count` entries of a triangle: from row `first` on and from the left, `length` in the first row, in each other "
+          "one more, up to all; of an upper one, from `first` up, from the right and from the last entry.")
+      .bind(hidden)
+      .no_in_place()
+      .non_differentiable()
+      .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
+      .shape([](const Call& c) { return Dims{int64_t(2), c.integer("count")}; })
+      .loop([](const LoopCall& c, Index i) {
+        auto number = [&](const char* name) { return cast(c.scalar(name, DType::Int64), DType::Float64); };
+        bool upper = c.flag("upper");
+        Expr p = upper ? loop::size(c.integer("count")) - i[1] - 1 : i[1], columns = number("columns"),
+             first = number("first");
+        auto [row, column] = triangle_entry(cast(p, DType::Float64), number("length"), columns);
+        row = upper ? first - row : first + row;
+        column = upper ? columns - 1.0 - column : column;
+        return cast(cast(select(eq(i[0], integer(0)), row, column), DType::Int64),
+                    compute_type(*c.maybe_dtype("dtype")));
+      })
+      .samples({"length=1, columns=4, first=0, count=14, upper=False, dtype=int64",
+                "length=2, columns=3, first=3, count=11, upper=True, dtype=int64",
+                "length=1, columns=1, first=0, count=0, upper=False, dtype=int64"});
   define("tril_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
       .doc("Rows and columns, [2, count], of the entries of a lower triangle, in row-major order.")
       .bind(function)
       .non_differentiable()
       .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
-        return triangle_indices(c, row, col, offset, true);
+        return triangle_indices(c, row, col, offset, false);
       })
       .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
   define("triu_indices(int row, int col, int offset=0, *, dtype? dtype=int64, Device? device=None) -> Tensor")
@@ -389,7 +423,7 @@ FACULA_FAMILY(arrange) {
       .bind(function)
       .non_differentiable()
       .procedure([](const Call& c, int64_t row, int64_t col, int64_t offset) {
-        return triangle_indices(c, row, col, offset, false);
+        return triangle_indices(c, row, col, offset, true);
       })
       .samples({"row=3, col=4", "row=4, col=2, offset=-1", "row=0, col=2"});
   at_least("atleast_1d", "self, as a vector where it is 0-d.",

@@ -487,10 +487,14 @@ Sum normal_tail_sum(E a, bool of_erfc, E& k) {
   Sum first = exact_product(p.point, g0);
   return fast_sum(first.high, fma(p.point, s, fma(q, g, first.low)));
 }
+// (high + low) 2^floor(k), of tiny float32 numbers high alone: what lies beneath would be subnormal, which takes long.
+Sum scaled(Sum s, E k) {
+  return {scale(s.high, k), scale(is_wide(k) ? s.low : select(k < -100.0, 0.0, s.low), k)};
+}
 Sum normal_tail(E a, bool of_erfc) {
   E k;
   Sum s = normal_tail_sum(a, of_erfc, k);
-  return {scale(s.high, k), scale(s.low, k)};
+  return scaled(s, k);
 }
 
 // 1 - f where x is not negative, else f. |f| <= 1/2, so that what the difference loses is known exactly.
@@ -499,7 +503,9 @@ Sum complement(E x, Sum f) {
   return {select(negative, f.high, high), select(negative, f.low, low)};
 }
 Sum ndtr_sum(E x) {
-  Sum r = complement(x, normal_tail(abs(x), false));
+  E a = abs(x);
+  if (!is_wide(x)) a = select(x > 6.0, 6.0, a);  // 1 from there on, and no part of it subnormal
+  Sum r = complement(x, normal_tail(a, false));
   return {select(isnan(x), x, r.high), r.low};
 }
 
@@ -508,18 +514,23 @@ Sum ndtr_sum(E x) {
 Sum sigmoid_sum(E x) {
   E one = real(1, x), a = abs(x), most = real(pick(x, 104.5, 746.0), x);
   a = select(a > most, most, a);
+  if (!is_wide(x)) a = select(x > 20.0, 20.0, a);  // 1 from there on, and no part of it subnormal
   Power power = exp_power(-a);
-  Sum p = sum(power);
-  E e = scale(p.high, power.k), lost = scale(p.low, power.k);
+  auto [e, lost] = scaled(sum(power), power.k);
   E total = e + one, low = (e - (total - one)) + lost, inverse = one / total;
+  if (!is_wide(x))
+    low = select(abs(low) < 0x1p-40, 0.0, low);  // far below the last place, its product subnormal
   E positive = x >= 0.0, top = select(positive, one, e), q = top * inverse;
   E left = fma(-q, total, top) + select(positive, 0.0, lost);
   return {q, fma(-q, low, left) * inverse};
 }
 
-// x (high + low) with high >= 0, rounding once; infinite and NaN as x * high is, with x's sign if 0.
-E times(E x, Sum f) {
-  E product = x * f.high, lost = fma(x, f.high, -product), r = product + fma(x, f.low, lost);
+// x (high + low) with high >= 0, rounding once; infinite and NaN as x * high is, with x's sign if 0. `tiny`: high may be.
+E times(E x, Sum f, bool tiny) {
+  E product = x * f.high, known = f.high;
+  if (tiny && !is_wide(x))
+    known = select(known < 0x1p-96, 0.0, known);  // what its product loses would be subnormal
+  E lost = fma(x, known, -(x * known)), r = product + fma(x, f.low, lost);
   r = select(abs(product) < kInf, r, product);
   return from_bits(bits(r) | (bits(x) & sign_bit(x)));
 }
@@ -527,13 +538,13 @@ E times(E x, Sum f) {
 // In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer way.
 E expand_reflected(E x, bool of_sigmoid, bool times_x) {
   Sum s = of_sigmoid ? sigmoid_sum(x) : ndtr_sum(x);
-  E exact = times_x ? times(x, s) : rounded(s);
+  E exact = times_x ? times(x, s, true) : rounded(s);
   if (is_wide(x)) return exact;
   double per_unit = of_sigmoid ? 3 : 7;
   E a = abs(x), index = bits(fma(a, per_unit, wholes(x))), r;
   Piece p = of_sigmoid ? piece(kSigmoid32, a, index) : piece(kNormal32, a, index);
   if (times_x) {
-    r = times(x, complement(x, {p.constant, p.slope * p.t}));
+    r = times(x, complement(x, {p.constant, p.slope * p.t}), false);
   } else {
     r = fma(p.slope, p.t, p.constant);
     r = select(x < 0.0, r, 1.0 - r);
@@ -586,8 +597,7 @@ E near_erfc(E x, double most) {
 E expand_erfc(E x) {
   E k;
   Sum tail = normal_tail_sum(abs(x), true, k);
-  Sum rest = fast_sum(real(2, x), -scale(tail.high, k));
-  E far = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), rest.high + (rest.low - scale(tail.low, k)));
+  E far = select(x >= 0.0, scaled_sum(tail.high, tail.low, k), 2.0);
   double most = pick(x, 8.0, 15.0);
   return unless(bit_not(abs(x) < most), near_erfc(x, most), select(isnan(x), x, far));
 }

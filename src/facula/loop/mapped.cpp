@@ -10,9 +10,14 @@
 #include "facula/loop/mapped_tables.h"
 #include "facula/special_text.h"
 
-// What is defined here alone: every processor that runs generated kernels has these. Products and sums are not contracted
-// (cmake/rooms.cmake), so that a lane has the bits of a number by itself, and of other targets.
+// What is defined here alone: every processor that runs generated kernels has AVX2. This source is compiled once more, for those
+// with AVX-512 (mapped_wide.cpp). Products and sums are not contracted (cmake/special.cmake), so that a lane has the bits of a
+// number by itself, and of other targets.
+#ifdef FACULA_WIDE_LANES
+#pragma GCC target("avx2,fma,avx512f,avx512dq,avx512vl,prefer-vector-width=512")
+#else
 #pragma GCC target("avx2,fma")
+#endif
 
 namespace facula::loop::mapped {
 namespace host {  // whose elementary functions are found before libm's, and these before those of expressions
@@ -31,23 +36,38 @@ FACULA_SPECIAL_CALLS(FACULA_FN)
 #undef FACULA_FN
 
 // A few lanes side by side, as GCC's vectors.
+#ifdef FACULA_WIDE_LANES
+constexpr int64_t kLanes = 8;
+#else
 constexpr int64_t kLanes = 4;
+#endif
 using Lanes = double __attribute__((vector_size(8 * kLanes)));
 using Mask = int64_t __attribute__((vector_size(8 * kLanes)));
 bool any(bool c) { return c; }
+#ifdef FACULA_WIDE_LANES
+bool any(Mask c) {
+  return __builtin_ia32_cvtq2mask512((long long __attribute__((vector_size(8 * kLanes)))) c);
+}
+// Of all lanes, rounded as ever.
+Lanes fma(Lanes x, auto y, auto z) {
+  return __builtin_ia32_vfmaddpd512_mask(x, y - Lanes{}, z - Lanes{}, -1, 4);
+}
+Lanes sqrt(Lanes x) { return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4); }
+#else
 bool any(Mask c) { return __builtin_ia32_movmskpd256((Lanes)c); }
+Lanes fma(Lanes x, auto y, auto z) { return __builtin_ia32_vfmaddpd256(x, y - Lanes{}, z - Lanes{}); }
+Lanes sqrt(Lanes x) { return __builtin_ia32_sqrtpd256(x); }
+#endif
 Lanes lanes_at(const double* x) {
   Lanes v;
   std::memcpy(&v, x, sizeof v);
   return v;
 }
-Lanes fma(Lanes x, auto y, auto z) { return __builtin_ia32_vfmaddpd256(x, y - Lanes{}, z - Lanes{}); }
 template <class F>
 Lanes each(Lanes x, F&& f) {
   for (int64_t l = 0; l < kLanes; ++l) x[l] = f(x[l]);
   return x;
 }
-Lanes sqrt(Lanes x) { return __builtin_ia32_sqrtpd256(x); }
 #define FACULA_INLINE __attribute__((always_inline))
 // Elementary functions of lanes, which the compiler takes side by side where they are in memory and nothing branches.
 template <class F, class... Args>
@@ -95,19 +115,20 @@ void side_by_side(double* x, int64_t count, F&& one, G&& lanes) {
   for (; i < count; ++i) x[i] = one(x[i]);
 }
 
-// J and Y of lanes whose angles are not far, side by side; of others by themselves. Most of the time all are near 0.
+// J and Y of lanes whose angles are not far, side by side; of others by themselves.
 template <double f(double), class Near>
-void oscillating(double* x, int64_t count, int order, bool second, Near near) {
+void oscillating(double* all, int64_t count, int order, bool second, Near near) {
   constexpr double kFar = 0x1p19;  // twice which is an angle of straight functions
-  double low = second ? 0.0 : -kFar, low_near = second ? 0.0 : -2.0;
-  side_by_side(x, count, f, [&](Lanes v) {
-    if (!any(~((v > low_near) & (v < 2.0)))) return near(v);
-    if (any(~((v > low) & (v < kFar)))) return each(v, f);
-    Lanes a = v < 0.0 ? -v : v;
-    Mask is_near = a < 2.0;
-    Lanes r = hankel(is_near ? Lanes{} + 2.0 : a, order, second);
-    if (order && !second) r = v < 0.0 ? -r : r;
-    return any(is_near) ? (is_near ? near(is_near ? v : Lanes{} + 1.0) : r) : r;
+  side_by_side(all, count, f, [&](Lanes v) {
+    Mask none = second ? ~(v > 0.0) : Mask{};
+    Lanes x = none ? Lanes{} + 1.0 : v, size = x < 0.0 ? -x : x, r = x;
+    if (any(~(size < kFar))) return each(v, f);
+    Mask is_near = size < 2.0, is_far = size >= 8.0;
+    if (any(~(is_near | is_far))) r = bessel_middle(is_near | is_far ? Lanes{} + 2.0 : size, order, second);
+    if (any(is_far)) r = is_far ? hankel(is_far ? size : Lanes{} + 8.0, order, second) : r;
+    if (order && !second) r = x < 0.0 ? -r : r;
+    if (any(is_near)) r = is_near ? near(is_near ? x : Lanes{} + 1.0) : r;
+    return any(none) ? (none ? (v == 0.0 ? Lanes{} - INFINITY : Lanes{} + NAN) : r) : r;
   });
 }
 #define FACULA_OSCILLATING(f, near, order, second)                              \
@@ -151,26 +172,52 @@ FACULA_DECAYING(bessel_k0e, 0, true)
 FACULA_DECAYING(bessel_k1e, 1, true)
 #undef FACULA_DECAYING
 
-// Incomplete gamma functions of a few lanes where series give them, side by side; the others by themselves.
+// gamma_factor of the lanes `wanted`: far from 0 by themselves, for their ways differ.
+Lanes gamma_factors(Mask wanted, Lanes a, Lanes x) {
+  Mask few = wanted & (a < 10.0), others = wanted & ~few;
+  Lanes r{};
+  if (any(few)) {
+    Lanes n = few ? a : Lanes{} + 1.0, v = few ? x : Lanes{} + 0.25;
+    r = any_pow(v, n) * exp(-v) * gamma_reciprocal(n);
+  }
+  for (int64_t l = 0; l < kLanes && any(others); ++l)
+    if (others[l]) r[l] = gamma_factor(a[l], x[l]);
+  return r;
+}
+// Incomplete gamma functions of a few lanes where series or the fraction give them, side by side; the others by themselves.
 template <bool upper>
 void gamma_ratios(double* all_a, const double* all_x) {
   Lanes a = lanes_at(all_a), x = lanes_at(all_x), y{};
-  Mask ordinary = (a > 0.0) & (a < 10.0) & (x > 1e-28);  // powers and exponentials are normal numbers
+  Mask ordinary =
+      (a > 0.0) & (a <= 100.0) & (x > 1e-28) & (x < 600.0);  // of small a all powers are normal numbers
   Mask high = upper ? ordinary & by_upper_series(a, x) : Mask{};
-  Mask low = ordinary & ~high & by_lower_series(a, x);
+  Mask low = ordinary & ~high & by_lower_series(a, x), beyond = ordinary & ~high & ~low;
+  Lanes factor = gamma_factors(low | beyond, a, x);
   if (any(low)) {
-    Lanes n = low ? a : Lanes{} + 1.0, v = low ? x : Lanes{} + 0.25;
-    Lanes p = any_pow(v, n) * exp(-v) * gamma_reciprocal(n) * lower_sum(n, v);
+    Lanes p = factor * lower_sum(low ? a : Lanes{} + 1.0, low ? x : Lanes{} + 0.25);
     y = upper ? 1.0 - p : p;
   }
   if (any(high)) {
     Lanes q = upper_series(high ? a : Lanes{} + 1.0, high ? x : Lanes{} + 0.25);
     y = high ? q : y;
   }
+  if (any(beyond)) {
+    Lanes n = beyond ? a : Lanes{} + 1.0, q = factor * n * upper_fraction(n, beyond ? x : Lanes{} + 2.0);
+    y = beyond ? (upper ? q : 1.0 - q) : y;
+  }
+  Mask placed = high | low | beyond;
   for (int64_t l = 0; l < kLanes; ++l) {
-    double r = high[l] | low[l] ? y[l] : gamma_ratio(a[l], x[l], upper);
+    double r = placed[l] ? y[l] : gamma_ratio(a[l], x[l], upper);
     all_a[l] = r <= 0 ? 0 : r;
   }
+}
+// Lanes of zeta that are all poles or nothing, s[i] := zeta(s[i], q[i]); false if there are others.
+bool diverges(double* s, const double* q) {
+  Lanes v = lanes_at(s), w = lanes_at(q);
+  if (any(~((v <= 1.0) | (w != w)))) return false;
+  v = v == 1.0 ? Lanes{} + INFINITY : Lanes{} + NAN;
+  std::memcpy(s, &v, sizeof v);
+  return true;
 }
 // Hurwitz's zeta function: those that are sums are collected and taken side by side, for other lanes have less to do. One
 // that is left alone is quicker by itself.
@@ -181,8 +228,9 @@ void in_lanes<hurwitz_zeta>(double* all_s, const double* all_q, int64_t count) {
     double *s = all_s + i, orders[kCollected], arguments[kCollected];
     const double* q = all_q + i;
     int64_t at[kCollected], sums = 0;
-    for (int64_t l = 0; l < std::min(kCollected, count - i); ++l) {
-      if (s[l] > 1 && s[l] < 1e300 && q[l] > 0 && q[l] < 1e300) {
+    for (int64_t l = 0, n = std::min(kCollected, count - i); l < n; ++l) {
+      if (l % kLanes == 0 && l + kLanes <= n && diverges(s + l, q + l)) l += kLanes - 1;
+      else if (s[l] > 1 && s[l] < 1e300 && q[l] > 0 && q[l] < 1e300) {
         orders[sums] = s[l], arguments[sums] = q[l];
         at[sums++] = l;
       } else {
@@ -247,15 +295,45 @@ FACULA_POLYNOMIAL(legendre_p, 7)
 }  // namespace
 }  // namespace host
 
-#define FACULA_FN(n, ...)                                                                     \
-  double n(double x) { return host::n(x); }                                                   \
-  void n(double* x, const double* y, int64_t count) { host::in_lanes<host::n>(x, y, count); }
+namespace wide {  // mapped_wide.cpp
+#define FACULA_FN(n, ...) void n(double* x, const double* y, int64_t count);
 FACULA_MAPPED_UNARY(FACULA_FN)
-#undef FACULA_FN
-#define FACULA_FN(n, ...)                                                                     \
-  double n(double x, double y) { return host::n(x, y); }                                      \
-  void n(double* x, const double* y, int64_t count) { host::in_lanes<host::n>(x, y, count); }
 FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
+}  // namespace wide
+
+#ifdef FACULA_WIDE_LANES
+#define FACULA_FN(n, ...) \
+  void wide::n(double* x, const double* y, int64_t count) { host::in_lanes<host::n>(x, y, count); }
+FACULA_MAPPED_UNARY(FACULA_FN)
+FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+#else
+namespace {
+bool has_wide_lanes() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+const bool kHasWideLanes = has_wide_lanes();
+constexpr int64_t kWideLanes = 8;
+}  // namespace
+
+#define FACULA_LANES_OF(n)                                                                \
+  void n(double* x, const double* y, int64_t count) {                                     \
+    if (kHasWideLanes && count % kWideLanes == 0) return wide::n(x, y, count);            \
+    host::in_lanes<host::n>(x, y, count);                                                 \
+  }
+#define FACULA_FN(n, ...)                     \
+  double n(double x) { return host::n(x); }   \
+  FACULA_LANES_OF(n)
+FACULA_MAPPED_UNARY(FACULA_FN)
+#undef FACULA_FN
+#define FACULA_FN(n, ...)                                   \
+  double n(double x, double y) { return host::n(x, y); }    \
+  FACULA_LANES_OF(n)
+FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+#endif
 
 }  // namespace facula::loop::mapped

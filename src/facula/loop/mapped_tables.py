@@ -36,7 +36,9 @@ def fit(f, low, high, relative=True):
 
 
 def show(name, f, cuts, relative=True):
-    pieces = [fit(f, a, b, relative) for a, b in zip(cuts, cuts[1:])]
+    """Of f, or of a function for each pair of cuts."""
+    of = f.get if isinstance(f, dict) else lambda _: f
+    pieces = [fit(of((a, b)), a, b, relative) for a, b in zip(cuts, cuts[1:])]
     longest = max(len(c) for c, _ in pieces)
     worst = max(e for _, e in pieces)
     kind = "relative" if relative else "absolute"
@@ -92,6 +94,19 @@ def hankel(order, part):
         return mp.sqrt(mp.pi * x / 2) * (c * j + s * y if part == 0 else (c * y - s * j) * x)
 
     return f
+
+
+def middle(name, f, cuts):
+    """f over its distance from the zero that it has in each piece, and those zeros, of two doubles each."""
+    pairs = list(zip(cuts, cuts[1:]))
+    zeros = [mp.findroot(f, pair, solver="anderson", tol=mp.mpf("1e-110")) for pair in pairs]
+    assert all(a < z < b for z, (a, b) in zip(zeros, pairs)), zeros
+    piece = {pair: lambda x, z=z: f(x) / (x - z) for pair, z in zip(pairs, zeros)}
+    show(f"Middle{name}", piece, cuts)
+    print(f"inline constexpr double kZero{name}[][2] = {{")
+    for z in zeros:
+        print(f"    {{{float(z)!r}, {float(z - mp.mpf(float(z)))!r}}},")
+    print("};")
 
 
 def series(name, order, terms, psi=False, sign=1, first=0):
@@ -175,10 +190,14 @@ def main():
     print("// 1 / Gamma(1 + t), and log(Gamma(1 + t)) / t.")
     show("GammaReciprocal", lambda t: mp.rgamma(1 + t), [0, 1])
     show("LogGammaSlope", lambda t: mp.loggamma(1 + t) / t if t else -mp.euler, [0, mp.mpf("1.25")], False)
+    print("// J and Y over the distance from the one zero in each piece.")
+    for order in (0, 1):
+        middle(f"J{order}", lambda x, n=order: mp.besselj(n, x), [2, 5, 8])
+        middle(f"Y{order}", lambda x, n=order: mp.bessely(n, x), [2, 5, 8])
     print("// J = sqrt(2 / (pi x)) (p cos(u) - q sin(u) / x), u = x - pi/4 or x - 3 pi/4: p and q in 1/x.")
     for order in (0, 1):
         for part, kind in enumerate(("Cosine", "Sine")):
-            show(f"Hankel{kind}{order}", hankel(order, part), [0, eighth, 2 * eighth, 4 * eighth])
+            show(f"Hankel{kind}{order}", hankel(order, part), [0, eighth])
     print(
         "// Power series in y = x^2 / 4 (DLMF 10.2.2, 10.8, 10.25.2, 10.31);"
         " of I and K for y <= 1/4, else for y <= 1."
@@ -190,6 +209,8 @@ def main():
         series(f"NearY{order}", order, 13, psi=True, sign=-1)
     print("// 1 / k.")
     row("Reciprocals", [mp.mpf(0)] + [1 / mp.mpf(k) for k in range(1, 32)])
+    print("// B_2k / (2k)!.")
+    row("EulerMaclaurin", [mp.bernoulli(2 * k) / mp.factorial(2 * k) for k in range(1, 13)])
     temme(9, 24)
     print("\n}  // namespace facula::loop::mapped")
 

@@ -29,7 +29,7 @@ FACULA_LANED Real square_quarter(Real x) { return (x * 0.5) * (x * 0.5); }
 // exp(-(high + low)) of a sum with more digits than a double.
 FACULA_SPECIAL double decay(double high, double low) { return exp(-high) * (1 - low); }
 
-// ---- Bessel functions J and Y: power series below 2, from there on Hankel's expansion (DLMF 10.17.3).
+// ---- Bessel functions J and Y: power series below 2, polynomials below 8, from there on Hankel's expansion (DLMF 10.17.3).
 
 FACULA_LANED Real j0_near(Real x) {  // the first terms by their factors, which are not small differences
   Real half = x * 0.5, y = half * half;
@@ -48,23 +48,28 @@ FACULA_LANED Real y1_near(Real x) {
   Real series = horner(square_quarter(x), FACULA_ROW(kNearY1));
   return two_over_pi * (log(x) * j1_near(x) - x * 0.25 * series) - two_over_pi / x;
 }
-// The rows at c, n long: of 1 / x up to 1/8, 1/4 and 1/2.
-FACULA_LANED Real hankel_piece(Real t, const double* c, int n) {
-  Real r = t;
-  if (any(t < 0.125)) r = t < 0.125 ? horner(t - 0.0625, c, n) : r;
-  if (any((t >= 0.125) & (t < 0.25))) r = (t >= 0.125) & (t < 0.25) ? horner(t - 0.1875, c + n, n) : r;
-  if (any(t >= 0.25)) r = t >= 0.25 ? horner(t - 0.375, c + 2 * n, n) : r;
+// Between 2 and 8: the rows at c, n long, times the distance from the zero in each piece.
+FACULA_LANED Real by_zeros(Real x, const double* c, int n, const double* zeros) {
+  Real r = x;
+  if (any(x < 5.0)) r = x < 5.0 ? horner(x - 3.5, c, n) * (x - zeros[0] - zeros[1]) : r;
+  if (any(x >= 5.0)) r = x >= 5.0 ? horner(x - 6.5, c + n, n) * (x - zeros[2] - zeros[3]) : r;
   return r;
 }
-// J, or Y if `second`, of order 0 or 1, x >= 2 and finite.
+FACULA_LANED Real bessel_middle(Real x, int order, int second) {
+  if (order && second) return by_zeros(x, FACULA_ROW(kMiddleY1[0]), kZeroY1[0]);
+  if (order) return by_zeros(x, FACULA_ROW(kMiddleJ1[0]), kZeroJ1[0]);
+  if (second) return by_zeros(x, FACULA_ROW(kMiddleY0[0]), kZeroY0[0]);
+  return by_zeros(x, FACULA_ROW(kMiddleJ0[0]), kZeroJ0[0]);
+}
+// J, or Y if `second`, of order 0 or 1, x >= 8 and finite.
 FACULA_LANED Real hankel(Real x, int order, int second) {
   Real t = 1.0 / x, p, q;
   if (order) {
-    p = hankel_piece(t, FACULA_ROW(kHankelCosine1[0]));
-    q = hankel_piece(t, FACULA_ROW(kHankelSine1[0])) * t;
+    p = piece(t, 0, 0.125, FACULA_ROW(kHankelCosine1[0]));
+    q = piece(t, 0, 0.125, FACULA_ROW(kHankelSine1[0])) * t;
   } else {
-    p = hankel_piece(t, FACULA_ROW(kHankelCosine0[0]));
-    q = hankel_piece(t, FACULA_ROW(kHankelSine0[0])) * t;
+    p = piece(t, 0, 0.125, FACULA_ROW(kHankelCosine0[0]));
+    q = piece(t, 0, 0.125, FACULA_ROW(kHankelSine0[0])) * t;
   }
   // Of sin x + cos x and sin x - cos x one may cancel: their product is -cos 2x.
   Real s = sin(x), c = cos(x), sum = s + c, difference = s - c, product = -cos(x + x);
@@ -77,6 +82,7 @@ FACULA_LANED Real hankel(Real x, int order, int second) {
   return value / (2.0 * sqrt(0.78539816339744830962 * x));  // pi x might overflow
 }
 FACULA_SPECIAL double far_bessel(double x, int order, int second) {
+  if (x < 8) return bessel_middle(x, order, second);
   return x == INFINITY ? 0 : hankel(x, order, second);
 }
 FACULA_CALLED(9) double bessel_j0(double x) {
@@ -232,19 +238,20 @@ FACULA_LANED Real lower_sum(Real a, Real x) {
   }
   return sum;
 }
-// Legendre's continued fraction, by the algorithm of Lentz, 1976.
-FACULA_SPECIAL double upper_fraction(double a, double x) {
-  double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
-  for (int k = 1; k < 10000; ++k) {
-    double n = -k * (k - a);
-    b += 2;
-    d = 1 / (n * d + b);
+// Q over a times the factor above: Legendre's continued fraction, by the algorithm of Lentz, 1976.
+FACULA_LANED Real upper_fraction(Real a, Real x) {
+  Real b = x + 1.0 - a, c = a - a + 1e300, d = 1.0 / b, h = d;
+  auto going = a == a;
+  for (int k = 1; k < 10000 && any(going); ++k) {
+    Real n = -(double)k * ((double)k - a);
+    b = b + 2.0;
+    d = 1.0 / (n * d + b);
     c = b + n / c;
-    double step = c * d;
-    h *= step;
-    if (fabs(step - 1) < 0x1p-52) break;
+    Real step = c * d, off = step < 1.0 ? 1.0 - step : step - 1.0;
+    h = going ? h * step : h;
+    going = going & !(off < 0x1p-52);
   }
-  return gamma_factor(a, x) * a * h;
+  return h;
 }
 // Of small x and a: 1 - x^a / Gamma(1 + a), and the other terms of the series for P. Of x < 1.1, x^32 / 32! is long below the
 // last place.
@@ -292,7 +299,7 @@ FACULA_SPECIAL double gamma_ratio(double a, double x, int upper) {
     double p = gamma_factor(a, x) * lower_sum(a, x);
     return upper ? 1 - p : p;
   }
-  double q = upper_fraction(a, x);
+  double q = gamma_factor(a, x) * a * upper_fraction(a, x);
   return upper ? q : 1 - q;
 }
 FACULA_CALLED(32) double igamma(double a, double x) {
@@ -306,30 +313,35 @@ FACULA_CALLED(64) double igammac(double a, double x) {
 
 // ---- Hurwitz's zeta function: some terms and the formula of Euler and Maclaurin (DLMF 25.11.7)
 
-FACULA_TABLE double kEulerMaclaurin[8] = {1.0 / 12,          -1.0 / 720,
-                                          1.0 / 30240,       -1.0 / 1209600,
-                                          1.0 / 47900160,    -691.0 / 1307674368000,
-                                          1.0 / 74724249600, -3617.0 / 10670622842880000};
+// (q + k)^-s, given a = q + k: the power sees what the sum lacks s times larger.
+FACULA_LANED Real zeta_term(Real s, Real q, Real k, Real a) {
+  Real taken = a - q, lacks = q - (a - taken) + (k - taken);
+  Real zero = {0}, less = lacks / a * s;
+  return any_pow(a, -s) *
+         (1.0 - ((less > -0.5) & (less < 0.5) ? less : zero));  // of huge s the power is 0 or infinite
+}
 FACULA_LANED Real zeta_right(Real s, Real q) {  // q > 0, s > 1
-  Real sum = {0}, a = q;
-  // From there on the formula's terms fall fast.
-  auto going = a < 2.5 * s + 8.0;
+  Real sum = {0}, steps = {0}, a = q;
+  // From there on the formula's terms fall fast. (Each costs less than a power, and twelve do with fewer of these than eight.)
+  auto going = a < s + 6.0;
   auto whole = a != a;  // whose sum has all digits
   for (int k = 0; any(going); ++k) {
-    Real term = any_pow(a, -s);
+    Real term = zeta_term(s, q, steps, a);
     sum = going ? sum + term : sum;
     whole = whole | (going & (term < sum * 0x1p-56));
     going = going & !whole;
-    a = going ? a + 1.0 : a;
-    going = going & (k < 9 ? a < 2.5 * s + 8.0 : (a < s) & (sum > 0.0));
+    steps = going ? steps + 1.0 : steps;
+    a = q + steps;
+    going = going & (k < 9 ? a < s + 6.0 : (a < s) & (sum > 0.0));
   }
-  Real power = any_pow(a, -s), tail = a * power / (s - 1.0) + power * 0.5, factor = s * power / a;
+  Real power = zeta_term(s, q, steps, a), inverse = 1.0 / a;
+  Real tail = a * power / (s - 1.0) + power * 0.5, factor = s * power * inverse;
   auto adds = !whole;
-  for (int k = 0; k < 8 && any(adds); ++k) {
+  for (int k = 0; k < 12 && any(adds); ++k) {
     Real term = kEulerMaclaurin[k] * factor, size = term < 0.0 ? -term : term;
     tail = adds ? tail + term : tail;
     adds = adds & !(size < (sum + tail) * 0x1p-56);
-    factor = factor * ((s + (2.0 * k + 1.0)) / a * ((s + (2.0 * k + 2.0)) / a));
+    factor = factor * ((s + (2.0 * k + 1.0)) * inverse * ((s + (2.0 * k + 2.0)) * inverse));
   }
   return whole ? sum : sum + tail;
 }
