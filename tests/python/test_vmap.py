@@ -244,7 +244,7 @@ def test_gradients_through_a_batch_are_those_of_the_calls(name):
 # LAPACK and CTC have no batches of, and forms that a rule leaves to the loop.
 ONE_BY_ONE = set(
     """
-    _cholesky_inverse _ctc_loss _ctc_loss_backward _embedding_bags _foreach_addcdiv.Tensor
+    _ctc_loss _ctc_loss_backward _embedding_bags _foreach_addcdiv.Tensor
     _foreach_addcdiv_.Tensor _foreach_addcmul.Tensor _foreach_addcmul_.Tensor _histogramdd_bin_edges
     _linear_cross_entropy _lu_with_info _masked_median _randperm _recurrence _recurrence_backward
     _sample_dirichlet _searchsorted _standard_gamma _standard_log_gamma argwhere bernoulli bincount
