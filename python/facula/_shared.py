@@ -84,17 +84,18 @@ def share_memory_(t: Tensor) -> Tensor:
     """Moves the elements to shared memory; views made before keep the old one."""
     if is_shared(t):
         return t
-    order = sorted(range(t.dim()), key=lambda d: -t.stride(d))
-    nbytes = t.numel() * t.element_size()
+    strides = t.stride()
+    # What it reaches of its memory, with gaps and shared elements as they are.
+    count = 1 + sum((n - 1) * s for n, s in zip(t.shape, strides)) if t.numel() else 0
+    nbytes = count * t.element_size()
     try:
         block, start = _place(nbytes)
     except (OSError, OverflowError):
         raise RuntimeError(f"share_memory_: not enough memory: tried to map {nbytes} bytes") from None
-    flat = _C.frombuffer(block, dtype=t.dtype, count=t.numel(), offset=start)
-    shared = flat.view([t.shape[d] for d in order]).permute(sorted(range(t.dim()), key=order.__getitem__))
+    flat = _C.frombuffer(block, dtype=t.dtype, count=count, offset=start)
     with _C.GradMode(False):
-        shared.copy_(t)
-        t.data = shared
+        flat.copy_(t.as_strided((count,), (1,), t.storage_offset()))
+        t.data = flat.as_strided(t.shape, strides, 0)
     return t
 
 

@@ -56,6 +56,18 @@ def test_processes_look_at_the_same_tensors(method):
     assert process.exitcode == 0
 
 
+def test_a_shared_view_takes_the_memory_that_it_reaches():
+    base = facula.arange(24.0).reshape(2, 3, 4)
+    for view in (base[:, 1], base.permute(2, 0, 1), base[1, ::2], base[0, 0, :1].expand(1 << 40), base[:0]):
+        strides, first = view.stride(), view[..., :3].tolist() if view.numel() else []
+        assert view.share_memory_() is view and view.is_shared() and view.stride() == strides
+        assert (view[..., :3].tolist() if view.numel() else []) == first
+        assert view.untyped_storage().nbytes() < 8 << 20
+    numbers = facula.randn(3, dtype=facula.complex64)
+    turned = numbers.conj().share_memory_()
+    assert facula.equal(turned, numbers.conj())
+
+
 def test_many_shared_tensors_need_few_descriptors():
     before = len(os.listdir("/proc/self/fd"))
     many = [facula.full((10,), float(k)).share_memory_() for k in range(3000)]
