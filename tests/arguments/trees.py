@@ -167,9 +167,7 @@ def operator_targets(lib):
         writes = any(p.written for p in schema.parameters)
 
         def target(path, out, writes, schema=schema, told=told, names=names, strings=strings):
-            unfixed = told["random"] or re.search(
-                "empty|resize|strided", path
-            )  # memory that nobody wrote, or as it lies
+            unfixed = told["random"] or shows_memory(path)
             results = tuple(r.name for r in schema.results)
             return Target(
                 path, schema.parameters, told["samples"], out, writes, unfixed, names, strings, results
@@ -249,7 +247,9 @@ def function_targets(lib, known):
             parameters = signature(stubs().get(("Tensor" if space == "Tensor" else "", name), f))
             if parameters:
                 names = frozenset((name, getattr(f, "__name__", name)))
-                yield Target(path, parameters, writes=name.endswith("_"), names=names)
+                yield Target(
+                    path, parameters, writes=name.endswith("_"), random=shows_memory(path), names=names
+                )
 
 
 def module_targets(lib):
@@ -285,6 +285,11 @@ def operator_forms(lib):
         )
     for sign, name in UNARY_OPERATORS:
         yield Target(f"{sign}.", [parameter("self", "Tensor")], names=frozenset((name,)))
+
+
+def shows_memory(path):
+    """Does it give memory that nobody wrote, or as it lies?"""
+    return bool(re.search("empty|resize|strided", path))
 
 
 def reach(lib):
