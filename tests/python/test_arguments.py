@@ -200,7 +200,6 @@ NAMED = [
     ),
     ("F.roll(F.arange(3), 2**62 + 1)", RuntimeError, r"^roll: shifts must be within"),
     ("F.rot90(F.ones(2, 3), 1 - 2**62)", RuntimeError, "^rot90: k must be within"),
-    ("F.ones(1).expand(2**48).share_memory_()", RuntimeError, "^share_memory_: not enough memory"),
     (
         "F.ones(2).backward(inputs=3)",
         TypeError,
