@@ -430,3 +430,9 @@ def test_a_factorys_out_requires_gradients_where_it_is_asked_to():
 def test_matrices_without_columns_have_solutions_without_rows():
     a = F.ones(3, 2, 0, dtype=F.complex64)
     assert F.linalg.lstsq(a, a).solution.shape == (3, 0, 0)
+
+
+def test_ranges_of_extreme_steps_have_one_number():
+    least, most = -(2**63), 2**63 - 1
+    assert F.arange(10, 1, least).tolist() == [10] and F.arange(1, 10, most).tolist() == [1]
+    assert F.arange(least, most, most).tolist() == [least, -1, most - 1]

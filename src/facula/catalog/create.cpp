@@ -270,8 +270,8 @@ FACULA_FAMILY(create) {
         runtime_check(std::ceil((b - a) / s) < 0x1p60, "arange")
             << "a range of " << std::ceil((b - a) / s) << " numbers does not fit into memory";
         if (integers) {
-          int64_t span = end.to_int() - start.to_int(), by = step.to_int();
-          n = (span + by - (by > 0 ? 1 : -1)) / by;
+          __int128 span = __int128(end.to_int()) - start.to_int(), by = step.to_int();
+          n = int64_t((span + by - (by > 0 ? 1 : -1)) / by);
         } else {
           n = int64_t(std::ceil((b - a) / s));
         }
