@@ -17,6 +17,11 @@ from . import _C
 Tensor = _C.Tensor
 
 
+def reach(sizes: Any, strides: Any) -> int:
+    """How many elements lie from the first to the last of this geometry; 0 if it has none."""
+    return 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if all(sizes) else 0
+
+
 class _Block(mmap.mmap):
     """Memory of a file. Freed with the last tensor that looks at it."""
 
@@ -86,7 +91,7 @@ def share_memory_(t: Tensor) -> Tensor:
         return t
     strides = t.stride()
     # What it reaches of its memory, with gaps and shared elements as they are.
-    count = 1 + sum((n - 1) * s for n, s in zip(t.shape, strides)) if t.numel() else 0
+    count = reach(t.shape, strides)
     nbytes = count * t.element_size()
     try:
         block, start = _place(nbytes)

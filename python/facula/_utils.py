@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any
 
 from . import _C
+from ._shared import reach
 from ._tensor import _rebuild_from_type_v2
 from .storage import LEGACY, TypedStorage, UntypedStorage
 
@@ -38,8 +39,8 @@ def _rebuild_tensor_v2(
 
     good = isinstance(storage, TypedStorage) and isinstance(size, tuple) and isinstance(stride, tuple)
     if good and len(size) == len(stride) <= 64 and whole(offset, *size, *stride):
-        needed = offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1 if all(size) else 0
-        good = needed <= len(storage) and math.prod(n or 1 for n in size) < 2**60
+        needed = reach(size, stride)
+        good = (not needed or offset + needed <= len(storage)) and math.prod(n or 1 for n in size) < 2**60
     else:
         good = False
     if not good:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _C
+from ._shared import reach
 from ._tensor import from_elements
 from .serialization import UnpicklingError, replacing
 
@@ -63,9 +64,9 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
             raise ValueError(f"safetensors: the format has no {t.dtype}, the dtype of `{name}`")
         info = t._storage_info()
         if info is not None and t.numel():
-            spread = sum((n - 1) * s for n, s in zip(t.shape, t.stride())) + 1
             begin = t.data_ptr()
-            owners.setdefault(info[0], []).append((begin, begin + spread * t.element_size(), name))
+            end = begin + reach(t.shape, t.stride()) * t.element_size()
+            owners.setdefault(info[0], []).append((begin, end, name))
     for places in owners.values():
         places.sort()
         for (_, end, a), (begin, _, b) in zip(places, places[1:]):
