@@ -364,16 +364,24 @@ TEST(LoopMapped, LanesHaveTheBitsOfNumbersByThemselves) {
               << name << " lane " << l << " of " << count << ": " << x[l] << " for " << want[l];
       }
   };
-#define FACULA_FN(n, ...)                                  \
-  compare(                                                 \
-      #n, [](double x, double y) { return mapped::n(x, y); }, \
-      [](double* x, const double* y, int64_t c) { mapped::n(x, y, c); });
+  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+#define FACULA_FN(n, ...)                                     \
+  for (bool eight : {false, wide})                            \
+    compare(                                                  \
+        #n, [](double x, double y) { return mapped::n(x, y); }, \
+        [&](double* x, const double* y, int64_t c) {          \
+          eight ? mapped::wide::n(x, y, c) : mapped::n(x, y, c); \
+        });
   FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
-#define FACULA_FN(n, ...)                     \
-  compare(                                    \
-      #n, [](double x) { return mapped::n(x); }, \
-      [](double* x, const double* y, int64_t c) { mapped::n(x, y, c); });
+#define FACULA_FN(n, ...)                                     \
+  for (bool eight : {false, wide})                            \
+    compare(                                                  \
+        #n, [](double x) { return mapped::n(x); },            \
+        [&](double* x, const double* y, int64_t c) {          \
+          eight ? mapped::wide::n(x, y, c) : mapped::n(x, y, c); \
+        });
   FACULA_MAPPED_UNARY(FACULA_FN)
 #undef FACULA_FN
 }

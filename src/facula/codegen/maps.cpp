@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "facula/codegen/kernel.h"
 #include "facula/loop/expr.h"
 #include "facula/loop/mapped.h"
 
@@ -21,8 +22,12 @@ using Map = void(double*, const double*, int64_t);
 FACULA_LIBM_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
-#define FACULA_MAP(name, ...) \
-  void map_##name(double* x, const double* y, int64_t n) { loop::mapped::name(x, y, n); }
+// Of kernels with AVX-512's vectors, of which some hold less than eight doubles.
+bool takes_wide(int64_t n) { return vector_lanes() == 16 && n % 8 == 0; }
+#define FACULA_MAP(name, ...)                                              \
+  void map_##name(double* x, const double* y, int64_t n) {                 \
+    (takes_wide(n) ? loop::mapped::wide::name : static_cast<Map*>(loop::mapped::name))(x, y, n); \
+  }
 FACULA_MAPPED_UNARY(FACULA_MAP)
 FACULA_MAPPED_BINARY(FACULA_MAP)
 #undef FACULA_MAP

@@ -491,11 +491,6 @@ Sum normal_tail_sum(E a, bool of_erfc, E& k) {
 Sum scaled(Sum s, E k) {
   return {scale(s.high, k), scale(is_wide(k) ? s.low : select(k < -100.0, 0.0, s.low), k)};
 }
-Sum normal_tail(E a, bool of_erfc) {
-  E k;
-  Sum s = normal_tail_sum(a, of_erfc, k);
-  return scaled(s, k);
-}
 
 // 1 - f where x is not negative, else f. |f| <= 1/2, so that what the difference loses is known exactly.
 Sum complement(E x, Sum f) {
@@ -505,7 +500,8 @@ Sum complement(E x, Sum f) {
 Sum ndtr_sum(E x) {
   E a = abs(x);
   if (!is_wide(x)) a = select(x > 6.0, 6.0, a);  // 1 from there on, and no part of it subnormal
-  Sum r = complement(x, normal_tail(a, false));
+  E k;
+  Sum tail = normal_tail_sum(a, false, k), r = complement(x, scaled(tail, k));
   return {select(isnan(x), x, r.high), r.low};
 }
 

@@ -295,13 +295,6 @@ FACULA_POLYNOMIAL(legendre_p, 7)
 }  // namespace
 }  // namespace host
 
-namespace wide {  // mapped_wide.cpp
-#define FACULA_FN(n, ...) void n(double* x, const double* y, int64_t count);
-FACULA_MAPPED_UNARY(FACULA_FN)
-FACULA_MAPPED_BINARY(FACULA_FN)
-#undef FACULA_FN
-}  // namespace wide
-
 #ifdef FACULA_WIDE_LANES
 #define FACULA_FN(n, ...) \
   void wide::n(double* x, const double* y, int64_t count) { host::in_lanes<host::n>(x, y, count); }
@@ -309,29 +302,14 @@ FACULA_MAPPED_UNARY(FACULA_FN)
 FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
 #else
-namespace {
-bool has_wide_lanes() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-const bool kHasWideLanes = has_wide_lanes();
-constexpr int64_t kWideLanes = 8;
-}  // namespace
-
-#define FACULA_LANES_OF(n)                                                                \
-  void n(double* x, const double* y, int64_t count) {                                     \
-    if (kHasWideLanes && count % kWideLanes == 0) return wide::n(x, y, count);            \
-    host::in_lanes<host::n>(x, y, count);                                                 \
-  }
-#define FACULA_FN(n, ...)                     \
-  double n(double x) { return host::n(x); }   \
-  FACULA_LANES_OF(n)
+#define FACULA_FN(n, ...)                                                                     \
+  double n(double x) { return host::n(x); }                                                   \
+  void n(double* x, const double* y, int64_t count) { host::in_lanes<host::n>(x, y, count); }
 FACULA_MAPPED_UNARY(FACULA_FN)
 #undef FACULA_FN
-#define FACULA_FN(n, ...)                                   \
-  double n(double x, double y) { return host::n(x, y); }    \
-  FACULA_LANES_OF(n)
+#define FACULA_FN(n, ...)                                                                     \
+  double n(double x, double y) { return host::n(x, y); }                                      \
+  void n(double* x, const double* y, int64_t count) { host::in_lanes<host::n>(x, y, count); }
 FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
 #endif

@@ -20,4 +20,10 @@ FACULA_MAPPED_BINARY(FACULA_FN)
 FACULA_MAPPED_UNARY(FACULA_FN)
 FACULA_MAPPED_BINARY(FACULA_FN)
 #undef FACULA_FN
+namespace wide {  // eight lanes side by side, for processors with AVX-512 F, DQ and VL; the same bits
+#define FACULA_FN(n, a, r, u) void n(double* x, const double* y, int64_t count);
+FACULA_MAPPED_UNARY(FACULA_FN)
+FACULA_MAPPED_BINARY(FACULA_FN)
+#undef FACULA_FN
+}  // namespace wide
 }  // namespace facula::loop::mapped

@@ -116,13 +116,10 @@ std::optional<std::pair<int, int>> turned(const Tensor& dst, const Tensor& src) 
   auto sizes = src.int_sizes();
   int64_t m = sizes[sizes.size() - 2], n = sizes.back();
   if (m < 2 || n < 2 || m > kSmall || n > kSmall || !std::ranges::equal(sizes, dst.int_sizes())) return {};
-  auto in_columns = [&](const Tensor& t) {
-    auto strides = t.int_strides();
-    size_t inner = strides.size() - 2;
-    bool dense = strides[inner] == 1 && strides[inner + 1] == m;
-    int64_t next = m * n;
-    for (size_t d = inner; d-- > 0; next *= sizes[d]) dense &= sizes[d] == 1 || strides[d] == next;
-    return dense;
+  auto in_columns = [](const Tensor& t) {
+    Dims turned_sizes(t.sizes()), strides(t.strides());
+    for (Dims* d : {&turned_sizes, &strides}) std::swap((*d)[d->size() - 2], d->back());
+    return t.alias(turned_sizes, strides, t.offset()).is_contiguous();
   };
   if (dst.is_contiguous() && in_columns(src)) return std::pair(int(n), int(m));
   if (src.is_contiguous() && in_columns(dst)) return std::pair(int(m), int(n));

@@ -864,7 +864,7 @@ Results linalg_lstsq(const Call& c, Out out) {
 namespace {
 constexpr int kSharedFactors = 1024;
 // f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
-// Small matrices are for `routine`, if there is one, and all that few(matrix in rows, factors in rows, pivots, info) takes
+// Small square matrices are for `routine`, and all that few(matrix in rows, factors in rows, pivots, info) takes
 // for it.
 template <class F, class G>
 Results factored(const Call& c, Out out, const char* name, const char* arg, Small routine, F&& f, G&& few) {

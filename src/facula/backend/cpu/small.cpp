@@ -30,6 +30,13 @@ struct Steps : Numbers<T, kBytes> {
     return L::settled(rests == 0);
   }
 
+  FACULA_LANES void store_pivots(const Mask* pivots, const SmallJob<T>& job, uint32_t done) {
+    typename Pivots::V numbers[kSmall];
+    FACULA_FEW
+    for (int k = 0; k < job.n; ++k) numbers[k] = __builtin_convertvector(pivots[k], typename Pivots::V);
+    Pivots::store(numbers, job.pivots, job.n, job.n, 1, 1, done);
+  }
+
   // L and U of a, with the largest of a column as pivot, the first of equal ones; pivots from 0. False where a pivot's
   // reciprocal is no number.
   FACULA_LANES Mask factor(V* a, int n, Mask* pivots) {
@@ -382,11 +389,9 @@ struct Lu {
     S::load_square(job, a);
     uint32_t done = S::bits(S::factor(a, n, pivots), job.count);
     S::store(a, job.x, n * n, n, n, n, done);
-    using P = typename S::Pivots;
-    typename P::V numbers[kSmall];
     FACULA_FEW
-    for (int k = 0; k < n; ++k) numbers[k] = __builtin_convertvector(pivots[k], typename P::V) + 1;
-    P::store(numbers, job.pivots, n, n, 1, 1, done);
+    for (int k = 0; k < n; ++k) pivots[k] += 1;
+    S::store_pivots(pivots, job, done);
     return S::left_of(done, job.count);
   }
 };
@@ -651,10 +656,7 @@ struct Ldl {
       for (int j = i + 1; j < n; ++j) a[i * n + j] = S::all(0);
     uint32_t done = S::bits(good, job.count);
     S::store(a, job.x, n * n, n, n, n, done);
-    using P = typename S::Pivots;
-    typename P::V numbers[kSmall];
-    for (int k = 0; k < n; ++k) numbers[k] = __builtin_convertvector(pivots[k], typename P::V);
-    P::store(numbers, job.pivots, n, n, 1, 1, done);
+    S::store_pivots(pivots, job, done);
     return S::left_of(done, job.count);
   }
 
