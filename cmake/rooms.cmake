@@ -60,6 +60,10 @@ set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp ${FACULA_SOU
                             ${FACULA_SOURCES}/backend/cpu/tridiagonal.cpp
                             PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
 set_source_files_properties(${FACULA_SOURCES}/backend/cpu/few.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
+if(FACULA_FUZZ)  # clang takes ten minutes for these vectors with its sanitizers, and no target reads what comes here
+  set_property(SOURCE ${FACULA_SOURCES}/backend/cpu/small.cpp APPEND PROPERTY COMPILE_OPTIONS
+               "-O0;-fno-sanitize=all")
+endif()
 
 # Made for the vectors of ducc0's objects (ducc0.cmake), whose type depends on the instructions. Steps of our own are quicker, and
 # nearer, if products are not rounded.

@@ -72,8 +72,7 @@ struct Numbers<std::complex<Real>, kBytes> : Lanes<Real, kBytes> {
   using V = ComplexVector<W>;
   static constexpr bool kIsComplex = true;
   // Sizes of numbers whose squares are normal numbers.
-  static constexpr R kLow = R(__builtin_ldexp(1, std::numeric_limits<R>::min_exponent / 2 + 2)),
-                     kHigh = R(__builtin_ldexp(1, std::numeric_limits<R>::max_exponent / 2 - 3));
+  static constexpr R kLow = R(sizeof(R) == 4 ? 0x1p-60 : 0x1p-508), kHigh = 2 / kLow;
 
   FACULA_LANES V all(R x) { return {L::all(x), W()}; }
   FACULA_LANES W reals(R x) { return L::all(x); }
