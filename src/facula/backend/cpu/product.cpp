@@ -13,6 +13,7 @@
 #include "facula/backend/cpu/onednn.h"
 #include "facula/backend/cpu/whole.h"
 #include "facula/base/parallel.h"
+#include "facula/codegen/kernel.h"
 #include "facula/op/registry.h"
 
 namespace facula::backend::cpu {
@@ -463,13 +464,16 @@ void by_packing(const Problem& p) {
 }
 
 // ---- BLAS: one thread a piece, pieces of the batch or of the result
-void by_blas(const Problem& p) {
-  constexpr int64_t kLongest = 128;
-  each_piece(p, p.count() > 1 ? std::max(p.m, p.n) : kLongest,
+void by_blas(const Problem& p, int64_t longest = 128) {
+  each_piece(p, p.count() > 1 ? std::max(p.m, p.n) : longest,
              [&](int64_t m, int64_t n, const char* a, const char* b, char* out) {
                blas_gemm(p.dtype, m, n, p.k, p.alpha, a, p.a_rs, p.a_cs, b, p.b_rs, p.b_cs, p.beta, out, p.n);
              });
 }
+
+// Without AVX-512 oneDNN has its older gemm alone, which takes 1 to 4 times as long as BLAS (AMD Zen 3).
+constexpr int64_t kNarrowPiece = 256;
+bool is_narrow(DType d) { return d == DType::Float32 && codegen::vector_lanes() < 16; }
 
 // One small matrix: BLAS needs 0.3 to 0.9 of oneDNN's time, and no plan, which takes oneDNN as long as a hundred such
 // products. A bias, which BLAS finds in the result, is worth less.
@@ -674,6 +678,10 @@ void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const T
         p.dtype == DType::Float32 && (p.m == 1 || p.n == 1) && p.count() == 1;  // twice as fast by BLAS
     if (!vector) {
       if (is_small(p)) return small(p);
+      if (is_narrow(p.dtype)) {
+        if (p.bias) add_bias_first(p, out, bias);
+        return by_blas(p, kNarrowPiece);
+      }
       if (is_better_packed(p)) {
         if (p.bias) add_bias_first(p, out, bias);
         return by_packing(p);
