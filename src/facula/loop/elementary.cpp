@@ -81,7 +81,7 @@ E long_poly(E x, const C& c) {
 // ---- tables
 
 #define FACULA_TABLES(_)                                                                                       \
-  _(kTail32) _(kTail64) _(kNormal32) _(kSigmoid32) _(kTanh32) _(kInverseErf32) _(kInverseErf64)                \
+  _(kTail32) _(kTail64) _(kNormal32) _(kTanh32) _(kInverseErf32) _(kInverseErf64)                             \
   _(kInverseErfFar32) _(kInverseErfFar64) _(kPower32) _(kPower64) _(kScaled32) _(kScaled64) _(kLogarithm32)    \
   _(kLogarithm64) _(kEighths32) _(kEighths64) _(kSixteenths32) _(kSixteenths64) _(kPoints32) _(kPoints64)      \
   _(kArc64) _(kErf32) _(kErf64) _(kTailErfc32) _(kTailErfc64)
@@ -531,21 +531,93 @@ E times(E x, Sum f, bool tiny) {
   return from_bits(bits(r) | (bits(x) & sign_bit(x)));
 }
 
-// In float32 f(x) = 1 - f(-x), f(-|x|) by a polynomial of the interval where |x| is; far out by the longer way.
-E expand_reflected(E x, bool of_sigmoid, bool times_x) {
-  Sum s = of_sigmoid ? sigmoid_sum(x) : ndtr_sum(x);
-  E exact = times_x ? times(x, s, true) : rounded(s);
+// -exp(x) = power (1 + beyond), a normal number, scaled by adding to the bits of a power of two. k is x / ln2 by steps of 1/16,
+// t = k + sixteenths, head = x - k ln2 with ln2's first digits.
+struct NearPower {
+  E power, beyond;
+};
+NearPower near_power(E t, E k, E head) {
+  bool d = is_wide(k);
+  E r = fma(k, pick(k, 2.1219444170128554e-4, -1.8206359985041462e-09), head), n = bits(t);
+  E point = d ? entry(kScaled64, 0, n) : entry(kScaled32, 0, n);
+  E missing = d ? entry(kScaled64, 1, n) : entry(kScaled32, 1, n);
+  return {from_bits(bits(point) + shl(n, pick<int64_t>(k, 19, 48))),
+          fma(r * r, d ? long_poly(r, kExp64) : poly(r, kExp32), r) + missing};
+}
+
+// As sigmoid_sum, with shorter sums, where exp(-|x|) and its parts are normal numbers of float32.
+constexpr double kNearSigmoid = 60;
+Sum near_sigmoid(E x) {
+  E a = abs(x), one = real(1, x);
+  a = select(a > kNearSigmoid, kNearSigmoid, a);  // subnormal numbers would take long
+  double magic = sixteenths(x);
+  E t = fma(a, -1.4426950408889634, magic), k = t - magic;
+  auto [power, beyond] = near_power(t, k, fma(k, -0.693359375, -a));
+  E rest = power * beyond, total = one - power, low = (one - total) - power - rest, whole = total + low;
+  low = (total - whole) + low;
+  E inverse = one / whole, positive = x >= 0.0, top = select(positive, one, -power), q = top * inverse;
+  E left = fma(-q, whole, top) - select(positive, 0.0, rest);
+  return {q, fma(-q, low, left) * inverse};
+}
+
+E of_sum(E x, Sum s, bool times_x, bool tiny) { return times_x ? times(x, s, tiny) : rounded(s); }
+
+E expand_sigmoid(E x, bool times_x) {
+  E exact = of_sum(x, sigmoid_sum(x), times_x, true);
   if (is_wide(x)) return exact;
-  double per_unit = of_sigmoid ? 3 : 7;
-  E a = abs(x), index = bits(fma(a, per_unit, wholes(x))), r;
-  Piece p = of_sigmoid ? piece(kSigmoid32, a, index) : piece(kNormal32, a, index);
+  E near = of_sum(x, near_sigmoid(x), times_x, false);
+  return unless(bit_not(x > -kNearSigmoid), near, exact);
+}
+
+// As normal_tail_sum, with shorter sums, where the result is a normal number and its interval one of 16:
+// -power (1 + beyond) (g + lost) = exp(-a^2) erfcx(a) of erfc, else exp(-a^2 / 2) erfcx(a / sqrt 2), erfcx with an exact linear
+// term.
+struct NearTail {
+  E power, beyond, g, lost;
+};
+NearTail near_tail(E a, bool of_erfc) {
+  constexpr double kRoot = 0.7071067811865476, kRoot32 = float(kRoot);
+  bool d = is_wide(a);
+  double magic = sixteenths(a);
+  E t = fma(a * a, of_erfc ? -1.4426950408889634 : -0.7213475204444817, magic), k = t - magic;
+  E first = k * pick(a, -0.693359375, -0.6931471787393093);  // exact
+  auto [power, beyond] = near_power(t, k, fma(of_erfc ? -a : a * -0.5, a, first));
+  E index = shr(bits((of_erfc ? a : a * kRoot) + 1.0), pick<int64_t>(a, 21, 50));
+  auto row = [&](size_t j) { return d ? entry(kTailErfc64, j, index) : entry(kTailErfc32, j, index); };
+  E u = of_erfc ? a - row(0) : fma(a, kRoot - kRoot32, fma(a, kRoot32, -row(0)));
+  E constant = row(1), slope = row(2);
+  std::vector<E> rest;
+  for (size_t j = 3; j < (d ? std::size(kTailErfc64) : std::size(kTailErfc32)); ++j) rest.push_back(row(j));
+  E g = fma(slope, u, constant), lost = fma(slope, u, constant - g);
+  return {power, beyond, g, fma(u * u, long_poly(u, std::span<const E>(rest)), lost)};
+}
+// Of float32, where all parts are normal numbers.
+constexpr double kNearNdtr = 11;
+Sum near_ndtr(E x) {
+  E a = abs(x);
+  a = select(a > kNearNdtr, kNearNdtr, a);  // subnormal numbers would take long
+  auto [power, beyond, g, lost] = near_tail(a, false);
+  power = power * -0.5;
+  Sum tail = exact_product(power, g);
+  return complement(x, {tail.high, fma(power, lost, fma(power * beyond, g + lost, tail.low))});
+}
+
+// In float32 1 - ndtr(-x), ndtr(-|x|) by a polynomial of the interval where |x| is; farther out by longer ways.
+E expand_ndtr(E x, bool times_x) {
+  E exact = of_sum(x, ndtr_sum(x), times_x, true);
+  if (is_wide(x)) return exact;
+  constexpr double kPerUnit = 7;
+  E a = abs(x);
+  Piece p = piece(kNormal32, a, bits(fma(a, kPerUnit, wholes(x))));
+  E r;
   if (times_x) {
     r = times(x, complement(x, {p.constant, p.slope * p.t}), false);
   } else {
     r = fma(p.slope, p.t, p.constant);
     r = select(x < 0.0, r, 1.0 - r);
   }
-  return unless(bit_not(a < 31.4 / per_unit), r, exact);
+  E far = unless(bit_not(x > -kNearNdtr), of_sum(x, near_ndtr(x), times_x, false), exact);
+  return unless(bit_not(a < 31.4 / kPerUnit), r, far);
 }
 
 // constant + slope t, exactly, and what is beyond, of the interval where |x| is; 1 far out.
@@ -565,28 +637,11 @@ E expand_erf(E x) {
   return copysign(select(a < 0x1p-100, fma(a, 0.1283791670955126, a), r), x);
 }
 
-// As normal_tail_sum, with shorter sums, where the result is a normal number and its interval one of 16: exp(-a^2) g(a),
-// of which the first is scaled by adding to the bits of a power of two, g has an exact linear term, and 2 - g exp(-a^2)
-// where x is negative.
+// The tail of |x|, where x is negative 2 less that.
 E near_erfc(E x, double most) {
-  bool d = is_wide(x);
   E a = abs(x);
-  if (!d) a = select(a > most, most, a);  // subnormal numbers would take long
-  double magic = sixteenths(x);
-  E t = fma(a * a, -1.4426950408889634, magic), k = t - magic;
-  E r = fma(-a, a, k * pick(x, -0.693359375, -0.6931471787393093));  // the product is exact
-  r = fma(k, pick(x, 2.1219444170128554e-4, -1.8206359985041462e-09), r);
-  E n = bits(t), point = d ? entry(kScaled64, 0, n) : entry(kScaled32, 0, n);
-  E missing = d ? entry(kScaled64, 1, n) : entry(kScaled32, 1, n);
-  E beyond = fma(r * r, d ? long_poly(r, kExp64) : poly(r, kExp32), r) + missing;
-  E power = from_bits(bits(point) + shl(n, pick<int64_t>(x, 19, 48)));  // -2^k
-  E index = shr(bits(a + 1.0), pick<int64_t>(x, 21, 50));
-  auto row = [&](size_t j) { return d ? entry(kTailErfc64, j, index) : entry(kTailErfc32, j, index); };
-  E u = a - row(0), constant = row(1), slope = row(2);
-  std::vector<E> rest;
-  for (size_t j = 3; j < (d ? std::size(kTailErfc64) : std::size(kTailErfc32)); ++j) rest.push_back(row(j));
-  E g = fma(slope, u, constant), lost = fma(slope, u, constant - g);
-  lost = fma(u * u, long_poly(u, std::span<const E>(rest)), lost);
+  if (!is_wide(x)) a = select(a > most, most, a);  // subnormal numbers would take long
+  auto [power, beyond, g, lost] = near_tail(a, true);
   E from = select(x < 0.0, 2.0, real(0, x)), high = fma(power, g, from);
   return abs(high + fma(power, lost, fma(power * beyond, g + lost, fma(power, g, from - high))));
 }
@@ -981,10 +1036,10 @@ E made(Fn f, E x, E y, E z) {
     case Fn::log2:
     case Fn::log10: return log_to(f, x);
     case Fn::tanh: return expand_tanh(x);
-    case Fn::sigmoid: return expand_reflected(x, true, false);
-    case Fn::times_sigmoid: return expand_reflected(x, true, true);
-    case Fn::ndtr: return expand_reflected(x, false, false);
-    case Fn::times_ndtr: return expand_reflected(x, false, true);
+    case Fn::sigmoid: return expand_sigmoid(x, false);
+    case Fn::times_sigmoid: return expand_sigmoid(x, true);
+    case Fn::ndtr: return expand_ndtr(x, false);
+    case Fn::times_ndtr: return expand_ndtr(x, true);
     case Fn::erf: return expand_erf(x);
     case Fn::erfc: return expand_erfc(x);
     case Fn::erfinv: return expand_erfinv(x);

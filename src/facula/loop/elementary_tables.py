@@ -4,9 +4,9 @@
 
 A polynomial is in the distance to a centre, chosen so that its constant, the function's value there, is a
 float as it stands. kTail: erfcx(a / sqrt 2) / 2, the normal distribution's tail by exp(-a^2 / 2), and kTanh;
-the interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal and
-kSigmoid: the functions at -a; the interval is the integer nearest to a multiple of a. kInverseErf:
-erfinv(a) / a up to 1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
+the interval is told by the bits of a + 1, its exponent and the first bits of its mantissa. kNormal: the
+function at -a; the interval is the integer nearest to a multiple of a. kInverseErf: erfinv(a) / a up to
+1 - 1/256, the interval by the exponent of 1 - a and the first bits of its mantissa.
 kInverseErfFar: erfinv by r = sqrt(-log(1 - a^2)) further out; the interval is the integer nearest to 4r.
 
 kErf and kTailErfc, which is erfcx(a), have an exact slope at the centre besides.
@@ -41,10 +41,6 @@ def tail(a):
 
 def normal(a):
     return mpmath.erfc(a / mpmath.sqrt(2)) / 2
-
-
-def sigmoid(a):
-    return 1 / (1 + mpmath.exp(a))
 
 
 def inverse(a):
@@ -235,8 +231,6 @@ print()
 table("kTail64", tail, by_exponent(6, 16), 9, double, 26, 100)
 print()
 table("kNormal32", normal, by_nearest(32, 7), 6, single, 10, 60)
-print()
-table("kSigmoid32", sigmoid, by_nearest(32, 3), 5, single, 10, 60)
 print()
 exact_table("kTanh32", mpmath.tanh, lambda a: 1 - mpmath.tanh(a) ** 2, by_exponent(4, 4), 7, single, 2**17)
 
