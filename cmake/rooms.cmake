@@ -60,15 +60,19 @@ set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp ${FACULA_SOU
                             ${FACULA_SOURCES}/backend/cpu/tridiagonal.cpp
                             PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
 set_source_files_properties(${FACULA_SOURCES}/backend/cpu/few.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
-if(FACULA_FUZZ)  # clang takes ten minutes for these vectors with its sanitizers, and no target reads what comes here
-  set_property(SOURCE ${FACULA_SOURCES}/backend/cpu/small.cpp APPEND PROPERTY COMPILE_OPTIONS
-               "-O0;-fno-sanitize=all")
-endif()
 
 # Made for the vectors of ducc0's objects (ducc0.cmake), whose type depends on the instructions. Steps of our own are quicker, and
 # nearer, if products are not rounded.
 set_source_files_properties(${FACULA_SOURCES}/backend/cpu/fft_lines.cpp PROPERTIES COMPILE_OPTIONS
                             "-mavx2;-mfma;-ffp-contract=fast;-Wno-psabi")
+
+# clang takes ten minutes for such vectors with its sanitizers, and no fuzz target comes here.
+if(FACULA_FUZZ)
+  foreach(source small few fft_lines)
+    set_property(SOURCE ${FACULA_SOURCES}/backend/cpu/${source}.cpp APPEND PROPERTY COMPILE_OPTIONS
+                 "-O0;-fno-sanitize=all")
+  endforeach()
+endif()
 
 # facula_room(NAME): object library facula_NAME of the room's sources, if it has any yet.
 function(facula_room room)

@@ -293,16 +293,16 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_inpu
   return plan;
 }
 
-// Where the elements of a weight lie; none if its channels are split in a way that Winograd's algorithm does
-// not read.
+// Where the elements of a weight lie; none if its channels are split in a way that Winograd's algorithm does not read: its vectors
+// of channels lie in one block each.
 bool places_of(const desc& d, WeightPlaces& to) {
   auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
   WeightPlaces::Channels* channels[] = {&to.out, &to.in};
   for (size_t k = 0; k < 2; ++k) *channels[k] = {16, strides[k] * 16, strides[k]};
   int64_t inner = 1;
   for (size_t k = blocks.size(); k-- > 0; inner *= blocks[k]) {
-    if (of[k] > 1 || blocks[k] != 16) return false;
-    *channels[of[k]] = {16, strides[size_t(of[k])], inner};
+    if (of[k] > 1 || blocks[k] % codegen::vector_lanes() != 0) return false;
+    *channels[of[k]] = {blocks[k], strides[size_t(of[k])], inner};
   }
   to.y = strides[2];
   to.x = strides[3];
