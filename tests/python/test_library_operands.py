@@ -204,3 +204,32 @@ def test_weights_of_both_kinds_may_exchange_their_memory():
     turned = F.nn.functional.conv2d(image(), a.weight.detach().view(32, 32, 7, 1))
     expected = F.nn.functional.conv2d(image(), a.weight.detach().clone().view(32, 32, 7, 1))
     assert F.allclose(turned, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 5, 12])
+@pytest.mark.parametrize("last", [False, True], ids=["plain", "channels_last"])
+def test_strided_convolutions_of_single_pixels_stay_in_their_memory(channels, last):
+    """oneDNN has AVX2 kernels for these that wrote over memory: wrong gradients, steps without an end."""
+    rng = np.random.default_rng(channels)
+    form = F.channels_last if last else F.contiguous_format
+    for size, out in ((28, 8), (14, 16), (14, 4), (15, 8)):
+        x = (
+            F.tensor(rng.standard_normal((8, channels, size, size), "f"))
+            .to(memory_format=form)
+            .requires_grad_()
+        )
+        w = F.tensor(rng.standard_normal((out, channels, 1, 1), "f"), requires_grad=True)
+        y = F.nn.functional.conv2d(x, w, stride=2)
+        g = rng.standard_normal(tuple(y.shape), "f")
+        y.backward(F.tensor(g))
+        taken, weight, grad = (
+            a.astype("d") for a in (x.detach().numpy()[..., ::2, ::2], w.detach().numpy()[..., 0, 0], g)
+        )
+        back = np.zeros(x.shape)
+        back[..., ::2, ::2] = np.einsum("nohw,oc->nchw", grad, weight)
+        close = {"rtol": 1e-4, "atol": 1e-3}
+        np.testing.assert_allclose(y.detach().numpy(), np.einsum("nchw,oc->nohw", taken, weight), **close)
+        np.testing.assert_allclose(x.grad.numpy(), back, **close)
+        np.testing.assert_allclose(
+            w.grad.numpy()[..., 0, 0], np.einsum("nchw,nohw->oc", taken, grad), **close
+        )

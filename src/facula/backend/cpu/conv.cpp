@@ -200,17 +200,31 @@ struct Primitives {
   // A row-major source with a channels_last destination would select a reference kernel: both lie alike.
   desc image(const dims& sizes) const { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); }
 
+  // With AVX2 oneDNN (3.2) brings every other pixel together for its 1x1 kernels by eight channels, in room for as many as there
+  // are: threads write over each other's, results are wrong or never come. The next implementation is taken there.
+  template <class Primitive>
+  Primitive sound(Primitive p) const {
+    bool one_by_one = kernel[kernel.size() - 2] == 1 && kernel.back() == 1;
+    if (!one_by_one || strides == dims{1, 1} || kernel[kernel.size() - 3] % 8 == 0) return p;
+    auto overflows = [&] {
+      std::string_view name = p.impl_info_str();
+      return name.find("1x1") != name.npos && name.find("avx512") == name.npos;
+    };
+    while (p && overflows())
+      if (!p.next_impl()) return {};
+    return p;
+  }
   Forward forward(const desc& weight) const {
-    return Forward(onednn_engine(), dnnl::prop_kind::forward_training, kAlgorithm, image(in), weight, bias,
-                   image(out), strides, dilation, before, after, attributes, true);
+    return sound(Forward(onednn_engine(), dnnl::prop_kind::forward_training, kAlgorithm, image(in), weight,
+                         bias, image(out), strides, dilation, before, after, attributes, true));
   }
   InputGradient input_gradient(const Forward& hint) const {
-    return InputGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), image(out), strides, dilation,
-                         before, after, hint, attributes, true);
+    return sound(InputGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), image(out), strides,
+                               dilation, before, after, hint, attributes, true));
   }
   WeightGradient weight_gradient(const Forward& hint, const desc& bias) const {
-    return WeightGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), bias, image(out), strides,
-                          dilation, before, after, hint, attributes, true);
+    return sound(WeightGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), bias, image(out),
+                                strides, dilation, before, after, hint, attributes, true));
   }
   // The forward pass with the weight in the form of its gradient, if oneDNN has it; else `best`.
   Forward forward_as_gradient(const Forward& best, DType dtype) const {
