@@ -3,7 +3,10 @@
 A library refuses some of them: those become copies, or an error of the operator's own.
 """
 
+import os
 import random
+import subprocess
+import sys
 from functools import cache
 
 import numpy as np
@@ -233,3 +236,16 @@ def test_strided_convolutions_of_single_pixels_stay_in_their_memory(channels, la
         np.testing.assert_allclose(
             w.grad.numpy()[..., 0, 0], np.einsum("nchw,nohw->oc", taken, grad), **close
         )
+
+
+def test_a_lower_instruction_set_is_the_librarys_too():
+    program = "import facula as F; x = F.ones(1, 8, 9, 9); F.nn.functional.conv2d(x, F.ones(8, 8, 3, 3))"
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "FACULA_CPU_CAPABILITY": "avx2", "ONEDNN_VERBOSE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ",convolution," in run.stdout and "avx2" in run.stdout
+    assert "avx512" not in run.stdout.lower().replace("-", "")

@@ -16,7 +16,10 @@ namespace facula::backend::cpu {
 
 const dnnl::engine& onednn_engine() {
   // It outlives the caches of every thread.
-  static const dnnl::engine* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine* engine = [] {
+    if (settings().cpu_capability == "avx2") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return *engine;
 }
 
