@@ -18,6 +18,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -103,6 +104,7 @@ class Runner:
         pieces = [texts[k : k + PIECE] for k in range(0, len(texts), PIECE)]
 
         def work(name, done):
+            os.chdir(folder)  # some calls write files, whatever their names are
             lib = limited(self.a.memory << 20)
             for text, first, alike, meta in pieces[int(name)][done:]:
                 if first:
@@ -116,9 +118,10 @@ class Runner:
                     got["meta"] = judge.meta_deviation(lib, text, got)
                 yield got
 
-        found = {}
-        for name, got in run_processes(work, [str(k) for k in range(len(pieces))], self.a.jobs, self.a.limit):
-            found[int(name)] = got
+        found, names = {}, [str(k) for k in range(len(pieces))]
+        with tempfile.TemporaryDirectory() as folder:
+            for name, got in run_processes(work, names, self.a.jobs, self.a.limit):
+                found[int(name)] = got
         return [x for k in range(len(pieces)) for x in found[k]]
 
     def key(self, tree, kind, detail):
