@@ -21,4 +21,9 @@ add_custom_command(OUTPUT ${special_elementary} COMMAND facula_special_elementar
 add_library(facula_special OBJECT ${FACULA_SOURCES}/loop/mapped.cpp ${FACULA_SOURCES}/loop/mapped_wide.cpp
             ${special_elementary})
 facula_room_usage(facula_special)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # which does not hear GCC's pragmas for the rest of a source
+  set_source_files_properties(${FACULA_SOURCES}/loop/mapped.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
+  set_source_files_properties(${FACULA_SOURCES}/loop/mapped_wide.cpp PROPERTIES COMPILE_OPTIONS
+                              "-mavx2;-mfma;-mavx512f;-mavx512dq;-mavx512vl")
+endif()
 target_compile_options(facula_special PRIVATE -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi -Wno-unknown-pragmas)

@@ -52,7 +52,11 @@ bool any(Mask c) {
 Lanes fma(Lanes x, auto y, auto z) {
   return __builtin_ia32_vfmaddpd512_mask(x, y - Lanes{}, z - Lanes{}, -1, 4);
 }
+#ifdef __clang__
+Lanes sqrt(Lanes x) { return __builtin_ia32_sqrtpd512(x, 4); }
+#else
 Lanes sqrt(Lanes x) { return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4); }
+#endif
 #else
 bool any(Mask c) { return __builtin_ia32_movmskpd256((Lanes)c); }
 Lanes fma(Lanes x, auto y, auto z) { return __builtin_ia32_vfmaddpd256(x, y - Lanes{}, z - Lanes{}); }
