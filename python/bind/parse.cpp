@@ -6,7 +6,7 @@
 #include "extend.h"
 #include "facula/autograd/batch.h"
 #include "facula/autograd/forward.h"
-#include "facula/run/entry.h"
+#include "facula/run/operands.h"
 #include "generator.h"
 #include "override.h"
 #include "symint.h"

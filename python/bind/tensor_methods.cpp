@@ -3,7 +3,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/op/factory.h"
 #include "facula/op/registry.h"
-#include "facula/run/below.h"
+#include "facula/run/interpose.h"
 #include "facula/tensor/sparse.h"
 #include "override.h"
 #include "parse.h"
@@ -480,9 +480,9 @@ PyObject* retain_grad(PyObject* self, PyObject*) {
 PyObject* detach(PyObject* self, PyObject*) {
   return guarded("detach", [&] {
     Tensor t = tensor_of(self), r;
-    if (run::below_in_use.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (is_in_use(Interceptor::interposed)) [[unlikely]] {
       op::Value args[] = {t};
-      if (run::find_below(args, {})) return wrap(op::call(op::get("detach"), args)[0]);
+      if (run::find_interposer(args, {})) return wrap(op::call(op::get("detach"), args)[0]);
     }
     r = autograd::detach(t);
     return override_of(Py_TYPE(self)) == Override::rewrap ? wrap_as(std::move(r), Py_TYPE(self))

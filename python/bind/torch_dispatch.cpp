@@ -1,11 +1,11 @@
-// __torch_dispatch__: modes of the thread, and subclasses of Tensor, that take calls below the tape (run/below.h).
+// __torch_dispatch__: modes of the thread, and subclasses of Tensor, that take calls in place of kernels (run/interpose.h).
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
 #include "call_arguments.h"
 #include "facula/op/registry.h"
-#include "facula/run/below.h"
+#include "facula/run/interpose.h"
 #include "override.h"
 
 namespace facula::bind {
@@ -114,7 +114,7 @@ struct WithoutTop {
   PyRef top;
 };
 
-class TorchDispatch final : public run::Below {
+class TorchDispatch final : public run::Interposer {
  public:
   Results take(const Operator& o, std::span<const Value> args, Form form,
                std::span<const Tensor> out) override {
@@ -154,8 +154,8 @@ class TorchDispatch final : public run::Below {
   }
 };
 
-run::Below* find(std::span<const Value> args, std::span<const Tensor> out) {
-  static TorchDispatch below;
+run::Interposer* find(std::span<const Value> args, std::span<const Tensor> out) {
+  static TorchDispatch dispatch;
   if (paused) {
     op::any_tensor(args, [](const TensorImpl* t) {
       runtime_check(!takes_calls(t) || t->storage->bytes() || t->sizes.empty(), "_DisableTorchDispatch")
@@ -164,15 +164,15 @@ run::Below* find(std::span<const Value> args, std::span<const Tensor> out) {
     });
     return nullptr;
   }
-  if (!modes.empty() || op::any_tensor(args, takes_calls)) return &below;
-  return std::any_of(out.begin(), out.end(), [](auto& t) { return takes_calls(t.impl()); }) ? &below
+  if (!modes.empty() || op::any_tensor(args, takes_calls)) return &dispatch;
+  return std::any_of(out.begin(), out.end(), [](auto& t) { return takes_calls(t.impl()); }) ? &dispatch
                                                                                             : nullptr;
 }
 
 // ---- functions of facula._C
 
 PyObject* push_mode(PyObject*, PyObject* mode) {
-  run::set_find_below(find);
+  run::set_interposer_source(find);
   modes.push_back(PyRef::share(mode));
   Py_RETURN_NONE;
 }
@@ -205,7 +205,7 @@ PyObject* wrapper_subclass(PyObject*, PyObject* args) {
         << type->tp_name << " must be a subclass of Tensor that defines __torch_dispatch__";
     Device d;
     type_check(to_device(device, d), "_make_wrapper_subclass") << "device must be a device";
-    run::set_find_below(find);
+    run::set_interposer_source(find);
     auto& t = *impl_of(like);
     // A storage in a physical layout whose order has no item size holds no elements (tensor/sparse.cpp).
     auto nothing = make_ref<StorageImpl>(nullptr, size_t(0), d, [] {});
@@ -228,8 +228,8 @@ PyObject* set_shared_memory(PyObject*, PyObject* args) {
   });
 }
 
-// takes_calls_below(args): is there a mode, or a tensor among these whose class takes calls?
-PyObject* takes_calls_below(PyObject*, PyObject* args) {
+// is_dispatched_in_python(args): is there a mode, or a tensor among these whose class takes calls?
+PyObject* is_dispatched_in_python(PyObject*, PyObject* args) {
   if (!PyTuple_Check(args)) Py_RETURN_FALSE;
   bool taken = !modes.empty();
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(args) && !taken; ++k) {
@@ -255,10 +255,10 @@ PyType_Spec scope_spec = {"facula._C._DisableTorchDispatch", sizeof(PyObject), 0
                           scope_slots};
 
 PyMethodDef functions[] = {
-    {"takes_calls_below", takes_calls_below, METH_O,
+    {"is_dispatched_in_python", is_dispatched_in_python, METH_O,
      "Is there a mode, or a tensor among these arguments whose class takes calls?"},
     {"push_torch_dispatch_mode", push_mode, METH_O,
-     "This object's __torch_dispatch__ takes every call of this thread below the tape."},
+     "This object's __torch_dispatch__ takes every call of this thread in place of kernels."},
     {"pop_torch_dispatch_mode", pop_mode, METH_NOARGS, "Ends the innermost; gives it, or None."},
     {"torch_dispatch_modes", mode_stack, METH_NOARGS, "The modes of this thread, the innermost last."},
     {"set_overload_source", set_source, METH_O, "f(full_name, form, args, kwargs) -> OpOverload"},
@@ -278,7 +278,7 @@ void note_class(PyTypeObject* type) {
   Py_INCREF(type);
   dispatching.store(new Classes(std::move(more)),
                     std::memory_order_release);  // readers may hold the one before
-  run::set_find_below(find);
+  run::set_interposer_source(find);
 }
 
 void add_torch_dispatch(PyObject* module) {

@@ -132,7 +132,7 @@ class _Functions:
 
     def below(self, *args: Any, **kwargs: Any) -> Any:
         """The results without history, from who takes calls below the tape if anybody does."""
-        if not _C.takes_calls_below(args):
+        if not _C.is_dispatched_in_python(args):
             return self.run(*args, **kwargs)
         from ._ops import operator_of
 
@@ -167,7 +167,7 @@ class _Functions:
     def record(self, *args: Any, **kwargs: Any) -> Any:
         if self.backward is None and self.opdef is None:
             own = self.kernels.get("AutogradCPU") or self.kernels.get("Autograd")
-            if own is None and _C.takes_calls_below(args):
+            if own is None and _C.is_dispatched_in_python(args):
                 with no_grad():
                     return self.below(*args, **kwargs)
             return (own or self.run)(*args, **kwargs)  # without a formula, what the kernel records counts

@@ -3,7 +3,7 @@
 
 #include "facula/catalog/catalog.h"
 #include "facula/op/registry.h"
-#include "facula/run/composite.h"
+#include "facula/run/trace_call.h"
 #include "facula/schedule/fuse.h"
 #include "instances.h"
 

@@ -172,7 +172,7 @@ class Task {
         }
         for (auto& [result, k] : states_[r.state].captures) captured_[k] = grads[size_t(result)];
         // What nodes run are programs, which read memory as it is.
-        if (TensorImpl::lazy_exist.load(std::memory_order_relaxed)) [[unlikely]]
+        if (is_in_use(Interceptor::lazy) || is_in_use(Interceptor::sparse)) [[unlikely]]
           for (auto& g : grads) {
             if (!g.defined()) continue;
             if (g.impl()->is_lazy()) g = invoke(g.impl()->conj ? "resolve_conj" : "resolve_neg", {g});
@@ -183,7 +183,7 @@ class Task {
           bool keep_inputs = !node.post_hooks.empty();
           auto inputs = keep_inputs ? grads : std::vector<Tensor>();
           std::optional<DefaultDevice> inside;  // what the rule makes is where the gradient is
-          if (devices_in_use.load(std::memory_order_relaxed)) [[unlikely]]
+          if (is_in_use(Interceptor::device)) [[unlikely]]
             inside.emplace(
                 std::find_if(grads.begin(), grads.end(), [](auto& g) { return g.defined(); })->device());
           outputs =

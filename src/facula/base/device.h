@@ -1,13 +1,14 @@
 // Where a tensor lives: a type of device and an index. The CPU and `meta`, which has sizes and no memory, are always
 // there; further types are added by name (backend/backend.h).
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "facula/base/interceptors.h"
 
 namespace facula {
 enum class DeviceType : uint8_t { cpu, meta, cuda, added };  // added: the first one, and those after it
@@ -34,11 +35,10 @@ std::vector<std::string> added_device_types();
 // Asked once for each name that is no known device; it may add it.
 void set_device_loader(std::function<void(const std::string& name)> loader);
 
-// Was any other device than the CPU ever named? Until then calls need not ask where their tensors are.
-inline std::atomic<bool> devices_in_use{false};
+// Records that a device was named: from the first one other than the CPU on, calls ask where their tensors are.
 inline void note_device(Device d) {
   if (d.type != DeviceType::cpu) [[unlikely]]
-    devices_in_use.store(true, std::memory_order_relaxed);
+    set_in_use(Interceptor::device);
 }
 
 // Where this thread makes tensors of which nothing says where they go.

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "facula/base/error.h"
+#include "facula/base/interceptors.h"
 #include "facula/base/settings.h"
 
 namespace facula {
@@ -76,6 +77,7 @@ void set_logs(std::string_view areas) {
     mask = off ? mask & ~bits_of(one) : mask | bits_of(one);
   }
   log_mask.store(mask, std::memory_order_relaxed);
+  set_in_use(Interceptor::logged, log_on(Log::ops));
 }
 
 }  // namespace facula

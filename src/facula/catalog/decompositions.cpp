@@ -1,8 +1,8 @@
-// What PyTorch's dispatch modes see of calls whose kind does not say it (run/below.h): the calls that they consist of there,
+// What PyTorch's dispatch modes see of calls whose kind does not say it (run/interpose.h): the calls that they consist of there,
 // under its names.
 #include "facula/op/operator.h"
 #include "facula/ops.h"
-#include "facula/run/below.h"
+#include "facula/run/interpose.h"
 
 using namespace facula;
 using namespace facula::op;

@@ -4,7 +4,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/op/registry.h"
-#include "facula/op/series.h"
+#include "facula/op/repeated_calls.h"
 #include "facula/ops.h"
 
 using namespace facula;
@@ -45,7 +45,7 @@ CompositeBody gives(const char* name) {
   return [name](const Call& c) {
     const Operator& op = get(name);
     Results all;
-    Series calls(op, Form::functional);
+    RepeatedCalls calls(op, Form::functional);
     each_item(op, c, [&](std::span<const Value> args) { all.push_back(std::move(calls(args)[0])); });
     return all;
   };
@@ -54,7 +54,7 @@ CompositeBody gives(const char* name) {
 CompositeBody writes(const char* name) {
   return [name](const Call& c) {
     const Operator& op = get(name);
-    Series calls(op, Form::in_place);
+    RepeatedCalls calls(op, Form::in_place);
     each_item(op, c, [&](std::span<const Value> args) { calls(args); });
     return Results();
   };

@@ -326,7 +326,7 @@ Tensor Geometry::apply(const Tensor& base) const {
   if (conj_ || neg_) {
     t.impl()->conj ^= conj_;
     t.impl()->neg ^= neg_;
-    TensorImpl::lazy_exist.store(true, std::memory_order_relaxed);
+    set_in_use(Interceptor::lazy);
   }
   return t;
 }

@@ -175,7 +175,7 @@ struct Forms {
   std::optional<bool> wants_in_place;
   Overlap overlap = Overlap::in_order;
   // Must out= have the dtype of the result, or is the result converted? Unset: as most of the kind
-  // (run/dispatch.cpp).
+  // (run/write.h).
   std::function<bool(const Call&)> exact_out;
   // Refuses out= tensors that the call has no use for, and gives the dtype that the first operand is converted to before a
   // call that computes in that of `out`.

@@ -12,8 +12,6 @@
 
 namespace facula::profile {
 
-constinit std::atomic<bool> recording{false};
-
 namespace {
 
 struct Session {
@@ -116,7 +114,7 @@ void watch_forks() {
   std::call_once(once, [] {
     pthread_atfork([] { session().mutex.lock(); }, [] { session().mutex.unlock(); },
                    [] {
-                     recording = false;
+                     set_in_use(Interceptor::profiled, false);
                      session_number.fetch_add(1);
                      if (local) local->number = gettid();
                      session().mutex.unlock();
@@ -238,7 +236,7 @@ uint64_t start(const Options& options) {
   s.node_locations.clear();
   s.made.start = clock();
   uint64_t number = ++session_number;
-  recording = true;
+  set_in_use(Interceptor::profiled);
   return number;
 }
 
@@ -246,7 +244,7 @@ Recording stop(uint64_t number) {
   auto& s = session();
   std::lock_guard lock(s.mutex);
   if (!on() || session_number != number) return {};
-  recording = false;
+  set_in_use(Interceptor::profiled, false);
   s.made.end = clock();
   s.location_numbers.clear();
   s.node_locations.clear();

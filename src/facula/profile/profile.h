@@ -5,11 +5,12 @@
 // clock, one lock and, at the outermost operator, the search for the user's line. Sessions do not nest. A
 // forked child does not record.
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "facula/base/interceptors.h"
 
 namespace facula::profile {
 
@@ -25,9 +26,8 @@ enum class Category : uint8_t { FACULA_PROFILE_CATEGORIES(FACULA_CATEGORY) };
 #undef FACULA_CATEGORY
 const char* to_string(Category c);
 
-extern std::atomic<bool> recording [[gnu::visibility("hidden")]];
 // Is a session running? For hooks inside the library; `enabled` is the same for everybody else.
-inline bool on() { return recording.load(std::memory_order_relaxed); }
+inline bool on() { return is_in_use(Interceptor::profiled); }
 bool enabled();
 bool wants_shapes();
 

@@ -1,22 +1,23 @@
 #include "facula/run/composite.h"
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
 #include "facula/autograd/call_node.h"
 #include "facula/autograd/node.h"
-#include "facula/base/fork.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/ahead.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
-#include "facula/run/below.h"
-#include "facula/run/entry.h"
+#include "facula/run/call_cache.h"
+#include "facula/run/graph_body.h"
+#include "facula/run/interpose.h"
 #include "facula/run/layout.h"
+#include "facula/run/operands.h"
+#include "facula/run/trace_call.h"
 
 namespace facula::run {
 
@@ -28,7 +29,7 @@ using op::Value;
 namespace {
 
 // A composite with its gradient, for one class of calls.
-struct Compiled {
+struct Compiled final : TracedCall {
   Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::span<const Value> args)
       : joint(std::move(j)),
         op(o),
@@ -42,6 +43,7 @@ struct Compiled {
         backward(std::move(p.backward), o.name(), keeper_of(o)) {
     attributes.each_tensor([](size_t, Tensor& t) { t = {}; });
   }
+  bool accepts(std::span<const Value> operands) const override { return forward.accepts(operands); }
   graph::Joint joint;  // for gradients of gradients: interpreted on the tape
   const Operator& op;
   op::Args attributes;  // of the call that was compiled, without its tensors
@@ -100,7 +102,7 @@ class CompositeNode final : public autograd::Node,
     for (int k : compiled_->joint.tangent_of)
       tangents.push_back(grads[size_t(k)].defined() ? grads[size_t(k)]
                                                     : autograd::zeros_of(results[size_t(k)]));
-    if (create_graph || taken_below(tangents)) return differentiable(tangents);
+    if (create_graph || is_interposed(tangents)) return differentiable(tangents);
     if (autograd::any_batched(tangents)) return call_by_call(tangents);
     std::vector<Tensor> alive;
     std::vector<Value> values;
@@ -199,9 +201,9 @@ class CompositeNode final : public autograd::Node,
     return graph::interpret(compiled_->backward.graph(), given);
   }
 
-  // Are calls with these gradients taken in place of kernels (below.h)?
-  static bool taken_below(const std::vector<Tensor>& tangents) {
-    return below_in_use.load(std::memory_order_relaxed) && find_below({}, tangents);
+  // Whether an interposer sees calls with these gradients (interpose.h).
+  static bool is_interposed(const std::vector<Tensor>& tangents) {
+    return is_in_use(Interceptor::interposed) && find_interposer({}, tangents);
   }
 
   // The joint graph call by call, so that the tape records what the gradient does.
@@ -239,28 +241,14 @@ namespace {
 
 // `wrt`: the operands that get a gradient.
 std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const Value> args,
-                                            std::span<const Value> operands, const std::vector<int>& wrt,
-                                            Key key) {
-  static TableMutex mutex;
-  // Of all operators together.
-  static Bounded<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known(kMaxPlans);
-  key.push_back(reinterpret_cast<uint64_t>(&o));
+                                            std::span<const Value> operands, const std::vector<int>& wrt) {
+  Key key = trace_key(o, args, {}, Purpose::recorded);
   for (int i : wrt) key.push_back(uint64_t(i));
-  {
-    std::lock_guard lock(mutex);
-    if (auto* all = known.find(key))
-      for (auto& c : *all)
-        if (c->forward.accepts(operands)) return c;
-  }
-  auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
-  auto parts = graph::partition(joint);
-  auto made = std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, args);
-  std::lock_guard lock(mutex);
-  auto* all = known.find(key);
-  if (!all) all = &known.put(std::move(key), {});
-  if (all->size() >= kMaxPrograms) all->erase(all->begin());
-  all->push_back(made);
-  return made;
+  return traced_call<Compiled>(o, std::move(key), operands, [&] {
+    auto joint = graph::differentiate(trace_call(o, args, {}), wrt);
+    auto parts = graph::partition(joint);
+    return std::make_shared<const Compiled>(std::move(joint), std::move(parts), o, args);
+  });
 }
 
 // Which operands want a gradient.
@@ -279,14 +267,14 @@ void append_wanted(Key& key, std::span<const Value> given) {
 // The program of a call with that of its gradient. `lying`: the arguments as they lie in memory, where that is not as
 // `args` show them; `operands` are theirs, `given` those of `args`.
 void compile(const Operator& o, std::span<const Value> args, const InMemory* lying,
-             std::span<const Value> given, std::span<const Value> operands, Entry& entry) {
+             std::span<const Value> given, std::span<const Value> operands, CacheEntry& entry) {
   profile::Scope scope(profile::Category::compile, "plan ", o.name());
   auto call_args = lying ? lying->args() : args;
   std::vector<int> wrt;
   for (size_t i = 0; i < given.size(); ++i)
     if (wants_gradient(given[i])) wrt.push_back(int(i));
   try {
-    auto compiled = compiled_of(o, call_args, operands, wrt, trace_key(o, call_args, {}));
+    auto compiled = compiled_of(o, call_args, operands, wrt);
     if (codegen::ahead_threads())  // the gradient's kernels, beside the forward pass
       if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
         codegen::ahead([compiled, prepare] { prepare(); });
@@ -327,23 +315,23 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       physical.reset();
     }
   }
-  EntryHandle found(o, key, [&](Entry& entry) {
-    compile(o, args, physical ? &*physical : nullptr, given, operands, entry);
+  CachedCall entry(o, key, [&](CacheEntry& made) {
+    compile(o, args, physical ? &*physical : nullptr, given, operands, made);
     return true;
   });
-  if (found->needs_logical) {
+  if (entry->needs_logical) {
     physical->restore();
     return run_composite(o, args);
   }
-  auto* compiled = static_cast<const Compiled*>(found->recorded.get());
-  auto all = compiled->forward.execute(*found->plan, operands, {}, logical);
+  auto* compiled = static_cast<const Compiled*>(entry->recorded.get());
+  auto all = compiled->forward.execute(*entry->plan, operands, {}, logical);
   for (int k = 0; k < compiled->outputs; ++k) {
     auto& t = all[size_t(k)];
     if (auto* input = input_of(t, operands, given))
       t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
-    else if (physical) t = with_logical_strides(std::move(t), found->logical_strides[size_t(k)]);
+    else if (physical) t = with_logical_strides(std::move(t), entry->logical_strides[size_t(k)]);
   }
-  auto node = make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(found->recorded), given, all);
+  auto node = make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(entry->recorded), given, all);
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {
     Tensor t = std::move(all[size_t(k)]);

@@ -10,7 +10,7 @@
 #include "facula/graph/trace.h"
 #include "facula/op/factory.h"
 #include "facula/op/operator.h"
-#include "facula/run/destination.h"
+#include "facula/run/write.h"
 #include "facula/tensor/sparse.h"
 
 namespace facula::run {

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "facula/codegen/kernel.h"
+#include "facula/run/execution_state.h"
 #include "facula/run/failed_check.h"
-#include "facula/run/frame.h"
 #include "facula/run/program.h"
 
 namespace facula::run {
@@ -48,13 +48,13 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
   return results;
 }
 
-[[gnu::noinline]] Results execute_in_frame(const Plan& plan, const NumberedGraph& g,
+[[gnu::noinline]] Results execute_in_state(const Plan& plan, const NumberedGraph& g,
                                            std::span<const op::Value> inputs, std::span<const Tensor> out) {
   auto& idle = plan.outline->idle;
-  auto frame = idle.take(plan);
-  if (!frame) frame = std::make_unique<Frame>(*plan.outline, g);
-  auto results = frame->run(plan, inputs, out);
-  idle.give(std::move(frame));
+  auto state = idle.take(plan);
+  if (!state) state = std::make_unique<ExecutionState>(*plan.outline, g);
+  auto results = state->run(plan, inputs, out);
+  idle.give(std::move(state));
   return results;
 }
 
@@ -64,7 +64,7 @@ Results execute(const Plan& plan, const NumberedGraph& g, std::span<const op::Va
                 std::span<const Tensor> out, bool logical) {
   if (plan.direct && (logical || (!any_physical_layout(inputs) && !any_physical_layout(out))))
     return execute_directly(plan, g, inputs, out);
-  return execute_in_frame(plan, g, inputs, out);
+  return execute_in_state(plan, g, inputs, out);
 }
 
 }  // namespace facula::run

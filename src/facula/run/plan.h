@@ -17,24 +17,24 @@
 
 namespace facula::run {
 
-class Frame;  // run/frame.h
+class ExecutionState;  // run/execution_state.h
 class Plan;
 
-// Frames of an outline that nobody runs in.
-class IdleFrames {
+// The execution states of an outline in which nothing runs.
+class IdleExecutionStates {
  public:
-  ~IdleFrames();
+  ~IdleExecutionStates();
   // One that ran `plan` last; another one if the plan is run for the first time, or if those of kPlans plans are there. Null:
   // none is idle. There are as many as plans and threads needed at once, kMost at most.
-  std::unique_ptr<Frame> take(const Plan& plan);
-  void give(std::unique_ptr<Frame> frame);
+  std::unique_ptr<ExecutionState> take(const Plan& plan);
+  void give(std::unique_ptr<ExecutionState> state);
 
  private:
   struct Slot {
-    std::atomic<Frame*> frame{nullptr};
+    std::atomic<ExecutionState*> state{nullptr};
     std::atomic<uint64_t> plan{0};  // which it ran last; a hint
   };
-  std::unique_ptr<Frame> taken(Slot& slot);
+  std::unique_ptr<ExecutionState> taken(Slot& slot);
   static constexpr size_t kPlans = 4, kMost = 16;
   Slot slots_[kMost];
 };
@@ -77,7 +77,7 @@ struct Outline {
   std::vector<Form> forms;
   const Form& form_of(int v) const { return forms[size_t(form[size_t(v)])]; }
   size_t kernels = 0;  // of a plan
-  mutable IdleFrames idle;
+  mutable IdleExecutionStates idle;
 
   // What follows from the steps, so that a plan for other sizes need not go through all of them.
   struct Allocation {

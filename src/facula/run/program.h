@@ -14,18 +14,25 @@ namespace facula::run {
 
 class Plan;
 
-class Program {
+// A traced call; one serves all calls of equal attributes, dtypes and ranks whose operands it accepts.
+class TracedCall {
+ public:
+  virtual ~TracedCall() = default;
+  // Whether the assumptions of the trace hold: pinned sizes, layouts, guards.
+  virtual bool accepts(std::span<const op::Value> operands) const = 0;
+};
+
+class Program final : public TracedCall {
  public:
   // `name` is the operator as users write it: errors of kernels carry it. `keeper`: for whom the
   // memory that a run needs is kept for the next one.
   Program(graph::Graph g, std::string name, std::shared_ptr<const Keeper> keeper = {});
-  ~Program();
+  ~Program() override;
   // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations
   // by output number (undefined: allocated). Mutated inputs are written in place. Throws what the operators
   // throw.
   op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out = {}) const;
-  // Are these inputs what the trace assumed: dtypes, pinned sizes, layout, guards?
-  bool accepts(std::span<const op::Value> inputs) const;
+  bool accepts(std::span<const op::Value> inputs) const override;
   // The sizes of output `k` for inputs that it accepts.
   Dims output_sizes(size_t k, std::span<const op::Value> inputs) const;
   // run() in two steps, for callers that keep the plan: it serves every call with equal layouts.
@@ -48,13 +55,5 @@ class Program {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// Runs an operator of kind library or data-dependent on the backend of its tensors, or its reference if the
-// backend has none. `out` as in backend::LibraryFn, or empty: allocated.
-op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
-// The same by the function that a plan found, which writes `out`; null: it found none. A result that nobody else holds
-// may lie in an order of the library's own.
-op::Results run_library(backend::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
-                        op::Results out);
 
 }  // namespace facula::run

@@ -9,7 +9,7 @@
 #include "facula/op/call.h"
 #include "facula/op/registry.h"
 #include "facula/run/autocast.h"
-#include "facula/run/composite.h"
+#include "facula/run/graph_body.h"
 #include "facula/sym/parse.h"
 #include "facula/sym/run_time.h"
 #include "facula/sym/substitute.h"

@@ -17,13 +17,13 @@ Tensor make_sparse(SparseParts given, SymSpan sizes) {
       make_ref<StorageImpl>(static_cast<void*>(parts), size_t(0), device, [parts] { delete parts; });
   PhysicalOrder none;
   none.rank = 1;
-  TensorImpl::lazy_exist.store(true, std::memory_order_relaxed);  // calls look at their operands from now on
+  set_in_use(Interceptor::sparse);
   return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(std::move(memory), none), Dims(sizes),
                                      contiguous_strides(sizes), SymInt(), dtype, device));
 }
 
 SparseParts* sparse_parts_of(const TensorImpl* t) {
-  if (!TensorImpl::lazy_exist.load(std::memory_order_relaxed)) return nullptr;  // none was ever made
+  if (!is_in_use(Interceptor::sparse)) return nullptr;
   if (!t || !t->storage || t->storage->is_logical()) return nullptr;
   StorageImpl::PhysicalLayout layout;
   if (!t->storage->physical_layout(layout) || layout.order.itemsize) return nullptr;

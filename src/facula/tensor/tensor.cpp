@@ -14,7 +14,6 @@ namespace facula {
 
 void (*TensorImpl::release_py)(TensorImpl*) = nullptr;
 bool (*TensorImpl::base_requires_grad)(const TensorImpl&) = nullptr;
-std::atomic<bool> TensorImpl::lazy_exist{false};
 
 TensorImpl::~TensorImpl() {
   if (owns_py && release_py) release_py(this);

@@ -59,7 +59,6 @@ class TensorImpl final : public RefCounted {
   Ref<VersionCounter> version;     // made on first use
   std::unique_ptr<autograd::Meta, void (*)(autograd::Meta*)> grad_slot{nullptr, nullptr};
   bool is_lazy() const { return conj || neg; }
-  static std::atomic<bool> lazy_exist;  // was any ever made? Until then calls need not look for one
   graph::Value* traced = nullptr;
   void* py_object = nullptr;
   static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object

@@ -1,10 +1,11 @@
-#include "facula/run/frame.h"
+#include "facula/run/execution_state.h"
 
 #include <algorithm>
 #include <memory>
 
 #include "facula/op/registry.h"
 #include "facula/run/failed_check.h"
+#include "facula/run/library_call.h"
 #include "facula/run/program.h"
 
 namespace facula::run {
@@ -58,7 +59,7 @@ void conform(const op::Operator& o, Results& results, const Plan& plan, std::spa
 
 // ---- once
 
-Frame::Frame(const Outline& outline, const NumberedGraph& g)
+ExecutionState::ExecutionState(const Outline& outline, const NumberedGraph& g)
     : outline_(outline),
       g_(g),
       values_(g.graph.values().size()),
@@ -74,7 +75,7 @@ Frame::Frame(const Outline& outline, const NumberedGraph& g)
       if (!dropped[size_t(v)] && !lies_in_arena(v)) kept_.push_back(v);
 }
 
-void Frame::find_escaping() {
+void ExecutionState::find_escaping() {
   for (int v : g_.outputs)
     if (v >= 0) at(v).escapes = true;
   for (auto& [i, v] : g_.graph.mutated) at(v->id).escapes = true;
@@ -88,7 +89,7 @@ void Frame::find_escaping() {
   }
 }
 
-void Frame::add(const Outline::Exec& exec) {
+void ExecutionState::add(const Outline::Exec& exec) {
   Step step;
   step.exec = &exec;
   for (int v : exec.outputs) {
@@ -106,7 +107,7 @@ void Frame::add(const Outline::Exec& exec) {
   steps_.push_back(std::move(step));
 }
 
-void Frame::add_call(Step& step) {
+void ExecutionState::add_call(Step& step) {
   step.action = Action::call;
   step.args = step.exec->node->args.clone();
   step.args.each_tensor([](size_t, Tensor& t) { t = {}; });
@@ -121,7 +122,7 @@ void Frame::add_call(Step& step) {
   }
 }
 
-void Frame::add_view(Step& step) {
+void ExecutionState::add_view(Step& step) {
   add_call(step);
   auto& exec = *step.exec;
   bool escapes = std::ranges::any_of(exec.outputs, [&](int v) { return at(v).escapes; });
@@ -137,14 +138,14 @@ void Frame::add_view(Step& step) {
 }
 
 // Has it the same sizes and strides in all plans of the outline?
-bool Frame::is_fixed(int v) const {
+bool ExecutionState::is_fixed(int v) const {
   auto& form = outline_.form_of(v);
   auto& like = g_.graph.values()[size_t(form.like)]->tensor;
   return !form.strides && !any_symbolic(like.sizes()) && !any_symbolic(like.strides());
 }
 
 // By the view's rule, asked over the sizes' symbols; unless it says otherwise there than the outline, or compares sizes.
-void Frame::find_offsets(Step& step) {
+void ExecutionState::find_offsets(Step& step) {
   auto& g = g_.graph;
   if (!outline_.general || !g.shapes || !g.shapes->symbol_count()) return;
   auto lies = [&](int v) {
@@ -174,7 +175,7 @@ void Frame::find_offsets(Step& step) {
 
 // ---- for each plan
 
-void Frame::bind(const Plan& plan) {
+void ExecutionState::bind(const Plan& plan) {
   bound_ = 0;
   residents_.clear();
   settled_.clear();
@@ -193,7 +194,7 @@ void Frame::bind(const Plan& plan) {
   bound_ = plan.number;
 }
 
-void Frame::own(int v) {
+void ExecutionState::own(int v) {
   auto& f = plan_->form(v);
   auto& m = f.meta;
   int64_t offset = plan_->offsets[size_t(v)];
@@ -210,7 +211,7 @@ void Frame::own(int v) {
   at(v).in_arena = offset;
 }
 
-void Frame::bind_launch(Step& step, size_t& scratch) {
+void ExecutionState::bind_launch(Step& step, size_t& scratch) {
   auto& exec = *step.exec;
   size_t operands = exec.inputs.size() + exec.outputs.size();
   size_t temporaries = plan_->kernels_of(exec).temporaries.size();
@@ -231,7 +232,7 @@ void Frame::bind_launch(Step& step, size_t& scratch) {
       std::ranges::any_of(exec.alike, [&](int k) { return !lies_in_arena(exec.operand(size_t(k))); });
 }
 
-void Frame::bind_call(Step& step) {
+void ExecutionState::bind_call(Step& step) {
   if (!step.sizes.empty()) {
     size_t k = 0;
     auto next = step.sizes.begin();
@@ -247,12 +248,12 @@ void Frame::bind_call(Step& step) {
     if (int v = step.exec->inputs[slot]; v >= 0 && lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
 }
 
-op::Views Frame::views_of(const Step& step, const Tensor& base) const {
+op::Views ExecutionState::views_of(const Step& step, const Tensor& base) const {
   auto& o = *step.exec->node->op;
   return o.as<op::View>()->rule(op::Call(o, step.args.values()), op::Geometry(o.name(), base, false));
 }
 
-void Frame::bind_view(Step& step) {
+void ExecutionState::bind_view(Step& step) {
   step.begins.clear();
   if (step.action != Action::view && reshape_views(step)) step.stale = true;
   else bind_call(step);
@@ -266,7 +267,7 @@ void Frame::bind_view(Step& step) {
 }
 
 // Views that are there from the last plan become those of this one; false if they are not.
-bool Frame::reshape_views(Step& step) {
+bool ExecutionState::reshape_views(Step& step) {
   auto& outputs = step.exec->outputs;
   auto* base = at(step.exec->inputs[0]).own.impl();
   bool resident = step.action == Action::none;
@@ -287,7 +288,7 @@ bool Frame::reshape_views(Step& step) {
   return true;
 }
 
-void Frame::view_arena(Step& step) {
+void ExecutionState::view_arena(Step& step) {
   const Tensor& base = at(step.exec->inputs[0]).own;
   auto views = views_of(step, base);
   for (size_t k = 0; k < views.size(); ++k) set(step.exec->outputs[k], views[k].apply(base));
@@ -296,7 +297,8 @@ void Frame::view_arena(Step& step) {
 
 // ---- in each run
 
-op::Results Frame::run(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out) {
+op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inputs,
+                                std::span<const Tensor> out) {
   plan_ = &plan;
   if (bound_ != plan.number) bind(plan);
   take_arena();
@@ -322,7 +324,7 @@ op::Results Frame::run(const Plan& plan, std::span<const op::Value> inputs, std:
 }
 
 // The block of the last run, mostly.
-void Frame::take_arena() {
+void ExecutionState::take_arena() {
   if (!plan_->arena) return;
   void* taken = arena_.take(plan_->arena);
   if (taken == arena_at_) return;
@@ -332,7 +334,7 @@ void Frame::take_arena() {
   for (auto& b : settled_) buffers_[b.buffer] = begin + b.offset;
 }
 
-void Frame::bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out) {
+void ExecutionState::bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& to = at(g_.inputs[i]);
     if (inputs[i].tag == Tag::tensor) {
@@ -350,19 +352,19 @@ void Frame::bind_given(std::span<const op::Value> inputs, std::span<const Tensor
     if (out[k].defined() && g_.outputs[k] >= 0) at(g_.outputs[k]).tensor = out[k].impl();
 }
 
-void Frame::set(int v, Tensor t) {
+void ExecutionState::set(int v, Tensor t) {
   at(v).tensor = t.impl();
   at(v).own = std::move(t);
 }
 
-void Frame::allocate(int v) {
+void ExecutionState::allocate(int v) {
   if (at(v).tensor) return;
   int u = outline_.takes_over[size_t(v)];
   if (u >= 0 && is_held_alone(at(u).own)) set(v, std::move(at(u).own));
   else set(v, fresh(plan_->form(v)));
 }
 
-void Frame::launch(Step& step) {
+void ExecutionState::launch(Step& step) {
   auto& exec = *step.exec;
   for (int v : step.allocated) allocate(v);
   void** buffers = buffers_.data() + step.buffers;
@@ -401,13 +403,13 @@ void Frame::launch(Step& step) {
 }
 
 // Is it a result that this run allocated?
-bool Frame::is_fresh(const Outline::Exec& exec, int operand) {
+bool ExecutionState::is_fresh(const Outline::Exec& exec, int operand) {
   return size_t(operand) >= exec.inputs.size() && at(exec.operand(size_t(operand))).own.defined() &&
          !lies_in_arena(exec.operand(size_t(operand)));
 }
 
 // Operands that lie alike, as they lie in the order of those of them that are packed; none if none is.
-std::vector<Tensor> Frame::in_order(const Step& step, PhysicalOrder& order) {
+std::vector<Tensor> ExecutionState::in_order(const Step& step, PhysicalOrder& order) {
   auto& exec = *step.exec;
   bool any = false;
   for (int k : exec.alike)
@@ -424,7 +426,7 @@ std::vector<Tensor> Frame::in_order(const Step& step, PhysicalOrder& order) {
 }
 
 // A view under the geometry of the plan or of the last run, if that is known for where its base begins.
-void Frame::follow(Step& step) {
+void ExecutionState::follow(Step& step) {
   auto& exec = *step.exec;
   auto* base = argument(exec.inputs[0]);
   auto* storage = base->storage.get();
@@ -444,7 +446,7 @@ void Frame::follow(Step& step) {
   step.followed = base->is_lazy() ? SymInt(int64_t(-1)) : base->offset;
 }
 
-void Frame::view(Step& step) {
+void ExecutionState::view(Step& step) {
   if (step.stale) bind_call(step);
   bind_arguments(step);
   Borrowed base(argument(step.exec->inputs[0]));
@@ -453,18 +455,18 @@ void Frame::view(Step& step) {
 }
 
 // The tensor of a value; one of its own for a number.
-TensorImpl* Frame::argument(int v) {
+TensorImpl* ExecutionState::argument(int v) {
   if (!at(v).number) return at(v).tensor;
   auto dtype = g_.graph.values()[size_t(v)]->tensor.dtype();
   wrapped_.push_back(op::wrapped_number(Scalar::load(dtype, at(v).number)));
   return wrapped_.back().impl();
 }
 
-void Frame::bind_arguments(Step& step) {
+void ExecutionState::bind_arguments(Step& step) {
   for (auto& b : step.bound) step.args.borrow(b.slot, argument(b.value));
 }
 
-void Frame::call(Step& step) {
+void ExecutionState::call(Step& step) {
   auto& exec = *step.exec;
   auto& o = *exec.node->op;
   bind_arguments(step);
@@ -484,7 +486,7 @@ void Frame::call(Step& step) {
           << o.name() << " gave another tensor than its destination";
 }
 
-void Frame::drop(const std::vector<int>& values) {
+void ExecutionState::drop(const std::vector<int>& values) {
   for (int v : values) {
     auto& value = at(v);
     value.tensor = nullptr;
@@ -493,7 +495,7 @@ void Frame::drop(const std::vector<int>& values) {
   }
 }
 
-Results Frame::outputs(std::span<const Tensor> out) {
+Results ExecutionState::outputs(std::span<const Tensor> out) {
   Results results;
   for (size_t k = 0; k < g_.outputs.size(); ++k) {
     int v = g_.outputs[k];
@@ -509,37 +511,37 @@ Results Frame::outputs(std::span<const Tensor> out) {
   return results;
 }
 
-// ---- idle frames
+// ---- idle states
 
-IdleFrames::~IdleFrames() {
+IdleExecutionStates::~IdleExecutionStates() {
   for (auto& slot : slots_) taken(slot);
 }
 
-std::unique_ptr<Frame> IdleFrames::taken(Slot& slot) {
-  if (!slot.frame.load(std::memory_order_relaxed)) return nullptr;
-  return std::unique_ptr<Frame>(slot.frame.exchange(nullptr, std::memory_order_acquire));
+std::unique_ptr<ExecutionState> IdleExecutionStates::taken(Slot& slot) {
+  if (!slot.state.load(std::memory_order_relaxed)) return nullptr;
+  return std::unique_ptr<ExecutionState>(slot.state.exchange(nullptr, std::memory_order_acquire));
 }
 
-std::unique_ptr<Frame> IdleFrames::take(const Plan& plan) {
+std::unique_ptr<ExecutionState> IdleExecutionStates::take(const Plan& plan) {
   size_t idle = 0;
   for (auto& slot : slots_) {
-    idle += slot.frame.load(std::memory_order_relaxed) != nullptr;
+    idle += slot.state.load(std::memory_order_relaxed) != nullptr;
     if (slot.plan.load(std::memory_order_relaxed) == plan.number)
-      if (auto frame = taken(slot)) return frame;
+      if (auto state = taken(slot)) return state;
   }
   if (plan.has_run.exchange(true, std::memory_order_relaxed) && idle < kPlans) return nullptr;
   for (auto& slot : slots_)
-    if (auto frame = taken(slot)) return frame;
+    if (auto state = taken(slot)) return state;
   return nullptr;
 }
 
-void IdleFrames::give(std::unique_ptr<Frame> frame) {
+void IdleExecutionStates::give(std::unique_ptr<ExecutionState> state) {
   for (auto& slot : slots_) {
-    Frame* none = nullptr;
-    uint64_t plan = frame->plan();
-    if (!slot.frame.compare_exchange_strong(none, frame.get(), std::memory_order_release)) continue;
+    ExecutionState* none = nullptr;
+    uint64_t plan = state->plan();
+    if (!slot.state.compare_exchange_strong(none, state.get(), std::memory_order_release)) continue;
     slot.plan.store(plan, std::memory_order_relaxed);
-    return void(frame.release());
+    return void(state.release());
   }
 }
 

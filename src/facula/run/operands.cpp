@@ -1,10 +1,7 @@
-#include "facula/run/entry.h"
-
-#include <utility>
+#include "facula/run/operands.h"
 
 #include "facula/base/dtype.h"
-#include "facula/base/fork.h"
-#include "facula/tensor/block.h"
+#include "facula/op/operator.h"
 
 namespace facula::run {
 
@@ -51,27 +48,42 @@ void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purp
   }
 }
 
-Cache& cache_of(const op::Operator& o) {
-  static TableMutex mutex;
-  std::lock_guard lock(mutex);
-  if (!o.cache) o.cache = std::make_shared<Cache>();
-  return *static_cast<Cache*>(o.cache.get());
+namespace {
+
+bool is_flattenable(const TensorImpl& t, const TensorImpl& first) {
+  return t.sizes.size() != 1 && t.sizes == first.sizes && t.strides == first.strides &&
+         t.device.type == DeviceType::cpu;
 }
 
-namespace {
-constexpr size_t kRecent = 256;
-constinit FACULA_FAST_THREAD_LOCAL Recent* recent = nullptr;
-struct Closer {
-  ~Closer() { delete[] std::exchange(recent, nullptr); }
-};
 }  // namespace
 
-Recent& recent_of(uint64_t hash) {
-  if (!recent) [[unlikely]] {
-    static thread_local Closer closer;
-    recent = (void(&closer), new Recent[kRecent]);
+FlattenedOperands::FlattenedOperands(std::span<const op::Value> args, std::span<const op::Value> operands) {
+  TensorImpl* first = nullptr;
+  for (auto& v : operands) {
+    if (v.tag != op::Tag::tensor || v.tensor->wrapped_number) continue;
+    if (!first) first = v.tensor;
+    if (!is_flattenable(*v.tensor, *first)) return;
   }
-  return recent[hash % kRecent];
+  if (!first || !Borrowed(first)->is_non_overlapping_and_dense()) return;
+  for (auto& v : args) {
+    args_.push_back(v);
+    if (v.tag == op::Tag::tensor) args_.back() = op::Value(flattened(v.tensor));
+    if (v.tag != op::Tag::tensors) continue;
+    auto& list = lists_.emplace_back();
+    for (auto* t : v.tensors()) list.push_back(t ? flattened(t) : nullptr);
+    args_.back() = op::Value(std::span<TensorImpl* const>(list));
+  }
+  for (auto& v : operands) operands_.push_back(v.tag == op::Tag::tensor ? op::Value(flattened(v.tensor)) : v);
+}
+
+TensorImpl* FlattenedOperands::flattened(TensorImpl* t) {
+  if (t->wrapped_number) return t;
+  for (auto& [original, flat] : flat_)
+    if (original == t) return flat.impl();
+  Tensor self(Ref<TensorImpl>::share(t));
+  Dims sizes{self.numel()}, strides{SymInt(int64_t(1))};
+  flat_.push_back({t, self.alias(sizes, strides, self.offset())});
+  return flat_.back().second.impl();
 }
 
 }  // namespace facula::run

@@ -1,14 +1,13 @@
-#include "facula/op/series.h"
+#include "facula/op/repeated_calls.h"
 
 #include <optional>
 
 #include "facula/autograd/autograd.h"
-#include "facula/base/log.h"
 #include "facula/op/operator.h"
-#include "facula/profile/profile.h"
-#include "facula/run/below.h"
-#include "facula/run/entry.h"
+#include "facula/run/call_cache.h"
+#include "facula/run/interceptors.h"
 #include "facula/run/layout.h"
+#include "facula/run/operands.h"
 
 namespace facula::op {
 
@@ -16,14 +15,10 @@ using namespace facula::run;
 
 namespace {
 
-// Does nothing but kernels see calls?
-bool is_plain() {
-  return !TensorImpl::lazy_exist.load(std::memory_order_relaxed) && !Mode::current() && !profile::on() &&
-         !log_on(Log::ops) && !below_in_use.load(std::memory_order_relaxed) &&
-         !devices_in_use.load(std::memory_order_relaxed) && !autograd::inference_enabled();
-}
+// Whether calls go to their kernels directly.
+bool is_plain() { return !any_interceptor() && !Mode::current() && !autograd::inference_enabled(); }
 
-bool lie_alike(const TensorImpl& a, const TensorImpl& b) {
+bool has_equal_layout(const TensorImpl& a, const TensorImpl& b) {
   if (&a == &b) return true;
   if (a.dtype != b.dtype || a.device != b.device || a.wrapped_number != b.wrapped_number ||
       a.sizes.size() != b.sizes.size())
@@ -36,24 +31,24 @@ bool lie_alike(const TensorImpl& a, const TensorImpl& b) {
 
 }  // namespace
 
-struct Series::State {
+struct RepeatedCalls::State {
   const Operator& o;
   Form form;
-  bool suits;                    // may calls be made past call()?
-  SmallVector<Value, 8> before;  // the call before
-  std::optional<EntryHandle> found;
-  bool looked = false;        // `found` is of calls as `before`, if there is one
-  bool all_operands = false;  // arguments are operands as they are
+  bool is_direct;                // calls may go past call()
+  SmallVector<Value, 8> before;  // the arguments of the previous call
+  std::optional<CachedCall> entry;
+  bool looked_up = false;     // `entry` serves calls like `before`, if there is one
+  bool all_operands = false;  // the arguments are the operands
 
-  // By their arguments' kinds and layouts; what is written is read as self alone.
-  bool alike(std::span<const Value> args) const {
+  // Whether kinds and layouts of the arguments equal those of the previous call, and no argument but self shares self's memory.
+  bool is_alike(std::span<const Value> args) const {
     if (before.size() != args.size()) return false;
     auto* self = form == Form::in_place ? args[0].tensor : nullptr;
     for (size_t k = 0; k < args.size(); ++k) {
       const Value &a = before[k], &b = args[k];
       if (a.tag != b.tag) return false;
       if (a.tag == Tag::tensor) {
-        if (!lie_alike(*a.tensor, *b.tensor) || has_physical_layout(b.tensor)) return false;
+        if (!has_equal_layout(*a.tensor, *b.tensor) || has_physical_layout(b.tensor)) return false;
         if (self && k > 0 && b.tensor->storage == self->storage) return false;
       } else if (a.tag != Tag::none) {
         if (!is_run_time_number(o, k, b) || operand_dtype(a) != operand_dtype(b)) return false;
@@ -61,8 +56,8 @@ struct Series::State {
     }
     return true;
   }
-  void look(std::span<const Value> args) {
-    looked = true;
+  void look_up(std::span<const Value> args) {
+    looked_up = true;
     Tensor self;
     if (form == Form::in_place) {
       self = Tensor(Ref<TensorImpl>::share(args[0].tensor));
@@ -72,8 +67,8 @@ struct Series::State {
     Operands operands;
     key_of(o, args, Purpose(form), key, operands);
     if (self.defined()) append(key, self, operands.values);
-    found.emplace(o, key, [](Entry&) { return false; });
-    if (!(*found)->plan) found.reset();
+    entry.emplace(o, key, [](CacheEntry&) { return false; });
+    if (!(*entry)->plan) entry.reset();
     all_operands = true;
     for (auto& v : args) all_operands &= v.tag == Tag::tensor || v.tag == Tag::scalar;
   }
@@ -83,33 +78,33 @@ struct Series::State {
     for (size_t k = 0; !all_operands && k < args.size(); ++k)
       if (args[k].tag != Tag::none) operands.push_back(as_operand(args[k]));
     auto values = all_operands ? args : std::span<const Value>(operands);
-    auto& entry = *found;
-    if (form == Form::functional) return entry->program->execute(*entry->plan, values, {});
+    auto& cached = *entry;
+    if (form == Form::functional) return cached->program->execute(*cached->plan, values, {});
     Tensor self(Ref<TensorImpl>::share(args[0].tensor));
     autograd::check_in_place(o.name(), self, false);
-    Results results = entry->program->execute(*entry->plan, values, {&self, 1});
+    Results results = cached->program->execute(*cached->plan, values, {&self, 1});
     self.bump_version();
     return results;
   }
 };
 
-Series::Series(const Operator& op, Form form) : state_(new State{op, form, false}) {
-  state_->suits = op.is<Pointwise>() && !op.effects.writes && is_plain();
+RepeatedCalls::RepeatedCalls(const Operator& op, Form form) : state_(new State{op, form, false}) {
+  state_->is_direct = op.is<Pointwise>() && !op.effects.writes && is_plain();
 }
-Series::~Series() = default;
+RepeatedCalls::~RepeatedCalls() = default;
 
-Results Series::operator()(std::span<const Value> args) {
+Results RepeatedCalls::operator()(std::span<const Value> args) {
   State& s = *state_;
-  if (!s.suits) return call(s.o, args, s.form);
-  bool alike = s.alike(args);
+  if (!s.is_direct) return call(s.o, args, s.form);
+  bool alike = s.is_alike(args);
   if (!alike) {
-    s.found.reset();
-    s.looked = false;
+    s.entry.reset();
+    s.looked_up = false;
   }
   s.before.assign(args.data(), args.size());
   if (!alike || autograd::needs_record(args)) return call(s.o, args, s.form);
-  if (!s.looked) s.look(args);
-  return s.found ? s.again(args) : call(s.o, args, s.form);
+  if (!s.looked_up) s.look_up(args);
+  return s.entry ? s.again(args) : call(s.o, args, s.form);
 }
 
 }  // namespace facula::op

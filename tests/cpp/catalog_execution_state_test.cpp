@@ -1,4 +1,4 @@
-// Arenas (run/arena.h), and the frames that plans run in (run/frame.h), against the functions run in eager.
+// Arenas (run/arena.h), and the states that plans run in (run/execution_state.h), against the functions run in eager.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -74,7 +74,7 @@ void expect_equal(Given a, Given b) {
   for (size_t k = 0; k < a.size(); ++k) EXPECT_TRUE(equal(a[k], b[k])) << "result " << k;
 }
 
-TEST(Frame, RunsGiveWhatEagerGivesAndLaterOnesLeaveItAlone) {
+TEST(ExecutionState, RunsGiveWhatEagerGivesAndLaterOnesLeaveItAlone) {
   auto program = run::trace(steps_of_every_kind, inputs(0));
   std::vector<Tensors> ours, theirs;
   for (int k = 0; k < 6; ++k) {
@@ -84,7 +84,7 @@ TEST(Frame, RunsGiveWhatEagerGivesAndLaterOnesLeaveItAlone) {
   for (int k = 0; k < 6; ++k) expect_equal(ours[size_t(k)], theirs[size_t(k)]);
 }
 
-TEST(Frame, InputsMayBeginAnywhereInTheirStorages) {
+TEST(ExecutionState, InputsMayBeginAnywhereInTheirStorages) {
   auto f = [](Given x) { return Tensors{mm(t(narrow(x[0], 0, 1, 4)), x[1]), narrow(x[0], 0, 2, 2)}; };
   Tensor all = randn(Dims{9, 6, 6}), y = randn(Dims{4, 3});
   auto program = run::trace(f, Tensors{select(all, 0, 0), y});
@@ -101,7 +101,7 @@ int64_t allocations(F&& f) {
   return memory_stats().allocations - before;
 }
 
-TEST(Frame, AllocatesItsResultsAlone) {
+TEST(ExecutionState, AllocatesItsResultsAlone) {
   auto program = run::trace(steps_of_every_kind, inputs(0));
   auto given = inputs(1);
   (*program)(given);
@@ -116,7 +116,7 @@ TEST(Frame, AllocatesItsResultsAlone) {
 Tensors products(Given x) { return {sum(mm(mm(mm(x[0], x[0]), x[0]), x[0]))}; }
 Tensor square(int64_t n) { return mul(ones(Dims{n, n}), 1.0 / double(n)); }
 
-TEST(Frame, MemoryOfAProgramWaitsForItsNextRun) {
+TEST(ExecutionState, MemoryOfAProgramWaitsForItsNextRun) {
   empty_cache();
   int64_t before = allocator_stats().reserved_bytes.current, held = 2 * 512 * 512 * 4;
   int64_t allocated = memory_stats().current_bytes;
@@ -137,7 +137,7 @@ TEST(Frame, MemoryOfAProgramWaitsForItsNextRun) {
   EXPECT_LT(allocator_stats().reserved_bytes.current, before + 65536);
 }
 
-TEST(Frame, MemoryGoesWithTheProgramThoughItsPlansAreKnownStill) {
+TEST(ExecutionState, MemoryGoesWithTheProgramThoughItsPlansAreKnownStill) {
   Tensor x = requires_grad_(square(512), true);
   auto* program = run::trace(products, Tensors{x}).release();
   Tensor y = (*program)(Tensors{x})[0];  // with history, which outlives the program
@@ -150,7 +150,7 @@ TEST(Frame, MemoryGoesWithTheProgramThoughItsPlansAreKnownStill) {
   EXPECT_GE(allocator_stats().waiting_blocks, waiting);
 }
 
-TEST(Frame, SizesInTurnKeepNoMoreThanAFewPlans) {
+TEST(ExecutionState, SizesInTurnKeepNoMoreThanAFewPlans) {
   Tensor x = square(64);
   auto program = run::trace(products, Tensors{x}, "program", true);
   empty_cache();
@@ -167,7 +167,7 @@ TEST(Frame, SizesInTurnKeepNoMoreThanAFewPlans) {
   EXPECT_LT(allocator_stats().reserved_bytes.current - waiting - before, (4 + 1) * 3 * largest);
 }
 
-TEST(Frame, BlocksOfManyProgramsHoldABoundedAmount) {
+TEST(ExecutionState, BlocksOfManyProgramsHoldABoundedAmount) {
   // Each keeps some 128 MiB: 20 of them were 2.5 GiB.
   std::vector<std::unique_ptr<run::Traced>> programs;
   empty_cache();
@@ -185,7 +185,7 @@ TEST(Frame, BlocksOfManyProgramsHoldABoundedAmount) {
   EXPECT_EQ(allocations([&] { (*programs.front())(Tensors{x}); }), 1);
 }
 
-TEST(Frame, KeepsNothingOfARun) {
+TEST(ExecutionState, KeepsNothingOfARun) {
   auto program = run::trace(steps_of_every_kind, inputs(0));
   auto given = inputs(1);
   std::vector<uint32_t> before, after;
@@ -195,7 +195,7 @@ TEST(Frame, KeepsNothingOfARun) {
   EXPECT_EQ(before, after);
 }
 
-TEST(Frame, ViewsThatAreResultsCountWritesWithTheirBase) {
+TEST(ExecutionState, ViewsThatAreResultsCountWritesWithTheirBase) {
   auto program = run::trace([](Given x) { return Tensors{t(t(x[0]))}; }, Tensors{ones(Dims{2, 3})});
   Tensor a = ones(Dims{2, 3}), b = ones(Dims{2, 3});
   Tensor of_a = (*program)(Tensors{a})[0], of_b = (*program)(Tensors{b})[0];
@@ -205,7 +205,7 @@ TEST(Frame, ViewsThatAreResultsCountWritesWithTheirBase) {
   EXPECT_EQ(b.version(), 0u);
 }
 
-TEST(Frame, ARunThatRaisesLeavesTheNextOneRight) {
+TEST(ExecutionState, ARunThatRaisesLeavesTheNextOneRight) {
   auto f = [](Given x) { return Tensors{mm(index_select(mm(x[0], x[0]), 0, x[1]), x[0])}; };
   Tensor x = randn(Dims{4, 4}), good = arange(4), bad = add(good, 1);
   auto program = run::trace(f, Tensors{x, good});
@@ -215,7 +215,7 @@ TEST(Frame, ARunThatRaisesLeavesTheNextOneRight) {
   }
 }
 
-TEST(Frame, ThreadsRunOneProgramAtTheSameTime) {
+TEST(ExecutionState, ThreadsRunOneProgramAtTheSameTime) {
   auto program = run::trace(steps_of_every_kind, inputs(0));
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
@@ -231,7 +231,7 @@ TEST(Frame, ThreadsRunOneProgramAtTheSameTime) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Frame, ThreadsThatRunAtTheSameTimeHaveABlockEach) {
+TEST(ExecutionState, ThreadsThatRunAtTheSameTimeHaveABlockEach) {
   auto program = run::trace(steps_of_every_kind, inputs(0));
   auto given = inputs(1);
   constexpr int kThreads = 8, kRuns = 300;

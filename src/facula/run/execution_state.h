@@ -1,8 +1,7 @@
-// Frame: where the plans of an outline run. What does not change from run to run of one plan is bound once: tensors over
-// the arena, views of those, arguments of library calls, addresses that kernels take. What is left to a run is what
-// changes with it: the arena's block, addresses of inputs, results. One thread at a time runs in a frame; a run that
-// raises throws it away. The arenas of traced programs stay in their frames between runs (tensor/kept.h), those of operators
-// serve others meanwhile.
+// ExecutionState: what a run of a plan needs besides the plan. The part that stays the same from run to run is bound once: tensors
+// over the arena, their views, arguments of library calls, addresses that kernels take. A run sets what changes: the block of
+// the arena, addresses of inputs, results. One thread at a time runs in a state, and a run that raises discards it. States of
+// traced programs retain the block of their arena between runs (tensor/kept.h); operators return theirs to the pool.
 #pragma once
 #include <vector>
 
@@ -13,9 +12,9 @@
 
 namespace facula::run {
 
-class Frame {
+class ExecutionState {
  public:
-  Frame(const Outline& outline, const NumberedGraph& g);
+  ExecutionState(const Outline& outline, const NumberedGraph& g);
   // `plan`: of that outline. `inputs` and `out` as of Program::run.
   op::Results run(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out);
   uint64_t plan() const { return bound_; }  // the number of the one that ran last

@@ -1,0 +1,220 @@
+// The walk of every operator call (op::call):
+//   interceptors that look at operands -> the thread's mode -> further interceptors (interceptors.h) -> the operator's kind
+//   -> a view's geometry, a library, a program, or the calls of a body -> a node of the tape.
+#include <optional>
+
+#include "facula/autograd/autograd.h"
+#include "facula/base/settings.h"
+#include "facula/op/grad_name.h"
+#include "facula/op/registry.h"
+#include "facula/run/composite.h"
+#include "facula/run/devices.h"
+#include "facula/run/interceptors.h"
+#include "facula/run/interpose.h"
+#include "facula/run/layout.h"
+#include "facula/run/library_call.h"
+#include "facula/run/program_call.h"
+#include "facula/run/write.h"
+
+namespace facula::run {
+namespace {
+
+using op::Form;
+using op::Operator;
+using op::Results;
+using op::Tag;
+using op::Value;
+
+Results run_view(const Invocation& call) {
+  auto& o = call.op;
+  Borrowed base(call.args[0].tensor);
+  Results results;
+  if (call.interposer) [[unlikely]] {
+    results = interposed_results(call);
+  } else {
+    auto views = o.as<op::View>()->rule(call.call(), op::Geometry(o.name(), base, false));
+    for (auto& v : views) results.push_back(v.apply(base));
+  }
+  for (size_t k = 0; o.differentiable && k < results.size(); ++k)
+    if (results[k].impl()->storage == base->impl()->storage)
+      autograd::track_view(results[k], base, o.schema.returns[0].list, o.name(), int(k));
+  if (call.recording && o.differentiable) autograd::record(o, call.args, Form::functional, results);
+  return results;
+}
+
+// x.t_(): the tensor takes the view's sizes and strides and, on the tape, its history. No element moves.
+Results run_view_in_place(Invocation& call) {
+  Tensor self = call.self();
+  if (!self.has_overlap()) autograd::check_in_place(call.name(), self, call.recording);
+  if (has_physical_layout(self.impl())) self.impl()->storage->restore_logical();
+  Results views = [&] {
+    Invocation functional(call.op, call.args, Form::functional, {});
+    functional.interposer = call.interposer;
+    functional.recording = call.recording;
+    return run_view(functional);
+  }();
+  TensorImpl &to = *self.impl(), &from = *views[0].impl();
+  to.sizes = from.sizes;
+  to.strides = from.strides;
+  to.offset = from.offset;
+  if (auto node = call.recording ? autograd::node_of(views[0]) : Ref<autograd::Node>())
+    autograd::set_history(self, node, autograd::meta_of(views[0])->result);
+  self.bump_version();
+  return self;
+}
+
+Results perform_view(Invocation& call) {
+  return call.form == Form::in_place ? run_view_in_place(call) : run_view(call);
+}
+
+Results perform_foreign(Invocation& call) { return run_foreign(call); }
+
+// Gives the node of a procedure's first result with a gradient the name that the definition asks for; an empty name keeps that
+// of the last call of its body.
+void name_last_node(const op::Call& c, const Results& results) {
+  auto node_of = [](const Tensor& t) { return t.defined() ? autograd::node_of(t) : Ref<autograd::Node>(); };
+  for (auto& result : results.all())
+    if (auto node = node_of(result)) {
+      bool is_operands =
+          op::any_tensor(c.args(), [&](TensorImpl* t) { return t && node_of(Borrowed(t)) == node; });
+      if (is_operands) return;
+      auto& rule = c.op().grad_name;
+      if (auto* fixed = rule.target<op::FixedGradName>()) return node->set_name(fixed->text);
+      std::string name = rule(c);
+      if (!name.empty()) node->set_name(name);
+      return;
+    }
+}
+
+// Makes the calls of a composite's or procedure's body. They are recorded one by one, unless a composite has a gradient rule.
+Results run_body(const Invocation& call) {
+  auto& o = call.op;
+  auto& body = *o.calls();
+  op::Call c = call.call();
+  if (call.form != Form::functional) {
+    Results results = deliver(call, body(c));
+    for (auto& t : call.out) t.bump_version();
+    return results;
+  }
+  if (!o.is<op::Composite>() || !call.recording || !o.vjp) {
+    Results results = body(c);
+    if (call.recording && o.grad_name && !o.is<op::Composite>()) name_last_node(c, results);
+    return results;
+  }
+  Results results;
+  {
+    autograd::GradMode off(false);
+    results = body(c);
+  }
+  if (o.differentiable) autograd::record(o, call.args, call.form, results);
+  return results;
+}
+
+Results run_kernels(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  if (o.backed()) {
+    Results results = run_library(o, args, {});
+    if (form == Form::functional) return results;
+    autograd::GradMode off(false);  // the write is part of this call
+    return deliver({o, args, form, out}, std::move(results));
+  }
+  bool by_items =
+      o.is<op::Composite>() && args.size() && args[0].tag == Tag::tensors && o.schema.parameters[0].written;
+  ProgramCall call{o, args, out, form};
+  return by_items ? run_program_by_items(call) : run_program(call);
+}
+
+// Computes the results of the call as a whole and records it as one node.
+Results compute(const Invocation& call) {
+  auto& o = call.op;
+  Results results = call.interposer ? interposed_results(call)
+                    : call.device.type == DeviceType::cpu
+                        ? run_kernels(o, call.args, call.form, call.out)
+                        : run_elsewhere(call.device, o, call.args, call.form, call.out, run_kernels);
+  if (!call.interposer) {  // an interposer's writes have been counted by the calls that it makes
+    if (call.form != Form::functional)
+      for (auto& t : call.out) t.bump_version();
+    if (o.effects.writes) bump_written(call);
+  }
+  if (call.recording && o.differentiable) {
+    if (o.calls() && !o.vjp) record_recomputed(o, call.args, results);
+    else autograd::record(o, call.args, call.form, results, call.original);
+  }
+  if (call.form == Form::functional && autograd::inference_enabled()) [[unlikely]]
+    for (size_t k = 0; k < results.size(); ++k)
+      if (results[k].defined()) results[k].impl()->inference = true;
+  return results;
+}
+
+Results perform_primitive(Invocation& call) {
+  if (call.interposer) [[unlikely]] {
+    const Parts* parts;
+    if (!is_seen_as_one_call(call, parts) && parts) return (*parts)(call.call());
+  }
+  if (call.form != Form::functional)
+    if (auto results = prepare_write(call)) return std::move(*results);
+  return compute(call);
+}
+
+// A composite or a procedure.
+Results perform_body(Invocation& call) {
+  auto& o = call.op;
+  bool as_one_call = false;
+  if (call.interposer) [[unlikely]] {
+    const Parts* parts;
+    as_one_call = is_seen_as_one_call(call, parts);
+    if (parts) return (*parts)(call.call());
+  }
+  if (call.form != Form::functional)
+    if (auto results = prepare_write(call)) return std::move(*results);
+  if (as_one_call) return compute(call);
+  bool call_by_call = (call.recording && call.form != Form::functional && !o.vjp) ||
+                      call.device.type != DeviceType::cpu || !settings().fuse || call.interposer;
+  if (o.is<op::Procedure>() || call_by_call) return run_body(call);
+  if (call.recording && !o.vjp) return run_composite(o, call.args);
+  return compute(call);
+}
+
+Results perform_by_kind(Invocation& call) {
+  static constexpr Destination kByKind[] = {
+      perform_primitive,                // pointwise
+      perform_primitive,                // loop
+      perform_view,      perform_body,  // composite
+      perform_body,                     // procedure
+      perform_primitive,                // library
+      perform_primitive,                // data-dependent
+      perform_foreign,
+  };
+  static_assert(std::size(kByKind) == std::variant_size_v<Operator::Definition>);
+  if (call.op.check) call.op.check(call.call());
+  call.recording = autograd::needs_record(call.args);
+  return kByKind[size_t(call.op.kind())](call);
+}
+
+Results perform(Invocation& call) {
+  internal_check(call.args.size() == call.op.schema.parameters.size())
+      << call.op.schema.full_name() << ": " << call.args.size() << " arguments";
+  return any_interceptor() ? pass_behind_mode(call, perform_by_kind) : perform_by_kind(call);
+}
+
+Results take_by_mode(Invocation& call) {
+  if (auto* mode = op::Mode::current()) return mode->take(call.op, call.args, call.form, call.out);
+  return perform(call);
+}
+
+}  // namespace
+}  // namespace facula::run
+
+namespace facula::op {
+
+Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  run::Invocation invocation(o, args, form, out);
+  return run::any_interceptor() ? run::pass_before_mode(invocation, run::take_by_mode)
+                                : run::take_by_mode(invocation);
+}
+
+Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+  run::Invocation invocation(o, args, form, out);
+  return run::perform(invocation);
+}
+
+}  // namespace facula::op

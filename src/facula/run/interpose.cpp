@@ -1,0 +1,89 @@
+#include "facula/run/interpose.h"
+
+#include <unordered_map>
+#include <vector>
+
+#include "facula/autograd/autograd.h"
+#include "facula/op/origin.h"
+#include "facula/op/registry.h"
+
+namespace facula::run {
+
+using op::Form;
+using op::Operator;
+using op::Results;
+using op::Value;
+
+namespace {
+FindInterposer source = nullptr;
+
+std::vector<std::span<const Decomposition>> registered;
+
+const Decomposition* decomposition_of(const Operator& o) {
+  static const auto by_operator = [] {
+    std::unordered_map<const Operator*, const Decomposition*> all;
+    for (auto& list : registered)
+      for (auto& d : list) all[&op::get(d.op)] = &d;
+    return all;
+  }();
+  auto it = by_operator.find(&o);
+  return it == by_operator.end() ? nullptr : it->second;
+}
+
+bool is_operand(const Tensor& t, std::span<const Value> args) {
+  return op::any_tensor(args, [&](TensorImpl* operand) { return operand == t.impl(); });
+}
+}  // namespace
+
+void set_interposer_source(FindInterposer find) {
+  source = find;
+  set_in_use(Interceptor::interposed);
+}
+
+Interposer* find_interposer(std::span<const Value> args, std::span<const Tensor> out) {
+  return source ? source(args, out) : nullptr;
+}
+
+void set_decompositions(std::span<const Decomposition> all) { registered.push_back(all); }
+
+bool is_seen_as_one_call(const Invocation& call, const Parts*& parts) {
+  auto& o = call.op;
+  auto* exception = decomposition_of(o);
+  parts = exception && exception->parts ? &exception->parts : nullptr;
+  if (parts && call.form == Form::functional) return false;
+  parts = nullptr;
+  if (!o.calls()) return true;
+  bool recording = call.recording && o.differentiable;
+  bool writes = call.form != Form::functional || o.schema.mutates();
+  if (recording && !o.vjp && (writes || o.effects.draws)) return false;
+  if (o.effects.draws) return exception;
+  if (o.is<op::Composite>()) return op::is_found(o);  // a traced program has no name to be called by
+  // A procedure that cannot be traced has no gradient as one call.
+  bool traceable = !o.has_number_operands() && !o.effects.reads_data;
+  return exception && (!recording || o.vjp || traceable);
+}
+
+Results interposed_results(const Invocation& call) {
+  Results results;
+  {
+    autograd::GradMode off(false);
+    results = call.interposer->take(call.op, call.args, call.form, call.out);
+  }
+  if (call.form == Form::functional) {
+    // A result that is an operand, or that another call made, keeps its own history.
+    for (size_t k = 0; k < results.size(); ++k) {
+      auto& t = results[k];
+      if (t.defined() && !call.op.schema.mutates() &&
+          (is_operand(t, call.args) || t.impl()->has_node || t.impl()->requires_grad))
+        t = t.detached();
+    }
+    return results;
+  }
+  results = {};
+  if (call.form == Form::in_place) results.push_back(call.self());
+  else
+    for (auto& t : call.out) results.push_back(t);
+  return results;
+}
+
+}  // namespace facula::run

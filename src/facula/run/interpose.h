@@ -1,0 +1,44 @@
+// Interposers compute the results of calls in place of kernels: Python's dispatch modes and tensor-like classes are made of
+// this (python/bind/torch_dispatch.cpp). Autocast, vmap and forward mode see a call before its interposer; the tape records
+// the call as if a kernel had computed it, so gradients are those of the operator.
+//
+// An interposer sees primitives and composites as one call. It sees a procedure as the calls of its body, and so a composite
+// that draws random numbers or writes to a tensor with history; catalog/decompositions.cpp lists the exceptions.
+#pragma once
+#include <functional>
+#include <span>
+
+#include "facula/run/invocation.h"
+
+namespace facula::run {
+
+class Interposer {
+ public:
+  virtual ~Interposer() = default;
+  // The results of the call. Gradient recording is off; calls made inside go to the next outer interposer.
+  virtual op::Results take(const op::Operator& o, std::span<const op::Value> args, op::Form form,
+                           std::span<const Tensor> out) = 0;
+};
+
+// Finds the interposer of a call on this thread; null: kernels compute it. Asked only after set_interposer_source.
+using FindInterposer = Interposer* (*)(std::span<const op::Value> args, std::span<const Tensor> out);
+void set_interposer_source(FindInterposer find);
+Interposer* find_interposer(std::span<const op::Value> args, std::span<const Tensor> out);
+
+// An exception to how interposers see an operator. `parts` makes the calls that stand for it, which are recorded one by one;
+// empty: the operator is one call although it is a procedure.
+using Parts = std::function<op::Results(const op::Call&)>;
+struct Decomposition {
+  const char* op;  // full name
+  Parts parts;
+};
+// The catalog registers these before the first call; they live as long as the process.
+void set_decompositions(std::span<const Decomposition> all);
+
+// Whether the interposer sees the call as one. If not, it sees the calls that `parts` makes, or, if that is null, those of the
+// operator's body.
+bool is_seen_as_one_call(const Invocation& call, const Parts*& parts);
+// What the interposer returns for the call, checked and in the call's form: new tensors, self, or the destinations.
+op::Results interposed_results(const Invocation& call);
+
+}  // namespace facula::run

@@ -1,0 +1,15 @@
+// Traces one call of an operator into a graph with symbolic sizes.
+#pragma once
+#include "facula/graph/graph.h"
+#include "facula/run/operands.h"
+
+namespace facula::run {
+
+// What a trace of a call depends on besides sizes and strides: attributes, dtypes, ranks, and the dtypes of destinations.
+// Traces for other purposes than running the call are kept under keys of their own.
+Key trace_key(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out,
+              Purpose purpose = Purpose::functional);
+// The graph of the call. Results are cast to the dtypes of the defined tensors in `out`. Raises what the call raises.
+graph::Graph trace_call(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
+
+}  // namespace facula::run
