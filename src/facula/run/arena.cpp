@@ -16,8 +16,8 @@ struct Placed {
 };
 bool below(const Placed& a, const Placed& b) { return a.begin < b.begin; }
 
-// What lies in the arena already, by begin. Where there are many values, also for each of some spans of time what lives
-// in it: most values live shortly and need look at few others.
+// The places in the arena that are assigned already, sorted by begin. For many values it also lists them by spans of steps,
+// because most live ranges are short and meet few others.
 class Occupied {
  public:
   Occupied(size_t steps, size_t values) : width_(std::max<size_t>(32, steps / 64 + 1)) {
@@ -29,7 +29,7 @@ class Occupied {
     insert(all_, p);
     for (size_t s = span(p.first); s <= span(p.last) && s < spans_.size(); ++s) insert(spans_[s], p);
   }
-  // The smallest gap of so many bytes among those that live meanwhile, or the end of all of them.
+  // The offset of the smallest sufficient gap among the places whose live ranges overlap that of `v`, or their end.
   int64_t best_gap(const Lifetime& v, int64_t bytes) {
     if (spans_.empty()) return best_gap(all_, v, bytes);
     size_t first = span(v.first), last = span(v.last), candidates = 0;
@@ -132,7 +132,7 @@ class Apart {
  private:
   using Kind = schedule::Step::Kind;
 
-  // So weights of convolutions are kept, and what is computed of them element by element.
+  // Weights of convolutions may be packed, and so may elementwise results of them.
   static bool may_be_packed(const Tensor& t) { return t.dim() >= 3 && is_floating(t.dtype()); }
 
   void keep(int v) {
@@ -155,7 +155,7 @@ class Apart {
   }
   void call(const Outline::Exec& e) {
     auto* library = e.node->op->as<op::Library>();
-    if (!library)  // a user's function may keep what it reads
+    if (!library)  // a user's function may retain its operands
       for (int v : e.inputs) keep(v);
     if (library && library->channels_last != op::ChannelsLast::packs) return;
     for (int v : e.outputs) {
@@ -168,8 +168,8 @@ class Apart {
   const Outline& outline_;
   const NumberedGraph& g_;
   std::vector<bool> apart_;
-  std::vector<int> base_;     // what a value is a view of, or itself
-  std::vector<bool> orders_;  // may it lie in an order of its storage's own?
+  std::vector<int> base_;     // the base of a view; other values: themselves
+  std::vector<bool> orders_;  // whether its storage may become packed
 };
 
 struct Item {
@@ -206,7 +206,7 @@ struct Choice {
   Packing packing;
   size_t peak = 0;
 };
-// `lies_inside`: of an item.
+// `lies_inside`: whether an item is in the arena.
 template <class F>
 Choice choose(const std::vector<Item>& items, size_t steps, F&& lies_inside) {
   Choice c;
@@ -220,11 +220,11 @@ Choice choose(const std::vector<Item>& items, size_t steps, F&& lies_inside) {
   c.peak = c.packing.bytes + liveness_bound(outside, steps);
   return c;
 }
-// The most that a plan may hold.
+// The largest peak that a plan may have.
 size_t most_bytes(const std::vector<Item>& items, size_t steps) {
   std::vector<Lifetime> all;
   for (auto& i : items) all.push_back(i.life);
-  constexpr size_t kSlack = 4096;  // of alignment
+  constexpr size_t kSlack = 4096;  // for alignment
   size_t bound = liveness_bound(all, steps);
   return bound + bound / 16 + kSlack;
 }

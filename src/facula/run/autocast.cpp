@@ -32,7 +32,7 @@ class AutocastMode final : public op::Mode {
   int regions = 0;
   std::unordered_map<const TensorImpl*, CachedCast> kept;
   std::unique_ptr<With> on;  // while enabled
-  Mode* beneath = nullptr;   // what takes the calls then: what the region lies in, such as a trace
+  Mode* beneath = nullptr;   // the mode around the region, such as a trace, which takes the calls next
 
   Results take(const Operator& o, std::span<const Value> args, Form form,
                std::span<const Tensor> out) override {
@@ -94,7 +94,7 @@ class AutocastMode final : public op::Mode {
 
 AutocastMode& mode() {
   thread_local const auto m =
-      std::make_unique<AutocastMode>();  // by pointer: memory of a thread itself is scarce
+      std::make_unique<AutocastMode>();  // by pointer: static thread-local memory is scarce
   return *m;
 }
 

@@ -1,7 +1,6 @@
-// Autocast: a mode (op/call.h) that gives operators their operands in the dtype that Operator::autocast says,
-// so it costs nothing when off. Casts are calls, hence recorded: gradients arrive in the dtype of what was
-// cast. A leaf that requires a gradient is cast once and the result kept, until the outermost region ends or
-// the leaf is written.
+// Autocast: a mode (op/call.h) that casts operands to the dtype that Operator::autocast asks for; it costs nothing while it is
+// off. Casts are calls and recorded, so gradients arrive in the dtype of the operand. The cast of a leaf that requires a
+// gradient is cached until the outermost region ends or the leaf is written.
 #pragma once
 #include "facula/base/dtype.h"
 
@@ -9,11 +8,11 @@ namespace facula::run {
 
 struct AutocastState {
   bool enabled = false;
-  DType dtype = DType::BFloat16;  // of operators that are lowered
+  DType dtype = DType::BFloat16;  // the lower dtype
   bool cache = true;
 };
 
-// Of this thread.
+// The settings of this thread.
 const AutocastState& autocast_state();
 void set_autocast(const AutocastState& s);
 void clear_autocast_cache();

@@ -14,7 +14,7 @@
 
 namespace facula::run {
 
-// What serves all calls of one layout.
+// The programs and functions that serve all calls of one layout.
 struct CacheEntry {
   std::shared_ptr<const Program> program;
   std::shared_ptr<const Plan> plan;

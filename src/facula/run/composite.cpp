@@ -28,7 +28,7 @@ using op::Value;
 
 namespace {
 
-// A composite with its gradient, for one class of calls.
+// A composite with its gradient, traced for one combination of attributes, dtypes and ranks.
 struct Compiled final : TracedCall {
   Compiled(graph::Joint j, graph::Partition p, const Operator& o, std::span<const Value> args)
       : joint(std::move(j)),
@@ -89,7 +89,7 @@ class CompositeNode final : public autograd::Node,
   void read_call(const Reader& f) const override {
     auto& parameters = compiled_->op.schema.parameters;
     f(op::Call(compiled_->op, compiled_->attributes.values()),
-      [&](size_t k) {  // what is part of the trace's key
+      [&](size_t k) {  // the attributes that are part of the trace's key
         auto& p = parameters[k];
         return (p.type == op::Type::Int && !p.symbolic) || p.type == op::Type::Bool ||
                p.type == op::Type::String;
@@ -116,7 +116,7 @@ class CompositeNode final : public autograd::Node,
     values.assign(memory.args().begin(), memory.args().end());
     std::vector<Tensor> copies;
     if (!compiled_->backward.accepts(values)) {
-      // The trace took gradients to lie as the results do, and saved values as they did.
+      // The trace assumed that gradients have the strides of the results, and that saved values kept theirs.
       for (size_t k = 0; k < values.size(); ++k) {
         if (values[k].tag != Tag::tensor) continue;
         copies.push_back(laid_out(Tensor(Ref<TensorImpl>::share(values[k].tensor)),
@@ -128,7 +128,7 @@ class CompositeNode final : public autograd::Node,
     for (size_t k = 0; k < all.size() && k < wrt.size(); ++k) {
       if (!all[k].defined()) continue;
       for (auto& v : values)
-        if (v.tag == Tag::tensor && v.tensor == all[k].impl()) {  // an operand handed back
+        if (v.tag == Tag::tensor && v.tensor == all[k].impl()) {  // the gradient is an operand
           auto* original = memory.original(v.tensor);
           if (original) all[k] = Tensor(Ref<TensorImpl>::share(original));
           break;
@@ -150,7 +150,7 @@ class CompositeNode final : public autograd::Node,
   }
 
  private:
-  // t with the strides that a trace expects, copied if need be.
+  // `t` with the strides that the trace expects, copied if need be.
   static Tensor laid_out(const Tensor& t, const Tensor& expected) {
     Dims sizes(t.sizes()), strides(t.sizes().size());
     Ints order;
@@ -174,7 +174,7 @@ class CompositeNode final : public autograd::Node,
   struct SavedValue {
     autograd::Saved tensor;
     Scalar number;
-    bool shows_plain = false;  // of an operand: is it contiguous?
+    bool shows_plain = false;  // an operand that is contiguous
     Value unpack(const CompositeNode& n, std::vector<Tensor>& alive) const {
       if (!tensor.defined()) return Value(number);
       alive.push_back(tensor.unpack(Ref<Node>::share(const_cast<CompositeNode*>(&n))));
@@ -189,7 +189,7 @@ class CompositeNode final : public autograd::Node,
 
   size_t operands() const { return compiled_->forward.graph().inputs.size(); }
 
-  // The backward program call by call: gradients of a batch (vmap), each call by the rule of its kind.
+  // Runs the backward program call by call. Under vmap each call then takes its own batching rule.
   std::vector<Tensor> call_by_call(const std::vector<Tensor>& tangents) {
     std::vector<Tensor> given;
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
@@ -206,7 +206,7 @@ class CompositeNode final : public autograd::Node,
     return is_in_use(Interceptor::interposed) && find_interposer({}, tangents);
   }
 
-  // The joint graph call by call, so that the tape records what the gradient does.
+  // Runs the joint graph call by call, so that the tape records the gradient.
   std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {
     std::vector<Tensor> given;
     for (size_t i = 0; i < operands(); ++i) {
@@ -226,7 +226,7 @@ class CompositeNode final : public autograd::Node,
   }
 
   std::shared_ptr<const Compiled> compiled_;
-  std::vector<SavedValue> values_;  // operands, and behind them what is saved and none of them
+  std::vector<SavedValue> values_;  // operands, followed by saved values that are not operands
   bool released_ = false;
 };
 
@@ -251,7 +251,7 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   });
 }
 
-// Which operands want a gradient.
+// Appends which operands require a gradient.
 void append_wanted(Key& key, std::span<const Value> given) {
   uint64_t wanted = 1;
   for (auto& v : given) {
@@ -264,8 +264,8 @@ void append_wanted(Key& key, std::span<const Value> given) {
   key.push_back(wanted);
 }
 
-// The program of a call with that of its gradient. `lying`: the arguments as they lie in memory, where that is not as
-// `args` show them; `operands` are theirs, `given` those of `args`.
+// Fills in the cache entry of a call that is recorded. `physical`: the arguments over their physical layouts, if these differ
+// from the logical ones; then `operands` are its operands and `logical_operands` those of `args`.
 void compile(const Operator& o, std::span<const Value> args, const InMemory* lying,
              std::span<const Value> given, std::span<const Value> operands, CacheEntry& entry) {
   profile::Scope scope(profile::Category::compile, "plan ", o.name());
@@ -275,7 +275,7 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
     if (wants_gradient(given[i])) wrt.push_back(int(i));
   try {
     auto compiled = compiled_of(o, call_args, operands, wrt);
-    if (codegen::ahead_threads())  // the gradient's kernels, beside the forward pass
+    if (codegen::ahead_threads())  // compile the gradient's kernels while the forward pass runs
       if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
         codegen::ahead([compiled, prepare] { prepare(); });
     if (lying && needs_logical_inputs(compiled->forward.graph())) entry.needs_logical = true;
@@ -288,8 +288,8 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
   }
 }
 
-// The input that a result is, if it came back as it was; it keeps its own history, and the result is another tensor over
-// the same memory.
+// The logical operand that a result is, if the composite returned one of its operands; else null. The operand keeps its own
+// history, so the result becomes another tensor over the same memory.
 const Value* input_of(const Tensor& t, std::span<const Value> operands, std::span<const Value> given) {
   for (size_t i = 0; i < given.size(); ++i)
     if (operands[i].tag == Tag::tensor && operands[i].tensor == t.impl()) return &given[i];
@@ -304,7 +304,7 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   key_of(o, args, Purpose::recorded, key, logical_operands);
   std::span<const Value> given = logical_operands.values, operands = given;
   append_wanted(key, given);
-  std::optional<InMemory> physical;  // the arguments as they lie in memory, if that is not the logical layout
+  std::optional<InMemory> physical;  // the arguments over their physical layouts, if there are any
   bool logical = !any_physical_layout(args);
   if (!logical) [[unlikely]] {
     physical.emplace(args);

@@ -26,7 +26,7 @@ namespace {
 bool is_elsewhere(const TensorImpl* t) { return t && t->device.type != DeviceType::cpu; }
 bool is_cpu_number(const Tensor& t) { return t.dim() == 0 && t.device().type == DeviceType::cpu; }
 
-// The device= of a factory, if one is given.
+// The device= argument of a factory function; null if absent.
 const Device* chosen(const Operator& o, std::span<const Value> args) {
   int k = o.schema.index_of("device");
   bool factory = k >= 0 && o.schema.parameters[size_t(k)].keyword_only && args[size_t(k)].tag == Tag::device;
@@ -41,7 +41,7 @@ Tensor unset_like(const Tensor& t, Device device) {
 
 const DeviceMemory& memory(Device d) { return *memory_of(d.type); }
 
-// The tensors of one call as copies that the CPU addresses. Tensors that share memory share its copy.
+// Copies of the tensors of one call in CPU memory. Tensors that share memory share its copy.
 class OnHost {
  public:
   Tensor copy(const Tensor& t) {
@@ -56,7 +56,7 @@ class OnHost {
     host->wrapped_number = t.impl()->wrapped_number;
     return Tensor(std::move(host));
   }
-  // `host`, which the call wrote, back to where it is a copy of; out= tensors may have changed their shape.
+  // Copies `host`, which the call wrote, back to its original; an out= tensor may have been resized.
   static void write_back(const Tensor& host, const Tensor& t) {
     auto &from = *host.impl(), &to = *t.impl();
     char* data = static_cast<char*>(from.data_ptr()) - from.offset.concrete() * itemsize(from.dtype);
@@ -71,7 +71,7 @@ class OnHost {
   std::vector<std::pair<Storage, Storage>> copies_;
 };
 
-// Sizes, dtypes and strides of the results, and no elements.
+// Runs the shape rule alone: results have sizes, dtypes and strides but no elements.
 Results infer_only(Device device, const Operator& o, std::span<const Value> args, Form form,
                    std::span<const Tensor> out) {
   supported_check(!o.is<op::DataDependent>(), o.name())
@@ -92,7 +92,7 @@ Results infer_only(Device device, const Operator& o, std::span<const Value> args
   return results;
 }
 
-// The device's own function, with results in its memory.
+// Runs the device's function, with results in its memory.
 Results run_own(backend::LibraryFn fn, Device device, const Operator& o, std::span<const Value> args) {
   if (o.is<op::DataDependent>()) return fn(op::Call(o, args), {});
   Results results = infer_only(device, o, args, Form::functional, {});
@@ -205,7 +205,7 @@ Tensor moved(const Tensor& t, Device to) {
   Tensor made = Tensor::empty_strided(t.sizes(), strides, t.dtype(), to);
   made.impl()->wrapped_number = t.impl()->wrapped_number;
   if (to.type == DeviceType::meta || t.numel() == SymInt(int64_t(0))) return made;
-  // By way of the CPU, where a copy makes it dense.
+  // Copies by way of the CPU, which makes the copy dense.
   autograd::GradMode off(false);
   DefaultDevice inside(Device{});
   Tensor host = OnHost().copy(t);

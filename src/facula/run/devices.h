@@ -1,6 +1,6 @@
-// Calls over tensors that are not on the CPU. Views, composites and gradients work on every device as they are, for they
-// only call operators; what computes runs as the device can: on `meta`, which has no memory, its shape rule alone; on a
-// device that was added (docs/adding_a_device.md), the device's own function, or the CPU's over copies.
+// Calls over tensors that are not on the CPU. Views, composites and gradients only call operators and work on every device. A
+// primitive on `meta`, which has no memory, runs its shape rule alone; on an added device (docs/adding_a_device.md) it runs the
+// device's function, or else the CPU's over copies.
 #pragma once
 #include <span>
 
@@ -8,13 +8,13 @@
 
 namespace facula::run {
 
-// Where the call runs: where its `device` says, where it writes, where its first operand is that is not on the CPU; and
-// where nothing tells, on this thread's default device. Raises if nothing serves that device.
+// The device of a call: its `device` argument, else the device of its destination, else that of its first operand that is not
+// on the CPU, else the thread's default device. Raises if no backend serves it.
 Device device_of(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                  std::span<const Tensor> out);
 
-// The operands of a call as it needs them: all on `device`, but for numbers on the CPU. What only lends its shape is
-// replaced, what is copied is brought over; any other operand that is elsewhere is an error.
+// The operands of a call, all on `device` except for numbers on the CPU. An operand that only provides a shape (zeros_like) is
+// replaced, and an operator that moves operands gets copies; any other operand on another device raises.
 class Gathered {
  public:
   Gathered(Device device, const op::Operator& o, std::span<const op::Value> args,
@@ -25,13 +25,13 @@ class Gathered {
   op::Args args_;
 };
 
-// A call of a primitive on another device than the CPU; `on_cpu` computes it there.
+// Runs a primitive on a device that is not the CPU; `on_cpu` computes it on copies.
 using Compute = op::Results (*)(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                                 std::span<const Tensor> out);
 op::Results run_elsewhere(Device device, const op::Operator& o, std::span<const op::Value> args,
                           op::Form form, std::span<const Tensor> out, Compute on_cpu);
 
-// A copy of the elements on another device, dense; not recorded. NotImplementedError from meta.
+// A dense copy on another device, not recorded. Raises NotImplementedError for tensors on meta.
 Tensor moved(const Tensor& t, Device to);
 
 }  // namespace facula::run

@@ -14,7 +14,7 @@ using op::Tag;
 
 namespace {
 
-// One kernel between the inputs and the results.
+// Runs a plan that is one kernel from the inputs to the results.
 Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<const op::Value> inputs,
                          std::span<const Tensor> out) {
   auto& d = *plan.direct;

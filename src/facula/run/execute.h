@@ -1,4 +1,4 @@
-// Runs a plan.
+// Runs a plan on inputs.
 #pragma once
 #include <span>
 
@@ -9,8 +9,8 @@ namespace facula::run {
 class Plan;
 struct NumberedGraph;
 
-// The results of `g` on `inputs`, as Program::execute says; `plan` was made for inputs that lie so. Throws what its operators
-// throw.
+// The results of `g` on `inputs` (Program::execute). `plan` was made for inputs of these layouts. Raises what the operators
+// raise.
 op::Results execute(const Plan& plan, const NumberedGraph& g, std::span<const op::Value> inputs,
                     std::span<const Tensor> out, bool logical);
 

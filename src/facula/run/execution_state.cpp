@@ -16,7 +16,7 @@ using Kind = schedule::Step::Kind;
 
 namespace {
 
-// What stands for a tensor without elements. By pointer: memory of a thread itself is scarce.
+// A cache line of zeros to which buffers without elements point. By pointer: static thread-local memory is scarce.
 char* nothing() {
   struct alignas(64) Line {
     char bytes[64];
@@ -25,7 +25,7 @@ char* nothing() {
   return line->bytes;
 }
 
-// Does nobody else have it or its memory, in which its elements lie in the logical layout?
+// Whether nothing else refers to the tensor or its storage, and the storage is in the logical layout.
 bool is_held_alone(const Tensor& t) {
   if (!t.defined() || t.impl()->use_count() != 1) return false;
   auto& storage = t.impl()->storage;
@@ -37,7 +37,7 @@ void copy(const Tensor& from, const Tensor& to) {
   op::call(op::get("copy"), args, op::Form::in_place);
 }
 
-// The results of a user's function must be what it was said that they would be; in memory they come to lie so.
+// Checks that the results of a user's function are what its shape rule promised, and copies them to the promised strides.
 void conform(const op::Operator& o, Results& results, const Plan& plan, std::span<const int> values) {
   runtime_check(results.size() == values.size(), o.name())
       << "gave " << results.size() << " tensors, but its fake implementation " << values.size();
@@ -57,7 +57,7 @@ void conform(const op::Operator& o, Results& results, const Plan& plan, std::spa
 
 }  // namespace
 
-// ---- once
+// ---- done once
 
 ExecutionState::ExecutionState(const Outline& outline, const NumberedGraph& g)
     : outline_(outline),
@@ -79,7 +79,7 @@ void ExecutionState::find_escaping() {
   for (int v : g_.outputs)
     if (v >= 0) at(v).escapes = true;
   for (auto& [i, v] : g_.graph.mutated) at(v->id).escapes = true;
-  for (auto& e : outline_.execs)  // a user's function may keep what it reads
+  for (auto& e : outline_.execs)  // a user's function may retain its operands
     for (int v : e.inputs)
       if (v >= 0 && e.kind == Kind::library && !e.node->op->is<op::Library>()) at(v).escapes = true;
   for (size_t k = outline_.execs.size(); k-- > 0;) {
@@ -137,14 +137,14 @@ void ExecutionState::add_view(Step& step) {
   }
 }
 
-// Has it the same sizes and strides in all plans of the outline?
+// Whether the value has the same sizes and strides in all plans of the outline.
 bool ExecutionState::is_fixed(int v) const {
   auto& form = outline_.form_of(v);
   auto& like = g_.graph.values()[size_t(form.like)]->tensor;
   return !form.strides && !any_symbolic(like.sizes()) && !any_symbolic(like.strides());
 }
 
-// By the view's rule, asked over the sizes' symbols; unless it says otherwise there than the outline, or compares sizes.
+// Asks the view's rule over the symbols of sizes. Offsets stay unknown if it disagrees with the outline or compares sizes.
 void ExecutionState::find_offsets(Step& step) {
   auto& g = g_.graph;
   if (!outline_.general || !g.shapes || !g.shapes->symbol_count()) return;
@@ -173,7 +173,7 @@ void ExecutionState::find_offsets(Step& step) {
   if (!shapes.guards().empty()) step.offsets.clear();
 }
 
-// ---- for each plan
+// ---- done for each plan
 
 void ExecutionState::bind(const Plan& plan) {
   bound_ = 0;
@@ -198,7 +198,8 @@ void ExecutionState::own(int v) {
   auto& f = plan_->form(v);
   auto& m = f.meta;
   int64_t offset = plan_->offsets[size_t(v)];
-  if (auto* t = at(v).own.impl(); t && t->use_count() == 1 && t->storage->is_logical()) {  // of the last plan
+  if (auto* t = at(v).own.impl();
+      t && t->use_count() == 1 && t->storage->is_logical()) {  // a tensor of the last plan
     t->sizes = m.sizes;
     t->strides = m.strides;
     t->storage->resize_foreign(f.bytes);
@@ -266,7 +267,7 @@ void ExecutionState::bind_view(Step& step) {
     at(v).in_arena = begin + at(v).own.offset().concrete() * at(v).own.itemsize();
 }
 
-// Views that are there from the last plan become those of this one; false if they are not.
+// Turns the views of the last plan into those of this one; false if there are none.
 bool ExecutionState::reshape_views(Step& step) {
   auto& outputs = step.exec->outputs;
   auto* base = at(step.exec->inputs[0]).own.impl();
@@ -295,7 +296,7 @@ void ExecutionState::view_arena(Step& step) {
   renewed_ = true;
 }
 
-// ---- in each run
+// ---- done in each run
 
 op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inputs,
                                 std::span<const Tensor> out) {
@@ -323,7 +324,7 @@ op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inp
   return results;
 }
 
-// The block of the last run, mostly.
+// Usually takes the block of the last run.
 void ExecutionState::take_arena() {
   if (!plan_->arena) return;
   void* taken = arena_.take(plan_->arena);
@@ -397,18 +398,19 @@ void ExecutionState::launch(Step& step) {
   for (size_t k = 0; k < packed.size(); ++k) {
     if (size_t(exec.alike[k]) < exec.inputs.size()) continue;
     order.itemsize = uint8_t(itemsize(packed[k].dtype()));
-    if (is_fresh(exec, exec.alike[k])) adopt_physical_order(packed[k], order);  // it lies in that order too
+    if (is_fresh(exec, exec.alike[k]))
+      adopt_physical_order(packed[k], order);  // the new tensor takes this order
     else at(exec.operand(size_t(exec.alike[k]))).tensor->storage->settle(order, packed[k].impl()->storage);
   }
 }
 
-// Is it a result that this run allocated?
+// Whether the operand is a result that this run allocated.
 bool ExecutionState::is_fresh(const Outline::Exec& exec, int operand) {
   return size_t(operand) >= exec.inputs.size() && at(exec.operand(size_t(operand))).own.defined() &&
          !lies_in_arena(exec.operand(size_t(operand)));
 }
 
-// Operands that lie alike, as they lie in the order of those of them that are packed; none if none is.
+// The operands of equal layout, all brought into the packed layout of those that are packed; none if none is packed.
 std::vector<Tensor> ExecutionState::in_order(const Step& step, PhysicalOrder& order) {
   auto& exec = *step.exec;
   bool any = false;
@@ -425,7 +427,7 @@ std::vector<Tensor> ExecutionState::in_order(const Step& step, PhysicalOrder& or
   return in_one_order(operands, fresh, order);
 }
 
-// A view under the geometry of the plan or of the last run, if that is known for where its base begins.
+// Moves the views to the base of this run, with the geometry of the plan or of the last run if it is known for this offset.
 void ExecutionState::follow(Step& step) {
   auto& exec = *step.exec;
   auto* base = argument(exec.inputs[0]);
@@ -454,7 +456,7 @@ void ExecutionState::view(Step& step) {
   for (size_t k = 0; k < views.size(); ++k) set(step.exec->outputs[k], views[k].apply(base));
 }
 
-// The tensor of a value; one of its own for a number.
+// The tensor of a value; a number becomes a tensor.
 TensorImpl* ExecutionState::argument(int v) {
   if (!at(v).number) return at(v).tensor;
   auto dtype = g_.graph.values()[size_t(v)]->tensor.dtype();
@@ -474,7 +476,7 @@ void ExecutionState::call(Step& step) {
   if (o.is<op::Library>())
     for (int v : exec.outputs) {
       if (!at(v).tensor) allocate(v);
-      bool mine = !lies_in_arena(v) && at(v).own.defined();  // handed over: alone in holding what is new
+      bool mine = !lies_in_arena(v) && at(v).own.defined();  // the only reference is handed over
       destinations.push_back(mine ? std::move(at(v).own) : tensor_at(v));
     }
   auto results = run_library(exec.library, o, step.args.values(), std::move(destinations));

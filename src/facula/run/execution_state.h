@@ -15,65 +15,64 @@ namespace facula::run {
 class ExecutionState {
  public:
   ExecutionState(const Outline& outline, const NumberedGraph& g);
-  // `plan`: of that outline. `inputs` and `out` as of Program::run.
+  // `plan` has this outline. `inputs` and `out` are those of Program::run.
   op::Results run(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out);
-  uint64_t plan() const { return bound_; }  // the number of the one that ran last
+  uint64_t plan() const { return bound_; }  // the number of the plan that ran last
 
  private:
   enum class Action : uint8_t {
-    launch,  // of kernels
-    follow,  // views of what lies elsewhere in each run: their storage alone changes
-    view,    // views that others get to hold: tensors of their own in each run
-    call,    // of a library or a user's function
-    none,    // views of what lies in the arena: there once they are bound
+    launch,  // kernels
+    follow,  // views of values that have other memory in each run: only their storage changes
+    view,    // views that outlive the run: new tensors in each run
+    call,    // a library's or a user's function
+    none,    // views of values in the arena: nothing to do once they are bound
   };
   struct Step {
     Action action;
     const Outline::Exec* exec;
     std::vector<int> allocated;  // results that each run allocates
-    std::vector<int> resident;   // results that it makes in the arena
-    std::vector<int> dropped;    // what no later step reads, and lies elsewhere in each run
+    std::vector<int> resident;   // results in the arena
+    std::vector<int> dropped;    // values outside of the arena that no later step reads
     // launch
-    size_t buffers = 0, scratch = 0;  // where its buffers are among all, and its temporaries
+    size_t buffers = 0, scratch = 0;  // offsets of its buffers and temporaries among those of all steps
     struct Fetch {
       size_t buffer;
-      int value;  // -1: without elements
+      int value;  // -1: a buffer without elements
     };
-    std::vector<Fetch> fetched;  // buffers that lie elsewhere in each run
-    bool may_be_packed = false;  // may operands lie in orders of their own?
+    std::vector<Fetch> fetched;  // buffers whose address changes from run to run
+    bool may_be_packed = false;  // whether operands may be in packed layouts
     // others
     op::Args args;
-    std::vector<std::pair<size_t, SymInt>> sizes;  // of args: those that follow from the plan's symbols
+    std::vector<std::pair<size_t, SymInt>> sizes;  // attributes of `args` that depend on the plan's symbols
     struct Bound {
       size_t slot;
       int value;
     };
-    std::vector<Bound> bound;  // arguments that are other tensors in each run
-    bool fixed = false;        // views: alike in all plans, but for where the base is
-    std::vector<SymInt>
-        offsets;  // views: where they begin in the base, over the sizes' symbols, if that is known
-    std::vector<int64_t> begins;  // follow: the same of the plan, for views that are there from another plan
-    bool stale = false;           // are its arguments still those of another plan?
-    SymInt followed = SymInt(int64_t(-1));  // the offset of the base that the views were made for
+    std::vector<Bound> bound;     // arguments that are new tensors in each run
+    bool fixed = false;           // views: equal in all plans except for the offset of the base
+    std::vector<SymInt> offsets;  // views: their offsets in the base over the symbols of sizes, if known
+    std::vector<int64_t> begins;  // follow: these offsets in the plan, for views that another plan made
+    bool stale = false;           // whether its arguments are still those of another plan
+    SymInt followed = SymInt(int64_t(-1));  // the base offset for which the views were made
   };
   struct Value {
     TensorImpl* tensor = nullptr;
-    void* number = nullptr;  // memory of a number that is given
-    Tensor own;  // the tensor, if it is made here; for good where it lies in the arena or follows another
-    int64_t in_arena = -1;  // offset of its first element in bytes
-    bool inside = false;    // the arena
+    void* number = nullptr;  // memory of an input that is a number
+    Tensor own;  // the tensor if the state makes it; stays if it is in the arena or follows another
+    int64_t in_arena = -1;  // byte offset of its first element
+    bool inside = false;    // in the arena
     bool follows = false;
-    bool escapes = false;  // a view that others get to hold, or of which such a view is made
+    bool escapes = false;  // a view that outlives the run, or the base of one
   };
 
-  // Once.
+  // Done once.
   void find_escaping();
   void add(const Outline::Exec& exec);
   void add_view(Step& step);
   void find_offsets(Step& step);
   void add_call(Step& step);
 
-  // For each plan.
+  // Done for each plan.
   void bind(const Plan& plan);
   void own(int v);
   void bind_launch(Step& step, size_t& scratch);
@@ -83,7 +82,7 @@ class ExecutionState {
   bool reshape_views(Step& step);
   void view_arena(Step& step);
 
-  // In each run.
+  // Done in each run.
   void take_arena();
   void bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out);
   void launch(Step& step);
@@ -108,16 +107,16 @@ class ExecutionState {
   const Outline& outline_;
   const NumberedGraph& g_;
   const Plan* plan_ = nullptr;  // during a run
-  uint64_t bound_ = 0;          // the plan that it is bound to
+  uint64_t bound_ = 0;          // the number of the plan that it is bound to
   bool renewed_ =
-      true;  // while it is bound: has a value in the arena got another tensor than in the last plan?
+      true;  // while binding: whether a value in the arena got another tensor than in the last plan
   std::vector<Value> values_;  // by number
   std::vector<Step> steps_;
-  std::vector<int> kept_;  // what steps make and none drops
+  std::vector<int> kept_;  // results of steps that no step drops
   std::vector<Number> numbers_;
-  std::vector<Tensor> wrapped_;  // numbers that a library takes as tensors
-  std::vector<void*> buffers_;   // of all kernels
-  std::vector<void*> chosen_;    // of one launch that does not take all of its step's
+  std::vector<Tensor> wrapped_;  // numbers that a library function takes as tensors
+  std::vector<void*> buffers_;   // the buffers of all kernels
+  std::vector<void*> chosen_;    // the buffers of one launch that takes only some of its step
 
   struct Resident {
     StorageImpl* storage;
@@ -129,8 +128,8 @@ class ExecutionState {
   };
   std::vector<Resident> residents_;  // storages in the arena
   std::vector<Buffer> settled_;      // buffers in the arena
-  KeptBlock arena_;                  // until the next run
-  void* arena_at_ = nullptr;         // where the last run had it
+  KeptBlock arena_;                  // retained until the next run
+  void* arena_at_ = nullptr;         // its address in the last run
 };
 
 }  // namespace facula::run

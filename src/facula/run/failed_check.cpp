@@ -8,7 +8,7 @@
 namespace facula::run {
 namespace {
 
-// The nodes between values, in their order.
+// The nodes that compute the outputs from the inputs, in order.
 std::vector<const graph::Node*> between(const graph::Graph& g, const std::vector<int>& inputs,
                                         const std::vector<int>& outputs) {
   std::vector<const graph::Node*> inside;
@@ -27,15 +27,15 @@ std::vector<const graph::Node*> between(const graph::Graph& g, const std::vector
   return inside;
 }
 
-// The name that users know it by; empty: none.
+// The name by which users know the operator; empty if they do not.
 std::string name_of(const op::Operator& o) {
   if (!o.called.empty()) return o.called;
   if (!(o.namespaces & op::hidden) || o.name()[0] != '_') return o.name();
-  const char* known = o.name() + 1;  // index of _index
+  const char* known = o.name() + 1;  // "index" for _index
   return op::overloads(known).empty() ? "" : known;
 }
 
-// Does the call look at an index of a size that the text may mean? Symbols are examples, so that any size is.
+// Whether the call checks an index into a dimension of the size that the error names. A symbolic size may be any.
 bool looks(const graph::Node& n, std::string_view text) {
   if (!n.op->is<op::Loop>() && !n.op->is<op::Pointwise>()) return false;
   auto d = schedule::lower(*n.op, n.args.values());
@@ -49,7 +49,7 @@ bool looks(const graph::Node& n, std::string_view text) {
     loop::visit(x, [&](loop::Expr e) {
       if (e->kind != loop::Kind::check) return;
       auto size = e->args[1];
-      if (size->kind == loop::Kind::constant && !n.op->refusals.empty()) return;  // of an element
+      if (size->kind == loop::Kind::constant && !n.op->refusals.empty()) return;  // the check of an element
       bool known = size->kind == loop::Kind::size && !size->size.is_symbolic();
       found = found || !known || text.ends_with("size " + std::to_string(size->size.concrete()));
     });

@@ -38,7 +38,7 @@ void set_decompositions(std::span<const Decomposition> all);
 // Whether the interposer sees the call as one. If not, it sees the calls that `parts` makes, or, if that is null, those of the
 // operator's body.
 bool is_seen_as_one_call(const Invocation& call, const Parts*& parts);
-// What the interposer returns for the call, checked and in the call's form: new tensors, self, or the destinations.
+// The interposer's results, in the form of the call: new tensors, self, or the destinations.
 op::Results interposed_results(const Invocation& call);
 
 }  // namespace facula::run

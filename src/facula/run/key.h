@@ -1,4 +1,4 @@
-// Keys of the caches in this room: what a plan depends on, as words. Equal keys mean interchangeable calls.
+// Cache keys: everything that a plan depends on, as 64-bit words. Calls of equal keys are interchangeable.
 #pragma once
 #include <bit>
 #include <vector>
@@ -8,8 +8,7 @@
 
 namespace facula::run {
 
-// What an operator or a program keeps at most: plans, and for each class of calls the traced program. The rest
-// was not used lately (base/bounded.h).
+// Limits of the caches of one operator or program: plans, and traces. The least recently used entries go (base/bounded.h).
 inline constexpr size_t kMaxPlans = 2048, kMaxPrograms = 256;
 
 using Key = op::Words;
@@ -26,13 +25,13 @@ inline void append(Key& key, const TensorImpl& t) {
     to[1] = stride[d].identity();
   }
 }
-// An input of a program: layout of a tensor; of a number only its dtype.
+// Appends an input of a program: the layout of a tensor, or the dtype of a number.
 inline void append(Key& key, const op::Value& v) {
   if (v.tag == op::Tag::tensor) append(key, *v.tensor);
   else
     key.push_back(uint64_t(v.tag) | uint64_t(v.tag == op::Tag::scalar ? int(op::operand_dtype(v)) : 0) << 8);
 }
-// A destination: its layout, and which inputs it is the same memory as.
+// Appends a destination: its layout, and which inputs share its memory.
 inline void append(Key& key, const Tensor& out, std::span<const op::Value> inputs) {
   key.push_back(out.defined());
   if (!out.defined()) return;

@@ -12,7 +12,7 @@ namespace facula::run {
 using op::Tag;
 using op::Value;
 
-// Is the first dimension not the outermost one? So weights lie, which libraries know, and no images.
+// Whether the first dimension is not the outermost in memory. Weights in library layouts are like that; images never are.
 static bool lies_as_weight(const Tensor& t) {
   for (int d = 1; d < t.dim(); ++d)
     if (t.size(d).concrete() != 1 && t.stride(0).concrete() < t.stride(d).concrete())
@@ -60,8 +60,7 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   return true;
 }
 
-// Where one operand had to be restored, others may have been read from memory that is no longer theirs: once
-// more.
+// Restoring one operand may have moved memory that operands replaced before refer to, so replace all of them again.
 InMemory::InMemory(std::span<const Value> args, std::span<const Tensor> out, Packed packed)
     : packed_(packed) {
   while (!replace(args, out)) {}
@@ -103,14 +102,14 @@ std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const st
       t->storage->restore_logical();
       found = fills_storage(*t) && t->storage->reorder(wanted);
       if (found) lies = flat_in_memory(*t, own);
-      found = lies.defined();  // else a reader restored it again
+      found = lies.defined();  // if not, a reader in another thread restored it meanwhile
     }
     flat.push_back(std::move(lies));
   }
   return found ? flat : std::vector<Tensor>();
 }
 
-// Is the view one of the memory, by strides or as another dtype, and not of the tensor's elements?
+// Whether the view reinterprets memory (as_strided, view as another dtype) instead of selecting elements.
 static bool addresses_memory(const graph::Node& n) {
   const Tensor& base = n.args.tensors()[0];
   if (n.results[0]->tensor.dtype() != base.dtype()) return true;
@@ -138,7 +137,7 @@ bool chooses_order(const graph::Node& n) {
   return library && library->channels_last == op::ChannelsLast::chooses;
 }
 
-// Raises where a view is not possible of what lies otherwise than it was traced: its base is then in `as_traced`.
+// Infers the results of a node. If its view is not possible with the new strides of its base, the base is noted in `as_traced`.
 class Placement {
  public:
   Placement(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at)
@@ -159,7 +158,7 @@ class Placement {
       return lies_as_traced_[size_t(v->id)] || !at_[size_t(v->id)].defined();
     });
   }
-  // False: to be done again.
+  // False if the placement has to start again.
   bool place(const graph::Node& n, const std::function<op::Args(const graph::Node&)>& args_of) {
     if (follows_trace(n)) {
       for (auto* v : n.results) {
@@ -193,7 +192,7 @@ class Placement {
   }
 
  private:
-  // Do its results lie as they were traced, because all that it reads does?
+  // Whether the results keep their traced strides because all operands do.
   bool follows_trace(const graph::Node& n) const {
     if (chooses_order(n)) return false;
     auto operands = graph::operands(n);
@@ -215,13 +214,13 @@ class Placement {
     at_[size_t(v.id)] =
         Tensor(make_ref<TensorImpl>(Storage(), m.sizes, m.strides, SymInt(), m.dtype, m.device));
   }
-  // True if it was not kept before.
+  // True if it was not noted before.
   bool keep(const graph::Value* v) {
     while (v->producer && v->producer->op->is<op::View>()) v = graph::operands(*v->producer)[0];
     if (!v->producer || as_traced_[size_t(v->id)]) return false;
     return as_traced_[size_t(v->id)] = true;
   }
-  // What was traced, at the sizes of this plan, or over their symbols.
+  // The traced tensor of a value, with the sizes of this plan or over their symbols.
   Dims traced(SymSpan dims) const {
     Dims concrete(dims);
     for (auto& s : concrete)
@@ -232,8 +231,8 @@ class Placement {
   const graph::Graph& g_;
   IntSpan symbols_;
   std::vector<Tensor>& at_;
-  std::vector<bool> as_traced_;       // by value number: what has to lie so
-  std::vector<bool> lies_as_traced_;  // likewise: what does
+  std::vector<bool> as_traced_;       // by value number: must keep its traced strides
+  std::vector<bool> lies_as_traced_;  // by value number: keeps them
   bool chooses_ = false;
 };
 

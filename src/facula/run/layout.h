@@ -1,6 +1,6 @@
-// Physical layouts at the border of a call (docs/layouts.md): operands whose elements lie in another order than their strides
-// say are replaced by tensors over that memory, whose strides say it, for programs and libraries; results that come out with
-// other strides than their logical ones get a physical layout in turn.
+// Physical layouts at the boundary of a call (docs/layouts.md). An operand in a physical layout is replaced by a tensor over the
+// same memory whose strides describe that layout, so that programs and libraries see plain strides. A result whose strides
+// differ from its logical ones gets a physical layout in turn.
 #pragma once
 #include <deque>
 #include <functional>
@@ -36,18 +36,18 @@ inline bool any_physical_layout(std::span<const Tensor> tensors) {
 // that know such layouts, and those of weights that strides could describe.
 enum class Packed : uint8_t { restored, kept };
 
-// The arguments and destinations of a call as they lie in memory, for the length of the call.
+// The arguments and destinations of a call over their physical layouts, for the length of the call.
 class InMemory {
  public:
   InMemory(std::span<const op::Value> args, std::span<const Tensor> out = {},
            Packed packed = Packed::restored);
-  bool any() const { return !originals_.empty(); }  // else all are in the logical layout (by now)
+  bool any() const { return !originals_.empty(); }  // if not, all are in the logical layout now
   std::span<const op::Value> args() const { return args_; }
   std::span<const Tensor> out() const { return out_; }
-  void append(Key& key) const;  // the logical strides of the replaced tensors
-  // What the caller gave for a tensor of args(); null if it is not a replacement.
+  void append(Key& key) const;  // appends the logical strides of the replaced tensors
+  // The caller's tensor that `t`, of args(), replaces; null if it replaces none.
   TensorImpl* original(const TensorImpl* t) const;
-  void restore() const;  // brings all that was replaced into the logical layout
+  void restore() const;  // brings the replaced tensors into the logical layout
 
  private:
   bool replace(std::span<const op::Value> args, std::span<const Tensor> out);
@@ -58,25 +58,26 @@ class InMemory {
   Packed packed_;
 };
 
-// Operands that are read and written element by element, in one order: that of the first packed one, which those that
-// are not `fresh` (about to be written whole, by nobody else known) are moved into and stay in from then on. None if none
-// is packed, or one can't be moved.
+// Brings the operands of an elementwise kernel into one packed layout, that of the first packed operand, and returns them over
+// it. Operands that are not `fresh` are moved and stay in that layout; fresh ones are about to be overwritten and unknown
+// elsewhere. Empty if no operand is packed, or if one cannot be moved.
 std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const std::vector<bool>& fresh,
                                  PhysicalOrder& order);
 
-// Could the results depend on how the inputs lie in memory, or be views of them? Then they have to be in the logical layout.
+// Whether the inputs must be in the logical layout, because results depend on their strides or are views of them.
 bool needs_logical_inputs(const graph::Graph& g);
 
-// How what the calls of a graph make lies in memory: puts tensors without data into `at`, by value number. Of
-// convolutions it lies in channels_last, as they choose, and so does what is computed from that; outputs, and what is
-// viewed in ways that channels_last does not allow, lie as they were traced. `args_of`: arguments of a call that
-// lie as `at` says, which is there for inputs and constants. Without `symbols`: over the sizes' symbols. True: all lies as it was traced, as it will for other sizes if the inputs do.
+// Decides the strides of every value of a graph and writes tensors without data into `at`, by value number; inputs and constants
+// are there already. Results of convolutions are channels_last, and so are values computed from them. Outputs, and values whose
+// views channels_last does not allow, keep their traced strides. `args_of`: the arguments of a call with the strides of `at`.
+// Without `symbols` the strides are expressions over the symbols of sizes. True if every value keeps its traced strides; then
+// this holds for other sizes too.
 bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at,
                   const std::function<op::Args(const graph::Node&)>& args_of);
 
-// `t`, made by a program or library, with these logical strides.
+// `t`, the result of a program or library, with these logical strides.
 Tensor with_logical_strides(Tensor t, SymSpan strides);
-// Of the outputs of a graph.
+// The logical strides of the outputs of a graph.
 std::vector<Dims> logical_strides(const graph::Graph& g);
 
 }  // namespace facula::run

@@ -36,7 +36,7 @@ void write_back(const Tensor& lazy, const Tensor& value) {
   invoke("copy", {memory, stored}, Form::in_place);
 }
 
-// Which slots of tensors the call writes.
+// By tensor slot: whether the call writes it.
 std::vector<bool> written_slots(const Operator& o, std::span<const Value> args, Form form) {
   std::vector<bool> slots;
   op::each_operand(op::Call(o, args), [&](const op::Operand& x) {
@@ -64,7 +64,8 @@ Results call_resolved(const Operator& o, std::span<const Value> args, Form form,
                       std::span<const Tensor> out) {
   op::Mode* mode = op::Mode::current();
   op::Args given(args, o.schema);
-  std::vector<std::pair<Tensor, Tensor>> written;  // a lazy tensor and what is written in its place
+  std::vector<std::pair<Tensor, Tensor>>
+      written;  // a lazy tensor, and the resolved one that is written in its place
   std::vector<Tensor> into(out.begin(), out.end());
   auto writes = written_slots(o, args, form);
   bool recording = autograd::needs_record(args);

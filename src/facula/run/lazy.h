@@ -1,7 +1,7 @@
-// Calls over lazy tensors: views whose elements are the conjugates, or the negatives, of what lies in memory, as
-// PyTorch's conj() and the imaginary part of it are. Views of them are as lazy; every other operator computes on
-// tensors resolved before, and what it writes to a lazy one reaches the memory conjugated back. So no kernel, plan,
-// library or saved value knows of them, and a process that never made one pays for one look at a flag a call.
+// Calls over lazy tensors: views whose elements are the conjugates or the negatives of the elements in memory, such as
+// PyTorch's conj() and its imaginary part. Views of lazy tensors are lazy too. For every other operator lazy operands are
+// resolved first, and writes to a lazy tensor are conjugated back into memory. So no kernel, plan, library or saved value
+// meets a lazy tensor.
 #pragma once
 #include <span>
 
@@ -9,10 +9,10 @@
 
 namespace facula::run {
 
-// Does the operator hand laziness on: a view, or what may give its argument or a view of it?
+// Whether the operator takes lazy tensors as they are: a view, or an operator that may return its argument or a view of it.
 bool takes_lazy(const op::Operator& o, op::Form form);
 bool any_lazy(std::span<const op::Value> args, std::span<const Tensor> out);
-// The call with every lazy tensor resolved, written ones written back.
+// Makes the call with every lazy tensor resolved, and writes the written ones back.
 op::Results call_resolved(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                           std::span<const Tensor> out);
 

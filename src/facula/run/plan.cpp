@@ -66,7 +66,8 @@ bool is_zero(const loop::Expr& e) { return e->kind == loop::Kind::constant && e-
 
 bool reads_only_own_element(const schedule::Group& g, int input, size_t written) {
   if (g.scatter) return false;
-  auto& axes = g.outputs[written].axes;  // another output may have fewer, and be computed when all is written
+  auto& axes = g.outputs[written]
+                   .axes;  // another output may have fewer axes and be computed after this one is written
   bool plain = true;
   for (auto& o : g.outputs)
     loop::visit(o.value, [&](loop::Expr e) {
@@ -83,7 +84,7 @@ bool reads_only_own_element(const schedule::Group& g, int input, size_t written)
 bool treats_each_element_alone(const schedule::Group& g) {
   using loop::Kind;
   if (g.scatter || g.outputs.empty()) return false;
-  auto& axes = g.outputs[0].axes;  // all that are longer than 1, in order
+  auto& axes = g.outputs[0].axes;  // must be all axes longer than 1, in order
   Ints named;
   for (auto a : axes)
     if (a >= 0) named.push_back(a);
@@ -111,8 +112,8 @@ namespace {
 
 const bool indexed = (schedule::set_nest_index(&codegen::shipped_nests), true);
 
-// The kernels of nests. The scheduler's cache hands the same ones to all calls, so a pointer identifies one as long as
-// it lives.
+// The kernels of nests. The scheduler's cache returns the same nest for equal groups, so its address identifies it while it
+// lives.
 using Nests = std::vector<std::shared_ptr<const loop::LazyNest>>;
 std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;
@@ -138,7 +139,7 @@ std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   return all;
 }
 
-// What steps do where values lie in given forms.
+// Chooses kernels for the steps of an outline, for values of known forms.
 class Arranger {
  protected:
   Arranger(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols) : g_(g), steps_(steps) {
@@ -147,16 +148,16 @@ class Arranger {
 
   struct StepKernels {
     Plan::Kernels kernels;
-    std::vector<int> empty;  // as of the step
+    std::vector<int> empty;  // Outline::Exec::empty
   };
-  // The kernels of a step; `overlaps`, by output: may it read what it writes there?
+  // The kernels of a step. `overlaps`, by output: whether the step may read the memory that it writes.
   StepKernels kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
     StepKernels made;
     auto layout = layout_of(step, exec, made);
     layout.output_overlaps = std::move(overlaps);
     auto schedule = made.empty.empty() ? schedule::schedule(step.group, std::move(layout), step.analysed)
                                        : schedule::schedule(without_nothing(step), std::move(layout));
-    if (is_empty(step)) schedule.launches.clear();  // not even a check of an index that is the same for all
+    if (is_empty(step)) schedule.launches.clear();  // skips even index checks that do not depend on elements
     for (auto& t : schedule.temporaries)
       made.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
     size_t buffers = exec.inputs.size() + exec.outputs.size() + made.kernels.temporaries.size();
@@ -169,7 +170,7 @@ class Arranger {
     }
     return made;
   }
-  // When all kernels are arranged, so that they are made side by side.
+  // Compiles the kernels of all steps at once, so that several threads can share the work.
   void make_kernels() {
     auto kernels = kernels_of(nests_);
     auto next = kernels.begin();
@@ -212,7 +213,7 @@ class Arranger {
       if (auto& f = plan_->forms[size_t(a.form)]; !f.bytes)
         f.bytes = storage_bytes(g_.name.c_str(), f.meta.sizes, f.meta.strides, f.meta.dtype);
   }
-  // Operands of one shape in the order of their dimensions; empty if any but single elements lies otherwise.
+  // The positions of operands with equal, contiguous layouts; empty if an operand of more than one element has another.
   std::vector<int> alike(const Step& step, const Outline::Exec& exec) {
     if (!step.each_element_alone) return {};
     std::vector<int> found;
@@ -226,7 +227,7 @@ class Arranger {
     return found;
   }
   int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, plan_->symbols) : e.concrete(); }
-  // How the values of a form lie, without memory.
+  // The layout of a form: a tensor without memory.
   struct Lying {
     explicit Lying(Tensor t)
         : tensor(std::move(t)), numel(tensor.numel().concrete()), contiguous(tensor.is_contiguous()) {}
@@ -245,8 +246,8 @@ class Arranger {
   std::span<const int> form_;  // by value number
 
  private:
-  // The group without what is computed of no elements, or for none: where other values have some, its checks of indices
-  // would be made too.
+  // The group without expressions over tensors without elements; otherwise the checks of their indices would run for the
+  // elements of other operands.
   schedule::Group without_nothing(const Step& step) {
     using loop::Kind;
     schedule::Group g = step.group;
@@ -261,7 +262,7 @@ class Arranger {
       loop::Expr r = e->kind == Kind::part ? e->args[0] : e;
       if (!over_none(r)) return {};
       size_t slot = loop::same(e, r) ? 0 : size_t(e->slot);
-      if (r->monoid == loop::Monoid::welford && slot == 0)  // the mean of nothing
+      if (r->monoid == loop::Monoid::welford && slot == 0)  // the mean of no elements
         return loop::constant(std::numeric_limits<double>::quiet_NaN(), e.dtype());
       auto position = r->args.size() > 1 ? r->args[1].dtype() : DType::Int64;
       return loop::cast(loop::identity(r->monoid, r->args[0].dtype(), position).at(slot), e.dtype());
@@ -286,8 +287,8 @@ class Arranger {
     for (auto* list : {&layout.input_sizes, &layout.input_strides}) list->reserve(exec.inputs.size());
     for (auto* list : {&layout.output_sizes, &layout.output_strides}) list->reserve(exec.outputs.size());
     for (auto e : step.group.extents) layout.extents.push_back(size_of(e));
-    // Where there are no elements, kernels that read or write at computed positions do so at `nothing`: an
-    // index is pulled into range before it is reported, and no range has room for it.
+    // Kernels that read or write tensors without elements at computed positions access `nothing` instead: they clamp an index
+    // before they report it, and an empty range has no valid position.
     auto strides_of = [&](const Lying& f, int position) {
       Ints strides(f.strides());
       if (!f.numel) {
@@ -310,7 +311,7 @@ class Arranger {
   Nests nests_;
 };
 
-// A plan with an outline of its own.
+// Makes a plan with a new outline.
 class Planner : Arranger {
  public:
   Planner(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols, std::vector<Tensor> at,
@@ -324,7 +325,7 @@ class Planner : Arranger {
     for (int v : g.outputs)
       if (v >= 0) kept_[size_t(v)] = true;
     for (auto& [i, v] : g.graph.mutated) kept_[size_t(v->id)] = true;
-    for (int v : g.inputs) kept_[size_t(v)] = true;  // the caller's
+    for (int v : g.inputs) kept_[size_t(v)] = true;  // they belong to the caller
   }
 
   std::shared_ptr<Plan> run() {
@@ -360,7 +361,7 @@ class Planner : Arranger {
     return args;
   }
 
-  // What lies where, with which strides.
+  // Decides the strides of every value.
   void place() {
     auto& g = g_.graph;
     for (auto& v : g.values())
@@ -369,7 +370,7 @@ class Planner : Arranger {
         place_values(g, plan_->symbols, at_, [this](const Node& n) { return concrete_args(n); });
     if (!outline_->general && for_others_) outline_->general = place_in_symbols();
     for (auto& t : out_) outline_->general &= !t.defined();
-    for (auto& step : steps_)  // what fusing stores wider than its value's dtype
+    for (auto& step : steps_)  // fused intermediates may be stored in a wider dtype
       for (size_t k = 0; step.kind == Step::Kind::kernel && k < step.outputs.size(); ++k) {
         auto& t = at_[size_t(step.outputs[k]->id)];
         DType dtype = step.group.outputs[k].dtype;
@@ -377,7 +378,7 @@ class Planner : Arranger {
       }
   }
 
-  // The same over the sizes' symbols. True: so values lie for all sizes of which `relied` holds.
+  // Decides the strides over the symbols of sizes. True if they hold for all sizes that satisfy `relied`.
   bool place_in_symbols() {
     auto& g = g_.graph;
     if (!g.shapes || !g.shapes->symbol_count()) return false;
@@ -396,7 +397,7 @@ class Planner : Arranger {
     };
     try {
       place_values(g, {}, at, args_of);
-    } catch (const Error&) {  // a rule that wants numbers: each size is planned anew
+    } catch (const Error&) {  // a rule that needs numbers: every size gets an outline
       return false;
     }
     for (size_t v = 0; v < at.size(); ++v)
@@ -406,7 +407,7 @@ class Planner : Arranger {
     in_symbols_ = std::move(at);
     return true;
   }
-  // How a value lies, over the sizes' symbols.
+  // The strides of a value over the symbols of sizes.
   SymSpan strides_of(int v) const {
     bool placed = !in_symbols_.empty() && in_symbols_[size_t(v)].defined();
     return (placed ? in_symbols_[size_t(v)] : g_.graph.values()[size_t(v)]->tensor).strides();
@@ -419,7 +420,7 @@ class Planner : Arranger {
       for (auto* v : step.node ? graph::operands(*step.node) : step.inputs)
         if (v) last_read_[size_t(v->id)] = k;
     }
-    for (int k = count; k-- > 0;) {  // who reads a view reads what it is a view of
+    for (int k = count; k-- > 0;) {  // reading a view reads its base
       auto& step = steps_[size_t(k)];
       if (step.kind != Step::Kind::view) continue;
       int& base = last_read_[size_t(graph::operands(*step.node)[0]->id)];
@@ -431,7 +432,7 @@ class Planner : Arranger {
       if (int k = last_read_[v]; k >= 0 && k < count && !kept_[v]) dead_[size_t(k)].push_back(int(v));
   }
 
-  // Given ones, and inputs that a mutation replaces where the writing kernel allows it.
+  // The caller's destinations, and inputs that are mutated where the writing kernel may overwrite them.
   void find_destinations() {
     outline_->written_to.assign(g_.graph.values().size(), -1);
     for (size_t k = 0; k < out_.size() && k < g_.outputs.size(); ++k)
@@ -453,12 +454,12 @@ class Planner : Arranger {
     auto& step = steps_[writer];
     auto position = size_t(std::find(step.outputs.begin(), step.outputs.end(), &v) - step.outputs.begin());
     bool safe = last_read_[size_t(input.id)] <= int(writer);
-    if (step.group.scatter) safe &= step.group.scatter->base < 0;  // what it changes lies elsewhere
+    if (step.group.scatter) safe &= step.group.scatter->base < 0;  // the scatter changes another buffer
     for (size_t b = 0; b < step.inputs.size(); ++b)
       if (step.inputs[b] == &input) safe &= reads_only_own_element(step.group, int(b), position);
       else safe &= memory_of(step.inputs[b]) != &input;
     if (!safe) return false;
-    // Views of v show v as it lies by itself.
+    // Views of `v` were planned for the strides of `v`.
     bool viewed = std::ranges::any_of(steps_, [&](auto& other) {
       return other.kind == Step::Kind::view && graph::operands(*other.node)[0] == &v;
     });
@@ -488,7 +489,7 @@ class Planner : Arranger {
     }
   }
 
-  // Values that lie alike for all sizes, or for these if the outline serves no others.
+  // Values of equal layout share a form: for all sizes, or for these if the outline serves no others.
   void choose_forms() {
     outline_->form.assign(at_.size(), -1);
     std::unordered_map<Key, int, KeyHash> known;
@@ -520,10 +521,10 @@ class Planner : Arranger {
     form_ = outline_->form;
   }
 
-  // Values that are made element by element where others that lie alike die.
+  // Lets elementwise results reuse the memory of operands of equal layout whose live ranges end there.
   void find_heirs(std::vector<bool>& apart) {
     outline_->takes_over.assign(at_.size(), -1);
-    std::vector<bool> leaves(at_.size());  // is it in memory of the run's own that nobody has taken over?
+    std::vector<bool> leaves(at_.size());  // whether its memory is free for reuse when it dies
     for (size_t k = 0; k < steps_.size(); ++k) {
       auto& exec = outline_->execs[k];
       for (size_t o = 0; o < exec.outputs.size() && exec.allocates(); ++o) {
@@ -538,7 +539,7 @@ class Planner : Arranger {
         outline_->takes_over[size_t(v)] = *dying;
         leaves[size_t(*dying)] = false;
         for (int u = *dying; apart[size_t(v)] && u >= 0; u = outline_->takes_over[size_t(u)])
-          apart[size_t(u)] = true;  // one block from the first to the last of them
+          apart[size_t(u)] = true;  // they share one block
       }
     }
   }
@@ -556,9 +557,10 @@ class Planner : Arranger {
     return false;
   }
 
-  // Steps that do the same have the same kernels.
+  // Equal steps share their kernels.
   void arrange_kernels() {
-    std::unordered_map<Key, std::pair<int, size_t>, KeyHash> known;  // the kernels, and the first step
+    std::unordered_map<Key, std::pair<int, size_t>, KeyHash>
+        known;  // index of the kernels, and their first step
     for (size_t k = 0; k < steps_.size(); ++k) {
       auto& exec = outline_->execs[k];
       if (exec.kind != Step::Kind::kernel) continue;
@@ -582,7 +584,7 @@ class Planner : Arranger {
     }
     outline_->kernels = plan_->kernels.size();
   }
-  // May the step read what it writes as v?
+  // Whether the step may read the memory of `v`, which it writes.
   bool overlaps(int v, const Outline::Exec& exec) {
     if (outline_->overwrites(v)) return true;
     if (!has_destination(v)) return false;
@@ -593,16 +595,16 @@ class Planner : Arranger {
   }
 
   bool for_others_;
-  std::vector<Tensor> at_;          // by value number: what it will be, with concrete sizes and strides
-  std::vector<Tensor> in_symbols_;  // likewise over the sizes' symbols, if some lie otherwise than traced
+  std::vector<Tensor> at_;          // by value number: concrete sizes and strides
+  std::vector<Tensor> in_symbols_;  // the same over symbols, if some differ from the traced ones
   std::span<const Tensor> out_;
   std::shared_ptr<Outline> outline_ = std::make_shared<Outline>();
-  std::vector<bool> kept_;              // by value number: does it outlive the call?
-  std::vector<int> last_read_;          // by value number: step, or -1
-  std::vector<std::vector<int>> dead_;  // by step: values that no later one reads
+  std::vector<bool> kept_;              // by value number: whether it outlives the run
+  std::vector<int> last_read_;          // by value number: a step, or -1
+  std::vector<std::vector<int>> dead_;  // by step: values that no later step reads
 };
 
-// A plan for other sizes of an outline that is there.
+// Plans other sizes with an existing outline.
 class Resizer : Arranger {
  public:
   Resizer(const NumberedGraph& g, const std::vector<Step>& steps, IntSpan symbols,
@@ -635,7 +637,7 @@ class Resizer : Arranger {
       plan_->forms.push_back({std::move(m)});
     }
   }
-  // False if some step does otherwise than in the outline: what has no elements, or lies alike.
+  // False if a step differs from the outline in which operands have no elements or equal layouts.
   bool arrange_kernels() {
     plan_->kernels.reserve(outline_->kernels);
     for (size_t k : outline_->first_launch) {

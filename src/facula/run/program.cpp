@@ -37,15 +37,15 @@ struct Program::State : NumberedGraph {
   TableMutex mutex;
   Bounded<Key, std::shared_ptr<const Plan>, KeyHash> plans{kMaxPlans};
 
-  // Plans that were looked for on the disk, which a program does for its first ones.
+  // Number of plans that were looked up on the disk; only the first ones of a program are.
   std::atomic<int> looked_for{0};
-  std::atomic<bool> planned{false};  // at least once
+  std::atomic<bool> planned{false};  // a plan was made at least once
   static constexpr int kStored = 8;
   GraphName name_on_disk;
-  // Of the trace. Lowering may add more, which who reads a plan from the disk would not learn: such a plan is not stored.
+  // Number of guards of the trace. Lowering may add guards, which a stored plan could not carry; such a plan is not stored.
   size_t guards = 0;
 
-  // Fused when the first plan is made that was not stored.
+  // Fused when the first plan is made that is not on the disk.
   const std::vector<Step>& steps() {
     if (auto* known = fused_.load(std::memory_order_acquire)) return *known;
     auto made = schedule::fuse(graph, schedule::Between::exact);
@@ -64,7 +64,7 @@ struct Program::State : NumberedGraph {
 
   bool is_fused() const { return fused_.load(std::memory_order_relaxed); }
 
-  // The plan of an outline of another plan, or null.
+  // A plan with the outline of an earlier plan, or null.
   std::shared_ptr<const Plan> resized(IntSpan symbols) {
     std::vector<std::shared_ptr<const Outline>> known;
     {
@@ -78,7 +78,7 @@ struct Program::State : NumberedGraph {
       }
     return nullptr;
   }
-  // Others will follow from it.
+  // Other sizes will use this outline.
   void keep(const std::shared_ptr<const Outline>& outline) {
     if (!outline->general) return;
     std::lock_guard lock(mutex);
@@ -94,10 +94,10 @@ struct Program::State : NumberedGraph {
   std::vector<Step> steps_;
   std::atomic<const std::vector<Step>*> fused_{nullptr};
   static constexpr size_t kOutlines = 4;
-  std::vector<std::shared_ptr<const Outline>> outlines_;  // what was used last in front
+  std::vector<std::shared_ptr<const Outline>> outlines_;  // most recently used first
 };
 
-// Do inputs lie as they were traced?
+// Whether the inputs have their traced strides.
 static bool lie_as_traced(const Graph& g, IntSpan symbols, std::span<const Tensor> at) {
   for (auto* v : g.inputs) {
     auto traced = v->tensor.strides(), given = at[size_t(v->id)].strides();
@@ -174,7 +174,7 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
       auto s = spec.sizes()[d];
       if (!s.is_symbolic()) {
         if (s.concrete() != n) return false;
-      } else if (s.is_symbol()) {  // what a backward saved may have computed sizes: they are made of these
+      } else if (s.is_symbol()) {  // sizes of values that a backward pass saved may be expressions over these
         if (n < 2) return false;
         auto& known = symbols[size_t(s.node()->value)];
         if (known >= 0 && known != n) return false;
@@ -193,7 +193,7 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
   return g.shapes->hold(symbols);
 }
 
-// What the sizes of the graph's inputs are in these.
+// The values of the symbols for these inputs.
 static std::vector<int64_t> symbols_of(const Graph& g, std::span<const op::Value> inputs, int64_t unknown) {
   std::vector<int64_t> symbols(size_t(g.shapes->symbol_count()), unknown);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -219,7 +219,7 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   auto& s = *state_;
   auto& g = s.graph;
   auto symbols = symbols_of(g, inputs, 0);
-  std::vector<Tensor> at(g.values().size());  // what each value will be: concrete sizes and strides
+  std::vector<Tensor> at(g.values().size());  // by value number: concrete sizes and strides
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto* v = g.inputs[i];
     if (inputs[i].tag != Tag::tensor) {
@@ -282,7 +282,7 @@ std::function<void()> Program::preparation(std::span<const op::Value> like, cons
   }
   return [this, inputs = std::move(inputs)] {
     std::vector<op::Value> values;
-    static const std::complex<double> zero;  // in every dtype
+    static const std::complex<double> zero;  // zero in every dtype
     for (auto& t : inputs)
       values.push_back(t.impl()->wrapped_number ? op::Value(Scalar::load(t.dtype(), &zero)) : op::Value(t));
     Key key;

@@ -1,6 +1,5 @@
-// Program: a functional graph made executable. Fused once (schedule/fuse.h); a plan for each concrete layout
-// of the inputs is made on first use and kept: allocations, kernels with their parameters, library calls,
-// views.
+// Program: an executable functional graph. It is fused once (schedule/fuse.h). Each concrete layout of the inputs gets a plan
+// (plan.h) when it is first used, which is cached: allocations, kernels with their parameters, library calls, views.
 #pragma once
 #include <functional>
 #include <memory>
@@ -24,31 +23,29 @@ class TracedCall {
 
 class Program final : public TracedCall {
  public:
-  // `name` is the operator as users write it: errors of kernels carry it. `keeper`: for whom the
-  // memory that a run needs is kept for the next one.
+  // `name`: the operator as users write it, for errors of kernels. `keeper`: retains the memory of a run for the next one.
   Program(graph::Graph g, std::string name, std::shared_ptr<const Keeper> keeper = {});
   ~Program() override;
-  // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out` may give destinations
-  // by output number (undefined: allocated). Mutated inputs are written in place. Throws what the operators
-  // throw.
+  // Runs on eager inputs: tensors, and Scalars for the inputs that are numbers. `out`, by output number: destinations, or
+  // undefined tensors for results to allocate. Mutated inputs are written in place. Raises what the operators raise.
   op::Results run(std::span<const op::Value> inputs, std::span<const Tensor> out = {}) const;
   bool accepts(std::span<const op::Value> inputs) const override;
-  // The sizes of output `k` for inputs that it accepts.
+  // The sizes of output `k` for accepted inputs.
   Dims output_sizes(size_t k, std::span<const op::Value> inputs) const;
-  // run() in two steps, for callers that keep the plan: it serves every call with equal layouts.
+  // run() in two steps, for callers that cache the plan, which serves every call with equal layouts.
   std::shared_ptr<const Plan> plan(std::span<const op::Value> inputs, std::span<const Tensor> out) const;
-  // The plan for inputs that are their memory in a row, if it also serves tensors of any shape and order that
-  // lie so: kernels alone, element by element, which write in place. Else null.
+  // The plan for flattened inputs (FlattenedOperands), if it consists of elementwise kernels that write in place, so that it
+  // serves dense tensors of any shape; else null.
   std::shared_ptr<const Plan> plan_of_elements(std::span<const op::Value> inputs) const;
-  // Plans for inputs of the sizes that follow when `like` are the inputs of `of`, a graph over the same symbols, so that
-  // the kernels are there when such inputs come. For a thread of its own; empty if they do not follow.
+  // A job that plans this program, and compiles its kernels, for the sizes that follow when `like` are the inputs of `of`, a
+  // graph over the same symbols. It may run on another thread. Empty if the sizes do not follow.
   std::function<void()> preparation(std::span<const op::Value> like, const graph::Graph& of) const;
-  // `logical`: all of them are known to lie in the logical layout.
+  // `logical`: all inputs are known to be in the logical layout.
   op::Results execute(const Plan& plan, std::span<const op::Value> inputs, std::span<const Tensor> out,
                       bool logical = false) const;
   const graph::Graph& graph() const;
-  // May its only result be written over input `i`? If one kernel reads of that what it writes next, or
-  // scatters onto it.
+  // Whether its only result may be written over input `i`: one kernel reads the input only at the element that it writes next,
+  // or scatters onto it.
   bool writes_onto(size_t i) const;
 
  private:

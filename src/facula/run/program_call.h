@@ -11,7 +11,7 @@ struct ProgramCall {
   std::span<const op::Value> args;
   std::span<const Tensor> out;
   op::Form form;
-  // Where operands are in a physical layout: `physical` replaced the caller's arguments, which are `logical_args`, by `args`.
+  // Set if operands are in a physical layout: `physical` replaced the caller's arguments, `logical_args`, by `args`.
   const InMemory* physical = nullptr;
   std::span<const op::Value> logical_args = {};
   bool copies_self = false;  // an in-place loop reads a copy of self
@@ -19,7 +19,7 @@ struct ProgramCall {
 
 // Finds or makes the program and the plan of the call, and runs it.
 op::Results run_program(const ProgramCall& call);
-// A composite that writes to lists of tensors, such as an optimizer's step, treats item k of each list by itself
+// A composite that writes to lists of tensors, such as an optimizer's step, treats each item of a list separately
 // (docs/adding_an_operator.md). Each item becomes a call of its own: equal items share a program and a plan.
 op::Results run_program_by_items(const ProgramCall& call);
 

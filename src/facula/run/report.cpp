@@ -13,7 +13,7 @@ using graph::Value;
 
 namespace {
 
-// The operators by which `to` follow from `from`, in their order.
+// The operators that compute `to` from `from`, in order.
 std::string calls_between(const graph::Graph& g, const std::vector<int>& from, const std::vector<int>& to) {
   std::set<int> seen(from.begin(), from.end());
   std::map<int, const char*> names;
@@ -39,7 +39,7 @@ std::string listed(const std::vector<int>& values) {
   return text;
 }
 
-// An input as it was when the graph was traced.
+// An input with the sizes and strides of the trace.
 Tensor example(const Tensor& t) {
   Dims sizes(t.sizes()), strides(t.strides());
   for (auto* all : {&sizes, &strides})
@@ -64,7 +64,7 @@ Report report(graph::Graph given, const std::string& name) {
   auto plan = program.plan(inputs, {});
 
   Report all{{}, plan->arena, plan->peak};
-  std::vector<size_t> held(g.values().size());  // by value: bytes of its own
+  std::vector<size_t> held(g.values().size());  // by value: bytes that it allocates
   size_t alive = 0;
   for (auto& e : plan->outline->execs) {
     using Kind = schedule::Step::Kind;

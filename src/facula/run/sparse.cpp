@@ -37,7 +37,7 @@ const SparseRule* rule_of(const Operator& o) {
 
 bool sparse(const TensorImpl* t) { return is_sparse(t); }
 
-// The parameter of the only tensor of a pointwise call; -1 if there are others.
+// The parameter of the only tensor of a pointwise call; -1 if it has several.
 int only_tensor(const Operator& o, std::span<const Value> args) {
   int found = -1;
   if (!o.is<op::Pointwise>() || o.effects.writes || o.effects.draws) return -1;
@@ -50,7 +50,7 @@ int only_tensor(const Operator& o, std::span<const Value> args) {
   return found;
 }
 
-// What the operator makes of the values, if it makes zero of zero.
+// Applies the operator to the values, if it maps zero to zero.
 Results of_values(const Operator& o, std::span<const Value> args, int k) {
   Tensor self(Ref<TensorImpl>::share(args[size_t(k)].tensor));
   std::vector<Value> all(args.begin(), args.end());
@@ -82,7 +82,7 @@ Results of_values(const Operator& o, std::span<const Value> args, int k) {
   __builtin_unreachable();
 }
 
-// self takes the place of a result: its parts, or its elements, and its history.
+// Gives self the parts or elements and the history of a result.
 Tensor placed(const Operator& o, const Tensor& self, const Tensor& result) {
   if (result.is_same(self)) return self;
   runtime_check(Dims(self.sizes()) == Dims(result.sizes()), o.name())
@@ -95,7 +95,7 @@ Tensor placed(const Operator& o, const Tensor& self, const Tensor& result) {
       << "a result of layout " << name(layout_of(value)) << " cannot be written to a tensor of layout "
       << name(layout_of(self)) << hint(o.name(), " without the underscore");
   if (!is_sparse(self)) return invoke("copy", {self, value}, Form::in_place);
-  self.impl()->storage = value.impl()->storage;  // aliases keep what they are
+  self.impl()->storage = value.impl()->storage;  // aliases keep the old parts
   if (auto node = autograd::node_of(value))
     autograd::set_history(self, node, autograd::meta_of(value)->result);
   self.bump_version();
@@ -120,7 +120,7 @@ bool any_sparse(std::span<const Value> args, std::span<const Tensor> out) {
 
 Results call_sparse(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   check_no_trace_of_sparse(o.name());
-  if (!op::any_tensor(args, sparse)) refuse(o, args, out);  // out= alone
+  if (!op::any_tensor(args, sparse)) refuse(o, args, out);  // only out= is sparse
   bool recording = autograd::needs_record(args);
   Tensor self = form == Form::in_place ? Tensor(Ref<TensorImpl>::share(args[0].tensor)) : Tensor();
   if (self.defined()) autograd::check_in_place(o.name(), self, recording);

@@ -34,7 +34,7 @@ using op::Tag;
 
 namespace {
 
-constexpr int kFirstPlans = 2048, kOfOperator = 64;  // of a process: in all, and of one operator
+constexpr int kFirstPlans = 2048, kOfOperator = 64;  // limits for a process: in all, and for one operator
 
 // ---- bytes
 
@@ -53,7 +53,7 @@ class Writer {
   }
 };
 
-// Reads zeros past the end, and then `whole` is false.
+// Reads zeros past the end, and notes that the file was too short.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -73,7 +73,7 @@ class Reader {
     return s;
   }
   std::string_view text() { return piece(word()); }
-  // How many items of at least one word each follow.
+  // The number of items that follow, each of at least one word.
   size_t count() {
     uint64_t n = word();
     if (n <= rest_.size() / sizeof(uint64_t)) return n;
@@ -85,7 +85,7 @@ class Reader {
     size_t n = count();
     for (size_t k = 0; k < n; ++k) l.push_back(std::remove_cvref_t<decltype(l[0])>(int64_t(word())));
   }
-  // A number below `end`, or the failure of all.
+  // A number below `end`; any other makes the file invalid.
   int below(size_t end) {
     uint64_t n = word();
     if (n < end) return int(n);
@@ -181,7 +181,7 @@ class Identity {
     }
     w.word(g.values().size());
     for (auto& v : g.values())
-      if (v->constant.defined()) {  // plans know of its layout only
+      if (v->constant.defined()) {  // a plan depends on its layout only
         meta(*v);
         w.word(uint64_t(v->constant.dtype()));
         sizes(v->constant.sizes());
@@ -312,7 +312,7 @@ bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   return !r.failed();
 }
 
-// What no other part says: where values lie.
+// Offsets of values, which no other part determines.
 bool fits(const Plan& plan, const Outline& o, size_t values) {
   if (o.form.size() != values || o.written_to.size() != values || o.takes_over.size() != values ||
       plan.offsets.size() != values)
@@ -377,7 +377,7 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   return plan;
 }
 
-// May one more plan of that operator be looked for?
+// Whether one more plan of that operator may be looked up.
 bool is_among_first(const std::string& op) {
   static std::atomic<int> in_all{0};
   if (in_all.load(std::memory_order_relaxed) >= kFirstPlans) return false;
@@ -391,8 +391,8 @@ bool is_among_first(const std::string& op) {
   return true;
 }
 
-// Plans that wait to be written until the process ends: a file costs more than most plans, and what the process does
-// next is more urgent. Written then by the process that made them, not by its forked children.
+// Plans that are written when the process ends, because writing a file takes longer than making most plans. The process that
+// made them writes them, not its forked children.
 class Waiting {
  public:
   void add(std::string folder, std::string name, std::string bytes) {
@@ -427,14 +427,14 @@ class Waiting {
   pid_t owner_ = 0;
 };
 
-// What files of plans hold, read beside the program.
+// Contents of plan files that other threads read ahead of the program.
 class ReadAhead {
  public:
   static ReadAhead& all() {
     static auto& a = *new ReadAhead;
     return a;
   }
-  // "" if it is not there. The program wants it: what it wanted next before will follow.
+  // The contents of a file; empty if it does not exist. The request predicts the next ones (codegen/sequel.h).
   std::string take(const std::string& name) {
     if (codegen::is_ahead()) return "";
     codegen::wanted(kThing, codegen::words_of(name));
@@ -476,7 +476,7 @@ std::string stored_name(const std::string& op, GraphName& of_graph, const Graph&
     of_graph.captures = identity.captures;
     if (identity.complete) of_graph.name = hex(sha256({"graph", identity.w.bytes}));
   });
-  // A destination could be memory of a captured tensor.
+  // A destination could share memory with a captured tensor.
   if (of_graph.name.empty() || (of_graph.captures && !out.empty())) return "";
   Writer w;
   w.text(of_graph.name);

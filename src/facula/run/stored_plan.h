@@ -1,9 +1,9 @@
-// Plans on a disk, beside the kernels: what a program begins with is neither fused nor scheduled by the processes that
-// begin with it again. A plan is found by all that it follows from: the build of this library, the processor's features,
-// the traced graph with its symbols, and the layouts; so it is the plan that would be made, to the bit. What cannot be
-// told so is not kept: generators, operators that follow from none of the catalog's.
-//   Only the first plans of a program, an operator and a process are looked for, and files are bounded (codegen/store.h): sizes that
-//   change for ever cost no files.
+// Plans on the disk, stored with the kernels, so that a process which starts like an earlier one neither fuses nor schedules. The
+// name of a plan is a digest of everything that it depends on: the build of this library, the processor's features, the traced
+// graph with its symbols, and the layouts. So a stored plan equals the plan that would be made. Graphs with values that have no
+// text, such as generators, or operators that are not derived from the catalog, are not stored.
+//   Only the first plans of a program, an operator and a process are looked up and stored, and the number of files is bounded
+//   (codegen/store.h), so that programs whose sizes always change do not fill the disk.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -15,18 +15,18 @@
 
 namespace facula::run {
 
-// What names of plans have of their graph, made once.
+// The part of a plan's name that depends on the graph alone, computed once.
 struct GraphName {
   std::once_flag made;
-  std::string name;       // "": plans of the graph are not kept
-  bool captures = false;  // does it have constants?
+  std::string name;       // empty: plans of the graph are not stored
+  bool captures = false;  // whether the graph has constants
 };
-// "" if the plan is not to be kept. `op`: whose program it is; `of_graph`: of `g`; `symbols`: the values of its symbols.
+// The name of a plan; empty if it is not to be stored. `op`: the operator of the program; `symbols`: values of the symbols of `g`.
 std::string stored_name(const std::string& op, GraphName& of_graph, const graph::Graph& g, IntSpan symbols,
                         std::span<const op::Value> inputs, std::span<const Tensor> out);
-// Null if there is none whose kernels are all there.
+// The stored plan; null if there is none or one of its kernels is missing.
 std::shared_ptr<const Plan> load_plan(const std::string& name, const graph::Graph& g, IntSpan symbols);
-// Kept at the process's end.
+// Stores the plan when the process ends.
 void store_plan(const std::string& name, const graph::Graph& g, const Plan& plan);
 
 }  // namespace facula::run

@@ -5,7 +5,7 @@
 
 namespace facula::run {
 
-// What a trace of a call depends on besides sizes and strides: attributes, dtypes, ranks, and the dtypes of destinations.
+// The key of a trace: everything it depends on besides sizes and strides, which is attributes, dtypes, ranks, and the dtypes of destinations.
 // Traces for other purposes than running the call are kept under keys of their own.
 Key trace_key(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out,
               Purpose purpose = Purpose::functional);

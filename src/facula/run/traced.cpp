@@ -22,7 +22,7 @@ namespace {
 
 using Kept = std::shared_ptr<const Keeper>;
 
-// The calls of a graph as a composite.
+// A composite operator whose body is the calls of a graph.
 op::Operator* operator_of(const std::string& name, const graph::Graph& g, bool is_piece, Kept keeper,
                           GraphBody::Run run) {
   op::Composite calls{GraphBody(&g, is_piece, std::move(keeper), std::move(run))};
@@ -39,7 +39,7 @@ op::Results to_results(std::vector<Tensor> tensors) {
 
 }  // namespace
 
-// As a function of its inputs, and what it writes as results behind the others.
+// The graph as a pure function: written values become results behind the others.
 static op::Operator* functional_of(const std::string& name, const graph::Graph& g, bool is_piece,
                                    Kept keeper) {
   auto run = [&g](const op::Call& c) {
@@ -130,7 +130,7 @@ Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
   return all;
 }
 
-// By symbol: do they lie in the ranges that were assumed, and do the comparisons come out as they did?
+// Raises unless the values of the symbols are within their ranges and satisfy the guards of the trace.
 void Traced::check_sizes(IntSpan symbols) const {
   auto& shapes = *graph().shapes;
   for (size_t k = 0; k < symbols.size(); ++k) {
@@ -153,7 +153,7 @@ void Traced::check_sizes(IntSpan symbols) const {
   }
 }
 
-// What is written may be known by one name only.
+// Raises if a tensor that is written shares memory with another input or captured tensor.
 void Traced::check_names(const Items& all) const {
   struct Name {
     const StorageImpl* storage;
@@ -205,7 +205,7 @@ void Traced::check_slots(std::span<const Tensor> inputs) const {
                     ? "let the traced function begin with zero_grad()"
                     : "zero_grad() before each call, or let the traced function begin with it");
   }
-  // Gradients that eager would give to more tensors than were traced.
+  // Raises if eager mode would compute gradients for more tensors than were traced.
   for (size_t i = 0; capture_.differentiates && i < inputs.size(); ++i)
     value_check(capture_.required[i] || !inputs[i].requires_grad(), name_.c_str())
         << "calls backward(), and was traced when tensor " << i << " did not require gradients"
@@ -256,7 +256,7 @@ std::vector<Tensor> Traced::run(const Items& all, bool in_place) const {
 
 namespace {
 
-// The values of a graph that is run piece by piece.
+// The values of a graph that runs segment by segment.
 class Values {
  public:
   explicit Values(const graph::Graph& g)
@@ -268,7 +268,7 @@ class Values {
     at_[size_t(v.id)] = std::move(t);
   }
   Tensor& operator[](const graph::Value* v) { return at_[size_t(v->id)]; }
-  // A call that gives a size.
+  // A call that determines a size.
   void call(const graph::Node& n) {
     op::Args args = n.args.clone();
     args.each_tensor([&](size_t, Tensor& t) {
@@ -282,7 +282,7 @@ class Values {
   }
 
  private:
-  std::vector<Tensor> at_;  // by number
+  std::vector<Tensor> at_;  // by value number
   std::vector<SymInt> symbols_;
 };
 
@@ -308,7 +308,7 @@ std::vector<Tensor> Traced::run_pieces(const Items& all, bool in_place) const {
   return {};
 }
 
-// What an earlier piece left for the last one may share memory with what that writes.
+// Copies values of earlier segments that share memory with inputs which the last segment writes.
 void Traced::separate(std::vector<Tensor>& inputs) const {
   auto& s = pieces_.back().segment;
   for (auto& [w, v] : s.graph.mutated)
@@ -328,8 +328,7 @@ std::vector<Tensor> Traced::in_place(const Items& all) const {
 
 std::vector<Tensor> Traced::with_history(Items all) const {
   std::vector<Tensor> originals, copies;
-  for (auto& [w, v] :
-       graph().mutated) {  // the program reads what was there before, also in its backward pass
+  for (auto& [w, v] : graph().mutated) {  // the program and its backward pass read the old value
     originals.push_back(Tensor(Ref<TensorImpl>::share(all[size_t(w)])));
     copies.push_back(autograd::invoke("clone", {originals.back()}));
     all[size_t(w)] = copies.back().impl();
@@ -347,8 +346,7 @@ std::vector<Tensor> Traced::with_history(Items all) const {
   return results;
 }
 
-// A piece with the sizes that it was traced with; one that is known only when the program runs is the largest that it can
-// be.
+// A segment with the sizes of the trace; a data-dependent size is the largest of its range.
 static graph::Graph as_traced(const graph::Graph& g) {
   std::vector<SymInt> values;
   for (int k = 0; k < g.shapes->symbol_count(); ++k) {
@@ -369,11 +367,12 @@ Report Traced::report() const {
   if (pieces_.empty())
     return run::report(graph::expanded(graph(), std::make_shared<sym::Shapes>(*graph().shapes)), name_);
   Report all;
-  int next = int(graph().values().size());  // values inside of a piece have numbers beyond those of the text
+  int next = int(
+      graph().values().size());  // values inside of a segment have numbers beyond those of the printed graph
   for (auto& p : pieces_) {
     auto& s = p.segment;
     graph::Graph g = as_traced(s.graph);
-    std::unordered_map<int, int> numbers;  // of the piece's values in the text
+    std::unordered_map<int, int> numbers;  // of the segment's values in the printed graph
     for (size_t k = 0; k < s.inputs.size(); ++k) numbers[g.inputs[k]->id] = s.inputs[k]->id;
     for (size_t k = 0; k < s.outputs.size(); ++k)
       if (g.outputs[k]) numbers.try_emplace(g.outputs[k]->id, s.outputs[k]->id);
@@ -399,7 +398,7 @@ Report Traced::report() const {
 
 namespace {
 
-// Ends the region of autocast around a trace, to open it inside: what lies inside hands calls on to the trace.
+// Closes the autocast region around a trace and opens it inside, so that its casts are recorded.
 class AutocastAround {
  public:
   AutocastAround() : state_(autocast_state()) { set(false); }

@@ -1,5 +1,5 @@
-// A function that was traced (graph::capture), as one operator: a composite whose calls are those of the graph. So it
-// is fused, planned for each layout, differentiated as one node of the tape and kept as every composite is.
+// A traced function (graph::capture) as one operator: a composite whose body is the calls of the graph. So it is fused, planned
+// for each layout, differentiated as one node of the tape and cached like every composite.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,22 +14,22 @@ namespace facula::run {
 
 class Traced {
  public:
-  // `name`: of the function, for errors and the tape.
+  // `name`: the name of the function, for errors and the tape.
   Traced(graph::Capture capture, std::string name);
   ~Traced();
   Traced(const Traced&) = delete;
-  // Results by output of the function; undefined where it gave none. Inputs and captured tensors that it writes are
-  // written, and gradient slots filled, as it does. Of a function that calls backward() results have no history.
-  // ValueError names an input that is not as it was traced: dtype, number of dimensions, a size that is fixed, a gradient
-  // slot that was empty or not; or one that is written and shares its memory with another.
+  // Runs the program: results by output of the function, undefined where it returned none. Writes the inputs, captured tensors
+  // and gradient slots that the function writes. Results of a function that calls backward() have no history. Raises
+  // ValueError for an input that differs from the traced one in dtype, rank, a fixed size or whether its gradient slot is
+  // empty, or that is written and shares memory with another.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
 
-  // A tensor of one bool that must be True, and what is raised if it is not.
+  // The error that is raised if a tensor of one bool is False.
   struct Check {
     ErrorType type;
     std::string text;
   };
-  // The last results are what these check, at the end of each call, and are no results any more.
+  // Makes the last results conditions of these checks, at the end of each call, instead of results.
   void require(std::vector<Check> checks) { checks_ = std::move(checks); }
   const std::vector<Check>& checks() const { return checks_; }
 
@@ -37,21 +37,21 @@ class Traced {
   const graph::Capture& capture() const { return capture_; }
   const std::vector<Tensor>& captured() const { return capture_.captured; }
   const std::string& name() const { return name_; }
-  Report report() const;  // what runs when no gradient is asked for
+  Report report() const;  // the program without gradients
 
  private:
-  using Items = SmallVector<TensorImpl*, 16>;  // the given tensors, then the captured ones
-  // What runs up to calls whose results have a size that is known only when they have run (graph/segments.h). Plans are
-  // made for the sizes that there are then.
+  using Items = SmallVector<TensorImpl*, 16>;  // the inputs, then the captured tensors
+  // A segment of the graph that ends at calls whose result sizes depend on data (graph/segments.h). It is planned for the sizes
+  // that are known when it runs.
   struct Piece {
     graph::Segment segment;
-    op::Operator* calls;  // never freed, as those below
+    op::Operator* calls;  // never freed, like the operators of the whole graph
   };
-  // Results of the graph's calls, and behind them, unless in place, what is written.
+  // The results of the graph and, unless `in_place`, the written values behind them.
   std::vector<Tensor> run(const Items& all, bool in_place) const;
   std::vector<Tensor> run_pieces(const Items& all, bool in_place) const;
   void separate(std::vector<Tensor>& inputs) const;
-  // The two ways to write: in place, or, where history is kept or another trace looks on, as results.
+  // The two ways to write: in place; or, where the tape or another trace records the call, as results that replace inputs.
   std::vector<Tensor> in_place(const Items& all) const;
   std::vector<Tensor> with_history(Items all) const;
   Items checked(std::span<const Tensor> inputs) const;
@@ -64,18 +64,18 @@ class Traced {
   std::string name_;
   graph::Capture capture_;
   std::vector<Check> checks_;
-  std::vector<bool> writes_;  // by input
+  std::vector<bool> writes_;  // by input: whether it is written
   std::shared_ptr<Keeper> keeper_ = std::make_shared<Keeper>();
   op::Operator *functional_,
-      *in_place_;  // never freed, only emptied: caches and tapes know operators by address
-  // Of a graph with such calls; `functional_` and `in_place_` then are the last piece's, and it has no calls of its own.
+      *in_place_;  // never freed, only emptied, because caches and tapes refer to operators by address
+  // The segments but the last one, whose operators are `functional_` and `in_place_`; empty if the graph is one segment.
   std::vector<Piece> pieces_;
-  op::Operator* whole_ = nullptr;  // all of it, for other traces
+  op::Operator* whole_ = nullptr;  // the whole graph, for other traces
 };
 
-// Runs f once on tensors without data like `inputs`. Sizes are those of `inputs`, or, `dynamic`, any that agree in what
-// f relied on. A region of autocast that is open counts. Raises what f raises, and NotImplementedError or RuntimeError for
-// what a graph cannot hold (graph::capture).
+// Traces `f` on tensors without data that have the metadata of `inputs`. Sizes are constants, or, if `dynamic`, symbols with the
+// guards that `f` relied on. An active autocast region is part of the trace. Raises what `f` raises, and NotImplementedError or
+// RuntimeError for calls that a graph cannot contain (graph::capture).
 std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> inputs,
                               std::string name = "program", bool dynamic = false);
 
