@@ -14,7 +14,7 @@ struct Placed {
   int64_t begin, end;
   size_t first, last;
 };
-bool below(const Placed& a, const Placed& b) { return a.begin < b.begin; }
+bool begins_before(const Placed& a, const Placed& b) { return a.begin < b.begin; }
 
 // The places in the arena that are assigned already, sorted by begin. For many values it also lists them by spans of steps,
 // because most live ranges are short and meet few others.
@@ -36,19 +36,19 @@ class Occupied {
     if (first == last) return best_gap(spans_[first], v, bytes);
     for (size_t s = first; s <= last; ++s) candidates += spans_[s].size();
     if (candidates > all_.size() / 4) return best_gap(all_, v, bytes);
-    found_.clear();
+    nearby_.clear();
     for (size_t s = first; s <= last; ++s)
       for (auto& p : spans_[s])
-        if (std::max(span(p.first), first) == s) found_.push_back(p);
-    std::sort(found_.begin(), found_.end(), below);
-    return best_gap(found_, v, bytes);
+        if (std::max(span(p.first), first) == s) nearby_.push_back(p);
+    std::sort(nearby_.begin(), nearby_.end(), begins_before);
+    return best_gap(nearby_, v, bytes);
   }
 
  private:
   static constexpr size_t kMany = 128;
   size_t span(size_t step) const { return step / width_; }
   static void insert(std::vector<Placed>& to, const Placed& p) {
-    to.insert(std::upper_bound(to.begin(), to.end(), p, below), p);
+    to.insert(std::upper_bound(to.begin(), to.end(), p, begins_before), p);
   }
   static int64_t best_gap(const std::vector<Placed>& placed, const Lifetime& v, int64_t bytes) {
     int64_t best = -1, smallest = INT64_MAX, end = 0;
@@ -65,7 +65,7 @@ class Occupied {
   }
 
   size_t width_;
-  std::vector<Placed> all_, found_;
+  std::vector<Placed> all_, nearby_;
   std::vector<std::vector<Placed>> spans_;
 };
 
@@ -206,13 +206,13 @@ struct Choice {
   Packing packing;
   size_t peak = 0;
 };
-// `lies_inside`: whether an item is in the arena.
+// `is_inside`: whether an item is in the arena.
 template <class F>
-Choice choose(const std::vector<Item>& items, size_t steps, F&& lies_inside) {
+Choice choose(const std::vector<Item>& items, size_t steps, F&& is_inside) {
   Choice c;
   std::vector<Lifetime> inside, outside;
   for (auto& i : items) {
-    bool in = lies_inside(i);
+    bool in = is_inside(i);
     (in ? inside : outside).push_back(i.life);
     if (in) c.inside.push_back(&i);
   }
@@ -249,13 +249,13 @@ void place_in_arena(Plan& plan, Outline& outline, const std::vector<bool>& apart
   auto items = allocations(plan, outline);
   size_t steps = outline.execs.size(), largest = 0, most = most_bytes(items, steps);
   for (auto& i : items) largest = std::max(largest, i.life.bytes);
-  auto chosen_below = [&] {
+  auto choose_up_to_largest = [&] {
     return choose(items, steps, [&](const Item& i) {
       return i.life.bytes <= largest && (i.value < 0 || !apart[size_t(i.value)]);
     });
   };
-  auto chosen = chosen_below();
-  for (; chosen.peak > most && largest; chosen = chosen_below()) largest /= 4;
+  auto chosen = choose_up_to_largest();
+  for (; chosen.peak > most && largest; chosen = choose_up_to_largest()) largest /= 4;
   settle(plan, outline, chosen);
   for (size_t v = 0; v < outline.inside.size(); ++v) outline.inside[v] = plan.offsets[v] >= 0;
 }

@@ -30,7 +30,7 @@ class AutocastMode final : public op::Mode {
  public:
   AutocastState state;
   int regions = 0;
-  std::unordered_map<const TensorImpl*, CachedCast> kept;
+  std::unordered_map<const TensorImpl*, CachedCast> cache;
   std::unique_ptr<With> on;  // while enabled
   Mode* beneath = nullptr;   // the mode around the region, such as a trace, which takes the calls next
 
@@ -58,7 +58,7 @@ class AutocastMode final : public op::Mode {
       any_single = any_single || (t && t->dtype == DType::Float32);
     });
     if (!any || (how == Autocast::promote && !any_single)) return op::call(o, args, form, out);
-    std::vector<Value> given(args.begin(), args.end());
+    std::vector<Value> converted_args(args.begin(), args.end());
     std::vector<Tensor> cast;
     std::vector<std::vector<TensorImpl*>> lists(args.size());
     auto converted = [&](TensorImpl* t) {
@@ -66,14 +66,15 @@ class AutocastMode final : public op::Mode {
       cast.push_back(in_dtype(Tensor(Ref<TensorImpl>::share(t)), to, lower));
       return cast.back().impl();
     };
-    for (size_t k = 0; k < given.size(); ++k) {
-      if (given[k].tag == Tag::tensor) given[k] = Value(converted(given[k].tensor));
-      else if (given[k].tag == Tag::tensors) {
+    for (size_t k = 0; k < converted_args.size(); ++k) {
+      if (converted_args[k].tag == Tag::tensor)
+        converted_args[k] = Value(converted(converted_args[k].tensor));
+      else if (converted_args[k].tag == Tag::tensors) {
         for (auto* t : args[k].tensors()) lists[k].push_back(converted(t));
-        given[k] = Value(std::span<TensorImpl* const>(lists[k]));
+        converted_args[k] = Value(std::span<TensorImpl* const>(lists[k]));
       }
     }
-    return op::call(o, given, form, out);
+    return op::call(o, converted_args, form, out);
   }
 
  private:
@@ -83,11 +84,11 @@ class AutocastMode final : public op::Mode {
     TensorImpl* impl = t.impl();
     if (!(lower && state.cache && impl->requires_grad && !impl->has_node && autograd::grad_enabled()))
       return op::call(to_dtype, args)[0];
-    auto it = kept.find(impl);
-    if (it != kept.end() && it->second.version == t.version() && it->second.cast.dtype() == to)
+    auto it = cache.find(impl);
+    if (it != cache.end() && it->second.version == t.version() && it->second.cast.dtype() == to)
       return it->second.cast;
     Tensor cast = op::call(to_dtype, args)[0];
-    kept[impl] = {t, cast, t.version()};
+    cache[impl] = {t, cast, t.version()};
     return cast;
   }
 };
@@ -114,11 +115,11 @@ void set_autocast(const AutocastState& s) {
   m.state = s;
 }
 
-void clear_autocast_cache() { mode().kept.clear(); }
+void clear_autocast_cache() { mode().cache.clear(); }
 void enter_autocast_region() { ++mode().regions; }
 void exit_autocast_region() {
   auto& m = mode();
-  if (--m.regions == 0) m.kept.clear();
+  if (--m.regions == 0) m.cache.clear();
 }
 
 }  // namespace facula::run

@@ -64,21 +64,21 @@ class CompositeNode final : public autograd::Node,
     values_.reserve(operands.size() + compiled_->saved_inputs.size());
     for (int i : compiled_->joint.wrt) add_edge(Borrowed(operands[size_t(i)].tensor));
     for (auto& v : operands) {
-      auto& kept = values_.emplace_back();
+      auto& saved = values_.emplace_back();
       if (v.tag != Tag::tensor) {
-        kept.number = v.number();
+        saved.number = v.number();
         continue;
       }
       Borrowed t(v.tensor);
-      kept.tensor = autograd::Saved(t, false);
-      kept.shows_plain = t->is_contiguous();
+      saved.tensor = autograd::Saved(t, false);
+      saved.shows_plain = t->is_contiguous();
     }
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
-      auto& kept = values_.emplace_back();
+      auto& saved = values_.emplace_back();
       if (compiled_->saved_inputs[k] >= 0) continue;
       int output = compiled_->saved_outputs[k];
-      kept.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
-                                : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
+      saved.tensor = output >= 0 ? autograd::Saved(all[size_t(output)], true, output)
+                                 : autograd::Saved(all[size_t(compiled_->outputs) + k], false);
     }
     results.reserve(size_t(compiled_->outputs));
     for (int k = 0; k < compiled_->outputs; ++k)
@@ -191,14 +191,14 @@ class CompositeNode final : public autograd::Node,
 
   // Runs the backward program call by call. Under vmap each call then takes its own batching rule.
   std::vector<Tensor> call_by_call(const std::vector<Tensor>& tangents) {
-    std::vector<Tensor> given;
+    std::vector<Tensor> arguments;
     for (size_t k = 0; k < compiled_->saved_inputs.size(); ++k) {
       std::vector<Tensor> alive;
       Value v = saved(k).unpack(*this, alive);
-      given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
+      arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
-    given.insert(given.end(), tangents.begin(), tangents.end());
-    return graph::interpret(compiled_->backward.graph(), given);
+    arguments.insert(arguments.end(), tangents.begin(), tangents.end());
+    return graph::interpret(compiled_->backward.graph(), arguments);
   }
 
   // Whether an interposer sees calls with these gradients (interpose.h).
@@ -208,20 +208,20 @@ class CompositeNode final : public autograd::Node,
 
   // Runs the joint graph call by call, so that the tape records the gradient.
   std::vector<Tensor> differentiable(const std::vector<Tensor>& tangents) {
-    std::vector<Tensor> given;
+    std::vector<Tensor> arguments;
     for (size_t i = 0; i < operands(); ++i) {
       std::vector<Tensor> alive;
       Value v = values_[i].unpack(*this, alive);
-      given.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
+      arguments.push_back(v.tag == Tag::tensor ? alive[0] : op::wrapped_number(v.number()));
     }
-    given.insert(given.end(), tangents.begin(), tangents.end());
+    arguments.insert(arguments.end(), tangents.begin(), tangents.end());
     std::vector<std::pair<const graph::Value*, Tensor>> drawn;
     for (auto& [k, v] : compiled_->random) {
       std::vector<Tensor> alive;
       saved(size_t(k)).unpack(*this, alive);
       drawn.push_back({v, alive[0]});
     }
-    auto all = graph::interpret(compiled_->joint.graph, given, drawn);
+    auto all = graph::interpret(compiled_->joint.graph, arguments, drawn);
     return {all.begin() + compiled_->joint.forward_outputs, all.end()};
   }
 
@@ -252,9 +252,9 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
 }
 
 // Appends which operands require a gradient.
-void append_wanted(Key& key, std::span<const Value> given) {
+void append_wanted(Key& key, std::span<const Value> logical_operands) {
   uint64_t wanted = 1;
-  for (auto& v : given) {
+  for (auto& v : logical_operands) {
     wanted = wanted << 1 | uint64_t(wants_gradient(v));
     if (wanted >> 63) {
       key.push_back(wanted);
@@ -267,12 +267,12 @@ void append_wanted(Key& key, std::span<const Value> given) {
 // Fills in the cache entry of a call that is recorded. `physical`: the arguments over their physical layouts, if these differ
 // from the logical ones; then `operands` are its operands and `logical_operands` those of `args`.
 void compile(const Operator& o, std::span<const Value> args, const InMemory* lying,
-             std::span<const Value> given, std::span<const Value> operands, CacheEntry& entry) {
+             std::span<const Value> logical_operands, std::span<const Value> operands, CacheEntry& entry) {
   profile::Scope scope(profile::Category::compile, "plan ", o.name());
   auto call_args = lying ? lying->args() : args;
   std::vector<int> wrt;
-  for (size_t i = 0; i < given.size(); ++i)
-    if (wants_gradient(given[i])) wrt.push_back(int(i));
+  for (size_t i = 0; i < logical_operands.size(); ++i)
+    if (wants_gradient(logical_operands[i])) wrt.push_back(int(i));
   try {
     auto compiled = compiled_of(o, call_args, operands, wrt);
     if (codegen::ahead_threads())  // compile the gradient's kernels while the forward pass runs
@@ -290,9 +290,10 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
 
 // The logical operand that a result is, if the composite returned one of its operands; else null. The operand keeps its own
 // history, so the result becomes another tensor over the same memory.
-const Value* input_of(const Tensor& t, std::span<const Value> operands, std::span<const Value> given) {
-  for (size_t i = 0; i < given.size(); ++i)
-    if (operands[i].tag == Tag::tensor && operands[i].tensor == t.impl()) return &given[i];
+const Value* input_of(const Tensor& t, std::span<const Value> operands,
+                      std::span<const Value> logical_operands) {
+  for (size_t i = 0; i < logical_operands.size(); ++i)
+    if (operands[i].tag == Tag::tensor && operands[i].tensor == t.impl()) return &logical_operands[i];
   return nullptr;
 }
 
@@ -300,10 +301,10 @@ const Value* input_of(const Tensor& t, std::span<const Value> operands, std::spa
 
 Results run_composite(const Operator& o, std::span<const Value> args) {
   Key key;
-  Operands logical_operands, in_memory;
-  key_of(o, args, Purpose::recorded, key, logical_operands);
-  std::span<const Value> given = logical_operands.values, operands = given;
-  append_wanted(key, given);
+  Operands shown, in_memory;
+  key_of(o, args, Purpose::recorded, key, shown);
+  std::span<const Value> logical_operands = shown.values, operands = logical_operands;
+  append_wanted(key, logical_operands);
   std::optional<InMemory> physical;  // the arguments over their physical layouts, if there are any
   bool logical = !any_physical_layout(args);
   if (!logical) [[unlikely]] {
@@ -315,8 +316,8 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
       physical.reset();
     }
   }
-  CachedCall entry(o, key, [&](CacheEntry& made) {
-    compile(o, args, physical ? &*physical : nullptr, given, operands, made);
+  CachedCall entry(o, key, [&](CacheEntry& filled) {
+    compile(o, args, physical ? &*physical : nullptr, logical_operands, operands, filled);
     return true;
   });
   if (entry->needs_logical) {
@@ -327,11 +328,12 @@ Results run_composite(const Operator& o, std::span<const Value> args) {
   auto all = compiled->forward.execute(*entry->plan, operands, {}, logical);
   for (int k = 0; k < compiled->outputs; ++k) {
     auto& t = all[size_t(k)];
-    if (auto* input = input_of(t, operands, given))
+    if (auto* input = input_of(t, operands, logical_operands))
       t = Tensor(Ref<TensorImpl>::share(input->tensor)).detached();
     else if (physical) t = with_logical_strides(std::move(t), entry->logical_strides[size_t(k)]);
   }
-  auto node = make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(entry->recorded), given, all);
+  auto node = make_ref<CompositeNode>(std::static_pointer_cast<const Compiled>(entry->recorded),
+                                      logical_operands, all);
   Results results;
   for (int k = 0; k < compiled->outputs; ++k) {
     Tensor t = std::move(all[size_t(k)]);

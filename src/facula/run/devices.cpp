@@ -47,12 +47,12 @@ class OnHost {
   Tensor copy(const Tensor& t) {
     if (!is_elsewhere(t.impl())) return t;
     auto& of = t.impl()->storage;
-    auto known = std::find_if(copies_.begin(), copies_.end(), [&](auto& c) { return c.first == of; });
-    if (known == copies_.end()) {
+    auto it = std::find_if(copies_.begin(), copies_.end(), [&](auto& c) { return c.first == of; });
+    if (it == copies_.end()) {
       copies_.push_back({of, t.on_host().impl()->storage});
-      known = copies_.end() - 1;
+      it = copies_.end() - 1;
     }
-    auto host = make_ref<TensorImpl>(known->second, t.sizes(), t.strides(), t.offset(), t.dtype(), Device{});
+    auto host = make_ref<TensorImpl>(it->second, t.sizes(), t.strides(), t.offset(), t.dtype(), Device{});
     host->wrapped_number = t.impl()->wrapped_number;
     return Tensor(std::move(host));
   }
@@ -109,11 +109,11 @@ Results run_on_copies(Device device, const Operator& o, std::span<const Value> a
   });
   std::vector<Tensor> host_out;
   for (auto& t : out) host_out.push_back(host.copy(t));
-  Results made;
+  Results host_results;
   {
     DefaultDevice inside(Device{});
     autograd::GradMode off(false);
-    made = on_cpu(o, copies.values(), form, host_out);
+    host_results = on_cpu(o, copies.values(), form, host_out);
   }
   if (form != Form::functional) {
     Results results;
@@ -134,7 +134,7 @@ Results run_on_copies(Device device, const Operator& o, std::span<const Value> a
       write_back(from.tensors()[j], to.tensors()[j]);
   }
   Results results;
-  for (auto& t : made.all()) results.push_back(t.defined() ? moved(t, device) : t);
+  for (auto& t : host_results.all()) results.push_back(t.defined() ? moved(t, device) : t);
   return results;
 }
 
@@ -142,8 +142,8 @@ Results run_on_copies(Device device, const Operator& o, std::span<const Value> a
 
 Device device_of(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
   Device device = default_device();
-  if (auto* given = chosen(o, args)) {
-    device = *given;
+  if (auto* device_argument = chosen(o, args)) {
+    device = *device_argument;
   } else if (form == Form::out && !out.empty()) {
     device = out[0].device();
   } else if (form == Form::in_place) {
@@ -202,9 +202,9 @@ Tensor moved(const Tensor& t, Device to) {
       << hint(
              "Module.to_empty(device=...) gives a module on meta memory, whose values then are yours to set");
   Dims strides = dense_strides_like(t.sizes(), std::span(&t, 1));
-  Tensor made = Tensor::empty_strided(t.sizes(), strides, t.dtype(), to);
-  made.impl()->wrapped_number = t.impl()->wrapped_number;
-  if (to.type == DeviceType::meta || t.numel() == SymInt(int64_t(0))) return made;
+  Tensor copy = Tensor::empty_strided(t.sizes(), strides, t.dtype(), to);
+  copy.impl()->wrapped_number = t.impl()->wrapped_number;
+  if (to.type == DeviceType::meta || t.numel() == SymInt(int64_t(0))) return copy;
   // Copies by way of the CPU, which makes the copy dense.
   autograd::GradMode off(false);
   DefaultDevice inside(Device{});
@@ -215,8 +215,8 @@ Tensor moved(const Tensor& t, Device to) {
     host = dense;
   }
   if (to.type == DeviceType::cpu) return host;
-  memory(to).from_host(made.impl()->storage->device_data(), host.data_ptr(), made.impl()->storage->bytes());
-  return made;
+  memory(to).from_host(copy.impl()->storage->device_data(), host.data_ptr(), copy.impl()->storage->bytes());
+  return copy;
 }
 
 }  // namespace facula::run

@@ -33,8 +33,8 @@ Results execute_directly(const Plan& plan, const NumberedGraph& g, std::span<con
   for (size_t k = 0; k < d.outputs.size(); ++k) {
     auto b = size_t(d.outputs[k]);
     if (b >= Plan::kDirect) {
-      auto& given = inputs[b - Plan::kDirect];
-      results.push_back(given.tag == Tag::tensor ? Tensor(Ref<TensorImpl>::share(given.tensor)) : Tensor());
+      auto& input = inputs[b - Plan::kDirect];
+      results.push_back(input.tag == Tag::tensor ? Tensor(Ref<TensorImpl>::share(input.tensor)) : Tensor());
       continue;
     }
     Tensor t = k < out.size() && out[k].defined() ? out[k] : fresh(plan.form(g.outputs[k]));

@@ -72,7 +72,7 @@ ExecutionState::ExecutionState(const Outline& outline, const NumberedGraph& g)
     for (int v : s.dropped) dropped[size_t(v)] = true;
   for (auto& s : steps_)
     for (int v : s.exec->outputs)
-      if (!dropped[size_t(v)] && !lies_in_arena(v)) kept_.push_back(v);
+      if (!dropped[size_t(v)] && !is_in_arena(v)) undropped_.push_back(v);
 }
 
 void ExecutionState::find_escaping() {
@@ -103,7 +103,7 @@ void ExecutionState::add(const Outline::Exec& exec) {
     case Kind::view: add_view(step); break;
   }
   for (int v : exec.dead)
-    if (!lies_in_arena(v)) step.dropped.push_back(v);
+    if (!is_in_arena(v)) step.dropped.push_back(v);
   steps_.push_back(std::move(step));
 }
 
@@ -118,7 +118,7 @@ void ExecutionState::add_call(Step& step) {
   });
   for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot) {
     int v = step.exec->inputs[slot];
-    if (v >= 0 && !lies_in_arena(v)) step.bound.push_back({slot, v});
+    if (v >= 0 && !is_in_arena(v)) step.bound.push_back({slot, v});
   }
 }
 
@@ -126,7 +126,7 @@ void ExecutionState::add_view(Step& step) {
   add_call(step);
   auto& exec = *step.exec;
   bool escapes = std::ranges::any_of(exec.outputs, [&](int v) { return at(v).escapes; });
-  bool inside = lies_in_arena(exec.inputs[0]);
+  bool inside = is_in_arena(exec.inputs[0]);
   step.action = inside ? Action::none : escapes ? Action::view : Action::follow;
   step.fixed = step.sizes.empty() && is_fixed(exec.inputs[0]) &&
                std::ranges::all_of(exec.outputs, [&](int v) { return is_fixed(v); });
@@ -148,7 +148,7 @@ bool ExecutionState::is_fixed(int v) const {
 void ExecutionState::find_offsets(Step& step) {
   auto& g = g_.graph;
   if (!outline_.general || !g.shapes || !g.shapes->symbol_count()) return;
-  auto lies = [&](int v) {
+  auto layout_of = [&](int v) {
     auto& form = outline_.form_of(v);
     auto& like = g.values()[size_t(form.like)]->tensor;
     return std::pair(like.sizes(), form.strides ? SymSpan(*form.strides) : like.strides());
@@ -157,12 +157,12 @@ void ExecutionState::find_offsets(Step& step) {
   sym::Shapes::With with(shapes);
   auto& exec = *step.exec;
   auto& o = *exec.node->op;
-  auto [sizes, strides] = lies(exec.inputs[0]);
+  auto [sizes, strides] = layout_of(exec.inputs[0]);
   try {
     auto views = o.as<op::View>()->rule(op::Call(o, exec.node->args.values()),
                                         op::Geometry(o.name(), sizes, strides, SymInt(), false));
     for (size_t k = 0; k < views.size(); ++k) {
-      auto [view_sizes, view_strides] = lies(exec.outputs[k]);
+      auto [view_sizes, view_strides] = layout_of(exec.outputs[k]);
       bool as_planned = std::ranges::equal(views[k].sizes(), view_sizes, SymInt::surely_equal) &&
                         std::ranges::equal(views[k].strides(), view_strides, SymInt::surely_equal);
       DType dtype = outline_.form_of(exec.inputs[0]).dtype;
@@ -223,14 +223,14 @@ void ExecutionState::bind_launch(Step& step, size_t& scratch) {
   for (size_t k = 0; k < operands; ++k) {
     int v = exec.operand(k);
     bool empty = std::ranges::count(exec.empty, int(k));
-    if (!empty && lies_in_arena(v)) settled_.push_back({step.buffers + k, at(v).in_arena});
+    if (!empty && is_in_arena(v)) settled_.push_back({step.buffers + k, at(v).in_arena});
     else step.fetched.push_back({k, empty ? -1 : v});
   }
   for (size_t k = 0; k < temporaries; ++k)
     if (int64_t offset = plan_->scratch[scratch++]; offset >= 0)
       settled_.push_back({step.buffers + operands + k, offset});
   step.may_be_packed =
-      std::ranges::any_of(exec.alike, [&](int k) { return !lies_in_arena(exec.operand(size_t(k))); });
+      std::ranges::any_of(exec.alike, [&](int k) { return !is_in_arena(exec.operand(size_t(k))); });
 }
 
 void ExecutionState::bind_call(Step& step) {
@@ -246,7 +246,7 @@ void ExecutionState::bind_call(Step& step) {
   step.stale = false;
   if (!renewed) return;
   for (size_t slot = 0; slot < step.exec->inputs.size(); ++slot)
-    if (int v = step.exec->inputs[slot]; v >= 0 && lies_in_arena(v)) step.args.borrow(slot, at(v).tensor);
+    if (int v = step.exec->inputs[slot]; v >= 0 && is_in_arena(v)) step.args.borrow(slot, at(v).tensor);
 }
 
 op::Views ExecutionState::views_of(const Step& step, const Tensor& base) const {
@@ -303,7 +303,7 @@ op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inp
   plan_ = &plan;
   if (bound_ != plan.number) bind(plan);
   take_arena();
-  bind_given(inputs, out);
+  bind_inputs(inputs, out);
   for (auto& step : steps_) {
     switch (step.action) {
       case Action::launch: launch(step); break;
@@ -318,7 +318,7 @@ op::Results ExecutionState::run(const Plan& plan, std::span<const op::Value> inp
     if (outline_.written_to[size_t(v->id)] < 0)
       copy(tensor_at(v->id), Tensor(Ref<TensorImpl>::share(inputs[size_t(i)].tensor)));
   auto results = outputs(out);
-  drop(kept_);
+  drop(undropped_);
   wrapped_.clear();
   arena_.give();
   return results;
@@ -335,7 +335,7 @@ void ExecutionState::take_arena() {
   for (auto& b : settled_) buffers_[b.buffer] = begin + b.offset;
 }
 
-void ExecutionState::bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out) {
+void ExecutionState::bind_inputs(std::span<const op::Value> inputs, std::span<const Tensor> out) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto& to = at(g_.inputs[i]);
     if (inputs[i].tag == Tag::tensor) {
@@ -373,8 +373,8 @@ void ExecutionState::launch(Step& step) {
   std::vector<Tensor> packed;
   if (step.may_be_packed) packed = in_order(step, order);
   for (auto& f : step.fetched) {
-    bool lies_in_order = !packed.empty() && std::ranges::count(exec.alike, int(f.buffer));
-    if (!lies_in_order) buffers[f.buffer] = f.value < 0 ? nothing() : address(f.value);
+    bool in_packed_order = !packed.empty() && std::ranges::count(exec.alike, int(f.buffer));
+    if (!in_packed_order) buffers[f.buffer] = f.value < 0 ? nothing() : address(f.value);
   }
   for (size_t k = 0; k < packed.size(); ++k) buffers[exec.alike[k]] = packed[k].impl()->data_ptr();
   std::vector<Storage> scratch;
@@ -407,7 +407,7 @@ void ExecutionState::launch(Step& step) {
 // Whether the operand is a result that this run allocated.
 bool ExecutionState::is_fresh(const Outline::Exec& exec, int operand) {
   return size_t(operand) >= exec.inputs.size() && at(exec.operand(size_t(operand))).own.defined() &&
-         !lies_in_arena(exec.operand(size_t(operand)));
+         !is_in_arena(exec.operand(size_t(operand)));
 }
 
 // The operands of equal layout, all brought into the packed layout of those that are packed; none if none is packed.
@@ -476,13 +476,13 @@ void ExecutionState::call(Step& step) {
   if (o.is<op::Library>())
     for (int v : exec.outputs) {
       if (!at(v).tensor) allocate(v);
-      bool mine = !lies_in_arena(v) && at(v).own.defined();  // the only reference is handed over
+      bool mine = !is_in_arena(v) && at(v).own.defined();  // the only reference is handed over
       destinations.push_back(mine ? std::move(at(v).own) : tensor_at(v));
     }
   auto results = run_library(exec.library, o, step.args.values(), std::move(destinations));
   if (o.is<op::Foreign>()) conform(o, results, *plan_, exec.outputs);
   for (size_t k = 0; k < exec.outputs.size(); ++k)
-    if (int v = exec.outputs[k]; !lies_in_arena(v)) set(v, std::move(results[k]));
+    if (int v = exec.outputs[k]; !is_in_arena(v)) set(v, std::move(results[k]));
     else
       internal_check(results[k].is_same(at(v).own))
           << o.name() << " gave another tensor than its destination";

@@ -84,7 +84,7 @@ class ExecutionState {
 
   // Done in each run.
   void take_arena();
-  void bind_given(std::span<const op::Value> inputs, std::span<const Tensor> out);
+  void bind_inputs(std::span<const op::Value> inputs, std::span<const Tensor> out);
   void launch(Step& step);
   std::vector<Tensor> in_order(const Step& step, PhysicalOrder& order);
   void follow(Step& step);
@@ -94,7 +94,7 @@ class ExecutionState {
   op::Results outputs(std::span<const Tensor> out);
 
   Value& at(int v) { return values_[size_t(v)]; }
-  bool lies_in_arena(int v) const { return values_[size_t(v)].inside; }
+  bool is_in_arena(int v) const { return values_[size_t(v)].inside; }
   void set(int v, Tensor t);
   void allocate(int v);
   Tensor tensor_at(int v) { return Tensor(Ref<TensorImpl>::share(at(v).tensor)); }
@@ -112,7 +112,7 @@ class ExecutionState {
       true;  // while binding: whether a value in the arena got another tensor than in the last plan
   std::vector<Value> values_;  // by number
   std::vector<Step> steps_;
-  std::vector<int> kept_;  // results of steps that no step drops
+  std::vector<int> undropped_;  // results of steps that no step drops
   std::vector<Number> numbers_;
   std::vector<Tensor> wrapped_;  // numbers that a library function takes as tensors
   std::vector<void*> buffers_;   // the buffers of all kernels

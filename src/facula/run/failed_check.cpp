@@ -31,8 +31,8 @@ std::vector<const graph::Node*> between(const graph::Graph& g, const std::vector
 std::string name_of(const op::Operator& o) {
   if (!o.called.empty()) return o.called;
   if (!(o.namespaces & op::hidden) || o.name()[0] != '_') return o.name();
-  const char* known = o.name() + 1;  // "index" for _index
-  return op::overloads(known).empty() ? "" : known;
+  const char* visible_name = o.name() + 1;  // "index" for _index
+  return op::overloads(visible_name).empty() ? "" : visible_name;
 }
 
 // Whether the call checks an index into a dimension of the size that the error names. A symbolic size may be any.
@@ -44,16 +44,16 @@ bool looks(const graph::Node& n, std::string_view text) {
     all.insert(all.end(), d.scatter->target.begin(), d.scatter->target.end());
     all.push_back(d.scatter->value);
   }
-  bool found = false;
+  bool may_fail = false;
   for (auto x : all)
     loop::visit(x, [&](loop::Expr e) {
       if (e->kind != loop::Kind::check) return;
       auto size = e->args[1];
       if (size->kind == loop::Kind::constant && !n.op->refusals.empty()) return;  // the check of an element
-      bool known = size->kind == loop::Kind::size && !size->size.is_symbolic();
-      found = found || !known || text.ends_with("size " + std::to_string(size->size.concrete()));
+      bool is_concrete = size->kind == loop::Kind::size && !size->size.is_symbolic();
+      may_fail = may_fail || !is_concrete || text.ends_with("size " + std::to_string(size->size.concrete()));
     });
-  return found;
+  return may_fail;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using op::Tag;
 using op::Value;
 
 // Whether the first dimension is not the outermost in memory. Weights in library layouts are like that; images never are.
-static bool lies_as_weight(const Tensor& t) {
+static bool is_weight_layout(const Tensor& t) {
   for (int d = 1; d < t.dim(); ++d)
     if (t.size(d).concrete() != 1 && t.stride(0).concrete() < t.stride(d).concrete())
       return t.size(0).concrete() != 1;
@@ -28,7 +28,7 @@ bool InMemory::replace(std::span<const Value> args, std::span<const Tensor> out)
   auto of = [&](TensorImpl* t) {
     if (!has_physical_layout(t)) return t;
     Tensor there = in_memory(*t, packed_ == Packed::restored);
-    if (packed_ == Packed::kept && there.defined() && lies_as_weight(there)) return t;
+    if (packed_ == Packed::kept && there.defined() && is_weight_layout(there)) return t;
     if (!there.defined()) {
       if (packed_ == Packed::kept) return t;
       t->storage->restore_logical();
@@ -84,29 +84,29 @@ void InMemory::restore() const {
 
 std::vector<Tensor> in_one_order(std::span<TensorImpl* const> operands, const std::vector<bool>& fresh,
                                  PhysicalOrder& order) {
-  bool found = false;
-  for (size_t k = 0; k < operands.size() && !found; ++k)
-    found = !fresh[k] && has_physical_layout(operands[k]) && flat_in_memory(*operands[k], order).defined();
+  bool movable = false;
+  for (size_t k = 0; k < operands.size() && !movable; ++k)
+    movable = !fresh[k] && has_physical_layout(operands[k]) && flat_in_memory(*operands[k], order).defined();
   std::vector<Tensor> flat;
-  for (size_t k = 0; k < operands.size() && found; ++k) {
+  for (size_t k = 0; k < operands.size() && movable; ++k) {
     auto* t = operands[k];
     PhysicalOrder wanted = order, own;
     wanted.itemsize = uint8_t(itemsize(t->dtype));
     if (fresh[k]) {
       flat.push_back(Tensor(Ref<TensorImpl>::share(t)));
-      found = fills_storage(*t);
+      movable = fills_storage(*t);
       continue;
     }
-    Tensor lies = has_physical_layout(t) ? flat_in_memory(*t, own) : Tensor();
-    if (!lies.defined() || own != wanted) {
+    Tensor over_memory = has_physical_layout(t) ? flat_in_memory(*t, own) : Tensor();
+    if (!over_memory.defined() || own != wanted) {
       t->storage->restore_logical();
-      found = fills_storage(*t) && t->storage->reorder(wanted);
-      if (found) lies = flat_in_memory(*t, own);
-      found = lies.defined();  // if not, a reader in another thread restored it meanwhile
+      movable = fills_storage(*t) && t->storage->reorder(wanted);
+      if (movable) over_memory = flat_in_memory(*t, own);
+      movable = over_memory.defined();  // if not, a reader in another thread restored it meanwhile
     }
-    flat.push_back(std::move(lies));
+    flat.push_back(std::move(over_memory));
   }
-  return found ? flat : std::vector<Tensor>();
+  return movable ? flat : std::vector<Tensor>();
 }
 
 // Whether the view reinterprets memory (as_strided, view as another dtype) instead of selecting elements.
@@ -141,10 +141,14 @@ bool chooses_order(const graph::Node& n) {
 class Placement {
  public:
   Placement(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& at)
-      : g_(g), symbols_(symbols), at_(at), as_traced_(g.values().size()), lies_as_traced_(g.values().size()) {
+      : g_(g),
+        symbols_(symbols),
+        at_(at),
+        as_traced_(g.values().size()),
+        keeps_traced_strides_(g.values().size()) {
     for (auto& v : g.values())
       if (auto& t = at[size_t(v->id)]; t.defined())
-        lies_as_traced_[size_t(v->id)] = Dims(t.strides()) == traced(v->tensor.strides());
+        keeps_traced_strides_[size_t(v->id)] = Dims(t.strides()) == traced(v->tensor.strides());
     chooses_ = settings().libraries &&
                std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return chooses_order(*n); });
     if (!chooses_) return;
@@ -153,9 +157,9 @@ class Placement {
     for (auto& n : g.nodes)
       if (n->op->is<op::View>() && addresses_memory(*n)) keep(graph::operands(*n)[0]);
   }
-  bool lies_as_traced() const {
+  bool keeps_traced_strides() const {
     return std::ranges::all_of(g_.values(), [&](auto& v) {
-      return lies_as_traced_[size_t(v->id)] || !at_[size_t(v->id)].defined();
+      return keeps_traced_strides_[size_t(v->id)] || !at_[size_t(v->id)].defined();
     });
   }
   // False if the placement has to start again.
@@ -164,22 +168,22 @@ class Placement {
       for (auto* v : n.results) {
         auto& t = v->tensor;
         put(*v, {traced(t.sizes()), t.dtype(), t.device(), traced(t.strides())});
-        lies_as_traced_[size_t(v->id)] = true;
+        keeps_traced_strides_[size_t(v->id)] = true;
       }
       if (settings().verify) check_against_rule(n, args_of(n));
       return true;
     }
     op::Args args = args_of(n);
-    std::vector<op::Meta> made;
+    std::vector<op::Meta> metas;
     try {
-      made = graph::infer(*n.op, args.values());
+      metas = graph::infer(*n.op, args.values());
     } catch (const Error&) {
       if (chooses_ && n.op->is<op::View>() && keep(graph::operands(n)[0])) return false;
       throw;
     }
-    for (size_t k = 0; k < made.size(); ++k) {
+    for (size_t k = 0; k < metas.size(); ++k) {
       auto* v = n.results[k];
-      auto& m = made[k];
+      auto& m = metas[k];
       if (chooses_ && !n.op->is<op::View>()) {
         if (as_traced_[size_t(v->id)]) m.strides = traced(v->tensor.strides());
         else if (chooses_order(n) && m.sizes.size() == 4 && is_floating(m.dtype) && itemsize(m.dtype) <= 4)
@@ -196,17 +200,17 @@ class Placement {
   bool follows_trace(const graph::Node& n) const {
     if (chooses_order(n)) return false;
     auto operands = graph::operands(n);
-    return std::ranges::all_of(operands, [&](auto* v) { return !v || lies_as_traced_[size_t(v->id)]; });
+    return std::ranges::all_of(operands, [&](auto* v) { return !v || keeps_traced_strides_[size_t(v->id)]; });
   }
   void check_against_rule(const graph::Node& n, const op::Args& args) const {
-    auto made = graph::infer(*n.op, args.values());
-    for (size_t k = 0; k < made.size(); ++k) {
+    auto metas = graph::infer(*n.op, args.values());
+    for (size_t k = 0; k < metas.size(); ++k) {
       auto& t = at_[size_t(n.results[k]->id)];
-      Dims strides = made[k].strides.size() == made[k].sizes.size() ? made[k].strides
-                                                                    : contiguous_strides(made[k].sizes);
-      internal_check(made[k].sizes == Dims(t.sizes()) && strides == Dims(t.strides()))
+      Dims strides = metas[k].strides.size() == metas[k].sizes.size() ? metas[k].strides
+                                                                      : contiguous_strides(metas[k].sizes);
+      internal_check(metas[k].sizes == Dims(t.sizes()) && strides == Dims(t.strides()))
           << n.op->name() << ": traced as " << to_string(t.sizes()) << " with strides "
-          << to_string(t.strides()) << ", and its rule gives " << to_string(SymSpan(made[k].sizes))
+          << to_string(t.strides()) << ", and its rule gives " << to_string(SymSpan(metas[k].sizes))
           << " with strides " << to_string(SymSpan(strides));
     }
   }
@@ -231,8 +235,8 @@ class Placement {
   const graph::Graph& g_;
   IntSpan symbols_;
   std::vector<Tensor>& at_;
-  std::vector<bool> as_traced_;       // by value number: must keep its traced strides
-  std::vector<bool> lies_as_traced_;  // by value number: keeps them
+  std::vector<bool> as_traced_;             // by value number: must keep its traced strides
+  std::vector<bool> keeps_traced_strides_;  // by value number: keeps them
   bool chooses_ = false;
 };
 
@@ -244,7 +248,7 @@ bool place_values(const graph::Graph& g, IntSpan symbols, std::vector<Tensor>& a
   for (size_t k = 0; k < g.nodes.size();)
     if (placement.place(*g.nodes[k], args_of)) ++k;
     else k = 0;
-  return placement.lies_as_traced();
+  return placement.keeps_traced_strides();
 }
 
 Tensor with_logical_strides(Tensor t, SymSpan strides) {

@@ -63,7 +63,7 @@ bool any_lazy(std::span<const Value> args, std::span<const Tensor> out) {
 Results call_resolved(const Operator& o, std::span<const Value> args, Form form,
                       std::span<const Tensor> out) {
   op::Mode* mode = op::Mode::current();
-  op::Args given(args, o.schema);
+  op::Args resolved_args(args, o.schema);
   std::vector<std::pair<Tensor, Tensor>>
       written;  // a lazy tensor, and the resolved one that is written in its place
   std::vector<Tensor> into(out.begin(), out.end());
@@ -71,7 +71,7 @@ Results call_resolved(const Operator& o, std::span<const Value> args, Form form,
   bool recording = autograd::needs_record(args);
   {
     op::Mode::With unless_traced(mode && mode->records() ? nullptr : mode);
-    given.each_tensor([&](size_t slot, Tensor& t) {
+    resolved_args.each_tensor([&](size_t slot, Tensor& t) {
       if (!t.defined() || !is_lazy(t.impl())) return;
       if (writes[slot]) autograd::check_in_place(o.name(), t, recording);
       Tensor own = resolved(t);
@@ -84,7 +84,7 @@ Results call_resolved(const Operator& o, std::span<const Value> args, Form form,
         t = written.back().second;
       }
   }
-  Results results = op::call(o, given.values(), form, into);
+  Results results = op::call(o, resolved_args.values(), form, into);
   for (auto& [lazy, own] : written) {
     runtime_check(Dims(lazy.sizes()) == Dims(own.sizes()), o.name())
         << "out= has shape " << to_string(lazy.sizes()) << " but the result has " << to_string(own.sizes())

@@ -151,11 +151,11 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   Operands operands;
   key_of(o, args, Purpose::functional, key, operands);
   if (physical) physical->append(key);
-  CachedCall entry(o, key, [&](CacheEntry& made) {
+  CachedCall entry(o, key, [&](CacheEntry& filled) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
-    made.library = backend::backend_of(device.type).find(library.name);
-    made.metas = graph::infer(o, logical.args());
-    place_results(o, made, physical ? graph::infer(o, args) : std::vector<op::Meta>());
+    filled.library = backend::backend_of(device.type).find(library.name);
+    filled.metas = graph::infer(o, logical.args());
+    place_results(o, filled, physical ? graph::infer(o, args) : std::vector<op::Meta>());
     return true;
   });
   bool by_library = entry->library && settings().libraries;

@@ -118,13 +118,13 @@ using Nests = std::vector<std::shared_ptr<const loop::LazyNest>>;
 std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;
   using KernelOfNest = std::pair<std::shared_ptr<const loop::LazyNest>, const codegen::Kernel*>;
-  static Bounded<const loop::LazyNest*, KernelOfNest> known(kMaxPlans);
+  static Bounded<const loop::LazyNest*, KernelOfNest> kernel_of_nest(kMaxPlans);
   std::vector<const codegen::Kernel*> all;
   Nests missing;
   {
     std::lock_guard lock(mutex);
     for (auto& n : nests) {
-      auto* of_nest = known.find(n.get());
+      auto* of_nest = kernel_of_nest.find(n.get());
       all.push_back(of_nest ? of_nest->second : nullptr);
       if (!of_nest) missing.push_back(n);
     }
@@ -134,7 +134,7 @@ std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
     if (all[k]) continue;
     all[k] = codegen::kernel(*nests[k]);
     std::lock_guard lock(mutex);
-    known.put(nests[k].get(), {nests[k], all[k]});
+    kernel_of_nest.put(nests[k].get(), {nests[k], all[k]});
   }
   return all;
 }
@@ -152,23 +152,24 @@ class Arranger {
   };
   // The kernels of a step. `overlaps`, by output: whether the step may read the memory that it writes.
   StepKernels kernels(const Step& step, const Outline::Exec& exec, std::vector<bool> overlaps) {
-    StepKernels made;
-    auto layout = layout_of(step, exec, made);
+    StepKernels step_kernels;
+    auto layout = layout_of(step, exec, step_kernels);
     layout.output_overlaps = std::move(overlaps);
-    auto schedule = made.empty.empty() ? schedule::schedule(step.group, std::move(layout), step.analysed)
-                                       : schedule::schedule(without_nothing(step), std::move(layout));
+    auto schedule = step_kernels.empty.empty()
+                        ? schedule::schedule(step.group, std::move(layout), step.analysed)
+                        : schedule::schedule(without_nothing(step), std::move(layout));
     if (is_empty(step)) schedule.launches.clear();  // skips even index checks that do not depend on elements
     for (auto& t : schedule.temporaries)
-      made.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
-    size_t buffers = exec.inputs.size() + exec.outputs.size() + made.kernels.temporaries.size();
-    made.kernels.launches.reserve(schedule.launches.size());
+      step_kernels.kernels.temporaries.push_back(size_t(t.numel) * size_t(itemsize(t.dtype)));
+    size_t buffers = exec.inputs.size() + exec.outputs.size() + step_kernels.kernels.temporaries.size();
+    step_kernels.kernels.launches.reserve(schedule.launches.size());
     for (auto& l : schedule.launches) {
       bool all = l.buffers.size() == buffers;
       for (size_t b = 0; b < l.buffers.size(); ++b) all &= l.buffers[b] == int(b);
       nests_.push_back(std::move(l.nest));
-      made.kernels.launches.push_back({nullptr, {}, all, std::move(l.buffers), std::move(l.params)});
+      step_kernels.kernels.launches.push_back({nullptr, {}, all, std::move(l.buffers), std::move(l.params)});
     }
-    return made;
+    return step_kernels;
   }
   // Compiles the kernels of all steps at once, so that several threads can share the work.
   void make_kernels() {
@@ -198,15 +199,16 @@ class Arranger {
       d.inputs.push_back(position(g_.inputs, v));
       if (d.inputs.back() < 0) return {};
     }
-    size_t made = 0;
+    size_t written = 0;
     for (size_t k = 0; k < g_.outputs.size(); ++k) {
-      int made_at = position(exec.outputs, g_.outputs[k]), given = position(g_.inputs, g_.outputs[k]);
+      int output_at = position(exec.outputs, g_.outputs[k]), input_at = position(g_.inputs, g_.outputs[k]);
       bool wanted_elsewhere = k < out.size() && out[k].defined();
-      if (made_at < 0 && (given < 0 || wanted_elsewhere)) return {};
-      made += made_at >= 0;
-      d.outputs.push_back(made_at >= 0 ? int(exec.inputs.size()) + made_at : int(Plan::kDirect) + given);
+      if (output_at < 0 && (input_at < 0 || wanted_elsewhere)) return {};
+      written += output_at >= 0;
+      d.outputs.push_back(output_at >= 0 ? int(exec.inputs.size()) + output_at
+                                         : int(Plan::kDirect) + input_at);
     }
-    return made == exec.outputs.size() ? std::optional(d) : std::nullopt;
+    return written == exec.outputs.size() ? std::optional(d) : std::nullopt;
   }
   void measure(const Outline& outline) {
     for (auto& a : outline.allocations)
@@ -216,15 +218,15 @@ class Arranger {
   // The positions of operands with equal, contiguous layouts; empty if an operand of more than one element has another.
   std::vector<int> alike(const Step& step, const Outline::Exec& exec) {
     if (!step.each_element_alone) return {};
-    std::vector<int> found;
-    auto& shape = lies(exec.outputs[0]);
+    std::vector<int> equal_layouts;
+    auto& shape = layout_at(exec.outputs[0]);
     for (size_t k = 0; k < exec.inputs.size() + exec.outputs.size(); ++k) {
-      auto& f = lies(exec.operand(k));
+      auto& f = layout_at(exec.operand(k));
       bool like = f.contiguous && (&f == &shape || std::ranges::equal(f.sizes(), shape.sizes()));
-      if (like) found.push_back(int(k));
+      if (like) equal_layouts.push_back(int(k));
       else if (k >= exec.inputs.size() || f.numel != 1) return {};
     }
-    return found;
+    return equal_layouts;
   }
   int64_t size_of(SymInt e) { return e.is_symbolic() ? sym::evaluate(e, plan_->symbols) : e.concrete(); }
   // The layout of a form: a tensor without memory.
@@ -237,7 +239,7 @@ class Arranger {
     int64_t numel;
     bool contiguous;
   };
-  const Lying& lies(int v) const { return lying_[size_t(form_[size_t(v)])]; }
+  const Lying& layout_at(int v) const { return lying_[size_t(form_[size_t(v)])]; }
 
   const NumberedGraph& g_;
   const std::vector<Step>& steps_;
@@ -269,19 +271,19 @@ class Arranger {
     };
     for (size_t k = 0; k < g.outputs.size() && !g.scatter; ++k) {
       auto& value = g.outputs[k].value;
-      bool none = !lies(step.outputs[k]->id).numel;
+      bool none = !layout_at(step.outputs[k]->id).numel;
       value = none ? loop::constant(Scalar(int64_t(0)), value.dtype()) : loop::rewrite(value, neutral);
     }
     return g;
   }
   bool is_empty(const Step& step) {
     bool any = false;
-    for (auto* v : step.outputs) any |= lies(v->id).numel != 0;
+    for (auto* v : step.outputs) any |= layout_at(v->id).numel != 0;
     if (!step.group.scatter) return !any;
     auto& domain = step.group.scatter->domain;
     return !any && std::any_of(domain.begin(), domain.end(), [&](SymInt n) { return size_of(n) == 0; });
   }
-  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, StepKernels& made) {
+  schedule::Layout layout_of(const Step& step, const Outline::Exec& exec, StepKernels& step_kernels) {
     schedule::Layout layout;
     layout.size_of = [this](SymInt e) { return size_of(e); };
     for (auto* list : {&layout.input_sizes, &layout.input_strides}) list->reserve(exec.inputs.size());
@@ -293,18 +295,18 @@ class Arranger {
       Ints strides(f.strides());
       if (!f.numel) {
         std::fill(strides.begin(), strides.end(), 0);
-        made.empty.push_back(position);
+        step_kernels.empty.push_back(position);
       }
       return strides;
     };
     int position = 0;
     for (int v : exec.inputs) {
-      layout.input_sizes.emplace_back(lies(v).sizes());
-      layout.input_strides.emplace_back(strides_of(lies(v), position++));
+      layout.input_sizes.emplace_back(layout_at(v).sizes());
+      layout.input_strides.emplace_back(strides_of(layout_at(v), position++));
     }
     for (int v : exec.outputs) {
-      layout.output_strides.emplace_back(strides_of(lies(v), position++));
-      layout.output_sizes.emplace_back(lies(v).sizes());
+      layout.output_strides.emplace_back(strides_of(layout_at(v), position++));
+      layout.output_sizes.emplace_back(layout_at(v).sizes());
     }
     return layout;
   }
@@ -320,12 +322,12 @@ class Planner : Arranger {
         for_others_(for_others),
         at_(std::move(at)),
         out_(out),
-        kept_(g.graph.values().size()),
-        last_read_(kept_.size(), -1) {
+        outlives_(g.graph.values().size()),
+        last_read_(outlives_.size(), -1) {
     for (int v : g.outputs)
-      if (v >= 0) kept_[size_t(v)] = true;
-    for (auto& [i, v] : g.graph.mutated) kept_[size_t(v->id)] = true;
-    for (int v : g.inputs) kept_[size_t(v)] = true;  // they belong to the caller
+      if (v >= 0) outlives_[size_t(v)] = true;
+    for (auto& [i, v] : g.graph.mutated) outlives_[size_t(v->id)] = true;
+    for (int v : g.inputs) outlives_[size_t(v)] = true;  // they belong to the caller
   }
 
   std::shared_ptr<Plan> run() {
@@ -425,11 +427,11 @@ class Planner : Arranger {
       if (step.kind != Step::Kind::view) continue;
       int& base = last_read_[size_t(graph::operands(*step.node)[0]->id)];
       for (auto* v : step.node->results)
-        base = std::max(base, kept_[size_t(v->id)] ? count : last_read_[size_t(v->id)]);
+        base = std::max(base, outlives_[size_t(v->id)] ? count : last_read_[size_t(v->id)]);
     }
     dead_.resize(steps_.size());
     for (size_t v = 0; v < last_read_.size(); ++v)
-      if (int k = last_read_[v]; k >= 0 && k < count && !kept_[v]) dead_[size_t(k)].push_back(int(v));
+      if (int k = last_read_[v]; k >= 0 && k < count && !outlives_[v]) dead_[size_t(k)].push_back(int(v));
   }
 
   // The caller's destinations, and inputs that are mutated where the writing kernel may overwrite them.
@@ -484,7 +486,7 @@ class Planner : Arranger {
         exec.inputs.push_back(v ? v->id : -1);
       for (auto* v : step.node ? step.node->results : step.outputs) exec.outputs.push_back(v->id);
       for (int v : exec.outputs)
-        if (last_read_[size_t(v)] < 0 && !kept_[size_t(v)]) dead_[k].push_back(v);
+        if (last_read_[size_t(v)] < 0 && !outlives_[size_t(v)]) dead_[k].push_back(v);
       exec.dead = std::move(dead_[k]);
     }
   }
@@ -492,7 +494,7 @@ class Planner : Arranger {
   // Values of equal layout share a form: for all sizes, or for these if the outline serves no others.
   void choose_forms() {
     outline_->form.assign(at_.size(), -1);
-    std::unordered_map<Key, int, KeyHash> known;
+    std::unordered_map<Key, int, KeyHash> form_of_layout;
     auto choose = [&](int v) {
       if (v < 0 || outline_->form[size_t(v)] >= 0) return;
       auto& t = at_[size_t(v)];
@@ -505,7 +507,7 @@ class Planner : Arranger {
               uint64_t(uint8_t(t.device().index)) << 16};
       for (auto& all : {sizes, strides})
         for (auto s : all) key.push_back(s.identity());
-      auto [it, is_new] = known.try_emplace(std::move(key), int(lying_.size()));
+      auto [it, is_new] = form_of_layout.try_emplace(std::move(key), int(lying_.size()));
       outline_->form[size_t(v)] = it->second;
       if (!is_new) return;
       lying_.emplace_back(t);
@@ -530,7 +532,7 @@ class Planner : Arranger {
       for (size_t o = 0; o < exec.outputs.size() && exec.allocates(); ++o) {
         int v = exec.outputs[o];
         if (outline_->written_to[size_t(v)] >= 0 || has_destination(v)) continue;
-        leaves[size_t(v)] = !kept_[size_t(v)];
+        leaves[size_t(v)] = !outlives_[size_t(v)];
         if (exec.kind != Step::Kind::kernel) continue;
         auto dying = std::ranges::find_if(exec.dead, [&](int u) {
           return leaves[size_t(u)] && apart[size_t(u)] <= apart[size_t(v)] && may_take_over(steps_[k], o, u);
@@ -560,7 +562,7 @@ class Planner : Arranger {
   // Equal steps share their kernels.
   void arrange_kernels() {
     std::unordered_map<Key, std::pair<int, size_t>, KeyHash>
-        known;  // index of the kernels, and their first step
+        kernels_of_key;  // index of the kernels, and their first step
     for (size_t k = 0; k < steps_.size(); ++k) {
       auto& exec = outline_->execs[k];
       if (exec.kind != Step::Kind::kernel) continue;
@@ -571,12 +573,12 @@ class Planner : Arranger {
         overlapping.push_back(overlaps(v, exec));
         key.push_back(uint64_t(form_[size_t(v)]) << 1 | uint64_t(overlapping.back()));
       }
-      auto [it, is_new] = known.try_emplace(std::move(key), int(plan_->kernels.size()), k);
+      auto [it, is_new] = kernels_of_key.try_emplace(std::move(key), int(plan_->kernels.size()), k);
       exec.kernels = it->second.first;
       if (is_new) {
-        auto made = kernels(steps_[k], exec, std::move(overlapping));
-        exec.empty = std::move(made.empty);
-        plan_->kernels.push_back(std::move(made.kernels));
+        auto step_kernels = kernels(steps_[k], exec, std::move(overlapping));
+        exec.empty = std::move(step_kernels.empty);
+        plan_->kernels.push_back(std::move(step_kernels.kernels));
       } else {
         auto& same = outline_->execs[it->second.second];
         exec.empty = same.empty;
@@ -599,7 +601,7 @@ class Planner : Arranger {
   std::vector<Tensor> in_symbols_;  // the same over symbols, if some differ from the traced ones
   std::span<const Tensor> out_;
   std::shared_ptr<Outline> outline_ = std::make_shared<Outline>();
-  std::vector<bool> kept_;              // by value number: whether it outlives the run
+  std::vector<bool> outlives_;          // by value number: whether it outlives the run
   std::vector<int> last_read_;          // by value number: a step, or -1
   std::vector<std::vector<int>> dead_;  // by step: values that no later step reads
 };
@@ -644,9 +646,9 @@ class Resizer : Arranger {
       auto& exec = outline_->execs[k];
       std::vector<bool> overlaps;
       for (int v : exec.outputs) overlaps.push_back(outline_->overwrites(v));
-      auto made = kernels(steps_[k], exec, std::move(overlaps));
-      if (made.empty != exec.empty || alike(steps_[k], exec) != exec.alike) return false;
-      plan_->kernels.push_back(std::move(made.kernels));
+      auto step_kernels = kernels(steps_[k], exec, std::move(overlaps));
+      if (step_kernels.empty != exec.empty || alike(steps_[k], exec) != exec.alike) return false;
+      plan_->kernels.push_back(std::move(step_kernels.kernels));
     }
     return true;
   }

@@ -47,16 +47,16 @@ struct Program::State : NumberedGraph {
 
   // Fused when the first plan is made that is not on the disk.
   const std::vector<Step>& steps() {
-    if (auto* known = fused_.load(std::memory_order_acquire)) return *known;
-    auto made = schedule::fuse(graph, schedule::Between::exact);
-    for (auto& step : made) {
+    if (auto* fused = fused_.load(std::memory_order_acquire)) return *fused;
+    auto steps = schedule::fuse(graph, schedule::Between::exact);
+    for (auto& step : steps) {
       if (step.kind != Step::Kind::kernel) continue;
       step.each_element_alone = treats_each_element_alone(step.group);
       step.analysed = schedule::analysed(step.group);
     }
     std::lock_guard lock(mutex);
     if (!fused_.load(std::memory_order_relaxed)) {
-      steps_ = std::move(made);
+      steps_ = std::move(steps);
       fused_.store(&steps_, std::memory_order_release);
     }
     return steps_;
@@ -66,12 +66,12 @@ struct Program::State : NumberedGraph {
 
   // A plan with the outline of an earlier plan, or null.
   std::shared_ptr<const Plan> resized(IntSpan symbols) {
-    std::vector<std::shared_ptr<const Outline>> known;
+    std::vector<std::shared_ptr<const Outline>> candidates;
     {
       std::lock_guard lock(mutex);
-      known = outlines_;
+      candidates = outlines_;
     }
-    for (auto& o : known)
+    for (auto& o : candidates)
       if (auto plan = make_plan(*this, steps(), symbols, o)) {
         keep(o);
         return plan;
@@ -100,9 +100,9 @@ struct Program::State : NumberedGraph {
 // Whether the inputs have their traced strides.
 static bool lie_as_traced(const Graph& g, IntSpan symbols, std::span<const Tensor> at) {
   for (auto* v : g.inputs) {
-    auto traced = v->tensor.strides(), given = at[size_t(v->id)].strides();
+    auto traced = v->tensor.strides(), strides = at[size_t(v->id)].strides();
     for (size_t d = 0; d < traced.size(); ++d)
-      if (sym::evaluate(traced[d], symbols) != given[d].concrete()) return false;
+      if (sym::evaluate(traced[d], symbols) != strides[d].concrete()) return false;
   }
   return true;
 }
@@ -176,9 +176,9 @@ bool Program::accepts(std::span<const op::Value> inputs) const {
         if (s.concrete() != n) return false;
       } else if (s.is_symbol()) {  // sizes of values that a backward pass saved may be expressions over these
         if (n < 2) return false;
-        auto& known = symbols[size_t(s.node()->value)];
-        if (known >= 0 && known != n) return false;
-        known = n;
+        auto& value = symbols[size_t(s.node()->value)];
+        if (value >= 0 && value != n) return false;
+        value = n;
       }
     }
   }
@@ -243,12 +243,12 @@ std::shared_ptr<const Plan> Program::plan(std::span<const op::Value> inputs,
   if (like_others) plan = s.resized(symbols);
   if (!plan || settings().verify) {
     bool again = s.planned.exchange(true, std::memory_order_relaxed);
-    auto made = make_plan(s, s.steps(), symbols, std::move(at), out, like_others && again);
+    auto complete_plan = make_plan(s, s.steps(), symbols, std::move(at), out, like_others && again);
     if (plan) {
-      check_same(*plan, *made);
+      check_same(*plan, *complete_plan);
     } else {
-      s.keep(made->outline);
-      plan = std::move(made);
+      s.keep(complete_plan->outline);
+      plan = std::move(complete_plan);
     }
   }
   if (!stored.empty() && g.shapes->guards().size() == s.guards) store_plan(stored, g, *plan);
@@ -259,7 +259,7 @@ std::function<void()> Program::preparation(std::span<const op::Value> like, cons
   auto& g = state_->graph;
   if (g.shapes != of.shapes) return {};
   auto symbols = symbols_of(of, like, -1);
-  auto known = [&](SymInt e) {
+  auto follows = [&](SymInt e) {
     auto of_node = [&](const sym::Node* n, auto& self) -> bool {
       if (n->kind == sym::Kind::symbol) return symbols[size_t(n->value)] >= 0;
       return (!n->a || self(n->a, self)) && (!n->b || self(n->b, self));
@@ -270,11 +270,11 @@ std::function<void()> Program::preparation(std::span<const op::Value> like, cons
   for (auto* v : g.inputs) {
     op::Meta m{{}, v->tensor.dtype()};
     for (auto e : v->tensor.sizes()) {
-      if (!known(e)) return {};
+      if (!follows(e)) return {};
       m.sizes.push_back(sym::evaluate(e, symbols));
     }
     for (auto e : v->tensor.strides()) {
-      if (!known(e)) return {};
+      if (!follows(e)) return {};
       m.strides.push_back(sym::evaluate(e, symbols));
     }
     inputs.push_back(fake(m));
@@ -287,9 +287,9 @@ std::function<void()> Program::preparation(std::span<const op::Value> like, cons
       values.push_back(t.impl()->wrapped_number ? op::Value(Scalar::load(t.dtype(), &zero)) : op::Value(t));
     Key key;
     for (auto& v : values) append(key, v);
-    auto made = plan(values, {});
+    auto new_plan = plan(values, {});
     std::lock_guard lock(state_->mutex);
-    if (!state_->plans.find(key)) state_->plans.put(std::move(key), std::move(made));
+    if (!state_->plans.find(key)) state_->plans.put(std::move(key), std::move(new_plan));
   };
 }
 
@@ -314,17 +314,17 @@ Results Program::run(std::span<const op::Value> inputs, std::span<const Tensor> 
   Key key;
   for (auto& v : inputs) append(key, v);
   for (auto& t : out) append(key, t, inputs);
-  std::shared_ptr<const Plan> found;
+  std::shared_ptr<const Plan> cached;
   {
     std::lock_guard lock(s.mutex);
-    if (auto* known = s.plans.find(key)) found = *known;
+    if (auto* entry = s.plans.find(key)) cached = *entry;
   }
-  if (!found) {
-    found = plan(inputs, out);
+  if (!cached) {
+    cached = plan(inputs, out);
     std::lock_guard lock(s.mutex);
-    s.plans.put(std::move(key), found);
+    s.plans.put(std::move(key), cached);
   }
-  return execute(*found, inputs, out);
+  return execute(*cached, inputs, out);
 }
 
 }  // namespace facula::run

@@ -44,9 +44,9 @@ Tensor example(const Tensor& t) {
   Dims sizes(t.sizes()), strides(t.strides());
   for (auto* all : {&sizes, &strides})
     for (auto& s : *all) s = s.hint();
-  Tensor made(make_ref<TensorImpl>(Storage(), sizes, strides, SymInt(), t.dtype(), t.device()));
-  made.impl()->wrapped_number = t.impl()->wrapped_number;
-  return made;
+  Tensor input(make_ref<TensorImpl>(Storage(), sizes, strides, SymInt(), t.dtype(), t.device()));
+  input.impl()->wrapped_number = t.impl()->wrapped_number;
+  return input;
 }
 
 }  // namespace
@@ -55,8 +55,8 @@ std::string StepReport::text() const {
   return std::string(kind) + " " + calls + ": " + listed(reads) + " -> " + listed(writes);
 }
 
-Report report(graph::Graph given, const std::string& name) {
-  Program program(std::move(given), name);
+Report report(graph::Graph traced, const std::string& name) {
+  Program program(std::move(traced), name);
   auto& g = program.graph();
   std::vector<Tensor> examples;
   for (auto* v : g.inputs) examples.push_back(example(v->tensor));

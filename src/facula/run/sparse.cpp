@@ -22,12 +22,12 @@ using op::Value;
 
 namespace {
 
-std::vector<std::span<const SparseRules>> given;
+std::vector<std::span<const SparseRules>> registered;
 
 const SparseRule* rule_of(const Operator& o) {
   static const auto& rules = *[] {
     auto* all = new std::unordered_map<const Operator*, const SparseRule*>;
-    for (auto& rules : given)
+    for (auto& rules : registered)
       for (auto& r : rules) all->emplace(&op::get(r.op), &r.rule);
     return all;
   }();
@@ -39,15 +39,15 @@ bool sparse(const TensorImpl* t) { return is_sparse(t); }
 
 // The parameter of the only tensor of a pointwise call; -1 if it has several.
 int only_tensor(const Operator& o, std::span<const Value> args) {
-  int found = -1;
+  int parameter = -1;
   if (!o.is<op::Pointwise>() || o.effects.writes || o.effects.draws) return -1;
   for (size_t k = 0; k < args.size(); ++k) {
     if (args[k].tag == Tag::tensors) return -1;
     if (args[k].tag != Tag::tensor || !args[k].tensor || args[k].tensor->wrapped_number) continue;
-    if (found >= 0) return -1;
-    found = int(k);
+    if (parameter >= 0) return -1;
+    parameter = int(k);
   }
-  return found;
+  return parameter;
 }
 
 // Applies the operator to the values, if it maps zero to zero.
@@ -61,10 +61,11 @@ Results of_values(const Operator& o, std::span<const Value> args, int k) {
     Results at_zero = op::call(o, all);
     if (at_zero.size() != 1 || at_zero[0].item().to_complex() != 0.0) return {};
   }
-  Tensor whole = is_coo(self) ? invoke("coalesce", {self}) : self, values = invoke("_sparse_values", {whole});
+  Tensor coalesced = is_coo(self) ? invoke("coalesce", {self}) : self,
+         values = invoke("_sparse_values", {coalesced});
   all[size_t(k)] = Value(values);
-  Tensor made = op::call(o, all)[0];
-  return invoke("_sparse_with_values", {whole, made});
+  Tensor new_values = op::call(o, all)[0];
+  return invoke("_sparse_with_values", {coalesced, new_values});
 }
 
 [[noreturn]] void refuse(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
@@ -104,7 +105,7 @@ Tensor placed(const Operator& o, const Tensor& self, const Tensor& result) {
 
 }  // namespace
 
-void add_sparse_rules(std::span<const SparseRules> rules) { given.push_back(rules); }
+void add_sparse_rules(std::span<const SparseRules> rules) { registered.push_back(rules); }
 
 void check_no_trace_of_sparse(const char* op) {
   auto* mode = op::Mode::current();

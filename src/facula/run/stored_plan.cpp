@@ -86,24 +86,24 @@ class Reader {
     for (size_t k = 0; k < n; ++k) l.push_back(std::remove_cvref_t<decltype(l[0])>(int64_t(word())));
   }
   // A number below `end`; any other makes the file invalid.
-  int below(size_t end) {
+  int number_below(size_t end) {
     uint64_t n = word();
     if (n < end) return int(n);
     failed_ = true;
     return 0;
   }
-  void below(std::vector<int>& l, size_t end, bool or_none = false) {
+  void number_below(std::vector<int>& l, size_t end, bool or_none = false) {
     size_t n = count();
-    for (size_t k = 0; k < n; ++k) l.push_back(or_none ? below_or_none(end) : below(end));
+    for (size_t k = 0; k < n; ++k) l.push_back(or_none ? number_below_or_none(end) : number_below(end));
   }
-  int below_or_none(size_t end) {
+  int number_below_or_none(size_t end) {
     uint64_t n = word();
     if (int64_t(n) == -1) return -1;
     if (n >= end) failed_ = true;
     return n < end ? int(n) : -1;
   }
   void refuse() { failed_ = true; }
-  bool whole() const { return !failed_ && rest_.empty(); }
+  bool is_complete() const { return !failed_ && rest_.empty(); }
   bool failed() const { return failed_; }
 
  private:
@@ -292,18 +292,18 @@ void write_exec(Writer& w, const Outline::Exec& e,
 bool read_exec(Reader& r, Outline::Exec& e, const Graph& g, const Plan& plan) {
   using Kind = schedule::Step::Kind;
   size_t values = g.values().size();
-  e.kind = Kind(r.below(size_t(Kind::library) + 1));
+  e.kind = Kind(r.number_below(size_t(Kind::library) + 1));
   e.node = nullptr;
-  if (int node = r.below_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
-  e.kernels = r.below_or_none(plan.kernels.size());
+  if (int node = r.number_below_or_none(g.nodes.size()); node >= 0) e.node = g.nodes[size_t(node)].get();
+  e.kernels = r.number_below_or_none(plan.kernels.size());
   bool kernel = e.kind == Kind::kernel;
   if (kernel != !e.node || kernel != (e.kernels >= 0)) return false;
-  r.below(e.inputs, values, e.node);
-  r.below(e.outputs, values);
+  r.number_below(e.inputs, values, e.node);
+  r.number_below(e.outputs, values);
   size_t operands = e.inputs.size() + e.outputs.size();
-  r.below(e.empty, operands);
-  r.below(e.alike, operands);
-  r.below(e.dead, values);
+  r.number_below(e.empty, operands);
+  r.number_below(e.alike, operands);
+  r.number_below(e.dead, values);
   if (e.node) e.find_library();
   if (kernel)
     for (auto& l : plan.kernels_of(e).launches)
@@ -317,7 +317,7 @@ bool fits(const Plan& plan, const Outline& o, size_t values) {
   if (o.form.size() != values || o.written_to.size() != values || o.takes_over.size() != values ||
       plan.offsets.size() != values)
     return false;
-  auto lies = [&](int64_t offset, size_t bytes) {
+  auto is_within = [&](int64_t offset, size_t bytes) {
     return offset < 0 || (size_t(offset) <= plan.arena && bytes <= plan.arena - size_t(offset));
   };
   size_t scratch = 0;
@@ -325,11 +325,11 @@ bool fits(const Plan& plan, const Outline& o, size_t values) {
     for (size_t k = 0; k < e.inputs.size() + e.outputs.size(); ++k)
       if (int v = e.operand(k); v >= 0) {
         if (o.form[size_t(v)] < 0) return false;
-        if (k >= e.inputs.size() && !lies(plan.offsets[size_t(v)], plan.form(v).bytes)) return false;
+        if (k >= e.inputs.size() && !is_within(plan.offsets[size_t(v)], plan.form(v).bytes)) return false;
       }
     if (e.kernels < 0) continue;
     for (size_t bytes : plan.kernels_of(e).temporaries)
-      if (scratch >= plan.scratch.size() || !lies(plan.scratch[scratch++], bytes)) return false;
+      if (scratch >= plan.scratch.size() || !is_within(plan.scratch[scratch++], bytes)) return false;
   }
   std::vector<bool> launched(o.kernels);
   for (auto& e : o.execs)
@@ -349,13 +349,13 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
   outline->general = r.word();
   size_t forms = r.count();
   for (size_t k = 0; k < forms; ++k) {
-    int like = r.below(values);
+    int like = r.number_below(values);
     plan->forms.push_back(read_form(r));
     outline->forms.push_back({like, plan->forms.back().meta.dtype});
   }
-  r.below(outline->form, forms, true);
-  r.below(outline->written_to, g.inputs.size(), true);
-  r.below(outline->takes_over, values, true);
+  r.number_below(outline->form, forms, true);
+  r.number_below(outline->written_to, g.inputs.size(), true);
+  r.number_below(outline->takes_over, values, true);
   r.list(plan->offsets);
   r.list(plan->scratch);
   outline->kernels = r.count();
@@ -366,13 +366,13 @@ std::shared_ptr<const Plan> read_plan(std::string_view bytes, const Graph& g, In
     if (!read_exec(r, outline->execs.emplace_back(), g, *plan)) return nullptr;
   if (r.word()) {
     Plan::Direct d;
-    r.below(d.inputs, g.inputs.size());
-    r.below(d.outputs, Plan::kDirect + g.inputs.size());
+    r.number_below(d.inputs, g.inputs.size());
+    r.number_below(d.outputs, Plan::kDirect + g.inputs.size());
     if (d.inputs.size() > Plan::kDirect || execs != 1) return nullptr;
     plan->direct = std::move(d);
   }
   for (int64_t offset : plan->offsets) outline->inside.push_back(offset >= 0);
-  if (!r.whole() || !fits(*plan, *outline, values)) return nullptr;
+  if (!r.is_complete() || !fits(*plan, *outline, values)) return nullptr;
   outline->index();
   return plan;
 }
@@ -441,9 +441,9 @@ class ReadAhead {
     std::lock_guard lock(mutex_);
     auto it = bytes_.find(name);
     if (it == bytes_.end()) return "";
-    std::string found = std::move(it->second);
+    std::string contents = std::move(it->second);
     bytes_.erase(it);
-    return found;
+    return contents;
   }
 
  private:
@@ -468,7 +468,7 @@ std::string stored_name(const std::string& op, GraphName& of_graph, const Graph&
                         std::span<const op::Value> inputs, std::span<const Tensor> out) {
   if (codegen::build_id().empty() || settings().verify || codegen::records_kernels() || !is_among_first(op))
     return "";
-  std::call_once(of_graph.made, [&] {
+  std::call_once(of_graph.named, [&] {
     Identity identity;
     identity.w.text(codegen::build_id());
     identity.w.text(codegen::target_features());

@@ -17,7 +17,7 @@ namespace facula::run {
 
 // The part of a plan's name that depends on the graph alone, computed once.
 struct GraphName {
-  std::once_flag made;
+  std::once_flag named;
   std::string name;       // empty: plans of the graph are not stored
   bool captures = false;  // whether the graph has constants
 };

@@ -71,7 +71,7 @@ Traced::Traced(graph::Capture capture, std::string name)
     for (auto& s : graph::segments(graph())) pieces_.push_back({std::move(s), nullptr});
     for (size_t k = 0; k + 1 < pieces_.size(); ++k)
       pieces_[k].calls = functional_of(name_, pieces_[k].segment.graph, true, keeper_);
-    whole_ = functional_of(name_, graph(), false, keeper_);
+    whole_graph_ = functional_of(name_, graph(), false, keeper_);
   }
   auto& last = pieces_.empty() ? graph() : pieces_.back().segment.graph;
   functional_ = functional_of(name_, last, !pieces_.empty(), keeper_);
@@ -83,7 +83,7 @@ Traced::Traced(graph::Capture capture, std::string name)
 Traced::~Traced() {
   keeper_->close();
   std::vector<op::Operator*> all{functional_, in_place_};
-  if (whole_) all.push_back(whole_);
+  if (whole_graph_) all.push_back(whole_graph_);
   for (auto& p : pieces_)
     if (p.calls) all.push_back(p.calls);
   for (auto* o : all) {
@@ -94,9 +94,9 @@ Traced::~Traced() {
 
 Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
   auto& g = graph();
-  size_t given = g.inputs.size() - captured().size();
-  value_check(inputs.size() == given, name_.c_str())
-      << "was traced with " << given << " tensors, and is called with " << inputs.size();
+  size_t input_count = g.inputs.size() - captured().size();
+  value_check(inputs.size() == input_count, name_.c_str())
+      << "was traced with " << input_count << " tensors, and is called with " << inputs.size();
   Items all;
   for (auto& t : inputs) all.push_back(t.impl());
   for (auto& t : captured()) all.push_back(t.impl());
@@ -109,16 +109,17 @@ Traced::Items Traced::checked(std::span<const Tensor> inputs) const {
     for (size_t d = 0; fits && d < spec.sizes.size(); ++d) {
       auto s = spec.sizes[d];
       int64_t n = t.sizes[d].hint();
-      auto* known = s.is_symbol() ? &symbols[size_t(s.node()->value)] : nullptr;
-      fits = known ? *known < 0 || *known == n : s.hint() == n;
-      if (known) *known = n;
+      auto* value = s.is_symbol() ? &symbols[size_t(s.node()->value)] : nullptr;
+      fits = value ? *value < 0 || *value == n : s.hint() == n;
+      if (value) *value = n;
     }
     value_check(fits, name_.c_str()) << "was traced with " << spec.dtype << to_string(SymSpan(spec.sizes))
-                                     << " as " << (i < given ? "tensor " : "captured tensor ")
-                                     << (i < given ? i : i - given) << ", and is called with " << t.dtype
-                                     << to_string(SymSpan(t.sizes))
-                                     << hint(i < given ? "trace it for these inputs, or with dynamic=True"
-                                                       : "trace it again");
+                                     << " as " << (i < input_count ? "tensor " : "captured tensor ")
+                                     << (i < input_count ? i : i - input_count) << ", and is called with "
+                                     << t.dtype << to_string(SymSpan(t.sizes))
+                                     << hint(i < input_count
+                                                 ? "trace it for these inputs, or with dynamic=True"
+                                                 : "trace it again");
   }
   check_sizes(symbols);
   for (auto& r : capture_.reads)
@@ -251,7 +252,7 @@ std::vector<Tensor> Traced::run(const Items& all, bool in_place) const {
   auto* mode = op::Mode::current();
   if (!pieces_.empty() && !(mode && mode->records())) return run_pieces(all, in_place);
   Value args[] = {std::span<TensorImpl* const>(all)};
-  return op::call(*(whole_ ? whole_ : in_place ? in_place_ : functional_), args).to_vector();
+  return op::call(*(whole_graph_ ? whole_graph_ : in_place ? in_place_ : functional_), args).to_vector();
 }
 
 namespace {
@@ -359,7 +360,7 @@ static graph::Graph as_traced(const graph::Graph& g) {
     for (auto* all : {&specs.back().sizes, &specs.back().strides})
       for (auto& s : *all) s = sym::substitute(s, values);
   }
-  auto calls = [&](std::span<const Tensor> given) { return graph::interpret(g, given, {}, true); };
+  auto calls = [&](std::span<const Tensor> arguments) { return graph::interpret(g, arguments, {}, true); };
   return graph::trace(std::make_shared<sym::Shapes>(*g.shapes), specs, calls, "report");
 }
 
@@ -427,13 +428,13 @@ std::unique_ptr<Traced> trace(const graph::Function& f, std::span<const Tensor> 
     if (!specs.back().strides.empty()) specs.back().strides = Dims(t.strides());
   }
   AutocastAround autocast;
-  auto inside = [&](std::span<const Tensor> given) {
+  auto inside = [&](std::span<const Tensor> arguments) {
     struct Region {
       explicit Region(const AutocastAround* a) : around(a) { around->set(true); }
       ~Region() { around->set(false); }
       const AutocastAround* around;
     } region(&autocast);
-    return f(given);
+    return f(arguments);
   };
   auto capture = graph::capture(std::move(shapes), specs, inside, name.c_str());
   return std::make_unique<Traced>(std::move(capture), std::move(name));

@@ -70,7 +70,7 @@ class Traced {
       *in_place_;  // never freed, only emptied, because caches and tapes refer to operators by address
   // The segments but the last one, whose operators are `functional_` and `in_place_`; empty if the graph is one segment.
   std::vector<Piece> pieces_;
-  op::Operator* whole_ = nullptr;  // the whole graph, for other traces
+  op::Operator* whole_graph_ = nullptr;  // the whole graph, for other traces
 };
 
 // Traces `f` on tensors without data that have the metadata of `inputs`. Sizes are constants, or, if `dynamic`, symbols with the
