@@ -16,7 +16,7 @@ struct LaneAccess {
     repeated,    // neighbouring elements that several lanes share, loaded once and shuffled
     gathered,  // by the machine's gather or scatter instruction, which on most machines pays only under a mask
     each,      // by one load or store per lane
-    packed,  // counted lanes side by side, then the last lane once more, which the next vector overwrites
+    packed,    // counted lanes side by side, then the last lane once more, which the next vector overwrites
   } kind;
   loop::Expr
       stride{};       // gathered, each: distance in elements between lanes; null: the offsets are not affine
