@@ -1,4 +1,4 @@
-// Complex expressions as pairs of real ones: targets only ever see real code.
+// Splits complex expressions into pairs of real ones, so that targets only see real code.
 #pragma once
 #include <utility>
 
@@ -6,8 +6,8 @@
 
 namespace facula::loop {
 
-// Real and imaginary part of `x`, free of complex dtypes; for a real x, x and 0, with complex subexpressions
-// inside (a modulus, a comparison) rewritten likewise.
+// The real and imaginary parts of `x`, without complex dtypes. For a real x these are x and 0, with complex
+// subexpressions inside (a modulus, a comparison) split as well.
 std::pair<Expr, Expr> split_complex(Expr x);
 
 // x of real dtype, without complex subexpressions.
