@@ -1,5 +1,5 @@
-// Calls of one operator one after the other, as of the items of lists: of those that lie as the one before only the first
-// looks for its kernel (implemented in run/).
+// Several calls of one operator, as for the items of lists: a call whose operands have the same layouts as those of
+// the call before reuses its kernel (implemented in run/).
 #pragma once
 #include <memory>
 
@@ -12,7 +12,7 @@ class Series {
   Series(const Operator& op, Form form);  // functional or in place
   ~Series();
   Series(const Series&) = delete;
-  // As call(). What `args` refer to lives until the next call, or the series, ends.
+  // Like call(). The memory to which `args` refer must live until the next call, or until the series ends.
   Results operator()(std::span<const Value> args);
 
  private:
