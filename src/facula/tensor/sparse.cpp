@@ -2,28 +2,29 @@
 
 namespace facula {
 
-// A storage over parts is one in a physical layout whose order has no item size; its `memory` owns the parts.
+// A storage of parts is a storage in a physical layout whose order has no item size; its `memory` owns the parts.
 
-Tensor make_sparse(SparseParts given, SymSpan sizes) {
+Tensor make_sparse(SparseParts components, SymSpan sizes) {
   int64_t count = 1;
   for (auto s : sizes)
     runtime_check(!__builtin_mul_overflow(count, s.concrete(), &count), "sparse_coo_tensor")
         << "numel: integer multiplication overflow: a tensor of shape " << to_string(sizes)
         << " has more elements than can be counted";
-  DType dtype = given.values.dtype();
-  Device device = given.values.device();
-  auto* parts = new SparseParts(std::move(given));
+  DType dtype = components.values.dtype();
+  Device device = components.values.device();
+  auto* parts = new SparseParts(std::move(components));
   auto memory =
       make_ref<StorageImpl>(static_cast<void*>(parts), size_t(0), device, [parts] { delete parts; });
   PhysicalOrder none;
   none.rank = 1;
-  TensorImpl::lazy_exist.store(true, std::memory_order_relaxed);  // calls look at their operands from now on
+  TensorImpl::lazy_exist.store(true, std::memory_order_relaxed);  // from now on calls look at their operands
   return Tensor(make_ref<TensorImpl>(make_ref<StorageImpl>(std::move(memory), none), Dims(sizes),
                                      contiguous_strides(sizes), SymInt(), dtype, device));
 }
 
 SparseParts* sparse_parts_of(const TensorImpl* t) {
-  if (!TensorImpl::lazy_exist.load(std::memory_order_relaxed)) return nullptr;  // none was ever made
+  if (!TensorImpl::lazy_exist.load(std::memory_order_relaxed))
+    return nullptr;  // no such tensor was ever created
   if (!t || !t->storage || t->storage->is_logical()) return nullptr;
   StorageImpl::PhysicalLayout layout;
   if (!t->storage->physical_layout(layout) || layout.order.itemsize) return nullptr;
