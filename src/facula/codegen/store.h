@@ -18,7 +18,7 @@ std::string read_object(const std::string& folder, const std::string& name, Owne
 // Writes the object atomically under its name. Failures to write are ignored.
 void write_object(const std::string& folder, const std::string& name, const std::string& object, Owner owner);
 
-// Other entries, in a bounded number of files: the name determines the place, and the last entry written to a place
+// Further entries, in a bounded number of files: the name determines the place, and the last entry written to a place
 // stays.
 std::string read_placed(const std::string& folder, const std::string& name, Owner owner);
 void write_placed(const std::string& folder, const std::string& name, const std::string& bytes, Owner owner);

@@ -198,9 +198,9 @@ Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
           for (size_t k = 0; k < slots.size(); ++k)
             if (slots[k] == slot) t = arguments[k];
         });
-        auto results =
+        auto call_results =
             op::call(o, args.values());  // as one node or inlined: only what the rule reads matters
-        std::vector<Tensor> outputs = results.to_vector(), grads;
+        std::vector<Tensor> outputs = call_results.to_vector(), grads;
         for (size_t k = 0; k < outputs.size(); ++k) {
           Tensor g;
           if (graph::carries_gradient(o, k, outputs[k].dtype())) {

@@ -58,9 +58,8 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   bool by_sizes = (o.is<op::Procedure>() || o.is<op::DataDependent>()) && !in_backward();
   if (captures_ && o.effects.reads_data && !by_sizes) refuse_read(o);
   op::Args owned(args, o.schema);
-  bool history = false;  // for callers that ask whether a gradient is required
-  std::vector<std::pair<Tensor, Tensor>>
-      operands;  // pairs of the tensor that the call sees and the function's own one
+  bool history = false;                             // for callers that ask whether a gradient is required
+  std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
   owned.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
     history |= t.requires_grad();
