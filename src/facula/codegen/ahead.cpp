@@ -69,8 +69,8 @@ class Pool {
  private:
   void serve() {
     on_thread = true;
-    TableMutex
-        busy;  // a fork waits for the end of the job, so that the child inherits no half-initialised static
+    // A fork waits for the end of the job, so that the child inherits no half-initialised static.
+    TableMutex busy;
     std::unique_lock lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return !jobs_.empty(); });

@@ -166,8 +166,8 @@ std::string read_file(const std::string& folder, const std::string& path, const 
                       Owner owner) {
   File at(folder_at(folder, owner));
   if (!at) return "";
-  constexpr int kPlain =
-      O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;  // does not wait for the other end of a pipe
+  // Does not wait for the other end of a pipe.
+  constexpr int kPlain = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
   File f(openat(at.fd(), path.c_str(), kPlain));
   struct stat s;
   if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) || !holds_code(s, owner, folder + "/" + path) ||

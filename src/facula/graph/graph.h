@@ -41,8 +41,8 @@ struct Place {
 struct Node {
   int id = 0;
   Place place;
-  bool again =
-      false;  // a recomputed copy of another node, which only exists inside of its consumers (rematerialize)
+  // A recomputed copy of another node, which only exists inside of its consumers (rematerialize)
+  bool again = false;
   const op::Operator* op = nullptr;
   op::Args args;  // the tensors are traced; value_of gives their values
   std::vector<Value*> results;
@@ -52,8 +52,8 @@ class Graph {
  public:
   std::vector<Value*> inputs;   // scalar operands are 0-d inputs
   std::vector<Value*> outputs;  // null: no value (a result without gradient)
-  size_t results =
-      SIZE_MAX;  // only the first `results` outputs are returned to a caller, so each of them needs separate memory
+  // Only the first `results` outputs are returned to a caller, so each of them needs separate memory.
+  size_t results = SIZE_MAX;
   std::vector<std::pair<int, Value*>> mutated;  // (number of the input, the value that is written back to it)
   std::vector<std::unique_ptr<Node>> nodes;     // in order of execution
   std::shared_ptr<sym::Shapes> shapes;

@@ -55,13 +55,13 @@ void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& activ
 struct Partition {
   Graph forward, backward;
   int outputs;  // of the original function; the rest of forward's outputs are saved values
-  std::vector<int>
-      saved_inputs;  // by saved value: its input number if it is an input of the function, else -1
+  // By saved value: its input number if it is an input of the function, else -1.
+  std::vector<int> saved_inputs;
   // Random values are always saved, so that the function can be run again with the same ones. Pairs of a saved
   // value's number and its value in the joint graph.
   std::vector<std::pair<int, const Value*>> random;
-  std::vector<int>
-      saved_outputs;  // by saved value: its output number if it is an output of the function, else -1
+  // By saved value: its output number if it is an output of the function, else -1.
+  std::vector<int> saved_outputs;
 };
 Partition partition(const Joint& j);
 

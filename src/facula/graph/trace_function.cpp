@@ -158,8 +158,8 @@ void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
   std::unordered_set<const Value*> saved;
   for (auto& t : f.attach(attached))
     if (t.defined()) saved.insert(current_value(t));
-  std::vector<Value*>
-      outputs;  // by result; if it is an input that was written, the new contents of its memory
+  // By result; if it is an input that was written, the new contents of its memory.
+  std::vector<Value*> outputs;
   for (size_t k = 0; k < attached.size(); ++k)
     if (attached[k].defined() && f.carries[k]) outputs.push_back(value_of(attached[k]));
   std::vector<Recorded> all;

@@ -57,8 +57,8 @@ class Gradients final : public autograd::Tracing {
   Tracer& tracer_;
   Graph* graph_;
   std::vector<Tensor> arguments_;  // handles of the function's arguments
-  std::vector<bool>
-      required_;  // by argument, at the beginning of the function: later writes may give it a history
+  // By argument, at the beginning of the function: later writes may give it a history.
+  std::vector<bool> required_;
   std::vector<Slot> slots_;
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   bool differentiates_ = false;

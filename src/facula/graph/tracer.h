@@ -164,23 +164,23 @@ class Tracer final : public op::Mode {
   bool captures_;
   int inner_depth_ = 0;    // nesting of calls that are made on behalf of a call of the function
   int frozen_before_ = 0;  // values with smaller numbers are read as they are
-  int backward_begin_ =
-      -1;  // number of the first value of the custom function's backward that is being recorded; -1: none
-  std::vector<bool>
-      ended_backward_;  // by number: values of such backwards, which must not be read outside of them
-  std::unordered_map<Value*, Value*>
-      aliases_;  // by result of a custom function: the value with which it shares memory
+  // Number of the first value of the custom function's backward that is being recorded; -1: none.
+  int backward_begin_ = -1;
+  // By number: values of such backwards, which must not be read outside of them.
+  std::vector<bool> ended_backward_;
+  // By result of a custom function: the value with which it shares memory.
+  std::unordered_map<Value*, Value*> aliases_;
   std::vector<std::pair<const Node*, Value*>> backward_reads_;
-  std::vector<Node*>
-      data_dependent_;  // data-dependent calls, whose results have a size that is known after they have run
+  // Data-dependent calls, whose results have a size that is known after they have run.
+  std::vector<Node*> data_dependent_;
   std::unordered_map<const TensorImpl*, Value*> constants_;
   // Memory that eager calls would share and the trace copies, by the first value of each part: all parts. Parts that
   // were not updated when another part was written are stale.
   std::unordered_map<const Value*, std::shared_ptr<std::vector<const Value*>>> separated_;
   std::unordered_set<const Value*> stale_;
   std::unordered_set<const Value*> with_history_;  // first values of memory that has received a history
-  std::unordered_map<Value*, std::shared_ptr<Memory>>
-      memory_;  // written memory, by every value that was its base
+  // Written memory, by every value that was its base.
+  std::unordered_map<Value*, std::shared_ptr<Memory>> memory_;
 };
 
 }  // namespace facula::graph

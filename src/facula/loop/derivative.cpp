@@ -11,8 +11,8 @@ namespace {
 // a holomorphic f has gradient g * conj(f'(x)).
 struct Step {
   Expr y, x, z, w, g;
-  bool
-      is_result;  // y is the expression that is differentiated, and available: rules prefer expressions in y to those in x
+  // Y is the expression that is differentiated, and available: rules prefer expressions in y to those in x.
+  bool is_result;
 };
 using Grads = std::array<Expr, 3>;
 using Rule = Grads (*)(const Step&);

@@ -518,8 +518,8 @@ Sum sigmoid_sum(E x) {
   auto [e, lost] = scaled(sum(power), power.k);
   E total = e + one, low = (e - (total - one)) + lost, inverse = one / total;
   if (!is_wide(x))
-    low =
-        select(abs(low) < 0x1p-40, 0.0, low);  // far below the last place, and its product would be subnormal
+    // Far below the last place, and its product would be subnormal.
+    low = select(abs(low) < 0x1p-40, 0.0, low);
   E positive = x >= 0.0, top = select(positive, one, e), q = top * inverse;
   E left = fma(-q, total, top) + select(positive, 0.0, lost);
   return {q, fma(-q, low, left) * inverse};

@@ -144,8 +144,8 @@ class Machine {
   // The total combined with one more element, whose values the cells compute.
   Components with_element(Monoid m, DType d, const Components& total, std::span<const int> cells) {
     if (adds_product(m, cells_[size_t(cells[0])].x)) {
-      std::vector<int> factors =
-          cells_[size_t(cells[0])].args;  // a copy: computing values may reallocate the cells
+      // A copy: computing values may reallocate the cells.
+      std::vector<int> factors = cells_[size_t(cells[0])].args;
       Number x[3] = {value(factors[0]), value(factors[1]), total[0]};
       return {evaluate(Fn::fma, d, x, exact_)};
     }

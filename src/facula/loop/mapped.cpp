@@ -192,8 +192,8 @@ Lanes gamma_factors(Mask wanted, Lanes a, Lanes x) {
 template <bool upper>
 void gamma_ratios(double* all_a, const double* all_x) {
   Lanes a = lanes_at(all_a), x = lanes_at(all_x), y{};
-  Mask ordinary =
-      (a > 0.0) & (a <= 100.0) & (x > 1e-28) & (x < 600.0);  // for small a all powers are normal numbers
+  // For small a all powers are normal numbers.
+  Mask ordinary = (a > 0.0) & (a <= 100.0) & (x > 1e-28) & (x < 600.0);
   Mask high = upper ? ordinary & by_upper_series(a, x) : Mask{};
   Mask low = ordinary & ~high & by_lower_series(a, x), beyond = ordinary & ~high & ~low;
   Lanes factor = gamma_factors(low | beyond, a, x);

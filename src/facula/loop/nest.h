@@ -120,8 +120,8 @@ struct Nest {
   Block body;
   int threads = 0;  // threads of a block; 0: not for a grid
   int lanes = 0;    // 32-bit lanes of the machine that the nest is lowered for; 0: not lowered
-  int index_bits =
-      64;  // 32: all indices, parameters and offsets, with their subexpressions, are between -2^30 and 2^30
+  // 32: all indices, parameters and offsets, with their subexpressions, are between -2^30 and 2^30.
+  int index_bits = 64;
   Memo identity;  // the text without names, once the nest is final; "" if it was not printed yet
 };
 

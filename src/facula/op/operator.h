@@ -244,8 +244,8 @@ class Operator {
   // Checks the values of numbers before each call, and raises errors about them. (The other rules see types and
   // sizes, and their results are cached for equal ones.)
   std::function<void(const Call&)> check;
-  ErrorType bad_index =
-      ErrorType::IndexError;  // the error for an element of an index tensor that is out of range
+  // The error for an element of an index tensor that is out of range.
+  ErrorType bad_index = ErrorType::IndexError;
   // The errors for elements that a body does not accept (op/refusal.h); their type is bad_index.
   std::vector<std::string> refusals;
   Forms forms;

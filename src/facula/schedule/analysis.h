@@ -26,8 +26,8 @@ struct Access {
   static constexpr int kNothing = -1, kComputed = -2;
   enum class Kind : uint8_t { load, store, position } kind;
   int buffer = -1;  // number of the buffer: inputs first, then outputs
-  std::vector<int>
-      dims;  // by dimension: the variable that indexes it; kNothing: index 0; kComputed: see `indices`
+  // By dimension: the variable that indexes it; kNothing: index 0; kComputed: see `indices`.
+  std::vector<int> dims;
   std::vector<loop::Expr> indices;            // the index expressions of the kComputed dimensions
   std::vector<std::vector<int>> computed_of;  // by kComputed dimension: the free variables of its index
   loop::Expr node;                            // the load or position

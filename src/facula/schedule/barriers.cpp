@@ -17,8 +17,8 @@ using SK = loop::Statement::Kind;
 
 namespace {
 
-constexpr int kThread =
-    1 << 28;  // the variable of every loop over threads, so that places in different loops are comparable
+// The variable of every loop over threads, so that places in different loops are comparable.
+constexpr int kThread = 1 << 28;
 
 // `place`: the offset as a function of the thread's iteration; null if it is unknown or does not depend on the
 // thread.

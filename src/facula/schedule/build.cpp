@@ -22,16 +22,16 @@ constexpr int64_t kWindow = 16;            // constant extents up to this are pa
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
 // Row values with at least this many operations are stored instead of being recomputed for each element.
 constexpr double kPrecomputed = 5;
-constexpr int64_t kScatterBlock =
-    256;  // a scatter's task visits every row and needs a page table entry for each
-constexpr int64_t kShares =
-    64;  // pieces into which a scatter's places are divided, which bounds the number of threads
-constexpr int64_t kNearSlices =
-    65536;  // elements of a share of slices, which stay in the cache between updates
-constexpr int64_t kLooksWorth =
-    16;  // from this many elements on, updating a slice takes much longer than testing which task owns it
-constexpr int64_t kStripBlock =
-    128;  // row block if each lane reduces: what the generator holds in registers at a time
+// A scatter's task visits every row and needs a page table entry for each.
+constexpr int64_t kScatterBlock = 256;
+// Pieces into which a scatter's places are divided, which bounds the number of threads.
+constexpr int64_t kShares = 64;
+// Elements of a share of slices, which stay in the cache between updates.
+constexpr int64_t kNearSlices = 65536;
+// From this many elements on, updating a slice takes much longer than testing which task owns it.
+constexpr int64_t kLooksWorth = 16;
+// Row block if each lane reduces: what the generator holds in registers at a time.
+constexpr int64_t kStripBlock = 128;
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 int64_t ceil_div(int64_t a, int64_t b) { return b ? (a + b - 1) / b : 0; }

@@ -38,22 +38,22 @@ struct Decisions {
   int row_vector = -1;                       // the row loop that runs in lanes, or -1
   std::vector<int> domain_vectors;           // by domain: its loop that runs in lanes, or -1
   bool chunked = false;  // a task is a piece of one row of vectors (otherwise one or more whole rows)
-  bool tiled =
-      false;  // a task is a tile of rows by lanes, because some operand is contiguous along another loop than the lanes
+  // A task is a tile of rows by lanes, because some operand is contiguous along another loop than the lanes.
+  bool tiled = false;
   int split = -1;  // the reduced variable that is split into chunks
-  int64_t short_rows =
-      0;  // rows of this many elements, stored one behind the other, run in lanes with their domain unrolled
-  int64_t phases =
-      1;  // number of neighbours along row_vector that one lane computes, because their indices repeat
+  // Rows of this many elements, stored one behind the other, run in lanes with their domain unrolled.
+  int64_t short_rows = 0;
+  // Number of neighbours along row_vector that one lane computes, because their indices repeat.
+  int64_t phases = 1;
   bool keeps_row = false;  // a value that a row needs twice may be stored in a local array
-  int begins_along =
-      -1;  // the rows of a scatter first write their base, in lanes along this dimension of the result
-  bool lists_places =
-      false;  // lanes precompute the places to which a scatter's innermost loop goes, as a tensor gives them
-  bool shares_places =
-      false;  // threads share a scatter's places, or slices of them: each runs the whole domain and updates its own
-  std::vector<int8_t>
-      classes;  // by access and variable: the stride if the nest knows it, or -1 (a parameter)
+  // The rows of a scatter first write their base, in lanes along this dimension of the result.
+  int begins_along = -1;
+  // Lanes precompute the places to which a scatter's innermost loop goes, as a tensor gives them.
+  bool lists_places = false;
+  // Threads share a scatter's places, or slices of them: each runs the whole domain and updates its own.
+  bool shares_places = false;
+  // By access and variable: the stride if the nest knows it, or -1 (a parameter)
+  std::vector<int8_t> classes;
   std::vector<int8_t>
       computed_strides;          // by computed dimension: the stride if the nest knows it, or 0 (a parameter)
   std::vector<int8_t> overlaps;  // by output

@@ -3,7 +3,7 @@
 //               group if the reduction's rows are the consumer's rows
 //   horizontal: reductions over the same rows of the same input share a sweep
 //   A producer that several groups use is recomputed in each of them if it is cheap, and stored otherwise.
-//   example:    y = x - x.mean(-1, keepdim); return y, y.exp()  ->  one group "mean_sub_exp" with two outputs
+//   example:    y = x - x.mean(-1, keepdim); return y, y.exp()  ->  one group with two outputs
 //   requires:   a verified functional graph
 //   ensures:    steps in an order in which every step's inputs exist before it runs; every output of the graph is
 //               stored

@@ -25,8 +25,8 @@ struct Group {
   Dims extents;      // of the axes
   std::vector<GroupInput> inputs;
   std::vector<GroupOutput> outputs;
-  std::optional<loop::Scatter>
-      scatter;  // if present there is one output, with a dtype but without value and axes; `extents` is then the scatter's domain
+  // If present there is one output, with a dtype but without value and axes; `extents` is then the scatter's domain.
+  std::optional<loop::Scatter> scatter;
 };
 
 }  // namespace facula::schedule

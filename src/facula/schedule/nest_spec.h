@@ -31,8 +31,8 @@ struct NestSpec {
   bool row_vector = false;   // the last row loop runs in lanes
   bool chunked = false;      // a task is a piece of that loop
   std::vector<int> vectors;  // loops of sweeps that run in lanes
-  int64_t row_array_elements =
-      0;  // elements of a local array that retains values of a row between sweeps; 0: no array
+  // Elements of a local array that retains values of a row between sweeps; 0: no array.
+  int64_t row_array_elements = 0;
   std::vector<Merge> merges;
   std::vector<FlatStore> first;  // stores at the beginning of a row
   std::vector<FlatStore> stores;

@@ -1,8 +1,7 @@
 // Schedules a group: turns it into loop nests for one class of layouts. Axes of size 1 are removed, adjacent axes are
 // merged where every plain access allows it, axes are ordered by stride, one runs in lanes, rows become tasks, and
 // reductions with too few rows are split into fixed chunks (independent of the number of threads).
-//   example:  x + 1 for a contiguous 3x4 tensor  ->  one loop over 12 elements, in lanes, cut into tasks of some
-//             thousand elements
+//   example:  x + 1 for a contiguous 3x4 tensor  ->  one loop over 12 elements that runs in lanes
 //   requires: a verified group; concrete extents and strides
 //   ensures:  nests verify; layouts of one class give equal nests, so that different sizes share kernels
 //   cost:     the first layout of a class builds nests; later ones only compute parameters
@@ -23,8 +22,8 @@ struct Layout {
   std::vector<Ints> input_sizes;
   std::vector<Ints> output_strides;
   std::vector<Ints> output_sizes;  // needed for the result of a scatter only
-  std::vector<bool>
-      output_overlaps;  // true if the output shares memory with an input (in place), element by element in the same order
+  // True if the output shares memory with an input (in place), element by element in the same order.
+  std::vector<bool> output_overlaps;
   std::function<int64_t(SymInt)> size_of;  // value of the group's symbols
 };
 

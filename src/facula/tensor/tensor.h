@@ -59,8 +59,8 @@ class TensorImpl final : public RefCounted {
   Ref<VersionCounter> version;     // created on first use
   std::unique_ptr<autograd::Meta, void (*)(autograd::Meta*)> grad_slot{nullptr, nullptr};
   bool is_lazy() const { return conj || neg; }
-  static std::atomic<bool>
-      lazy_exist;  // true once a lazy tensor was created; before that, calls need not look for them
+  // True once a lazy tensor was created; before that, calls need not look for them.
+  static std::atomic<bool> lazy_exist;
   graph::Value* traced = nullptr;
   void* py_object = nullptr;
   static void (*release_py)(TensorImpl*);  // set by the binding: drops an owned Python object
