@@ -166,7 +166,7 @@ std::string read_file(const std::string& folder, const std::string& path, const 
                       Owner owner) {
   File at(folder_at(folder, owner));
   if (!at) return "";
-  // Does not wait for the other end of a pipe.
+  // O_NONBLOCK prevents waiting for the other end of a pipe.
   constexpr int kPlain = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
   File f(openat(at.fd(), path.c_str(), kPlain));
   struct stat s;

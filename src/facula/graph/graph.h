@@ -41,7 +41,7 @@ struct Place {
 struct Node {
   int id = 0;
   Place place;
-  // A recomputed copy of another node, which only exists inside of its consumers (rematerialize)
+  // A recomputed copy of another node, which only exists inside of its consumers (rematerialize).
   bool again = false;
   const op::Operator* op = nullptr;
   op::Args args;  // the tensors are traced; value_of gives their values

@@ -198,7 +198,7 @@ Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
           for (size_t k = 0; k < slots.size(); ++k)
             if (slots[k] == slot) t = arguments[k];
         });
-        // As one node or inlined: only what the rule reads matters.
+        // One node, or inlined calls: only the values that the rule reads matter.
         auto call_results = op::call(o, args.values());
         std::vector<Tensor> outputs = call_results.to_vector(), grads;
         for (size_t k = 0; k < outputs.size(); ++k) {

@@ -90,9 +90,8 @@ class Rematerialize {
     for (auto& value : g_.values()) {
       auto* v = value.get();
       if (later_[id(v)] || v->constant.defined()) continue;
-      bool asked = v->producer &&
-                   // It is then recomputed by separate calls, whose results any operator can read.
-                   v->producer->place.checkpoint;
+      // Separate calls recompute a checkpoint, so any operator can read the results.
+      bool asked = v->producer && v->producer->place.checkpoint;
       bool again = v->producer && recomputable(*v->producer) && (asked || !fixed[id(v)]);
       bool there = !v->producer || !recomputable(*v->producer) || resident[id(v)];
       bool view = v->producer && v->producer->op->is<op::View>();

@@ -11,7 +11,7 @@ namespace {
 // a holomorphic f has gradient g * conj(f'(x)).
 struct Step {
   Expr y, x, z, w, g;
-  // Y is the expression that is differentiated, and available: rules prefer expressions in y to those in x.
+  // True if y is the expression that is differentiated, and available: rules prefer y to expressions in x.
   bool is_result;
 };
 using Grads = std::array<Expr, 3>;

@@ -11,8 +11,9 @@ std::vector<Expr> identity(Monoid m, DType d, DType position = DType::Int64);
 // True if an element of a sum is fma(x, y, 0). It is then added as fma(x, y, total), which rounds once.
 bool adds_product(Monoid m, const Expr& element);
 // True if neighbouring elements may be combined before they are combined with what precedes them (apart from
-// rounding). False for the factors of a product, which might overflow in a group although the product one by one does
-// not, unless their dtype has so much less range that groups of kFactors cannot.
+// rounding). False for Welford's triples, argmax_pool and complex products. False also for factors of a floating-point
+// product, since groups of them might overflow although the product does not; unless the factors were converted from a
+// smaller dtype, in whose range groups of kFactors cannot overflow.
 bool may_regroup(Monoid m, std::span<const Expr> values);
 inline constexpr int kFactors = 4;
 // Combines a and b; a comes first in order (argmax keeps the first of equal values).

@@ -52,7 +52,7 @@ struct Decisions {
   bool lists_places = false;
   // Threads share a scatter's places, or slices of them: each runs the whole domain and updates its own.
   bool shares_places = false;
-  // By access and variable: the stride if the nest knows it, or -1 (a parameter)
+  // By access and variable: the stride if the nest knows it, or -1 (a parameter).
   std::vector<int8_t> classes;
   std::vector<int8_t>
       computed_strides;          // by computed dimension: the stride if the nest knows it, or 0 (a parameter)
