@@ -1,4 +1,6 @@
 // Splits complex expressions into pairs of real ones, so that targets only see real code.
+//   example: add(x, y) of complex64  ->  (add(real(x), real(y)), add(imag(x), imag(y))), where the parts of a load are
+//            loads of parts
 #pragma once
 #include <utility>
 

@@ -1,5 +1,8 @@
 // Decides everything that determines a nest: the order and merging of axes, the loops that run in lanes, and whether
 // a reduction is split. Equal decisions about one analysis give equal nests; sizes and strides remain parameters.
+//   example: x.sum(0) of a contiguous 4096x64 matrix  ->  the 64 columns are rows that run in lanes, and the domain of
+//            4096 elements is split into chunks
+//   cost:    linear in accesses, times variables
 #pragma once
 #include <string>
 

@@ -11,6 +11,7 @@
 //   - Every thread computes the code around these loops; only the first thread stores its results.
 //   - Arrays of a task become shared memory, or scratch memory if they are too large or their size is a parameter.
 // A nest without such loops runs one task on each thread. barriers.h places the barriers.
+//   example:  for i1 < p0 vector { store 1[i1] = exp(load[0:float32](i1)) }  ->  for i1 < p0 threads { ... }
 //   requires: a verified nest without a grid, whose tasks only read what they share
 //   ensures:  the result verifies under the limits; it computes what the interpreter computes, bit by bit, except for
 //             the order of floating-point additions

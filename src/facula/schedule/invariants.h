@@ -1,4 +1,6 @@
 // Moves computations that do not change in a loop to `let` statements before the loop.
+//   example: for i1 < p0 { store 2[i1] = mul(log(load[0](0)), load[1](i1)) }
+//            ->  let v0 = log(load[0](0)); for i1 < p0 { store 2[i1] = mul(v0, load[1](i1)) }
 #pragma once
 #include <set>
 #include <unordered_map>

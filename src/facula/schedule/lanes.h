@@ -8,6 +8,7 @@
 //   - If a loop inside visits all vectors (the columns of a sum over rows), vectors form strips: each visit of a row
 //     reads one contiguous stretch, and accumulators stay in registers. Vectors outside of a strip use chains.
 // Loops that remain unrolled have few steps. Every local gets a unique number.
+//   example:  for i1 < p0 vector { store 1[i1] = exp(load[0:float32](i1)) }  ->  for i1 < p0 vector 16 { ... }
 //   requires: a verified nest, neither for a grid nor for lanes
 //   ensures:  the result verifies under the limits; it computes what the interpreter computes from the input, bit by
 //             bit, except for the order of floating-point additions
