@@ -18,7 +18,7 @@ help:
 	@echo "make test    install, build, run all tests"
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
-	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
+	@echo "make edges   install, build, compare calls with special values with PyTorch; results in $(BUILD)/edges.md (ARGS=\"--only 'max|sinh'\")"
 	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
 	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
 	@echo "make zoo-suites   install, build, run test suites of libraries unmodified beside PyTorch; results in docs/suites.md"
@@ -129,7 +129,7 @@ conformance: build
 
 edges: build
 	@setup/peer.sh
-	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report docs/edges.md $(ARGS)
+	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report $(BUILD)/edges.md $(ARGS)
 
 SEED ?= 0
 COUNT ?= 10000
