@@ -525,7 +525,7 @@ def record(case, operator, form=None, dtypes=None):
     m = Maker(case, operator, form).make(dtypes)
     positional = [p.name for p in m.schema.parameters if not p.keyword_only]
     if form:
-        names = list(form.given)
+        names = list(form.defaults)
         positional = names[: names.index("*")] if "*" in names else names
     data = {
         "op": case.name,

@@ -1,5 +1,5 @@
 """Sources are laid out by tools: .clang-format for C++, ruff of pyproject.toml for Python. `make format`
-applies both. Functions of C++ fit a screen.
+applies both. Functions of C++ fit a screen. Comments and names use the words of docs/glossary.md.
 """
 
 import re
@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from support import wording
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ["bench", "cmake", "examples", "python", "src", "tests"]
@@ -94,7 +95,43 @@ def test_functions_fit_a_screen():
     assert not long, f"cut these by subject, into at most {LONGEST} lines each:\n" + "\n".join(long)
 
 
+def test_wording_counts_openings_phrases_and_vague_names():
+    cpp = """// Of a kernel, what it reads: the buffers
+// that lie in memory.
+int known = given(x);  // Is it there?
+const char* s = "found";  // the number of rows
+"""
+    assert list(wording.hits(cpp, is_python=False)) == [
+        ("openings", 1, "Of a kernel, what it reads: the buffers that lie in memory."),
+        ("phrases", 1, "Of a kernel, what it reads: the buffers that lie in memory."),
+        ("openings", 3, "Is it there?"),
+        ("names", 3, "known"),
+        ("names", 3, "given"),
+    ]
+    python = 'def f(kept_rows):\n    """Where rows come from."""\n    return kept_rows  # all rows\n'
+    assert list(wording.hits(python, is_python=True)) == [
+        ("openings", 2, "Where rows come from."),
+        ("names", 1, "kept_rows"),
+        ("names", 3, "kept_rows"),
+    ]
+
+
+def test_no_folder_gets_more_vague_comments_or_names():
+    counts, listing = wording.count()
+    rises = []
+    for room, by_kind in counts.items():
+        for kind, allowed in wording.ceiling(room).items():
+            if by_kind[kind] > allowed:
+                rises.append(f"{room} has {by_kind[kind]} {kind}, at most {allowed} are allowed:")
+                rises += listing[room, kind]
+    assert not rises, (
+        "write comments as sentences with a subject and a verb, and name what a variable holds, in the "
+        "terms of docs/glossary.md; the new ones are among these:\n" + "\n".join(rises)
+    )
+
+
 if __name__ == "__main__":
+    wording.lower_ceilings()
     for tool, options in CHANGES.items():
         answer = run(tool, options)
         sys.stderr.write(answer.stdout + answer.stderr)

@@ -1,6 +1,7 @@
-// The one bound of the process's caches: a map that keeps what was used last. Two generations of half its size
-// each; what is looked up moves to the young one, and when that is full the old one is dropped. Look-ups stay
-// those of a hash map, and between half and all of the `most` entries used last are always there. Callers lock.
+// A map that keeps the most recently used entries; all caches of the process are bounded by it. It consists of two
+// generations, each of half its size. A look-up moves the entry to the young generation, and when that is full the
+// old generation is dropped. Look-ups cost as much as in a hash map, and at least the last `most` / 2 entries used
+// are always present. Callers must hold a lock.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -12,7 +13,7 @@ template <class K, class V, class Hash = std::hash<K>>
 class Bounded {
  public:
   explicit Bounded(size_t most) : half_(most < 2 ? 1 : most / 2) {}
-  // Null if there is none. Valid until the next call.
+  // Null if there is no entry. The pointer is valid until the next call.
   V* find(const K& key) {
     if (auto it = young_.find(key); it != young_.end()) return &it->second;
     auto it = old_.find(key);
@@ -22,7 +23,7 @@ class Bounded {
     return &young_.insert(std::move(node)).position->second;
   }
   V& put(K key, V value) {
-    if (V* known = find(key)) return *known = std::move(value);
+    if (V* entry = find(key)) return *entry = std::move(value);
     make_room();
     return young_.emplace(std::move(key), std::move(value)).first->second;
   }

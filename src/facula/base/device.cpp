@@ -17,7 +17,7 @@ struct Names {
   std::mutex mutex;
   std::vector<std::string> all{"cpu", "meta", "cuda"};  // by type
   std::function<void(const std::string&)> loader;
-  std::set<std::string, std::less<>> asked;  // of the loader
+  std::set<std::string, std::less<>> asked;  // names for which the loader was called
 };
 Names& names() {
   static auto* n = new Names;
@@ -32,7 +32,7 @@ bool find(std::string_view name, DeviceType& type) {
   return it != n.all.end();
 }
 
-// May have added the type.
+// Calls the loader for a name, which may add the type.
 void load(std::string_view name) {
   auto& n = names();
   std::function<void(const std::string&)> loader;
@@ -67,12 +67,12 @@ Device parse_device(std::string_view text) {
   auto colon = text.find(':');
   auto name = text.substr(0, colon);
   Device d;
-  bool known = find(name, d.type);
-  if (!known && !name.empty()) {
+  bool exists = find(name, d.type);
+  if (!exists && !name.empty()) {
     load(name);
-    known = find(name, d.type);
+    exists = find(name, d.type);
   }
-  if (known) {
+  if (exists) {
     note_device(d);
     if (colon == std::string_view::npos) return d;
     int index = -1;

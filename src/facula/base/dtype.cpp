@@ -50,7 +50,7 @@ float Float8Format::decode(uint8_t code) const {
 uint8_t Float8Format::encode(float f) const {
   uint32_t bits = std::bit_cast<uint32_t>(f), magnitude = bits & 0x7fffffff, code;
   if (magnitude > 0x7f800000) return uint8_t(nan | (has_negative_zero ? bits >> 24 & 0x80 : 0));
-  if (!is_signed) {  // ties are rounded up, but for that of the smallest number and zero
+  if (!is_signed) {  // ties are rounded up, except between zero and the smallest number
     return uint8_t(std::min<uint32_t>((magnitude + 0x400000 - (magnitude < 0x800000)) >> 23, nan));
   } else if (magnitude < uint32_t(128 - bias)
                              << 23) {  // the addition rounds to a multiple of the smallest number
@@ -69,9 +69,9 @@ uint8_t Float8Format::encode(float f) const {
 DType dtype_from_name(std::string_view wanted) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (wanted == name(DType(i))) return DType(i);
-  std::string known;
-  for (int i = 0; i < kDTypeCount; ++i) known += std::string(i ? ", " : "") + name(DType(i));
-  type_check(false, "dtype") << "'" << wanted << "' is not a dtype" << hint("one of ", known);
+  std::string names;
+  for (int i = 0; i < kDTypeCount; ++i) names += std::string(i ? ", " : "") + name(DType(i));
+  type_check(false, "dtype") << "'" << wanted << "' is not a dtype" << hint("one of ", names);
   __builtin_unreachable();
 }
 
@@ -87,7 +87,7 @@ DType promote(DType a, DType b) {
     refuse("uint16, uint32 and uint64");
   if (category(a) == category(b)) {
     if (is_integral(a)) {
-      // uint8 with a signed type needs a signed type that holds both.
+      // uint8 with a signed dtype gives a signed dtype that can hold both.
       if (a == DType::UInt8 || b == DType::UInt8) {
         DType other = a == DType::UInt8 ? b : a;
         return other == DType::Int8 ? DType::Int16 : other;
@@ -98,7 +98,7 @@ DType promote(DType a, DType b) {
       return DType::Float32;  // float16 and bfloat16
     return itemsize(a) > itemsize(b) ? a : b;
   }
-  // A complex type takes the precision of a floating partner.
+  // A complex dtype takes the precision of a floating-point partner.
   return is_complex(b) && is_floating(a) ? complex_of(promote(a, real_of(b))) : b;
 }
 

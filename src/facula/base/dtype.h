@@ -12,7 +12,7 @@
 
 namespace facula {
 
-// IEEE binary16 and bfloat16 storage; arithmetic happens in float.
+// Storage of IEEE binary16 and bfloat16; arithmetic is done in float.
 struct Half {
   uint16_t bits = 0;
   Half() = default;
@@ -32,10 +32,10 @@ struct ComplexHalf {
   operator std::complex<float>() const { return {float(re), float(im)}; }
 };
 
-// Floats of 8 bits: a sign (but in E8M0), an exponent and `mantissa` bits. Numbers are rounded to the nearest, ties to
-// even; those beyond the largest become `too_large`. The codes are those of numbers of positive sign.
-// Sources: Micikevicius et al., 2022 (E4M3FN, E5M2); Noune et al., 2022 (FNUZ: no negative zero, whose code is the NaN);
-// OCP Microscaling Formats, 2023 (E8M0: powers of two, without a zero). What too large numbers become is PyTorch's.
+// 8-bit floats: a sign (except in E8M0), an exponent and `mantissa` bits. Numbers are rounded to nearest, ties to
+// even; numbers beyond the largest become `too_large`. The codes are those of positive numbers. Sources: Micikevicius
+// et al., 2022 (E4M3FN, E5M2); Noune et al., 2022 (FNUZ: the code of negative zero is NaN); OCP Microscaling Formats,
+// 2023 (E8M0: powers of two, without a zero). The results for numbers that are too large are PyTorch's.
 struct Float8Format {
   int mantissa, bias;
   uint8_t largest, too_large, nan;
@@ -72,7 +72,8 @@ enum class Category : uint8_t { boolean, integral, floating, complex };
   _(Float64, double, "float64", floating, "Double")                  \
   _(Complex64, std::complex<float>, "complex64", complex, "ComplexFloat") \
   _(Complex128, std::complex<double>, "complex128", complex, "ComplexDouble")
-// Those that hold numbers, while few operators compute with them; what takes one names a set of them (`dtypes`).
+// Dtypes that can be stored, but with which only few operators compute; operators that support them declare a set
+// (`dtypes`).
 #define FACULA_LIMITED_DTYPES(_)                                                     \
   _(UInt16, uint16_t, "uint16", integral, "UInt16")                                  \
   _(UInt32, uint32_t, "uint32", integral, "UInt32")                                  \
@@ -132,11 +133,11 @@ constexpr bool is_complex(DType d) { return category(d) == Category::complex; }
 constexpr bool is_differentiable(DType d) { return is_floating(d) || is_complex(d); }
 constexpr bool is_signed(DType d) { return detail::kDTypeInfo[int(d)].is_signed; }
 constexpr bool is_limited(DType d) { return int(d) >= detail::kCommonCount; }
-// Null for all others.
+// Null for all other dtypes.
 constexpr const Float8Format* float8_format(DType d) { return detail::kDTypeInfo[int(d)].format; }
 constexpr bool is_float8(DType d) {
   return is_limited(d) && is_floating(d);
-}  // no other floating dtype is limited
+}  // no other floating-point dtype is limited
 constexpr DType real_of(DType d) {
   return d == DType::Complex64    ? DType::Float32
          : d == DType::Complex128 ? DType::Float64
@@ -148,20 +149,19 @@ constexpr DType complex_of(DType d) {
          : d == DType::Float16 || d == DType::Complex32 ? DType::Complex32
                                                         : DType::Complex64;
 }
-// The type arithmetic on `d` is done in: float for floats (and parts of complex numbers) of 8 and 16 bits, itself
-// otherwise.
+// The compute dtype: float for floats (and parts of complex numbers) of 8 and 16 bits, otherwise the dtype itself.
 constexpr DType compute_type(DType d) {
   if (d == DType::Complex32) return DType::Complex64;
   return is_floating(d) && itemsize(d) < 4 ? DType::Float32 : d;
 }
 DType dtype_from_name(std::string_view name);  // TypeError if unknown
 
-// Result type of two tensors of equal priority (PyTorch's lattice; category and dimension rules:
-// tensor/promotion.h). RuntimeError where it has none: a float8 with another dtype, uint16, uint32 or uint64 with another
-// integer, bool or complex one.
+// The result dtype of two tensors of equal priority (PyTorch's lattice; for category and dimension rules see
+// tensor/promotion.h). RuntimeError if there is none: for a float8 with another dtype, and for uint16, uint32 or
+// uint64 with another integer, bool or complex dtype.
 DType promote(DType a, DType b);
 
-// The default floating type of new tensors (facula.set_default_dtype), a documented process-wide setting.
+// The default floating-point dtype of new tensors (facula.set_default_dtype), a documented process-wide setting.
 DType default_dtype();
 void set_default_dtype(DType d);
 
@@ -189,14 +189,14 @@ inline constexpr DTypeSet boolean = dtypes_where(is_bool), integral = dtypes_whe
                           floating = dtypes_where(is_floating), complex = dtypes_where(is_complex),
                           numeric = integral | floating | complex, real = boolean | integral | floating,
                           any = numeric | boolean;
-// Limited dtypes by what operators do with them.
+// Limited dtypes, grouped by what operators do with them.
 inline constexpr DTypeSet wide_unsigned = limited_where(is_integral), float8 = limited_where(is_float8),
                           half_complex = limited_where(is_complex),
                           limited = wide_unsigned | float8 | half_complex,
-                          stored = any | limited;  // of operators that only move, compare or make numbers
+                          stored = any | limited;  // for operators that only move, compare or create numbers
 }  // namespace dtypes
 
-// Calls f(T{}) with the C++ type of `d`, which is no limited one.
+// Calls f(T{}) with the C++ type of `d`, which must not be a limited dtype.
 template <class F>
 decltype(auto) dispatch(DType d, F&& f) {
   switch (d) {

@@ -1,6 +1,6 @@
-// The one exception type of Facula, and the checks that raise it.
-//   user_check(cond, "matmul") << "..." << hint("...")   bad input: names the operator as the user wrote it
-//   internal_check(cond)                                 a broken promise of ours
+// The exception type of Facula, and the checks that raise it.
+//   user_check(cond, "matmul") << "..." << hint("...")   invalid input: names the operator as the user wrote it
+//   internal_check(cond)                                 an invariant of ours that does not hold
 // Python raises `Error::type`; the text is "<operator>: <message>\n  hint: <hint>".
 #pragma once
 #include <cstdint>
@@ -31,7 +31,7 @@ class Error : public std::exception {
   ErrorType type() const { return type_; }
   const std::string& op() const { return op_; }
   const std::string& message() const { return message_; }
-  Error from(std::string op) const;  // the same, said by the operator that the user called
+  Error from(std::string op) const;  // the same error, reported for the operator that the user called
 
  private:
   ErrorKind kind_;
@@ -39,7 +39,7 @@ class Error : public std::exception {
   std::string op_, message_, text_;
 };
 
-// A remedy, shown on a line of its own below the message.
+// A remedy, printed on a separate line after the message.
 struct Hint {
   std::string text;
 };
@@ -83,7 +83,7 @@ struct Raise {
   } else                                      \
     ::facula::detail::Raise() && ::facula::detail::Thrower(::facula::ErrorKind::kind, ::facula::ErrorType::type, op)
 
-// Of a type that is known at run time.
+// A check whose error type is known at run time only.
 #define check_as(cond, type, op)      \
   if (__builtin_expect(!!(cond), 1)) { \
   } else                               \
@@ -94,9 +94,9 @@ struct Raise {
 #define type_check(cond, op) FACULA_CHECK_AS(cond, user, TypeError, op)
 #define value_check(cond, op) FACULA_CHECK_AS(cond, user, ValueError, op)
 #define supported_check(cond, op) FACULA_CHECK_AS(cond, user, NotImplementedError, op)
-#define built_check(cond, op) FACULA_CHECK_AS(cond, user, AssertionError, op)   // what this build was made without
+#define built_check(cond, op) FACULA_CHECK_AS(cond, user, AssertionError, op)  // the build does not include it
 #define runtime_check(cond, op) FACULA_CHECK_AS(cond, runtime, RuntimeError, op)
-#define linalg_check(cond, op) FACULA_CHECK_AS(cond, runtime, LinAlgError, op)   // a RuntimeError too
+#define linalg_check(cond, op) FACULA_CHECK_AS(cond, runtime, LinAlgError, op)  // also a RuntimeError
 #define internal_check(cond) \
   FACULA_CHECK_AS(cond, internal, RuntimeError, "internal") << __FILE__ << ":" << __LINE__ << ": " #cond " "
 

@@ -11,10 +11,10 @@ constinit std::atomic<bool> TableMutex::fork_waits_{false};
 constinit thread_local int TableMutex::held_ = 0;
 
 struct TableMutexes {
-  std::mutex gate;  // of a fork, from its beginning to its end
+  std::mutex gate;  // held by a fork from its beginning to its end
   std::mutex list;  // guards `first`
   TableMutex* first = nullptr;
-  bool taken = false;  // all of them and the list, by the fork
+  bool taken = false;  // the fork has taken all locks and the list
 
   TableMutexes() {
     pthread_atfork([] { all().take(); }, [] { all().release(); }, [] { all().release(); });
@@ -24,7 +24,7 @@ struct TableMutexes {
     return *t;
   }
 
-  // All or none at a time, so that no order among them matters: who holds one may wait for another.
+  // Takes all locks or none at a time, so that their order does not matter: a holder may wait for another lock.
   void take() {
     gate.lock();
     TableMutex::fork_waits_ = true;
@@ -58,7 +58,7 @@ struct TableMutexes {
 };
 
 namespace {
-// When the library is loaded: a fork that comes before the first lock would know of none.
+// Initialised when the library is loaded: a fork before the first lock would otherwise not be observed.
 [[maybe_unused]] const auto& at_load = TableMutexes::all();
 }  // namespace
 

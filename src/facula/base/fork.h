@@ -1,17 +1,18 @@
-// Locks that a fork takes. A forked child is a copy of the process with one thread: a lock that another
-// thread held would stay locked in it for ever, and who makes children (the workers of a DataLoader) cannot
-// know what other threads are at. So the locks of tables that every operator may need are taken by the fork
-// itself, all of them, and are free in the child. While it waits for who holds one, as for a kernel that is
-// being compiled, threads that hold none take none. It waits five seconds at most: a thread may wait in turn
-// for what the forking thread holds, and then the child is as it would have been.
+// Locks that are released in forked children. A forked child is a copy of the process with a single thread: a lock
+// that another thread held would stay locked for ever, and code that forks (DataLoader's workers) cannot know what
+// other threads are doing. So the fork itself takes all locks of tables that operators may need, and they are free in
+// the child. While it waits for a holder (a kernel that is being compiled, for example), threads that hold no such
+// lock take none. It waits for at most five seconds, since a holder may in turn wait for something that the forking
+// thread holds; in that case the child gets the locks as they are.
 #pragma once
 #include <atomic>
 #include <mutex>
 
 namespace facula {
 
-// A std::mutex of the process's tables. It enters the list of all when it is locked first, not when it is made:
-// the thread that makes a static one would wait for a fork inside of the static's guard, and the child for it.
+// A std::mutex for tables of the process. It is registered when it is first locked, not when it is constructed: a
+// thread that constructs a static one would wait for a fork while holding the static's guard, and the child would
+// wait for that guard.
 class TableMutex {
  public:
   constexpr TableMutex() noexcept = default;
@@ -42,11 +43,12 @@ class TableMutex {
   static void wait_for_fork();
   void enter();
   static constinit std::atomic<bool> fork_waits_;
-  __attribute__((tls_model("initial-exec"))) static constinit thread_local int held_;  // by this thread
+  __attribute__((tls_model(
+      "initial-exec"))) static constinit thread_local int held_;  // number of locks that this thread holds
   std::mutex mutex_;
   std::atomic<bool> listed_{false};
   TableMutex *next_ = nullptr, *before_ = nullptr;
-  bool taken_ = false;  // by the fork
+  bool taken_ = false;  // the fork has taken it
 };
 
 }  // namespace facula

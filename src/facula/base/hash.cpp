@@ -11,7 +11,7 @@ uint64_t hash_bytes(const void* data, size_t n, uint64_t seed) {
     h = mix(h, w);
   }
   uint64_t tail = 0;
-  if (n) std::memcpy(&tail, p, n);  // an empty range may have no address
+  if (n) std::memcpy(&tail, p, n);  // an empty range may have a null address
   return mix(h, tail);
 }
 

@@ -1,4 +1,4 @@
-// Hashing: a fast 64-bit mixer for tables in memory (sha256.h names what lies on disk).
+// Hashing: a fast 64-bit mixer for tables in memory (for names on disk see sha256.h).
 #pragma once
 #include <array>
 #include <cstddef>

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kEvery = 20'000'000;  // nanoseconds between two checks
 
 std::atomic<void (*)()> installed{nullptr};
-// Of this thread: whether it is the process's main one, known once asked; scopes of Uninterrupted; when to
-// ask again.
+// State of this thread: whether it is the main thread of the process (-1: not determined yet), the number of
+// Uninterrupted scopes, and the time of the next check.
 struct Turn {
   int main = -1, closed = 0;
   int64_t next = 0;

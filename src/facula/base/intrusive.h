@@ -1,4 +1,4 @@
-// Reference-counted objects and the pointer that counts them (atomic; one word).
+// Reference-counted objects and the counting pointer (atomic; one word).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,7 +12,7 @@ class RefCounted {
   RefCounted(const RefCounted&) = delete;
   virtual ~RefCounted() = default;
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
-  // Calls destroy() when the last reference goes. The sole owner skips the locked instruction.
+  // Calls destroy() when the last reference is released. The sole owner avoids the locked instruction.
   void release() const {
     if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       const_cast<RefCounted*>(this)->destroy();
@@ -69,10 +69,10 @@ Ref<T> make_ref(A&&... a) {
   return Ref<T>::adopt(new T(std::forward<A>(a)...));
 }
 
-// An object of a user's C++ class (extend/class.h): the base that they derive from.
+// The base class of users' C++ classes (extend/class.h).
 struct CustomClassHolder : RefCounted {
   CustomClassHolder() = default;
-  CustomClassHolder(const CustomClassHolder&) {}  // the count is of the object, not of its value
+  CustomClassHolder(const CustomClassHolder&) {}  // the count belongs to the object, not to its value
   CustomClassHolder& operator=(const CustomClassHolder&) { return *this; }
 };
 

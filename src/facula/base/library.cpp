@@ -10,13 +10,14 @@
 namespace facula {
 
 const std::string& path_of_this_library() {
-  static auto& path = *new const std::string([] {  // lives on: threads may ask while the process ends
+  static auto& path = *new const std::string([] {  // never destroyed: threads may ask while the process ends
     Dl_info info;
-    std::string found =
+    std::string name =
         dladdr(reinterpret_cast<const void*>(&symbol_beside), &info) && info.dli_fname ? info.dli_fname : "";
-    if (found.find('/') == std::string::npos) found = "/proc/self/exe";  // a program found through PATH
-    char whole[PATH_MAX];
-    return std::string(realpath(found.c_str(), whole) ? whole : found.c_str());
+    if (name.find('/') == std::string::npos)
+      name = "/proc/self/exe";  // a program that was started through PATH
+    char absolute[PATH_MAX];
+    return std::string(realpath(name.c_str(), absolute) ? absolute : name.c_str());
   }());
   return path;
 }
@@ -30,9 +31,9 @@ void* symbol_beside(const char* library, const char* symbol, const char* what) {
   void* loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   runtime_check(loaded, what) << library << " could not be loaded: " << dlerror()
                               << hint("it belongs beside libfacula.so");
-  void* found = dlsym(loaded, symbol);
-  runtime_check(found, what) << path << " has no " << symbol;
-  return found;
+  void* address = dlsym(loaded, symbol);
+  runtime_check(address, what) << path << " has no " << symbol;
+  return address;
 }
 
 }  // namespace facula

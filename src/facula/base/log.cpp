@@ -23,19 +23,19 @@ constexpr uint32_t kAll = (uint32_t(1) << unsigned(Log::count)) - 1;
 
 uint32_t bits_of(std::string_view name) {
   if (name == "all") return kAll;
-  std::string known;
+  std::string areas;
   for (size_t k = 0; k < std::size(kAreas); ++k) {
     if (kAreas[k].name == name) return uint32_t(1) << k;
-    known += std::string(kAreas[k].name) + ", ";
+    areas += std::string(kAreas[k].name) + ", ";
   }
   value_check(false, "FACULA_LOG") << "there is no area '" << name << "' to log"
-                                   << hint("areas are ", known, "all; FACULA_LOG=help tells what each shows");
+                                   << hint("areas are ", areas, "all; FACULA_LOG=help tells what each shows");
   __builtin_unreachable();
 }
 
 void write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
-// A mistake in the environment is reported and stops nobody from working.
+// A mistake in the environment variable is reported but is no error.
 [[maybe_unused]] const bool started = [] {
   try {
     set_logs(settings().log);

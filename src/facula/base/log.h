@@ -1,7 +1,7 @@
-// The log: lines on standard error about what the library does, by area. FACULA_LOG names the areas when a
-// process starts, as `ops,cache`, `all,-ops` or `help`; set_logs changes them later. A test that is off costs
-// a load and a branch.
-//   FACULA_LOG_AREAS(_): _(area, what its lines tell)
+// The log: lines on standard error about the library's activities, by area. FACULA_LOG selects the areas when a
+// process starts, as `ops,cache`, `all,-ops` or `help`; set_logs changes them later. A disabled area costs a load and
+// a branch.
+//   FACULA_LOG_AREAS(_): _(area, contents of its lines)
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -25,13 +25,14 @@ enum class Log : uint8_t {
       count
 };
 
-extern std::atomic<uint32_t> log_mask;  // a bit an area
+extern std::atomic<uint32_t> log_mask;  // one bit per area
 inline bool log_on(Log area) { return log_mask.load(std::memory_order_relaxed) >> unsigned(area) & 1; }
-void log_line(Log area, std::string_view text);  // one write, so that lines of threads stay whole
+void log_line(Log area, std::string_view text);  // one write, so that lines of threads do not mix
 
-// Areas with commas between: `x` or `+x` turns x on, `-x` off; `all` is every area; `help` prints the table.
-// Changes what is on now; an unknown area is a ValueError that names the known ones, and changes nothing.
+// Takes areas separated by commas: `x` or `+x` enables x, `-x` disables it; `all` stands for every area; `help`
+// prints the table. Changes the current selection; an unknown area raises a ValueError that lists the known ones, and
+// changes nothing.
 void set_logs(std::string_view areas);
-std::string log_help();  // the table of areas, a line each
+std::string log_help();  // the table of areas, one per line
 
 }  // namespace facula

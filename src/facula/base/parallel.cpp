@@ -21,10 +21,10 @@ namespace {
 
 [[gnu::constructor]] void omp_wait_read() { facula_omp_wait_read(); }
 
-// Grains of a thread between two looks at whether to go on: tens of milliseconds.
+// The number of grains per thread between two checks for interrupts: tens of milliseconds.
 constexpr int64_t kBetweenChecks = 1024;
 
-// The pool's threads do not live on in a forked child: there, everything runs on the caller.
+// The threads of the pool do not exist in a forked child: there everything runs on the caller.
 std::atomic<bool> forked{false};
 
 std::atomic<int>& threads() {
@@ -37,7 +37,8 @@ std::atomic<int>& threads() {
 }
 
 #ifdef __SANITIZE_THREAD__
-// The thread sanitizer does not see how OpenMP's library waits: the standard library's threads stand in for its own.
+// The thread sanitizer does not understand the synchronisation of OpenMP's library, so std::threads replace its
+// threads.
 thread_local bool in_piece = false;
 template <class Piece>
 void share(int64_t pieces, const Piece& piece) {
@@ -85,7 +86,7 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
     }
     return;
   }
-  // The first n % pieces pieces have one item more.
+  // The first n % pieces pieces have one more item.
   int64_t size = n / pieces, longer = n % pieces;
   std::exception_ptr failure;
   std::atomic<bool> failed{false};

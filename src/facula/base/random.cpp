@@ -15,7 +15,7 @@ std::array<uint32_t, 4> philox(uint64_t seed, uint64_t counter) {
 }
 
 Generator& default_generator() {
-  static Generator* g = new Generator(67280421310721ull);  // the seed PyTorch starts with
+  static Generator* g = new Generator(67280421310721ull);  // PyTorch's default seed
   return *g;
 }
 

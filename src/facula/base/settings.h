@@ -1,4 +1,4 @@
-// Environment settings: declared once here, read once, printed with their documentation by `python -m
+// Environment settings: declared here once, read once, and printed with their documentation by `python -m
 // facula.info`.
 //   FACULA_SETTINGS(_): _(name, environment variable, type, default, documentation)
 #pragma once

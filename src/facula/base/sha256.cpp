@@ -1,7 +1,7 @@
 #include "facula/base/sha256.h"
 
-// The functions of one algorithm: the newer interface looks algorithms up by name in the whole library, which
-// would then have to be loaded.
+// Uses the functions of one algorithm: the newer interface looks algorithms up by name, for which the whole library
+// has to be loaded.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 

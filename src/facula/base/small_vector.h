@@ -1,4 +1,4 @@
-// A vector with room for N trivially copyable elements inside itself.
+// A vector that stores up to N trivially copyable elements inline.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace facula {
 
-// Are elements of lists of T asked for by numbers that may come from elsewhere? An IndexError is then what a number
-// beyond the list gives.
+// True for element types whose lists may be indexed by untrusted numbers: an index that is out of range raises
+// IndexError.
 template <class T>
 inline constexpr bool kCheckedLists = false;
 [[noreturn]] void no_such_element(size_t at, size_t size);
@@ -76,7 +76,7 @@ class SmallVector {
     if (size_ == capacity_) grow(size_t(capacity_) * 2);
     data_[size_++] = x;
   }
-  T* append(size_t n) {  // n elements to be written
+  T* append(size_t n) {  // returns n elements to be written
     reserve(size_ + n);
     size_ += uint32_t(n);
     return data_ + size_ - n;
@@ -94,7 +94,7 @@ class SmallVector {
   }
   void assign(const T* from, size_t n) {
     reserve(n);
-    if (N <= 8 && n <= N) copy_few(from, n, std::make_index_sequence<N>());
+    if (N <= 8 && n <= N) copy_unrolled(from, n, std::make_index_sequence<N>());
     else if (n) std::memmove(static_cast<void*>(data_), from, n * sizeof(T));
     size_ = uint32_t(n);
   }
@@ -111,9 +111,9 @@ class SmallVector {
         no_such_element(at, size);
     return at;
   }
-  // Without a loop, which the compiler would turn into a call of memmove.
+  // Unrolled, because the compiler would turn a loop into a call of memmove.
   template <size_t... I>
-  void copy_few(const T* from, size_t n, std::index_sequence<I...>) {
+  void copy_unrolled(const T* from, size_t n, std::index_sequence<I...>) {
     (void)((I < n && (data_[I] = from[I], true)) && ...);
   }
   T* inline_data() { return reinterpret_cast<T*>(inline_); }

@@ -1,15 +1,16 @@
-// Warnings: what a user should know of a call that is answered all the same. A front end with warnings of its own
-// installs a handler, which may throw what its filters make of one (Python's does); without one a warning is a line on standard error.
+// Warnings: information for users about a call that succeeds nevertheless. A front end with its own warnings installs
+// a handler, which may throw if its filters say so (as Python's does); without a handler a warning is a line on
+// standard error.
 #pragma once
 #include <string>
 
 namespace facula {
 
 void set_warning_handler(void (*handler)(const std::string& text));
-void warn(const std::string& text);       // each time
-void warn_once(const std::string& text);  // once in a process for each text
+void warn(const std::string& text);       // every time
+void warn_once(const std::string& text);  // once per process for each text
 
-// While one lives, this thread warns of nothing: what it does has been done, and warned of, before.
+// While a WarningsOff lives, this thread emits no warnings, because the same work was done, and warned about, before.
 class WarningsOff {
  public:
   explicit WarningsOff(bool off = true);
@@ -20,7 +21,7 @@ class WarningsOff {
   bool before_;
 };
 
-// Do warnings that come once come each time instead?
+// If set, warnings that are emitted once are emitted every time.
 void set_warn_always(bool on);
 bool warns_always();
 

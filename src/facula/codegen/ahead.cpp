@@ -20,7 +20,7 @@ namespace facula::codegen {
 namespace {
 
 constexpr int kMostThreads = 4;
-constexpr size_t kMostJobs = 256;  // the oldest are dropped: the program passed them long ago
+constexpr size_t kMostJobs = 256;  // the oldest jobs are dropped: the program has long passed them
 
 constinit thread_local bool on_thread = false;
 
@@ -32,7 +32,8 @@ int processors() {
   return n;
 }
 
-// Whenever a job was given or done, so that it comes before the destructors of what was used by then.
+// Registers the end again with every job that is added or done, so that it runs before the destructors of everything
+// that was used until then.
 void register_end() {
   static std::atomic<size_t> count{0};
   if (count.fetch_add(1, std::memory_order_relaxed) < kMostJobs) std::atexit(end_ahead);
@@ -68,7 +69,8 @@ class Pool {
  private:
   void serve() {
     on_thread = true;
-    TableMutex busy;  // a fork waits for the job's end: no static is half made in the child
+    // A fork waits for the end of the job, so that the child inherits no half-initialised static.
+    TableMutex busy;
     std::unique_lock lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return !jobs_.empty(); });
@@ -97,7 +99,7 @@ class Pool {
   std::atomic<bool> ended_{false};
 };
 
-// Never destroyed: threads wait in it until the process is gone.
+// Never destroyed: threads wait in it until the process ends.
 Pool& pool() {
   static Pool* p = new Pool;
   return *p;
@@ -109,14 +111,14 @@ void add(std::vector<std::function<void()>> jobs) {
   try {
     pool().add(std::move(jobs), threads);
     register_end();
-  } catch (const std::exception&) {  // no thread to be had
+  } catch (const std::exception&) {  // no thread could be started
   }
 }
 
 }  // namespace
 
 int ahead_threads() {
-  if (on_thread) return 0;  // what a job itself needs it makes
+  if (on_thread) return 0;  // a job makes what it needs itself
   return std::min({num_threads(), processors(), kMostThreads + 1}) - 1;
 }
 

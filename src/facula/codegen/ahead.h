@@ -1,10 +1,9 @@
-// Kernels made beside the running program: what will be wanted soon is made by a few threads of its own, and who
-// wants it first waits for it, or makes it if nobody began yet. So nothing but the time depends on them: what
-// they find or compile is what `kernel` would have, and what they fail at is tried again, and reported, by
-// whoever wants it.
+// Compiles kernels in the background: a few threads make kernels before the program needs them. The program makes a
+// kernel itself if no thread has begun it, and waits for it otherwise. So background threads only affect time: they
+// find or compile what `kernel` would, and if they fail, the program tries again and reports the error.
 //
-// There are none where the program has one thread or the machine one processor, none in a forked child, and they
-// end before the process does: a kernel that is being compiled then is finished first.
+// There are no such threads if the program has one thread, if the machine has one processor, or in a forked child.
+// They end before the process does; a kernel that is being compiled is finished first.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,22 +13,22 @@
 
 namespace facula::codegen {
 
-// How many threads would make kernels: 0 if jobs are of no use.
+// The number of background threads; 0 if jobs are of no use.
 int ahead_threads();
-// Runs the job on one of them, the last one given first; what it throws is dropped. Drops it at once where there
-// are none.
+// Runs the job in the background, before all jobs that were added earlier, and drops its exceptions. Drops the job if
+// there are no threads.
 void ahead(std::function<void()> job);
-// For a job: these come next, in this order.
+// Adds jobs that run next, in this order; may be called from a job.
 void ahead_of_others(std::vector<std::function<void()>> jobs);
-// These are wanted next, in this order.
+// Makes the kernels of these nests next, in this order.
 void expect(std::vector<std::shared_ptr<const loop::LazyNest>> nests);
-// Is this one of the threads?
+// True on a background thread.
 bool is_ahead();
-// On one of them: throws if the process ends, so that a job does so before its next kernel.
+// On a background thread: throws if the process is ending, so that a job stops before its next kernel.
 void check_ahead();
 // Waits until no job is left (for tests).
 void finish_ahead();
-// Drops the jobs that nobody began, waits for the others, and takes no more: for the end of a process.
+// Drops the jobs that have not begun, waits for the others, and refuses new ones: for the end of a process.
 void end_ahead();
 
 }  // namespace facula::codegen

@@ -12,7 +12,7 @@ const std::string& build_id() {
   static const auto& id = *new std::string([] {
     struct Search {
       uintptr_t inside;
-      std::string found;
+      std::string id;
     } search{reinterpret_cast<uintptr_t>(&build_id), {}};
     dl_iterate_phdr(
         [](dl_phdr_info* info, size_t, void* to) {
@@ -35,14 +35,14 @@ const std::string& build_id() {
               auto* name = note + sizeof n;
               auto* text = name + rounded(n.n_namesz);
               if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && !std::memcmp(name, "GNU", 4))
-                s.found.assign(text, n.n_descsz);
+                s.id.assign(text, n.n_descsz);
               note = text + rounded(n.n_descsz);
             }
           }
           return 1;
         },
         &search);
-    return search.found;
+    return search.id;
   }());
   return id;
 }

@@ -32,7 +32,7 @@ class C99Printer : public CPrinter {
   }
 };
 
-// What the common functions need to know, before them; then those of C alone.
+// Definitions that the common functions need, and the functions that only C needs.
 constexpr char kBefore[] = R"c(#include <math.h>
 #include <stdint.h>
 

@@ -1,9 +1,10 @@
-// A finished nest as C99: for machines that have a C compiler and no LLVM, and for people who want to read what a kernel
-// computes. The text needs <math.h> and <stdint.h>, no other header, no allocation, no thread. It decides nothing: loops that
-// a target may run in lanes are plain loops, whose sums are added in order, as the interpreter adds them.
+// Prints a finished nest as C99, for machines with a C compiler and without LLVM, and for people who want to read
+// what a kernel computes. The text needs <math.h> and <stdint.h>, and neither other headers, allocation nor threads.
+// It makes no decisions: loops that a target may run in lanes are plain loops, whose sums are added in order, as by
+// the interpreter.
 //
-// Elementary functions are the expansions of loop/elementary.h, as C functions, special ones those of
-// loop/special_functions.h, which compute in double whatever is asked for. Sums of products are fma().
+// Elementary functions are the expansions of loop/elementary.h as C functions. Special functions are those of
+// loop/special_functions.h, which compute in double for every dtype. Sums of products are fma().
 #pragma once
 #include <string>
 
@@ -11,12 +12,13 @@
 
 namespace facula::codegen {
 
-// The signature of every printed function is KernelFn's (kernel.h): what does not fit an index is noted in `status`.
+// Every printed function has the signature KernelFn (kernel.h); failed checks are reported in `status`.
 std::string c99_function(const loop::Nest& n, const std::string& name);
-// What `code`, the functions of a file, needs before it, once: of elementary and special functions those that it calls.
+// The text that `code`, all functions of a file, needs in front of it, once; it includes the elementary and special
+// functions that `code` calls.
 std::string c99_prelude(const std::string& code);
-// Of elementary functions that `code` calls, behind such a prelude in a namespace of C++, those without branches: a compiler
-// takes a loop of them side by side. Angles are less than 2^20.
+// The branch-free ones of the elementary functions that `code` calls, to be compiled as C++ in a namespace after the
+// prelude: compilers vectorise loops over them. Angles must be less than 2^20.
 std::string c99_straight(const std::string& code);
 
 }  // namespace facula::codegen

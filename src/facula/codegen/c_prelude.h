@@ -1,6 +1,7 @@
-// What nests printed as C call (c_printer.h), as text that is C99 and CUDA C; each function is the counterpart of one of
-// loop/number.cpp. FACULA_FUNCTION, FACULA_TABLE and FACULA_STATUS, the storage of a function and of a table and the type
-// of who hears of a failure, have to be defined, and facula_fail(status, failed, index, size).
+// The functions that nests printed as C call (c_printer.h), as text that is C99 and CUDA C; each one is the
+// counterpart of a function of loop/number.cpp. FACULA_FUNCTION and FACULA_TABLE (the storage classes of functions
+// and tables), FACULA_STATUS (the type of the failure report) and facula_fail(status, failed, index, size) have to be
+// defined before.
 #pragma once
 
 namespace facula::codegen {

@@ -20,7 +20,7 @@ using loop::Fn;
 using loop::Kind;
 using loop::Statement;
 
-// Locals of an atomic change, in no nest.
+// Locals of an atomic update outside of any nest.
 constexpr int kFormer = -1, kNew = -2;
 
 bool is_float32(DType d) { return d == DType::Float32; }
@@ -47,7 +47,7 @@ std::string constant(Expr e) {
   return is_real(d) ? number(e->value.to_double(), d) : number(e->value.to_int());
 }
 
-// f(a, b): as C writes it, or null.
+// The C operator for f(a, b), or null.
 const char* infix(Fn f) {
   switch (f) {
     case Fn::add: return "+";
@@ -72,7 +72,7 @@ std::string elementary_name(Fn f, DType d) {
   return "facula_" + std::string(loop::name(f)) + (is_float32(d) ? "_f32" : "_f64");
 }
 
-// The function of libm in double whose result is the dtype's exactly, or rounded to it; or null.
+// The double function of libm whose result is exact in the dtype, or is rounded to it; or null.
 const char* libm(Fn f) {
   switch (f) {
     case Fn::round: return "nearbyint";
@@ -106,7 +106,7 @@ const char* type_name(DType d) {
   return "";
 }
 
-// Does the text of f(x, y) hold an operand more than once?
+// True if the text of f(x, y) mentions an operand more than once.
 bool says_twice(Fn f, DType d) {
   if (is_real(d)) return f == Fn::isnan;
   return f == Fn::max || f == Fn::min || f == Fn::fmax || f == Fn::fmin || f == Fn::abs || f == Fn::sign ||
@@ -136,7 +136,7 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
   internal_check(false) << "C: " << loop::name(f) << " of " << d;
   return "";
 }
-// In 64 bits, cut to the width, which is what wraps; `narrow`: the operands need no more than 32, nor does the result.
+// Computes in 64 bits and truncates to the width, which wraps around. `narrow`: operands and result fit into 32 bits.
 std::string of_integers(Fn f, DType d, const std::vector<std::string>& x, bool narrow) {
   std::string of = narrow ? "_i32" : "_i64", type = "(" + std::string(type_name(d)) + ")",
               bits = std::to_string(itemsize(d) * 8);
@@ -197,7 +197,7 @@ const char* CPrinter::memory_type(DType d) {
 }
 
 namespace {
-// Between memory and registers: the text of what lies in memory of dtype d, and of a float that goes there.
+// Conversions between memory and registers: the text that decodes an element of dtype d, and that encodes a float.
 std::string decoded(DType d, const std::string& x) {
   d = real_of(d);
   if (auto* f = float8_format(d))
@@ -242,7 +242,7 @@ std::string CPrinter::function(const std::string& name) {
 }
 
 namespace {
-// Without what is chosen for angles that libm serves.
+// Removes the selects for huge angles, which libm handles.
 Expr without_far_angles(Expr e) {
   return loop::rewrite(e, [](Expr x) -> Expr {
     bool far = false;
@@ -278,7 +278,7 @@ bool names(const std::string& text, const std::string& name) {
     if (!goes_on(at + name.size()) && (at == 0 || !goes_on(at - 1))) return true;
   return false;
 }
-// The special functions that `code` calls, behind what they use.
+// The special functions that `code` calls, after the ones that they use.
 std::string special_functions(const std::string& code) {
   std::string chosen;
   for (size_t k = std::size(loop::kSpecialTexts); k-- > 0;) {
@@ -354,15 +354,16 @@ void CPrinter::set(int v, const char* type, const std::string& value) {
 }
 void CPrinter::set(int v, const std::vector<Expr>& values) {
   std::vector<std::string> texts = values_of(values);
-  std::vector<std::string> kept;  // the components before any of them changes
+  std::vector<std::string> components;  // the components before any of them changes
   for (size_t k = 0; k < values.size(); ++k) {
-    if (values.size() == 1) kept = texts;
+    if (values.size() == 1) components = texts;
     else {
-      kept.push_back(fresh());
-      line("const " + std::string(type_of(values[k].dtype())) + " " + kept.back() + " = " + texts[k] + ";");
+      components.push_back(fresh());
+      line("const " + std::string(type_of(values[k].dtype())) + " " + components.back() + " = " + texts[k] +
+           ";");
     }
   }
-  for (size_t k = 0; k < values.size(); ++k) set(v + int(k), type_of(values[k].dtype()), kept[k]);
+  for (size_t k = 0; k < values.size(); ++k) set(v + int(k), type_of(values[k].dtype()), components[k]);
 }
 
 void CPrinter::statement(const Statement& s) {
@@ -441,7 +442,7 @@ void CPrinter::atomic(const Statement& s) {
 
 // ---- expressions
 
-// Element `at` of a buffer, or of an array.
+// Element `at` of a buffer or an array.
 std::string CPrinter::place(int buffer, DType d, const std::string& at, int part) {
   std::string of = buffer >= 0 ? "b" + std::to_string(buffer) : "a" + std::to_string(-1 - buffer);
   if (!is_complex(d)) return of + "[" + bare(at) + "]";
@@ -449,9 +450,9 @@ std::string CPrinter::place(int buffer, DType d, const std::string& at, int part
   return of + "[2 * " + at + (part == 2 ? " + 1]" : "]");
 }
 
-// The values of a statement, of which the next one knows nothing: stores and assignments change what was read.
+// The values of a statement. The next statement cannot reuse them, since stores and assignments change what was read.
 std::vector<std::string> CPrinter::values_of(const std::vector<Expr>& values) {
-  known_.clear();
+  names_.clear();
   uses_.clear();
   std::unordered_set<const loop::Node*> seen;
   for (auto& v : values) {
@@ -466,8 +467,8 @@ std::vector<std::string> CPrinter::values_of(const std::vector<Expr>& values) {
   return texts;
 }
 
-// An operand of C: a name, a number, or in brackets what is wanted once and short. What it needs besides is computed
-// in lines before the current one, checks in their order.
+// The text of an operand: a name, a number, or a short expression in parentheses if it is used once. Anything else is
+// computed in lines before the current one, with checks in their order.
 std::string CPrinter::value(Expr e) {
   switch (e->kind) {
     case Kind::constant: return constant(e);
@@ -476,7 +477,7 @@ std::string CPrinter::value(Expr e) {
     case Kind::local: return local(e->slot);
     default: break;
   }
-  if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
+  if (auto it = names_.find(e.get()); it != names_.end()) return it->second;
   std::string name;
   if (e->kind == Kind::select &&
       ((is_unlikely(e->args[0]) && !straight_) || !is_total(e->args[1]) || !is_total(e->args[2]))) {
@@ -489,44 +490,45 @@ std::string CPrinter::value(Expr e) {
     name = fresh();
     line("const " + std::string(type(e)) + " " + name + " = " + text + ";");
   }
-  known_[e.get()] = name;
+  names_[e.get()] = name;
   return name;
 }
 
-// May it be computed where it is not wanted? Not if it reads memory or checks something, unless that is done already.
+// True if e may be computed although it is not needed: it neither reads memory nor checks anything, unless that was
+// done already.
 bool CPrinter::is_total(Expr e) {
   bool yes = true;
   std::unordered_set<const loop::Node*> seen;
   auto look = [&](Expr x, auto& self) -> void {
-    if (!yes || known_.count(x.get()) || !seen.insert(x.get()).second) return;
+    if (!yes || names_.count(x.get()) || !seen.insert(x.get()).second) return;
     yes = x->kind != Kind::load && x->kind != Kind::check && x->kind != Kind::divisor;
     for (auto& a : x->args) self(a, self);
   };
   look(e, look);
   return yes;
 }
-// What is computed whenever `e` is.
+// The nodes that are computed whenever `e` is.
 const CPrinter::Nodes& CPrinter::always(Expr e) {
   auto [it, is_new] = always_.try_emplace(e.get());
   if (!is_new) return it->second;
-  Nodes found{e.get()};
+  Nodes nodes{e.get()};
   auto add = [&](Expr x) {
     auto& of = always(x);
-    found.insert(of.begin(), of.end());
+    nodes.insert(of.begin(), of.end());
   };
   if (e->kind == Kind::select) {
     add(e->args[0]);
     Nodes a = always(e->args[1]), b = always(e->args[2]);
     for (auto* n : a)
-      if (b.count(n)) found.insert(n);
+      if (b.count(n)) nodes.insert(n);
   } else {
     for (auto& a : e->args) add(a);
   }
-  return always_[e.get()] = std::move(found);
+  return always_[e.get()] = std::move(nodes);
 }
 std::string CPrinter::branch(Expr e) {
   std::string c = value(e->args[0]);
-  // What both sides need is computed once, before them.
+  // Computes what both sides need once, in front of them.
   auto& b = always(e->args[2]);
   loop::visit(e->args[1], [&](Expr x) {
     if (always(e->args[1]).count(x.get()) && b.count(x.get())) value(x);
@@ -534,12 +536,12 @@ std::string CPrinter::branch(Expr e) {
   std::string name = fresh();
   line(std::string(type_of(e.dtype())) + " " + name + ";");
   for (int side : {1, 2}) {
-    auto known = known_;
+    auto outer_names = names_;
     open(side == 1 ? "if (" + bare(c) + ") {" : "else {");
     std::string v = value(e->args[size_t(side)]);
     line(name + " = " + bare(v) + ";");
     close();
-    known_ = std::move(known);
+    names_ = std::move(outer_names);
   }
   return name;
 }
@@ -548,7 +550,7 @@ std::string CPrinter::named(Expr e) {
   ++uses_[e.get()];
   return value(e);
 }
-// Arithmetic on indices, sizes and strides alone, which overflows nowhere, so that it needs no care.
+// Arithmetic on indices, sizes and strides only, which never overflows and so needs no wrapping.
 bool CPrinter::is_place(Expr e) {
   if (e.dtype() != DType::Int64) return false;
   switch (e->kind) {

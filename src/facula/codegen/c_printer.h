@@ -1,6 +1,5 @@
-// What the texts of C99 (c99.h) and of CUDA C (cuda.h) have in common: statements and expressions of a nest as lines of
-// C. It decides nothing. The functions that the lines call stand in c_prelude.h, each the counterpart of one of
-// loop/number.cpp.
+// Prints statements and expressions of a nest as lines of C, for C99 (c99.h) and CUDA C (cuda.h). It makes no
+// decisions. c_prelude.h has the functions that the lines call.
 #pragma once
 #include <map>
 #include <set>
@@ -15,26 +14,26 @@ namespace facula::codegen {
 
 class CPrinter {
  public:
-  explicit CPrinter(const loop::Nest& n) : n_(n) {}  // which lives as long
+  explicit CPrinter(const loop::Nest& n) : n_(n) {}  // `n` has to outlive the printer
   virtual ~CPrinter() = default;
   CPrinter(const CPrinter&) = delete;
 
-  // The function with its name and, in a comment, the nest's.
+  // The function `name`, with the nest's name in a comment.
   std::string function(const std::string& name);
-  // The elementary (loop/elementary.h) and special functions (loop/special_functions.h) that `code` calls and what those
-  // call, before it.
+  // The elementary functions (loop/elementary.h) and special functions (loop/special_functions.h) that `code` calls,
+  // directly or indirectly, to be printed before it.
   std::string functions(const std::string& code);
-  // From now on both sides of a choice are computed if they may be, however rare one is.
+  // From now on computes both sides of a select, however rare one is, if both may be computed.
   void go_straight() { straight_ = true; }
 
  protected:
   using Expr = loop::Expr;
   using Statement = loop::Statement;
 
-  // ---- where the languages differ
-  virtual void open_function(const std::string& name) = 0;  // and the loop over tasks
+  // ---- differences between the languages
+  virtual void open_function(const std::string& name) = 0;  // also opens the loop over tasks
   virtual std::string param(int k) const = 0;
-  virtual std::string reports_to() const = 0;  // the last argument of a check: who hears of a failure
+  virtual std::string reports_to() const = 0;  // the last argument of a check: the failure report
   virtual void threads_loop(const Statement& s);
   virtual void array(const Statement& s) = 0;
   virtual void barrier();
@@ -55,21 +54,22 @@ class CPrinter {
     --depth_;
     line("}");
   }
-  // b0, b1, ...: the buffers; `qualifier`: of those that are only read.
+  // Declares b0, b1, ...: the pointers to buffers. `qualifier` is for buffers that are only read.
   void pointers(const std::string& from, const std::string& qualifier);
   void block(const loop::Block& b);
-  // The values of a statement, of which the next one knows nothing: stores and assignments change what was read.
+  // The values of a statement. The next statement cannot reuse them, since stores and assignments change what was
+  // read.
   std::vector<std::string> values_of(const std::vector<Expr>& values);
-  std::string extent(const Statement& s);  // of a loop, which the loop does not change
+  std::string extent(const Statement& s);  // of a loop; the body does not change it
   // Element `at` of a buffer, or of an array.
   std::string place(int buffer, DType d, const std::string& at, int part);
   DType memory(int buffer) const {
     return buffer >= 0 ? n_.buffers[size_t(buffer)].dtype : arrays_.at(-1 - buffer);
   }
-  static std::string bare(const std::string& text);  // without brackets around all of it
+  static std::string bare(const std::string& text);  // without parentheses around all of it
 
   const loop::Nest& n_;
-  std::map<int, DType> arrays_;  // in scope
+  std::map<int, DType> arrays_;  // by local in scope: the dtype of the array
 
  private:
   std::string fresh() { return "t" + std::to_string(++temporaries_); }
@@ -95,21 +95,21 @@ class CPrinter {
 
   std::string entry(Expr e);
 
-  std::set<int64_t> rows_;  // of tables, that were named
+  std::set<int64_t> rows_;  // rows of tables that were used
   std::string out_;
   int depth_ = 0, temporaries_ = 0;
   bool straight_ = false;
   std::set<int> declared_;  // locals in scope
-  std::set<int> places_;    // locals that hold places in memory, sizes and the like
+  std::set<int> places_;    // locals that hold offsets, sizes and the like
   std::unordered_map<const loop::Node*, bool> is_place_;
   std::unordered_map<const loop::Node*, std::string>
-      known_;                                        // in this statement: computed already, by which name
-  std::unordered_map<const loop::Node*, int> uses_;  // in this statement
+      names_;                                        // by expression computed in this statement: its name
+  std::unordered_map<const loop::Node*, int> uses_;  // by expression: uses in this statement
   std::unordered_map<const loop::Node*, Nodes> always_;
 };
 
-// The functions that the lines call, of which `specifier` is the storage and the like. `status` is the type of the last
-// argument of a check; facula_fail(status, what, index, size) has to stand before.
+// The common functions. The macros and facula_fail(status, what, index, size) have to be defined before
+// (c_prelude.h).
 std::string c_prelude();
 
 }  // namespace facula::codegen

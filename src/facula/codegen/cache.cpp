@@ -53,13 +53,13 @@ std::atomic<int64_t> memory_hits{0}, shipped_hits{0}, disk_hits{0}, compiled{0},
 
 bool prints() { return printed_target() != Printed::none; }
 
-// Counts, and logs, what `how` compiles.
+// Runs `how`, which compiles; counts and logs it.
 template <class F>
 auto compile_by(const loop::Nest& n, F&& how) {
-  std::optional<profile::Scope> scope;  // threads beside the program are on no line of it
+  std::optional<profile::Scope> scope;  // background threads belong to no line of the program
   if (!is_ahead()) scope.emplace(profile::Category::compile, "compile ", n.name);
   auto start = std::chrono::steady_clock::now();
-  auto made = how();
+  auto result = how();
   auto spent =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   ++compiled;
@@ -67,7 +67,7 @@ auto compile_by(const loop::Nest& n, F&& how) {
   if (log_on(Log::kernels))
     log_line(Log::kernels, n.name + " compiled in " + std::to_string(spent / 1000) + " us\n" +
                                loop::print(n) + (prints() ? "\n" + printed_kernel(printed_target(), n) : ""));
-  return made;
+  return result;
 }
 std::string compile(const loop::Nest& n) {
   loop::Nest lowered = schedule::in_lanes(n, lane_limits());
@@ -79,7 +79,7 @@ std::string compile(const loop::Nest& n) {
     return object;
   });
 }
-// Not kept on the disk.
+// The result is not cached on disk.
 KernelFn compile_printed(const loop::Nest& n) {
   const loop::Nest* one[] = {&n};
   return compile_by(n, [&] { return printed_kernels(printed_target(), one)[0]; });
@@ -90,14 +90,14 @@ KernelFn compile_printed(const loop::Nest& n) {
 struct Entry {
   static constexpr pid_t kNobody = 0, kMade = -1;
   std::atomic<pid_t> maker{
-      kNobody};                     // the process that makes it: a forked child has no threads of its parent
-  std::atomic<bool> wanted{false};  // by the program
+      kNobody};  // the process that makes it, since a forked child does not have its parent's threads
+  std::atomic<bool> wanted{false};  // the program has asked for it
   struct Named : Kernel {
     Sha256 digest;
   } kernel;
   std::string recorded;  // guarded by record_mutex
 };
-TableMutex nest_mutex;  // guards that what follows from a nest is set, once
+TableMutex nest_mutex;  // guards the members that the nest determines, which are set once
 
 struct Shard {
   TableMutex mutex;
@@ -118,7 +118,7 @@ std::string recording_to() {
   return record_folder();
 }
 
-// Of a folder; null if there is none. `object` is what was read.
+// Loads the kernel from a folder; null if none has it. `object` receives what was read.
 KernelFn load(const std::string& digest, const std::string& shown, std::string& object) {
   KernelFn fn = nullptr;
   auto from = [&](const std::string& folder, Owner owner, std::atomic<int64_t>& hits) {
@@ -132,7 +132,7 @@ KernelFn load(const std::string& digest, const std::string& shown, std::string& 
   return fn;
 }
 
-// `n` may be null: then it is not compiled. False if it could not be made so.
+// Makes the kernel. If `n` is null it is not compiled, and the result is false unless a folder has it.
 bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
   std::optional<profile::Scope> scope;
   if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", shown);
@@ -158,8 +158,8 @@ bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::s
   return true;
 }
 
-// What a fork waits for while a kernel is being made. In a child whose parent's threads still held them some stay
-// locked for ever: then another one, or none.
+// A lock that delays forks while a kernel is being made. In a child, locks that threads of the parent held may stay
+// locked for ever; then another one is taken, or none.
 std::unique_lock<TableMutex> while_making() {
   static auto* all = new std::array<TableMutex, 16>;
   for (auto& m : *all)
@@ -167,8 +167,8 @@ std::unique_lock<TableMutex> while_making() {
   return {};
 }
 
-// Makes the kernel, or waits for the thread that does: each is made once. Was it there, made now, or can it not be
-// made without a nest?
+// Makes the kernel once: waits if another thread is making it. Tells whether it was present, was made now, or cannot
+// be made without a nest.
 enum class Outcome { cached, made, needs_nest };
 Outcome make_once(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
   for (;;) {
@@ -184,15 +184,15 @@ Outcome make_once(Entry& e, const loop::Nest* n, const std::string& digest, cons
       e.maker.notify_all();
     };
     auto busy = while_making();
-    bool made;
+    bool succeeded;
     try {
-      made = make(e, n, digest, shown);
+      succeeded = make(e, n, digest, shown);
     } catch (...) {
       done(Entry::kNobody);
       throw;
     }
-    done(made ? Entry::kMade : Entry::kNobody);
-    return made ? Outcome::made : Outcome::needs_nest;
+    done(succeeded ? Entry::kMade : Entry::kNobody);
+    return succeeded ? Outcome::made : Outcome::needs_nest;
   }
 }
 
@@ -204,7 +204,7 @@ Entry* entry_of(const std::string& digest) {
   return slot.get();
 }
 
-// A kernel by its digest and the name that people see.
+// A kernel by its digest and its name for users.
 const Thing kernel_thing("kernel", [](Words words) {
   Sha256 digest;
   std::string text = text_of(words);
@@ -219,17 +219,18 @@ void want(Entry& e, const Sha256& digest, const std::string& shown) {
   wanted(kernel_thing, words_of(std::string(digest.begin(), digest.end()) + shown));
 }
 
-// The entry of the kernel that a program wants, and whether it was made for it.
-std::pair<Entry*, Outcome> entry_made(const Sha256& digest, const std::string& shown, const loop::Nest* n) {
+// The cache entry of a kernel that the program needs, and how it was obtained.
+std::pair<Entry*, Outcome> obtained_entry(const Sha256& digest, const std::string& shown,
+                                          const loop::Nest* n) {
   std::string name = hex(digest);
   Entry* e = entry_of(name);
   want(*e, digest, shown);
-  Outcome made = make_once(*e, n, name, shown);
-  if (made == Outcome::cached) ++memory_hits;
-  return {e, made};
+  Outcome outcome = make_once(*e, n, name, shown);
+  if (outcome == Outcome::cached) ++memory_hits;
+  return {e, outcome};
 }
 
-// What follows from the nest.
+// Sets the members that follow from the nest.
 void complete(Entry& e, const Sha256& digest, loop::Expr tasks, loop::Expr cost) {
   std::lock_guard lock(nest_mutex);
   if (e.kernel.tasks.get()) return;
@@ -243,11 +244,11 @@ void complete(Entry& e, const Sha256& digest, loop::Expr tasks, loop::Expr cost)
 const Kernel* kernel(const loop::Nest& n) {
   internal_check(!n.threads) << "nest " << n.name << " is one of a grid, which this machine has not";
   check_ahead();
-  check_interrupt();  // what is being made is finished and stored: another call, or process, may want it
+  check_interrupt();  // a kernel that was begun is finished and stored: another call or process may need it
   Sha256 digest = name_of(n);
-  auto [e, made] = entry_made(digest, n.name, &n);
+  auto [e, outcome] = obtained_entry(digest, n.name, &n);
   complete(*e, digest, n.tasks, n.cost);
-  if (made == Outcome::cached) {
+  if (outcome == Outcome::cached) {
     std::string to = recording_to();
     auto is_new = [&] {
       std::lock_guard lock(record_mutex);
@@ -259,24 +260,24 @@ const Kernel* kernel(const loop::Nest& n) {
 }
 
 const Kernel* kernel(const loop::LazyNest& n) {
-  auto* known = n.kernel();
-  if (!known || records_kernels() || prints()) return kernel(n.nest());
+  auto* named = n.kernel();
+  if (!named || records_kernels() || prints()) return kernel(n.nest());
   check_ahead();
   check_interrupt();
-  auto [e, made] = entry_made(known->name, known->shown, nullptr);
-  if (made == Outcome::needs_nest) return kernel(n.nest());
-  complete(*e, known->name, known->tasks, known->cost);
+  auto [e, outcome] = obtained_entry(named->name, named->shown, nullptr);
+  if (outcome == Outcome::needs_nest) return kernel(n.nest());
+  complete(*e, named->name, named->tasks, named->cost);
   return &e->kernel;
 }
 
-// Are there indices that it checks, as those which pick rows are?
+// True if it checks indices, as kernels do that gather rows.
 static bool picks_by_indices(const loop::Nest& n) {
-  bool found = false;
-  auto look = [&](loop::Expr x) { found |= x->kind == loop::Kind::check && x->slot; };
+  bool checks = false;
+  auto look = [&](loop::Expr x) { checks |= x->kind == loop::Kind::check && x->slot; };
   loop::each_statement(n.body, [&](const loop::Statement& s) {
     loop::each_expression(s, [&](loop::Expr x) { loop::visit(x, look); });
   });
-  return found;
+  return checks;
 }
 
 Sha256 name_of(const loop::Nest& n) {
@@ -287,8 +288,8 @@ const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>
 
 const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
   check_ahead();
-  auto [e, made] = entry_made(digest, shown, nullptr);
-  return made == Outcome::needs_nest ? nullptr : &e->kernel;
+  auto [e, outcome] = obtained_entry(digest, shown, nullptr);
+  return outcome == Outcome::needs_nest ? nullptr : &e->kernel;
 }
 
 bool records_kernels() { return !recording_to().empty(); }
@@ -302,7 +303,7 @@ std::string cache_folder() { return user_folder(); }
 void record_kernels_to(const std::string& folder) {
   runtime_check(!prints(), "codegen") << "printed kernels are not kept; unset FACULA_TARGET";
   runtime_check(folder.empty() || make_folders(folder), "codegen") << "cannot make the folder " << folder;
-  finish_ahead();  // what was begun belongs where it would have gone
+  finish_ahead();  // kernels that were begun belong to the former folder
   if (std::string before = recording_to(); !before.empty()) write_nest_index(before);
   std::lock_guard lock(record_mutex);
   record_folder() = folder;

@@ -1,4 +1,4 @@
-// What the lazily loaded library libfacula_llvm offers to codegen/cache.cpp, as two C symbols.
+// The interface of the lazily loaded library libfacula_llvm to codegen/cache.cpp: one C function.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 #include "facula/loop/nest.h"
 
 namespace facula::codegen {
-// Compiles a nest for lanes (schedule/lanes.h), as many as the processor has, to a relocatable object (ELF) whose only global symbol is `facula_kernel` of type KernelFn,
-// with no undefined symbols but those that `resolve` in object.cpp lists (memcpy and the like, libm functions
-// in double).
+// Compiles a nest for lanes (schedule/lanes.h), lowered for this processor, to a relocatable ELF object. Its only
+// global symbol is `facula_kernel` of type KernelFn, and its only undefined symbols are those that `resolve` in
+// object.cpp lists (memcpy and the like, and libm functions in double).
 extern "C" bool facula_llvm_compile(const loop::Nest* nest, std::string* object, std::string* error);
 }  // namespace facula::codegen

@@ -35,8 +35,8 @@ class CudaPrinter : public CPrinter {
         return line("unsigned char* next = scratch + blockIdx.x * bytes;");
   }
   std::string param(int k) const override {
-    std::string whole = "args.params[" + std::to_string(k) + "]";
-    return n_.index_bits == 32 ? "(int32_t)" + whole : whole;
+    std::string param = "args.params[" + std::to_string(k) + "]";
+    return n_.index_bits == 32 ? "(int32_t)" + param : param;
   }
   std::string reports_to() const override {
     return "{status, " + index(n_.task_var) + ", " + std::to_string(site_) + ", " + iteration_ + "}";
@@ -64,7 +64,7 @@ class CudaPrinter : public CPrinter {
   }
   void barrier() override { line("__syncthreads();"); }
 
-  int site_ = 0;  // counts loops over threads, so that failures have an order
+  int site_ = 0;  // numbers loops over threads, so that failures have an order
   std::string iteration_ = "0";
 };
 

@@ -1,4 +1,4 @@
-// What CUDA C needs besides the functions that it shares with C99 (c_prelude.h), as text.
+// The functions that CUDA C needs in addition to those that it shares with C99 (c_prelude.h), as text.
 #pragma once
 
 namespace facula::codegen {

@@ -9,7 +9,8 @@
 namespace facula::codegen {
 namespace {
 
-// Scalar operations that are worth a thread: a few microseconds, of which waking it takes as many or ten times as many.
+// The scalar operations that make a piece worth a thread: they take a few microseconds, while waking a thread takes
+// as long or ten times as long.
 constexpr int64_t kGrainCost = 131072;
 
 int64_t floor_div(int64_t a, int64_t b) {
@@ -21,21 +22,20 @@ int64_t floor_div(int64_t a, int64_t b) {
 [[noreturn, gnu::cold]] void raise(const Status& s, const char* op) {
   runtime_check(s.failed != 2, op) << "ZeroDivisionError: an integer is divided by zero"
                                    << hint("replace zeros first: where(other == 0, 1, other)");
-  auto known = op::overloads(op);
+  auto overloads = op::overloads(op);
   if (s.size == 1) {
     auto [refusing, text] = op::find_refusal(s.index);
-    std::string said = !refusing || known.size()  ? op
-                       : refusing->called.empty() ? refusing->name()
-                                                  : refusing->called;
+    std::string said = !refusing || overloads.size() ? op
+                       : refusing->called.empty()    ? refusing->name()
+                                                     : refusing->called;
     if (refusing) throw Error(ErrorKind::user, refusing->bad_index, said, text);
   }
-  throw Error(ErrorKind::user, known.size() ? known[0]->bad_index : ErrorType::IndexError, op,
+  throw Error(ErrorKind::user, overloads.size() ? overloads[0]->bad_index : ErrorType::IndexError, op,
               "index " + std::to_string(s.index) + " is out of bounds for dimension with size " +
                   std::to_string(s.size));
 }
 
-// Pieces are contiguous, so the failure of the piece that begins first is the failure a serial run would
-// meet.
+// Pieces are contiguous, so the failure of the first failing piece is the failure that a serial run would meet.
 [[gnu::noinline]] void launch_parallel(const Kernel& k, void* const* buffers, const int64_t* params,
                                        int64_t tasks, int64_t grain, const char* op) {
   struct First {

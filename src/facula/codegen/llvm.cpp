@@ -1,5 +1,5 @@
-// Nests for lanes as LLVM IR with explicit vectors, and from there to a relocatable object: statements, loops and folds, and
-// the module around them. Expressions and memory are those of llvm_emitter.h.
+// Compiles nests for lanes: statements, loops and folds as LLVM IR with explicit vectors, the module around them, and
+// its compilation to a relocatable object. llvm_emitter.h has expressions and memory.
 #include <llvm/Analysis/TargetTransformInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -32,7 +32,7 @@ using loop::LoopKind;
 using loop::Monoid;
 using StatementKind = Statement::Kind;
 
-// Steps from where a loop of little work reads to what it asks for: one or two pages.
+// Prefetch distance in steps, for loops with little work: one or two pages.
 constexpr uint64_t kAhead = 512;
 
 class NestEmitter : EmitMemory {
@@ -125,7 +125,7 @@ class NestEmitter : EmitMemory {
       case StatementKind::let: {
         V v = emit(s.values[0]);
         locals_[s.var] = {v, nullptr, s.values[0].dtype()};
-        selects_.forget();  // what is computed now was not before
+        selects_.forget();  // it did not have the values that are computed now
         return;
       }
       case StatementKind::assign: return assign(s);
@@ -155,7 +155,7 @@ class NestEmitter : EmitMemory {
     maybe_none_ = maybe;
   }
 
-  // Memory for a local of dtype d: in lanes, of each.
+  // Memory for a local of dtype d; in lanes, for a vector.
   Local variable(DType d) {
     auto* t = math_->type(d);
     if (in_lanes()) t = FixedVectorType::get(t, unsigned(lanes()));
@@ -180,7 +180,7 @@ class NestEmitter : EmitMemory {
     }
     write(it->second, v);
   }
-  // A local left over from another vector of the loop, made in more or fewer lanes.
+  // True for a local of an earlier vector of the loop, which had another number of lanes.
   bool stale(const Local& l) const {
     auto* v = llvm::dyn_cast<FixedVectorType>(l.type);
     return v ? int(v->getNumElements()) != lanes() : false;
@@ -191,7 +191,7 @@ class NestEmitter : EmitMemory {
     V count;
     bool one_each = in_lanes();
     {
-      // Its size is known at entry: an expression of constants and parameters.
+      // The size is known at entry: an expression of constants and parameters.
       b_.SetInsertPoint(entry_end_);
       Push layer(*this, false);
       count = emit(s.extent);
@@ -213,7 +213,7 @@ class NestEmitter : EmitMemory {
     for (auto& e : next) v.push_back(emit(e));
     for (size_t k = 0; k < count; ++k) write(local(s.var + int(k)), v[k]);
   }
-  // Any two partial results of one monoid, as values of one shape.
+  // Combines two partial results of one monoid, given as values of one shape.
   std::vector<V> combined(Monoid m, std::span<const DType> types, const std::vector<V>& a,
                           const std::vector<V>& b) {
     constexpr int kFirst = 1 << 28;
@@ -235,7 +235,8 @@ class NestEmitter : EmitMemory {
     return r;
   }
 
-  // Each lane's total from the first lane on, by sums over 1, 2, 4, ... lanes, behind what the accumulator had.
+  // Computes each lane's total from the first lane on, by combining lanes at distances 1, 2, 4, ..., and then with
+  // the accumulator's former value.
   void scan(const Statement& s) {
     auto one = loop::lift(s.monoid, s.values),
          none = loop::identity(s.monoid, one[0].dtype(), one.back().dtype());
@@ -292,7 +293,7 @@ class NestEmitter : EmitMemory {
     }
     if (s.loop == LoopKind::vector) return vector_loop(s, extent);
     if (s.loop == LoopKind::unrolled) return unrolled_loop(s, s.extent->value.to_int());
-    // A loop whose length differs from lane to lane goes to the longest, with masks.
+    // If the trip count varies between lanes, the loop runs to the largest one, under masks.
     if (is_vector(extent)) {
       V longest = b_.CreateIntMaxReduce(
           mask_ ? b_.CreateSelect(mask_, extent, llvm::Constant::getNullValue(extent->getType())) : extent,
@@ -317,17 +318,17 @@ class NestEmitter : EmitMemory {
       emit_block(s.body);
     };
     if (int steps = s.lanes.unroll; steps > 1)
-      begin = whole_pieces(begin, extent, steps, [&](V i) {
-        fetch_ahead(s, i);
+      begin = complete_groups(begin, extent, steps, [&](V i) {
+        prefetch(s, i);
         for (int k = 0; k < steps; ++k) step(k ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(k))) : i);
       });
     count_loop(begin, extent, 1, step);
     guarded_ = outer;
   }
 
-  // Asks for what a loop of little work reads from memory along its steps some of them ahead. Streams that take turns, as the
-  // places and the numbers of a scatter do, end with every page, and the processor looks for none of them on the next one.
-  void fetch_ahead(const Statement& s, V i) {
+  // Prefetches what a loop with little work reads from memory. Interleaved streams, such as the places and the values
+  // of a scatter, stop the hardware prefetcher at every page boundary.
+  void prefetch(const Statement& s, V i) {
     std::set<int> own;
     each_statement(s.body, [&](const Statement& t) { own.insert(t.var); });
     auto plain = [&](Expr offset) {
@@ -341,9 +342,9 @@ class NestEmitter : EmitMemory {
       });
       return along && !other;
     };
-    V ahead = b_.CreateAdd(i, b_.getInt64(kAhead));
-    vars_[s.var] = ahead;
-    V base = std::exchange(lane_base_, in_lanes() ? ahead : lane_base_);
+    V later = b_.CreateAdd(i, b_.getInt64(kAhead));
+    vars_[s.var] = later;
+    V base = std::exchange(lane_base_, in_lanes() ? later : lane_base_);
     loop::Seen seen;
     Push layer(*this, false);
     for (auto& t : s.body)
@@ -358,13 +359,13 @@ class NestEmitter : EmitMemory {
     lane_base_ = base;
     vars_[s.var] = i;
   }
-  // Are the places of a scatter all that a loop over lanes stores, or what its result is before it?
+  // True if a loop over lanes only stores the places of a scatter, or only initialises its result.
   bool takes_turns(const Statement& s) {
     bool any = false, all = true;
     each_statement(s.body, [&](const Statement& t) {
       if (t.kind != StatementKind::store) return;
       any = true;
-      auto array = locals_.find(-1 - t.buffer);  // of outside
+      auto array = locals_.find(-1 - t.buffer);  // declared outside of the loop
       bool places = t.buffer < 0 && array != locals_.end() && array->second.dtype == DType::Int64;
       all &= places || (t.buffer >= 0 && by_elements_ && loop::is_move(t.values[0], facts_.memory(t.buffer)));
     });
@@ -384,8 +385,8 @@ class NestEmitter : EmitMemory {
     steps_.pop_back();
   }
 
-  // A sum of vectors is a chain in which each addition waits for the one before. Most of the loop goes by several
-  // chains, which are added up pairwise; returns where it has got to.
+  // A sum of vectors is a dependency chain. Most of the loop runs in several chains, which are then added pairwise;
+  // returns the first iteration that is left.
   V loop_in_chains(const Statement& s, V extent) {
     const int chains = s.lanes.chains;
     std::map<int, std::vector<Local>> sums;
@@ -399,8 +400,8 @@ class NestEmitter : EmitMemory {
         b_.CreateStore(spread(emit(loop::identity(t.monoid, l.dtype)[0])), l.value);
       }
     }
-    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains)));
-    count_loop(b_.getInt64(0), whole, chains, [&](V i) {
+    V chained = b_.CreateAnd(extent, b_.getInt64(uint64_t(-chains)));
+    count_loop(b_.getInt64(0), chained, chains, [&](V i) {
       for (int c = 0; c < chains; ++c) {
         for (auto& [var, list] : sums) locals_[var] = list[size_t(c)];
         vars_[s.var] = c ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(c))) : i;
@@ -418,15 +419,16 @@ class NestEmitter : EmitMemory {
       locals_[var] = list[0];
     }
     selects_.forget();
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, b_.getInt64(0));
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, chained, b_.getInt64(0));
   }
 
-  // An accumulator of outside in a loop over lanes, which has one for each lane of each vector of a round, but where it scans.
+  // An outer accumulator in a loop over lanes. It has one copy for each vector of a round, each with a value per
+  // lane, unless the loop scans.
   struct Total {
     Monoid monoid;
     int var;
     std::vector<Local> outer;                // its components
-    std::vector<std::vector<Local>> copies;  // by vector
+    std::vector<std::vector<Local>> copies;  // by vector of the round
     std::vector<DType> types{};
   };
   std::vector<Total> totals_of(const loop::LaneScope& scope, const loop::Lanes& lanes) {
@@ -476,7 +478,7 @@ class NestEmitter : EmitMemory {
       if (!s.lanes.scan) fold_lanes(t, s.lanes.width);
     selects_.forget();
   }
-  // The iterations from `base` on that go side by side.
+  // Runs the iterations from `base` on, one per lane.
   void vector(const Statement& s, V base, V mask) {
     selects_.forget();
     mask_ = tail_ = mask;
@@ -488,18 +490,18 @@ class NestEmitter : EmitMemory {
     mask_ = tail_ = nullptr;
     counted_.clear();
   }
-  // As many iterations as make whole pieces of `count`, from `done` on; returns where they end.
+  // Runs iterations from `done` on, as long as complete groups of `count` remain; returns the first one that is left.
   template <class F>
-  V whole_pieces(V done, V extent, int64_t count, F&& body) {
-    V whole = b_.CreateAnd(extent, b_.getInt64(uint64_t(-count)));
-    count_loop(done, whole, count, body);
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, done);
+  V complete_groups(V done, V extent, int64_t count, F&& body) {
+    V end = b_.CreateAnd(extent, b_.getInt64(uint64_t(-count)));
+    count_loop(done, end, count, body);
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, end, done);
   }
   V strips(const Statement& s, V extent, loop::LaneScope& scope) {
     V done = b_.getInt64(0);
     auto strip = [&](int vectors) {
       scope.lanes = s.lanes.width * vectors;
-      done = whole_pieces(done, extent, scope.lanes, [&](V i) { vector(s, i, nullptr); });
+      done = complete_groups(done, extent, scope.lanes, [&](V i) { vector(s, i, nullptr); });
       scope.lanes = s.lanes.width;
     };
     if (s.lanes.strip > 1) strip(s.lanes.strip);
@@ -509,9 +511,9 @@ class NestEmitter : EmitMemory {
   V rounds(const Statement& s, V extent, V done, const std::vector<Total>& totals) {
     int64_t round = int64_t(s.lanes.width) * s.lanes.unroll;
     if (s.extent->kind == Kind::constant && s.extent->value.to_int() < round) return done;
-    bool ahead = takes_turns(s);
-    return whole_pieces(done, extent, round, [&](V i) {
-      if (ahead) fetch_ahead(s, i);
+    bool prefetches = takes_turns(s);
+    return complete_groups(done, extent, round, [&](V i) {
+      if (prefetches) prefetch(s, i);
       for (int u = 0; u < s.lanes.unroll; ++u) {
         for (auto& t : totals) use(t, t.copies[size_t(u)]);
         vector(s, u ? b_.CreateNSWAdd(i, b_.getInt64(uint64_t(u * s.lanes.width))) : i, nullptr);
@@ -531,7 +533,7 @@ class NestEmitter : EmitMemory {
     else when(b_.CreateICmpSLT(done, extent), [&] { rest(done); });
   }
 
-  // The fixed tree: copies pairwise, then halves of the vector, then into the outer accumulator.
+  // Combines in a fixed tree: copies pairwise, then halves of the vector, then with the outer accumulator.
   void fold_lanes(const Total& t, int lanes) {
     std::vector<std::vector<V>> partial;
     for (auto& c : t.copies) {
@@ -559,9 +561,9 @@ class NestEmitter : EmitMemory {
   }
 
   const std::string& features_;
-  bool is_alone_ = false;     // in a vector of no strip
-  bool by_elements_ = false;  // some loop only adds to elements of memory
-  bool scans_ = false;        // in a loop over lanes that reads what it adds to
+  bool is_alone_ = false;     // in a vector outside of strips
+  bool by_elements_ = false;  // some loop only updates elements of memory
+  bool scans_ = false;        // in a loop over lanes that scans
 };
 
 const llvm::Target* target() {
@@ -570,7 +572,7 @@ const llvm::Target* target() {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
-    // It looks for sums to reorder, which it may not in numbers with rounding.
+    // This pass reassociates sums, which is not allowed for floating-point numbers.
     auto& options = llvm::cl::getRegisteredOptions();
     if (auto it = options.find("x86-machine-combiner"); it != options.end())
       static_cast<llvm::cl::opt<bool>*>(it->second)->setValue(false);
@@ -590,7 +592,7 @@ std::string feature_list(const std::string& features) {
   return r;
 }
 
-// Kept by each thread that compiles: what it knows of the processor takes a twentieth of a kernel's time to make.
+// One per thread that compiles; creating it takes a twentieth of the time of a kernel.
 llvm::TargetMachine& machine_for(const std::string& features) {
   static thread_local std::unique_ptr<llvm::TargetMachine> machine;
   if (machine && machine->getTargetFeatureString() == features) return *machine;
@@ -625,7 +627,7 @@ void compile(const Nest& nest, std::string& object) {
     llvm::raw_string_ostream stream(problem);
     internal_check(!llvm::verifyModule(module, &stream)) << "the generated module is not valid: " << problem;
   }
-  for (auto& f : module)  // helpers live in the process, within reach through the loader's stubs
+  for (auto& f : module)  // helpers are in this process, within reach through the loader's stubs
     if (f.isDeclaration() && !f.isIntrinsic()) f.setDSOLocal(true);
 
   llvm::legacy::PassManager passes;

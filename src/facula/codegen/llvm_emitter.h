@@ -1,10 +1,10 @@
-// A nest for lanes (schedule/lanes.h) as LLVM IR: private to llvm*.cpp. Nothing is decided here: how loops run stands in the
-// nest, how memory is reached and selects choose say schedule/lane_access.h and lane_select.h.
-//   EmitFrame      control flow, locals, and the values that the code has at a place
+// Emits a nest for lanes (schedule/lanes.h) as LLVM IR; private to llvm*.cpp. It makes no decisions: the nest says
+// how loops run, and schedule/lane_access.h and lane_select.h say how memory is accessed and how selects choose.
+//   EmitFrame      control flow, locals, and the values that the code has computed
 //   EmitValues     expressions, selects, checks (llvm_values.cpp)
 //   EmitMemory     loads and stores (llvm_memory.cpp)
 //   NestEmitter    statements, loops and folds, the functions of a kernel (llvm.cpp)
-// An expression is a vector if it differs from lane to lane; everything else stays scalar.
+// An expression is a vector if it differs between lanes; everything else is scalar.
 #pragma once
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
@@ -35,17 +35,18 @@ class EmitFrame {
   EmitFrame(const Nest& nest, llvm::Module& module)
       : nest_(nest), module_(module), c_(module.getContext()), b_(c_), facts_(nest) {}
 
-  // A named value. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays stay memory.
+  // A local. Lets are values; accumulators and assigned locals are memory until mem2reg; arrays remain memory.
   struct Local {
     V value = nullptr;
-    llvm::Type* type = nullptr;  // of the memory's content; null for a let
+    llvm::Type* type = nullptr;  // of the content of the memory; null for a let
     DType dtype{};
   };
-  // Values that the code has; the innermost layer goes with the block, branch or statement that it belongs to.
+  // The values that the code has computed. The innermost layer ends with its block, branch or statement.
   struct Layer {
-    std::unordered_map<const Node*, V> values, first;  // of all lanes; of the first one
+    std::unordered_map<const Node*, V> values, first;  // of all lanes; of the first lane
     bool statement = false;
-    // Of rows that lie one after the other, one a lane: their elements by place, by buffer and first element.
+    // Rows that are stored one behind the other, one row per lane: their elements by position, keyed by buffer and
+    // first element.
     std::map<std::pair<std::pair<int, int>, const Node*>, std::vector<V>> rows;
   };
   struct Push {
@@ -59,11 +60,11 @@ class EmitFrame {
   int lanes() const { return scope_->lanes; }
   bool in_lanes() const { return lanes() > 1; }
   static bool is_vector(V v) { return v->getType()->isVectorTy(); }
-  V spread(V v);                  // to all lanes
+  V spread(V v);                  // broadcasts to all lanes
   V iota(llvm::Type* element);    // 0, 1, 2, ...
-  void level(std::vector<V>& a);  // all vectors, if one is
+  void level(std::vector<V>& a);  // makes all of them vectors if one is
 
-  // for i in [begin, end) by step, with the test at the end.
+  // Emits: for i in [begin, end) by step, with the test at the end.
   template <class F>
   void count_loop(V begin, V end, int64_t step, F&& body) {
     auto *head = BasicBlock::Create(c_, "loop", f_), *exit = BasicBlock::Create(c_, "exit", f_);
@@ -93,7 +94,7 @@ class EmitFrame {
   Local& local(int var);
   V room(llvm::Type* t, V count = nullptr);
   V read(const Local& l) { return b_.CreateLoad(l.type, l.value); }
-  void write(const Local& l, V v);  // where the mask is off the old value stays
+  void write(const Local& l, V v);  // where the mask is off, the old value stays
 
   const Nest& nest_;
   llvm::Module& module_;
@@ -114,7 +115,7 @@ class EmitFrame {
   V tail_ = nullptr;         // the mask outside of conditions
   bool first_ = false;       // values are those of the first lane
   bool maybe_none_ = false;  // the mask may be off in every lane
-  bool guarded_ = false;     // on one side of a branch
+  bool guarded_ = false;     // in one branch
 };
 
 class EmitValues : protected EmitFrame {
@@ -122,14 +123,14 @@ class EmitValues : protected EmitFrame {
   using EmitFrame::EmitFrame;
   V emit(Expr e);
   V emit_first(Expr e);          // the scalar value of an expression in the first lane
-  V as_stored(Expr e, DType d);  // as memory of dtype d has it
-  // The value that a load gives, or as memory has it.
+  V as_stored(Expr e, DType d);  // the value in the representation of memory of dtype d
+  // The value of a load, as computed with or in the representation of memory.
   virtual V load(const Node& n, bool as_stored) = 0;
 
   schedule::Selects selects_{facts_, [this](Expr e, bool first) { return lookup(e, first) != nullptr; }};
 
  private:
-  using Side = std::function<V(Expr)>;  // the value of a side of a select
+  using Side = std::function<V(Expr)>;  // computes the value of a side of a select
   V constant(const Scalar& s, DType d);
   V fresh(Expr e);
   V cycle(Expr e);
@@ -142,7 +143,7 @@ class EmitValues : protected EmitFrame {
   V divisor(V y);
   void flag(V bad, int64_t kind, V i, V n);
 
-  bool shared_ = false;  // in code that is there twice, with masks and without
+  bool shared_ = false;  // in code that is emitted twice, with and without masks
 };
 
 class EmitMemory : protected EmitValues {
@@ -150,15 +151,15 @@ class EmitMemory : protected EmitValues {
   using EmitValues::EmitValues;
   V load(const Node& n, bool as_stored) override;
   void store(const Statement& s);
-  void fetch(int slot, int part, Expr offset);  // asks for an element, in lanes for that of the first one
+  void fetch(int slot, int part, Expr offset);  // prefetches an element; in lanes, that of the first lane
   struct Counted {
-    V before, yes;  // what an accumulator had before the vector, and the lanes in which one was added
+    V before, yes;  // the accumulator before the vector, and the lanes that counted one
   };
-  std::map<int, Counted> counted_;  // by the accumulator of a scan
-  // Statements from the k-th on that are stores of one stretch of memory, as whole vectors: how many there are.
+  std::map<int, Counted> counted_;  // by accumulator of a scan
+  // Stores the statements from the k-th on together if they store one contiguous stretch; gives their number, or 0.
   size_t store_together(const loop::Block& block, size_t k);
 
-  // What an unrolled loop does at each of its steps with rows of as many elements, one a lane.
+  // The state of an unrolled loop whose steps access rows with that many elements, one row per lane.
   struct Steps {
     int var;
     int64_t count, now = 0;
@@ -173,11 +174,11 @@ class EmitMemory : protected EmitValues {
   void store_woven(const Steps& steps);
 
   std::vector<Steps> steps_;  // of the unrolled loops around
-  size_t steps_from_ = 0;     // the layer around them, whose values all their steps have
+  size_t steps_from_ = 0;     // the layer around them, whose values are available in all of their steps
 
  private:
-  // The elements an access touches: `d` as stored, and a factor and shift on the offset (components of
-  // complex numbers).
+  // The elements that an access touches. `d` is the dtype in memory; factor and shift apply to the offset (components
+  // of complex numbers).
   struct Place {
     V base;
     DType d;

@@ -1,3 +1,4 @@
-// LLVM's own objects are never destroyed: a thread beside the program (ahead.h) may be compiling while the process
-// ends, and nothing that they hold outlives it. This definition serves what is linked into libfacula_llvm.so only.
+// Prevents the destruction of LLVM's static objects: a background thread (ahead.h) may be compiling when the process
+// ends, and they hold nothing that outlives it. This definition only applies to code that is linked into
+// libfacula_llvm.so.
 extern "C" [[gnu::visibility("hidden")]] int __cxa_atexit(void (*)(void*), void*, void*) { return 0; }

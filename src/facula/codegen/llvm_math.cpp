@@ -54,11 +54,11 @@ Type* ScalarMath::type(DType d) {
 
 V ScalarMath::any(V mask) { return mask->getType()->isVectorTy() ? b_.CreateOrReduce(mask) : mask; }
 V ScalarMath::real(double v, V like) { return ConstantFP::get(like->getType(), v); }
-V ScalarMath::whole(int64_t v, V like) {
+V ScalarMath::integer(int64_t v, V like) {
   return ConstantInt::get(shaped(b_.getIntNTy(width(like)), like->getType()), uint64_t(v), true);
 }
 V ScalarMath::sign_bit(V like) {
-  return whole(std::numeric_limits<int64_t>::min() >> (64 - width(like)), like);
+  return integer(std::numeric_limits<int64_t>::min() >> (64 - width(like)), like);
 }
 V ScalarMath::widen(V x) {
   return is_double(x) ? x : b_.CreateFPExt(x, shaped(b_.getDoubleTy(), x->getType()));
@@ -69,7 +69,7 @@ V ScalarMath::float_bits(V x) {
   return b_.CreateBitCast(x, shaped(width(x) == 64 ? b_.getDoubleTy() : b_.getFloatTy(), x->getType()));
 }
 
-// Both halves of what fills two registers, as float64 for float32 does.
+// Applies f to both halves of a value that fills two registers, such as the float64 counterpart of a float32 vector.
 template <class F>
 V ScalarMath::by_halves(V x, V y, F&& f) {
   int n = int(llvm::cast<FixedVectorType>(x->getType())->getNumElements());
@@ -102,10 +102,10 @@ V ScalarMath::map(const char* helper, V x, V y) {
   return wide ? r : narrow(r);
 }
 
-// Lanes that are easy keep their value, so that it does not depend on their neighbours.
+// Easy lanes keep their value, so that it does not depend on their neighbours.
 template <class F>
 V ScalarMath::unless(V hard, V easy, F&& compute) {
-  if (auto* known = dyn_cast<Constant>(hard); known && known->isNullValue()) return easy;
+  if (auto* constant = dyn_cast<Constant>(hard); constant && constant->isNullValue()) return easy;
   auto& context = f_.getContext();
   auto *from = b_.GetInsertBlock(), *slow = BasicBlock::Create(context, "slow", &f_),
        *next = BasicBlock::Create(context, "next", &f_);
@@ -132,7 +132,7 @@ bool is_jump(Expr e) {
 }
 }  // namespace
 
-// The value of an expansion (loop/elementary.h): each node once, in the order that it was written in.
+// Emits an expansion (loop/elementary.h): each node once, in the order in which nodes were created.
 class ScalarMath::Expansion {
  public:
   Expansion(ScalarMath& math, std::span<llvm::Value* const> args) : math_(math), args_(args) {}
@@ -141,20 +141,20 @@ class ScalarMath::Expansion {
     std::vector<Expr> nodes;
     loop::Seen seen;
     auto collect = [&](Expr e, auto& self) -> void {
-      if (known_.count(e.get()) || !seen.insert(e.get())) return;
+      if (emitted_.count(e.get()) || !seen.insert(e.get())) return;
       nodes.push_back(e);
       for (size_t k = 0; k < e->args.size(); ++k)
         if (k != 1 || !is_jump(e)) self(e->args[k], self);
     };
     collect(root, collect);
     std::sort(nodes.begin(), nodes.end(), [](Expr a, Expr b) { return a->id < b->id; });
-    for (auto& e : nodes) known_[e.get()] = node(e);
-    return known_[root.get()];
+    for (auto& e : nodes) emitted_[e.get()] = node(e);
+    return emitted_[root.get()];
   }
 
  private:
   V node(Expr e) {
-    auto arg = [&](size_t k) { return known_[e->args[k].get()]; };
+    auto arg = [&](size_t k) { return emitted_[e->args[k].get()]; };
     switch (e->kind) {
       case Kind::constant: {
         auto* t = shaped(math_.type(e.dtype()), args_[0]->getType());
@@ -166,9 +166,9 @@ class ScalarMath::Expansion {
       case Kind::select: {
         if (!is_jump(e)) return math_.select(arg(0), arg(1), arg(2));
         return math_.unless(arg(0), arg(2), [&] {
-          auto before = known_;  // what the jump leaves out is not known behind it
+          auto before = emitted_;  // values that the jump skips are not available after it
           V slow = value(e->args[1]);
-          known_ = std::move(before);
+          emitted_ = std::move(before);
           return slow;
         });
       }
@@ -186,10 +186,10 @@ class ScalarMath::Expansion {
 
   ScalarMath& math_;
   std::span<llvm::Value* const> args_;
-  std::unordered_map<const loop::Node*, V> known_;
+  std::unordered_map<const loop::Node*, V> emitted_;
 };
 
-// The steps that LLVM's code does not take from their expansions, and library functions.
+// The steps that have instructions instead of expansions, and library functions.
 V ScalarMath::instruction(Fn f, DType d, std::span<llvm::Value* const> a) {
   V x = a[0];
   switch (f) {
@@ -207,7 +207,7 @@ V ScalarMath::instruction(Fn f, DType d, std::span<llvm::Value* const> a) {
   return map(("facula_map_" + std::string(loop::name(f))).c_str(), x, a.size() > 1 ? a[1] : nullptr);
 }
 
-// Is x a whole register of AVX-512?
+// True if x fills an AVX-512 register.
 bool ScalarMath::is_register(V x) {
   auto* v = dyn_cast<FixedVectorType>(x->getType());
   return avx512_ && v && v->getNumElements() * width(x) == 512;
@@ -229,12 +229,12 @@ V ScalarMath::scalef(V x, V k) {
   if (bits == 512)
     return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_scalef_pd_512
                                 : Intrinsic::x86_avx512_mask_scalef_ps_512,
-                              {}, {x, k, x, all_lanes(x), b_.getInt32(4)});  // rounding as set
+                              {}, {x, k, x, all_lanes(x), b_.getInt32(4)});  // in the current rounding mode
   return nullptr;
 }
 
-// Null: by its expansion. AVX2 rounds denormal results twice: it has no instruction that tells them, and softmax would take
-// a fifth more time.
+// Null: uses the expansion. With AVX2 subnormal results are rounded twice: it has no instruction that detects them,
+// and softmax would take a fifth longer.
 V ScalarMath::subnormal(V x) {
   if (!avx512_) return Constant::getNullValue(shaped(b_.getInt1Ty(), x->getType()));
   if (!is_register(x)) return nullptr;
@@ -257,7 +257,8 @@ V ScalarMath::getexp(V x) {
 V ScalarMath::fixup_log(V r, V x) {
   bool d = is_double(x);
   auto* table = FixedVectorType::get(b_.getIntNTy(d ? 64 : 32), d ? 8 : 16);
-  // What takes the place of r, 4 bits a class of x: a quiet NaN of a NaN, -inf of 0, NaN below, inf of inf.
+  // The replacement for r, in 4 bits per class of x: quiet NaN for NaN, -inf for 0, NaN for negative numbers, inf for
+  // inf.
   V classes = llvm::ConstantInt::get(table, 0x03530422);
   return b_.CreateIntrinsic(d ? Intrinsic::x86_avx512_mask_fixupimm_pd_512
                               : Intrinsic::x86_avx512_mask_fixupimm_ps_512,
@@ -271,7 +272,8 @@ V ScalarMath::entry(int64_t row, V index) {
   return looked_up(row, std::span(static_cast<const double*>(r.values), r.count), index);
 }
 
-// row[index], by the index's low bits in a row of 8, 16 or 32: out of registers where they hold the row.
+// row[index], by the low bits of the index if the row has 8, 16 or 32 entries; from registers if they can hold the
+// row.
 template <class T>
 V ScalarMath::looked_up(int64_t number, std::span<const T> row, V index) {
   auto* lanes = dyn_cast<FixedVectorType>(index->getType());
@@ -301,8 +303,8 @@ V ScalarMath::looked_up(int64_t number, std::span<const T> row, V index) {
   if (bits == 256 && sizeof(T) == 4 && (row.size() == 16 || row.size() == 32)) return picked(row, index);
   return loaded(number, row, index);
 }
-// Out of 2 or 4 registers of AVX2, whose differences are picked and taken where the index has the bit: an instruction less
-// than a choice, and a third of a gather's time.
+// A look-up in 2 or 4 AVX2 registers. They hold exclusive ors of parts of the row, which are applied where the index
+// has the bit: one instruction less than a select, and a third of the time of a gather.
 template <class T>
 V ScalarMath::picked(std::span<const T> row, V index) {
   auto* lanes = index->getType();
@@ -314,7 +316,7 @@ V ScalarMath::picked(std::span<const T> row, V index) {
     return b_.CreateBitCast(b_.CreateIntrinsic(Intrinsic::x86_avx2_permps, {}, {values, index}), lanes);
   };
   auto where = [&](int bit, V x) {
-    return b_.CreateAnd(x, b_.CreateAShr(b_.CreateShl(index, whole(31 - bit, index)), whole(31, index)));
+    return b_.CreateAnd(x, b_.CreateAShr(b_.CreateShl(index, integer(31 - bit, index)), integer(31, index)));
   };
   V r = b_.CreateXor(pick(0b1), where(3, pick(0b11)));
   if (row.size() == 32) r = b_.CreateXor(r, where(4, b_.CreateXor(pick(0b101), where(3, pick(0b1111)))));
@@ -331,7 +333,7 @@ V ScalarMath::loaded(int64_t number, std::span<const T> row, V index) {
     table->setAlignment(Align(64));
   }
   Type* element = sizeof(T) == 4 ? b_.getFloatTy() : b_.getDoubleTy();
-  V last = whole(int64_t(row.size()) - 1, index);
+  V last = integer(int64_t(row.size()) - 1, index);
   index =
       row.size() <= 32 ? b_.CreateAnd(index, last) : b_.CreateBinaryIntrinsic(Intrinsic::umin, index, last);
   V at = b_.CreateGEP(element, table, b_.CreateZExt(index, shaped(b_.getInt64Ty(), index->getType())));
@@ -356,10 +358,10 @@ V ScalarMath::fmod(V x, V y) {
   return unless(b_.CreateNot(easy), r, "facula_map_fmod", x, y);
 }
 
-// Of a register of float64, to whose instruction a processor gives three times the time of these steps: the root from 14 digits
-// of its reciprocal by the series of 1 / sqrt(1 - 2e), whose error is below 2^-40 of it, and a step of Newton, of which the
-// residual is shortened and lengthened by 2^-38. Where both give the same it is the root, correctly rounded; where
-// they don't, or where the residual might underflow, the instruction decides.
+// The square root of a float64 register in a third of the time of the instruction. It starts with 14 bits of the
+// reciprocal root, applies the series of 1 / sqrt(1 - 2e), whose relative error is below 2^-40, and a Newton step
+// with the residual scaled by 1 - 2^-38 and 1 + 2^-38. If both results agree they are the correctly rounded root;
+// otherwise, or if the residual might underflow, the instruction is used.
 V ScalarMath::square_root(V x) {
   auto root = [&] { return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x); };
   if (!is_register(x) || !is_double(x)) return root();
@@ -416,25 +418,26 @@ V ScalarMath::floating(Fn f, V x, V y) {
   return nullptr;
 }
 
-// Division by zero gives 0; the smallest number divided by -1 wraps. By a constant power of two: bits.
+// Division by zero gives 0; the smallest number divided by -1 wraps around. Division by a constant power of two uses
+// shifts and masks.
 V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
   if (auto* c = dyn_cast<Constant>(y)) {
     auto* number = dyn_cast_or_null<ConstantInt>(c->getType()->isVectorTy() ? c->getSplatValue() : c);
     bool down = !is_signed || f == Fn::floordiv || f == Fn::remainder;
     if (number && down && number->getValue().isPowerOf2() && !(is_signed && number->isNegative())) {
-      if (f == Fn::remainder || f == Fn::fmod) return b_.CreateAnd(x, b_.CreateSub(y, whole(1, x)));
-      V by = whole(number->getValue().logBase2(), x);
+      if (f == Fn::remainder || f == Fn::fmod) return b_.CreateAnd(x, b_.CreateSub(y, integer(1, x)));
+      V by = integer(number->getValue().logBase2(), x);
       return is_signed ? b_.CreateAShr(x, by) : b_.CreateLShr(x, by);
     }
   }
   bool small = width(x) <= (is_signed ? 32 : 16);
-  V zero = whole(0, x), by_zero = b_.CreateICmpEQ(y, zero);
+  V zero = integer(0, x), by_zero = b_.CreateICmpEQ(y, zero);
   V q, r;
   if (small && x->getType()->isVectorTy()) {  // exact in float64, and there is a vector instruction for it
     Type* wide = shaped(b_.getDoubleTy(), x->getType());
     Type* narrow_type = shaped(b_.getInt32Ty(), x->getType());
     auto up = [&](V v) { return is_signed ? b_.CreateSIToFP(v, wide) : b_.CreateUIToFP(v, wide); };
-    V safe = select(by_zero, whole(1, x), y);
+    V safe = select(by_zero, integer(1, x), y);
     V quotient = b_.CreateFDiv(up(x), up(safe));
     if (width(x) == 32)
       quotient = select(b_.CreateFCmpOGE(quotient, real(2147483648.0, quotient)),
@@ -442,8 +445,8 @@ V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
     q = b_.CreateTrunc(b_.CreateFPToSI(quotient, narrow_type), x->getType());
     r = b_.CreateSub(x, b_.CreateMul(q, safe));
   } else {
-    V minus = is_signed ? b_.CreateICmpEQ(y, whole(-1, x)) : b_.CreateICmpNE(y, y);
-    V safe = select(b_.CreateOr(by_zero, minus), whole(1, x), y);
+    V minus = is_signed ? b_.CreateICmpEQ(y, integer(-1, x)) : b_.CreateICmpNE(y, y);
+    V safe = select(b_.CreateOr(by_zero, minus), integer(1, x), y);
     q = is_signed ? b_.CreateSDiv(x, safe) : b_.CreateUDiv(x, safe);
     r = b_.CreateSub(x, b_.CreateMul(q, safe));
     if (is_signed) {
@@ -453,16 +456,16 @@ V ScalarMath::int_divide(Fn f, bool is_signed, V x, V y) {
   }
   if (is_signed && (f == Fn::floordiv || f == Fn::remainder)) {
     V adjust = b_.CreateAnd(b_.CreateICmpNE(r, zero), b_.CreateICmpSLT(b_.CreateXor(r, y), zero));
-    q = select(adjust, b_.CreateSub(q, whole(1, x)), q);
+    q = select(adjust, b_.CreateSub(q, integer(1, x)), q);
     r = select(adjust, b_.CreateAdd(r, y), r);
   }
   return select(by_zero, zero, f == Fn::fmod || f == Fn::remainder ? r : q);
 }
 
-// By squaring. A negative exponent: 1 and -1 keep their meaning, all else gives 0.
+// Exponentiation by squaring. With a negative exponent, 1 and -1 give their power, and everything else gives 0.
 V ScalarMath::int_pow(V x, V y, bool is_signed) {
   auto& context = f_.getContext();
-  V one = whole(1, x), zero = whole(0, x);
+  V one = integer(1, x), zero = integer(0, x);
   auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "pow", &f_),
        *next = BasicBlock::Create(context, "next", &f_);
   V negative = is_signed ? b_.CreateICmpSLT(y, zero) : b_.CreateICmpNE(y, y);
@@ -484,17 +487,17 @@ V ScalarMath::int_pow(V x, V y, bool is_signed) {
   b_.CreateCondBr(any(b_.CreateICmpNE(l, zero)), body, next);
   b_.SetInsertPoint(next);
   if (!is_signed) return r;
-  V minus = whole(-1, x);
+  V minus = integer(-1, x);
   V odd_y = b_.CreateICmpNE(b_.CreateAnd(y, one), zero);
   V reciprocal = select(b_.CreateICmpEQ(x, one), one,
                         select(b_.CreateICmpEQ(x, minus), select(odd_y, minus, one), zero));
   return select(negative, reciprocal, r);
 }
 
-// Euclid's algorithm until every lane is done. A divisor of 0 gives 0, so that a lane that is done stays so.
+// Euclid's algorithm until every lane is done. A divisor of 0 gives 0, so that finished lanes do not change.
 V ScalarMath::int_gcd(V x, V y, bool is_signed) {
   auto& context = f_.getContext();
-  V zero = whole(0, x);
+  V zero = integer(0, x);
   auto size = [&](V v) { return is_signed ? b_.CreateBinaryIntrinsic(Intrinsic::abs, v, b_.getFalse()) : v; };
   x = size(x), y = size(y);
   auto *from = b_.GetInsertBlock(), *body = BasicBlock::Create(context, "gcd", &f_),
@@ -517,7 +520,7 @@ V ScalarMath::int_gcd(V x, V y, bool is_signed) {
 V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
   bool is_bool = d == DType::Bool, is_signed = facula::is_signed(d);
   V x = a[0], y = a.size() > 1 ? a[1] : nullptr;
-  V zero = whole(0, x), one = whole(1, x);
+  V zero = integer(0, x), one = integer(1, x);
   using P = CmpInst::Predicate;
   auto compare = [&](P s, P u) { return b_.CreateICmp(is_signed ? s : u, x, y); };
   switch (f) {
@@ -526,7 +529,7 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::sign:
       return is_bool ? x
                      : select(b_.CreateICmpEQ(x, zero), zero,
-                              is_signed ? select(b_.CreateICmpSLT(x, zero), whole(-1, x), one) : one);
+                              is_signed ? select(b_.CreateICmpSLT(x, zero), integer(-1, x), one) : one);
     case Fn::relu: return is_signed ? select(b_.CreateICmpSLT(x, zero), zero, x) : x;
     case Fn::floor:
     case Fn::ceil:
@@ -544,7 +547,7 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::floordiv:
     case Fn::truncdiv: return is_bool ? b_.CreateAnd(x, y) : int_divide(f, is_signed, x, y);
     case Fn::remainder:
-    case Fn::fmod: return is_bool ? whole(0, x) : int_divide(f, is_signed, x, y);
+    case Fn::fmod: return is_bool ? integer(0, x) : int_divide(f, is_signed, x, y);
     case Fn::pow: return is_bool ? b_.CreateOr(x, b_.CreateNot(y)) : int_pow(x, y, is_signed);
     case Fn::max:
     case Fn::fmax: return select(compare(P::ICMP_SGT, P::ICMP_UGT), x, y);
@@ -563,11 +566,11 @@ V ScalarMath::integral(Fn f, DType d, std::span<llvm::Value* const> a) {
     case Fn::shl:
     case Fn::shr: {
       if (is_bool) return b_.CreateAnd(x, b_.CreateNot(y));
-      V in_range = b_.CreateICmpULT(y, whole(int64_t(width(x)), x));
+      V in_range = b_.CreateICmpULT(y, integer(int64_t(width(x)), x));
       V by = select(in_range, y, zero);
       if (f == Fn::shl) return select(in_range, b_.CreateShl(x, by), zero);
       if (!is_signed) return select(in_range, b_.CreateLShr(x, by), zero);
-      return b_.CreateAShr(x, select(in_range, y, whole(int64_t(width(x)) - 1, x)));
+      return b_.CreateAShr(x, select(in_range, y, integer(int64_t(width(x)) - 1, x)));
     }
     case Fn::fma:
       return is_bool ? b_.CreateOr(b_.CreateAnd(x, y), a[2]) : b_.CreateAdd(b_.CreateMul(x, y), a[2]);
@@ -591,39 +594,39 @@ V ScalarMath::cast(V x, DType from, DType to) {
   if (is_floating(from)) {
     if (to == DType::Bool) return b_.CreateFCmpUNE(x, real(0, x));
     if (is_floating(to)) return b_.CreateFPCast(x, t);
-    // See loop/number.cpp. A float32 from 2^31 on has zeros where uint8's bits are.
+    // See loop/number.cpp. For float32 from 2^31 on, the bits that uint8 takes are zero.
     bool all_bits = to == DType::UInt32 || to == DType::UInt64;
     bool wide = itemsize(to) == 8 || (to == DType::UInt8 && is_double(x));
-    Type* whole_type = shaped(b_.getIntNTy(wide ? 64 : 32), x->getType());
+    Type* integer_type = shaped(b_.getIntNTy(wide ? 64 : 32), x->getType());
     V top = real(std::ldexp(1.0, wide ? 63 : 31), x);
-    V smallest = ConstantInt::get(whole_type, uint64_t(1) << (wide ? 63 : 31)), with_top = nullptr;
+    V smallest = ConstantInt::get(integer_type, uint64_t(1) << (wide ? 63 : 31)), with_top = nullptr;
     if (all_bits) {
       with_top = b_.CreateFCmpOGE(x, top);
       x = select(with_top, b_.CreateFSub(x, top), x);
     }
     V held = b_.CreateFCmpOLT(fabs(x), top);
-    V number = select(held, b_.CreateFPToSI(x, whole_type), smallest);
+    V number = select(held, b_.CreateFPToSI(x, integer_type), smallest);
     if (all_bits) number = select(with_top, b_.CreateXor(number, smallest), number);
     return b_.CreateTrunc(number, t);
   }
-  if (to == DType::Bool) return b_.CreateICmpNE(x, whole(0, x));
+  if (to == DType::Bool) return b_.CreateICmpNE(x, integer(0, x));
   bool is_unsigned = !is_signed(from);
   if (is_floating(to)) return is_unsigned ? b_.CreateUIToFP(x, t) : b_.CreateSIToFP(x, t);
   return b_.CreateIntCast(x, t, !is_unsigned);
 }
 
-// Ten rounds of Philox-4x32 on (counter / 4), word counter % 4.
+// Ten rounds of Philox-4x32 on (counter / 4); gives word counter % 4.
 V ScalarMath::random(V seed, V counter) {
-  V block = b_.CreateLShr(counter, whole(2, counter)), word = b_.CreateAnd(counter, whole(3, counter));
-  V low = whole(0xffffffff, counter), shift = whole(32, counter);
-  V c0 = b_.CreateAnd(block, low), c1 = b_.CreateLShr(block, shift), c2 = whole(0, counter), c3 = c2;
+  V block = b_.CreateLShr(counter, integer(2, counter)), word = b_.CreateAnd(counter, integer(3, counter));
+  V low = integer(0xffffffff, counter), shift = integer(32, counter);
+  V c0 = b_.CreateAnd(block, low), c1 = b_.CreateLShr(block, shift), c2 = integer(0, counter), c3 = c2;
   V k0 = b_.CreateAnd(seed, low), k1 = b_.CreateLShr(seed, shift);
   for (int i = 0; i < 10; ++i) {
     if (i) {
-      k0 = b_.CreateAnd(b_.CreateAdd(k0, whole(0x9E3779B9, k0)), low);
-      k1 = b_.CreateAnd(b_.CreateAdd(k1, whole(0xBB67AE85, k1)), low);
+      k0 = b_.CreateAnd(b_.CreateAdd(k0, integer(0x9E3779B9, k0)), low);
+      k1 = b_.CreateAnd(b_.CreateAdd(k1, integer(0xBB67AE85, k1)), low);
     }
-    V p0 = b_.CreateMul(c0, whole(0xD2511F53, c0)), p1 = b_.CreateMul(c2, whole(0xCD9E8D57, c2));
+    V p0 = b_.CreateMul(c0, integer(0xD2511F53, c0)), p1 = b_.CreateMul(c2, integer(0xCD9E8D57, c2));
     V n0 = b_.CreateXor(b_.CreateXor(b_.CreateLShr(p1, shift), c1), k0);
     V n2 = b_.CreateXor(b_.CreateXor(b_.CreateLShr(p0, shift), c3), k1);
     c1 = b_.CreateAnd(p1, low);
@@ -631,8 +634,8 @@ V ScalarMath::random(V seed, V counter) {
     c0 = n0;
     c2 = n2;
   }
-  V upper = b_.CreateICmpUGE(word, whole(2, word)),
-    odd = b_.CreateICmpNE(b_.CreateAnd(word, whole(1, word)), whole(0, word));
+  V upper = b_.CreateICmpUGE(word, integer(2, word)),
+    odd = b_.CreateICmpNE(b_.CreateAnd(word, integer(1, word)), integer(0, word));
   return select(upper, select(odd, c3, c2), select(odd, c1, c0));
 }
 
@@ -647,18 +650,18 @@ Type* ScalarMath::memory_type(DType d) {
   }
 }
 
-// As Float8Format::decode and encode.
+// The counterparts of Float8Format::decode and encode.
 V ScalarMath::decode(V v, const Float8Format& f) {
-  auto* whole = shaped(b_.getInt32Ty(), v->getType());
+  auto* integers = shaped(b_.getInt32Ty(), v->getType());
   auto* real = shaped(b_.getFloatTy(), v->getType());
-  auto number = [&](uint32_t x) { return ConstantInt::get(whole, x); };
-  V code = b_.CreateZExt(v, whole), magnitude = f.is_signed ? b_.CreateAnd(code, number(0x7f)) : code;
+  auto number = [&](uint32_t x) { return ConstantInt::get(integers, x); };
+  V code = b_.CreateZExt(v, integers), magnitude = f.is_signed ? b_.CreateAnd(code, number(0x7f)) : code;
   V bits = b_.CreateAdd(b_.CreateShl(magnitude, 23 - f.mantissa), number(uint32_t(127 - f.bias) << 23));
   V small =
       f.is_signed
           ? b_.CreateBitCast(b_.CreateFMul(b_.CreateUIToFP(magnitude, real),
                                            ConstantFP::get(real, std::ldexp(1.0, 1 - f.bias - f.mantissa))),
-                             whole)
+                             integers)
           : number(0x400000);
   bits = b_.CreateSelect(b_.CreateICmpULT(magnitude, number(1u << f.mantissa)), small, bits);
   V no_number = f.nan == 0x80
@@ -672,12 +675,12 @@ V ScalarMath::decode(V v, const Float8Format& f) {
 }
 
 V ScalarMath::encode(V v, const Float8Format& f) {
-  auto* whole = shaped(b_.getInt32Ty(), v->getType());
+  auto* integers = shaped(b_.getInt32Ty(), v->getType());
   auto* real = shaped(b_.getFloatTy(), v->getType());
-  auto number = [&](uint32_t x) { return ConstantInt::get(whole, x); };
-  V bits = b_.CreateBitCast(v, whole), magnitude = b_.CreateAnd(bits, number(0x7fffffff)), code;
+  auto number = [&](uint32_t x) { return ConstantInt::get(integers, x); };
+  V bits = b_.CreateBitCast(v, integers), magnitude = b_.CreateAnd(bits, number(0x7fffffff)), code;
   if (!f.is_signed) {
-    V least = b_.CreateZExt(b_.CreateICmpULT(magnitude, number(0x800000)), whole);
+    V least = b_.CreateZExt(b_.CreateICmpULT(magnitude, number(0x800000)), integers);
     code = b_.CreateLShr(b_.CreateSub(b_.CreateAdd(magnitude, number(0x400000)), least), 23);
     code = b_.CreateSelect(b_.CreateICmpUGT(code, number(f.nan)), number(f.nan), code);
     return b_.CreateTrunc(code, shaped(b_.getInt8Ty(), v->getType()));
@@ -688,7 +691,7 @@ V ScalarMath::encode(V v, const Float8Format& f) {
   code = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(magnitude, number(half)), odd), shift);
   auto unit = float(std::ldexp(1.0, 24 - f.bias - f.mantissa));
   V sum = b_.CreateFAdd(b_.CreateBitCast(magnitude, real), ConstantFP::get(real, unit));
-  V small = b_.CreateSub(b_.CreateBitCast(sum, whole), number(std::bit_cast<uint32_t>(unit)));
+  V small = b_.CreateSub(b_.CreateBitCast(sum, integers), number(std::bit_cast<uint32_t>(unit)));
   code = b_.CreateSelect(b_.CreateICmpULT(magnitude, number(uint32_t(128 - f.bias) << 23)), small, code);
   code = b_.CreateSelect(b_.CreateICmpUGT(code, number(f.largest)), number(f.too_large), code);
   code = b_.CreateSelect(b_.CreateICmpUGT(magnitude, number(0x7f800000)), number(f.nan), code);
@@ -697,7 +700,7 @@ V ScalarMath::encode(V v, const Float8Format& f) {
   return b_.CreateTrunc(b_.CreateOr(code, sign), shaped(b_.getInt8Ty(), v->getType()));
 }
 
-// Between memory and registers.
+// Conversions between memory and registers.
 V ScalarMath::decode(V v, DType d) {
   switch (d) {
     case DType::Bool: return b_.CreateICmpNE(v, Constant::getNullValue(v->getType()));

@@ -1,6 +1,6 @@
-// Scalar functions as LLVM IR that works alike on one value and on a vector of them, so that vector loops,
-// their masked ends and scalar loops give the same bits. Elementary functions are those of loop/elementary.h; what
-// of them AVX-512 has instructions for stands in `instruction`.
+// Emits scalar functions as LLVM IR for single values and vectors alike, so that vector loops, their masked tails and
+// scalar loops give the same bits. Elementary functions are those of loop/elementary.h; `instruction` has the steps
+// for which AVX-512 has instructions.
 #pragma once
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
@@ -18,23 +18,23 @@ class ScalarMath {
   // f of arguments of one shape, all of dtype `d`.
   llvm::Value* call(loop::Fn f, DType d, std::span<llvm::Value* const> args);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
-  // facula::random_bits of two Int64 as Int64.
+  // facula::random_bits of two Int64, as an Int64.
   llvm::Value* random(llvm::Value* seed, llvm::Value* counter);
 
   static llvm::Type* shaped(llvm::Type* element, llvm::Type* like);
   llvm::Type* type(DType d);            // in registers: Bool is i1
   llvm::Value* any(llvm::Value* mask);  // i1
 
-  // Between registers and memory.
+  // Conversions between registers and memory.
   llvm::Type* memory_type(DType d);
   llvm::Value* decode(llvm::Value* v, DType d);
   llvm::Value* encode(llvm::Value* v, DType from, DType d);
-  llvm::Value* upper_half(llvm::Value* v);  // of float32 that is a bfloat16
+  llvm::Value* upper_half(llvm::Value* v);  // of a float32 that has the value of a bfloat16
 
  private:
   using V = llvm::Value*;
   V real(double v, V like);
-  V whole(int64_t v, V like);
+  V integer(int64_t v, V like);
   V sign_bit(V like);
   V fma(V a, V b, V c) { return b_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c}); }
   V fabs(V x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
@@ -43,8 +43,9 @@ class ScalarMath {
   V widen(V x), narrow(V x);  // float32 <-> float64
   V int_bits(V x);            // float as integer of the same width
   V float_bits(V x);
-  V map(const char* helper, V x, V y = nullptr);  // lane by lane through a helper of object.cpp, in float64
-  // x where `hard` is false; else what the helper says, for the whole vector. `x` is computed by `easy`.
+  V map(const char* helper, V x, V y = nullptr);  // lane by lane, through a helper of object.cpp, in float64
+  // `easy` in lanes where `hard` is false, the helper's result in the others; jumps over the helper if all lanes are
+  // easy.
   V unless(V hard, V easy, const char* helper, V x, V y = nullptr);
   template <class F>
   V unless(V hard, V easy, F&& slow);
@@ -52,14 +53,14 @@ class ScalarMath {
   V by_halves(V x, V y, F&& f);
 
   class Expansion;
-  // A step by instructions of the target's own; null if it has none.
+  // A step that the target has instructions for; null if it has none.
   V instruction(loop::Fn f, DType d, std::span<llvm::Value* const> a);
   V scalef(V x, V k);
   V subnormal(V x), getmant(V x), getexp(V x);
   V fixup_log(V r, V x);
   V square_root(V x);
   bool is_register(V x);
-  V all_lanes(V x);  // its mask
+  V all_lanes(V x);  // the full mask for x
   V entry(int64_t row, V index);
   template <class T>
   V looked_up(int64_t number, std::span<const T> row, V index);

@@ -1,4 +1,4 @@
-// Loads and stores, on their own and in lanes.
+// Emits loads and stores, scalar and in lanes.
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
@@ -27,12 +27,12 @@ V EmitMemory::scaled(V offset, const Place& p) {
   return p.shift ? b_.CreateAdd(offset, llvm::ConstantInt::get(t, uint64_t(p.shift))) : offset;
 }
 
-// Where an element is; in lanes that of the first one.
+// The address of an element; in lanes, that of the first lane.
 V EmitMemory::pointer_to(const Place& p, Expr offset) {
   return at(p.base, math_->memory_type(p.d), scaled(emit_first(offset), p));
 }
 
-// Where the elements of all lanes are: from the first one on by a stride, or each by its own offset.
+// The addresses of all lanes' elements: from the first one by a stride, or by separate offsets.
 V EmitMemory::lane_pointers(V first, llvm::Type* element, Expr stride) {
   return at(first, element, b_.CreateMul(iota(b_.getInt64Ty()), spread(emit(stride))));
 }
@@ -51,12 +51,12 @@ V EmitMemory::lane_pointers(int slot, const Place& p, Expr offset) {
   return at(p.base, element, b_.CreateAdd(b_.CreateMul(o, count), iota(b_.getInt64Ty())));
 }
 
-// The row of an array that has an element for each lane.
+// The row of an array that has one element per lane.
 V EmitMemory::own_row(const Place& p, Expr offset) {
   return at(p.base, math_->memory_type(p.d), b_.CreateMul(emit(offset), b_.getInt64(uint64_t(lanes()))));
 }
 
-// The pointer that an access begins with: of the first lane, or one for each.
+// The pointer of an access: that of the first lane, or one per lane.
 V EmitMemory::pointer_of(const LaneAccess& a, int slot, const Place& p, Expr offset) {
   if (a.kind == LaneAccess::own) return own_row(p, offset);
   return a.has_own_offsets() ? lane_pointers(slot, p, offset) : pointer_to(p, offset);
@@ -73,7 +73,7 @@ LaneAccess EmitMemory::access(int slot, Expr offset, bool loads) {
 
 // ---- shuffles
 
-// Lane l: element at(l) of the vectors side by side.
+// Lane l gets element at(l) of the concatenated vectors.
 template <class F>
 V EmitMemory::gathered(const std::vector<V>& x, F&& at) {
   V r = nullptr;
@@ -88,7 +88,7 @@ V EmitMemory::gathered(const std::vector<V>& x, F&& at) {
   return r;
 }
 
-// Of n vectors of a stretch: for each j below n the elements j, j + n, j + 2 n, ...
+// Deinterleaves n vectors: vector j gets elements j, j + n, j + 2 n, ...
 std::vector<V> EmitMemory::turned(const std::vector<V>& x) {
   int64_t n = int64_t(x.size());
   if (n == 1) return x;
@@ -109,7 +109,7 @@ std::vector<V> EmitMemory::turned(const std::vector<V>& x) {
   return r;
 }
 
-// The way back.
+// Interleaves n vectors: the inverse of turned().
 std::vector<V> EmitMemory::turned_back(const std::vector<V>& x) {
   int64_t n = int64_t(x.size());
   if (n == 1) return x;
@@ -133,8 +133,7 @@ std::vector<V> EmitMemory::turned_back(const std::vector<V>& x) {
   return r;
 }
 
-// Every `apart`-th element, out of whole vectors side by side. The last one ends with the last element that
-// is wanted.
+// Loads every `apart`-th element out of whole vectors. The last vector ends with the last element that is needed.
 V EmitMemory::every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align align) {
   V r = nullptr;
   for (int64_t k = 0; k < apart; ++k) {
@@ -154,7 +153,7 @@ V EmitMemory::every(int64_t apart, FixedVectorType* t, V pointer, llvm::Align al
 V EmitMemory::load_repeated(const loop::Repeated& r, FixedVectorType* t, V pointer, llvm::Align align) {
   int64_t count = r.at(lanes() - 1) + 1;
   std::vector<int> order;
-  if (mask_) {  // an element is read if any lane wants it
+  if (mask_) {  // an element is read if any lane needs it
     V zero = llvm::Constant::getNullValue(mask_->getType()), wanted = zero;
     for (int64_t k = 0; k < r.times; ++k) {
       for (int64_t j = 0; j < lanes(); ++j) {
@@ -167,20 +166,21 @@ V EmitMemory::load_repeated(const loop::Repeated& r, FixedVectorType* t, V point
     V v = b_.CreateMaskedLoad(t, pointer, align, wanted, llvm::Constant::getNullValue(t));
     return b_.CreateShuffleVector(v, order);
   }
-  // As many as there are without a part of one, from the first and up to the last.
-  int64_t whole = lanes() / r.times;
-  auto* part = FixedVectorType::get(t->getElementType(), unsigned(whole));
+  // The whole number of elements, loaded from the first one and up to the last one.
+  int64_t distinct = lanes() / r.times;
+  auto* part = FixedVectorType::get(t->getElementType(), unsigned(distinct));
   V first = b_.CreateAlignedLoad(part, pointer, align), last = first;
-  if (count > whole)
-    last = b_.CreateAlignedLoad(part,
-                                b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(count - whole)),
-                                align);
+  if (count > distinct)
+    last =
+        b_.CreateAlignedLoad(part,
+                             b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(count - distinct)),
+                             align);
   for (int64_t l = 0; l < lanes(); ++l)
-    order.push_back(int(r.at(l) < whole ? r.at(l) : 2 * whole - count + r.at(l)));
+    order.push_back(int(r.at(l) < distinct ? r.at(l) : 2 * distinct - count + r.at(l)));
   return pick(first, last, order);
 }
 
-// A load for each lane.
+// One load per lane.
 V EmitMemory::one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
   V v = llvm::PoisonValue::get(t);
   for (uint64_t k = 0; k < uint64_t(lanes()); ++k)
@@ -189,7 +189,7 @@ V EmitMemory::one_by_one(FixedVectorType* t, V pointers, llvm::Align align) {
   return v;
 }
 
-// Elements from the last lane's to the first's, which is at `pointer`.
+// Loads elements in reversed order; the first lane's element is at `pointer`.
 V EmitMemory::backwards(FixedVectorType* t, V pointer, llvm::Align align) {
   V first = b_.CreateConstGEP1_64(t->getElementType(), pointer, uint64_t(1 - lanes()));
   if (!mask_) return b_.CreateVectorReverse(b_.CreateAlignedLoad(t, first, align));
@@ -199,7 +199,7 @@ V EmitMemory::backwards(FixedVectorType* t, V pointer, llvm::Align align) {
 
 // ---- rows of an unrolled loop
 
-// The current step's element of rows that lie one after the other; null if these are none.
+// The current step's element of rows that are stored one behind the other; null for other accesses.
 V EmitMemory::element_of_rows(const Node& n, const Place& p) {
   if (!in_rows()) return nullptr;
   auto& steps = steps_.back();
@@ -218,7 +218,7 @@ V EmitMemory::element_of_rows(const Node& n, const Place& p) {
   return rows[size_t(steps.now)];
 }
 
-// Keeps a store to such rows until all of their elements are there; false if these are none.
+// Delays a store to such rows until all of their elements are available; false for other stores.
 bool EmitMemory::weave(const Statement& s, const Place& p, V v) {
   if (!in_rows()) return false;
   auto& steps = steps_.back();
@@ -242,14 +242,16 @@ void EmitMemory::store_woven(const Steps& steps) {
   }
 }
 
-// Vectors of elements as many apart as there are vectors, as whole ones from `pointer` on.
+// Stores vectors, whose elements have as many positions between them as there are vectors, as whole interleaved
+// vectors from `pointer` on.
 void EmitMemory::store_turned(const std::vector<V>& values, V pointer, llvm::Align align) {
   auto* element = llvm::cast<FixedVectorType>(values[0]->getType())->getElementType();
-  auto whole = turned_back(values), masks = mask_ ? turned_back(std::vector<V>(values.size(), mask_)) : whole;
-  for (size_t k = 0; k < whole.size(); ++k) {
+  auto interleaved = turned_back(values),
+       masks = mask_ ? turned_back(std::vector<V>(values.size(), mask_)) : interleaved;
+  for (size_t k = 0; k < interleaved.size(); ++k) {
     V to = b_.CreateConstGEP1_64(element, pointer, k * uint64_t(lanes()));
-    if (mask_) b_.CreateMaskedStore(whole[k], to, align, masks[k]);
-    else b_.CreateAlignedStore(whole[k], to, align);
+    if (mask_) b_.CreateMaskedStore(interleaved[k], to, align, masks[k]);
+    else b_.CreateAlignedStore(interleaved[k], to, align);
   }
 }
 
@@ -321,7 +323,7 @@ void EmitMemory::store(const Statement& s) {
   else b_.CreateAlignedStore(v, to, align);
 }
 
-// One behind the other, as lane after lane would store them: those that are counted, and behind them the last lane's.
+// Stores the counted lanes one behind the other, and after them the last active lane, as a serial loop would.
 void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
   auto& counted = counted_.at(*schedule::count_before(*scope_, s.offset));
   std::vector<llvm::Constant*> last(size_t(lanes()), b_.getFalse());
@@ -337,12 +339,12 @@ void EmitMemory::store_packed(const Statement& s, const Place& p, V v) {
   v = spread(v);
   V beside = b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_compress, {v->getType()},
                                 {v, llvm::PoisonValue::get(v->getType()), taken});
-  V few = b_.CreateICmpULT(iota(b_.getInt32Ty()), spread(b_.CreateZExt(count, b_.getInt32Ty())));
+  V first_lanes = b_.CreateICmpULT(iota(b_.getInt32Ty()), spread(b_.CreateZExt(count, b_.getInt32Ty())));
   b_.CreateMaskedStore(beside, at(p.base, math_->memory_type(p.d), counted.before),
-                       llvm::Align(uint64_t(itemsize(p.d))), few);
+                       llvm::Align(uint64_t(itemsize(p.d))), first_lanes);
 }
 
-// Both parts of complex numbers beside each other, as they lie in memory or in the order of the lanes; null if these are none.
+// Loads both parts of contiguous complex numbers, in the order of memory or of the lanes; null for other loads.
 V EmitMemory::load_pair(Expr re, Expr im, DType d, V mask) {
   int step = schedule::loads_pairs(*scope_, re, im, d);
   if (!step) return nullptr;
@@ -357,7 +359,7 @@ V EmitMemory::load_pair(Expr re, Expr im, DType d, V mask) {
   return ordered(b_.CreateMaskedLoad(t, pointer, align, ordered(mask), llvm::Constant::getNullValue(t)));
 }
 
-// Real and imaginary parts that lie side by side are written as whole vectors; false if these are none.
+// Stores contiguous real and imaginary parts as whole vectors; false for other stores.
 bool EmitMemory::store_pair(const Statement& re, const Statement& im) {
   if (!in_lanes() || first_ || !schedule::stores_pairs(*scope_, re, im)) return false;
   Push layer(*this, true);
@@ -385,7 +387,7 @@ bool EmitMemory::store_pair(const Statement& re, const Statement& im) {
   return true;
 }
 
-// Stores of neighbours, as whole vectors: how many there are.
+// Stores neighbouring elements as whole vectors; gives the number of statements.
 size_t EmitMemory::store_neighbours(const loop::Block& block, size_t k) {
   size_t apart = in_lanes() && !first_ ? schedule::stores_of_neighbours(*scope_, block, k) : 0;
   if (!apart) return 0;

@@ -1,4 +1,4 @@
-// The values of expressions, and the frame that they are computed in.
+// Emits expressions, and the frame in which they are computed.
 #include "facula/codegen/llvm_emitter.h"
 #include "facula/loop/elementary.h"
 
@@ -33,7 +33,7 @@ V EmitFrame::iota(llvm::Type* element) {
   return llvm::ConstantVector::get(c);
 }
 
-// All vectors, if one is.
+// Makes all of them vectors if one is.
 void EmitFrame::level(std::vector<V>& a) {
   for (auto& x : a) {
     if (!is_vector(x)) continue;
@@ -55,7 +55,7 @@ V EmitFrame::room(llvm::Type* t, V count) {
   return a;
 }
 
-// Where the mask is off the old value stays.
+// Writes v to the local; where the mask is off, the old value stays.
 void EmitFrame::write(const Local& l, V v) {
   if (l.type->isVectorTy()) {
     v = spread(v);
@@ -147,7 +147,7 @@ V EmitValues::fresh(Expr e) {
   return nullptr;
 }
 
-// Remainders that are the same in every vector; null if e is none.
+// A remainder that is the same in every vector; null for other expressions.
 V EmitValues::cycle(Expr e) {
   if (e->fn != loop::Fn::remainder) return nullptr;
   auto from = first_ ? std::nullopt : scope_->phase(e->args[0], e->args[1]);
@@ -166,7 +166,7 @@ V EmitValues::as_stored(Expr e, DType d) {
   return select(*e.get(), [&](Expr side) { return as_stored(side, d); });
 }
 
-// ---- select, whose untaken side must have no effect
+// ---- select: the side that is not taken must have no effect
 
 template <class T, class E>
 V EmitValues::either(V condition, T&& yes, E&& no) {
@@ -189,7 +189,7 @@ V EmitValues::either(V condition, T&& yes, E&& no) {
   return phi;
 }
 
-// side(), or what nobody reads where the condition holds in no lane.
+// side(), or an arbitrary value if the condition holds in no lane.
 V EmitValues::where_any(V condition, const std::function<V()>& side) {
   V v = nullptr;
   return either(
@@ -200,7 +200,7 @@ V EmitValues::where_any(V condition, const std::function<V()>& side) {
 V EmitValues::select(const Node& n, const Side& value) {
   Expr condition = n.args[0];
   if (in_lanes() && !first_ && !mask_ && !shared_ && selects_.has_border(*scope_, n)) {
-    // Most vectors lie inside, where nothing needs a mask.
+    // Most vectors satisfy the condition in all lanes and need no mask.
     V inside = b_.CreateAnd(emit_first(condition), emit_first(scope_->in_last_lane(condition)));
     shared_ = true;
     V v = either(inside, [&] { return spread(value(n.args[1])); }, [&] { return masked_select(n, value); });
@@ -271,7 +271,7 @@ V EmitValues::divisor(V y) {
   return b_.CreateSelect(bad, llvm::ConstantInt::get(y->getType(), 1), y);
 }
 
-// Notes the first failure: its kind (Status::failed), and the index and size of a failed check.
+// Records the first failure: its kind (Status::failed), and the index and size of a failed check.
 void EmitValues::flag(V bad, int64_t kind, V i, V n) {
   V hit = bad;
   if (mask_ && !first_) {

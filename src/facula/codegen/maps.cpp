@@ -22,7 +22,7 @@ using Map = void(double*, const double*, int64_t);
 FACULA_LIBM_MAPS(FACULA_MAP)
 #undef FACULA_MAP
 
-// Of kernels with AVX-512's vectors, of which some hold less than eight doubles.
+// True for kernels with AVX-512, except for vectors with less than eight doubles.
 bool takes_wide(int64_t n) { return vector_lanes() == 16 && n % 8 == 0; }
 #define FACULA_MAP(name, ...)                                              \
   void map_##name(double* x, const double* y, int64_t n) {                 \

@@ -1,7 +1,7 @@
-// Functions over lanes in float64 that generated code calls where an expansion would be long and is seldom
-// needed: `void facula_map_<name>(double* x, const double* y, int64_t n)`, x[i] := f(x[i], y[i]). The bits of
-// a lane depend neither on its place nor on its neighbours. Sines, cosines and tangents are rounded from libm's
-// wider form, fmod is exact; the others: loop/mapped.h.
+// Functions over lanes in float64, which generated code calls where an expansion would be long and is rarely needed:
+// `void facula_map_<name>(double* x, const double* y, int64_t n)`, x[i] := f(x[i], y[i]). The bits of a lane depend
+// neither on its place nor on its neighbours. Sine, cosine and tangent are rounded from libm's long double form, and
+// fmod is exact; for the others see loop/mapped.h.
 #pragma once
 #include <string_view>
 

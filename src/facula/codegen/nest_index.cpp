@@ -24,12 +24,12 @@ namespace {
 
 using schedule::IndexedNest;
 
-// ---- the file: counts of kernels and of entries; the kernels' names; the entries' keys in order, each with the place
-// of its bytes; these: how many launches, then for each the kernel's number (two bytes), buffers and params with their
-// counts
+// ---- the file: the numbers of kernels and of entries; the kernels' names; the entries' keys in order, each with the
+// position of its bytes; the entries. An entry has the number of launches, and for each one the kernel's number (two
+// bytes), buffers and params with their lengths.
 
 using Count = uint32_t;
-using Key = std::array<unsigned char, 16>;  // as much of a digest as tells them apart
+using Key = std::array<unsigned char, 16>;  // a prefix of a digest that tells the entries apart
 
 std::string file_name() { return hex(sha256({"nests", build_id(), "\n", target_features()})); }
 Key key_of(const std::string& group, const std::string& decisions) {
@@ -68,44 +68,44 @@ class Index {
     return c;
   }
   std::vector<IndexedNest> at(size_t place) const {
-    bool whole = true;
+    bool valid = true;
     auto next = [&]() -> int {
-      whole &= place < bytes_.size();
-      return whole ? static_cast<unsigned char>(bytes_[place++]) : 0;
+      valid &= place < bytes_.size();
+      return valid ? static_cast<unsigned char>(bytes_[place++]) : 0;
     };
     auto list = [&](std::vector<int>& to) {
-      for (int n = next(); n && whole; --n) to.push_back(next());
+      for (int n = next(); n && valid; --n) to.push_back(next());
     };
-    std::vector<IndexedNest> found;
-    for (int n = next(); n && whole; --n) {
-      IndexedNest& k = found.emplace_back();
+    std::vector<IndexedNest> nests;
+    for (int n = next(); n && valid; --n) {
+      IndexedNest& k = nests.emplace_back();
       size_t kernel = size_t(next());
       kernel += size_t(next()) << 8;
-      whole &= kernel < kernels_;
-      if (whole) std::memcpy(k.kernel.data(), &bytes_[keys(kernel)], sizeof(Sha256));
+      valid &= kernel < kernels_;
+      if (valid) std::memcpy(k.kernel.data(), &bytes_[keys(kernel)], sizeof(Sha256));
       list(k.buffers);
       list(k.params);
     }
-    return whole ? found : std::vector<IndexedNest>();
+    return valid ? nests : std::vector<IndexedNest>();
   }
   std::string bytes_;
   size_t kernels_ = 0, entries_ = 0;
 };
 
-// What there is room for in the file.
-bool fits(const std::vector<IndexedNest>& known) {
+// True if the numbers fit into the file's fields.
+bool fits(const std::vector<IndexedNest>& nests) {
   auto small = [](const std::vector<int>& l) {
     return l.size() < 256 && std::all_of(l.begin(), l.end(), [](int i) { return i >= 0 && i < 256; });
   };
-  return known.size() < 256 && std::all_of(
-                                   known.begin(), known.end(),
+  return nests.size() < 256 && std::all_of(
+                                   nests.begin(), nests.end(),
                                    [&](const IndexedNest& k) { return small(k.buffers) && small(k.params); });
 }
 
 std::string written(const std::map<Key, std::vector<IndexedNest>>& all) {
   std::map<Sha256, int> kernels;
-  for (auto& [key, known] : all)
-    for (auto& k : known) kernels.try_emplace(k.kernel, 0);
+  for (auto& [key, nests] : all)
+    for (auto& k : nests) kernels.try_emplace(k.kernel, 0);
   if (kernels.size() >= 1 << 16) return "";
   std::string bytes, rest;
   auto count = [&](size_t n) {
@@ -124,11 +124,11 @@ std::string written(const std::map<Key, std::vector<IndexedNest>>& all) {
     k = number++;
   }
   size_t begin = bytes.size() + all.size() * (sizeof(Key) + sizeof(Count));
-  for (auto& [key, known] : all) {
+  for (auto& [key, nests] : all) {
     bytes.append(key.begin(), key.end());
     count(begin + rest.size());
-    rest += char(known.size());
-    for (auto& k : known) {
+    rest += char(nests.size());
+    for (auto& k : nests) {
       rest += char(kernels[k.kernel] & 255);
       rest += char(kernels[k.kernel] >> 8);
       list(k.buffers);
@@ -158,19 +158,19 @@ bool is_of_use() { return !settings().verify && (records_kernels() || !shipped()
 std::vector<IndexedNest> find(const std::string& group, const std::string& decisions) {
   if (records_kernels()) return {};
   Key key = key_of(group, decisions);
-  auto found = shipped().find(key);
-  if (log_on(Log::cache)) log_line(Log::cache, (found.empty() ? "miss nests of " : "hit nests of ") + group);
-  return found;
+  auto nests = shipped().find(key);
+  if (log_on(Log::cache)) log_line(Log::cache, (nests.empty() ? "miss nests of " : "hit nests of ") + group);
+  return nests;
 }
 
 void keep(const std::string& group, const std::string& decisions,
           const std::vector<schedule::BuiltLaunch>& launches) {
   if (!records_kernels()) return;
-  std::vector<IndexedNest> known;
-  for (auto& l : launches) known.push_back({name_of(l.nest->nest()), l.buffers, l.numbers});
-  if (!fits(known)) return;
+  std::vector<IndexedNest> nests;
+  for (auto& l : launches) nests.push_back({name_of(l.nest->nest()), l.buffers, l.numbers});
+  if (!fits(nests)) return;
   std::lock_guard lock(noted().mutex);
-  noted().all[key_of(group, decisions)] = std::move(known);
+  noted().all[key_of(group, decisions)] = std::move(nests);
 }
 
 }  // namespace

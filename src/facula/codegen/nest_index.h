@@ -1,5 +1,5 @@
-// The index of the shipped folder: which kernels groups became when it was filled (schedule/nest_index.h), one file
-// that is trusted as kernels are (store.h) and belongs to one build of this library.
+// The index of the shipped folder: the kernels of groups at the time when it was filled (schedule/nest_index.h). It
+// is one file, which is trusted like kernels (store.h) and valid for one build of this library.
 #pragma once
 #include <string>
 
@@ -9,7 +9,7 @@ namespace facula::codegen {
 
 extern const schedule::NestIndex shipped_nests;
 
-// Writes what was noted since the recording of kernels began (kernel.h, record_kernels_to).
+// Writes all entries that were noted since the recording of kernels began (record_kernels_to in kernel.h).
 void write_nest_index(const std::string& folder);
 
 }  // namespace facula::codegen

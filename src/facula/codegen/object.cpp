@@ -34,9 +34,8 @@ const void* resolve(std::string_view symbol) {
   return nullptr;
 }
 
-// Executable memory: one region mapped twice, writable here and executable there, so that no page is ever
-// both; where the system refuses that, pages of their own for each kernel, made executable when they are
-// complete.
+// Executable memory. One region is mapped twice, writable and executable, so that no page is ever both. If the system
+// refuses that, each kernel gets separate pages, which become executable when they are complete.
 struct Piece {
   char* write;
   char* run;
@@ -56,7 +55,7 @@ class Arena {
     used_ += bytes;
     return p;
   }
-  // Of an object that was refused; what lies between others stays unused.
+  // Returns the memory of an object that was refused; memory between other objects stays unused.
   void give_back(const Piece& p) {
     std::lock_guard lock(mutex_);
     if (p.own) munmap(p.write, p.bytes);
@@ -157,7 +156,7 @@ class Loader {
     for (size_t i = 0; i < sections_.size(); ++i) {
       auto& s = sections_[i];
       if (!(s.sh_flags & SHF_ALLOC)) continue;
-      if (s.sh_flags & SHF_WRITE && s.sh_size) return false;  // kernels have no data of their own
+      if (s.sh_flags & SHF_WRITE && s.sh_size) return false;  // kernels have no writable data
       if (s.sh_type != SHT_PROGBITS || !inside(s.sh_offset, s.sh_size)) {
         if (s.sh_size && s.sh_type != SHT_X86_64_UNWIND) return false;
         continue;
@@ -203,7 +202,7 @@ class Loader {
     return end == std::string_view::npos ? std::string_view{} : rest.substr(0, end);
   }
 
-  // Where symbol i will be when the code runs.
+  // The address of symbol i when the code runs.
   std::optional<uint64_t> address_of(size_t i) {
     if (i == 0 || i >= symbols_.size()) return std::nullopt;
     auto& y = symbols_[i];
@@ -225,7 +224,7 @@ class Loader {
   bool relocate(const Elf64_Shdr& s) {
     if (s.sh_info >= sections_.size() || !inside(s.sh_offset, s.sh_size)) return false;
     size_t where = place_[s.sh_info];
-    if (where == kAbsent) return true;  // of a section that is not loaded
+    if (where == kAbsent) return true;  // in a section that is not loaded
     uint64_t room = sections_[s.sh_info].sh_size;
     for (uint64_t k = 0; k + sizeof(Elf64_Rela) <= s.sh_size; k += sizeof(Elf64_Rela)) {
       Elf64_Rela r;

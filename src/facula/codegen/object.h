@@ -1,5 +1,5 @@
-// Loads a relocatable x86-64 ELF object into executable memory without LLVM, so that a cached kernel costs no
-// more than a read, a copy and a few relocations. Refuses (returns null) anything malformed or out of bounds.
+// Loads a relocatable x86-64 ELF object into executable memory without LLVM, so that a cached kernel only costs a
+// read, a copy and a few relocations. Returns null for anything malformed or out of bounds.
 #pragma once
 #include <string_view>
 
@@ -10,8 +10,8 @@ namespace facula::codegen {
 KernelFn load_object(std::string_view object);
 constexpr size_t kLargestObject = size_t(64) << 20;
 
-// The object in the bytes of a cache file; "" if they are not the whole file of that name.
+// The object inside the bytes of a cache file; "" unless they are a complete file of that name.
 std::string_view object_in(std::string_view file, std::string_view name);
-constexpr size_t kObjectHeader = 112;  // before the object in such a file; the name's 64 digits at 8
+constexpr size_t kObjectHeader = 112;  // in front of the object in such a file; the name's 64 digits are at 8
 
 }  // namespace facula::codegen

@@ -21,7 +21,7 @@ extern char** environ;
 namespace facula::codegen {
 namespace {
 
-// A folder that goes with its files.
+// A temporary folder, removed with its files.
 class Folder {
  public:
   Folder() : path_((std::filesystem::temp_directory_path() / "facula-kernels-XXXXXX").string()) {
@@ -38,7 +38,7 @@ class Folder {
   std::string path_;
 };
 
-// What it prints goes to the file `said`.
+// Runs a command; its output goes to the file `said`.
 bool run(const std::vector<std::string>& command, const std::string& said) {
   std::vector<char*> args;
   for (auto& a : command) args.push_back(const_cast<char*>(a.c_str()));
@@ -112,7 +112,7 @@ std::vector<KernelFn> printed_kernels(Printed target, std::span<const loop::Nest
   }
   std::vector<std::string> command{"cc", "-std=c99", "-pedantic-errors"};
   if (!c) command = {"c++", "-std=c++20", "-w"};
-  // Buffers of one kernel may overlap, as tensors do that share memory.
+  // Buffers of one kernel may overlap, as tensors that share memory do.
   for (auto* option : {"-O0", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-o"})
     command.push_back(option);
   command.insert(command.end(), {library, source, "-lm"});
@@ -121,8 +121,7 @@ std::vector<KernelFn> printed_kernels(Printed target, std::span<const loop::Nest
                                << (nests.empty() ? "nothing" : nests[0]->name) << ": " << read(said)
                                << hint("FACULA_TARGET=" + settings().target + " needs a " +
                                        (c ? "C" : "C++") + " compiler named " + command[0]);
-  void* loaded =
-      dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process, as kernels are
+  void* loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);  // never unloaded, like all kernels
   runtime_check(loaded, "codegen") << dlerror();
   std::vector<KernelFn> all;
   for (size_t k = 0; k < nests.size(); ++k)

@@ -25,10 +25,10 @@
 namespace facula::codegen {
 namespace {
 
-constexpr size_t kMost = 2048;  // things that a process notes
+constexpr size_t kMost = 2048;  // most things that a process records
 constexpr size_t kChapter = 32;
-constexpr size_t kMisses = 8;       // looked for in vain, then only where chapters begin
-constexpr size_t kMostWords = 256;  // of a thing
+constexpr size_t kMisses = 8;  // after that many failed look-ups in a row it only looks where chapters begin
+constexpr size_t kMostWords = 256;  // most words of a thing
 
 std::vector<const Thing*>& things() {
   static auto* all = new std::vector<const Thing*>;
@@ -46,13 +46,13 @@ struct Item {
   uint64_t hash() const { return hash_bytes(words.data(), words.size() * 8, hash_of(thing->name())); }
 };
 
-// A chapter begins after the first thing, the fourth, eighth, sixteenth and every 32nd: programs that differ from the
-// beginning are soon told apart.
+// Chapters begin after the first thing, the fourth, eighth, sixteenth and every 32nd, so that programs with different
+// beginnings are soon told apart.
 bool begins_chapter(size_t place) {
   return place % kChapter == 0 || place == 4 || place == 8 || place == kChapter / 2;
 }
 
-// Of the chapter that follows `last`, which came after `before`.
+// The name of the chapter that follows `last`, which came after `before`.
 std::string name_of_chapter(const Item* before, const Item& last) {
   std::vector<uint64_t> words{uint64_t(num_threads()), before ? before->hash() : 0, last.hash()};
   for (auto w : last.words) words.push_back(uint64_t(w));
@@ -60,7 +60,7 @@ std::string name_of_chapter(const Item* before, const Item& last) {
   return hex(sha256({"sequel", build_id(), target_features(), "\n", last.thing->name(), "\n", bytes}));
 }
 
-// ---- a chapter on the disk: the name of the next one, or spaces; then things with their words
+// ---- a chapter on disk: the name of the next chapter, or spaces; then things with their words
 
 constexpr size_t kNameBytes = 64;
 
@@ -75,11 +75,11 @@ std::string written(const std::string& next, std::span<const Item> items) {
   return bytes;
 }
 
-// Up to what does not hold.
+// Reads things up to the first invalid one.
 std::pair<std::string, std::vector<Item>> read(std::string_view bytes) {
-  std::pair<std::string, std::vector<Item>> found;
-  if (bytes.size() < kNameBytes) return found;
-  if (bytes[0] != ' ') found.first = bytes.substr(0, kNameBytes);
+  std::pair<std::string, std::vector<Item>> chapter;
+  if (bytes.size() < kNameBytes) return chapter;
+  if (bytes[0] != ' ') chapter.first = bytes.substr(0, kNameBytes);
   std::vector<uint64_t> words((bytes.size() - kNameBytes) / sizeof(uint64_t));
   if (!words.empty()) std::memcpy(words.data(), bytes.data() + kNameBytes, words.size() * sizeof words[0]);
   for (size_t at = 0; at + 2 <= words.size();) {
@@ -87,10 +87,10 @@ std::pair<std::string, std::vector<Item>> read(std::string_view bytes) {
     uint64_t count = words[at + 1];
     at += 2;
     if (!thing || count > kMostWords || count > words.size() - at) break;
-    found.second.push_back({thing, {words.begin() + ptrdiff_t(at), words.begin() + ptrdiff_t(at + count)}});
+    chapter.second.push_back({thing, {words.begin() + ptrdiff_t(at), words.begin() + ptrdiff_t(at + count)}});
     at += count;
   }
-  return found;
+  return chapter;
 }
 
 // ---- the process
@@ -132,7 +132,7 @@ class Story {
     {
       std::lock_guard lock(mutex_);
       misses_ = items.empty() ? misses_ + 1 : 0;
-      known_[chapter] = hash_of(bytes);
+      hashes_[chapter] = hash_of(bytes);
       next_.push_back(std::move(next));
       for (auto& i : items) {
         uint64_t hash = i.hash();
@@ -150,7 +150,7 @@ class Story {
     return wanted_.count(hash);
   }
 
-  // Chapters with something that was not foreseen.
+  // Writes the chapters that contain something that was not predicted.
   void write() {
     std::lock_guard lock(mutex_);
     std::string folder = owner_ == getpid() ? user_folder() : "";
@@ -166,21 +166,21 @@ class Story {
       for (size_t k = last; k < std::min(items_.size(), last + 2 * kChapter); ++k)
         if (items_[k].thing->takes_long()) told.push_back(items_[k]);
       std::string bytes = written(end < items_.size() ? name(end) : "", told);
-      auto known = known_.find(name(begin));
-      if (known == known_.end() || known->second != hash_of(bytes))
+      auto it = hashes_.find(name(begin));
+      if (it == hashes_.end() || it->second != hash_of(bytes))
         write_placed(folder, name(begin), bytes, Owner::user);
     }
   }
 
   const pid_t owner_ = getpid();
   TableMutex mutex_;
-  std::vector<Item> items_;  // in the order in which the program wanted them
-  std::vector<bool> new_;    // by item: was not foreseen
+  std::vector<Item> items_;  // in the order in which the program needed them
+  std::vector<bool> new_;    // by item: it was not predicted
   std::unordered_set<uint64_t> wanted_;
-  std::unordered_map<uint64_t, size_t> guessed_;     // by hash: chapter that was read
-  std::unordered_map<std::string, uint64_t> known_;  // chapters that were read: the hash of their bytes
-  size_t misses_ = 0;                                // chapters looked for in vain, one after the other
-  std::vector<std::string> next_;  // by chapter that was read: the one after it, until it is read
+  std::unordered_map<uint64_t, size_t> guessed_;      // by hash: the chapter that predicted it
+  std::unordered_map<std::string, uint64_t> hashes_;  // by chapter that was read: the hash of its bytes
+  size_t misses_ = 0;                                 // failed look-ups in a row
+  std::vector<std::string> next_;  // by chapter that was read: the name of the next one, until that is read
 };
 
 }  // namespace

@@ -1,11 +1,13 @@
-// What follows what: a process notes in which order its program first wants things that take long to get and follow
-// from a few words (primitives of oneDNN; kernels and plans by their names), and leaves that in the user's folder.
-// When a program wants one of them again as its first, or after the same one, what followed then is made on the
-// threads of ahead.h, some way ahead of the program.
+// Predicts what a program will need next. A process records in which order its program first needs things that are
+// slow to get and follow from a few words (oneDNN primitives; kernels and plans by name), and writes this to the
+// user's folder. When a program needs one of them again as its first, or after the same predecessor, the background
+// threads (ahead.h) make what followed, some way before the program needs it.
 //
-// A wrong guess costs time of those threads and no more: things are made from their words as the program would make
-// them, what fails is made again by who wants it, and where there are no such threads nothing is guessed. Files are
-// bounded and trusted as kernels are (store.h).
+// A wrong prediction only costs time of those threads: things are made from their words as the program would make
+// them, failures are ignored (the program tries again), and without background threads nothing is predicted. Files
+// are bounded and trusted like kernels (store.h).
+//   example: a process needed kernels A, B, C, ...  ->  the next one that needs A first gets B, C, ... in the
+//                                                   background
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -18,9 +20,9 @@ namespace facula::codegen {
 
 using Words = std::span<const int64_t>;
 
-// A kind of things, for the life of the process: how one is made from its words, on a thread of ahead.h, so that
-// it is found by who wants it. The words are those that `wanted` got from a process of the same build. What takes
-// long to make is begun two chapters earlier.
+// A kind of things; lives as long as the process. `make` makes one from its words on a background thread and puts it
+// where the program will look for it. The words come from `wanted` in a process of the same build. Things that take
+// long to make are begun two chapters earlier.
 class Thing {
  public:
   Thing(std::string_view name, void (*make)(Words), bool takes_long = false);
@@ -35,7 +37,7 @@ class Thing {
   bool takes_long_;
 };
 
-// The program wants this, and does not have it yet.
+// Tells that the program needs this thing and does not have it yet.
 void wanted(const Thing& thing, Words words);
 
 std::vector<int64_t> words_of(std::string_view text);

@@ -86,30 +86,30 @@ bool refused(const std::string& path, const char* why) {
   if (log_on(Log::cache)) log_line(Log::cache, "not trusted: " + path + " " + why);
   return false;
 }
-bool is_known_owner(uid_t owner) { return owner == 0 || owner == geteuid() || owner == owner_of_package(); }
-// A folder or file that holds code: nobody but its owner writes.
+bool is_trusted_owner(uid_t owner) { return owner == 0 || owner == geteuid() || owner == owner_of_package(); }
+// True for a folder or file that can hold code: only its owner can write to it.
 bool holds_code(const struct stat& s, Owner owner, const std::string& path) {
-  if (owner == Owner::user ? s.st_uid != geteuid() : !is_known_owner(s.st_uid))
+  if (owner == Owner::user ? s.st_uid != geteuid() : !is_trusted_owner(s.st_uid))
     return refused(path, "belongs to another user");
   if (s.st_mode & (S_IWGRP | S_IWOTH)) return refused(path, "can be written by others");
   return true;
 }
-// A folder above it, whose writers could put another one in its place. Root's groups are the machine's
-// administrators (/usr/local); many users have a group of their own as their first one.
+// True for a parent folder whose writers cannot replace the folder inside. Root's groups are the machine's
+// administrators (/usr/local); on many systems each user has a private group.
 bool is_parent(const struct stat& s, const std::string& path) {
-  if (!is_known_owner(s.st_uid)) return refused(path, "belongs to another user");
+  if (!is_trusted_owner(s.st_uid)) return refused(path, "belongs to another user");
   if (s.st_mode & S_ISVTX || !(s.st_mode & (S_IWGRP | S_IWOTH))) return true;
   bool own_group = s.st_uid == 0 || (s.st_uid == geteuid() && s.st_gid == getegid());
   return (!(s.st_mode & S_IWOTH) && own_group) || refused(path, "can be written by others");
 }
 
-// The folder, opened from the root on; -1 if it is not there or not trusted.
+// The folder, opened from the root downwards; -1 if it is missing or not trusted.
 int open_folder(const std::string& path, Owner owner) {
-  char whole[PATH_MAX];
-  if (!realpath(path.c_str(), whole)) return -1;
+  char absolute[PATH_MAX];
+  if (!realpath(path.c_str(), absolute)) return -1;
   constexpr int kFolder = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   File at(open("/", kFolder));
-  std::string_view rest(whole);
+  std::string_view rest(absolute);
   for (size_t from = 1; at;) {
     struct stat s;
     bool last = from >= rest.size();
@@ -123,7 +123,7 @@ int open_folder(const std::string& path, Owner owner) {
   return -1;
 }
 
-// Folders stay open: what their parents become later makes no difference. The mutex belongs to `folders`.
+// Folders stay open: later changes of their parents do not matter. The mutex guards `folders`.
 struct Opened {
   TableMutex mutex;
   std::unordered_map<std::string, int> folders;  // by path and owner
@@ -155,7 +155,7 @@ int folder_at(const std::string& path, Owner owner) {
 Sha256 digest_of(std::string_view name, std::string_view object) { return sha256({name, object}); }
 
 std::string file_name(const std::string& name) { return name + ".o"; }
-// One of 16384.
+// One of 16384 places.
 std::string place_of(const std::string& name) {
   std::string digits = name.substr(0, 4);
   digits[0] = "0123012301230123"[digits[0] <= '9' ? digits[0] - '0' : digits[0] - 'a' + 10];
@@ -166,7 +166,8 @@ std::string read_file(const std::string& folder, const std::string& path, const 
                       Owner owner) {
   File at(folder_at(folder, owner));
   if (!at) return "";
-  constexpr int kPlain = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;  // no waiting for a pipe's other end
+  // O_NONBLOCK prevents waiting for the other end of a pipe.
+  constexpr int kPlain = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC;
   File f(openat(at.fd(), path.c_str(), kPlain));
   struct stat s;
   if (!f || fstat(f.fd(), &s) || !S_ISREG(s.st_mode) || !holds_code(s, owner, folder + "/" + path) ||
@@ -188,13 +189,13 @@ void write_file(const std::string& folder, const std::string& path, const std::s
   std::memcpy(h.name, name.data(), sizeof h.name);
   h.length = object.size();
   h.digest = digest_of(name, object);
-  bool whole = false;
+  bool complete = false;
   {
     File f(openat(at.fd(), beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!f) return;
-    whole = f.write(&h, sizeof h) && f.write(object.data(), object.size());
+    complete = f.write(&h, sizeof h) && f.write(object.data(), object.size());
   }
-  if (!whole || renameat(at.fd(), beside.c_str(), at.fd(), path.c_str()))
+  if (!complete || renameat(at.fd(), beside.c_str(), at.fd(), path.c_str()))
     unlinkat(at.fd(), beside.c_str(), 0);
   else if (log_on(Log::cache)) log_line(Log::cache, "stored " + folder + "/" + path);
 }
@@ -220,10 +221,10 @@ std::string_view object_in(std::string_view file, std::string_view name) {
   if (file.size() < sizeof h) return "";
   std::memcpy(&h, file.data(), sizeof h);
   file.remove_prefix(sizeof h);
-  bool whole = !std::memcmp(h.magic, kMagic, sizeof kMagic) &&
+  bool valid = !std::memcmp(h.magic, kMagic, sizeof kMagic) &&
                std::string_view(h.name, sizeof h.name) == name && h.length == file.size() &&
                h.digest == digest_of(name, file);
-  return whole ? file : "";
+  return valid ? file : "";
 }
 
 bool make_folders(const std::string& path) {
@@ -247,7 +248,7 @@ std::string user_folder() {
   std::string path = user_folder_name();
   if (is_open(path, Owner::user)) return path;
   struct stat s;
-  // A link in its place is as little the user's folder as a file is.
+  // A symbolic link is not accepted as the user's folder, and neither is a file.
   if (path.empty() || !make_folders(path) || lstat(path.c_str(), &s) || !S_ISDIR(s.st_mode)) return "";
   return File(folder_at(path, Owner::user)) ? path : "";
 }

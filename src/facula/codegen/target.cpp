@@ -26,7 +26,7 @@ Target detect() {
   runtime_check(wish != "avx512" || avx512, "codegen")
       << "FACULA_CPU_CAPABILITY asks for avx512, but this processor lacks AVX-512 F, BW, DQ or VL";
   std::string common = "x86-64+avx+avx2+fma+f16c+bmi+bmi2+lzcnt+popcnt";
-  // Elsewhere gathers are taken apart, or made slow against "Downfall" (CVE-2022-40982).
+  // On other processors gathers are split into loads, or slowed down against "Downfall" (CVE-2022-40982).
   bool gathers = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16");
   if (avx512 && wish != "avx2")
     return {{.lanes = 16}, common + "+avx512f+avx512bw+avx512dq+avx512vl", gathers};

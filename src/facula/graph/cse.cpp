@@ -8,19 +8,20 @@
 namespace facula::graph {
 namespace {
 std::unordered_set<const Value*> memory_of(std::span<Value* const> outputs) {
-  std::unordered_set<const Value*> found;
+  std::unordered_set<const Value*> memory;
   for (const Value* v : outputs) {
     while (v && v->producer && v->producer->op->is<op::View>()) v = operands(*v->producer)[0];
-    found.insert(v);
+    memory.insert(v);
   }
-  return found;
+  return memory;
 }
 }  // namespace
 
 void merge_equal(Graph& g) {
   auto own = memory_of(std::span(g.outputs).first(std::min(g.results, g.outputs.size())));
   std::unordered_map<op::Words, Node*, op::WordsHash> seen;
-  std::vector<Value*> by(g.values().size());  // by number, of nodes that are there twice: the first one's
+  std::vector<Value*> by(
+      g.values().size());  // by number, for values of repeated nodes: the value of the first one
   bool any = false;
   auto now = [&](Value* v) { return by[size_t(v->id)] ? by[size_t(v->id)] : v; };
   for (auto& n : g.nodes) {

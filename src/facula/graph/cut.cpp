@@ -42,7 +42,7 @@ bool Flow::layer(int source, int sink) {
   return level_[size_t(sink)] >= 0;
 }
 
-// One augmenting path of the layered network, found with an explicit stack.
+// Pushes flow along one augmenting path of the layered network, using an explicit stack.
 double Flow::push(int source, int sink, double limit) {
   std::vector<int> path;
   int n = source;

@@ -1,5 +1,5 @@
-// What to keep and what to compute again, as a minimum cut: shared by what crosses from a forward to a backward pass in
-// two programs (partition.cpp) and in one (rematerialize.cpp).
+// Decides what to retain and what to recompute, by a minimum cut: between a forward and a backward pass in two
+// programs (partition.cpp), or in one program (rematerialize.cpp).
 #pragma once
 #include <vector>
 
@@ -9,12 +9,12 @@ namespace facula::graph {
 
 constexpr double kUncut = 1e30;
 
-// A network for Dinic's algorithm, fast enough for graphs of some thousand values.
+// A flow network with Dinic's algorithm, which is fast enough for graphs with a few thousand values.
 class Flow {
  public:
   explicit Flow(int nodes) : first_(size_t(nodes), -1), level_(size_t(nodes)), next_(size_t(nodes)) {}
   void edge(int from, int to, double capacity);
-  std::vector<bool> cut(int source, int sink);  // nodes on the source's side of a minimum cut
+  std::vector<bool> cut(int source, int sink);  // the nodes on the source's side of a minimum cut
 
  private:
   struct Arc {
@@ -27,8 +27,8 @@ class Flow {
   std::vector<int> first_, level_, next_;
 };
 
-// May a later pass compute it again? Element-wise work and views, not what is heavy or reduces; in a checkpoint all that
-// is not random.
+// True if a later pass may recompute the node: pointwise operators and views, but not expensive operators or
+// reductions; in a checkpoint, everything that is not random.
 bool recomputable(const Node& n);
 double bytes(const Value& v);  // by the hints of its sizes
 

@@ -10,7 +10,7 @@ namespace facula::graph {
 void remove_dead(Graph& g) {
   std::vector<bool> live(g.values().size());  // by number
   auto mark = [&](const Value* v) { live[size_t(v->id)] = true; };
-  bool run_time = false;  // are there sizes that calls give?
+  bool run_time = false;  // some sizes are results of calls
   for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k)
     run_time |= sym::is_run_time(g.shapes->symbol(k));
   std::unordered_set<size_t> sizes;  // symbols that are read
@@ -18,16 +18,15 @@ void remove_dead(Graph& g) {
   for (auto* o : g.outputs)
     if (o) mark(o);
   for (auto& [i, v] : g.mutated) mark(v);
-  std::vector<std::unique_ptr<Node>> kept;
+  std::vector<std::unique_ptr<Node>> live_nodes;
   for (auto it = g.nodes.rbegin(); it != g.nodes.rend(); ++it) {
-    auto& effects = (*it)->op->effects;  // a generator's sequence goes on, whoever reads its numbers
+    auto& effects = (*it)->op->effects;  // draws advance a generator, whether or not the numbers are read
     bool used = (*it)->op->schema.mutates() || effects.draws || effects.ordered;
     for (auto* r : (*it)->results) used |= live[size_t(r->id)];
     if (run_time && (*it)->op->is<op::DataDependent>()) {
-      SymInt given = (*it)->results[0]->tensor.sizes()[0];
-      used |=
-          effects.checks;  // of a number that it refuses, a comparison may have said what the graph computes
-      used |= given.is_symbol() && sizes.count(size_t(given.node()->value)) > 0;
+      SymInt size = (*it)->results[0]->tensor.sizes()[0];
+      used |= effects.checks;  // the check may have decided a comparison on which the graph depends
+      used |= size.is_symbol() && sizes.count(size_t(size.node()->value)) > 0;
     }
     if (!used) {
       for (auto* r : (*it)->results) r->producer = nullptr;
@@ -41,9 +40,9 @@ void remove_dead(Graph& g) {
       for (auto* r : (*it)->results)
         for (auto s : r->tensor.sizes()) read(s);
     }
-    kept.push_back(std::move(*it));
+    live_nodes.push_back(std::move(*it));
   }
-  g.nodes.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  g.nodes.assign(std::make_move_iterator(live_nodes.rbegin()), std::make_move_iterator(live_nodes.rend()));
 }
 
 }  // namespace facula::graph

@@ -22,7 +22,7 @@ class Rule {
   std::shared_ptr<const UserFunction> function;
 
  private:
-  const FunctionGradient& gradient_for(const op::Vjp& v, const std::vector<bool>& given) const;
+  const FunctionGradient& gradient_for(const op::Vjp& v, const std::vector<bool>& defined) const;
 };
 
 op::Grads Rule::operator()(const op::Vjp& v) const {
@@ -31,32 +31,32 @@ op::Grads Rule::operator()(const op::Vjp& v) const {
       << "is part of a program, which has the gradient that backward gives alone, and is called in a dual level"
       << hint("call the function itself there, or use reverse mode");
   std::vector<Tensor> values, grads;
-  std::vector<bool> given;
+  std::vector<bool> defined;
   auto outputs = v.call().tensors("outputs");
   for (size_t k = 0; k < f.results; ++k) {
     Tensor g = v.grad(int(k));
     if (!g.defined() && f.materialize)
       g = autograd::filled(0, outputs[k].sizes(), outputs[k].dtype(), outputs[k].device());
-    given.push_back(g.defined());
+    defined.push_back(g.defined());
     if (g.defined()) grads.push_back(g);
   }
-  auto& gradient = gradient_for(v, given);
+  auto& gradient = gradient_for(v, defined);
   for (size_t k = 0; k < f.reads; ++k) values.push_back(v.item("reads", int(k)));
   for (size_t k = 0; k < f.results; ++k) values.push_back(v.result(int(k)));
   values.insert(values.end(), grads.begin(), grads.end());
-  auto found = interpret(*gradient.graph, values);
+  auto gradients = interpret(*gradient.graph, values);
   op::Grads all(f.inputs + f.results + f.reads);
   for (size_t k = 0; k < f.inputs; ++k)
-    if (v.needs("inputs", int(k))) all[k] = found[k];
+    if (v.needs("inputs", int(k))) all[k] = gradients[k];
   return all;
 }
 
-const FunctionGradient& Rule::gradient_for(const op::Vjp& v, const std::vector<bool>& given) const {
+const FunctionGradient& Rule::gradient_for(const op::Vjp& v, const std::vector<bool>& defined) const {
   auto& f = *function;
   auto fits = [&](const FunctionGradient& g) {
     for (size_t k = 0; k < f.inputs; ++k)
       if (v.needs("inputs", int(k)) && !g.needs[k]) return false;
-    return g.given == given;
+    return g.defined == defined;
   };
   auto it = std::find_if(f.gradients.begin(), f.gradients.end(), fits);
   supported_check(it != f.gradients.end(), f.name)
@@ -78,11 +78,11 @@ void print_flags(std::ostream& s, const std::vector<bool>& flags) {
 
 const op::Operator& operator_of(UserFunction f) {
   static TableMutex mutex;
-  static std::unordered_map<std::string, const op::Operator*> known;
+  static std::unordered_map<std::string, const op::Operator*> operators;
   std::string text = f.name + print(f);
   std::lock_guard lock(mutex);
-  auto& found = known[text];
-  if (found) return *found;
+  auto& entry = operators[text];
+  if (entry) return *entry;
   op::Composite outputs{[](const op::Call& c) {
     op::Results results;
     for (auto& t : c.tensors("outputs")) results.push_back(autograd::invoke("detach", {t}));
@@ -92,9 +92,9 @@ const op::Operator& operator_of(UserFunction f) {
                           std::move(outputs));
   o->batched = [](const op::Batched&) {
     return op::Results();
-  };  // the calls of a batch one by one, by the rule
+  };  // calls of a batch are made one by one, by the rule
   o->vjp = Rule(std::make_shared<const UserFunction>(std::move(f)));
-  return *(found = o);
+  return *(entry = o);
 }
 
 const UserFunction* function_of(const op::Operator& o) {
@@ -113,7 +113,7 @@ std::string print(const UserFunction& f) {
     s << "  gradient needs ";
     print_flags(s, g.needs);
     s << " given ";
-    print_flags(s, g.given);
+    print_flags(s, g.defined);
     if (!g.graph) {
       s << " refused " << int(g.type) << ' ';
       op::print_attribute(s, std::string_view(g.refused));

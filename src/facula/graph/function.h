@@ -1,8 +1,9 @@
-// Users' functions with a gradient of their own (autograd.Function) in graphs. The calls of forward are calls of the
-// graph, without history; one call behind them, an identity, stands for the function:
+// Users' functions with their own gradient (autograd.Function) in graphs. The calls of forward become calls of the
+// graph, without history; after them one call, an identity, stands for the function:
 //   %5: float32[3] = Square#1([%0], [%4], [%0])
-// Its results are `outputs`. Their gradient is a graph of its own, which was traced from the user's backward: of `reads`,
-// the results, and the gradients that arrive. In the text:
+// Its operands are the inputs, the results of forward, and `reads`: other values that backward reads. Its gradient is
+// a separate graph, traced from the user's backward. The inputs of that graph are the reads, the results, and the
+// incoming gradients. In the text form:
 //   Square#1 = function of 1 inputs, 1 results, 1 reads, materialize
 //     gradient needs [True] given [True]
 //       graph(%0: float32[3], %1: float32[3], %2: float32[3])
@@ -18,9 +19,10 @@
 namespace facula::graph {
 
 struct FunctionGradient {
-  std::vector<bool> needs;  // by input: the gradients that backward was asked for
-  std::vector<bool> given;  // by result: the gradients that arrive
-  // reads, results, gradients that arrive -> a gradient for each input; null: there is none, as `refused` says.
+  std::vector<bool> needs;    // by input: backward was asked for its gradient
+  std::vector<bool> defined;  // by result: its gradient is defined
+  // (reads, results, defined incoming gradients) -> a gradient for each input; null: there is none, and `refused`
+  // says why.
   std::shared_ptr<const Graph> graph;
   std::string refused = {};
   ErrorType type = ErrorType::RuntimeError;
@@ -29,16 +31,16 @@ struct FunctionGradient {
 struct UserFunction {
   std::string name;
   size_t inputs = 0, results = 0, reads = 0;
-  bool materialize = true;                  // gradients that do not arrive are zeros
-  std::vector<FunctionGradient> gradients;  // the first that fits counts
+  bool materialize = true;                  // undefined incoming gradients are replaced by zeros
+  std::vector<FunctionGradient> gradients;  // the first one that fits is used
 };
 
-// The operator of such calls; one for equal texts. It lives for ever.
+// The operator of such calls; functions with equal texts share one. It lives as long as the process.
 const op::Operator& operator_of(UserFunction f);
-const UserFunction* function_of(const op::Operator& o);  // null: it is another
-// What result k of a call of such an operator is a name of.
+const UserFunction* function_of(const op::Operator& o);  // null for other operators
+// The value that result k of a call of such an operator is equal to.
 Value* function_output(const Node& n, int k);
-// What the text says of it behind its name, with every line after the first indented.
+// The text after the function's name; every line but the first is indented.
 std::string print(const UserFunction& f);
 
 }  // namespace facula::graph

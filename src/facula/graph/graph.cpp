@@ -17,7 +17,7 @@ Tensor fake(SymSpan sizes, SymSpan strides, DType dtype, Device device) {
 }  // namespace
 
 static thread_local Place here;
-static thread_local int checkpoints = 0;  // that were ever entered
+static thread_local int checkpoints = 0;  // number of checkpoints entered so far on this thread
 At::At(Place place) : outer_(std::exchange(here, place)) {}
 At::~At() { here = outer_; }
 Place At::now() { return here; }
@@ -60,7 +60,7 @@ Node* Graph::add_node(const op::Operator& op, std::span<const op::Value> args, s
   n->args.each_tensor([](size_t, Tensor& t) {
     if (!t.defined()) return;
     internal_check(t.is_traced()) << "a graph node takes an eager tensor";
-    t = t.impl()->traced->tensor;  // the value's own tensor: handles given to users may be re-pointed later
+    t = t.impl()->traced->tensor;  // the value's own tensor, since users' handles may change
   });
   n->results = std::move(results);
   for (size_t i = 0; i < n->results.size(); ++i) {
@@ -97,67 +97,67 @@ void Graph::renumber() {
   for (auto& n : nodes) order.insert(order.end(), n->results.begin(), n->results.end());
   for (auto& v : values_) v->id = -1;
   for (size_t k = 0; k < order.size(); ++k) order[k]->id = int(k);
-  std::vector<std::unique_ptr<Value>> kept(order.size());
+  std::vector<std::unique_ptr<Value>> numbered(order.size());
   for (auto& v : values_) {
     if (v->id < 0) former_.push_back(std::move(v));
-    else kept[size_t(v->id)] = std::move(v);
+    else numbered[size_t(v->id)] = std::move(v);
   }
-  values_ = std::move(kept);
+  values_ = std::move(numbered);
 }
 
 std::vector<Value*> operands(const Node& n) {
-  std::vector<Value*> found;
-  found.reserve(n.args.tensors().size());
-  for (auto& t : n.args.tensors()) found.push_back(value_of(t));
-  return found;
+  std::vector<Value*> values;
+  values.reserve(n.args.tensors().size());
+  for (auto& t : n.args.tensors()) values.push_back(value_of(t));
+  return values;
 }
 
 void verify(const Graph& g) {
-  std::unordered_set<const Value*> known(g.inputs.begin(), g.inputs.end());
+  std::unordered_set<const Value*> defined(g.inputs.begin(), g.inputs.end());
   for (auto& v : g.values())
-    if (v->constant.defined()) known.insert(v.get());
+    if (v->constant.defined()) defined.insert(v.get());
   for (auto& n : g.nodes) {
     for (auto* v : operands(*n))
-      internal_check(!v || known.count(v))
+      internal_check(!v || defined.count(v))
           << "graph: node " << n->op->name() << " reads %" << v->id << " before it is made\n"
           << print(g);
     for (size_t i = 0; i < n->results.size(); ++i) {
       auto* r = n->results[i];
       internal_check(r && r->producer == n.get() && r->result == int(i))
           << "graph: result " << i << " of " << n->op->name() << " does not know its producer";
-      known.insert(r);
+      defined.insert(r);
     }
   }
   for (auto* o : g.outputs)
-    internal_check(!o || known.count(o)) << "graph: output %" << o->id << " is never made\n" << print(g);
+    internal_check(!o || defined.count(o)) << "graph: output %" << o->id << " is never made\n" << print(g);
   for (auto& [i, v] : g.mutated)
-    internal_check(known.count(v)) << "graph: input " << i << " is replaced by a value never made";
+    internal_check(defined.count(v)) << "graph: input " << i << " is replaced by a value never made";
 }
 
-// Results of a graph that has sizes which are known only when it runs: are they what its rules took them for, when
-// they knew ranges only? A call that gives such a size says what it is by now.
+// Checks the results of a graph whose sizes are only known when it runs: the shapes must be those that the rules gave
+// when they knew only ranges. A call whose result has such a size determines the symbol.
 static void check_sizes(const Node& n, const op::Results& results, std::vector<SymInt>& symbols) {
   for (size_t i = 0; i < n.results.size(); ++i) {
     if (!results[i].defined()) continue;
-    auto expected = n.results[i]->tensor.sizes(), found = results[i].sizes();
+    auto expected = n.results[i]->tensor.sizes(), actual = results[i].sizes();
     if (n.op->is<op::DataDependent>() && expected[0].is_symbol())
-      symbols[size_t(expected[0].node()->value)] = found[0];
-    bool same = expected.size() == found.size();
-    for (size_t d = 0; same && d < found.size(); ++d)
-      same = found[d] == sym::substitute(expected[d], symbols);
+      symbols[size_t(expected[0].node()->value)] = actual[0];
+    bool same = expected.size() == actual.size();
+    for (size_t d = 0; same && d < actual.size(); ++d)
+      same = actual[d] == sym::substitute(expected[d], symbols);
     runtime_check(same, n.op->name())
-        << "gives a tensor of shape " << to_string(found) << " where the program was traced for "
+        << "gives a tensor of shape " << to_string(actual) << " where the program was traced for "
         << to_string(expected) << ", which held of more elements than there are now"
         << hint("keep shapes the same for any number of elements, 0 and 1 too");
   }
 }
 
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
-                              std::span<const std::pair<const Value*, Tensor>> known, bool written) {
+                              std::span<const std::pair<const Value*, Tensor>> available, bool written) {
   internal_check(inputs.size() == g.inputs.size())
       << "graph: " << inputs.size() << " inputs for " << g.inputs.size();
   std::vector<Tensor> at(g.values().size());  // by number
-  std::vector<SymInt> symbols;                // of this graph, as numbers or in symbols of who calls
+  std::vector<SymInt> symbols;                // by symbol of this graph: its value, or a symbol of the caller
   for (int k = 0; g.shapes && k < g.shapes->symbol_count(); ++k) symbols.push_back(g.shapes->symbol(k));
   bool run_time = std::any_of(symbols.begin(), symbols.end(), sym::is_run_time);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -167,11 +167,11 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
     for (size_t d = 0; d < sizes.size(); ++d)
       if (sizes[d].is_symbol()) symbols[size_t(sizes[d].node()->value)] = inputs[i].sizes()[d];
   }
-  for (auto& [v, t] : known) at[size_t(v->id)] = t;
+  for (auto& [v, t] : available) at[size_t(v->id)] = t;
   const Place outer = here;
   for (auto& n : g.nodes) {
     At at_node({outer.phase + n->place.phase, outer.checkpoint ? outer.checkpoint : n->place.checkpoint});
-    if (!known.empty() && !n->results.empty() &&
+    if (!available.empty() && !n->results.empty() &&
         std::all_of(n->results.begin(), n->results.end(),
                     [&](auto* r) { return at[size_t(r->id)].defined(); }))
       continue;

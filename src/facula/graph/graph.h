@@ -1,15 +1,15 @@
-// The tensor IR: a functional graph of operator calls over values with symbolic shapes. Mutation is explicit:
-// an in-place call is recorded as its functional form, and a graph says which outputs replace which inputs.
+// The tensor IR: a functional graph of operator calls over values with symbolic shapes. Mutation is explicit: an
+// in-place call is recorded in its functional form, and the graph lists which values replace which inputs.
 //   text form (print/parse_graph):
 //   graph(%0: float32[s0, 8], %1: float32[8, 3] strides [1, 8])
-//     size s0 = 5                        a symbol, with the value it had, and perhaps its range
-//     size u1 from 0 to 40               one that is known when the call whose result has it has run
-//     requires s0 < 9                    what the graph relies on
+//     size s0 = 5                        a symbol, with its value during the trace, and possibly a range
+//     size u1 from 0 to 40               a symbol that is known after the call whose result has this size
+//     requires s0 < 9                    a guard
 //     %2: float64[] number = constant 0.5
 //     mul_backward#1 = gradient of mul(float32[5, 8], 0.5) wanted [True] given [float32]
-//     %3: float32[s0, 8] = mul(%0, %2, alpha=1)         a line a node
-//     phase 1                            a backward pass begins
-//     checkpoint 1                       what a checkpoint holds begins; 0: it ends
+//     %3: float32[s0, 8] = mul(%0, %2, alpha=1)         one line per node
+//     phase 1                            begins a backward pass
+//     checkpoint 1                       begins a checkpoint; 0: ends it
 //     return %3, None  mutates input 0 = %3
 #pragma once
 #include <cstdint>
@@ -27,33 +27,34 @@ struct Node;
 struct Value {
   int id = 0;
   Node* producer = nullptr;  // null: an input or a constant
-  int result = 0;            // which result of the producer
-  Tensor tensor;             // the traced tensor that stands for it: sizes, strides, dtype (no storage)
+  int result = 0;            // index into the producer's results
+  Tensor tensor;             // the traced tensor that represents it: sizes, strides, dtype (no storage)
   Tensor constant;           // an eager tensor captured by the trace
 };
 
-// Where in a user's function a node is.
+// The part of a user's function that a node belongs to.
 struct Place {
-  int phase = 0;  // backward() calls that had begun before it
-  int checkpoint =
-      0;  // number of the checkpoint that it is inside of, which a backward pass computes again; 0: none
+  int phase = 0;       // number of backward() calls that had begun
+  int checkpoint = 0;  // number of the enclosing checkpoint, which a backward pass recomputes; 0: none
 };
 
 struct Node {
   int id = 0;
   Place place;
-  bool again = false;  // computes what another node did, inside of its readers alone (rematerialize)
+  // A recomputed copy of another node, which only exists inside of its consumers (rematerialize).
+  bool again = false;
   const op::Operator* op = nullptr;
-  op::Args args;  // tensors inside are traced: value_of gives their values
+  op::Args args;  // the tensors are traced; value_of gives their values
   std::vector<Value*> results;
 };
 
 class Graph {
  public:
-  std::vector<Value*> inputs;   // in order; run-time numbers are 0-d inputs
+  std::vector<Value*> inputs;   // scalar operands are 0-d inputs
   std::vector<Value*> outputs;  // null: no value (a result without gradient)
-  size_t results = SIZE_MAX;    // so many of them, at most, are a caller's, each in memory of its own
-  std::vector<std::pair<int, Value*>> mutated;  // input number -> the value written back to it
+  // Only the first `results` outputs are returned to a caller, so each of them needs separate memory.
+  size_t results = SIZE_MAX;
+  std::vector<std::pair<int, Value*>> mutated;  // (number of the input, the value that is written back to it)
   std::vector<std::unique_ptr<Node>> nodes;     // in order of execution
   std::shared_ptr<sym::Shapes> shapes;
 
@@ -61,36 +62,36 @@ class Graph {
   Value* add_constant(const Tensor& eager);
   Node* add_node(const op::Operator& op, std::span<const op::Value> args, std::vector<Value*> results);
   const std::vector<std::unique_ptr<Value>>& values() const { return values_; }
-  // Every use replaced (arguments, outputs, mutations).
+  // Replaces every use (arguments, outputs, mutations).
   void replace(Value* old, Value* by);
-  // Numbers values in the order of the text: inputs, constants, results; others are no values of the graph any more,
-  // though users' handles may still point to them.
+  // Numbers values in the order of the text: inputs, constants, results. Other values are removed from the graph,
+  // although users' handles may still refer to them.
   void renumber();
 
  private:
   std::vector<std::unique_ptr<Value>> values_, former_;
 };
 
-// Nodes that are added while one lives are at its place. What is said of all that is added from here on holds until the
-// innermost ends.
+// While an At lives, nodes are added at its place. The static functions apply to all nodes that are added until the
+// innermost At ends.
 class At {
  public:
   explicit At(Place place);
   ~At();
   static Place now();
   static void next_phase();
-  static int enter_checkpoint();  // a further one; gives the number that was
+  static int enter_checkpoint();  // enters the next checkpoint; gives the number of the former one
   static void leave_checkpoint(int outer);
 
  private:
   Place outer_;
 };
 
-// Fits the number of elements in 64 bits, with room for their size?
+// True if the number of elements, and their size in bytes, fit into 64 bits.
 bool is_countable(SymSpan sizes);
 
 inline Value* value_of(const Tensor& t) { return t.defined() ? t.impl()->traced : nullptr; }
-std::vector<Value*> operands(const Node& n);  // values by slot, null for None
+std::vector<Value*> operands(const Node& n);  // by slot: its value, or null for None
 // Calls f with each operand that is not None.
 template <class F>
 void each_operand(const Node& n, F&& f) {
@@ -99,16 +100,16 @@ void each_operand(const Node& n, F&& f) {
 }
 
 std::string print(const Graph& g);
-// The graph that was printed, made by calling its operators again, so that their rules hold for it. ValueError with the
-// line of what is not a graph; elements of tensors that were captured are not part of the text, and refused.
+// Reads a printed graph. Its operators are called again, so that their rules apply. ValueError with the line of the
+// first mistake; elements of captured tensors are not part of the text, so such graphs are refused.
 Graph parse_graph(std::string_view text);
-void verify(const Graph& g);  // internal error naming the node
+void verify(const Graph& g);  // internal error that names the node
 
-// Graph nodes become operator calls again, under whatever mode is current (eager, or another trace). `known`:
-// values that are at hand; calls that give nothing else are not made. Gives the outputs; `written`: and behind them what
-// is written back to inputs (mutated), in order.
+// Calls the operators of the graph again, in the current mode (eager, or another trace). `available`: values that are
+// available already; calls that only compute these are skipped. Gives the outputs and, if `written`, after them the
+// values that are written back to inputs (mutated), in order.
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> inputs,
-                              std::span<const std::pair<const Value*, Tensor>> known = {},
+                              std::span<const std::pair<const Value*, Tensor>> available = {},
                               bool written = false);
 
 }  // namespace facula::graph

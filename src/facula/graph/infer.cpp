@@ -41,7 +41,7 @@ std::vector<op::Meta> infer_pointwise(const op::Operator& o, std::span<const Arg
   }
   DType computing = compute_dtype(o, args);
   if (o.strict) op::check_accepted(o, operands.at(0).dtype());
-  op::check_accepted(o, computing);  // of a strict one too: a complex number beside real tensors
+  op::check_accepted(o, computing);  // for strict operators too: a complex number with real tensors
   Dims shape = broadcast_sizes(o.name(), sizes);
   Dims strides;
   bool contiguous = true;
@@ -60,8 +60,8 @@ DType compute_dtype(const op::Operator& o, std::span<const Argument> args) {
   return op::computing_dtype(o, args);
 }
 
-// Do its strides say that channels are innermost? As PyTorch's suggest_memory_format, gaps do not matter, and
-// what could be either is contiguous.
+// True if strides indicate channels_last. As in PyTorch's suggest_memory_format, gaps do not matter, and an ambiguous
+// tensor is contiguous.
 static bool suggests_channels_last(const Tensor& t) {
   auto sizes = t.sizes(), strides = t.strides();
   if ((t.dim() != 4 && t.dim() != 5) || strides[1].hint() == 0) return false;
@@ -85,14 +85,14 @@ std::vector<op::Meta> infer_by_calls(const op::Call& c,
   args.each_tensor([&](size_t, Tensor& t) {
     if (t.defined()) specs.push_back(spec_of(t));
   });
-  auto* known = sym::Shapes::current();
-  auto shapes =
-      known ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), known) : std::make_shared<sym::Shapes>();
+  auto* current = sym::Shapes::current();
+  auto shapes = current ? std::shared_ptr<sym::Shapes>(std::shared_ptr<void>(), current)
+                        : std::make_shared<sym::Shapes>();
   autograd::GradMode off(false);
-  auto calls = [&](std::span<const Tensor> given) {
+  auto calls = [&](std::span<const Tensor> inputs) {
     size_t k = 0;
     args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined()) t = given[k++];
+      if (t.defined()) t = inputs[k++];
     });
     return f(op::Call(c.op(), args.values())).to_vector();
   };
@@ -112,7 +112,7 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
   std::vector<op::Meta> metas;
   Device device{};
   DType first = default_dtype();
-  bool found = op::any_tensor(args, [&](TensorImpl* t) {
+  bool has_tensors = op::any_tensor(args, [&](TensorImpl* t) {
     if (!t) return false;
     device = t->device;
     first = t->dtype;
@@ -126,13 +126,13 @@ std::vector<op::Meta> infer(const op::Operator& o, std::span<const Argument> arg
   }
   auto* rules = o.shaped();
   internal_check(rules) << o.schema.full_name() << " has no shape rule";
-  if (found && o.promote != op::Promote::int_to_float) op::check_accepted(o, first);
+  if (has_tensors && o.promote != op::Promote::int_to_float) op::check_accepted(o, first);
   auto shapes = rules->shape(c);
   if (o.promote == op::Promote::int_to_float && !is_differentiable(first)) first = default_dtype();
   auto types = o.dtype_rule ? o.dtype_rule(c) : std::vector<DType>(shapes.size(), result_dtype(o, first));
   internal_check(types.size() == shapes.size())
       << o.schema.full_name() << ": " << types.size() << " dtypes for " << shapes.size() << " shapes";
-  size_t channels_last = 0;  // rank of an argument that is; none has rank 0
+  size_t channels_last = 0;  // rank of an argument in channels_last; 0: there is none
   for (auto& name : rules->format_of) {
     if (c[name].tag == Tag::tensors) {
       auto tensors = c.tensors(name);

@@ -1,5 +1,5 @@
-// The gradient of a traced function: the function is traced again, then each call's gradient in reverse
-// order, by the formulas that the tape uses (autograd::gradient).
+// Differentiates a traced function: traces it again, then the gradient of each call in reverse order, by the formulas
+// of the tape (autograd::gradient).
 #include <algorithm>
 #include <unordered_map>
 
@@ -18,7 +18,7 @@ bool carries_gradient(const op::Operator& o, size_t result, DType d) {
   return is_differentiable(d) && o.carries_gradient(result);
 }
 
-// What a gradient formula sees while it is traced: everything is at hand.
+// The view of a call that a gradient formula gets while it is traced: all tensors are available.
 class TracedVjp final : public op::Vjp {
  public:
   TracedVjp(const op::Operator& o, std::span<const op::Value> args, std::vector<Tensor> results,
@@ -62,7 +62,7 @@ void accumulate(Tensor& into, const Tensor& g) {
   into = autograd::add(into, g);
 }
 
-// A gradient of the sizes and dtype of what it belongs to.
+// Converts a gradient to the sizes and dtype of the tensor that it belongs to.
 Tensor fitted(Tensor g, const Tensor& to) {
   bool same = g.dim() == to.dim() && std::equal(to.sizes().begin(), to.sizes().end(), g.sizes().begin());
   using autograd::invoke;
@@ -88,7 +88,7 @@ void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active) {
 void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
                     const std::function<Tensor(Value*)>& tensor) {
   for (size_t i = nodes; i-- > 0;) {
-    auto& n = *g.nodes[i];  // stays where it is when calls add nodes behind
+    auto& n = *g.nodes[i];  // the node does not move when calls append nodes
     std::vector<Tensor> incoming;
     bool any = false;
     for (auto* r : n.results) {
@@ -118,7 +118,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
   joint.forward_outputs = int(forward.outputs.size());
   joint.wrt = wrt;
 
-  // Which values depend on an input that counts, by number.
+  // By number: the value depends on an input in `wrt`.
   std::vector<bool> active(forward.values().size());
   for (int i : wrt)
     active[size_t(forward.inputs[size_t(i)]->id)] =
@@ -131,17 +131,17 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
     auto* v = forward.outputs[k];
     if (!v || !active[size_t(v->id)]) continue;
     joint.tangent_of.push_back(int(k));
-    // A gradient lies as its result does, if that is dense.
+    // The gradient of a dense result has the same layout.
     bool dense = !v->tensor.is_contiguous() && v->tensor.is_non_overlapping_and_dense();
     specs.push_back({v->tensor.dtype(), Dims(v->tensor.sizes()), dense ? Dims(v->tensor.strides()) : Dims()});
   }
 
   joint.graph = trace(
       forward.shapes, specs,
-      [&](std::span<const Tensor> given) {
+      [&](std::span<const Tensor> arguments) {
         KeepRules keep;  // for gradients of this gradient
         std::unordered_map<const Value*, Tensor> at;
-        for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = given[i];
+        for (size_t i = 0; i < forward.inputs.size(); ++i) at[forward.inputs[i]] = arguments[i];
         auto value = [&](const Value* v) {
           return !v ? Tensor() : v->constant.defined() ? v->constant : at.at(v);
         };
@@ -155,10 +155,10 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
           for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
         }
 
-        std::vector<Tensor> grads(forward.values().size());  // by value number
+        std::vector<Tensor> grads(forward.values().size());  // by number of the value
         for (size_t k = 0; k < joint.tangent_of.size(); ++k)
           accumulate(grads[size_t(forward.outputs[size_t(joint.tangent_of[k])]->id)],
-                     given[forward.inputs.size() + k]);
+                     arguments[forward.inputs.size() + k]);
         propagate_back(forward, forward.nodes.size(), active, grads, value);
 
         std::vector<Tensor> outputs;
@@ -166,7 +166,7 @@ Joint differentiate(const Graph& forward, const std::vector<int>& wrt) {
         for (int i : wrt) outputs.push_back(grads[size_t(forward.inputs[size_t(i)]->id)]);
         std::vector<Tensor> written;
         for (auto& [i, v] : forward.mutated) written.push_back(value(v));
-        write_back(forward, given, written, outputs);
+        write_back(forward, arguments, written, outputs);
         return outputs;
       },
       "joint");
@@ -193,13 +193,14 @@ Reads probe(const op::Call& c, const Flags& wanted, size_t results) {
   reads.results.resize(results);
   graph::trace(
       reads.shapes, specs,
-      [&](std::span<const Tensor> given) {
+      [&](std::span<const Tensor> arguments) {
         args.each_tensor([&](size_t slot, Tensor& t) {
           for (size_t k = 0; k < slots.size(); ++k)
-            if (slots[k] == slot) t = given[k];
+            if (slots[k] == slot) t = arguments[k];
         });
-        auto made = op::call(o, args.values());  // as a node, or inlined: only what the rule reads counts
-        std::vector<Tensor> outputs = made.to_vector(), grads;
+        // One node, or inlined calls: only the values that the rule reads matter.
+        auto call_results = op::call(o, args.values());
+        std::vector<Tensor> outputs = call_results.to_vector(), grads;
         for (size_t k = 0; k < outputs.size(); ++k) {
           Tensor g;
           if (graph::carries_gradient(o, k, outputs[k].dtype())) {

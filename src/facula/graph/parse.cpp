@@ -1,5 +1,5 @@
-// A printed graph is made again by calling its operators in a trace: what a text says of results is compared with what
-// the operators' rules give, never believed.
+// Reads a printed graph by calling its operators in a trace. The declared results are compared with what the
+// operators' rules give, and never trusted.
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -38,7 +38,7 @@ bool same(SymSpan a, SymSpan b) {
 
 class Parser final : op::Reader {
  public:
-  // `depth`: of functions that the text is the gradient of.
+  // `depth`: nesting of gradients of functions.
   explicit Parser(std::string_view text, int depth = 0)
       : Reader(text), shapes_(std::make_shared<sym::Shapes>()), depth_(depth) {}
 
@@ -46,12 +46,12 @@ class Parser final : op::Reader {
     sym::ExpressionLimit sizes(4096 + 4 * text_.size());
     read_sizes();
     auto specs = inputs();
-    // Composites with a gradient rule stay one call, as they were when the text was written.
-    auto body = [&](std::span<const Tensor> given) {
+    // Composites with a gradient rule remain one call, as when the text was written.
+    auto body = [&](std::span<const Tensor> inputs) {
       KeepRules keep;
-      for (size_t i = 0; i < given.size(); ++i) define(ids_[i], given[i]);
+      for (size_t i = 0; i < inputs.size(); ++i) define(ids_[i], inputs[i]);
       while (!accept_word("return")) line();
-      return results(given);
+      return results(inputs);
     };
     autograd::GradMode history(true);
     op::Mode::With outside(nullptr);
@@ -60,7 +60,7 @@ class Parser final : op::Reader {
         return trace(shapes_, specs, body, "graph");
       } catch (const Error& e) {
         if (e.op() == "parse_graph") throw;
-        fail(e.message());  // of the operator that is called there
+        fail(e.message());  // error of an operator that the text calls
       }
     }();
     g.renumber();
@@ -123,7 +123,7 @@ class Parser final : op::Reader {
     return all;
   }
 
-  // Symbols stand in lines of their own behind the inputs, which use them already.
+  // Declarations of symbols follow after the inputs, which use them already.
   void read_sizes() {
     static constexpr std::string_view begin = "\n  size ";
     for (size_t at = text_.find(begin); at != text_.npos; at = text_.find(begin, at + 1)) {
@@ -199,9 +199,9 @@ class Parser final : op::Reader {
     return t;
   }
   static Tensor without_data(const TensorType& t) {
-    Tensor made(make_ref<TensorImpl>(Storage(), t.sizes, t.strides, SymInt(), t.dtype, Device{}));
-    made.impl()->wrapped_number = t.number;
-    return made;
+    Tensor tensor(make_ref<TensorImpl>(Storage(), t.sizes, t.strides, SymInt(), t.dtype, Device{}));
+    tensor.impl()->wrapped_number = t.number;
+    return tensor;
   }
 
   std::vector<InputSpec> inputs() {
@@ -228,7 +228,7 @@ class Parser final : op::Reader {
     skip();
     if (at_ >= text_.size()) fail("expected return");
     if (text_[at_] == '%') return node();
-    if (accept_word("size")) {  // read already
+    if (accept_word("size")) {  // was read before
       at_ = std::min(text_.find('\n', at_), text_.size());
       return;
     }
@@ -254,16 +254,16 @@ class Parser final : op::Reader {
                                                                      {">=", Relation::ge},
                                                                      {"<", Relation::lt}};
     auto rest = text_.substr(at_);
-    auto* found =
+    auto* relation =
         std::find_if(std::begin(kAll), std::end(kAll), [&](auto& r) { return rest.starts_with(r.first); });
-    if (found == std::end(kAll)) fail("expected ==, !=, < or >=");
-    at_ += found->first.size();
-    g.relation = found->second;
+    if (relation == std::end(kAll)) fail("expected ==, !=, < or >=");
+    at_ += relation->first.size();
+    g.relation = relation->second;
     g.right = integer();
     shapes_->guard(g);
   }
 
-  // What stands between = and (: an operator of the registry, or a derived one by its number.
+  // Parses an operator between = and (: one of the registry, or a derived one by its number.
   const op::Operator& op() {
     skip();
     size_t from = at_;
@@ -283,8 +283,8 @@ class Parser final : op::Reader {
     }
     return *o;
   }
-  // Is it an operator of which a trace makes a node? Others are traced as what they call, and may call what looks at
-  // elements.
+  // True if a trace records the operator as a node. Other operators are traced by the calls of their bodies, which
+  // might look at elements.
   static bool is_recorded(const op::Operator& o) {
     auto* foreign = o.as<op::Foreign>();
     bool calls = o.is<op::Procedure>() || (o.is<op::Composite>() && !o.vjp) ||
@@ -292,20 +292,20 @@ class Parser final : op::Reader {
     return !calls && (!o.effects.reads_data || o.is<op::DataDependent>()) && !o.schema.mutates();
   }
 
-  // name#1 = ...: an operator that the calls behind it know by this name
+  // name#1 = ...: declares a derived operator for the following calls
   void derived() {
     std::string name = word("a value, requires, an operator or return"), plain_name = name;
     expect('#');
     name += "#" + std::to_string(plain(1, std::numeric_limits<int>::max()));
     expect('=');
-    const op::Operator* made = nullptr;
-    if (accept_word("function") && accept_word("of")) made = &function(plain_name);
-    else if (accept_word("gradient") && accept_word("of")) made = &gradient();
+    const op::Operator* derived = nullptr;
+    if (accept_word("function") && accept_word("of")) derived = &function(plain_name);
+    else if (accept_word("gradient") && accept_word("of")) derived = &gradient();
     else fail("expected gradient of, or function of");
-    if (!derived_.emplace(name, made).second) fail("the operator is there already");
+    if (!derived_.emplace(name, derived).second) fail("the operator is there already");
   }
 
-  // Does the text go on like this? Blanks and ends of lines count.
+  // Consumes `what` if the text continues with it; whitespace is significant.
   bool behind(std::string_view what) {
     bool is = text_.substr(std::min(at_, text_.size())).starts_with(what);
     if (is) at_ += what.size();
@@ -317,7 +317,7 @@ class Parser final : op::Reader {
     return all;
   }
 
-  // 1 inputs, 1 results, 1 reads, materialize, and lines of its gradients (function.h)
+  // 1 inputs, 1 results, 1 reads, materialize, followed by lines with the gradients (function.h)
   const op::Operator& function(const std::string& name) {
     if (depth_ >= 8) fail("functions inside of gradients of functions, too deep");
     UserFunction f{name};
@@ -336,19 +336,19 @@ class Parser final : op::Reader {
       f.gradients.push_back({flags(f.inputs), {}, nullptr});
       auto& g = f.gradients.back();
       if (!accept_word("given")) fail("expected given");
-      g.given = flags(f.results);
+      g.defined = flags(f.results);
       if (behind(" refused ")) {
         g.type = ErrorType(plain(0, int64_t(ErrorType::LinAlgError)));
         skip();
         g.refused = this->text();
       } else {
-        g.graph =
-            inner(f.inputs, f.reads + f.results + size_t(std::count(g.given.begin(), g.given.end(), true)));
+        g.graph = inner(f.inputs,
+                        f.reads + f.results + size_t(std::count(g.defined.begin(), g.defined.end(), true)));
       }
     }
     return operator_of(std::move(f));
   }
-  // A graph in lines of their own, further in.
+  // A nested graph on separate lines, indented further.
   std::shared_ptr<const Graph> inner(size_t outputs, size_t inputs) {
     static constexpr std::string_view begin = "\n      ";
     size_t from = at_;
@@ -371,36 +371,36 @@ class Parser final : op::Reader {
     fail(what);
   }
 
-  // Are the graph's inputs such tensors, whose sizes say what its symbols are?
-  static bool takes(const Graph& g, const std::vector<const Tensor*>& given) {
+  // True if the graph's inputs match these tensors, which must determine all of its symbols.
+  static bool takes(const Graph& g, const std::vector<const Tensor*>& tensors) {
     std::vector<SymInt> symbols(g.shapes ? size_t(g.shapes->symbol_count()) : 0, SymInt(int64_t(-1)));
-    bool fits = given.size() == g.inputs.size();
-    for (size_t k = 0; fits && k < given.size(); ++k) {
-      const Tensor &t = *given[k], &taken = g.inputs[k]->tensor;
+    bool fits = tensors.size() == g.inputs.size();
+    for (size_t k = 0; fits && k < tensors.size(); ++k) {
+      const Tensor &t = *tensors[k], &taken = g.inputs[k]->tensor;
       fits = t.defined() && t.dtype() == taken.dtype() && t.dim() == taken.dim();
       for (size_t d = 0; fits && d < t.sizes().size(); ++d)
         if (auto s = taken.sizes()[d]; s.is_symbol()) symbols[size_t(s.node()->value)] = t.sizes()[d];
     }
     for (auto s : symbols) fits &= s.is_symbolic() || !(s < SymInt(int64_t(0)));
-    for (size_t k = 0; fits && k < given.size(); ++k)
-      for (size_t d = 0; d < given[k]->sizes().size(); ++d)
+    for (size_t k = 0; fits && k < tensors.size(); ++k)
+      for (size_t d = 0; d < tensors[k]->sizes().size(); ++d)
         fits &= SymInt::surely_equal(sym::substitute(g.inputs[k]->tensor.sizes()[d], symbols),
-                                     given[k]->sizes()[d]);
+                                     tensors[k]->sizes()[d]);
     return fits;
   }
-  // The tensors of a call of a function are those that its gradients take.
+  // Checks that the tensors of a call of a function are the ones that its gradients take.
   void check_function(const UserFunction& f, const op::Args& args) {
     auto& all = args.tensors();
     bool fits = all.size() == f.inputs + f.results + f.reads && args[0].list.count == f.inputs &&
                 args[1].list.count == f.results;
     for (auto& g : f.gradients) {
       if (!fits || !g.graph) continue;
-      std::vector<const Tensor*> given;
-      for (size_t k = 0; k < f.reads; ++k) given.push_back(&all[f.inputs + f.results + k]);
-      for (size_t k = 0; k < f.results; ++k) given.push_back(&all[f.inputs + k]);
+      std::vector<const Tensor*> tensors;
+      for (size_t k = 0; k < f.reads; ++k) tensors.push_back(&all[f.inputs + f.results + k]);
+      for (size_t k = 0; k < f.results; ++k) tensors.push_back(&all[f.inputs + k]);
       for (size_t k = 0; k < f.results; ++k)
-        if (g.given[k]) given.push_back(&all[f.inputs + k]);
-      fits = takes(*g.graph, given);
+        if (g.defined[k]) tensors.push_back(&all[f.inputs + k]);
+      fits = takes(*g.graph, tensors);
     }
     if (!fits) fail("the function takes other tensors");
   }
@@ -409,10 +409,10 @@ class Parser final : op::Reader {
   const op::Operator& gradient() {
     Derivation d;
     d.of = &op();
-    std::vector<Tensor> made;
+    std::vector<Tensor> tensors;
     d.args = arguments(*d.of, [&] {
-      made.push_back(without_data(type()));
-      return made.back();
+      tensors.push_back(without_data(type()));
+      return tensors.back();
     });
     if (!accept_word("wanted")) fail("expected wanted");
     for (bool w : list<bool>([&] { return number(Type::Bool).to_bool(); })) d.wanted.push_back(w);
@@ -441,12 +441,12 @@ class Parser final : op::Reader {
       fits = !d.grads[r] ||
              (o.carries_gradient(r) && is_differentiable(results[r].dtype) && is_differentiable(*d.grads[r]));
     auto f = fits ? autograd::formula_of(op::Call(o, d.args.values()), d.wanted, d.grads) : nullptr;
-    auto* found = !f                                   ? nullptr
-                  : d.piece < 0                        ? f->derived
-                  : size_t(d.piece) < f->pieces.size() ? f->pieces[size_t(d.piece)].derived
-                                                       : nullptr;
-    if (!found) fail(o.schema.full_name() + " has no such gradient");
-    return *found;
+    auto* gradient = !f                                   ? nullptr
+                     : d.piece < 0                        ? f->derived
+                     : size_t(d.piece) < f->pieces.size() ? f->pieces[size_t(d.piece)].derived
+                                                          : nullptr;
+    if (!gradient) fail(o.schema.full_name() + " has no such gradient");
+    return *gradient;
   }
 
   // %3: float32[2], %4: int64[2] = op(...), or %3: float64[] number = constant 0.5
@@ -468,13 +468,13 @@ class Parser final : op::Reader {
     auto& o = op();
     size_t from = at_;
     auto args = arguments(o, [&] { return value(); });
-    std::swap(from, at_);  // errors are of the call
+    std::swap(from, at_);  // errors refer to the call
     if (auto* f = function_of(o)) check_function(*f, args);
     At there(place_);
     op::CallLimit limit(std::max(int64_t(declared.size()), kMostInside + ++calls_));
     bool cuts = o.is<op::DataDependent>() && !declared[0].second.sizes.empty();
-    GivenSize size(cuts ? &declared[0].second.sizes[0] : nullptr);
-    if (cuts && size.now()->is_symbolic() && !given_.insert(size.now()->identity()).second)
+    DeclaredSize size(cuts ? &declared[0].second.sizes[0] : nullptr);
+    if (cuts && size.now()->is_symbolic() && !result_sizes_.insert(size.now()->identity()).second)
       fail("another call gives this size already");
     auto results = op::call(o, args.values());
     if (results.size() != declared.size())
@@ -492,18 +492,18 @@ class Parser final : op::Reader {
         std::any_of(s.sizes.begin(), s.sizes.end(), [](SymInt n) { return !n.is_symbolic() && n == 0; });
     for (
         size_t d = 0; agrees && !empty && d < s.sizes.size();
-        ++d)  // strides of single elements mean nothing; symbolic ones have several forms, and the operator's count
+        ++d)  // strides of single elements are meaningless; symbolic ones can have several forms, and the operator's form is used
       agrees = s.sizes[d].hint() == 1 || t.strides()[d].hint() == s.strides[d].hint();
     if (agrees) return;
-    std::ostringstream found;
-    if (t.defined()) found << t.dtype() << to_string(t.sizes()) << " strides " << to_string(t.strides());
-    else found << "None";
-    fail("%" + std::to_string(said.first) + " is " + found.str() + " by its operator");
+    std::ostringstream actual;
+    if (t.defined()) actual << t.dtype() << to_string(t.sizes()) << " strides " << to_string(t.strides());
+    else actual << "None";
+    fail("%" + std::to_string(said.first) + " is " + actual.str() + " by its operator");
   }
 
   template <class F>
   op::Args arguments(const op::Operator& o, F&& tensor) {
-    std::vector<op::Args> kept;
+    std::vector<op::Args> attributes;
     std::vector<std::vector<TensorImpl*>> lists(o.schema.parameters.size());
     std::vector<Tensor> held;
     std::vector<op::Value> values;
@@ -523,16 +523,16 @@ class Parser final : op::Reader {
           values.push_back(one());
           continue;
         }
-        kept.push_back(is_expression(p) ? of_size() : attribute(p));
-        values.push_back(kept.back()[0]);
+        attributes.push_back(is_expression(p) ? of_size() : attribute(p));
+        values.push_back(attributes.back()[0]);
         continue;
       }
       if (p.list && next_is('[')) {
         lists[k] = list<TensorImpl*>(one);
         values.push_back(std::span<TensorImpl* const>(lists[k]));
       } else if (is_number()) {
-        kept.push_back(is_expression(p) ? of_size() : scalar());
-        values.push_back(kept.back()[0]);
+        attributes.push_back(is_expression(p) ? of_size() : scalar());
+        values.push_back(attributes.back()[0]);
       } else {
         values.push_back(one());
       }
@@ -540,7 +540,7 @@ class Parser final : op::Reader {
     expect(')');
     return op::Args(values, o.schema);
   }
-  // Is the next argument a number made of sizes: s0*2?
+  // True if the next argument is a number computed from sizes, such as s0*2.
   bool is_expression(const op::Parameter& p) {
     if (p.type != Type::Scalar && p.type != Type::Tensor && p.type != Type::Float) return false;
     skip();
@@ -578,7 +578,7 @@ class Parser final : op::Reader {
   }
 
   // ---- return %1, None  mutates input 0 = %2
-  std::vector<Tensor> results(std::span<const Tensor> given) {
+  std::vector<Tensor> results(std::span<const Tensor> inputs) {
     std::vector<Tensor> outputs;
     auto more = [&] { return !is_word("mutates") && at_ < text_.size(); };
     skip();
@@ -588,10 +588,10 @@ class Parser final : op::Reader {
     std::vector<std::pair<size_t, Tensor>> written;
     while (accept_word("mutates")) {
       if (!accept_word("input")) fail("expected input");
-      auto i = size_t(plain(0, int64_t(given.size()) - 1));
+      auto i = size_t(plain(0, int64_t(inputs.size()) - 1));
       expect('=');
       const Tensor& v = value();
-      if (v.dtype() != given[i].dtype() || !same(v.sizes(), given[i].sizes()))
+      if (v.dtype() != inputs[i].dtype() || !same(v.sizes(), inputs[i].sizes()))
         fail("the input is of another type");
       if (!v.is_traced()) fail("a constant is written");
       for (auto& w : written)
@@ -600,30 +600,30 @@ class Parser final : op::Reader {
     }
     skip();
     if (at_ != text_.size()) fail("unexpected text");
-    finish(given, written, outputs);
+    finish(inputs, written, outputs);
     return outputs;
   }
-  static void finish(std::span<const Tensor> given, const std::vector<std::pair<size_t, Tensor>>& written,
+  static void finish(std::span<const Tensor> inputs, const std::vector<std::pair<size_t, Tensor>>& written,
                      std::vector<Tensor>& outputs) {
-    // An output that is an input as it came is no longer what the input stands for.
+    // An output that is an unchanged input is no longer the current value of that input.
     std::vector<Value*> values;
     for (auto& w : written) values.push_back(value_of(w.second));
     for (auto& t : outputs)
       for (auto& w : written)
-        if (t.defined() && t.impl() == given[w.first].impl()) t = value_of(t)->tensor;
-    for (size_t k = 0; k < written.size(); ++k) given[written[k].first].impl()->traced = values[k];
+        if (t.defined() && t.impl() == inputs[w.first].impl()) t = value_of(t)->tensor;
+    for (size_t k = 0; k < written.size(); ++k) inputs[written[k].first].impl()->traced = values[k];
   }
 
-  static constexpr int64_t kMostInside = 4096;  // views, and calls of a composite that stays one
-  int64_t calls_ = 0;                           // that the text made
+  static constexpr int64_t kMostInside = 4096;  // most views, and most calls of a composite that is one node
+  int64_t calls_ = 0;                           // number of calls that the text made
 
   std::shared_ptr<sym::Shapes> shapes_;
   std::unordered_map<std::string, SymInt> symbols_;
   int depth_;
   Place place_;
-  std::vector<int> ids_;  // of the inputs
+  std::vector<int> ids_;  // numbers of the inputs
   std::unordered_map<int, Tensor> values_;
-  std::unordered_set<uint64_t> given_;  // sizes that calls give
+  std::unordered_set<uint64_t> result_sizes_;  // sizes that are results of calls
   std::unordered_map<std::string, const op::Operator*> derived_;
 };
 

@@ -1,8 +1,7 @@
-// What to save and what to compute again: a minimum cut between what the forward pass makes and what the
-// backward pass reads. Every value that does not depend on a tangent is an edge in -> out whose capacity is
-// the cost of saving it; a value that may not be computed again hangs on the source, one that the backward
-// reads on the sink. The cut's edges are the saved values. Graphs have a few hundred values, so Dinic's
-// algorithm is fast enough.
+// Decides what to save and what to recompute: a minimum cut between what the forward pass computes and what the
+// backward pass reads. Every value that does not depend on a tangent is an edge in -> out whose capacity is the cost
+// of saving it. A value that must not be recomputed is connected to the source, a value that the backward pass reads
+// to the sink. The cut's edges are the saved values.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -18,7 +17,7 @@ namespace facula::graph {
 
 namespace {
 
-// Copies parts of a graph into another.
+// Copies parts of a graph into another one.
 class Copier {
  public:
   explicit Copier(const Graph& from) : from_(from), at_(from.values().size()) { to.shapes = from.shapes; }
@@ -37,7 +36,7 @@ class Copier {
     to.add_node(*n.op, args.values(), results)->place = n.place;
   }
   void same(const Value* v, const Value* as) { at(v) = value(as); }
-  // `v` is what `make` gives once all inputs are there.
+  // Sets `v` to the result of `make`, once all inputs exist.
   void stand_in(const Value* v, std::function<Value*()> make) { waiting_.push_back({v, std::move(make)}); }
   void fill_in() {
     for (auto& [v, make] : waiting_) at(v) = make();
@@ -64,12 +63,12 @@ class Copier {
   std::vector<std::pair<const Value*, std::function<Value*()>>> waiting_;
 };
 
-// Nodes, each by the number of its first result.
+// A set of nodes, identified by the number of their first result.
 class Nodes {
  public:
   explicit Nodes(size_t values) : in_(values) {}
   bool has(const Node& n) const { return !n.results.empty() && in_[size_t(n.results[0]->id)]; }
-  bool insert(const Node& n) {  // is it new?
+  bool insert(const Node& n) {  // true if it was not in the set
     bool had = has(n);
     in_[size_t(n.results[0]->id)] = true;
     return !had;
@@ -79,35 +78,35 @@ class Nodes {
   std::vector<bool> in_;
 };
 
-// Those of `g` that `targets` need, not looking beyond `given`.
+// The nodes of `g` on which `targets` depend, not looking beyond `boundary`.
 Nodes needed(const Graph& g, const std::vector<const Value*>& targets,
-             const std::vector<const Value*>& given) {
-  Nodes found(g.values().size());
+             const std::vector<const Value*>& boundary) {
+  Nodes nodes(g.values().size());
   std::vector<bool> stops(g.values().size());
-  for (auto* v : given) stops[size_t(v->id)] = true;
+  for (auto* v : boundary) stops[size_t(v->id)] = true;
   std::vector<const Value*> todo = targets;
   while (!todo.empty()) {
     auto* v = todo.back();
     todo.pop_back();
-    if (!v || stops[size_t(v->id)] || !v->producer || !found.insert(*v->producer)) continue;
+    if (!v || stops[size_t(v->id)] || !v->producer || !nodes.insert(*v->producer)) continue;
     each_operand(*v->producer, [&](const Value* a) { todo.push_back(a); });
   }
-  return found;
+  return nodes;
 }
 
-void symbols_in(SymInt s, std::unordered_set<int64_t>& found) {
+void symbols_in(SymInt s, std::unordered_set<int64_t>& symbols) {
   if (!s.is_symbolic()) return;
   std::vector<const sym::Node*> todo{s.node()};
   while (!todo.empty()) {
     auto* n = todo.back();
     todo.pop_back();
-    if (n->kind == sym::Kind::symbol) found.insert(n->value);
+    if (n->kind == sym::Kind::symbol) symbols.insert(n->value);
     if (n->a) todo.push_back(n->a);
     if (n->b) todo.push_back(n->b);
   }
 }
 
-// The cut of one joint graph, in stages: each reads what those before it found.
+// Cuts one joint graph, in stages that use the results of earlier ones.
 class Cutter {
  public:
   explicit Cutter(const Joint& j)
@@ -143,7 +142,7 @@ class Cutter {
   }
   bool may_be_saved(const Value* v) const { return !behind_[id(v)] && !v->constant.defined(); }
 
-  // What depends on a tangent belongs to the backward.
+  // Values that depend on a tangent belong to the backward graph.
   void find_behind() {
     for (size_t k = inputs_; k < g_.inputs.size(); ++k) behind_[id(g_.inputs[k])] = true;
     for (auto& n : g_.nodes) {
@@ -153,7 +152,7 @@ class Cutter {
     }
   }
 
-  // What the backward reads of the rest.
+  // Marks the other values that the backward graph reads.
   void find_wanted() {
     for (auto* v : gradients_)
       if (v && !behind_[id(v)]) wanted_[id(v)] = true;
@@ -168,7 +167,7 @@ class Cutter {
     }
   }
 
-  // Distance from the backward: among equals, save what is near.
+  // Distances to the backward graph: of equally good cuts, the nearest one is chosen.
   void measure_distances() {
     for (size_t v = 0; v < count_; ++v)
       if (wanted_[v]) distance_[v] = 0;
@@ -199,11 +198,11 @@ class Cutter {
     for (auto& value : g_.values()) {
       const Value* v = value.get();
       if (!may_be_saved(v)) continue;
-      bool input = inputs.count(v) > 0, kept_anyway = (input && !written_.count(v)) || outputs.count(v);
-      bool made_anyway = kept_anyway || (v->producer && !recomputable(*v->producer));
+      bool input = inputs.count(v) > 0, retained = (input && !written_.count(v)) || outputs.count(v);
+      bool stored = retained || (v->producer && !recomputable(*v->producer));
       double cost = bytes(*v) * std::pow(1.1, std::clamp(distance_[id(v)], 1, 100));
-      if (kept_anyway) cost *= 0.5;      // alive already: only a reference is kept
-      else if (!made_anyway) cost *= 2;  // writing it is extra work
+      if (retained) cost *= 0.5;    // stays alive anyway: saving it adds a reference only
+      else if (!stored) cost *= 2;  // it has to be written to memory as well
       flow.edge(2 * v->id, 2 * v->id + 1, cost);
       if (input || (v->producer && !recomputable(*v->producer))) flow.edge(source, 2 * v->id, kUncut);
       if (wanted_[id(v)]) flow.edge(2 * v->id + 1, sink, kUncut);
@@ -221,10 +220,10 @@ class Cutter {
 
   void find_saved() {
     saved_ = minimum_cut();
-    std::vector<const Value*> given = saved_;
-    given.insert(given.end(), g_.inputs.begin() + std::ptrdiff_t(inputs_), g_.inputs.end());
-    backward_nodes_ = needed(g_, gradients_, given);
-    // Saved only if something still reads it.
+    std::vector<const Value*> boundary = saved_;
+    boundary.insert(boundary.end(), g_.inputs.begin() + std::ptrdiff_t(inputs_), g_.inputs.end());
+    backward_nodes_ = needed(g_, gradients_, boundary);
+    // Keeps only saved values that are still read.
     std::vector<bool> read(count_);
     for (auto* v : gradients_)
       if (v) read[id(v)] = true;
@@ -233,13 +232,13 @@ class Cutter {
     std::erase_if(saved_, [&](const Value* v) { return !is_random(v) && !read[id(v)]; });
   }
 
-  // Sizes that the backward mentions but cannot read off its inputs travel as an empty-handed value of that
-  // size.
+  // Sizes that the backward graph mentions, but that no input of it has, are passed as a value of that size without
+  // elements.
   std::vector<SymInt> sizes_to_carry() const {
-    std::unordered_set<int64_t> known, mentioned;
+    std::unordered_set<int64_t> available, mentioned;
     auto read_off = [&](const Value* v) {
       for (auto s : v->tensor.sizes())
-        if (s.is_symbol()) known.insert(s.node()->value);
+        if (s.is_symbol()) available.insert(s.node()->value);
     };
     for (auto* v : saved_) read_off(v);
     for (size_t k = inputs_; k < g_.inputs.size(); ++k) read_off(g_.inputs[k]);
@@ -255,7 +254,7 @@ class Cutter {
     }
     std::vector<SymInt> carried;
     for (int64_t s : mentioned)
-      if (!known.count(s)) carried.push_back(g_.shapes->symbol(int(s)));
+      if (!available.count(s)) carried.push_back(g_.shapes->symbol(int(s)));
     std::sort(carried.begin(), carried.end(),
               [](SymInt a, SymInt b) { return a.node()->value < b.node()->value; });
     return carried;
@@ -280,20 +279,21 @@ class Cutter {
     p_.saved_inputs.push_back(is_input && !is_written ? int(input) : -1);
     p_.saved_outputs.push_back(output < outputs_ && !is_input ? int(output) : -1);
     Value* mine = forward_.value(v);
-    if (is_written) {  // the function writes over it: keep a copy
+    if (is_written) {  // the function overwrites it: save a copy
       op::Value args[] = {mine->tensor};
       auto& t = v->tensor;
       auto* copy = forward_.to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
       forward_.to.add_node(op::get("_copied"), args, {copy});
       mine = copy;
     }
-    if (is_kept_wide(v)) return save_wide(v, mine);
+    if (is_saved_wide(v)) return save_wide(v, mine);
     forward_.to.outputs.push_back(mine);
     backward_.input(v);
   }
-  // Sums of 16-bit numbers and what is made of them alone: little memory, and the backward pass reads them as they were
-  // computed. Not a view of others, whose conversion lies otherwise.
-  bool is_kept_wide(const Value* v) const {
+  // True for 16-bit values that are much smaller than the inputs (sums, and what follows from them): they take little
+  // memory, and the backward pass reads them in full precision. False if the converted value would have other
+  // strides.
+  bool is_saved_wide(const Value* v) const {
     DType d = v->tensor.dtype();
     if (d != DType::Float16 && d != DType::BFloat16) return false;
     if (p_.saved_inputs.back() >= 0 || p_.saved_outputs.back() >= 0 || written_.count(v)) return false;
@@ -313,9 +313,9 @@ class Cutter {
       return y;
     };
     forward_.to.outputs.push_back(converted(forward_.to, mine->tensor, DType::Float32));
-    auto* kept = backward_.to.add_value(t.sizes(), t.strides(), DType::Float32, t.device());
-    backward_.to.inputs.push_back(kept);
-    backward_.stand_in(v, [=, this] { return converted(backward_.to, kept->tensor, t.dtype()); });
+    auto* wide = backward_.to.add_value(t.sizes(), t.strides(), DType::Float32, t.device());
+    backward_.to.inputs.push_back(wide);
+    backward_.stand_in(v, [=, this] { return converted(backward_.to, wide->tensor, t.dtype()); });
   }
   void carry(SymInt s) {
     auto* one = forward_.to.add_constant(Tensor::empty(IntSpan(), DType::Bool));
@@ -341,10 +341,10 @@ class Cutter {
 
   const Graph& g_;
   size_t count_ = g_.values().size();
-  size_t inputs_;  // of the function, behind which the tangents stand
-  int outputs_;    // of the function, behind which the gradients stand
+  size_t inputs_;  // number of the function's inputs; the tangents follow after them
+  int outputs_;    // number of the function's outputs; the gradients follow after them
   std::vector<const Value*> forward_targets_, gradients_;
-  std::unordered_set<const Value*> written_;  // inputs that the function writes over
+  std::unordered_set<const Value*> written_;  // inputs that the function writes
   std::vector<bool> behind_ = std::vector<bool>(count_), wanted_ = std::vector<bool>(count_);
   std::vector<int> distance_ = std::vector<int>(count_, 100);
   std::vector<const Value*> saved_;
@@ -359,7 +359,7 @@ Partition partition(const Joint& j) {
   auto& g = j.graph;
   if (std::none_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return function_of(*n->op); }))
     return Cutter(j).run();
-  // The calls that stand for users' functions have told their gradient: they are identities from here on.
+  // The calls that stand for users' functions have served their gradient: they become identities.
   Copier plain(g);
   for (auto* v : g.inputs) plain.input(v);
   for (auto& n : g.nodes) {

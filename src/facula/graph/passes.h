@@ -1,4 +1,4 @@
-// The passes, one file each. All take and leave a verified functional graph.
+// The passes over graphs, one file each. All of them take and leave a verified functional graph.
 #pragma once
 #include <functional>
 
@@ -6,51 +6,62 @@
 
 namespace facula::graph {
 
-// dce.cpp: removes nodes whose results nobody reads. Order is kept. Linear in nodes.
+// dce.cpp: removes nodes whose results are not read.
+//   ensures: order is kept; calls with effects (writes, random draws) remain
+//   cost:    linear in nodes
 void remove_dead(Graph& g);
 
-// cse.cpp: merges equal calls (same operator, values and attributes) of operators that are not random, but those that
-// make the memory of two results.
+// cse.cpp: merges equal calls (same operator, values and attributes) of repeatable operators, except for calls that
+// compute two separate results of the program.
+//   example: %2 = exp(%0), %3 = exp(%0), %4 = add(%2, %3)  ->  %2 = exp(%0), %4 = add(%2, %2)
+//   cost:    linear in nodes
 void merge_equal(Graph& g);
 
-// rematerialize.cpp: what a later phase reads of the first is computed again there, where that moves fewer bytes than
-// keeping it (as partition does for two programs).
+// rematerialize.cpp: recomputes in later phases what they read of the first one, where that moves fewer bytes than
+// retaining it (what partition does for two programs).
+//   requires: a graph with phases, as a traced training step has
+//   example:  y = relu(x), phase 1, g = where(y > 0, ...)  ->  phase 1 reads x, and computes a copy of y inside of g
+//   cost:     a minimum cut
 void rematerialize(Graph& g);
 
-// trace.cpp: the graph with the calls that are made by composites kept for their gradient rule (KeepRules) in their place.
-// `shapes`: its own, or a copy of them.
+// trace.cpp: replaces calls that were kept whole for their gradient rule (KeepRules) by the calls of their bodies.
+// `shapes`: the graph's, or a copy of them.
 Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes);
 
-// joint.cpp: the gradient of a traced function. Inputs: the graph's, then one tangent an output that is
-// differentiable. Outputs: the graph's, then one gradient an input in `wrt` (null where there is none).
+// joint.cpp: the forward computation and its gradient in one graph. Inputs: the graph's, then one tangent per
+// differentiable output. Outputs: the graph's, then one gradient per input in `wrt` (null if it has none).
+//   example: y = exp(%0)  ->  graph(%0, %1): %2 = exp(%0), %3 = mul(%1, %2), return %2, %3
 struct Joint {
   Graph graph;
   int forward_outputs;
-  std::vector<int> tangent_of;  // output number of each tangent
-  std::vector<int> wrt;         // input number of each gradient
+  std::vector<int> tangent_of;  // by tangent: the number of its output
+  std::vector<int> wrt;         // by gradient: the number of its input
 };
 Joint differentiate(const Graph& forward, const std::vector<int>& wrt);
 
-// The steps of it, of the first `nodes` calls. `active`, `grads`: by value number.
-// Marks what depends on a value that is marked, as far as gradients go.
+// Steps of `differentiate` for the first `nodes` calls. `active` and `grads` are indexed by the number of the value.
+// Marks all values that depend on a marked value through operators that carry gradients.
 void spread_activity(const Graph& g, size_t nodes, std::vector<bool>& active);
-// From the gradients that are there, those of all active values, by calls under the mode that is current. `tensor`: what
-// stands for a value in these calls.
+// Computes the gradients of all active values from those that are present, by calls in the current mode. `tensor`
+// gives the tensor that represents a value in these calls.
 void propagate_back(const Graph& g, size_t nodes, const std::vector<bool>& active, std::vector<Tensor>& grads,
                     const std::function<Tensor(Value*)>& tensor);
 
-// partition.cpp: splits a joint graph in two so that the bytes saved between them are few: a minimum cut
-// (Boykov and Kolmogorov's max-flow is not needed at this size; see the file), cheap values are recomputed.
+// partition.cpp: splits a joint graph into two graphs such that few bytes are saved between them, by a minimum cut
+// (Dinic's algorithm, cut.h); cheap values are recomputed in the backward graph.
 //   forward: inputs -> outputs + saved;   backward: saved + tangents -> gradients
+//   ensures: both graphs verify; random values are saved
+//   cost:    a minimum cut
 struct Partition {
   Graph forward, backward;
-  int outputs;                    // of the original function; the rest of forward's outputs are saved
-  std::vector<int> saved_inputs;  // for saved values that are inputs of the function: input number, else -1
-  // What was random is always saved, so that the function can be run again with the same: which saved value
-  // is which of the joint graph.
+  int outputs;  // of the original function; the rest of forward's outputs are saved values
+  // By saved value: its input number if it is an input of the function, else -1.
+  std::vector<int> saved_inputs;
+  // Random values are always saved, so that the function can be run again with the same ones. Pairs of a saved
+  // value's number and its value in the joint graph.
   std::vector<std::pair<int, const Value*>> random;
-  std::vector<int>
-      saved_outputs;  // for saved values that are outputs of the function: output number, else -1
+  // By saved value: its output number if it is an output of the function, else -1.
+  std::vector<int> saved_outputs;
 };
 Partition partition(const Joint& j);
 

@@ -17,8 +17,8 @@ namespace {
 
 using autograd::Derivation;
 
-// For all sizes, and not only for those that were traced: a comparison would be noted as what a trace relies on.
-// `singles`: strides of single elements count too.
+// True if it is contiguous for all sizes, not only for those of the trace: a comparison would be recorded as a guard.
+// `singles`: strides of dimensions of size 1 count as well.
 bool is_surely_contiguous(const Tensor& t, bool singles) {
   auto expected = contiguous_strides(t.sizes());
   for (size_t d = 0; d < expected.size(); ++d)
@@ -28,8 +28,8 @@ bool is_surely_contiguous(const Tensor& t, bool singles) {
   return true;
 }
 
-// Strides of single elements may depend on how a view was made; they are shown as those of a dense tensor, but for tensors
-// from outside, where they order the dimensions of results.
+// Strides of dimensions of size 1 may depend on how a view was made; they are printed like those of a dense tensor,
+// except for tensors from outside, where they order the dimensions of results.
 Dims shown_strides(const Tensor& t) {
   Dims strides(t.strides());
   for (size_t d = strides.size(); d-- > 0;)
@@ -38,11 +38,11 @@ Dims shown_strides(const Tensor& t) {
   return strides;
 }
 
-std::string type_of(const Tensor& t, bool given = true) {
+std::string type_of(const Tensor& t, bool exact = true) {
   std::ostringstream s;
   s << t.dtype() << to_string(t.sizes());
-  if (!is_surely_contiguous(t, given))
-    s << " strides " << to_string(SymSpan(given ? Dims(t.strides()) : shown_strides(t)));
+  if (!is_surely_contiguous(t, exact))
+    s << " strides " << to_string(SymSpan(exact ? Dims(t.strides()) : shown_strides(t)));
   if (t.impl()->wrapped_number) s << " number";
   if (t.device().type != DeviceType::cpu) s << " on " << t.device();
   return s.str();
@@ -65,8 +65,8 @@ class Printer {
   }
 
  private:
-  // `given`: of a tensor from outside, whose strides are what they are.
-  void declare(const Value& v, bool given) { s_ << '%' << v.id << ": " << type_of(v.tensor, given); }
+  // `exact`: a tensor from outside, whose strides are printed exactly.
+  void declare(const Value& v, bool exact) { s_ << '%' << v.id << ": " << type_of(v.tensor, exact); }
 
   void body(const Graph& g) {
     for (auto& v : g.values()) {
@@ -102,7 +102,7 @@ class Printer {
     s_ << '\n';
   }
 
-  // The symbols that the graph names, with the numbers that they were, and what must hold of them.
+  // Prints the symbols that occur in the graph, with their values during the trace and their guards.
   static std::string sizes(const sym::Shapes& shapes, const std::string& graph) {
     std::ostringstream s;
     std::string guards;
@@ -129,7 +129,7 @@ class Printer {
     }
   }
 
-  // Derived operators and users' functions are numbered, and lines before the calls say what they follow from.
+  // Numbers derived operators and users' functions, and prints a line for each that says what it follows from.
   void number(const op::Operator& o) {
     if (auto* f = function_of(o)) {
       if (!numbers_.try_emplace(&o, 0).second) return;
@@ -158,7 +158,7 @@ class Printer {
     return it == numbers_.end() ? o.schema.full_name() : o.schema.name + "#" + std::to_string(it->second);
   }
 
-  // `types`: tensors are shown by what they are, not by the value that they stand for.
+  // `types`: prints tensors by their types instead of their values.
   void call(const op::Operator& o, const op::Args& args, bool types) {
     auto tensor = [&](const TensorImpl* t) {
       if (!t) s_ << "None";

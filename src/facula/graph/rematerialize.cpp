@@ -1,7 +1,7 @@
-// A step of training is one program, whose backward pass reads what the forward pass made. Values that are in memory
-// anyway (inputs, results of libraries and reductions, what libraries read) cost their reading; others cost writing
-// too. Those on the near side of a minimum cut between the first phase and the later ones are kept, and what
-// follows from them element by element is computed again inside of its readers.
+// A training step is one program whose backward pass reads what the forward pass computes. Reading costs bytes;
+// values that are not in memory anyway (inputs, results of libraries and reductions, operands of libraries) also cost
+// the write. A minimum cut between the first phase and later ones chooses the values to retain; pointwise consumers
+// of retained values are recomputed inside of their readers.
 #include <algorithm>
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace facula::graph {
 
 namespace {
 
-// Of a byte that is computed, in bytes that are moved.
+// The cost of recomputing a byte, in bytes that are moved.
 constexpr double kAgain = 0.25;
 
 bool in_memory(const Node& reader) { return reader.op->backed() || reader.op->calls(); }
@@ -21,7 +21,7 @@ bool in_memory(const Node& reader) { return reader.op->backed() || reader.op->ca
 class Rematerialize {
  public:
   explicit Rematerialize(Graph& g)
-      : g_(g), later_(g.values().size()), kept_(later_.size(), true), copies_(later_.size()) {}
+      : g_(g), later_(g.values().size()), retained_(later_.size(), true), copies_(later_.size()) {}
 
   void run() {
     find_later();
@@ -51,7 +51,8 @@ class Rematerialize {
         any = true;
         later |= later_[id(v)];
       });
-      // What a backward pass computes again by itself, element by element, is as if the first phase had.
+      // Pointwise values that a backward pass computes from values of the first phase count as values of the first
+      // phase.
       if (n->place.phase > 0) later |= !recomputable(*n) || !any;
       for (auto* r : n->results) later_[id(r)] = later;
     }
@@ -60,14 +61,15 @@ class Rematerialize {
   void cut() {
     size_t count = later_.size();
     std::vector<bool> wanted(count), resident(count), fixed(count);
-    // What a library reads lies in memory: a view's base too.
+    // An operand of a library has to be in memory, and so has the base of a view.
     auto keep = [&](Value* v, std::vector<bool>& flags) {
       while (v) {
         flags[id(v)] = true;
         v = v->producer && v->producer->op->is<op::View>() ? operands(*v->producer)[0] : nullptr;
       }
     };
-    // How many libraries lie before it, one after the other: what is read behind a further one was stored.
+    // The number of library calls that precede a value in a chain. A value that is read after a further library call
+    // was stored.
     std::vector<int> stage(count);
     for (auto& n : g_.nodes) {
       int here = 0;
@@ -88,8 +90,8 @@ class Rematerialize {
     for (auto& value : g_.values()) {
       auto* v = value.get();
       if (later_[id(v)] || v->constant.defined()) continue;
-      bool asked = v->producer &&
-                   v->producer->place.checkpoint;  // then by calls of their own, which anything may read
+      // Separate calls recompute a checkpoint, so any operator can read the results.
+      bool asked = v->producer && v->producer->place.checkpoint;
       bool again = v->producer && recomputable(*v->producer) && (asked || !fixed[id(v)]);
       bool there = !v->producer || !recomputable(*v->producer) || resident[id(v)];
       bool view = v->producer && v->producer->op->is<op::View>();
@@ -107,33 +109,33 @@ class Rematerialize {
     auto near = flow.cut(source, sink);
     for (auto& v : g_.values())
       if (!later_[id(v.get())] && v->producer && recomputable(*v->producer))
-        kept_[id(v.get())] = near[2 * id(v.get())];
+        retained_[id(v.get())] = near[2 * id(v.get())];
   }
 
-  // The value that a later phase reads in place of v.
+  // The copy of v that a later phase reads instead of v, which is created if necessary.
   Value* again(Value* v) {
-    if (v->constant.defined() || size_t(v->id) >= kept_.size() || kept_[id(v)]) return v;
+    if (v->constant.defined() || size_t(v->id) >= retained_.size() || retained_[id(v)]) return v;
     if (copies_[id(v)]) return copies_[id(v)];
     auto& n = *v->producer;
     op::Args args = n.args.clone();
     args.each_tensor([&](size_t, Tensor& t) {
       if (t.defined()) t = again(value_of(t))->tensor;
     });
-    std::vector<Value*> made;
+    std::vector<Value*> results;
     for (auto* r : n.results) {
       auto& t = r->tensor;
-      made.push_back(g_.add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
-      copies_[id(r)] = made.back();
+      results.push_back(g_.add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+      copies_[id(r)] = results.back();
     }
-    auto* copy = g_.add_node(*n.op, args.values(), made);
+    auto* copy = g_.add_node(*n.op, args.values(), results);
     copy->again = !n.place.checkpoint;
     copy->place.phase = 1;
     return copies_[id(v)];
   }
 
   Graph& g_;
-  std::vector<bool> later_;  // by value: made by a later phase
-  std::vector<bool> kept_;
+  std::vector<bool> later_;  // by value: computed in a later phase
+  std::vector<bool> retained_;
   std::vector<Value*> copies_;  // by value
 };
 

@@ -17,14 +17,14 @@ bool stays_in_order(const Node& n) {
   return n.op->effects.draws || n.op->effects.ordered || n.op->schema.mutates();
 }
 
-// Costs nothing to make again where it is read.
+// True if the node can be repeated in each segment that reads it at no cost.
 bool is_free(const Node& n) {
   auto read = operands(n);
   bool no_operands = std::none_of(read.begin(), read.end(), [](auto* v) { return v; });
   return n.op->is<op::View>() || (no_operands && n.op->effects.repeatable() && !n.op->calls());
 }
 
-// The symbols that a node's attributes and the sizes of its results are made of.
+// The symbols in a node's attributes and in the sizes of its results.
 std::set<int> symbols_of(const Node& n) {
   std::set<int> all;
   auto add = [&](SymInt s) { sym::each_symbol(s, [&](size_t k) { all.insert(int(k)); }); };
@@ -60,7 +60,8 @@ class Splitter {
   }
   int depth_of_call(const Node& n) const { return depth(n.results[0]) - 1; }
 
-  // How many calls that give sizes must have run before a value is there, and which value shows a symbol as a size.
+  // Finds how many data-dependent calls precede each value in a chain, and for each symbol a value that has it as a
+  // size.
   void find_depths() {
     for (auto* v : g_.inputs) shows(v);
     int last_draw = 0;
@@ -91,7 +92,8 @@ class Splitter {
       if (s.is_symbol()) shown_by_.try_emplace(int(s.node()->value), v);
   }
 
-  // From the last node to the first: the earliest segment that reads a node's results is where it belongs.
+  // Assigns nodes to segments, from the last node to the first: a node belongs to the earliest segment that reads its
+  // results.
   void find_places() {
     for (auto* v : g_.outputs) need(v, last_);
     for (auto& [i, v] : g_.mutated) {
@@ -116,7 +118,7 @@ class Splitter {
       for (auto* v : operands(n))
         for (int s : in) {
           need(v, s);
-          if (v && is_cut(n)) given_[v].insert(s);
+          if (v && is_cut(n)) read_after_[v].insert(s);
         }
     }
     for (auto& [s, symbols] : needed_symbols_)
@@ -125,7 +127,7 @@ class Splitter {
   void need(const Value* v, int segment) {
     if (v) needed_[v].insert(segment);
   }
-  bool is_made_in(const Value* v, int segment) const {
+  bool is_computed_in(const Value* v, int segment) const {
     if (!v->producer) return false;
     auto it = places_.find(v->producer);
     return it != places_.end() && it->second.count(segment) > 0;
@@ -133,9 +135,9 @@ class Splitter {
 
   Value* copy(Graph& to, const Value& v) {
     auto& t = v.tensor;
-    auto* made = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
-    made->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
-    return made;
+    auto* value = to.add_value(t.sizes(), t.strides(), t.dtype(), t.device());
+    value->tensor.impl()->wrapped_number = t.impl()->wrapped_number;
+    return value;
   }
 
   void build(Segment& s, int k) {
@@ -147,7 +149,7 @@ class Splitter {
       if (it == needed_.end() || !it->second.count(k)) continue;
       if (v->constant.defined()) {
         at[v] = s.graph.add_constant(v->constant);
-      } else if (!is_made_in(v, k)) {
+      } else if (!is_computed_in(v, k)) {
         s.graph.inputs.push_back(at[v] = copy(s.graph, *v));
         s.inputs.push_back(v);
       }
@@ -180,14 +182,14 @@ class Splitter {
     }
     for (auto& n : g_.nodes)
       for (auto* r : n->results)
-        if (is_made_in(r, k) && leaves(r, k)) gives(r);
+        if (is_computed_in(r, k) && leaves(r, k)) gives(r);
   }
-  // Is it read where it is not made? By a call behind its segment, or in a later one.
+  // True if the value is read where it is not computed: by a call after its segment, or in a later segment.
   bool leaves(const Value* v, int k) const {
-    if (auto it = given_.find(v); it != given_.end() && it->second.count(k)) return true;
+    if (auto it = read_after_.find(v); it != read_after_.end() && it->second.count(k)) return true;
     auto it = needed_.find(v);
     return it != needed_.end() && std::any_of(it->second.begin(), it->second.end(),
-                                              [&](int s) { return s > k && !is_made_in(v, s); });
+                                              [&](int s) { return s > k && !is_computed_in(v, s); });
   }
 
   void find_dead(std::vector<Segment>& all) {
@@ -206,8 +208,9 @@ class Splitter {
   int last_ = 0;
   std::unordered_map<const Value*, int> depths_;
   std::unordered_map<const Node*, std::set<int>> used_;
-  std::unordered_map<int, const Value*> shown_by_;             // by symbol
-  std::unordered_map<const Value*, Segments> needed_, given_;  // given_: to calls behind a segment
+  std::unordered_map<int, const Value*> shown_by_;  // by symbol
+  std::unordered_map<const Value*, Segments> needed_,
+      read_after_;  // given_: segments after which a call reads it
   std::unordered_map<const Node*, Segments> places_;
   std::unordered_map<int, std::set<int>> needed_symbols_;  // by segment
 };

@@ -1,9 +1,11 @@
-// A graph with calls whose results have a size that is known only when they have run (op::DataDependent), as graphs
-// without: each ends where such calls need what it computes, and the next ones know the sizes.
+// Splits a graph at calls whose results have a size that is only known after they have run (op::DataDependent) into
+// graphs without such calls. A segment ends where such calls need what it computes; the next segments know the sizes.
+//   example:  y = exp(x), i = nonzero(y), z = i + 1  ->  segment {y}, call nonzero, segment {z}
 //   requires: a verified functional graph
-//   ensures:  every node is in one segment, but views and calls without operands, which are in each that reads them; as
-//             late as its readers and the order of random draws allow, so that most of the program is one piece;
-//             writes to inputs are the last segment's
+//   ensures:  every node is in one segment, except for views and calls without operands, which are in each segment
+//             that reads them. Segments run as late as their readers and the order of random draws allow, so that
+//             most of the program is in one segment. The last segment performs the writes to inputs.
+//   cost:     linear in nodes, times segments
 #pragma once
 #include "facula/graph/graph.h"
 
@@ -11,14 +13,16 @@ namespace facula::graph {
 
 struct Segment {
   Graph graph;
-  std::vector<const Value*> inputs, outputs;  // of it, in the whole graph; outputs null where there is none
-  std::vector<const Node*> calls;             // of the whole graph, that run behind it
-  std::vector<const Value*> dead;             // what no later one reads
+  std::vector<const Value*> inputs,
+      outputs;                     // values of the original graph; outputs are null if there is none
+  std::vector<const Node*> calls;  // calls of the original graph that run after the segment
+  std::vector<const Value*> dead;  // values that no later segment reads
 };
 
-// Are there such calls?
+// True if the graph has such calls.
 bool has_run_time_sizes(const Graph& g);
-// Values refer to `g`, which has to live as long. ValueError where a size is used that no call before gives.
+// The segments refer to values of `g`, which has to outlive them. ValueError if a size is used that no earlier call
+// gives.
 std::vector<Segment> segments(const Graph& g);
 
 }  // namespace facula::graph

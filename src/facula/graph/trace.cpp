@@ -15,7 +15,7 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
   for (auto s : t.sizes()) {
     int64_t n = s.hint();
     SymInt size = n;
-    if (n > 1) {  // equal hints share a symbol, so that equalities need no guard of their own
+    if (n > 1) {  // equal hints share a symbol, so that equalities need no guards
       size = SymInt(int64_t(-1));
       for (int k = 0; k < shapes.symbol_count(); ++k)
         if (shapes.symbol(k).hint() == n) size = shapes.symbol(k);
@@ -28,7 +28,7 @@ InputSpec symbolic_spec(const Tensor& t, sym::Shapes& shapes) {
 
 InputSpec spec_with(const Tensor& t, Dims sizes) {
   InputSpec spec{t.dtype(), std::move(sizes), {}, t.impl()->wrapped_number};
-  // Strides of single elements order the dimensions of results.
+  // Strides of dimensions of size 1 order the dimensions of results.
   if (t.is_contiguous() && std::ranges::equal(t.strides(), contiguous_strides(Dims(t.sizes())))) return spec;
   if (!t.is_non_overlapping_and_dense()) {
     spec.strides = Dims(t.strides());
@@ -57,8 +57,8 @@ namespace {
 
 thread_local KeepRules::Which keep_rules = KeepRules::none;
 
-// What leaves a checkpoint is kept: only what is read inside of it alone, and by backward passes, is computed again.
-// Numbers are in order, from one.
+// Removes nodes from a checkpoint if their results leave it: only values that are read inside of it and by backward
+// passes are recomputed. Checkpoints are numbered in order, from one.
 void close_checkpoints(Graph& g) {
   auto leaves = [](Value* v, int to) {
     if (v && v->producer && v->producer->place.checkpoint != to) v->producer->place.checkpoint = 0;
@@ -79,7 +79,7 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
              Capture* capture) {
   Graph g;
   g.shapes = shapes;
-  std::vector<Tensor> given;
+  std::vector<Tensor> arguments;
   for (auto& spec : inputs) {
     auto* v =
         g.add_value(spec.sizes,
@@ -87,8 +87,8 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
                     spec.dtype);
     v->tensor.impl()->wrapped_number = spec.number;
     g.inputs.push_back(v);
-    given.push_back(handle(v));
-    given.back().impl()->requires_grad = spec.requires_grad;
+    arguments.push_back(handle(v));
+    arguments.back().impl()->requires_grad = spec.requires_grad;
   }
   Tracer tracer(&g, capture);
   Tracer::Observed host(capture ? &tracer : nullptr, capture ? &capture->reads : nullptr);
@@ -96,9 +96,9 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
   sym::Shapes::With symbols(*shapes);
   op::Mode::With on(&tracer);
   std::optional<Gradients> gradients;
-  if (capture) gradients.emplace(tracer, &g, given);
+  if (capture) gradients.emplace(tracer, &g, arguments);
   autograd::Tracing::With tape(gradients ? &*gradients : autograd::Tracing::current());
-  for (auto& t : f(given)) {
+  for (auto& t : f(arguments)) {
     auto* v = !t.defined() ? nullptr : t.is_traced() ? value_of(t) : tracer.constant(t);
     g.outputs.push_back(v ? tracer.current(v) : nullptr);
   }
@@ -114,11 +114,12 @@ Graph traced(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> inp
   }
   for (size_t i = 0; i < g.inputs.size(); ++i) {
     Value* now = tracer.current(g.inputs[i]);
-    supported_check(!capture || i >= given.size() || lies_as(given[i], g.inputs[i]->tensor), "trace")
+    supported_check(!capture || i >= arguments.size() || has_layout_of(arguments[i], g.inputs[i]->tensor),
+                    "trace")
         << "of a function that changes the sizes or strides of its argument " << i << " in place, from "
-        << to_string(g.inputs[i]->tensor.sizes()) << " to " << to_string(given[i].sizes())
+        << to_string(g.inputs[i]->tensor.sizes()) << " to " << to_string(arguments[i].sizes())
         << hint("take a view of it inside, as by t() in place of t_()");
-    if (!capture && now == g.inputs[i] && i < given.size()) now = value_of(given[i]);
+    if (!capture && now == g.inputs[i] && i < arguments.size()) now = value_of(arguments[i]);
     if (now != g.inputs[i]) g.mutated.push_back({int(i), now});
   }
   auto outdated = capture && !capture->differentiates ? tracer.outdated() : std::vector<const Node*>();
@@ -163,7 +164,7 @@ Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> 
   KeepRules keep;
   c.graph = traced(std::move(shapes), inputs, f, &c);
   c.graph.renumber();
-  // A write to memory that is known by two names would have to be seen under both.
+  // A write to memory that is captured as two tensors would have to be visible in both.
   for (auto& [i, v] : c.graph.mutated) {
     if (size_t(i) < inputs.size()) continue;
     auto& written = c.captured[size_t(i) - inputs.size()];
@@ -176,31 +177,31 @@ Capture capture(std::shared_ptr<sym::Shapes> shapes, std::span<const InputSpec> 
   return c;
 }
 
-void write_back(const Graph& g, std::span<const Tensor> given, std::span<const Tensor> written,
+void write_back(const Graph& g, std::span<const Tensor> inputs, std::span<const Tensor> written,
                 std::vector<Tensor>& outputs) {
   for (size_t k = 0; k < written.size(); ++k) {
-    auto* input = given[size_t(g.mutated[k].first)].impl();
+    auto* input = inputs[size_t(g.mutated[k].first)].impl();
     for (auto& t : outputs)
       if (t.defined() && t.impl() == input) t = handle(value_of(t));
   }
   for (size_t k = 0; k < written.size(); ++k)
-    given[size_t(g.mutated[k].first)].impl()->traced = value_of(written[k]);
+    inputs[size_t(g.mutated[k].first)].impl()->traced = value_of(written[k]);
 }
 
 Graph expanded(const Graph& g, std::shared_ptr<sym::Shapes> shapes) {
   std::vector<InputSpec> specs;
   for (auto* v : g.inputs) specs.push_back(spec_of(v->tensor));
-  auto calls = [&](std::span<const Tensor> given) {
+  auto calls = [&](std::span<const Tensor> arguments) {
     KeepRules off(KeepRules::none);
-    auto outputs = interpret(g, given, {}, true);
+    auto outputs = interpret(g, arguments, {}, true);
     std::vector<Tensor> written(outputs.end() - std::ptrdiff_t(g.mutated.size()), outputs.end());
     outputs.resize(g.outputs.size());
-    write_back(g, given, written, outputs);
+    write_back(g, arguments, written, outputs);
     return outputs;
   };
-  Graph made = trace(std::move(shapes), specs, calls, "expanded");
-  made.results = g.results;
-  return made;
+  Graph result = trace(std::move(shapes), specs, calls, "expanded");
+  result.results = g.results;
+  return result;
 }
 
 }  // namespace facula::graph

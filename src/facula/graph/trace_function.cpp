@@ -1,4 +1,4 @@
-// Custom functions (autograd.Function) in a trace: one call that knows the graphs of their gradients (function.h).
+// Traces custom functions (autograd.Function): one call that refers to the graphs of their gradients (function.h).
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -15,11 +15,12 @@ namespace facula::graph {
 
 namespace {
 
-// The sizes of a gradient's graph, in symbols of its own: one for each size of an input that others do not say.
+// The sizes of a gradient's graph as separate symbols: one for each size of an input that the other sizes do not
+// determine.
 class OwnSizes {
  public:
   explicit OwnSizes(const std::vector<Value*>& inputs) {
-    for (bool symbols : {true, false})  // what a symbol is in the text of a call needs no other name
+    for (bool symbols : {true, false})  // a symbol that the text of the call mentions needs no other name
       for (auto* v : inputs)
         for (auto s : v->tensor.sizes())
           if (s.is_symbolic() && s.is_symbol() == symbols && !sym::is_run_time(s) && !of(s)) {
@@ -27,15 +28,15 @@ class OwnSizes {
             own_[s.identity()] = shapes->fresh("s" + std::to_string(own_.size()), n->hint, n->low, n->high);
           }
   }
-  // None where these sizes do not say what it is before anything runs.
+  // The size in these symbols, or none if they do not determine it before anything runs.
   std::optional<SymInt> of(SymInt s) const {
-    bool known = true;
+    bool determined = true;
     SymInt r = sym::rewrite(s, [&](SymInt x) -> std::optional<SymInt> {
       if (auto it = own_.find(x.identity()); it != own_.end()) return it->second;
-      known &= !x.is_symbol();
+      determined &= !x.is_symbol();
       return {};
     });
-    return known ? std::optional(r) : std::nullopt;
+    return determined ? std::optional(r) : std::nullopt;
   }
   const std::shared_ptr<sym::Shapes> shapes = std::make_shared<sym::Shapes>();
 
@@ -47,10 +48,11 @@ class OwnSizes {
 
 void Tracer::enter(autograd::TracedFunction& f) {
   f.begun = graph_->nodes.size();
-  for (auto& t : f.inputs) f.at_entry.push_back(handle(value_by_now(t)));
+  for (auto& t : f.inputs) f.at_entry.push_back(handle(current_value(t)));
 }
 
-// Backward is traced for the arguments that require gradients, and for those that may when the program is called.
+// The sets of arguments for which backward is traced: those that require gradients now, and those that may when the
+// program is called.
 std::vector<std::vector<bool>> Tracer::choices_of_needs(const autograd::TracedFunction& f) const {
   std::vector<bool> may = f.needs;
   for (size_t k = 0; k < may.size(); ++k) may[k] = may[k] || carries_gradient(value_of(f.at_entry[k]));
@@ -63,29 +65,30 @@ std::vector<std::vector<bool>> Tracer::choices_of_needs(const autograd::TracedFu
 
 std::vector<Tensor> Tracer::function(autograd::TracedFunction& f) {
   auto needs = choices_of_needs(f);
-  std::vector<Tensor> carried;  // what forward gave, as it gave it
-  std::vector<Value*> made;
+  std::vector<Tensor> carried;  // the results of forward, unchanged
+  std::vector<Value*> call_results;
   for (size_t k = 0; k < f.outputs.size(); ++k) {
     if (!f.outputs[k].defined() || !f.carries[k]) continue;
-    carried.push_back(handle(value_by_now(f.outputs[k])));
+    carried.push_back(handle(current_value(f.outputs[k])));
     auto& t = carried.back();
-    made.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+    call_results.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
   }
-  if (needs.empty() || made.empty()) {
+  if (needs.empty() || call_results.empty()) {
     if (f.attach) f.attach(f.outputs);
     return f.outputs;
   }
   Value* sizes = sizes_at(f.at_entry);
   op::Value args[] = {std::span<const Tensor>(f.at_entry), std::span<const Tensor>(carried),
                       std::span<const Tensor>()};
-  Node& call = *graph_->add_node(operator_of({f.name, f.at_entry.size(), made.size()}), args, made);
+  Node& call =
+      *graph_->add_node(operator_of({f.name, f.at_entry.size(), call_results.size()}), args, call_results);
   auto results = results_of(f, call, carried);
   take_gradients(f, call, needs, results, sizes);
   return results;
 }
 
-// A tensor with the symbols that sizes of the inputs are made of as its sizes, and one element of memory: for a backward
-// that keeps sizes alone. Null: there are none.
+// A tensor with one element of memory whose sizes are the symbols in the inputs' sizes, for a backward that only
+// keeps sizes. Null if there are no symbols.
 Value* Tracer::sizes_at(const std::vector<Tensor>& inputs) {
   std::set<size_t> symbols;
   for (auto& t : inputs)
@@ -98,35 +101,35 @@ Value* Tracer::sizes_at(const std::vector<Tensor>& inputs) {
   return value_of(autograd::invoke("expand", {one, SymSpan(sizes)}));
 }
 
-// What callers get: what forward gave, whose history is the call by now.
+// The results for the caller: those of forward, with the call as their history.
 std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& call,
                                        const std::vector<Tensor>& carried) {
   auto is_input = [&](const Tensor& t) {
     return std::any_of(f.inputs.begin(), f.inputs.end(), [&](auto& x) { return x.is_same(t); });
   };
   std::vector<Value*> memory;
-  for (auto& t : f.outputs) memory.push_back(t.defined() ? first_of(value_by_now(t)) : nullptr);
+  for (auto& t : f.outputs) memory.push_back(t.defined() ? first_of(current_value(t)) : nullptr);
   auto results = f.outputs;
   for (size_t k = 0, m = 0; k < results.size(); ++k) {
     Tensor& t = results[k];
     if (!t.defined()) continue;
     if (!f.carries[k]) {
       if (f.dirty[k] || !is_differentiable(t.dtype())) continue;
-      Value* v = value_of(without_history(handle(value_by_now(t))));
+      Value* v = value_of(without_history(handle(current_value(t))));
       if (is_input(t) || !t.is_traced()) t = handle(v);
       else t.impl()->traced = v;
       continue;
     }
     Value* result = call.results[m];
-    Value* given = value_of(carried[m++]);
+    Value* original = value_of(carried[m++]);
     if (f.dirty[k]) {
-      if (!t.is_traced()) t = handle(value_by_now(t));
-      else t.impl()->traced = value_by_now(t);
+      if (!t.is_traced()) t = handle(current_value(t));
+      else t.impl()->traced = current_value(t);
       write(*call.op, t, handle(result), 0, true);
     } else {
       bool fresh = memory[k]->producer && memory[k]->producer->id >= int(f.begun) &&
                    std::count(memory.begin(), memory.end(), memory[k]) == 1;
-      if (!fresh) aliases_[result] = given;
+      if (!fresh) aliases_[result] = original;
       if (is_input(t) || !t.is_traced() || t.requires_grad()) t = handle(result);
       else t.impl()->traced = result;
     }
@@ -135,48 +138,49 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
   return results;
 }
 
-// Traces backward, for each choice of what it may be asked for, and gives the call the operator that knows these.
+// Traces backward for each set of gradients that it may be asked for, and gives the call an operator that has them.
 void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
                             const std::vector<std::vector<bool>>& needs, const std::vector<Tensor>& attached,
                             Value* sizes) {
-  constexpr size_t kAllChoices = 3;  // of more results: all of them, and each alone
+  constexpr size_t kAllChoices = 3;  // for more results: all of them, and each one alone
   size_t results = call.results.size();
-  std::vector<std::vector<bool>> given{std::vector<bool>(results, true)};
+  std::vector<std::vector<bool>> defined{std::vector<bool>(results, true)};
   if (!f.materialize && results > 1) {
     for (size_t bits = 1; results <= kAllChoices && bits + 1 < size_t(1) << results; ++bits) {
-      given.emplace_back();
-      for (size_t k = 0; k < results; ++k) given.back().push_back(bits >> k & 1);
+      defined.emplace_back();
+      for (size_t k = 0; k < results; ++k) defined.back().push_back(bits >> k & 1);
     }
     for (size_t k = 0; results > kAllChoices && k < results; ++k) {
-      given.emplace_back(results);
-      given.back()[k] = true;
+      defined.emplace_back(results);
+      defined.back()[k] = true;
     }
   }
   std::unordered_set<const Value*> saved;
   for (auto& t : f.attach(attached))
-    if (t.defined()) saved.insert(value_by_now(t));
-  std::vector<Value*> outputs;  // by result: an input that was written is what its memory holds
+    if (t.defined()) saved.insert(current_value(t));
+  // By result; if it is an input that was written, the new contents of its memory.
+  std::vector<Value*> outputs;
   for (size_t k = 0; k < attached.size(); ++k)
     if (attached[k].defined() && f.carries[k]) outputs.push_back(value_of(attached[k]));
   std::vector<Recorded> all;
   for (auto& n : needs)
-    for (auto& g : given) all.push_back(record_backward(f, call, n, g));
+    for (auto& g : defined) all.push_back(record_backward(f, call, n, g));
   auto reads = reads_of(all, outputs);
   if (sizes && std::ranges::any_of(all, [&](auto& r) { return !has_sizes(r, reads, outputs); }))
     reads.push_back(sizes);
-  UserFunction made{f.name, f.at_entry.size(), results, reads.size(), f.materialize};
+  UserFunction function{f.name, f.at_entry.size(), results, reads.size(), f.materialize};
   for (auto& r : all) {
     if (r.gradient.refused.empty()) set_graph(r, reads, outputs, f.begun);
-    made.gradients.push_back(std::move(r.gradient));
+    function.gradients.push_back(std::move(r.gradient));
   }
   std::vector<Tensor> operands = call.args.tensors(), read;
   for (auto* v : reads) {
     supported_check(!v->producer || v->producer->id < call.id, f.name)
         << "has a backward that reads a view of an input that it writes" << hint("clone() the input");
     read.push_back(v->tensor);
-    if (!saved.count(v) && !in_backward()) watched_.emplace_back(&call, v);
+    if (!saved.count(v) && !in_backward()) backward_reads_.emplace_back(&call, v);
   }
-  call.op = &operator_of(std::move(made));
+  call.op = &operator_of(std::move(function));
   op::Value args[] = {std::span<const Tensor>(operands).first(f.at_entry.size()),
                       std::span<const Tensor>(operands).subspan(f.at_entry.size()),
                       std::span<const Tensor>(read)};
@@ -184,32 +188,32 @@ void Tracer::take_gradients(autograd::TracedFunction& f, Node& call,
 }
 
 Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node& call,
-                                         std::vector<bool> needs, std::vector<bool> given) {
+                                         std::vector<bool> needs, std::vector<bool> defined) {
   struct Region {
     Region(int& first, int begin) : of(first), outer(std::exchange(first, begin)) {}
     ~Region() { of = outer; }
     int &of, outer;
   };
-  Recorded r{{std::move(needs), std::move(given), nullptr}};
+  Recorded r{{std::move(needs), std::move(defined), nullptr}};
   auto& nodes = graph_->nodes;
   size_t begin = nodes.size(), first = graph_->values().size();
   std::vector<Tensor> grads(f.outputs.size());
   for (size_t k = 0, m = 0; k < grads.size(); ++k) {
     if (!f.outputs[k].defined() || !f.carries[k]) continue;
     auto& t = call.results[m]->tensor;
-    if (!r.gradient.given[m++]) continue;
+    if (!r.gradient.defined[m++]) continue;
     r.grads.push_back(graph_->add_value(t.sizes(), contiguous_strides(t.sizes()), t.dtype(), t.device()));
     grads[k] = handle(r.grads.back());
     grads[k].impl()->requires_grad = true;
   }
   try {
-    Region dormant(dormant_, int(first));
+    Region dormant(backward_begin_, int(first));
     At here(call.place);
     op::Mode::With on(this);
     autograd::GradMode history(true);
     for (auto& t : f.backward(std::move(grads), r.gradient.needs))
-      r.found.push_back(t.defined() ? value_by_now(t) : nullptr);
-    internal_check(r.found.size() == f.at_entry.size()) << f.name;
+      r.input_grads.push_back(t.defined() ? current_value(t) : nullptr);
+    internal_check(r.input_grads.size() == f.at_entry.size()) << f.name;
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::internal || e.type() == ErrorType::KeyboardInterrupt) throw;
     r.gradient.refused = e.what();
@@ -220,27 +224,28 @@ Tracer::Recorded Tracer::record_backward(autograd::TracedFunction& f, const Node
     r.calls.push_back(std::move(nodes[k]));
   }
   nodes.resize(begin);
-  gone_.resize(graph_->values().size());
-  for (size_t k = first; k < gone_.size(); ++k) gone_[k] = !graph_->values()[k]->constant.defined();
+  ended_backward_.resize(graph_->values().size());
+  for (size_t k = first; k < ended_backward_.size(); ++k)
+    ended_backward_[k] = !graph_->values()[k]->constant.defined();
   return r;
 }
 
-// What the backwards read that is there already.
+// The values that the backwards read and that exist already.
 std::vector<Value*> Tracer::reads_of(const std::vector<Recorded>& all, const std::vector<Value*>& results) {
   std::vector<Value*> reads;
-  std::unordered_set<const Value*> known(results.begin(), results.end());
+  std::unordered_set<const Value*> seen(results.begin(), results.end());
   for (auto& r : all) {
     if (!r.gradient.refused.empty()) continue;
-    known.insert(r.grads.begin(), r.grads.end());
+    seen.insert(r.grads.begin(), r.grads.end());
     auto read = [&](Value* v) {
       bool number = v && v->constant.defined() && v->constant.impl()->wrapped_number;
-      if (v && !number && known.insert(v).second) reads.push_back(v);
+      if (v && !number && seen.insert(v).second) reads.push_back(v);
     };
     for (auto& n : r.calls) {
       for (auto* v : operands(*n)) read(v);
-      known.insert(n->results.begin(), n->results.end());
+      seen.insert(n->results.begin(), n->results.end());
     }
-    for (auto* v : r.found) read(v);
+    for (auto* v : r.input_grads) read(v);
   }
   return reads;
 }
@@ -253,24 +258,24 @@ std::vector<Value*> Tracer::inputs_of(const Recorded& r, const std::vector<Value
   return inputs;
 }
 
-// Do the tensors that it is given say all sizes that it needs?
+// True if the tensors that it gets determine all sizes that it needs.
 bool Tracer::has_sizes(const Recorded& r, const std::vector<Value*>& reads,
                        const std::vector<Value*>& results) {
   OwnSizes own(inputs_of(r, reads, results));
-  bool known = true;
-  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { known &= own.of(x).has_value(); });
-  return known;
+  bool determined = true;
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { determined &= own.of(x).has_value(); });
+  return determined;
 }
 
 void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std::vector<Value*>& results,
-                       size_t begun) {
+                       size_t first_node) {
   auto inputs = inputs_of(r, reads, results);
   OwnSizes own(inputs);
   std::vector<InputSpec> specs;
-  bool known = true;
+  bool determined = true;
   auto take = [&](SymInt& x) {
     auto mine = own.of(x);
-    known &= mine.has_value();
+    determined &= mine.has_value();
     x = mine.value_or(x);
   };
   for (auto* v : inputs) {
@@ -278,19 +283,19 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
     for (auto* all : {&spec.sizes, &spec.strides})
       for (auto& x : *all) take(x);
   }
-  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { known &= own.of(x).has_value(); });
-  if (!known) {
+  for (auto& n : r.calls) n->args.each_size([&](SymInt& x) { determined &= own.of(x).has_value(); });
+  if (!determined) {
     r.gradient.refused = "it needs a size that no tensor has which it reads; trace without dynamic=True";
     r.gradient.type = ErrorType::NotImplementedError;
     return;
   }
-  auto calls = [&](std::span<const Tensor> given) {
+  auto calls = [&](std::span<const Tensor> arguments) {
     std::unordered_map<const Value*, Tensor> at;
-    for (size_t k = 0; k < given.size(); ++k) {
+    for (size_t k = 0; k < arguments.size(); ++k) {
       auto* v = inputs[k];
-      // What forward made on the way has no history.
-      bool made = k < reads.size() && v->producer && v->producer->id >= int(begun);
-      at[v] = made ? autograd::invoke("detach", {given[k]}) : given[k];
+      // Intermediates of forward have no history.
+      bool intermediate = k < reads.size() && v->producer && v->producer->id >= int(first_node);
+      at[v] = intermediate ? autograd::invoke("detach", {arguments[k]}) : arguments[k];
     }
     auto value = [&](Value* v) { return v->constant.defined() && !at.count(v) ? v->constant : at.at(v); };
     for (auto& n : r.calls) {
@@ -302,23 +307,23 @@ void Tracer::set_graph(Recorded& r, const std::vector<Value*>& reads, const std:
       auto results = op::call(*n->op, args.values());
       for (size_t k = 0; k < n->results.size(); ++k) at[n->results[k]] = results[k];
     }
-    std::vector<Tensor> found;
-    for (auto* v : r.found) found.push_back(v ? value(v) : Tensor());
-    return found;
+    std::vector<Tensor> gradients;
+    for (auto* v : r.input_grads) gradients.push_back(v ? value(v) : Tensor());
+    return gradients;
   };
   KeepRules keep;
   At nowhere({});
-  auto made = std::make_shared<Graph>(traced(own.shapes, specs, calls, nullptr));
-  made->renumber();
-  r.gradient.graph = std::move(made);
+  auto graph = std::make_shared<Graph>(traced(own.shapes, specs, calls, nullptr));
+  graph->renumber();
+  r.gradient.graph = std::move(graph);
 }
 
-// Calls of functions whose backward read what was written since, by other ways than save_for_backward.
+// Calls of custom functions whose backward reads, other than by save_for_backward, something that was written since.
 std::vector<const Node*> Tracer::outdated() {
-  std::vector<const Node*> found;
-  for (auto& [node, v] : watched_)
-    if (current(v) != v) found.push_back(node);
-  return found;
+  std::vector<const Node*> nodes;
+  for (auto& [node, v] : backward_reads_)
+    if (current(v) != v) nodes.push_back(node);
+  return nodes;
 }
 
 void Tracer::check_outdated(const Node& n) {

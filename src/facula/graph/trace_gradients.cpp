@@ -10,11 +10,11 @@ std::vector<Tensor> Gradients::gradients(const char* op, std::span<const Tensor>
                                          std::span<const Tensor> seeds, std::span<const Tensor> inputs,
                                          bool create_graph) {
   std::vector<Value*> wrt;
-  for (auto& t : inputs) wrt.push_back(tracer_.value_now(t));
-  auto found = gradients_of(op, outputs, seeds, wrt, create_graph);
-  for (auto& t : found)
+  for (auto& t : inputs) wrt.push_back(tracer_.recorded_value(t));
+  auto gradients = gradients_of(op, outputs, seeds, wrt, create_graph);
+  for (auto& t : gradients)
     if (t.defined() && create_graph) t.impl()->requires_grad = true;
-  return found;
+  return gradients;
 }
 
 void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
@@ -33,9 +33,9 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
   }
   std::vector<Value*> wrt;
   for (auto& t : leaves) wrt.push_back(leaf_value(t));
-  auto found = gradients_of("backward", outputs, seeds, wrt, false);
+  auto gradients = gradients_of("backward", outputs, seeds, wrt, false);
   for (size_t k = 0; k < leaves.size(); ++k) {
-    if (!found[k].defined()) continue;
+    if (!gradients[k].defined()) continue;
     auto& leaf = leaves[k];
     runtime_check(autograd::is_leaf(leaf), "backward")
         << "reaches a tensor of shape " << to_string(leaf.sizes())
@@ -44,8 +44,8 @@ void Gradients::backward(std::span<const Tensor> outputs, std::span<const Tensor
     check_hooks(leaf);
     slot_of(leaf, true);
     Tensor slot = autograd::ensure_meta(leaf).grad;
-    if (!slot.defined()) set_slot(leaf, found[k]);
-    else autograd::add_(slot, found[k]);
+    if (!slot.defined()) set_slot(leaf, gradients[k]);
+    else autograd::add_(slot, gradients[k]);
   }
   differentiates_ = true;
 }
@@ -81,7 +81,7 @@ void Gradients::slot_of(const Tensor& leaf, bool reads) {
 Value* Gradients::leaf_value(const Tensor& t) {
   for (size_t i = 0; i < arguments_.size(); ++i)
     if (arguments_[i].is_same(t)) return graph_->inputs[i];
-  return tracer_.value_now(t);
+  return tracer_.recorded_value(t);
 }
 
 void Gradients::check_hooks(const Tensor& leaf) {
@@ -101,7 +101,7 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
   At::next_phase();
   At outside({At::now().phase, 0});
   std::vector<Value*> roots;
-  for (auto& t : outputs) roots.push_back(tracer_.value_now(t));
+  for (auto& t : outputs) roots.push_back(tracer_.recorded_value(t));
   size_t nodes = graph_->nodes.size(), values = graph_->values().size();
   std::vector<bool> active(values);
   for (auto* v : wrt) active[size_t(v->id)] = is_differentiable(v->tensor.dtype());
@@ -110,26 +110,26 @@ std::vector<Tensor> Gradients::gradients_of(const char* op, std::span<const Tens
   for (size_t k = 0; k < roots.size(); ++k) {
     runtime_check(active[size_t(roots[k]->id)] || outputs[k].requires_grad(), op)
         << "element " << k << " of tensors does not require grad and does not have a grad_fn";
-    if (!active[size_t(roots[k]->id)]) continue;  // it depends on others
+    if (!active[size_t(roots[k]->id)]) continue;  // it depends on leaves outside of `wrt`
     auto& into = grads[size_t(roots[k]->id)];
-    into = into.defined() ? autograd::add(into, seeds[k]) : handle(tracer_.value_now(seeds[k]));
+    into = into.defined() ? autograd::add(into, seeds[k]) : handle(tracer_.recorded_value(seeds[k]));
   }
   auto outdated = tracer_.outdated();
-  Tracer::Frozen then(&tracer_);  // what the calls read
+  Tracer::Frozen then(&tracer_);  // the calls read values of the time of backward()
   {
-    // Formulas for many elements serve few; the shapes that they lead to are checked when sizes are known.
+    // Formulas assume sizes of 2 or more; the resulting shapes are checked when the sizes are known.
     sym::Comparing comparing(op, sym::Comparing::assumes);
     propagate_back(*graph_, nodes, active, grads, [](Value* v) { return handle(v); });
   }
   for (auto* n : outdated)
     for (auto* v : n->results)
       if (grads[size_t(v->id)].defined()) Tracer::check_outdated(*n);
-  std::vector<Tensor> found;
+  std::vector<Tensor> gradients;
   for (auto* v : wrt) {
     auto& g = grads[size_t(v->id)];
-    found.push_back(!g.defined() ? g : create_graph ? g : tracer_.without_history(g));
+    gradients.push_back(!g.defined() ? g : create_graph ? g : tracer_.without_history(g));
   }
-  return found;
+  return gradients;
 }
 
 }  // namespace facula::graph

@@ -1,4 +1,4 @@
-// The tape's part while a user's function is traced.
+// Replaces the tape while a user's function is traced.
 #pragma once
 #include <unordered_map>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace facula::graph {
 
-// Gradients of a user's function while it is traced: calls of the graph, and what becomes of gradient slots.
+// Records the gradients of a user's function as calls of the graph, and tracks the contents of gradient slots.
 class Gradients final : public autograd::Tracing {
  public:
   Gradients(Tracer& t, Graph* g, std::vector<Tensor> arguments)
@@ -31,7 +31,7 @@ class Gradients final : public autograd::Tracing {
   void backward(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
                 std::span<const Tensor> inputs, bool create_graph) override;
 
-  // What the function left in the slots that it touched; values behind the outputs of the graph.
+  // Adds the final contents of the slots that the function touched; traced ones become further outputs of the graph.
   void finish(Capture& c);
 
  private:
@@ -42,10 +42,10 @@ class Gradients final : public autograd::Tracing {
   };
   static void set_slot(const Tensor& leaf, const Tensor& grad) { autograd::ensure_meta(leaf).grad = grad; }
 
-  // Notes what the slot held before the function touched it.
+  // Remembers what the slot contained before the function touched it.
   void slot_of(const Tensor& leaf, bool reads);
 
-  // Gradients are those of the leaf, whatever was written to its memory meanwhile.
+  // The value whose gradient is the leaf's, whatever was written to its memory since.
   Value* leaf_value(const Tensor& t);
 
   static void check_hooks(const Tensor& leaf);
@@ -56,8 +56,9 @@ class Gradients final : public autograd::Tracing {
 
   Tracer& tracer_;
   Graph* graph_;
-  std::vector<Tensor> arguments_;  // handles of the function's inputs
-  std::vector<bool> required_;     // when the function began: a write may have given them history since
+  std::vector<Tensor> arguments_;  // handles of the function's arguments
+  // By argument, at the beginning of the function: later writes may give it a history.
+  std::vector<bool> required_;
   std::vector<Slot> slots_;
   std::unordered_map<const TensorImpl*, size_t> slot_numbers_;
   bool differentiates_ = false;

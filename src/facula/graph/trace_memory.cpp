@@ -1,4 +1,4 @@
-// Memory while a function is traced: what it holds by now, views of that, and writes, which become new values of it.
+// Tracks memory while a function is traced: its current value, views of it, and writes, which become new values.
 #include <algorithm>
 #include <functional>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Kind = op::ViewStep::Kind;
 
-// Gradients of a view's result alone, for what undoes its steps.
+// Provides the gradient of one result of a view, for undoing the view's steps.
 class OfOneResult final : public op::Vjp {
  public:
   OfOneResult(const op::Call& c, int result, Tensor grad)
@@ -36,22 +36,23 @@ class OfOneResult final : public op::Vjp {
 
 bool same_sizes(const Tensor& a, const Tensor& b) { return std::ranges::equal(a.sizes(), b.sizes()); }
 
-bool lies_contiguous(const Tensor& t) {
+bool is_contiguous_for_all_sizes(const Tensor& t) {
   return std::ranges::equal(t.strides(), contiguous_strides(Dims(t.sizes())), SymInt::surely_equal);
 }
 
-// May two indices share an element? The trace relies on the answer for sizes that are symbols.
+// Checks whether two indices may share an element. For symbolic sizes the answer becomes a guard.
 bool overlaps(const Tensor& t) {
   if (t.has_overlap()) return true;
   auto sizes = t.sizes();
-  bool known = !any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || lies_contiguous(t);
-  if (!known &&
+  bool decided =
+      !any_symbolic(sizes) || std::ranges::any_of(sizes, sym::is_run_time) || is_contiguous_for_all_sizes(t);
+  if (!decided &&
       op::may_overlap(sizes, t.strides()))  // they do not nest, and only these sizes are known to be apart
     for (SymInt s : sizes) (void)s.guard_int();
   return false;
 }
 
-// Where a view lies in memory in which its operand begins at `offset`.
+// The geometry of a view in memory where its operand begins at `offset`.
 op::Geometry geometry_of(const Value* v, SymInt offset) {
   auto& n = *v->producer;
   auto& of = operands(n)[0]->tensor;
@@ -73,12 +74,12 @@ bool keeps_elements(const op::Geometry& g) {
   });
 }
 
-// A view with strides of its own may show elements beside those of its operand: where it begins in the tensor whose
-// memory both are seen in.
+// A view with explicit strides (as_strided) may show elements outside of its operand. Its origin is the tensor in
+// whose memory both are, with the offset where the view begins in it.
 struct Origin {
   Value* in;
   SymInt start;
-  bool detached;  // on the way
+  bool detached;  // a view on the way was detach()
 };
 Origin origin_of(Value* v, const Value* base) {
   std::vector<const Value*> way{v};
@@ -91,7 +92,7 @@ Origin origin_of(Value* v, const Value* base) {
   return p;
 }
 
-// Places in memory of a tensor with elements, by the sizes of the example.
+// Calls f with the place in memory of each element, by the sizes during the trace.
 template <class F>
 void each_place(SymSpan sizes, SymSpan strides, int64_t start, F f) {
   Ints at(sizes.size(), 0);
@@ -106,36 +107,36 @@ void each_place(SymSpan sizes, SymSpan strides, int64_t start, F f) {
 }
 
 bool is_inside(const op::ViewStep& s, const Origin& p) {
-  auto& whole = p.in->tensor;
+  auto& tensor = p.in->tensor;
   int64_t first = p.start.hint(), end = first + op::reach(s.sizes, s.strides).hint();
-  int64_t all = op::reach(whole.sizes(), whole.strides()).hint();
+  int64_t all = op::reach(tensor.sizes(), tensor.strides()).hint();
   if (std::ranges::any_of(s.sizes, [](SymInt n) { return n.hint() == 0; })) return true;
-  if (first < 0 || end > all || whole.is_non_overlapping_and_dense()) return first >= 0 && end <= all;
+  if (first < 0 || end > all || tensor.is_non_overlapping_and_dense()) return first >= 0 && end <= all;
   std::vector<bool> own(size_t(all), false);
-  each_place(whole.sizes(), whole.strides(), 0, [&](int64_t k) { own[size_t(k)] = true; });
+  each_place(tensor.sizes(), tensor.strides(), 0, [&](int64_t k) { own[size_t(k)] = true; });
   bool inside = true;
   each_place(s.sizes, s.strides, first, [&](int64_t k) { inside &= own[size_t(k)]; });
   return inside;
 }
 
-// Of memory that is written a trace knows the elements of the tensor that it belongs to. Sizes that are known only later
-// come from views that stay inside.
+// Refuses views of written memory that show elements outside of the tensor to which it belongs, since the trace does
+// not know them. Sizes that are only known later come from views that stay inside.
 void check_inside(const Operator& o, const op::ViewStep& s, const Origin& p) {
-  auto& whole = p.in->tensor;
-  for (SymSpan all : {whole.sizes(), whole.strides(), SymSpan(s.sizes), SymSpan(s.strides)})
+  auto& tensor = p.in->tensor;
+  for (SymSpan all : {tensor.sizes(), tensor.strides(), SymSpan(s.sizes), SymSpan(s.strides)})
     if (std::ranges::any_of(all, sym::is_run_time)) return;
   supported_check(is_inside(s, p), o.name())
-      << "sees memory beside a tensor of shape " << to_string(whole.sizes()) << " with strides "
-      << to_string(whole.strides()) << " that is written, which a trace cannot record"
+      << "sees memory beside a tensor of shape " << to_string(tensor.sizes()) << " with strides "
+      << to_string(tensor.strides()) << " that is written, which a trace cannot record"
       << hint("begin with the tensor that has all of it");
 }
 
 }  // namespace
 
-// t_(): another view of the same memory.
-void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& given) {
-  bool from_outside = captures_ && given.tag == op::Tag::tensor && !given.tensor->traced;
-  supported_check(!from_outside || lies_as(target, view), o.name())
+// t_() in place: makes the target another view of the same memory.
+void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& argument) {
+  bool from_outside = captures_ && argument.tag == op::Tag::tensor && !argument.tensor->traced;
+  supported_check(!from_outside || has_layout_of(target, view), o.name())
       << "in place changes the sizes or strides of a tensor from outside of the function"
       << hint("take a view of it inside, as by ", o.name(), "() without the underscore");
   target.impl()->sizes = view.impl()->sizes;
@@ -144,10 +145,10 @@ void Tracer::show_as(const Operator& o, const Tensor& target, const Tensor& view
 }
 
 Value* Tracer::current(Value* v) {
-  supported_check(size_t(v->id) >= gone_.size() || !gone_[size_t(v->id)], "trace")
+  supported_check(size_t(v->id) >= ended_backward_.size() || !ended_backward_[size_t(v->id)], "trace")
       << "a tensor of shape " << to_string(v->tensor.sizes())
       << " from the backward of a custom function is read outside of it";
-  if (v->id < frozen_) return v;
+  if (v->id < frozen_before_) return v;
   if (!stale_.empty()) check_written(v);
   Value* base = base_of(v);
   Value* now = now_of(base);
@@ -196,7 +197,7 @@ Value* Tracer::seen_through(Value* v, Value* base, Value* now) {
   return value_of(record(*n.op, args.values())[size_t(v->result)]);
 }
 
-// A tensor without elements that the function made takes the size of what is written to it by out=.
+// Handles out= with a tensor without elements that the function created: it takes the size of the result.
 bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& value) {
   if (same_sizes(value, target)) return false;
   Value* first = first_of(value_of(target));
@@ -224,10 +225,11 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
       << "writes to a result of a custom function that shares its memory with another tensor"
       << hint("clone() it");
   auto* first = first_of(v);
-  if (auto it = parted_.find(first); it != parted_.end())
+  if (auto it = separated_.find(first); it != separated_.end())
     for (auto* other : *it->second)
       if (other != first) stale_.insert(other);
-  supported_check(dormant_ < 0 || (first->id >= dormant_ && !first->constant.defined()), o.name())
+  supported_check(backward_begin_ < 0 || (first->id >= backward_begin_ && !first->constant.defined()),
+                  o.name())
       << "writes, in the backward of a custom function, to a tensor from outside of it" << hint("clone() it");
   Value* base = base_of(v);
   for (auto* seen = v;; seen = operands(*seen->producer)[0]) {
@@ -242,7 +244,7 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   if (value.dtype() != target.dtype()) value = invoke("to_dtype", {value, target.dtype()});
   auto* w = value_of(value);
   if (!w->producer || w->producer->op->is<op::View>() || w->producer->id < int(before))
-    value = invoke("clone", {value});  // memory of its own
+    value = invoke("clone", {value});  // separate memory
   if (!recorded) value = with_history(handle(v), value);
   while (v != base) value = put_back(o, v, base, value);
   value = laid_as(base, value);
@@ -253,7 +255,7 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   target.impl()->traced = current(value_of(target));
 }
 
-// Memory stays as it lies, whatever is written.
+// Gives `value` the layout of the memory to which it is written.
 Tensor Tracer::laid_as(Value* base, const Tensor& value) {
   bool alike = true;
   for (int d = 0; d < value.dim(); ++d)
@@ -267,7 +269,7 @@ Tensor Tracer::laid_as(Value* base, const Tensor& value) {
   return invoke("as_strided", {memory, t.sizes(), t.strides(), op::Value()});
 }
 
-// The memory of `into` with `value` where a view of it has strides of its own, else zeros.
+// The memory of `into` with `value` at the elements of a view with explicit strides, and zeros elsewhere.
 Tensor Tracer::strided_into(const Tensor& into, const op::ViewStep& s, SymInt start, const Tensor& value) {
   SymInt numel = max(op::reach(into.sizes(), into.strides()), start + op::reach(s.sizes, s.strides));
   Tensor memory = invoke("_strided_memory", {value, SymSpan(s.strides), start, numel});
@@ -312,8 +314,8 @@ Tensor Tracer::put_back(const Operator& by, Value*& v, Value* base, const Tensor
   });
   if (!part) return placed(value);
   Tensor ones = invoke("full", {value.sizes(), Scalar(true), DType::Bool});
-  Tensor whole = invoke("where", {placed(ones), placed(value), handle(v)});
-  return origin.detached ? past_detach(whole) : whole;
+  Tensor merged = invoke("where", {placed(ones), placed(value), handle(v)});
+  return origin.detached ? past_detach(merged) : merged;
 }
 
 }  // namespace facula::graph

@@ -18,7 +18,7 @@
 
 namespace facula::graph {
 
-bool lies_as(const Tensor& a, const Tensor& b) {
+bool has_layout_of(const Tensor& a, const Tensor& b) {
   return a.dim() == b.dim() && std::equal(a.sizes().begin(), a.sizes().end(), b.sizes().begin()) &&
          std::equal(a.strides().begin(), a.strides().end(), b.strides().begin());
 }
@@ -32,11 +32,12 @@ Tensor handle(Value* v) {
   return h;
 }
 
-// contiguous() gives its operand: as the function knows it (`given`: what the call saw, and that).
-static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor>> given) {
-  for (auto& [seen, known] : given)
+// Replaces a result that is an operand itself, as of contiguous(), by the function's own tensor. `operands`: pairs of
+// the tensor that the call saw and the function's own one.
+static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor>> operands) {
+  for (auto& [seen, own] : operands)
     if (result.is_same(seen)) {
-      result = known;
+      result = own;
       return true;
     }
   return false;
@@ -53,27 +54,27 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
                      std::span<const Tensor> out) {
   std::optional<sym::Comparing> comparing;
   if (captures_) comparing.emplace(o.name(), sym::Comparing::raises);
-  // A procedure may look at no more than the sizes of what it calls, which a graph can hold.
+  // A procedure may only look at the sizes of what it calls, which a graph can hold.
   bool by_sizes = (o.is<op::Procedure>() || o.is<op::DataDependent>()) && !in_backward();
   if (captures_ && o.effects.reads_data && !by_sizes) refuse_read(o);
   op::Args owned(args, o.schema);
-  bool history = false;                          // for who asks whether a gradient is required
-  std::vector<std::pair<Tensor, Tensor>> given;  // as the call sees an operand, and as the function knows it
+  bool history = false;                             // for callers that ask whether a gradient is required
+  std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
   owned.each_tensor([&](size_t, Tensor& t) {
     if (!t.defined()) return;
     history |= t.requires_grad();
-    if (!tracked_.empty()) history |= tracked_.count(first_of(value_now(t))) > 0;
-    Tensor known = t;
+    if (!with_history_.empty()) history |= with_history_.count(first_of(recorded_value(t))) > 0;
+    Tensor own = t;
     if (t.is_traced()) t.impl()->traced = current(value_of(t));
     else t = handle(current(constant(t)));
-    if (o.is<op::Procedure>()) given.emplace_back(t, std::move(known));
+    if (o.is<op::Procedure>()) operands.emplace_back(t, std::move(own));
   });
   auto values = owned.values();
-  bool recorded =
-      !captures_ || depth_ || autograd::grad_enabled();  // results of inner calls go on to the outer one
+  bool recorded = !captures_ || inner_depth_ ||
+                  autograd::grad_enabled();  // results of inner calls are passed on to the outer call
   bool writes_history = !captures_ || autograd::grad_enabled();
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
-  history &= (recorded || view) && captures_ && !depth_ && o.differentiable;
+  history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
   auto require = [&](const Tensor& t, size_t k) {
     if (history && t.defined() && is_differentiable(t.dtype()) && o.carries_gradient(k))
       t.impl()->requires_grad = true;
@@ -87,7 +88,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
   if (o.is<op::View>()) check_views(results);
   if (form == Form::functional) {
     for (size_t k = 0; k < results.size(); ++k) {
-      if (!results[k].defined() || handed_back(results[k], given)) continue;
+      if (!results[k].defined() || handed_back(results[k], operands)) continue;
       if (!recorded) results[k] = without_history(results[k]);
       require(results[k], k);
     }
@@ -105,18 +106,19 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     if (form != Form::out || !resized(o, target, results[k]))
       write(o, target, results[k], before, writes_history && o.differentiable && o.carries_gradient(k));
     require(target, k);
-    if (target.requires_grad()) tracked_.insert(first_of(value_of(target)));
+    if (target.requires_grad()) with_history_.insert(first_of(value_of(target)));
     results[k] = target;
   }
   return results;
 }
 
 void Tracer::computes_view(const Tensor& result, const Tensor& of) {
-  // Gradients write nothing of the function's; a call that stays one node has no views of what it is given.
-  if (frozen_ || dormant_ >= 0 || op::Mode::current() != this) return;
+  // Calls for gradients do not write the function's tensors; a call that remains one node has no views of its
+  // operands.
+  if (frozen_before_ || backward_begin_ >= 0 || op::Mode::current() != this) return;
   auto group = [&](const Tensor& t) -> auto& {
-    auto* first = first_of(value_now(t));
-    auto& all = parted_[first];
+    auto* first = first_of(recorded_value(t));
+    auto& all = separated_[first];
     if (!all) all = std::make_shared<std::vector<const Value*>>(1, first);
     return all;
   };
@@ -124,7 +126,7 @@ void Tracer::computes_view(const Tensor& result, const Tensor& of) {
   if (into == from) return;
   for (auto* v : *from) {
     into->push_back(v);
-    parted_[v] = into;
+    separated_[v] = into;
   }
 }
 
@@ -151,7 +153,7 @@ Tracer::Observed::~Observed() {
 }
 
 void Tracer::note(const Tensor& t) {
-  if (!op::Mode::current()) return;  // for what is not part of the function
+  if (!op::Mode::current()) return;  // not part of the function
   if (t.is_traced() || t.impl()->wrapped_number || t.device().type != DeviceType::cpu) return;
   for (auto& [of, v] : observing->constants_) {
     bool written = observing->current(v) != v;
@@ -165,12 +167,12 @@ void Tracer::note(const Tensor& t) {
 }
 
 Value* Tracer::constant(const Tensor& t) {
-  auto& known = constants_[t.impl()];
-  if (!known) {
+  auto& value = constants_[t.impl()];
+  if (!value) {
     internal_check(!t.is_traced()) << "a value of another trace";
-    known = graph_->add_constant(t);
+    value = graph_->add_constant(t);
   }
-  return known;
+  return value;
 }
 
 Tensor Tracer::without_history(const Tensor& t) {
@@ -191,22 +193,22 @@ Results Tracer::inlined(const Operator& o, std::span<const op::Value> values) {
   }
   try {
     return (*o.calls())(op::Call(o, values));
-  } catch (const Error& e) {  // it does not look at sizes alone
+  } catch (const Error& e) {  // it looks at more than sizes
     if (captures_ && o.effects.reads_data && e.op() == "data_ptr") refuse_read(o);
     throw;
   }
 }
 
 Results Tracer::writing(const Operator& o, std::span<const op::Value> values, size_t before, bool recorded) {
-  Results all = record(op::functional_form(o), values), given;
+  Results all = record(op::functional_form(o), values), results;
   std::vector<Tensor> targets = op::written_tensors(op::Call(o, values));
-  size_t results = all.size() - targets.size();
-  for (size_t k = 0; k < results; ++k) given.push_back(all[k]);
+  size_t count = all.size() - targets.size();
+  for (size_t k = 0; k < count; ++k) results.push_back(all[k]);
   for (size_t k = 0; k < targets.size(); ++k) {
     targets[k].impl()->traced = current(value_of(targets[k]));
-    write(o, targets[k], all[results + k], before, recorded);
+    write(o, targets[k], all[count + k], before, recorded);
   }
-  return given;
+  return results;
 }
 
 std::optional<Results> Tracer::one_node(const Operator& o, std::span<const op::Value> values) {
@@ -215,27 +217,27 @@ std::optional<Results> Tracer::one_node(const Operator& o, std::span<const op::V
   args.each_tensor([&](size_t, Tensor& t) {
     if (t.defined()) specs.push_back(spec_of(t));
   });
-  auto call = [&](std::span<const Tensor> given) {
+  auto call = [&](std::span<const Tensor> operands) {
     size_t k = 0;
     args.each_tensor([&](size_t, Tensor& t) {
-      if (t.defined()) t = given[k++];
+      if (t.defined()) t = operands[k++];
     });
     KeepRules off(KeepRules::none);
     sym::Comparing comparing(o.name(),
-                             sym::Comparing::assumes);  // its body is called again when sizes are known
+                             sym::Comparing::assumes);  // the body is called again when the sizes are known
     return op::call(o, args.values()).to_vector();
   };
   Graph calls = traced(graph_->shapes, specs, call, nullptr);
   if (!calls.mutated.empty()) return {};
-  std::vector<Value*> made;
+  std::vector<Value*> values_of_results;
   for (auto* v : calls.outputs) {
     if (!v) return {};
     auto& t = v->tensor;
-    made.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
+    values_of_results.push_back(graph_->add_value(t.sizes(), t.strides(), t.dtype(), t.device()));
   }
-  graph_->add_node(o, values, made);
+  graph_->add_node(o, values, values_of_results);
   Results results;
-  for (auto* v : made) results.push_back(handle(v));
+  for (auto* v : values_of_results) results.push_back(handle(v));
   return results;
 }
 
@@ -254,7 +256,7 @@ bool Tracer::carries_gradient(const Value* of) const {
   return false;
 }
 
-// Are its numbers numbers or sizes, rather than elements of tensors?
+// True if the scalar operands are numbers or sizes, and not elements of tensors.
 static bool has_numbers_alone(const Operator& o, std::span<const op::Value> values) {
   auto& parameters = o.schema.parameters;
   for (size_t k = 0; k < parameters.size(); ++k)
@@ -264,26 +266,26 @@ static bool has_numbers_alone(const Operator& o, std::span<const op::Value> valu
 
 Results Tracer::record(const Operator& o, std::span<const op::Value> values) {
   if (o.check && has_numbers_alone(o, values)) {
-    WarningsOff off(!captures_);  // the call that is traced has warned
+    WarningsOff off(!captures_);  // the call that is being traced has warned already
     o.check(op::Call(o, values));
   }
   runtime_check(!o.schema.mutates(), o.name()) << "writes to its arguments, which a trace cannot record";
   runtime_check(int64_t(graph_->nodes.size()) < op::CallLimit::now(), o.name())
       << "is the last of " << graph_->nodes.size() << " calls, and no more are traced here";
-  bool cuts = o.is<op::DataDependent>() && (captures_ || GivenSize::now());
+  bool cuts = o.is<op::DataDependent>() && (captures_ || DeclaredSize::now());
   if (cuts && captures_)
     if (Node* same = equal_call(o, values)) return results_of(*same);
-  std::vector<Value*> made;
+  std::vector<Value*> result_values;
   for (auto& m : metas_of(o, values, cuts)) {
     runtime_check(!op::CallLimit::lives() || is_countable(m.sizes), o.name())
         << "gives a tensor of shape " << to_string(SymSpan(m.sizes)) << ", which has too many elements";
-    made.push_back(
+    result_values.push_back(
         graph_->add_value(m.sizes,
                           m.strides.size() == m.sizes.size() ? m.strides : contiguous_strides(m.sizes),
                           m.dtype, m.device));
   }
-  Node* n = graph_->add_node(o, values, made);
-  if (cuts) cuts_.push_back(n);
+  Node* n = graph_->add_node(o, values, result_values);
+  if (cuts) data_dependent_.push_back(n);
   return results_of(*n);
 }
 
@@ -293,19 +295,19 @@ Results Tracer::results_of(const Node& n) {
   return results;
 }
 
-// What rules say of results whose operands have sizes that are known only when the program runs is said again of the
-// sizes that they have then (interpret).
+// Applies the rules to operands whose sizes are only known when the program runs. interpret() checks the results
+// again with the actual sizes.
 std::vector<op::Meta> Tracer::metas_of(const Operator& o, std::span<const op::Value> values, bool cuts) {
   sym::Comparing comparing(o.name(), sym::Comparing::assumes);
   auto metas = infer(o, values);
-  if (captures_ && sym::Comparing::assumed()) check_few(o, values, metas);
+  if (captures_ && sym::Comparing::assumed()) check_small_sizes(o, values, metas);
   if (!cuts) return metas;
   SymInt most = metas[0].sizes[0];
   int64_t high = most.is_symbolic() ? most.node()->high : most.concrete();
-  auto* given = GivenSize::now();
-  bool fits = given && sym::is_run_time(*given) && given->is_symbol() && given->node()->low == 0 &&
-              given->node()->high == high;
-  SymInt size = fits ? *given : sym::run_time_size(*graph_->shapes, high);
+  auto* declared = DeclaredSize::now();
+  bool fits = declared && sym::is_run_time(*declared) && declared->is_symbol() &&
+              declared->node()->low == 0 && declared->node()->high == high;
+  SymInt size = fits ? *declared : sym::run_time_size(*graph_->shapes, high);
   for (auto& m : metas) {
     m.sizes[0] = size;
     m.strides = contiguous_strides(m.sizes);
@@ -313,33 +315,34 @@ std::vector<op::Meta> Tracer::metas_of(const Operator& o, std::span<const op::Va
   return metas;
 }
 
-// The shapes that rules gave when they took a size for a large one: do they hold for 0 and 1 too? What such a size makes
-// them raise, the program raises when it has it.
-void Tracer::check_few(const Operator& o, std::span<const op::Value> values,
-                       const std::vector<op::Meta>& metas) const {
-  op::Args given(values, o.schema);
+// Checks that the shapes which rules gave for a run-time size of 2 or more are right for 0 and 1 as well. If the
+// rules raise for such a size, the program raises when it occurs.
+void Tracer::check_small_sizes(const Operator& o, std::span<const op::Value> values,
+                               const std::vector<op::Meta>& metas) const {
+  op::Args original(values, o.schema);
   std::set<size_t> symbols;
   auto look = [&](SymInt s) {
     if (sym::is_run_time(s)) sym::each_symbol(s, [&](size_t k) { symbols.insert(k); });
   };
-  given.each_tensor([&](size_t, Tensor& t) {
+  original.each_tensor([&](size_t, Tensor& t) {
     if (t.defined()) std::ranges::for_each(t.sizes(), look);
   });
-  given.each_size(look);
+  original.each_size(look);
   for (size_t k : symbols)
-    for (int64_t few = 0; few < 2; ++few) {
+    for (int64_t count = 0; count < 2; ++count) {
       auto size = graph_->shapes->symbol(int(k));
-      if (!sym::is_run_time(size) || size.node()->high < few) continue;
-      std::vector<SymInt> known;
-      for (int i = 0; i < graph_->shapes->symbol_count(); ++i) known.push_back(graph_->shapes->symbol(i));
-      known[k] = few;
+      if (!sym::is_run_time(size) || size.node()->high < count) continue;
+      std::vector<SymInt> replacements;
+      for (int i = 0; i < graph_->shapes->symbol_count(); ++i)
+        replacements.push_back(graph_->shapes->symbol(i));
+      replacements[k] = count;
       auto now = [&](SymSpan all) {
         Dims of(all);
-        for (auto& s : of) s = sym::substitute(s, known);
+        for (auto& s : of) s = sym::substitute(s, replacements);
         return of;
       };
-      op::Args args = given.clone();
-      std::vector<op::Meta> found;
+      op::Args args = original.clone();
+      std::vector<op::Meta> actual;
       try {
         args.each_tensor([&](size_t, Tensor& t) {
           if (!t.defined()) return;
@@ -348,17 +351,17 @@ void Tracer::check_few(const Operator& o, std::span<const op::Value> values,
                                           t.device()));
           t.impl()->wrapped_number = number;
         });
-        args.each_size([&](SymInt& s) { s = sym::substitute(s, known); });
-        found = infer(o, args.values());
+        args.each_size([&](SymInt& s) { s = sym::substitute(s, replacements); });
+        actual = infer(o, args.values());
       } catch (const Error& e) {
         if (e.kind() == ErrorKind::internal) throw;
         continue;
       }
       for (size_t r = 0; r < metas.size(); ++r) {
         Dims expected = now(metas[r].sizes);
-        runtime_check(std::ranges::equal(found[r].sizes, expected, SymInt::surely_equal), o.name())
-            << "gives a tensor of shape " << to_string(SymSpan(found[r].sizes)) << " if the size " << size
-            << " is " << few << ", and of shape " << to_string(SymSpan(metas[r].sizes)) << " else, and "
+        runtime_check(std::ranges::equal(actual[r].sizes, expected, SymInt::surely_equal), o.name())
+            << "gives a tensor of shape " << to_string(SymSpan(actual[r].sizes)) << " if the size " << size
+            << " is " << count << ", and of shape " << to_string(SymSpan(metas[r].sizes)) << " else, and "
             << size << ", from 0 to " << size.node()->high
             << ", is known only when the program has run what picks the elements"
             << hint("say which shape it is, as by squeeze(dim), unsqueeze(dim) or expand(sizes)");
@@ -366,11 +369,11 @@ void Tracer::check_few(const Operator& o, std::span<const op::Value> values,
     }
 }
 
-// A call whose result has a size of its own, of equal operands, so that sizes that are equal are known to be.
+// An earlier data-dependent call with equal operands, so that equal sizes are known to be equal.
 Node* Tracer::equal_call(const Operator& o, std::span<const op::Value> values) {
   constexpr int kMost = 64;
   op::Args args(values, o.schema);
-  for (auto* n : cuts_)
+  for (auto* n : data_dependent_)
     if (int left = kMost; n->op == &o && equal_arguments(args, n->args, left)) return n;
   return nullptr;
 }
@@ -392,9 +395,9 @@ bool Tracer::equal_values(const Value* a, const Value* b, int& left) {
   return m.op == n.op && m.op->effects.repeatable() && equal_arguments(m.args, n.args, left);
 }
 
-static thread_local const SymInt* given_size = nullptr;
-GivenSize::GivenSize(const SymInt* size) : outer_(std::exchange(given_size, size)) {}
-GivenSize::~GivenSize() { given_size = outer_; }
-const SymInt* GivenSize::now() { return given_size; }
+static thread_local const SymInt* declared_size = nullptr;
+DeclaredSize::DeclaredSize(const SymInt* size) : outer_(std::exchange(declared_size, size)) {}
+DeclaredSize::~DeclaredSize() { declared_size = outer_; }
+const SymInt* DeclaredSize::now() { return declared_size; }
 
 }  // namespace facula::graph

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846, kLn2 = 0.69314718055994530942, kLn10 = 2.30258509299404568402;
 
-// A complex number of real expressions, with the arithmetic that rules are written in.
+// A complex number as real expressions, with the arithmetic in which the rules are written.
 struct Z {
   Expr re, im;
 };
@@ -25,12 +25,12 @@ Z operator*(Z a, double k) { return a * number(k, a.re); }
 Z times_i(Z a) { return {-a.im, a.re}; }
 Z over_i(Z a) { return {a.im, -a.re}; }
 Z one(Z like) { return {number(1, like.re), number(0, like.re)}; }
-// 1 + a and 1 - a with the sign of a zero imaginary part, which tells the sides of a branch cut.
+// 1 + a and 1 - a with the sign of a zero imaginary part, which determines the side of a branch cut.
 Z one_plus(Z a) { return {a.re + 1.0, a.im}; }
 Z one_minus(Z a) { return {1.0 - a.re, -a.im}; }
 Z choose(Expr c, Z a, Z b) { return {select(c, a.re, b.re), select(c, a.im, b.im)}; }
 
-// sqrt(x^2 + y^2) without overflow or underflow on the way.
+// sqrt(x^2 + y^2) without intermediate overflow or underflow.
 Expr hypot(Expr x, Expr y) {
   Expr a = abs(x), b = abs(y), big = max(a, b), small = min(a, b);
   Expr ratio = small / select(eq(big, 0), 1.0, big);
@@ -39,7 +39,7 @@ Expr hypot(Expr x, Expr y) {
 }
 Expr modulus(Z z) { return hypot(z.re, z.im); }
 
-// Smith's division with the reciprocal of the scaled divisor, as PyTorch's (and NumPy's) loops do it.
+// Smith's division with the reciprocal of the scaled divisor, as in PyTorch (and NumPy).
 Z divide(Z a, Z b) {
   Expr wide = abs(b.re) >= abs(b.im);
   Expr big = select(wide, b.re, b.im), small = select(wide, b.im, b.re);
@@ -48,7 +48,7 @@ Z divide(Z a, Z b) {
                {(a.re * ratio + a.im) * weight, (a.im * ratio - a.re) * weight});
   return choose(wide & eq(b.re, 0), {a.re / abs(b.re), a.im / abs(b.im)}, r);
 }
-// The same by a real number: its parts are divided, which rounds once.
+// Division by a real number: both parts are divided, which rounds once.
 Z divide(Z a, Expr b) {
   Expr ratio = number(0, b) / b, zero = eq(b, 0);
   Z r = {(a.re + a.im * ratio) / b, (a.im - a.re * ratio) / b};
@@ -58,24 +58,28 @@ Z inverse(Z a) { return divide(one(a), a); }
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 Expr endless(Z a) { return isinf(a.re) | isinf(a.im); }
-// a * s, 0 where either is 0, whatever the other: the signed zeros that C99's annex G asks for beside
-// infinity and NaN.
+// a * s, but 0 if either one is 0, whatever the other: the signed zeros that annex G of C99 requires for products
+// with infinity and NaN.
 Expr times(Expr a, Expr s) {
   return select(eq(a, 0), a * copysign(number(1, a), s),
                 select(eq(s, 0), s * copysign(number(1, a), a), a * s));
 }
-// a * s, the parts of a modulus and an angle; infinite of some sign where x is and the angle is undefined.
+// a * s, where a is a modulus (or a part of it) and s belongs to an angle; infinite of unspecified sign if x is
+// infinite and the angle is undefined.
 Expr times_angle(Expr x, Expr a, Expr s) { return select(isinf(x) & isnan(s), a, a * s); }
 
-// From the modulus r of the result, cosine and sine: infinite and zero moduli keep signs, as C's cexp says.
+// The exponential from its modulus r and the cosine and sine of its angle. Infinite and zero moduli keep signs, as
+// C's cexp specifies.
 Z exp_of(Z a, Expr r, Expr cosine, Expr sine) {
-  Expr far = isinf(a.re), whole = bit_not(isnan(cosine));
-  Expr c = select(far, select(whole, copysign(r, cosine), r), r * cosine);
-  Expr s = select(far, select(whole, copysign(r, sine), select(eq(r, 0), copysign(r, a.im), sine)), r * sine);
+  Expr far = isinf(a.re), defined = bit_not(isnan(cosine));
+  Expr c = select(far, select(defined, copysign(r, cosine), r), r * cosine);
+  Expr s =
+      select(far, select(defined, copysign(r, sine), select(eq(r, 0), copysign(r, a.im), sine)), r * sine);
   return {c, select(eq(a.im, 0), a.im, s)};
 }
 Z exp(Z a) { return exp_of(a, exp(a.re), cos(a.im), sin(a.im)); }
-// log |z|, by the larger part so that nothing overflows; exact near |z| = 1, where log1p of the excess takes over.
+// log |z| through the larger part, so that nothing overflows; near |z| = 1 through log1p of the excess, which is
+// exact there.
 Expr log_modulus(Z a) {
   Expr x = abs(a.re), y = abs(a.im), big = max(x, y), small = min(x, y);
   Expr near = (big > 0.5) & (big < 1.5), ratio = small / select(eq(big, 0), 1.0, big);
@@ -85,7 +89,7 @@ Expr log_modulus(Z a) {
 }
 Z log(Z a) { return {log_modulus(a), atan2(a.im, a.re)}; }
 Z sqrt(Z a) {
-  // Scaled by powers of two so that |z| + |re| neither overflows nor vanishes.
+  // Scales by powers of two, so that |z| + |re| neither overflows nor underflows.
   Expr big = max(abs(a.re), abs(a.im));
   bool is_double = a.re.dtype() == DType::Float64;
   Expr high = big > number(is_double ? 1e300 : 1e37, big),
@@ -110,7 +114,7 @@ Z sinh(Z a) {
           select(eq(a.im, 0), a.im, cosh(a.re) * sin(a.im))};
 }
 Z cosh(Z a) { return {times_angle(a.re, cosh(a.re), cos(a.im)), times(sinh(a.re), sin(a.im))}; }
-// (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), through tan so that nothing overflows (Kahan, 1987).
+// (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), computed through tan so that nothing overflows (Kahan, 1987).
 Z tanh(Z a) {
   Expr t = tan(a.im), beta = t * t + 1.0, s = sinh(a.re), rho = sqrt(s * s + 1.0), d = beta * s * s + 1.0;
   Z r = {beta * rho * s / d, t / d};
@@ -122,14 +126,13 @@ Z tanh(Z a) {
   r = choose(far, choose(isnan(t) & bit_not(isinf(a.re)), {t, t}, limit), r);
   return {select(eq(a.re, 0), a.re, r.re), select(eq(a.im, 0), a.im, r.im)};
 }
-// Where z^2 overflows or is infinite the inverse functions are log 2|z| and the angle.
+// True if z^2 overflows or is infinite; the inverse functions are then log 2|z| and the angle.
 Expr far_out(Z a) {
   double bound = a.re.dtype() == DType::Float64 ? 1e150 : 1e18;
   return (abs(a.re) > number(bound, a.re)) | (abs(a.im) > number(bound, a.im));
 }
 Expr log_of_twice(Z a) { return log_modulus(a) + kLn2; }
-// Kahan, "Branch cuts for complex elementary functions", 1987; infinite arguments as limits along their
-// direction.
+// Kahan, "Branch cuts for complex elementary functions", 1987. Infinite arguments give limits along their direction.
 Z asin(Z a) {
   Z p = sqrt(one_plus(a)), m = sqrt(one_minus(a));
   Z r = {atan2(a.re, p.re * m.re - p.im * m.im), asinh(m.re * p.im - m.im * p.re)};
@@ -149,37 +152,38 @@ Z acosh(Z a) {
   return choose(far_out(a), {log_of_twice(a), atan2(a.im, a.re)}, r);
 }
 Z atanh(Z a) {
-  // The real part is odd in x; on the positive side the logarithm loses nothing.
+  // The real part is odd in x; on the positive side the logarithm does not cancel.
   Expr x = a.re, y = a.im, p = abs(x), l = number(1, x) - p, far_side = number(1, x) + p, yy = y * y;
-  // So near the pole that the square of the distance vanishes it is the logarithm of the distance.
+  // Close to the pole, where the square of the distance underflows, the logarithm of the distance is used.
   Expr square = l * l + yy, pole = eq(square, 0);
   Expr near = (number(kLn2, x) - log(select(pole, max(abs(l), abs(y)), number(1, x)))) * 0.5;
   Expr re = copysign(select(pole, near, log1p(p * 4.0 / square) * 0.25), x);
   Expr im = atan2(y * 2.0, l * far_side - yy) * 0.5;
-  // Far out 1 / z and a right angle; on the imaginary axis a real function.
+  // For large z it is 1 / z and a right angle; on the imaginary axis a real function.
   Expr far = max(abs(x), abs(y)) > number(x.dtype() == DType::Float64 ? 1e150 : 1e18, x);
   Expr right = copysign(number(kPi / 2, y), y);
   Z r = choose(far, {inverse(a).re, right}, {re, im});
   r = choose(endless(a), {copysign(number(0, x), x), select(isnan(y), y, right)}, r);
   return {select(eq(x, 0), x, r.re), r.im};
 }
-// Small real exponents, which most programs have, are products, quotients and roots. `general` leaves out what
-// they don't need: where all elements have one exponent generated code jumps over it. Exponents that vary are
-// worth no products: every lane would compute them all.
+// Small real exponents, which are the most frequent ones, become products, quotients and roots. `general` avoids
+// computing the general case for them: if all elements share the exponent, generated code jumps over it. If exponents
+// vary this does not pay, since every lane would compute all cases.
 bool is_uniform(Expr x) {
   bool varies = false;
   visit(x, [&](Expr e) { varies |= e->kind == Kind::index || (e->kind == Kind::load && !e->args.empty()); });
   return !varies;
 }
-// a * b as C defines it (annex G): infinite where a factor or a partial product is, though its parts be none.
+// a * b as C defines it (annex G): infinite if a factor or a partial product is infinite, even if the parts of the
+// result would be NaN.
 Z product(Z a, Z b) {
   Expr ac = a.re * b.re, bd = a.im * b.im, ad = a.re * b.im, bc = a.im * b.re, x = ac - bd, y = ad + bc;
   Expr of_a = endless(a), of_b = endless(b), within = isinf(ac) | isinf(bd) | isinf(ad) | isinf(bc);
   auto zero = [](Expr v) { return copysign(number(0, v), v); };
   auto boxed = [&](Expr v) { return select(isinf(v), copysign(number(1, v), v), zero(v)); };
   auto cleared = [&](Expr v) { return select(isnan(v), zero(v), v); };
-  auto known = [&](Expr is_endless, Expr v) { return select(is_endless, boxed(v), cleared(v)); };
-  Z p = {known(of_a, a.re), known(of_a, a.im)}, q = {known(of_b, b.re), known(of_b, b.im)};
+  auto recovered = [&](Expr is_endless, Expr v) { return select(is_endless, boxed(v), cleared(v)); };
+  Z p = {recovered(of_a, a.re), recovered(of_a, a.im)}, q = {recovered(of_b, b.re), recovered(of_b, b.im)};
   Z direction = p * q;
   return choose(isnan(x) & isnan(y) & (of_a | of_b | within), direction * kInf, {x, y});
 }
@@ -194,7 +198,7 @@ Z pow(Z a, Z n) {
   Expr easy = is(0) | is(1) | is(2) | is(3) | is(-1) | is(-2) | is(0.5) | is(-0.5);
   bool uniform = is_uniform(n.re) && is_uniform(n.im);
   auto general = [&](Expr x) { return uniform ? select(easy, number(0, x), x) : x; };
-  // The product's error is that of the result, times the result: in double precision.
+  // An error of the product becomes a relative error of the result, so it is computed in double precision.
   auto wide = [](Z z) { return Z{cast(z.re, DType::Float64), cast(z.im, DType::Float64)}; };
   Z b = wide(a), w = product(wide(n), Z{general(log_modulus(b)), general(atan2(b.im, b.re))}), square = a * a;
   Z r = exp_of(w, general(exp(w.re)), general(cos(w.im)), general(sin(w.im)));
@@ -222,7 +226,7 @@ class Splitter {
   }
 
  private:
-  // A real node over complex operands; null for others.
+  // Rewrites a real node over complex operands; null for other nodes.
   Expr replaced(Expr e) {
     if (e->args.empty() || !is_complex(e->args[0].dtype())) {
       internal_check(!is_complex(e.dtype())) << "a complex expression in a real place: " << print(e);
@@ -280,7 +284,8 @@ class Splitter {
     __builtin_unreachable();
   }
 
-  // A sum splits. A product does not, and is taken in float64: long ones pass through the subnormal numbers of float32.
+  // A sum is split into parts. A product cannot be split; it is computed in float64, because long products pass
+  // through subnormal float32 numbers.
   Z fold(Expr x) {
     std::vector<BoundVar> bound = x->bound;
     for (auto& b : bound) b.extent = real_form(b.extent);
@@ -308,7 +313,7 @@ class Splitter {
       }
       case Fn::add: return a + b;
       case Fn::sub: return a - b;
-      case Fn::mul:  // part by part for real factors too, as PyTorch: 0 times infinity is no number
+      case Fn::mul:  // part by part even if a factor is real, as in PyTorch: 0 times infinity is NaN
         if (is_value(b.re, 0) && is_value(b.im, 1)) return times_i(a);
         return a * b;
       case Fn::div: return is_value(b.im, 0) ? divide(a, b.re) : divide(a, b);

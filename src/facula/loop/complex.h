@@ -1,4 +1,6 @@
-// Complex expressions as pairs of real ones: targets only ever see real code.
+// Splits complex expressions into pairs of real ones, so that targets only see real code.
+//   example: add(x, y) of complex64  ->  (add(real(x), real(y)), add(imag(x), imag(y))), where the parts of a load are
+//            loads of parts
 #pragma once
 #include <utility>
 
@@ -6,8 +8,8 @@
 
 namespace facula::loop {
 
-// Real and imaginary part of `x`, free of complex dtypes; for a real x, x and 0, with complex subexpressions
-// inside (a modulus, a comparison) rewritten likewise.
+// The real and imaginary parts of `x`, without complex dtypes. For a real x these are x and 0, with complex
+// subexpressions inside (a modulus, a comparison) split as well.
 std::pair<Expr, Expr> split_complex(Expr x);
 
 // x of real dtype, without complex subexpressions.

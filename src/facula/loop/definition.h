@@ -1,4 +1,4 @@
-// What an operator of kind pointwise or loop computes, before any schedule.
+// The definition of a pointwise or loop operator: what it computes, independently of any schedule.
 #pragma once
 #include <optional>
 #include <vector>
@@ -19,15 +19,15 @@ struct Scatter {
 };
 
 struct Definition {
-  int rank = 0;              // of the result (gather form)
-  std::vector<Expr> values;  // one a result
+  int rank = 0;              // rank of the result (gather form)
+  std::vector<Expr> values;  // one per result
   std::optional<Scatter> scatter;
 };
 
-// The derivative of a gather-form definition with respect to operand `slot` of sizes `slot_sizes`, as
-// definitions whose sum is the gradient. Operand `grad_slot` is the gradient of result `result`.
-// Transposition: loads at the result's own index stay gathers, broadcasts become reductions, computed indices
-// become scatter-sums.
+// The derivative of a gather-form definition with respect to operand `slot` of sizes `slot_sizes`, as definitions
+// whose sum is the gradient. Operand `grad_slot` is the gradient of result `result`. Loads are transposed: a load at
+// the result's index remains a gather, a broadcast becomes a reduction, and a computed index becomes a scatter-sum.
+//   example: y[i] = x[2 i]  ->  dx[2 i] += dy[i];   y[i, j] = x[j]  ->  dx[j] = sum over i of dy[i, j]
 std::vector<Definition> transpose(const Definition& d, int result, SymSpan result_sizes, DType grad_dtype,
                                   int grad_slot, int slot, SymSpan slot_sizes);
 

@@ -6,12 +6,13 @@
 namespace facula::loop {
 namespace {
 
-// One call y = f(x, z, w) whose gradient is g. A rule gives the gradients of the operands, in order; none for
-// functions that are constant almost everywhere. For complex numbers g and the results are conjugated
-// cotangents (PyTorch's convention): a holomorphic f has gradient g * conj(f'(x)).
+// One call y = f(x, z, w) whose gradient is g. Its rule gives the gradients of the operands in order, or none if f is
+// constant almost everywhere. For complex numbers g and the results are conjugated cotangents (PyTorch's convention):
+// a holomorphic f has gradient g * conj(f'(x)).
 struct Step {
   Expr y, x, z, w, g;
-  bool is_result;  // y is what is differentiated, and at hand: an expression in y is cheaper than one in x
+  // True if y is the expression that is differentiated, and available: rules prefer y to expressions in x.
+  bool is_result;
 };
 using Grads = std::array<Expr, 3>;
 using Rule = Grads (*)(const Step&);
@@ -33,7 +34,7 @@ Expr pow_exponent(Expr x, Expr n, Expr y, Expr g) {
   return select(eq(x, 0) & rises, zero(x), g * conj(y * log(x)));
 }
 
-// Of y = x / r, r = |x|: the part of the gradient across the direction y.
+// For y = x / r, r = |x|: the component of the gradient that is orthogonal to the direction y.
 Expr turned(Expr y, Expr r, Expr g) {
   Expr safe = select(eq(r, 0), constant(1.0, r.dtype()), r);
   return select(eq(r, 0), zero(g), (g - y * cast(real(conj(y) * g), y.dtype())) / cast(safe, y.dtype()));
@@ -137,8 +138,8 @@ RULE(bessel_k0, -g* bessel_k1(x))
 RULE(bessel_k1, -g*(bessel_k0(x) + y / x))
 RULE(bessel_k0e, g*(y - bessel_k1e(x)))
 RULE(bessel_k1e, g*(y - bessel_k0e(x) - y / x))
-// Without rules, whose operators have no gradient: Airy's function, zeta functions, orthogonal polynomials; and
-// the incomplete gamma functions, with whose operators it stands.
+// Functions without a rule, because their operators have no gradient: Airy's function, zeta functions and orthogonal
+// polynomials; and the incomplete gamma functions, whose operators have gradient rules of their own.
 RULE(airy_ai)
 RULE(igamma)
 RULE(igammac)
@@ -153,14 +154,14 @@ RULE(laguerre_l)
 RULE(legendre_p)
 #undef RULE
 
-// A function without a rule does not compile here.
+// A function without a RULE above fails to compile here.
 constexpr Rule kRules[] = {
 #define FACULA_FN(n, a, r, u) &rule<Fn::n>,
     FACULA_SCALAR_FUNCTIONS(FACULA_FN)
 #undef FACULA_FN
 };
 
-// The gradient of a cast's operand.
+// The gradient of the operand of a cast.
 Expr through_cast(Expr g, DType to) {
   if (is_complex(g.dtype()) && !is_complex(to)) g = real(g);
   return cast(g, to);
@@ -170,7 +171,7 @@ bool is_leaf(Expr x) {
   return x->kind == Kind::load || x->kind == Kind::reduce || x->kind == Kind::scan || x->kind == Kind::part;
 }
 
-// The nodes between y and its leaves, operands first, and whether a differentiable leaf is below each.
+// The nodes from y to its leaves, operands first, and for each whether it depends on a differentiable leaf.
 struct Reach {
   std::vector<Expr> order;
   std::unordered_map<const Node*, bool> active;
@@ -199,7 +200,7 @@ struct Reach {
   }
 };
 
-// The conditions of the selects around a node, outermost first, and the side of each that it is on.
+// The conditions of the selects around a node, outermost first, each with the side on which the node is.
 using Guard = std::vector<std::pair<Expr, bool>>;
 
 Guard with(Guard guard, Expr condition, bool side) {
@@ -207,9 +208,9 @@ Guard with(Guard guard, Expr condition, bool side) {
   return guard;
 }
 
-// The gradient of one node: a value for each guard, which counts where the guard holds. A mask is applied where
-// a gradient is read, after all products: before them, 0 times an infinite derivative of the side that was not
-// taken would be NaN.
+// The gradient of one node: a sum of values, where a value counts only if its guard holds. The mask is applied when
+// the gradient is read, after all products; before them, 0 times an infinite derivative of the side not taken would
+// give NaN.
 class Gradient {
  public:
   void add(Guard guard, Expr g) {
@@ -220,7 +221,7 @@ class Gradient {
     }
     merge(std::move(guard), g);
   }
-  // Both sides of a select become one value; many guards are given up.
+  // Joins values for both sides of a select into one; drops conditions if there are too many guards.
   auto& terms() {
     join(terms_.size() > kMaxGuards);
     return terms_;
@@ -246,7 +247,8 @@ class Gradient {
   static bool opposite(const Guard& a, const Guard& b) {
     return equal(a, b, a.size() - 1) && same(a.back().first, b.back().first);
   }
-  // Takes the last condition off guards, the longest first: of those with a value for either side, or of all.
+  // Removes the last condition from guards, the longest ones first: from those that have a value for either side, or
+  // from all.
   void join(bool all) {
     size_t longest = 0;
     for (auto& t : terms_) longest = std::max(longest, t.guard.size());
@@ -280,11 +282,11 @@ class Gradient {
   std::vector<Term> terms_;
 };
 
-// A component of a complex load: the gradient of the whole element.
-Adjoint of_whole(Expr x, Expr g) {
+// Converts the gradient of a component of a complex load to that of the element.
+Adjoint of_element(Expr x, Expr g) {
   if (x->kind != Kind::load || x->part == 0) return {x, g};
-  Expr whole = load(x->slot, x->memory, x->args), z = cast(g, whole.dtype());
-  return {whole, x->part == 1 ? z : z * constant(std::complex<double>(0, 1), whole.dtype())};
+  Expr element = load(x->slot, x->memory, x->args), z = cast(g, element.dtype());
+  return {element, x->part == 1 ? z : z * constant(std::complex<double>(0, 1), element.dtype())};
 }
 
 }  // namespace
@@ -318,7 +320,7 @@ std::vector<Adjoint> sweep(Expr y, Expr seed) {
   std::vector<Adjoint> r;
   for (auto& x : reach.order)
     if (auto it = gradients.find(x.get()); is_leaf(x) && it != gradients.end())
-      r.push_back(of_whole(x, it->second.value()));
+      r.push_back(of_element(x, it->second.value()));
   return r;
 }
 

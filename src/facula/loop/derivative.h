@@ -1,9 +1,8 @@
-// The reverse sweep behind differentiate(), for callers that treat reductions as leaves.
+// The reverse sweep of differentiate(), for callers that treat reductions as leaves.
 #pragma once
 #include "facula/loop/differentiate.h"
 
 namespace facula::loop {
-// Adjoints of every load, and of every reduce, scan and part (which are not looked into), of differentiable
-// dtype.
+// The adjoints of every load, reduce, scan and part of a differentiable dtype. Reductions and scans are leaves.
 std::vector<Adjoint> sweep(Expr y, Expr seed);
 }  // namespace facula::loop

@@ -30,14 +30,14 @@ FACULA_STEPS(FACULA_FN)
 #undef FACULA_STEP_3
 
 bool is_wide(E x) { return itemsize(x.dtype()) == 8; }
-// What one writes for numbers of float32 and of float64.
+// Selects a constant by the dtype of x, float32 or float64.
 template <class T>
 T pick(E x, T single, T wide) {
   return is_wide(x) ? wide : single;
 }
 E real(double v, E like) { return constant(v, like.dtype()); }
-E whole(int64_t v, E like) { return constant(v, pick(like, DType::Int32, DType::Int64)); }
-E sign_bit(E like) { return whole(pick<int64_t>(like, INT32_MIN, INT64_MIN), like); }
+E integer(int64_t v, E like) { return constant(v, pick(like, DType::Int32, DType::Int64)); }
+E sign_bit(E like) { return integer(pick<int64_t>(like, INT32_MIN, INT64_MIN), like); }
 E widen(E x) { return cast(x, DType::Float64); }
 E narrow(E x) { return cast(x, DType::Float32); }
 E fma(E a, const Scalar& b, E c) { return fma(a, constant(b, a.dtype()), c); }
@@ -49,8 +49,8 @@ E bounded(E x, double low, double high) {  // NaN stays
   x = select(x > high, high, x);
   return select(x < low, low, x);
 }
-// Added to a number, it rounds that to a multiple of 1/16, which is found in the sum's last bits; likewise to whole
-// numbers.
+// Adding this constant rounds a number to a multiple of 1/16, whose numerator is in the last bits of the sum; the
+// next one rounds to integers.
 double sixteenths(E x) { return pick(x, 786432.0, 422212465065984.0); }
 double wholes(E x) { return pick(x, 12582912.0, 6755399441055744.0); }
 
@@ -62,7 +62,7 @@ E poly(E x, const C& c) {  // c[0] + c[1] x + ...
   return r;
 }
 E poly(E x, std::initializer_list<double> c) { return poly<std::initializer_list<double>>(x, c); }
-// Of many terms, as two sums side by side.
+// For many terms: two interleaved sums.
 E long_poly(E x, std::span<const E> c) {
   E square = x * x, sums[2];
   for (size_t k = c.size(); k-- > 0;) {
@@ -107,7 +107,7 @@ E entry(const T (&table)[rows][entries], size_t k, E index) {
   return entry(constant(int64_t(it - all.begin()), index.dtype()), index);
 }
 
-// constant + slope * t of the polynomial of an interval, t the distance to its centre.
+// The polynomial of an interval is constant + slope * t, where t is the distance to its centre.
 struct Piece {
   E constant, slope, t;
 };
@@ -118,7 +118,8 @@ Piece piece(const T (&table)[rows][entries], E x, E index) {
   return {entry(table, 1, index), slope, t};
 }
 
-// ---- high + low, to more digits than one has. Knuth, Dekker: what a sum or a product loses in rounding is a number.
+// ---- high + low, to more digits than one number has. Knuth, Dekker: the rounding error of a sum or product is a
+// number.
 
 struct Sum {
   E high, low;
@@ -152,7 +153,7 @@ Sum root(Sum a) {  // a >= 0
 
 // ---- steps
 
-// Two factors, each a normal number, so that a denormal result rounds once all the same.
+// Two factors, each one a normal number, so that a subnormal result is rounded only once.
 E expand_scale(E x, E k) {
   E magic = real(sixteenths(x), x), n = bits(k + magic) - bits(magic);
   E half = shr(n, 5), rest = shr(n, 4) - half;
@@ -160,8 +161,8 @@ E expand_scale(E x, E k) {
   return (x * power(half)) * power(rest);
 }
 
-// v = s 2^k, rounded to a number of all digits first. A denormal result has fewer: there the sum is rounded, 2^64 higher,
-// by adding a number with that last place.
+// v = s 2^k, already rounded to a normal number. A subnormal result has fewer digits; in that case the sum is
+// rounded, scaled up by 2^64, by adding a number with that last place.
 E rounded_once(E v, Sum s, E k) {
   E x = s.high, up = k + 64.0;
   E last = real(std::ldexp(1.0, pick(x, -149 + 64 + 23, -1074 + 64 + 52)), x);
@@ -176,7 +177,7 @@ E expand_is_subnormal(E v) {
 }
 
 struct Lifted {
-  E denormal, bits;  // of x 2^lift if x is denormal, less those of the least mantissa
+  E denormal, bits;  // of x 2^lift if x is subnormal, minus those of the smallest mantissa
   int64_t root;
   int digits, lift;
 };
@@ -185,8 +186,8 @@ Lifted lifted(E x) {
   E denormal = x < pick(x, 1.17549435e-38, 2.2250738585072014e-308);
   E y = select(denormal, x * std::ldexp(1.0, lift), x);
   int64_t root = pick<int64_t>(x, 0x3f400000, 0x3fe8000000000000);  // 3/4
-  // As a difference: the root, which is added again, takes one register.
-  E rest = raw_call(Fn::sub, {bits(y), whole(root, x)});
+  // Subtracted, not masked: the root is added again later, and takes one register.
+  E rest = raw_call(Fn::sub, {bits(y), integer(root, x)});
   return {denormal, rest, root, pick(x, 23, 52), lift};
 }
 E expand_mantissa(E x) {
@@ -211,8 +212,9 @@ E expand_log_special(E r, E x) {
 struct Power {
   E point, r, rest, k;
 };
-// exp(r + low) 2^k, k by steps of 1/16, which `index` ends with: a power of two and an entry of a table. r is at most
-// ln2/32, and what rounding loses in the polynomial is far below the result's last place.
+// exp(r + low) 2^k, where k is a multiple of 1/16, and `index` ends with its numerator: a power of two and an entry
+// of a table. r is at most ln2/32, so that rounding errors of the polynomial are far below the last place of the
+// result.
 Power power(E r, E low, E k, E index) {
   bool d = is_wide(r);
   E point = d ? entry(kPower64, 0, index) : entry(kPower32, 0, index);
@@ -248,9 +250,9 @@ Sum sum(const Power& p) { return fast_sum(p.point, fma(p.point, p.r, p.rest)); }
 E rounded(const Power& p) { return scaled_sum(p.point, fma(p.point, p.r, p.rest), p.k); }
 
 E bounded_for_exp(E x) { return bounded(x, pick(x, -104.5, -746.0), pick(x, 89.0, 710.0)); }
-// The power of x, which is `usual`, or s 2^k where that is denormal, and 0 below `low`. A processor takes some two hundred cycles
-// to scale to a number that is denormal or rounds to 0. So what may become one is told by x: below `normal`. Hidden scores of a
-// softmax are far below, where scaling is quick again, and what it gives is not used.
+// The power of x, which is `usual`, or s 2^k where that is subnormal, or 0 below `low`. Scaling to a subnormal number
+// or to 0 takes a processor some two hundred cycles, so it is avoided by a test of x (below `normal`). Masked scores
+// of a softmax are far below; scaling is fast again there, and its result is not used.
 E power_or_zero(E x, E usual, Sum s, E k, double low, double normal) {
   return unless(x < normal, usual, select(x < low, 0.0, rounded_once(usual, s, k)));
 }
@@ -259,8 +261,8 @@ E power_or_zero(E x, const Power& p, double low, double normal) {
   return power_or_zero(x, scale(s.high + s.low, p.k), s, p.k, low, normal);
 }
 E at_most(E x, double high) { return select(x > high, high, x); }
-// point (1 + r + r^2 (...)), r = high + low: `high` is exact as ln2's first 53 digits are, and low is so small that only its
-// product with the power is seen.
+// point (1 + r + r^2 (...)), r = high + low: `high` is exact to 53 digits of ln2, and `low` is so small that only its
+// product with the power matters.
 E wide_exp(E x) {
   E from = at_most(x, 710.0);
   double magic = sixteenths(x);
@@ -277,7 +279,7 @@ E expand_exp2(E x) {
   Power p = exp2_power(at_most(x, pick(x, 129, 1025)));
   return power_or_zero(x, p, pick(x, -155, -1080), pick(x, -125.9, -1021.9));
 }
-E exp_short(E x) {  // float64, to 1e-13: for float32 results
+E exp_short(E x) {  // float64, to 1e-13: for results in float32
   Power p = exp_power(bounded_for_exp(x), {}, false);
   return scale(p.point + fma(p.point, p.r, p.rest), p.k);
 }
@@ -294,8 +296,8 @@ E wide_expm1(E x) {
   return select(abs(x) < 1e-20, x, half + half);
 }
 
-// (exp(2a) - 1) / (exp(2a) + 1); of float32 a polynomial of the interval where a + 1 is, whose linear
-// terms are added exactly.
+// (exp(2a) - 1) / (exp(2a) + 1); in float32 the polynomial of the interval that contains a + 1, whose linear terms
+// are added exactly.
 E expand_tanh(E x) {
   bool d = is_wide(x);
   E a = abs(x), most = real(d ? 20 : 9.02, x), r;
@@ -315,8 +317,8 @@ E expand_tanh(E x) {
   return copysign(r, x);
 }
 
-// float64: h + h / (1 + 2h) with h = (exp(|x|) - 1) / 2, and e + 1 / 4e with e = exp(|x|) / 2; e alone far out, where it
-// overflows last of all.
+// float64: h + h / (1 + 2h) with h = (exp(|x|) - 1) / 2, and e + 1 / 4e with e = exp(|x|) / 2; e alone for large x,
+// which overflows last.
 E wide_hyperbolic(Fn f, E x) {
   E a = abs(x);
   Power p = exp_power(select(a > 712.0, 712.0, a));
@@ -337,8 +339,8 @@ E wide_hyperbolic(Fn f, E x) {
 
 E log_index(E m) { return bits(m + sixteenths(m)); }  // of the table's entry
 
-// m by the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 +
-// f^3 (...), where only the first two terms' rounding would be seen. float64, x > 0 and not infinite.
+// m times the reciprocal of the nearest j/16 is 1 + f; near 1 it is m itself. Then log(1 + f) = f - f^2 / 2 + f^3
+// (...), and only the rounding of the first two terms matters. float64, x > 0 and finite.
 Sum log_sum(E x, bool of_power = false) {
   E m = mantissa(x), k = exponent(x), index = log_index(m);
   Sum p = exact_product(m, entry(kLogarithm64, 0, index));
@@ -352,7 +354,7 @@ Sum log_sum(E x, bool of_power = false) {
   low = low + (square.low + (s.low + t.low));
   E cube = (square.high * -2.0) * f.high;
   if (!of_power) return fast_sum(t.high, fma(cube, poly(f.high, kLog64), low));
-  // A power multiplies the error by up to 745: the cubic term as a sum, too.
+  // A power multiplies the error by up to 745, so the cubic term is a sum as well.
   Sum third = product(product({square.high * -2.0, square.low * -2.0}, {f.high, real(0, x)}),
                       {real(1.0 / 3, x), real(0x1.5555555555555p-56, x)});
   E rest = poly(f.high, std::span(kLog64).subspan(1));
@@ -360,7 +362,7 @@ Sum log_sum(E x, bool of_power = false) {
   return fast_sum(t.high, fma(cube * f.high, rest, low + (third.low + t.low)));
 }
 
-// float64, to 1e-11 of the logarithm and so for float32 results; x > 0 and not infinite.
+// float64, to 1e-11 of the logarithm, which suffices for results in float32; x > 0 and finite.
 E log_positive(E x) {
   E m = mantissa(x), k = exponent(x), index = log_index(m);
   E f = fma(m, entry(kLogarithm64, 0, index), real(-1, x));
@@ -368,8 +370,9 @@ E log_positive(E x) {
   return fma(f * f, fma(f, poly(f, kLogShort64), real(-0.5, x)), point + f);
 }
 E log_short(E x) { return log_special(log_positive(x), x); }
-// By the reciprocal of the nearest j/16, as log_sum, of which one sum is enough: what follows f is far smaller. In float32
-// by a reciprocal of so few digits that f is exact or nearly so; there of x + rest, if there is a rest.
+// By the reciprocal of the nearest j/16, as in log_sum, but with a single sum, because the terms after f are far
+// smaller. float32 uses a reciprocal with so few digits that f is (nearly) exact, and takes x + rest if there is a
+// rest.
 E log_to(Fn base, E x, E rest = {}) {
   bool d = is_wide(x), two = base == Fn::log2, ten = base == Fn::log10;
   E m = mantissa(x), k = exponent(x), index = log_index(m);
@@ -417,7 +420,7 @@ E log_to(Fn base, E x, E rest = {}) {
   return log_special(s.high + (fma(f * f, long_poly(f, c), first.low) + s.low), x);
 }
 
-// float64: log of high + low, and of that times 2 where `twice`.
+// float64: the logarithm of high + low, and twice that if `twice`.
 E wide_log(Sum u, E twice = {}) {
   Sum l = log_sum(u.high);
   E low = l.low + u.low / u.high;
@@ -428,7 +431,7 @@ E wide_log(Sum u, E twice = {}) {
   }
   return log_special(l.high + low, u.high);
 }
-E narrow_log1p(E x) {  // near zero the sum with its rest is 1 + x, so that f is x
+E narrow_log1p(E x) {  // near zero the sum with its rest is 1 + x, so f is x
   Sum u = exact_sum(real(1, x), x);
   return select(eq(x, 0.0), x, log_to(Fn::log, u.high, u.low));
 }
@@ -438,7 +441,7 @@ E wide_atanh(E x) {
   E far = 0.5 * wide_log(quotient(fast_sum(one, a), fast_sum(one, -a)));
   return copysign(select(a < 1e-5, fma(a * z, fma(z, 0.2, 1.0 / 3), a), far), x);
 }
-// log(x + sqrt(x^2 + 1)), log(x + sqrt((x - 1) (x + 1))); far out log(2x).
+// log(x + sqrt(x^2 + 1)), log(x + sqrt((x - 1) (x + 1))); log(2x) for large x.
 E wide_arc_hyperbolic(Fn f, E x) {
   E a = abs(x), one = real(1, x), far = a > 1e17;
   Sum square = exact_product(a, a), u;
@@ -459,8 +462,8 @@ E wide_arc_hyperbolic(Fn f, E x) {
 // ---- the normal distribution, the error function, sigmoid
 
 // exp(-a^2 / 2) g(a) with g from a table of polynomials (elementary_tables.py), so that neither factor cancels. The
-// square is exact: what its rounding loses goes into the exponential's reduced argument. ndtr(-a) or erfc(a), a >= 0,
-// without 2^floor(k).
+// square is exact: its rounding error is added to the reduced argument of the exponential. ndtr(-a) or erfc(a), a >=
+// 0, without 2^floor(k).
 Sum normal_tail_sum(E a, bool of_erfc, E& k) {
   bool d = is_wide(a);
   E most = real(d ? (of_erfc ? 28 : 40) : (of_erfc ? 10.6 : 14.99), a);
@@ -468,7 +471,7 @@ Sum normal_tail_sum(E a, bool of_erfc, E& k) {
   Sum square = exact_product(a, a);
   double half = of_erfc ? 1 : 0.5;
   Power p = exp_power(square.high * -half, square.low * -half);
-  // g's argument: a, or a sqrt 2 as the sum of two products.
+  // The argument of g: a, or a sqrt 2 as the sum of two products.
   constexpr double kRoot = 1.4142135623730951, kRootRest = -9.667293313452913e-17;
   double high = of_erfc ? (d ? kRoot : double(float(kRoot))) : 1,
          rest = of_erfc ? (d ? kRootRest : kRoot - double(float(kRoot))) : 0;
@@ -487,52 +490,54 @@ Sum normal_tail_sum(E a, bool of_erfc, E& k) {
   Sum first = exact_product(p.point, g0);
   return fast_sum(first.high, fma(p.point, s, fma(q, g, first.low)));
 }
-// (high + low) 2^floor(k), of tiny float32 numbers high alone: what lies beneath would be subnormal, which takes long.
+// (high + low) 2^floor(k); for tiny float32 numbers high alone, since low would be subnormal, which is slow.
 Sum scaled(Sum s, E k) {
   return {scale(s.high, k), scale(is_wide(k) ? s.low : select(k < -100.0, 0.0, s.low), k)};
 }
 
-// 1 - f where x is not negative, else f. |f| <= 1/2, so that what the difference loses is known exactly.
+// 1 - f where x is not negative, else f. |f| <= 1/2, so that the rounding error of the difference is exact.
 Sum complement(E x, Sum f) {
   E one = real(1, x), negative = x < 0.0, high = one - f.high, low = ((one - high) - f.high) - f.low;
   return {select(negative, f.high, high), select(negative, f.low, low)};
 }
 Sum ndtr_sum(E x) {
   E a = abs(x);
-  if (!is_wide(x)) a = select(x > 6.0, 6.0, a);  // 1 from there on, and no part of it subnormal
+  if (!is_wide(x)) a = select(x > 6.0, 6.0, a);  // 1 from there on, and no term is subnormal
   E k;
   Sum tail = normal_tail_sum(a, false, k), r = complement(x, scaled(tail, k));
   return {select(isnan(x), x, r.high), r.low};
 }
 
-// exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)), where the quotient is corrected by its remainder and by
-// what the exponential and the sum lost in rounding.
+// exp(-|x|) / (1 + exp(-|x|)) or 1 / (1 + exp(-|x|)); the quotient is corrected by its remainder and by the rounding
+// errors of the exponential and of the sum.
 Sum sigmoid_sum(E x) {
   E one = real(1, x), a = abs(x), most = real(pick(x, 104.5, 746.0), x);
   a = select(a > most, most, a);
-  if (!is_wide(x)) a = select(x > 20.0, 20.0, a);  // 1 from there on, and no part of it subnormal
+  if (!is_wide(x)) a = select(x > 20.0, 20.0, a);  // 1 from there on, and no term is subnormal
   Power power = exp_power(-a);
   auto [e, lost] = scaled(sum(power), power.k);
   E total = e + one, low = (e - (total - one)) + lost, inverse = one / total;
   if (!is_wide(x))
-    low = select(abs(low) < 0x1p-40, 0.0, low);  // far below the last place, its product subnormal
+    // Far below the last place, and its product would be subnormal.
+    low = select(abs(low) < 0x1p-40, 0.0, low);
   E positive = x >= 0.0, top = select(positive, one, e), q = top * inverse;
   E left = fma(-q, total, top) + select(positive, 0.0, lost);
   return {q, fma(-q, low, left) * inverse};
 }
 
-// x (high + low) with high >= 0, rounding once; infinite and NaN as x * high is, with x's sign if 0. `tiny`: high may be.
+// x (high + low) with high >= 0, rounded once; infinite or NaN whenever x * high is, with x's sign if it is 0.
+// `tiny`: high may be tiny.
 E times(E x, Sum f, bool tiny) {
-  E product = x * f.high, known = f.high;
+  E product = x * f.high, exact = f.high;
   if (tiny && !is_wide(x))
-    known = select(known < 0x1p-96, 0.0, known);  // what its product loses would be subnormal
-  E lost = fma(x, known, -(x * known)), r = product + fma(x, f.low, lost);
+    exact = select(exact < 0x1p-96, 0.0, exact);  // the rounding error of the product would be subnormal
+  E lost = fma(x, exact, -(x * exact)), r = product + fma(x, f.low, lost);
   r = select(abs(product) < kInf, r, product);
   return from_bits(bits(r) | (bits(x) & sign_bit(x)));
 }
 
-// -exp(x) = power (1 + beyond), a normal number, scaled by adding to the bits of a power of two. k is x / ln2 by steps of 1/16,
-// t = k + sixteenths, head = x - k ln2 with ln2's first digits.
+// -exp(x) = power (1 + beyond), a normal number, which is scaled by adding to the bits of a power of two. k is x /
+// ln2 rounded to a multiple of 1/16, t = k + sixteenths, head = x - k ln2 with the first digits of ln2.
 struct NearPower {
   E power, beyond;
 };
@@ -545,18 +550,20 @@ NearPower near_power(E t, E k, E head) {
           fma(r * r, d ? long_poly(r, kExp64) : poly(r, kExp32), r) + missing};
 }
 
-// As sigmoid_sum, with shorter sums, where exp(-|x|) and its parts are normal numbers of float32.
+// sigmoid_sum with shorter sums, for exp(-|x|) whose terms are normal float32 numbers.
 constexpr double kNearSigmoid = 60;
 Sum near_sigmoid(E x) {
   E a = abs(x), one = real(1, x);
-  a = select(a > kNearSigmoid, kNearSigmoid, a);  // subnormal numbers would take long
+  a = select(a > kNearSigmoid, kNearSigmoid, a);  // subnormal numbers would be slow
   double magic = sixteenths(x);
   E t = fma(a, -1.4426950408889634, magic), k = t - magic;
   auto [power, beyond] = near_power(t, k, fma(k, -0.693359375, -a));
-  E rest = power * beyond, total = one - power, low = (one - total) - power - rest, whole = total + low;
-  low = (total - whole) + low;
-  E inverse = one / whole, positive = x >= 0.0, top = select(positive, one, -power), q = top * inverse;
-  E left = fma(-q, whole, top) - select(positive, 0.0, rest);
+  E rest = power * beyond, total = one - power, low = (one - total) - power - rest,
+    rounded_total = total + low;
+  low = (total - rounded_total) + low;
+  E inverse = one / rounded_total, positive = x >= 0.0, top = select(positive, one, -power),
+    q = top * inverse;
+  E left = fma(-q, rounded_total, top) - select(positive, 0.0, rest);
   return {q, fma(-q, low, left) * inverse};
 }
 
@@ -569,9 +576,9 @@ E expand_sigmoid(E x, bool times_x) {
   return unless(bit_not(x > -kNearSigmoid), near, exact);
 }
 
-// As normal_tail_sum, with shorter sums, where the result is a normal number and its interval one of 16:
-// -power (1 + beyond) (g + lost) = exp(-a^2) erfcx(a) of erfc, else exp(-a^2 / 2) erfcx(a / sqrt 2), erfcx with an exact linear
-// term.
+// normal_tail_sum with shorter sums, if the result is a normal number and its interval is one of 16. -power (1 +
+// beyond) (g + lost) is exp(-a^2) erfcx(a) for erfc, else exp(-a^2 / 2) erfcx(a / sqrt 2), where erfcx has an exact
+// linear term.
 struct NearTail {
   E power, beyond, g, lost;
 };
@@ -591,18 +598,19 @@ NearTail near_tail(E a, bool of_erfc) {
   E g = fma(slope, u, constant), lost = fma(slope, u, constant - g);
   return {power, beyond, g, fma(u * u, long_poly(u, std::span<const E>(rest)), lost)};
 }
-// Of float32, where all parts are normal numbers.
+// For float32, if all terms are normal numbers.
 constexpr double kNearNdtr = 11;
 Sum near_ndtr(E x) {
   E a = abs(x);
-  a = select(a > kNearNdtr, kNearNdtr, a);  // subnormal numbers would take long
+  a = select(a > kNearNdtr, kNearNdtr, a);  // subnormal numbers would be slow
   auto [power, beyond, g, lost] = near_tail(a, false);
   power = power * -0.5;
   Sum tail = exact_product(power, g);
   return complement(x, {tail.high, fma(power, lost, fma(power * beyond, g + lost, tail.low))});
 }
 
-// In float32 1 - ndtr(-x), ndtr(-|x|) by a polynomial of the interval where |x| is; farther out by longer ways.
+// In float32 it is 1 - ndtr(-x), with ndtr(-|x|) by the polynomial of the interval that contains |x|; farther out the
+// exact sum.
 E expand_ndtr(E x, bool times_x) {
   E exact = of_sum(x, ndtr_sum(x), times_x, true);
   if (is_wide(x)) return exact;
@@ -620,7 +628,7 @@ E expand_ndtr(E x, bool times_x) {
   return unless(bit_not(a < 31.4 / kPerUnit), r, far);
 }
 
-// constant + slope t, exactly, and what is beyond, of the interval where |x| is; 1 far out.
+// constant + slope t, exactly, plus the higher terms, for the interval that contains |x|; 1 for large |x|.
 E expand_erf(E x) {
   bool d = is_wide(x);
   double per_unit = pick(x, 3.9375, 2.609375), most = pick(x, 3.93, 5.93);
@@ -633,14 +641,14 @@ E expand_erf(E x) {
   for (size_t k = 3; k < (d ? std::size(kErf64) : std::size(kErf32)); ++k) rest.push_back(row(k));
   E s = fma(slope, t, constant), lost = fma(slope, t, constant - s);
   E r = s + fma(t, long_poly(t, std::span<const E>(rest)), lost);
-  // Below, where what is lost may be subnormal, rounding once.
+  // For small x, where the rounding error may be subnormal, the result is rounded once.
   return copysign(select(a < 0x1p-100, fma(a, 0.1283791670955126, a), r), x);
 }
 
-// The tail of |x|, where x is negative 2 less that.
+// The tail of |x|, or 2 minus the tail if x is negative.
 E near_erfc(E x, double most) {
   E a = abs(x);
-  if (!is_wide(x)) a = select(a > most, most, a);  // subnormal numbers would take long
+  if (!is_wide(x)) a = select(a > most, most, a);  // subnormal numbers would be slow
   auto [power, beyond, g, lost] = near_tail(a, true);
   E from = select(x < 0.0, 2.0, real(0, x)), high = fma(power, g, from);
   return abs(high + fma(power, lost, fma(power * beyond, g + lost, fma(power, g, from - high))));
@@ -653,7 +661,7 @@ E expand_erfc(E x) {
   return unless(bit_not(abs(x) < most), near_erfc(x, most), select(isnan(x), x, far));
 }
 
-// By the root of -log(1 - a^2), for a near 1.
+// Through the root of -log(1 - a^2), for a near 1.
 Sum far_erfinv(E a) {
   bool d = is_wide(a);
   E one = real(1, a), rest = one - a;
@@ -675,16 +683,16 @@ Sum far_erfinv(E a) {
   return {q.constant, q.slope * q.t + lost};  // the slope is nearly 1
 }
 
-// |x| times a polynomial of the interval where 1 - |x| is; nearer to 1 by the longer way.
+// |x| times the polynomial of the interval that contains 1 - |x|; far_erfinv if |x| is nearer to 1.
 E expand_erfinv(E x) {
   bool d = is_wide(x);
   E a = abs(x);
-  // 1 itself belongs to what is below it.
+  // 1 belongs to the interval below it.
   E index = shr(bits(1.0 - a) - int64_t(1), d ? 51 : 21);
   Piece p = d ? piece(kInverseErf64, a, index) : piece(kInverseErf32, a, index);
   Sum s{p.constant, p.slope * p.t};
-  // Of the others products may be subnormal, or their low parts. One comparison finds both, and NaN: unsigned, by the
-  // numbers moved down to the smallest.
+  // Elsewhere products or their low terms may be subnormal. A single unsigned comparison of the bits, moved down to
+  // the smallest number, detects both ranges and NaN.
   E least = bits(real(0x1p-100, x)), most = bits(real(1 - 1.0 / 256, x)), smallest = sign_bit(x);
   E hard = bits(a) - least + smallest >= most - least + smallest;
   E high = a * 0x1p64;
@@ -698,7 +706,8 @@ E expand_erfinv(E x) {
 
 // ---- angles
 
-// Of the rest from the nearest multiple of pi, for a cosine of that multiple and half: one polynomial.
+// One polynomial of the rest of x from the nearest multiple of pi; for a cosine, from the nearest odd multiple of
+// pi/2.
 E half_turn(E x, bool cosine) {
   double magic = wholes(x), inverse = 0.31830988618379067;
   E t = cosine ? fma(x, inverse, -0.5) + magic : fma(x, inverse, magic), k = t - magic;
@@ -708,24 +717,24 @@ E half_turn(E x, bool cosine) {
   return from_bits(bits(s) ^ shl(n, 63));
 }
 
-// x - n step, and n: step is pi/8, or pi/16 for a tangent. sin and cos of its multiples to pi stand in tables.
+// x - n step, and n. The step is pi/8, or pi/16 for a tangent; tables have the sin and cos of its multiples up to pi.
 struct Turn {
   Sum rest;
   E n;
 };
-// For |x| < 2^11, or 2^20 in float64. The first product cancels exactly, for the rest is a multiple of the step's last
-// place; the second is exact, for its factor has 10, or 29, digits.
-Turn turn(E x, bool of_tan, int ahead) {
-  double magic = wholes(x) + ahead, by = of_tan ? 0.5 : 1;
+// For |x| < 2^11, or 2^20 in float64. The first product cancels exactly, because the rest is a multiple of the last
+// place of the step; the second one is exact, because its factor has 10 (or 29) digits.
+Turn turn(E x, bool of_tan, int offset) {
+  double magic = wholes(x) + offset, by = of_tan ? 0.5 : 1;
   E t = fma(x, 2.5464790894703255 / by, magic), k = t - magic;
   E first = fma(k, -by * pick(x, 0x1.921fb6p-2, 0x1.921fb54442d18p-2), x);
   double second = -by * pick(x, -0x1.778p-27, 0x1.1a62633p-56);
   E high = fma(k, second, first), low = fma(k, second, first - high);
   return {{high, fma(k, -by * pick(x, 0x1.68c234p-41, 0x1.45c06e0e68948p-88), low)}, bits(t)};
 }
-// float64, n < 2^40, to 160 bits of pi.
-Turn far_turn(E x, bool of_tan, int ahead) {
-  double magic = wholes(x) + ahead, by = of_tan ? 0.5 : 1;
+// float64, n < 2^40, with 160 bits of pi.
+Turn far_turn(E x, bool of_tan, int offset) {
+  double magic = wholes(x) + offset, by = of_tan ? 0.5 : 1;
   E t = fma(x, 2.5464790894703255 / by, magic), k = t - magic;
   E first = fma(k, by * -0.39269908169872414, x);
   Sum second = exact_product(k, real(by * -1.5308084989341915e-17, x)), r = exact_sum(first, second.high);
@@ -733,8 +742,8 @@ Turn far_turn(E x, bool of_tan, int ahead) {
   return {fast_sum(r.high, low), bits(t)};
 }
 
-// high + low for point + across z, point at least as large: both parts of the rest z, and (f(z) - z) as `odd`,
-// (cos z - 1) as `even` if there.
+// high + low of point + across z, where point is at least as large. z is the rest (both parts), `odd` is f(z) - z,
+// and `even`, if present, is cos z - 1.
 Sum turned(Sum point, Sum across, E z, E odd, E even) {
   E s = fma(across.high, z, point.high), lost = fma(across.high, z, point.high - s);
   E low = fma(across.high, odd, fma(across.low, z, point.low));
@@ -748,10 +757,10 @@ E sin_of(const Turn& angle) {
   E odd = fma(r * z, d ? poly(z, kSin64) : poly(z, kSin32), angle.rest.low);
   E even = z * (d ? poly(z, kCos64) : poly(z, kCos32));
   E v = rounded(turned({row(0), row(1)}, {row(2), row(3)}, r, odd, even));
-  E turned_back = shl(angle.n, pick<int64_t>(r, 28, 60)) & sign_bit(r);  // the other half of a circle
+  E turned_back = shl(angle.n, pick<int64_t>(r, 28, 60)) & sign_bit(r);  // the other half circle
   return from_bits(bits(v) ^ turned_back);
 }
-// The sine and the cosine of the sum, both divided by the rest's cosine.
+// The sine and the cosine of the sum, both divided by the cosine of the rest.
 E tan_of(const Turn& angle) {
   E r = angle.rest.high, z = r * r;
   bool d = is_wide(r);
@@ -768,16 +777,16 @@ E expand_angle(Fn f, E x) {
   E w = widen(x), far = f == Fn::sin ? far_sin(w) : f == Fn::cos ? far_cos(w) : far_tan(w);
   bool of_tan = f == Fn::tan, by_half = !of_tan && !is_wide(x);
   auto of = [&](const Turn& t) { return of_tan ? tan_of(t) : sin_of(t); };
-  int ahead = f == Fn::cos ? 4 : 0;
-  E middle = by_half ? half_turn(w, f == Fn::cos) : of(far_turn(w, of_tan, ahead));
+  int offset = f == Fn::cos ? 4 : 0;
+  E middle = by_half ? half_turn(w, f == Fn::cos) : of(far_turn(w, of_tan, offset));
   far = unless(bit_not(abs(w) < (by_half ? 1073741824.0 : 1099511627776.0)), middle, far);
   if (!is_wide(x)) far = narrow(far);
-  E near = of(turn(x, of_tan, ahead)), r = unless(bit_not(abs(x) < pick(x, 2048.0, 1048576.0)), near, far);
+  E near = of(turn(x, of_tan, offset)), r = unless(bit_not(abs(x) < pick(x, 2048.0, 1048576.0)), near, far);
   return f == Fn::cos ? r : select(eq(x, 0.0), x, r);  // -0
 }
 
-// float64: the angle of a point with y, x >= 0, of which one is not 0. t = y / x or x / y, the nearest j/16 is c: atan t =
-// atan c + atan((t - c) / (1 + c t)). The lows of y and x may be missing.
+// float64: the angle of a point with y, x >= 0, not both 0. t = y / x or x / y, and c is the nearest j/16: atan t =
+// atan c + atan((t - c) / (1 + c t)). The low parts of y and x may be missing.
 Sum angle_of(Sum y, Sum x) {
   E steep = y.high > x.high;
   Sum longer{select(steep, y.high, x.high), {}}, shorter{select(steep, x.high, y.high), {}};
@@ -800,15 +809,15 @@ Sum angle_of(Sum y, Sum x) {
   E beyond = rest.low + (6.123233995736766e-17 - low);
   return {select(steep, rest.high, s.high), select(steep, beyond, low)};
 }
-Sum beyond_half(Sum angle) {  // pi less the angle
+Sum beyond_half(Sum angle) {  // pi minus the angle
   Sum s = fast_sum(real(3.141592653589793, angle.high), -angle.high);
   return {s.high, s.low + (1.2246467991473532e-16 - angle.low)};
 }
-// The angle whose sine is |x| up to 1/2, else pi/2 less twice that of the root of z = (1 - |x|) / 2.
+// The angle whose sine is |x| up to 1/2; above, pi/2 minus twice the angle of the root of z = (1 - |x|) / 2.
 E expand_arc(Fn f, E x) {
   E a = abs(x), far = a > 0.5, z = select(far, fma(a, -0.5, 0.5), x * x), s = sqrt(z), zero = real(0, x);
   E odd = is_wide(x) ? long_poly(z, kAsin64) : long_poly(z, kAsin32);
-  // What the root lost: by 1 / (2 s), to an eighth.
+  // The rounding error of the root: times 1 / (2 s), which is known to an eighth.
   E inverse = from_bits(pick<int64_t>(x, 0x7e7311c7, 0x7fce623822fc16e6) - bits(s));
   E sine = select(far, s, a), lost = select(far, fma(-s, s, z) * inverse, 0.0);
   E more = fma(z * odd, sine, lost), from, low, times;
@@ -827,7 +836,8 @@ E expand_arc(Fn f, E x) {
   low = fma(times, more, fma(times, sine, from - high) + low);
   return f == Fn::asin ? copysign(high + low, x) : high + low;
 }
-// The angle of a point (p, r) and that between: its tangent, (p |x| - r) / (p + r |x|), is at most 1/4.
+// The angle of a point (p, r) plus the angle between it and x, whose tangent, (p |x| - r) / (p + r |x|), is at most
+// 1/4.
 E expand_atan(E x) {
   bool d = is_wide(x);
   E a = abs(x), index = shr(bits(select(a > 14.0, 14.0, a) + 1.0), pick<int64_t>(x, 21, 50));
@@ -841,21 +851,22 @@ E expand_atan(E x) {
   E low = fma(q, z * odd, fma(-z, left, left)), high = from + q;  // the slope at q is nearly 1 - z
   return copysign(high + (low + (((from - high) + q) + row(3))), x);
 }
-// float64, to 1e-11: for float32 results.
-E atan_short(E shorter, E longer, E steep) {  // of their quotient or its reciprocal
+// float64, to 1e-11: for results in float32.
+E atan_short(E shorter, E longer, E steep) {  // of the quotient, or of its reciprocal
   E t = shorter / longer, z = t * t, p = fma(t * z, poly(z, kAtanShort64), t);
   return select(steep, 1.5707963267948966 - p, p);
 }
-// Of the coordinates' sizes; with the signs, -0 among them, after. Two infinite ones are as two ones, two zeros as 0 and 1.
+// The angle of the absolute coordinates; the signs, including -0, are applied after that. Two infinite coordinates
+// count as two ones, two zeros as 0 and 1.
 E expand_atan2(E y, E x) {
-  E ay = abs(y), ax = abs(x), left = bits(x) < whole(0, x), alike = select(eq(ay, 0.0), 0.0, real(1, x));
+  E ay = abs(y), ax = abs(x), left = bits(x) < integer(0, x), alike = select(eq(ay, 0.0), 0.0, real(1, x));
   if (!is_wide(x)) {
     E steep = ay > ax, same = eq(ay, ax), shorter = select(steep, ax, ay), longer = select(steep, ay, ax);
     shorter = select(same, alike, shorter), longer = select(same, 1.0, longer);
     E q = atan_short(widen(shorter), widen(longer), steep);
     return copysign(narrow(select(left, 3.141592653589793 - q, q)), y);
   }
-  // Of middling size, so that products are normal numbers; a quotient that is small is the angle.
+  // Scaled to moderate size, so that products are normal numbers; a quotient that is small equals its angle.
   E longer = select(ay > ax, ay, ax),
     by = select(longer > 0x1p500, 0x1p-600, select(longer < 0x1p-400, 0x1p600, real(1, x)));
   E py = select(eq(ay, ax), alike, select(eq(ax, kInf), 0.0, ay * by));
@@ -870,7 +881,7 @@ E expand_atan2(E y, E x) {
 
 // ---- powers
 
-// Small exponents, which most programs have, are products, quotients and roots; each lane goes by its own.
+// Small exponents, which are the most frequent ones, become products, quotients and roots, lane by lane.
 E expand_pow(E x, E y) {
   E square = x * x, one = real(1, x), positive = x > 0.0, r = any_pow(x, y);
   auto is = [&](double exponent) { return eq(y, exponent); };
@@ -883,7 +894,7 @@ E expand_pow(E x, E y) {
   otherwise(is(2), square);
   return r;
 }
-// exp(y log a), the exponent as a sum of two.
+// exp(y log a), with the exponent as a sum of two numbers.
 E wide_power_of(E a, E y) {
   Sum l = log_sum(a, true);
   E p = y * l.high, within = bounded_for_exp(p);
@@ -892,14 +903,14 @@ E wide_power_of(E a, E y) {
 }
 E expand_any_pow(E x, E y) {
   E a = abs(x), p = is_wide(x) ? wide_power_of(a, y) : narrow(exp_short(widen(y) * log_positive(widen(a))));
-  // A negative base has whole exponents only; its odd powers are negative.
-  auto is_whole = [](E e) { return eq(trunc(e), e); };
-  E odd = bit_not(is_whole(y * 0.5)), signed_power = select(is_whole(y), select(odd, -p, p), kNan);
+  // A negative base needs an integer exponent; its odd powers are negative.
+  auto is_integer = [](E e) { return eq(trunc(e), e); };
+  E odd = bit_not(is_integer(y * 0.5)), signed_power = select(is_integer(y), select(odd, -p, p), kNan);
   p = select(x < 0.0, signed_power, p);
-  // Easy: a finite base other than zero and a finite exponent. The rest is IEEE 754's special cases, -0 among them.
+  // Easy: a finite base other than zero and a finite exponent. The rest are IEEE 754's special cases, including -0.
   E easy = (a > 0.0) & (a < kInf) & (abs(y) < kInf);
   E grows = eq(a > 1.0, y > 0.0), size = select(eq(a, 1.0), 1.0, select(grows, kInf, real(0, x)));
-  size = select(is_whole(y) & odd & (bits(x) < whole(0, x)), -size, size);
+  size = select(is_integer(y) & odd & (bits(x) < integer(0, x)), -size, size);
   E special = select(isnan(x) | isnan(y), kNan, size);
   return unless(bit_not(easy), p, select(eq(y, 0.0) | eq(x, 1.0), 1.0, special));
 }
@@ -933,7 +944,7 @@ E wide_bessel(E x, int order, bool scaled) {
   E far = (order ? scaled_far(a, mapped::kScaledI1) : scaled_far(a, mapped::kScaledI0)) / sqrt(a);
   if (scaled) {
     near = exp(-a) * near;
-  } else {  // in two factors where one would overflow before the product does
+  } else {  // in two factors, where one factor would overflow before the product does
     E huge = a > 700.0, e = exp(select(huge, half, a));
     far = select(eq(a, kInf), kInf, select(huge, e * far * e, e * far));
   }
@@ -946,11 +957,11 @@ E expand_bessel(Fn f, E x) {
   return wide_bessel(x, first, f == Fn::bessel_i0e || f == Fn::bessel_i1e);
 }
 
-// ---- exact functions. max and min give a NaN, fmax and fmin the other operand.
+// ---- exact functions. With a NaN operand max and min give NaN, fmax and fmin the other operand.
 
 E opposite_signs(E m, E y) { return ne(m, 0.0) & ((m < 0.0) ^ (y < 0.0)); }
 
-// |x| / |y| truncated is right or one too large, which the exact remainder tells; the sign comes last.
+// |x| / |y| truncated is right or one too large, which the exact remainder shows; the sign is applied last.
 E expand_floordiv(E x, E y) {
   E a = abs(x), m = abs(y), q = a / m, k = trunc(q), r = fma(-k, m, a), over = r < 0.0;
   k = select(over, k - 1.0, k);
@@ -958,7 +969,7 @@ E expand_floordiv(E x, E y) {
   E down = ne(sign, int64_t(0)) & ne(r, select(over, -m, 0.0));
   k = select(down, k + 1.0, k);
   E easy = (q < pick(x, 0x1p22, 0x1p52)) & (m < kInf);
-  // By the remainder: the quotient itself may round up to a whole number.
+  // Uses the remainder, since the quotient itself may round up to an integer.
   E rest = fmod(x, y), quotient = x / y, p = (x - rest) / y;
   p = select(opposite_signs(rest, y), p - 1.0, p);
   E f = floor(p);
@@ -989,7 +1000,7 @@ E expand_exact(Fn f, E x, E y) {
 
 E by_wide(Fn f, E x) {
   E w = widen(x), a = abs(w), z = w * w;
-  auto series = [&](double limit, E exact, E near) {  // of odd functions that cancel near zero
+  auto series = [&](double limit, E exact, E near) {  // for odd functions that cancel near zero
     return select(abs(w) < limit, near, exact);
   };
   switch (f) {
@@ -1026,7 +1037,7 @@ E wide(Fn f, E x) {
 
 // ---- by name
 
-E made(Fn f, E x, E y, E z) {
+E expand(Fn f, E x, E y, E z) {
   bool d = is_wide(x);
   switch (f) {
     case Fn::rsqrt: return real(1, x) / sqrt(x);
@@ -1085,14 +1096,15 @@ struct Expansions {
 
 Expr argument(int k, DType d) { return local(kArguments + k, d); }
 
-// All at once, so that their nodes are numbered alike in every process: targets may compute them in that order.
+// Builds all expansions at once, so that their nodes are numbered alike in every process: targets may evaluate them
+// in that order.
 Expr expansion(Fn f, DType d) {
   static const auto& all = *[] {
     auto* expansions = new Expansions;
     for (Fn g : kAll)
       for (DType e : {DType::Float32, DType::Float64})
         expansions->of[size_t(g)][e == DType::Float64] =
-            made(g, argument(0, e), argument(1, e), argument(2, e));
+            expand(g, argument(0, e), argument(1, e), argument(2, e));
     return expansions;
   }();
   return is_floating(d) ? all.of[size_t(f)][d == DType::Float64] : E();

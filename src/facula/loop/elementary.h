@@ -1,7 +1,9 @@
-// Elementary functions by simpler ones, once for all targets: every target prints these expressions, or a step of them
-// by an instruction of its own, so that results agree to the bit. Bounds on the errors: expr.h.
-//
-// What has no expansion is exact (sums, roots, comparisons, fmod) or a special function (special_functions.h; is_library).
+// Expands elementary functions into simpler ones, once for all targets. Every target prints these expressions, or
+// replaces a step of them by an equivalent instruction, so that results agree bit by bit. expr.h has the error
+// bounds.
+// A function without an expansion is either exact (sums, roots, comparisons, fmod) or a special function
+// (special_functions.h; is_library).
+//   example: expansion(exp, float32) = scaled_sum(point, rest, k), from the nearest entry of a table of powers of two
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,19 +12,20 @@
 
 namespace facula::loop {
 
-// f of argument(0, d), argument(1, d), ..., which are locals from kArguments on; empty if f has no expansion in dtype d.
-// Nodes in the order of their `id` are in an order that suits processors, the same in every process.
+// f applied to argument(0, d), argument(1, d), ..., which are locals from kArguments on; empty if f has no expansion
+// in dtype d. The order of node ids is a good order of evaluation, and the same in every process.
 Expr expansion(Fn f, DType d);
 constexpr int kArguments = 1 << 20;
 Expr argument(int k, DType d);
-// Is f of dtype d neither exact nor expanded? Such are special functions, of one source for all targets.
+// True if f of dtype d is neither exact nor expanded: a special function, which has one source for all targets.
 bool is_library(Fn f, DType d);
-// What targets compute for e: times_ndtr and times_sigmoid of x for the products x ndtr(x) and x sigmoid(x), else e.
+// The function that targets compute for e: times_ndtr and times_sigmoid of x for the products x ndtr(x) and x
+// sigmoid(x), else e itself.
 Expr fused_product(Expr e);
-// x with every function expanded, and those of the expansions. The interpreter gives its bits then.
+// x with every function expanded, recursively. The interpreter gives the same bits for it as for x.
 Expr expanded(Expr x);
 
-// A row of constants, of float32 or float64.
+// A row of constants of float32 or float64.
 struct TableRow {
   DType dtype;
   size_t count;

@@ -48,7 +48,7 @@ def inverse(a):
 
 
 def inverse_far(r):
-    """By Newton's method on erfc, for 1 - a has no digits left where a does."""
+    """Inverse error function by Newton's method on erfc, because 1 - a has no digits left where a has."""
     small = -mpmath.expm1(mpmath.log1p(-mpmath.exp(-r * r)) / 2)  # 1 - a
     y = r
     for _ in range(60):
@@ -68,7 +68,7 @@ def double(x):
 
 
 def centre(value, low, high, nearest, bits, tries):
-    """Near the middle, with few bits, where the value is nearly a float."""
+    """A centre near the middle of an interval, with few bits, at which the value is nearly a float."""
     middle, best = (low + high) / 2, None
     step = mpmath.mpf(2) ** -bits
     for k in range(-tries, tries + 1):
@@ -81,7 +81,7 @@ def centre(value, low, high, nearest, bits, tries):
 
 
 def coefficients(value, low, high, c, constant, degree, nearest):
-    """`constant`, and what interpolates the slope from the centre at Chebyshev nodes."""
+    """Coefficients: `constant`, then an interpolation of the slope from the centre at Chebyshev nodes."""
     n = degree
     nodes = [x - c for x in chebyshev(low, high, n)]
     matrix, right = mpmath.matrix(n, n), mpmath.matrix(n, 1)
@@ -115,7 +115,7 @@ def exact_table(name, value, slope, intervals, degree, nearest, parts):
         off = {c: max(abs(v - nearest(v)) / v for v in (value(c), slope(c)) if v) for c in candidates}
         c = min(off, key=off.get)
         constant, first = nearest(value(c)), nearest(slope(c))
-        # What is left, by least squares of the relative error.
+        # Fits the remainder by least squares of the relative error.
         nodes, count = chebyshev(low, high, 100), degree - 1
         matrix, right = mpmath.matrix(len(nodes), count), mpmath.matrix(len(nodes), 1)
         for i, x in enumerate(nodes):
@@ -190,7 +190,7 @@ def chebyshev(low, high, n):
 
 
 def near_best(value, low, high, count, power=0):
-    """Coefficients of what interpolates at Chebyshev nodes; errors count times x^power (then low = -high)."""
+    """Interpolates at Chebyshev nodes; errors are weighted by x^power (then low = -high)."""
     nodes = sorted(chebyshev(low, high, count + power), key=abs)[power:]
     matrix, right = mpmath.matrix(count, count), mpmath.matrix(count, 1)
     for i, x in enumerate(nodes):
@@ -210,7 +210,7 @@ def by_exponent(octaves, pieces):
 
 
 def below_one(octaves, pieces):
-    """By the last bits of the exponent of 1 - a and the first of its mantissa; a bias ends in ones."""
+    """Intervals by the last bits of the exponent of 1 - a and the first of its mantissa; biased by ones."""
     intervals = []
     for k in range(octaves):
         low = mpmath.mpf(2) ** ((k + 1) % octaves - octaves)
@@ -368,7 +368,7 @@ for name, f, reach, count in (
 ):
     show(name, [near_best(odd_rest(f), 0, reach, count)], double)
 
-# By the last bits of the exponent of a + 1 and the first of its mantissa.
+# Intervals by the last bits of the exponent of a + 1 and the first bits of its mantissa.
 by_last_bits = by_exponent(4, 4)[4:] + by_exponent(4, 4)[:4]
 
 

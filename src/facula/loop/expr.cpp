@@ -70,13 +70,14 @@ bool equal(const Node& a, const Node& b) {
   return bits(x.real()) == bits(y.real()) && bits(x.imag()) == bits(y.imag());
 }
 
-// Open addressing over nodes in chunks: a set that allocates for each took a twentieth of a first step.
+// An open-addressing hash table over nodes in chunks. A set that allocates for each node took a twentieth of the
+// first step.
 class Table {
  public:
   TableMutex mutex;
   Expr find_or_keep(Node&& n) {
     if (count_ * 2 >= slots_.size()) grow();
-    Slot& s = place(slots_, n.hash, [&](const Node& known) { return equal(known, n); });
+    Slot& s = place(slots_, n.hash, [&](const Node& present) { return equal(present, n); });
     if (!s.node) {
       n.id = uint32_t(count_++);
       s = {n.hash, new (room()) Node(std::move(n))};
@@ -115,7 +116,7 @@ class Table {
   Node* chunk_ = nullptr;
 };
 Table& table() {
-  static auto* t = new Table;  // immortal, as the expressions are
+  static auto* t = new Table;  // immortal, like the expressions
   return *t;
 }
 
@@ -212,7 +213,7 @@ bool allowed(Fn f, DType d) {
     case Fn::neg:
     case Fn::sub:
     case Fn::pow: return d != DType::Bool;
-    default: return true;  // add, mul and fma of Bool are or, and
+    default: return true;  // add, mul and fma of Bool are logical
   }
 }
 
@@ -239,7 +240,7 @@ Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> va
   return intern(std::move(n));
 }
 
-// Substitution within one set of replacements; `avoid` are the variables that the replacements mention.
+// Substitution by one set of replacements; `avoid` are the variables that occur in the replacements.
 class Substitution {
  public:
   Substitution(std::map<int, Expr> map) : map_(std::move(map)) {
@@ -250,7 +251,7 @@ class Substitution {
   }
   Expr operator()(Expr x) {
     if (map_.empty()) return x;
-    if (const Expr* known = done_.find(x.get())) return *known;
+    if (const Expr* substituted = done_.find(x.get())) return *substituted;
     Expr r = make(x);
     return done_[x.get()] = r;
   }
@@ -268,7 +269,7 @@ class Substitution {
       if (map_.count(b.var) || avoid_.count(b.var)) return under_binder(x);
     return map_operands(x, *this);
   }
-  // Bound variables shadow the map's, and get new names where a replacement mentions them.
+  // Bound variables shadow the map's, and are renamed if a replacement mentions them.
   Expr under_binder(Expr x) {
     std::map<int, Expr> inner = map_;
     auto bound = x->bound;
@@ -288,7 +289,8 @@ class Substitution {
     for (auto& a : x->args) args.push_back(s(a));
     return rebuilt(x, std::move(bound), std::move(args));
   }
-  // A scan read at another index: along a renamed axis it stays one, else it is a reduction of that length.
+  // A scan that is read at another index: along a renamed axis it remains a scan, otherwise it becomes a reduction up
+  // to that index.
   Expr scan_at(Expr x, Expr at) {
     if (at->kind == Kind::index && at->slot < 64) {
       int v = x->bound[0].var, axis = at->slot;
@@ -522,7 +524,7 @@ void visit(Expr root, const std::function<void(Expr)>& f) {
 Expr rewrite(Expr x, const Rewrite& f) {
   NodeMap<Expr> done;
   auto go = [&](Expr e, auto& self) -> Expr {
-    if (const Expr* known = done.find(e.get())) return *known;
+    if (const Expr* rewritten = done.find(e.get())) return *rewritten;
     Expr r = f(e);
     if (!r.get()) r = map_operands(e, [&](Expr a) { return self(a, self); });
     return done[e.get()] = r;

@@ -1,7 +1,7 @@
-// Scalar expressions: what one element of a result is. Hash-consed and immortal, so equality is pointer
-// equality and an Expr is one word. Every expression has a dtype; operands of an arithmetic node agree in it
-// (`verify`); floats of 8 and 16 bits and complex32 exist in memory only: `load` yields their compute type and storing
-// rounds.
+// Scalar expressions: the value of one element of a result. Expressions are hash-consed and immortal, so equality is
+// pointer equality, and an Expr is one word. Every expression has a dtype; the operands of an arithmetic node have
+// equal dtypes (`verify`). Floats of 8 and 16 bits and complex32 exist in memory only: `load` yields their compute
+// dtype, and a store rounds.
 //
 // Kinds (semantics; the interpreter is their executable form):
 //   constant            a number of the dtype
@@ -40,14 +40,13 @@
 
 namespace facula::loop {
 
-// (name, arity, result: T same as operands | B Bool | R real component type, bound on the error of generated
-// float32 and float64 code in ULP; 0 = exact or correctly rounded). ndtr is the normal distribution function,
-// erfinv the inverse of erf.
-// max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the dividend's;
-// round is half to even; div is true division on floating types; floordiv rounds down, truncdiv towards zero.
-// gcd is of integers, never negative but for the smallest number. The mapped functions (special_functions.h, whence their rows
-// are) are computed lane by lane in float64, as their trip counts depend on the arguments; orders of polynomials are rounded
-// to zero.
+// (name, arity, result dtype: T that of the operands | B Bool | R the real component type, error bound of generated
+// float32 and float64 code in ULP; 0 = exact or correctly rounded). ndtr is the normal distribution function, erfinv
+// the inverse of erf. max and min propagate NaN; fmax and fmin ignore it; remainder has the divisor's sign, fmod the
+// dividend's; round is half to even; div is true division on floating types; floordiv rounds down, truncdiv towards
+// zero. gcd takes integers, and is never negative except for the smallest number. The mapped functions (their rows
+// come from special_functions.h) are computed lane by lane in float64, because their trip counts depend on the
+// arguments; orders of polynomials are truncated.
 #define FACULA_SCALAR_FUNCTIONS(_)                                                                            \
   _(neg, 1, T, 0) _(abs, 1, R, 0) _(sign, 1, T, 0) _(floor, 1, T, 0) _(ceil, 1, T, 0) _(trunc, 1, T, 0)       \
   _(round, 1, T, 0) _(sqrt, 1, T, 0) _(rsqrt, 1, T, 1.5) _(reciprocal, 1, T, 0) _(exp, 1, T, 1.5)             \
@@ -63,18 +62,19 @@ namespace facula::loop {
   _(bit_and, 2, T, 0) _(bit_or, 2, T, 0) _(bit_xor, 2, T, 0) _(shl, 2, T, 0) _(shr, 2, T, 0)                  \
   _(fma, 3, T, 0) _(gcd, 2, T, 0) FACULA_MAPPED_UNARY(_) FACULA_MAPPED_BINARY(_)
 
-// What the functions above are made of beneath every target (elementary.h); not for bodies and nests. I: the integer
-// type of the operand's width, F: the floating one.
-//   unlikely (c)            c, which seldom is true: targets jump over what a select takes where it is
-//   bits (x), from_bits (i) the same bits as an integer, as a floating number
-//   entry (row, i)          entry i of a constant row of the tables, by i's low bits if the row has 8, 16 or 32
+// The steps into which functions are expanded for every target (elementary.h); bodies and nests do not use them. I:
+// the integer type of the operand's width, F: the floating type.
+//   unlikely (c)            c, which is rarely true: targets jump over the side of a select that it guards
+//   bits (x), from_bits (i) the same bits as an integer, as a floating-point number
+//   entry (row, i)          entry i of a constant row of the tables, by the low bits of i if the row has 8, 16 or 32
+//                           entries
 //   scale (x, k)            x 2^floor(k), rounded once; |k| < 2^12, for float32 2^9
 //   scaled_sum (h, l, k)    (h + l) 2^floor(k), rounded once
 //   mantissa, exponent (x)  m and k of x = m 2^k > 0 with m in [3/4, 3/2)
 //   is_subnormal (x)        0 < |x| < the smallest normal number
-//   log_special (r, x)      r where x is positive and finite, else what log(x) is
+//   log_special (r, x)      r if x is positive and finite, else the special value of log(x)
 //   times_ndtr, times_sigmoid (x)   x ndtr(x), x sigmoid(x), rounded once
-//   any_pow (x, y)          pow of exponents that are not among the few which are products and roots
+//   any_pow (x, y)          pow for exponents other than the ones that become products and roots
 //   far_sin, far_cos, far_tan (x)   of huge angles, in float64
 #define FACULA_STEPS(_)                                                                                       \
   _(unlikely, 1, T, 0) _(bits, 1, I, 0) _(from_bits, 1, F, 0) _(entry, 2, F, 0)                               \
@@ -91,11 +91,11 @@ const char* name(Fn f);
 int arity(Fn f);
 double ulp(Fn f);
 
-// (name, number of components). The identity and the combination of each are in monoid.h.
+// (name, number of components). monoid.h has the identity and the combination of each one.
 //   sum prod max min any all: one value (max and min propagate NaN)
-//   argmax argmin: (value, position): first position of the extremum, NaN counts as the extremum; positions are integers
-//                  below the dtype's largest
-//   argmax_pool: argmax, but of several NaNs the last, as PyTorch's pools have it
+//   argmax argmin: (value, position): first position of the extremum, NaN counts as the extremum; positions are
+//   integers below the dtype's largest
+//   argmax_pool: argmax, but the last one of several NaNs, as in PyTorch's pools
 //   logsumexp: (maximum, sum of exp(x - maximum))      welford: (mean, sum of squared deviations, count)
 //   complex_prod: (real, imaginary part)
 #define FACULA_MONOIDS(_) \
@@ -114,7 +114,7 @@ FACULA_MONOIDS(FACULA_M)
 const char* name(Monoid m);
 int components(Monoid m);
 bool has_position(Monoid m);  // argmax, argmin and argmax_pool take (value, position)
-int values(Monoid m);         // that an element has: 2 with a position, and of complex_prod
+int values(Monoid m);         // the number of values of an element: 2 with a position, and for complex_prod
 
 enum class Kind : uint8_t {
   constant,
@@ -165,7 +165,7 @@ struct Node {
   Fn fn{};                      // call
   Monoid monoid{};              // reduce, scan
   int slot = 0;                 // index, local: variable; load: operand; param, part: k; scan: axis
-  int part = 0;                 // load: 0 whole, 1 real, 2 imaginary
+  int part = 0;                 // load: 0 the element, 1 its real part, 2 its imaginary part
   DType memory{};               // load: the buffer's dtype
   Scalar value;                 // constant
   SymInt size;                  // size
@@ -173,7 +173,7 @@ struct Node {
   std::vector<Expr> args;
   uint64_t hash = 0;
   uint32_t id = 0;          // creation order
-  bool has_reduce = false;  // a reduce or scan is somewhere inside
+  bool has_reduce = false;  // true if it contains a reduce or scan
 };
 inline DType Expr::dtype() const { return node_->dtype; }
 
@@ -186,9 +186,8 @@ Expr param(int k);
 Expr load(int slot, DType memory, std::vector<Expr> indices,
           int part = 0);  // dtype: compute_type(memory), real if part
 Expr cast(Expr x, DType to);
-// x as it reads back after a store to memory of dtype d: where a fused kernel does not write an intermediate
-// of such a dtype. A cast node with memory = d, dtype compute_type(d) (an element of printed text of its own); x
-// itself for other dtypes.
+// x as it reads back after a store to memory of dtype d; marks a rounding where a fused kernel skips the store. A
+// cast node with memory = d and dtype compute_type(d), which has its own printed form; x itself for other dtypes.
 Expr round_to(Expr x, DType d);
 Expr call(Fn f, std::vector<Expr> args);
 Expr select(Expr c, Expr a, Expr b);
@@ -202,16 +201,16 @@ Expr within(Expr i, Expr n);
 Expr divisor(Expr y);
 Expr local(int var, DType d);
 
-// x with f(n) in place of every node for which f yields an expression (outermost first; the rest is rebuilt).
+// Replaces every node for which f yields an expression by it (outermost first), and rebuilds the rest of x.
 using Rewrite = std::function<Expr(Expr)>;
 Expr rewrite(Expr x, const Rewrite& f);
-// Variables replaced by expressions.
+// Replaces variables by expressions.
 Expr substitute(Expr x, std::span<const std::pair<int, Expr>> map);
 void visit(Expr x, const std::function<void(Expr)>& f);  // every distinct node once, operands first
 int fresh_var(std::span<const Expr> xs);                 // a variable none of them uses (>= 64)
 
-// Arithmetic as bodies write it: each function of the table by its name, and those that C++ spells by an
-// operator. A number takes the dtype of the expression beside it.
+// Arithmetic for bodies: each function of the table by its name, and C++ operators for those that have one. A number
+// takes the dtype of the other operand.
 #define FACULA_BINARY(spelled, f)                                                                   \
   inline Expr spelled(Expr a, Expr b) { return call(Fn::f, {a, b}); }                               \
   inline Expr spelled(Expr a, const Scalar& b) { return call(Fn::f, {a, constant(b, a.dtype())}); } \

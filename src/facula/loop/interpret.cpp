@@ -35,7 +35,7 @@ Number read(DType d, const void* at, int part) {
 }
 
 void write(DType d, void* at, const Number& x, int part = 0) {
-  if (d == DType::Complex32) {  // by its parts
+  if (d == DType::Complex32) {  // part by part
     if (part != 2) write(DType::Float16, at, Number::real(x.z.real()));
     if (part != 1)
       write(DType::Float16, static_cast<char*>(at) + sizeof(Half),
@@ -64,8 +64,8 @@ void write(DType d, void* at, const Number& x, int part = 0) {
   });
 }
 
-// Values are kept until something they depend on changes: an index variable, a local, a written buffer. A
-// source is such a thing; `changed` is the time of its last change.
+// Values are cached until something that they depend on changes. A source is such a dependency: an index variable, a
+// local, or a written buffer. `changed` is the time of its last change.
 class Machine {
  public:
   explicit Machine(bool exact) : exact_(exact) {}
@@ -141,16 +141,17 @@ class Machine {
     return cells_[size_t(k)].values;
   }
 
-  // The total and one more element, whose values the cells compute.
+  // The total combined with one more element, whose values the cells compute.
   Components with_element(Monoid m, DType d, const Components& total, std::span<const int> cells) {
     if (adds_product(m, cells_[size_t(cells[0])].x)) {
-      std::vector<int> factors = cells_[size_t(cells[0])].args;  // values move the cells
+      // A copy: computing values may reallocate the cells.
+      std::vector<int> factors = cells_[size_t(cells[0])].args;
       Number x[3] = {value(factors[0]), value(factors[1]), total[0]};
       return {evaluate(Fn::fma, d, x, exact_)};
     }
     return combined(m, d, total, element(m, cells));
   }
-  // What one element is by itself.
+  // The components of a single element.
   Components element(Monoid m, std::span<const int> cells) {
     Components c;
     for (size_t k = 0; k < cells.size(); ++k) c[k] = value(cells[k]);
@@ -158,7 +159,7 @@ class Machine {
     if (m == Monoid::welford) c[2] = Number::real(1);
     return c;
   }
-  // a and b combined, with the rounding of the machine.
+  // a and b combined, with the machine's rounding.
   Components combined(Monoid m, DType d, const Components& a, const Components& b) const {
     auto binary = [&](Fn f) {
       Number x[2] = {a[0], b[0]};
@@ -176,13 +177,13 @@ class Machine {
       case Monoid::argmax:
       case Monoid::argmin:
       case Monoid::argmax_pool: {
-        bool largest = m != Monoid::argmin, whole = category(d) <= Category::integral;
-        double x = whole ? 0 : part(a, 0), y = whole ? 0 : part(b, 0);
-        bool better = whole           ? (largest ? b[0].i > a[0].i : b[0].i < a[0].i)
+        bool largest = m != Monoid::argmin, integral = category(d) <= Category::integral;
+        double x = integral ? 0 : part(a, 0), y = integral ? 0 : part(b, 0);
+        bool better = integral        ? (largest ? b[0].i > a[0].i : b[0].i < a[0].i)
                       : std::isnan(y) ? !std::isnan(x)
                       : largest       ? y > x
                                       : y < x;
-        bool equal = whole ? a[0].i == b[0].i : x == y || (std::isnan(x) && std::isnan(y));
+        bool equal = integral ? a[0].i == b[0].i : x == y || (std::isnan(x) && std::isnan(y));
         bool later = m == Monoid::argmax_pool && std::isnan(y);
         return better || (equal && (later ? b[1].i > a[1].i : b[1].i < a[1].i)) ? b : a;
       }
@@ -295,7 +296,7 @@ class Machine {
   uint64_t now_ = 0;
 };
 
-// Every point of an index space, in row-major order.
+// Calls f for every point of an index space, in row-major order.
 template <class F>
 void each(IntSpan sizes, F&& f) {
   for (int64_t n : sizes)
@@ -331,7 +332,7 @@ struct Axes {
   }
 };
 
-// The storage-order elements of an operand.
+// Reads the element of an operand at an index.
 Number element(const Tensor& t, std::span<const int64_t> at, int part, const char* what) {
   auto sizes = t.int_sizes(), strides = t.int_strides();
   internal_check(at.size() == sizes.size())
@@ -386,7 +387,7 @@ Tensor scattered(const Definition& d, Machine& m, std::span<const Tensor> operan
                                                                                 : kCombine[int(s.combine)],
                    compute, x, exact);
     }
-    if (!exact) {  // what memory would hold
+    if (!exact) {  // round as memory does
       write(dtype, data, r);
       r = read(dtype, data, 0);
     }
@@ -413,7 +414,7 @@ class NestRunner {
     int task = m_.source(Machine::Source::index, n_.task_var);
     int64_t tasks = value(n_.tasks).i, piece = 1;
     int end = -1;
-    if (n_.end_var >= 0) {  // those of three threads
+    if (n_.end_var >= 0) {  // runs the tasks in three pieces
       end = m_.source(Machine::Source::index, n_.end_var);
       piece = (tasks + 2) / 3;
     }
@@ -460,12 +461,14 @@ class NestRunner {
     m_.set(source, Number::integer(i));
   }
 
-  // ---- the threads of a block, one after the other between two barriers, and what each has touched since the last
+  // ---- the threads of a block, which run one after the other between two barriers, and the accesses since the last
+  // barrier
 
   enum class Use : uint8_t { read, write, atomic };
   static constexpr int kNobody = -2, kAll = -1;
   struct Touched {
-    int reader = kNobody, writer = kNobody, changer = kNobody;  // kAll: several; changer: by atomics
+    int reader = kNobody, writer = kNobody,
+        changer = kNobody;  // kAll: several threads; changer: by atomic updates
   };
 
   void start_threads() {
@@ -474,7 +477,7 @@ class NestRunner {
     values_.assign(size_t(n_.threads), std::vector<Number>(own_.size()));
     for (int64_t p : m_.params) internal_check(fits(p)) << n_.name << ": parameter " << p;
   }
-  // Whoever reads next does it for himself.
+  // Discards cached loads, so that the next thread performs its own.
   void touch_volatile() {
     for (int b : is_volatile_) m_.touch(m_.source(Machine::Source::buffer, b));
   }
@@ -525,7 +528,7 @@ class NestRunner {
     return changes && thread_ == kAll && own_at_.count(local(s.var));
   }
 
-  // ---- lanes and chains, one iteration after the other, each with the accumulators of its copy
+  // ---- lanes and chains: iterations run one after the other, each with the accumulators of its copy
 
   struct Total {
     Monoid monoid;
@@ -555,7 +558,7 @@ class NestRunner {
     block(s.body);
     for (auto& t : totals) t.copies[size_t(copy)] = held(t);
   }
-  // Copies combined, each with that `apart` behind it, until `apart` are left.
+  // Combines each copy with the one at distance `apart`, until `apart` copies remain.
   void halve(Total& t, size_t apart) const {
     for (auto& c = t.copies; c.size() > apart; c.resize(c.size() / 2)) {
       auto from = c;
@@ -584,7 +587,8 @@ class NestRunner {
       hold(t, m_.combined(t.monoid, t.dtype, t.before, t.copies[0]));
     }
   }
-  // A vector after the other: first what each lane's accumulators are, then its iteration with those.
+  // Runs one vector after the other: first computes each lane's accumulators, then runs each lane's iteration with
+  // them.
   void scan_lanes(const Statement& s, int64_t extent, int var) {
     LaneScope scope(*facts_, s);
     int64_t width = s.lanes.width;
@@ -614,11 +618,11 @@ class NestRunner {
     }
     for (size_t apart = 1; apart < x.size(); apart *= 2)
       for (size_t l = x.size(); l-- > apart;) x[l] = m_.combined(t.monoid, t.dtype, x[l - apart], x[l]);
-    auto& found = scanned_[&adds] = {t.sources, {}};
-    for (auto& total : x) found.second.push_back(m_.combined(t.monoid, t.dtype, t.before, total));
-    t.before = found.second.back();
+    auto& scanned = scanned_[&adds] = {t.sources, {}};
+    for (auto& total : x) scanned.second.push_back(m_.combined(t.monoid, t.dtype, t.before, total));
+    t.before = scanned.second.back();
   }
-  // The iteration of a lane, as far as `end`, where what scans found is known.
+  // Runs the iteration of a lane up to `end`, using the results of scans that are complete.
   void lane(const Statement& s, int64_t i, int64_t lane, int var, const Statement* end) {
     set_index(var, i);
     for (auto& t : s.body) {
@@ -639,10 +643,10 @@ class NestRunner {
       t.copies[0] = t.before;
       totals.push_back(std::move(t));
     }
-    int64_t whole = std::max<int64_t>(extent, 0) / chains * chains;
-    for (int64_t i = 0; i < whole; ++i) iteration(s, var, i, totals, i % chains);
+    int64_t chained = std::max<int64_t>(extent, 0) / chains * chains;
+    for (int64_t i = 0; i < chained; ++i) iteration(s, var, i, totals, i % chains);
     for (auto& t : totals) halve(t, 1);
-    for (int64_t i = whole; i < extent; ++i) iteration(s, var, i, totals, 0);
+    for (int64_t i = chained; i < extent; ++i) iteration(s, var, i, totals, 0);
     for (auto& t : totals) hold(t, t.copies[0]);
   }
 
@@ -726,14 +730,14 @@ class NestRunner {
   std::map<int, std::vector<char>> arrays_;
   std::map<int, DType> dtypes_;
   std::set<int> is_volatile_, block_arrays_;
-  std::optional<NestFacts> facts_;  // of a nest for lanes
-  bool is_alone_ = false;           // in a vector of no strip
-  // What accumulators are in the lanes of a vector behind a statement that scans, and their sources.
+  std::optional<NestFacts> facts_;  // for a nest for lanes
+  bool is_alone_ = false;           // in a vector outside of strips
+  // By accumulate statement of a scan: the sources of its accumulators, and their values in each lane after it.
   std::map<const Statement*, std::pair<std::vector<int>, std::vector<Components>>> scanned_;
-  int thread_ = kAll;                        // which one runs; kAll: what all do alike is done once
-  std::vector<int> own_;                     // sources of the locals that differ from thread to thread
-  std::map<int, size_t> own_at_;             // their places there
-  std::vector<std::vector<Number>> values_;  // their values, by thread
+  int thread_ = kAll;             // the thread that runs; kAll: uniform statements run once for all threads
+  std::vector<int> own_;          // sources of the locals that differ between threads
+  std::map<int, size_t> own_at_;  // index into own_ by source
+  std::vector<std::vector<Number>> values_;  // values of own_, by thread
   std::map<const char*, Touched> touched_;
 };
 

@@ -1,6 +1,6 @@
-// The oracle: a slow, obvious evaluator of definitions and nests, in double (or int64, complex<double>) for
-// results that are then rounded once; float32 arithmetic in `Precision::faithful` rounds after each operation
-// as the definition says. Every target is tested against it.
+// The interpreter: a slow, simple evaluator of definitions and nests, against which every target is tested. It
+// computes in double (or int64, complex<double>) and rounds results once; with `Precision::faithful`, float32
+// arithmetic rounds after each operation as the definition says.
 #pragma once
 #include <functional>
 
@@ -12,7 +12,8 @@ namespace facula::loop {
 
 enum class Precision : uint8_t { faithful, wide };
 
-// Results of the definition on operands (any layout), of the given sizes and dtypes. IndexError from `check`.
+// The results of the definition on operands (in any layout), with the given sizes and dtypes. A failed `check` raises
+// IndexError.
 std::vector<Tensor> interpret(const Definition& d, std::span<const Tensor> operands,
                               std::span<const Dims> result_sizes, std::span<const DType> result_dtypes,
                               Precision p = Precision::wide,

@@ -14,7 +14,7 @@ using SK = Statement::Kind;
 
 NestFacts::NestFacts(const Nest& n) : nest_(n) {
   scan(n.body);
-  for (size_t k = 0; k < n.buffers.size(); ++k)  // may overlap one that is
+  for (size_t k = 0; k < n.buffers.size(); ++k)  // may overlap a buffer that is written
     if (!n.buffers[k].unique) written_.insert(int(k));
 }
 
@@ -34,12 +34,12 @@ void NestFacts::scan(const Block& block) {
         break;
       case SK::let:
         declare(s.var, s);
-        given_[s.var].push_back(s.values[0]);
+        values_[s.var].push_back(s.values[0]);
         break;
       case SK::assign:
         declarations_.try_emplace(s.var, &s);
         mutable_.insert(s.var);
-        given_[s.var].push_back(s.values[0]);
+        values_[s.var].push_back(s.values[0]);
         break;
       case SK::array: declare(s.var, s); break;
       case SK::store:
@@ -66,7 +66,7 @@ DType NestFacts::memory(int slot) const {
 bool NestFacts::is_volatile(Expr e) {
   if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::index) return false;
   if (e->kind == Kind::local) return mutable_.count(e->slot);
-  if (auto* known = volatile_.find(e.get())) return *known;
+  if (auto* entry = volatile_.find(e.get())) return *entry;
   bool r = e->kind == Kind::load && is_written(e->slot);
   for (auto& a : e->args) r = r || is_volatile(a);
   return volatile_[e.get()] = r;
@@ -81,9 +81,9 @@ bool NestFacts::depends_on_data(Expr e) {
 }
 
 bool NestFacts::is_data(int local) {
-  auto it = given_.find(local);
-  if (it == given_.end()) return true;
-  if (!asked_.insert(local).second) return false;  // its own former value
+  auto it = values_.find(local);
+  if (it == values_.end()) return true;
+  if (!asked_.insert(local).second) return false;  // its own earlier value
   bool data = std::any_of(it->second.begin(), it->second.end(), [&](Expr e) { return depends_on_data(e); });
   asked_.erase(local);
   return data;
@@ -97,8 +97,8 @@ Expr NestFacts::lasting_definition(int local) {
 Expr NestFacts::spelled_out(Expr e) {
   return rewrite(e, [&](Expr x) -> Expr {
     if (x->kind != Kind::local) return {};
-    Expr known = lasting_definition(x->slot);
-    return known ? spelled_out(known) : x;
+    Expr definition = lasting_definition(x->slot);
+    return definition ? spelled_out(definition) : x;
   });
 }
 
@@ -160,7 +160,7 @@ bool LaneScope::varies(Expr e) {
     case Kind::local: return loop_ ? varying_.count(e->slot) : lanes > 1;
     default: break;
   }
-  if (auto* known = varies_.find(e.get())) return *known;
+  if (auto* entry = varies_.find(e.get())) return *entry;
   bool r = e->kind == Kind::load && e->slot < 0 && is_lane_array(-1 - e->slot);
   for (auto& a : e->args) r = r || varies(a);
   return varies_[e.get()] = r;
@@ -175,8 +175,8 @@ Motion LaneScope::motion(Expr e) {
   auto scaled = [](Motion m, auto f) { return m.simple ? Motion{true, f(m.stride)} : m; };
   if (e->kind == Kind::index) return {true, constant(int64_t(1), DType::Int64)};
   if (e->kind == Kind::local) {
-    Expr known = facts_.lasting_definition(e->slot);
-    return known ? motion(known) : Motion{};
+    Expr definition = facts_.lasting_definition(e->slot);
+    return definition ? motion(definition) : Motion{};
   }
   if (e->kind != Kind::call || e->dtype != DType::Int64) return {};
   switch (e->fn) {
@@ -236,15 +236,15 @@ std::optional<int64_t> LaneScope::phase(Expr x, Expr n) {
 std::optional<Repeated> LaneScope::repeated(Expr offset) {
   Linear sum;
   if (!loop_ || !linear(facts_.spelled_out(offset), sum)) return {};
-  std::optional<Repeated> found;
+  std::optional<Repeated> result;
   for (auto& t : sum.terms) {
     if (!varies(t.x)) continue;
     bool quotient = t.coefficient == 1 && is_call(t.x, Fn::floordiv);
-    auto from = quotient && !found ? phase(t.x->args[0], t.x->args[1]) : std::nullopt;
+    auto from = quotient && !result ? phase(t.x->args[0], t.x->args[1]) : std::nullopt;
     if (!from) return {};
-    found = Repeated{t.x->args[1]->value.to_int(), *from};
+    result = Repeated{t.x->args[1]->value.to_int(), *from};
   }
-  return found;
+  return result;
 }
 
 Expr LaneScope::start_of_row(int var, int64_t count, Expr offset) {
@@ -263,7 +263,7 @@ Expr LaneScope::start_of_row(int var, int64_t count, Expr offset) {
   return motion(start).constant() == count ? start : Expr();
 }
 
-// ---- what forbids lanes
+// ---- hazards: reasons against lanes
 
 const char* LaneScope::hazard() {
   internal_check(loop_) << "hazards of no loop";
@@ -317,7 +317,7 @@ const char* LaneScope::hazard_of_locals(const Block& block) {
 }
 
 const char* LaneScope::hazard_of_scans() const {
-  auto pending = totals();  // not to be read yet
+  auto pending = totals();  // accumulators that must not be read yet
   for (auto& s : loop_->body) {
     bool adds_here = adds(s);
     if (reads(s, pending)) return "an iteration reads an accumulator before it adds to it";

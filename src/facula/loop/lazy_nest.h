@@ -1,4 +1,4 @@
-// A nest that is made when somebody looks at it: who knows which kernel it became elsewhere needs none.
+// A nest that is built when it is first accessed. A launch that knows its kernel by name does not need the nest.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,8 +15,8 @@ class LazyNest {
  public:
   struct Kernel {
     Sha256 name;
-    std::string shown;  // to people
-    Expr tasks, cost;   // over params, as the nest's
+    std::string shown;  // the name for users
+    Expr tasks, cost;   // over params, like the nest's
   };
   using Make = std::function<std::shared_ptr<const Nest>()>;
 
@@ -28,7 +28,7 @@ class LazyNest {
     return *nest_;
   }
   operator const Nest&() const { return nest(); }
-  const Kernel* kernel() const { return kernel_ ? &*kernel_ : nullptr; }  // null if it is not known
+  const Kernel* kernel() const { return kernel_ ? &*kernel_ : nullptr; }  // null if it is unknown
 
  private:
   std::optional<Kernel> kernel_;

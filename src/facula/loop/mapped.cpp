@@ -10,9 +10,9 @@
 #include "facula/loop/mapped_tables.h"
 #include "facula/special_text.h"
 
-// What is defined here alone: every processor that runs generated kernels has AVX2. This source is compiled once more, for those
-// with AVX-512 (mapped_wide.cpp). Products and sums are not contracted (cmake/special.cmake), so that a lane has the bits of a
-// number by itself, and of other targets.
+// Everything here has internal linkage: every processor that runs generated kernels has AVX2, and mapped_wide.cpp
+// compiles this source again for those with AVX-512. Products and sums are not contracted (cmake/special.cmake), so
+// that a lane has the same bits as a single number, and as on other targets.
 #ifdef FACULA_WIDE_LANES
 #pragma GCC target("avx2,fma,avx512f,avx512dq,avx512vl,prefer-vector-width=512")
 #else
@@ -20,7 +20,7 @@
 #endif
 
 namespace facula::loop::mapped {
-namespace host {  // whose elementary functions are found before libm's, and these before those of expressions
+namespace host {  // its elementary functions are found before libm's, and libm's before those on expressions
 namespace {
 using ::ceil, ::copysign, ::fabs, ::floor, ::fma, ::fmod, ::nearbyint, ::sqrt, ::trunc;
 
@@ -35,7 +35,7 @@ using ::ceil, ::copysign, ::fabs, ::floor, ::fma, ::fmod, ::nearbyint, ::sqrt, :
 FACULA_SPECIAL_CALLS(FACULA_FN)
 #undef FACULA_FN
 
-// A few lanes side by side, as GCC's vectors.
+// A few lanes, as a GCC vector.
 #ifdef FACULA_WIDE_LANES
 constexpr int64_t kLanes = 8;
 #else
@@ -48,7 +48,7 @@ bool any(bool c) { return c; }
 bool any(Mask c) {
   return __builtin_ia32_cvtq2mask512((long long __attribute__((vector_size(8 * kLanes)))) c);
 }
-// Of all lanes, rounded as ever.
+// fma of all lanes, in the current rounding mode.
 Lanes fma(Lanes x, auto y, auto z) {
   return __builtin_ia32_vfmaddpd512_mask(x, y - Lanes{}, z - Lanes{}, -1, 4);
 }
@@ -73,7 +73,7 @@ Lanes each(Lanes x, F&& f) {
   return x;
 }
 #define FACULA_INLINE __attribute__((always_inline))
-// Elementary functions of lanes, which the compiler takes side by side where they are in memory and nothing branches.
+// Applies an elementary function to all lanes through memory, where compilers vectorise branch-free code.
 template <class F, class... Args>
 Lanes together(F&& f, Args... x) {
   double lanes[kLanes];
@@ -98,7 +98,7 @@ FACULA_SPECIAL_CALLS(FACULA_FN)
 #define FACULA_LANED template <class Real>
 #include "facula/loop/special_functions.h"
 
-// ---- lanes of a function: one by one, or where that is quicker some side by side
+// ---- functions of many lanes: one lane at a time, or several where that is faster
 
 template <double f(double)>
 void in_lanes(double* x, const double*, int64_t count) {
@@ -108,7 +108,7 @@ template <double f(double, double)>
 void in_lanes(double* x, const double* y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] = f(x[i], y[i]);
 }
-// x[i] := lanes(x[i], ...), one(x[i]) of those that are left.
+// x[i] := lanes(x[i], ...) for whole vectors, one(x[i]) for the rest.
 template <class F, class G>
 void side_by_side(double* x, int64_t count, F&& one, G&& lanes) {
   int64_t i = 0;
@@ -119,10 +119,10 @@ void side_by_side(double* x, int64_t count, F&& one, G&& lanes) {
   for (; i < count; ++i) x[i] = one(x[i]);
 }
 
-// J and Y of lanes whose angles are not far, side by side; of others by themselves.
+// J and Y: vectors for lanes whose angles are not huge, the others one by one.
 template <double f(double), class Near>
 void oscillating(double* all, int64_t count, int order, bool second, Near near) {
-  constexpr double kFar = 0x1p19;  // twice which is an angle of straight functions
+  constexpr double kFar = 0x1p19;  // twice this is an angle of the branch-free functions
   side_by_side(all, count, f, [&](Lanes v) {
     Mask none = second ? ~(v > 0.0) : Mask{};
     Lanes x = none ? Lanes{} + 1.0 : v, size = x < 0.0 ? -x : x, r = x;
@@ -146,7 +146,7 @@ FACULA_OSCILLATING(bessel_y0, y0_near, 0, true)
 FACULA_OSCILLATING(bessel_y1, y1_near, 1, true)
 #undef FACULA_OSCILLATING
 
-// K, likewise of lanes that are positive and whose exponential is a normal number.
+// K: vectors for lanes that are positive and whose exponential is a normal number, the others one by one.
 Lanes decaying(Lanes x, int order, bool scaled) {
   if (any((x <= 0.0) | (x >= 700.0) | (x != x)))
     return each(x, [&](double v) { return bessel_k(v, order, scaled); });
@@ -176,24 +176,24 @@ FACULA_DECAYING(bessel_k0e, 0, true)
 FACULA_DECAYING(bessel_k1e, 1, true)
 #undef FACULA_DECAYING
 
-// gamma_factor of the lanes `wanted`: far from 0 by themselves, for their ways differ.
+// gamma_factor of the lanes `wanted`; those with a >= 10 one by one, because their branches differ.
 Lanes gamma_factors(Mask wanted, Lanes a, Lanes x) {
-  Mask few = wanted & (a < 10.0), others = wanted & ~few;
+  Mask small = wanted & (a < 10.0), others = wanted & ~small;
   Lanes r{};
-  if (any(few)) {
-    Lanes n = few ? a : Lanes{} + 1.0, v = few ? x : Lanes{} + 0.25;
+  if (any(small)) {
+    Lanes n = small ? a : Lanes{} + 1.0, v = small ? x : Lanes{} + 0.25;
     r = any_pow(v, n) * exp(-v) * gamma_reciprocal(n);
   }
   for (int64_t l = 0; l < kLanes && any(others); ++l)
     if (others[l]) r[l] = gamma_factor(a[l], x[l]);
   return r;
 }
-// Incomplete gamma functions of a few lanes where series or the fraction give them, side by side; the others by themselves.
+// Incomplete gamma functions: vectors where series or the continued fraction apply, other lanes one by one.
 template <bool upper>
 void gamma_ratios(double* all_a, const double* all_x) {
   Lanes a = lanes_at(all_a), x = lanes_at(all_x), y{};
-  Mask ordinary =
-      (a > 0.0) & (a <= 100.0) & (x > 1e-28) & (x < 600.0);  // of small a all powers are normal numbers
+  // For small a all powers are normal numbers.
+  Mask ordinary = (a > 0.0) & (a <= 100.0) & (x > 1e-28) & (x < 600.0);
   Mask high = upper ? ordinary & by_upper_series(a, x) : Mask{};
   Mask low = ordinary & ~high & by_lower_series(a, x), beyond = ordinary & ~high & ~low;
   Lanes factor = gamma_factors(low | beyond, a, x);
@@ -215,7 +215,7 @@ void gamma_ratios(double* all_a, const double* all_x) {
     all_a[l] = r <= 0 ? 0 : r;
   }
 }
-// Lanes of zeta that are all poles or nothing, s[i] := zeta(s[i], q[i]); false if there are others.
+// Lanes of zeta that are all poles or undefined: s[i] := zeta(s[i], q[i]); false if there are others.
 bool diverges(double* s, const double* q) {
   Lanes v = lanes_at(s), w = lanes_at(q);
   if (any(~((v <= 1.0) | (w != w)))) return false;
@@ -223,8 +223,8 @@ bool diverges(double* s, const double* q) {
   std::memcpy(s, &v, sizeof v);
   return true;
 }
-// Hurwitz's zeta function: those that are sums are collected and taken side by side, for other lanes have less to do. One
-// that is left alone is quicker by itself.
+// Hurwitz's zeta function: lanes that need the sum are collected into vectors, since other lanes have less work. A
+// single lane is faster by itself.
 template <>
 void in_lanes<hurwitz_zeta>(double* all_s, const double* all_q, int64_t count) {
   constexpr int64_t kCollected = 16;
@@ -261,8 +261,8 @@ FACULA_TOGETHER(igamma, gamma_ratios<false>)
 FACULA_TOGETHER(igammac, gamma_ratios<true>)
 #undef FACULA_TOGETHER
 
-// The polynomials of a few lanes of low orders, side by side; false if one is of a higher order.
-constexpr double kFewSteps = 6;  // of a recurrence, whose values are right at -1 and 1 too
+// The polynomials for vectors of low orders; false if a lane has a higher order.
+constexpr double kFewSteps = 6;  // most steps of a recurrence, whose values are also exact at -1 and 1
 template <int kind>
 bool low_orders(double* x, const double* n) {
   Lanes v = lanes_at(x), order = lanes_at(n), p = first_polynomial(kind, v), before = Lanes{} + 1.0;

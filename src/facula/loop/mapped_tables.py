@@ -36,7 +36,7 @@ def fit(f, low, high, relative=True):
 
 
 def show(name, f, cuts, relative=True):
-    """Of f, or of a function for each pair of cuts."""
+    """Polynomials of f, or of one function for each pair of cuts."""
     of = f.get if isinstance(f, dict) else lambda _: f
     pieces = [fit(of((a, b)), a, b, relative) for a, b in zip(cuts, cuts[1:])]
     longest = max(len(c) for c, _ in pieces)
@@ -110,9 +110,9 @@ def middle(name, f, cuts):
 
 
 def series(name, order, terms, psi=False, sign=1, first=0):
-    """From term `first` on, sign^k / (k! (k + order)!), and for K and Y the same times psi(k + 1) +
-    psi(k + 1 + order), for Y + 2 log 2, so that the logarithm beside it is that of x: there are fewer
-    digits to cancel."""
+    """Coefficients sign^k / (k! (k + order)!) from term `first` on. For K and Y they are multiplied by
+    psi(k + 1) + psi(k + 1 + order), plus 2 log 2 for Y, so that the other sum
+    has the factor log(x) and fewer digits cancel."""
     numbers = []
     for k in range(first, first + terms):
         factor = (

@@ -1,3 +1,3 @@
-// The functions of mapped.cpp over lanes of AVX-512, eight side by side.
+// Compiles mapped.cpp again for AVX-512, with vectors of eight lanes.
 #define FACULA_WIDE_LANES
 #include "facula/loop/mapped.cpp"

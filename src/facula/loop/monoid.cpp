@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// The value no other is below (or above).
+// The value that is not greater than any other (or not less).
 Expr lowest(DType d) {
   internal_check(!is_complex(d)) << "complex numbers have no order, so no extremum";
   if (d == DType::Bool) return constant(false, d);
@@ -25,8 +25,8 @@ Expr highest(DType d) {
   return constant(~(int64_t(-1) << (itemsize(d) * 8 - 1)), d);
 }
 
-// The extremum with the smaller position; so the order of combination does not matter, and an identity, whose
-// position is beyond all others, gives way to an equal value.
+// The extremum with the smaller position, so that the order of combination does not matter; the identity, whose
+// position is larger than all others, loses to an equal value.
 std::vector<Expr> first_extremum(Monoid m, std::span<const Expr> a, std::span<const Expr> b) {
   bool largest = m != Monoid::argmin;
   Expr better = largest ? b[0] > a[0] : b[0] < a[0], equal = eq(a[0], b[0]);
@@ -46,7 +46,7 @@ std::vector<Expr> combine_rising(Monoid m, std::span<const Expr> a, std::span<co
   bool largest = m != Monoid::argmin;
   Expr take = largest ? b[0] > a[0] : b[0] < a[0];
   if (m == Monoid::argmax_pool && is_floating(a[0].dtype())) take = take | isnan(b[0]);
-  else if (is_floating(a[0].dtype()))  // also a NaN after a number
+  else if (is_floating(a[0].dtype()))  // also NaN after a number
     take = bit_not(largest ? b[0] <= a[0] : b[0] >= a[0]) & bit_not(isnan(a[0]));
   return {select(take, b[0], a[0]), select(take, b[1], a[1])};
 }

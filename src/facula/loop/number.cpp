@@ -36,7 +36,7 @@ int64_t power(int64_t x, int64_t n, DType d) {
   return int64_t(result);
 }
 
-// Euclid's algorithm in the width of the dtype, in which the smallest number has no absolute value.
+// Euclid's algorithm in the width of the dtype, where the smallest number has no absolute value.
 int64_t common_divisor(int64_t x, int64_t y, DType d) {
   auto size = [&](int64_t v) { return v < 0 && is_signed(d) ? wrap(int64_t(-uint64_t(v)), d) : v; };
   for (x = size(x), y = size(y); x != 0;) y = std::exchange(x, divide(Fn::fmod, d, y, x));
@@ -45,17 +45,17 @@ int64_t common_divisor(int64_t x, int64_t y, DType d) {
 
 int width(DType d) { return itemsize(d) * 8; }
 
-// What compares as x does, among signed numbers.
+// A signed number that compares as x does.
 int64_t order(int64_t x, DType d) { return d == DType::UInt64 ? x ^ std::numeric_limits<int64_t>::min() : x; }
 
 int64_t on_integers(Fn f, DType d, int64_t x, int64_t y, int64_t z) {
-  bool boolean = d == DType::Bool, below_zero = x < 0 && is_signed(d);
+  bool boolean = d == DType::Bool, negative = x < 0 && is_signed(d);
   auto less = [&](int64_t a, int64_t b) { return order(a, d) < order(b, d); };
   switch (f) {
     case Fn::neg: return int64_t(-uint64_t(x));
-    case Fn::abs: return below_zero ? int64_t(-uint64_t(x)) : x;
-    case Fn::sign: return (x != 0) - 2 * below_zero;
-    case Fn::relu: return below_zero ? 0 : x;
+    case Fn::abs: return negative ? int64_t(-uint64_t(x)) : x;
+    case Fn::sign: return (x != 0) - 2 * negative;
+    case Fn::relu: return negative ? 0 : x;
     case Fn::floor:
     case Fn::ceil:
     case Fn::trunc:
@@ -104,17 +104,17 @@ double fmod_floor(double x, double y) {
   return m != 0 && (m < 0) != (y < 0) ? m + y : m;
 }
 
-// x / y rounded down, found from the remainder: the quotient itself may round up to a whole number.
+// x / y rounded down, computed from the remainder, since the quotient itself may round up to an integer.
 double floor_quotient(double x, double y, DType d) {
   if (y == 0) return x / y;
   double m = std::fmod(x, y), q = rounded(rounded(x - m, d) / y, d);
   if (m != 0 && (m < 0) != (y < 0)) q = rounded(q - 1, d);
   if (q == 0) return std::copysign(0.0, rounded(x / y, d));
-  double whole = std::floor(q);
-  return q - whole > 0.5 ? whole + 1 : whole;
+  double quotient = std::floor(q);
+  return q - quotient > 0.5 ? quotient + 1 : quotient;
 }
 
-// By Halley's method from Winitzki's approximation; erfc keeps the digits of 1 - |x|.
+// Halley's method, starting from Winitzki's approximation; erfc preserves the digits of 1 - |x|.
 double inverse_erf(double x) {
   using Wide = long double;
   Wide a = std::fabs(x), y;
@@ -267,7 +267,7 @@ Complex on_complex(Fn f, DType d, Complex x, Complex y, Complex z) {
   return 0;
 }
 
-// Those of FACULA_STEPS that are not made of others.
+// The functions of FACULA_STEPS that are not expanded into others.
 std::optional<Number> primitive_step(Fn f, DType d, const Number& x, const Number& y) {
   bool wide = itemsize(d) == 8;
   switch (f) {
@@ -292,9 +292,9 @@ int64_t saturated(double v, DType d) {
   return bits == 64 ? int64_t(uint64_t(v)) : int64_t(v);
 }
 
-// As x86 converts: by way of int64 for int64 and uint8, else of int32, whose smallest number stands for all that
-// it cannot hold; then cut to the width. To uint32 and uint64, which have one bit more than these, numbers that need it
-// come without it.
+// Converts as x86 does: through int64 for int64 and uint8, else through int32, whose smallest number stands for
+// everything out of range; then truncates to the width. uint32 and uint64 have one bit more than these; numbers that
+// need it are converted without it.
 int64_t truncated(double v, DType d) {
   if (d == DType::UInt32 || d == DType::UInt64) {
     double top = std::ldexp(1.0, width(d) - 1);
@@ -326,7 +326,7 @@ int64_t wrap(int64_t v, DType d) {
   }
 }
 
-// A call of its own: of two neighbours, taken side by side, GCC 12 makes double(float(v)) v.
+// Not inlined: GCC 12 vectorises two neighbouring calls and then simplifies double(float(v)) to v.
 [[gnu::noinline]] double rounded(double v, DType d) { return d == DType::Float32 ? double(float(v)) : v; }
 
 Number number_of(const Scalar& v, DType d) {

@@ -1,5 +1,5 @@
-// Numbers as the loop IR computes them: what one scalar function gives. The constant folder and the
-// interpreter share this one table of semantics.
+// Numbers with the semantics of the loop IR: the value of each scalar function. The constant folder and the
+// interpreter share this table.
 #pragma once
 #include <complex>
 
@@ -7,7 +7,7 @@
 
 namespace facula::loop {
 
-// A value of some dtype: `i` for bool and integers (the bits of a uint64), `z` for the others.
+// A value of some dtype: `i` for bool and integers (the bits of a uint64), `z` for all others.
 struct Number {
   int64_t i = 0;
   std::complex<double> z;
@@ -17,9 +17,9 @@ struct Number {
 
 int64_t wrap(int64_t v, DType d);   // to the width of an integral dtype
 double rounded(double v, DType d);  // to a floating dtype
-// What is read after a store to memory of `memory` (loop::round_to).
+// The number that is read after a store to memory of dtype `memory` (loop::round_to).
 Number stored(const Number& x, DType memory);
-// Scalars and numbers of dtype d.
+// Converts between Scalars and numbers of dtype d.
 Number number_of(const Scalar& v, DType d);
 Scalar scalar_of(const Number& v, DType d);
 

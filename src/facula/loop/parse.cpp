@@ -9,8 +9,8 @@
 namespace facula::loop {
 namespace {
 
-constexpr int kDeepest = 1000;  // nesting of expressions, sizes and blocks: each level takes stack
-constexpr int kMost = 1 << 24;  // slots, variables, parameters and names are numbered below this
+constexpr int kDeepest = 1000;  // most levels of nested expressions, sizes and blocks; each level takes stack
+constexpr int kMost = 1 << 24;  // slots, variables, parameters and names have smaller numbers
 
 std::optional<Fn> function_named(std::string_view s) {
   static const auto* table = [] {
@@ -29,7 +29,7 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  Expr whole_expression() {
+  Expr entire_expression() {
     definitions();
     Expr x = expression();
     space();
@@ -157,7 +157,7 @@ class Parser {
     }
     return int(v);
   }
-  // One level of nesting while it lives.
+  // Counts one level of nesting during its lifetime.
   struct Level {
     explicit Level(Parser& p) : parser(p) {
       if (++p.depth_ > kDeepest) p.fail("no more than " + std::to_string(kDeepest) + " levels");
@@ -212,9 +212,9 @@ class Parser {
     }
   }
 
-  // f(), which builds a node; a node that is refused is reported as a mistake in the text at `from`.
+  // Calls f(), which builds a node, and reports an error of it as a mistake in the text at `from`.
   template <class F>
-  Expr made(size_t from, F&& f) {
+  Expr checked(size_t from, F&& f) {
     try {
       return f();
     } catch (const Error& e) {
@@ -260,7 +260,7 @@ class Parser {
     return it->second;
   }
 
-  // Words that are expressions by themselves; an empty Expr, and nothing consumed, if `s` is another one.
+  // Parses expressions that are a single word; returns an empty Expr and consumes nothing if `s` is something else.
   Expr leaf(std::string_view s) {
     if (s == "true" || s == "false") {
       at_ += s.size();
@@ -280,7 +280,7 @@ class Parser {
     return {};
   }
 
-  // Nodes with attributes in brackets: `kind[attributes](operands)`, whose kind `s` has been consumed.
+  // Parses `kind[attributes](operands)` after `kind`, which is `s`, was consumed.
   Expr node_with_attributes(std::string_view s, size_t from) {
     if (s == "size") {
       take("[");
@@ -298,7 +298,7 @@ class Parser {
       take("]");
       take("(");
       auto at = operands();
-      return made(from, [&] { return load(slot, d, at, part); });
+      return checked(from, [&] { return load(slot, d, at, part); });
     }
     if (s == "cast") {
       take("[");
@@ -334,10 +334,10 @@ class Parser {
     } while (accept(","));
     take(";");
     auto x = operands();
-    return made(from, [&] { return scans ? scan(m, axis, vars[0], x) : reduce(m, vars, x); });
+    return checked(from, [&] { return scans ? scan(m, axis, vars[0], x) : reduce(m, vars, x); });
   }
 
-  // Nodes of operands alone: `kind(operands)`, whose kind `s` has been consumed.
+  // Parses `kind(operands)` after `kind`, which is `s`, was consumed.
   Expr node_of_operands(std::string_view s, size_t from) {
     if (s == "select") return node(from, 3, [](auto& x) { return select(x[0], x[1], x[2]); });
     if (s == "random") return node(from, 2, [](auto& x) { return random(x[0], x[1]); });
@@ -348,15 +348,15 @@ class Parser {
     if (!f) return {};
     take("(");
     auto x = operands();
-    return made(from, [&] { return call(*f, x); });
+    return checked(from, [&] { return call(*f, x); });
   }
 
-  // A node of `n` operands, which f(operands) builds.
+  // Parses `n` operands and builds a node by f(operands).
   template <class F>
   Expr node(size_t from, size_t n, F&& f) {
     take("(");
     auto x = exactly(n);
-    return made(from, [&] { return f(x); });
+    return checked(from, [&] { return f(x); });
   }
 
   std::vector<Expr> exactly(size_t n) {
@@ -382,7 +382,7 @@ class Parser {
         dtype();
         return constant(i, d);
       }
-      return made(from, [&] { return constant(v, d); });
+      return checked(from, [&] { return constant(v, d); });
     }
     at_ = from;
     int64_t i = integer();
@@ -408,7 +408,7 @@ class Parser {
     return constant(std::complex<double>(re, im), d);
   }
 
-  // Symbols are those of the current sym::Shapes.
+  // Symbols belong to the current sym::Shapes.
   SymInt symbolic_size() {
     Level level(*this);
     space();
@@ -470,7 +470,7 @@ class Parser {
     s.dtype = dtype();
     s.extent = expression();
   }
-  // What a statement writes, and where.
+  // Parses the destination of a store.
   void put(Statement& s) {
     s.buffer = small(-kMost);
     if (s.kind == Statement::Kind::store && accept(".re")) s.part = 1;
@@ -539,7 +539,7 @@ class Parser {
 
 }  // namespace
 
-Expr parse_expr(std::string_view text) { return Parser(text).whole_expression(); }
+Expr parse_expr(std::string_view text) { return Parser(text).entire_expression(); }
 Nest parse_nest(std::string_view text) { return Parser(text).nest(); }
 
 }  // namespace facula::loop

@@ -22,7 +22,7 @@ std::string shortest(double v, DType d) {
 
 std::string var(int v) { return "i" + std::to_string(v); }
 
-// Characters that a quoted name may hold as they are.
+// Quotes a name, and replaces characters that a quoted name cannot hold.
 std::string quoted(const std::string& s) {
   std::string r = "\"";
   for (char c : s) r += c == '"' || c == '\\' || c == '\n' ? '_' : c;
@@ -61,7 +61,7 @@ class NestPrinter {
   }
   std::string name(const std::string& s) const { return quoted(names_ ? s : ""); }
   std::string text(Expr x) { return printer_.print(x, out_, indent_); }
-  // Evaluates the line first: it may put definitions before itself.
+  // Evaluates the line first, since that may print definitions before it.
   template <class F>
   void line(const std::string& indent, F&& f) {
     indent_ = indent;
@@ -194,7 +194,7 @@ void ExprPrinter::count(Expr x) {
 }
 
 std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& indent) {
-  // A deep expression is cut by names, so that neither printing nor reading it takes more stack than that.
+  // Names subexpressions of a deep expression, so that neither printing nor parsing it needs more stack.
   std::unordered_map<const Node*, int> heights;
   const bool may_be_deep = uses_.size() >= kDeepest;
   auto is_deep = [&](Expr e) {
@@ -222,7 +222,7 @@ std::string ExprPrinter::print(Expr x, std::string& lines, const std::string& in
 
 namespace {
 
-// The text of a node before its operands: all of it where it has none.
+// The text of a node before its operands, which is the complete text if it has none.
 std::string head(const Node& x) {
   switch (x.kind) {
     case Kind::constant: return print_number(x.value, x.dtype);

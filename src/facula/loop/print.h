@@ -1,6 +1,6 @@
-// The text form of expressions and nests. It depends on structure alone (no addresses, no order of creation):
-// the kernel cache names files by it. A subexpression used twice is printed once, as "%k = ...", before its
-// first use.
+// The text form of expressions and nests. It depends on structure only (not on addresses or the order of creation),
+// because the kernel cache names files by it. A subexpression that is used twice is printed once, as "%k = ...",
+// before its first use.
 #pragma once
 #include <string>
 
@@ -10,8 +10,8 @@ namespace facula::loop {
 
 class ExprPrinter {
  public:
-  void count(Expr x);  // announce every expression first ...
-  // ... then print: definitions that x needs and that were not printed yet go to `lines`, each behind
+  void count(Expr x);  // call for every expression first ...
+  // ... then print: definitions that x needs and that were not printed yet are appended to `lines`, each one after
   // `indent`.
   std::string print(Expr x, std::string& lines, const std::string& indent);
 

@@ -1,6 +1,5 @@
-// Walks over expressions, which is what planning a first call mostly does. Tables of nodes for the length of one
-// walk have a few slots on the stack, more on the heap when those are full: a node of std::unordered_set is an
-// allocation.
+// Walks over expressions, which take most of the time of planning a first call. The tables of visited nodes have some
+// slots on the stack, and more on the heap if those are full; std::unordered_set would allocate for each node.
 #pragma once
 #include <memory>
 
@@ -12,7 +11,7 @@ namespace facula::loop {
 template <class T>
 class NodeMap {
  public:
-  // The value of a node, made if it has none yet. Valid until the next call.
+  // The value of a node, default-constructed if it has none. The reference is valid until the next call.
   T& operator[](const Node* n) { return *try_emplace(n).first; }
   std::pair<T*, bool> try_emplace(const Node* n) {
     if (count_ * 2 >= room_) grow();
@@ -40,7 +39,7 @@ class NodeMap {
     const Node* key = nullptr;
     [[no_unique_address]] T value{};
   };
-  static constexpr size_t kFew = 32;
+  static constexpr size_t kInline = 32;
   template <class S>
   static S* place(S* slots, size_t room, const Node* n) {
     size_t at = (reinterpret_cast<uintptr_t>(n) >> 4) * 0x9e3779b97f4a7c15ull >> 32;
@@ -52,14 +51,14 @@ class NodeMap {
     auto larger = std::make_unique<Slot[]>(room);
     for (size_t k = 0; k < room_; ++k)
       if (slots_[k].key) *place(larger.get(), room, slots_[k].key) = std::move(slots_[k]);
-    many_ = std::move(larger);
-    slots_ = many_.get();
+    heap_ = std::move(larger);
+    slots_ = heap_.get();
     room_ = room;
   }
-  Slot few_[kFew];
-  std::unique_ptr<Slot[]> many_;
-  Slot* slots_ = few_;
-  size_t room_ = kFew, count_ = 0;
+  Slot inline_[kInline];
+  std::unique_ptr<Slot[]> heap_;
+  Slot* slots_ = inline_;
+  size_t room_ = kInline, count_ = 0;
 };
 
 class Seen {
@@ -72,10 +71,10 @@ class Seen {
   NodeMap<Nothing> nodes_;
 };
 
-// The same kind of node over other operands.
+// A node of the same kind with other operands.
 Expr rebuilt(Expr x, std::vector<BoundVar> bound, std::vector<Expr> args);
 
-// x with f of each operand in its place.
+// x with each operand replaced by f(operand).
 template <class F>
 Expr map_operands(Expr x, F&& f) {
   size_t bound = x->bound.size(), args = x->args.size();
@@ -92,7 +91,7 @@ Expr map_operands(Expr x, F&& f) {
   return rebuilt(x, std::move(vars), {now.begin() + bound, now.end()});
 }
 
-// Calls f for every node of e that was not seen, operands first, into extents and bodies of reductions.
+// Calls f for every node of e that is not in `seen`, operands first, including extents and bodies of reductions.
 template <class F>
 void each_node(Expr e, Seen& seen, F&& f) {
   if (!seen.insert(e.get())) return;

@@ -21,7 +21,7 @@ bool is_commutative(Fn f) {
          f == Fn::bit_and || f == Fn::bit_or || f == Fn::bit_xor;
 }
 
-// Functions whose result does not depend on how a target approximates them.
+// True for functions whose result does not depend on a target's approximation.
 bool is_exact(Fn f, DType d) {
   if (is_complex(d))
     return f == Fn::neg || f == Fn::add || f == Fn::sub || f == Fn::conj || f == Fn::real || f == Fn::imag ||
@@ -47,7 +47,7 @@ Expr fold(Fn f, std::span<const Expr> args) {
   return constant(scalar_of(evaluate(f, d, x), r), r);
 }
 
-// Is every term a loop variable, size, parameter or local? Such arithmetic does not overflow.
+// True if every term is a loop variable, size, parameter or local. Such arithmetic does not overflow.
 bool is_index_like(const Linear& l) {
   for (auto& t : l.terms)
     if (t.x->kind != Kind::index && t.x->kind != Kind::size && t.x->kind != Kind::param &&
@@ -67,7 +67,8 @@ Expr integer_product(Expr x, Expr c) {
   return linear(x, l, c->value.to_int()) ? from_linear(l, x.dtype()) : Expr();
 }
 
-// floordiv and remainder of an index expression by a positive constant: multiples of the divisor come out.
+// Simplifies floordiv and remainder of an index expression by a positive constant: multiples of the divisor are moved
+// out.
 Expr quotient(Fn f, Expr x, int64_t c) {
   DType d = x.dtype();
   if (c == 1) return f == Fn::floordiv ? x : constant(int64_t(0), d);
@@ -94,7 +95,7 @@ Expr quotient(Fn f, Expr x, int64_t c) {
 
 Expr unary(Fn f, Expr x) {
   DType d = x.dtype();
-  bool real_type = !is_complex(d), whole = category(d) <= Category::integral;
+  bool real_type = !is_complex(d), integral = category(d) <= Category::integral;
   switch (f) {
     case Fn::neg:
       if (is_ring(d)) {
@@ -117,13 +118,13 @@ Expr unary(Fn f, Expr x) {
     case Fn::ceil:
     case Fn::trunc:
     case Fn::round:
-      if (whole || is_call(x, Fn::floor) || is_call(x, Fn::ceil) || is_call(x, Fn::trunc) ||
+      if (integral || is_call(x, Fn::floor) || is_call(x, Fn::ceil) || is_call(x, Fn::trunc) ||
           is_call(x, Fn::round))
         return x;
       break;
     case Fn::isnan:
     case Fn::isinf:
-      if (whole) return constant(false, DType::Bool);
+      if (integral) return constant(false, DType::Bool);
       break;
     case Fn::bit_not:
       if (is_call(x, Fn::bit_not)) return x->args[0];
@@ -148,7 +149,7 @@ Expr unary(Fn f, Expr x) {
   return {};
 }
 
-// Of integers and bools: smaller, larger, and logic bit by bit.
+// Simplifies minimum, maximum and bitwise logic of integers and bools.
 Expr integer_lattice(Fn f, Expr x, Expr y) {
   bool is_bool = x.dtype() == DType::Bool;
   if (f == Fn::bit_xor) {
@@ -252,7 +253,7 @@ Expr floating_binary(Fn f, const std::vector<Expr>& args) {
   return {};
 }
 
-// Does converting from `a` to `b` lose nothing?
+// True if a conversion from `a` to `b` is exact.
 bool is_widening(DType a, DType b) {
   if (a == b) return true;
   if (a == DType::Bool) return true;
@@ -316,8 +317,8 @@ Expr simplify_call(Fn f, std::vector<Expr> args) {
     if (Expr r = unary(f, args[0])) return r;
   } else if (args.size() == 2) {
     if (is_commutative(f) && is_constant(args[0]) && !is_constant(args[1])) std::swap(args[0], args[1]);
-    bool whole = category(args[0].dtype()) <= Category::integral;
-    if (Expr r = whole ? integer_binary(f, args) : floating_binary(f, args)) return r;
+    bool integral = category(args[0].dtype()) <= Category::integral;
+    if (Expr r = integral ? integer_binary(f, args) : floating_binary(f, args)) return r;
   } else if (f == Fn::fma && category(args[0].dtype()) <= Category::integral) {
     return args[0] * args[1] + args[2];
   } else if (f == Fn::fma && !is_complex(args[0].dtype())) {

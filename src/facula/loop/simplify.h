@@ -1,11 +1,11 @@
-// Simplification at construction, and the primitives it shares with the constructors. Every identity keeps
-// the value exactly: for floating point that excludes x * 0, x + 0 (of -0) and reassociation; integers wrap
-// and form a ring.
+// Simplification at construction, and the primitives that it shares with the constructors. Every identity keeps the
+// value exactly: for floating point that excludes x * 0, x + 0 (of -0) and reassociation; integers wrap and form a
+// ring.
+//   example: add(mul(i0, 4), add(1, mul(i0, 2)))  ->  add(mul(i0, 6), 1)
 //
-// Integer sums are kept in one shape, ((t0 + t1) + ...) + constant with terms t or t * coefficient, so that
-// equal index expressions are equal words and an affine analysis sees only add and mul. Index arithmetic
-// (over loop variables, sizes, parameters and locals) is taken not to overflow where a quotient is
-// simplified.
+// Integer sums have a normal form, ((t0 + t1) + ...) + constant with terms t or t * coefficient, so that equal index
+// expressions are equal words and an affine analysis sees only add and mul. Index arithmetic (over loop variables,
+// sizes, parameters and locals) is assumed not to overflow when a quotient is simplified.
 #pragma once
 #include "facula/loop/expr.h"
 
@@ -13,7 +13,7 @@ namespace facula::loop {
 
 Expr intern(Node n);                                // the one node equal to n (expr.cpp)
 DType call_type(Fn f, std::span<const Expr> args);  // checks arity and dtypes (expr.cpp)
-Expr raw_call(Fn f, std::vector<Expr> args);        // a call as it stands
+Expr raw_call(Fn f, std::vector<Expr> args);        // a call without simplification
 
 Expr simplify_call(Fn f, std::vector<Expr> args);
 Expr simplify_cast(Expr x, DType to);
@@ -33,7 +33,7 @@ struct Linear {
   int64_t constant = 0;
   int visited = 0;
 };
-// False if there are more terms than are worth treating.
+// False if there are too many terms to be worth treating.
 bool linear(Expr x, Linear& to, int64_t scale = 1);
 Expr from_linear(const Linear& l, DType d);
 

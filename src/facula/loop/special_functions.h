@@ -1,17 +1,19 @@
-// Special functions whose number of steps depends on the arguments: the one source for every target. It is C99 and C++ at
-// once. special_functions.py takes it apart at build time, so that a program printed as C99 or as CUDA C takes along those
-// of these functions and tables that it calls (codegen/c_printer.cpp); mapped.cpp compiles it for the host.
+// Special functions whose number of steps depends on the arguments: one source for every target, which is valid C99
+// and C++. At build time special_functions.py splits it into functions and tables, so that a kernel printed as C99 or
+// CUDA C includes those that it calls (codegen/c_printer.cpp); mapped.cpp compiles it for the host.
 //
-//   FACULA_CALLED(ulp)   a function that nests call, one of the loop language's (expr.h), with the bound on its error.
-//   FACULA_EXPANDED      one that has an expansion (loop/elementary.h).
-//   FACULA_SPECIAL       what those call.
-//   FACULA_LANED         the same of a Real: a double, or on the host a few lanes side by side. It branches by any(c) alone:
-//                        lanes go on until all are done, without changing those that are. `auto`: a condition on them.
-//   FACULA_ROW(c)        an array and its length.
+//   FACULA_CALLED(ulp)   a function of the loop IR (expr.h) that nests call, with its error bound
+//   FACULA_EXPANDED      a function that has an expansion (loop/elementary.h)
+//   FACULA_SPECIAL       a helper of these functions
+//   FACULA_LANED         a helper over Real: a double, or a few lanes on the host. It may only branch on any(c):
+//                        lanes continue until all are done, without changing those that are. `auto` declares a
+//                        condition on them.
+//   FACULA_ROW(c)        an array and its length
 //
-// Every operation is rounded once (no contraction). Elementary functions have their usual names: they are the expansions of
-// loop/elementary.h, so that results are the same bits wherever they are computed. Exact functions are libm's: sqrt, fabs,
-// floor, ceil, nearbyint, copysign, fmod, fma. Nothing else is called, no type is wider than double, no memory but tables.
+// Every operation is rounded once (no contraction). Elementary functions have their usual names: they are the
+// expansions of loop/elementary.h, so that results have the same bits wherever they are computed. Exact functions are
+// libm's: sqrt, fabs, floor, ceil, nearbyint, copysign, fmod, fma. Nothing else is called, no type is wider than
+// double, and the only memory is tables.
 
 // ---- polynomials
 
@@ -21,17 +23,17 @@ FACULA_LANED Real horner(Real x, const double* c, int n) {
   for (int k = n - 3; k >= 0; --k) y = fma(y, x, c[k]);
   return y;
 }
-// The polynomial of the piece between `low` and `high`, in the distance from their middle.
+// The polynomial of the piece from `low` to `high`, in the distance from its middle.
 FACULA_LANED Real piece(Real x, double low, double high, const double* c, int n) {
   return horner(x - (low + high) / 2, c, n);
 }
 FACULA_LANED Real square_quarter(Real x) { return (x * 0.5) * (x * 0.5); }
-// exp(-(high + low)) of a sum with more digits than a double.
+// exp(-(high + low)) for a sum with more digits than a double.
 FACULA_SPECIAL double decay(double high, double low) { return exp(-high) * (1 - low); }
 
 // ---- Bessel functions J and Y: power series below 2, polynomials below 8, from there on Hankel's expansion (DLMF 10.17.3).
 
-FACULA_LANED Real j0_near(Real x) {  // the first terms by their factors, which are not small differences
+FACULA_LANED Real j0_near(Real x) {  // the first terms by their factors, which do not cancel
   Real half = x * 0.5, y = half * half;
   return (1.0 - half) * (1.0 + half) + y * y * horner(y, FACULA_ROW(kNearJ0));
 }
@@ -48,7 +50,7 @@ FACULA_LANED Real y1_near(Real x) {
   Real series = horner(square_quarter(x), FACULA_ROW(kNearY1));
   return two_over_pi * (log(x) * j1_near(x) - x * 0.25 * series) - two_over_pi / x;
 }
-// Between 2 and 8: the rows at c, n long, times the distance from the zero in each piece.
+// On [2, 8]: the polynomials in the rows of c, n coefficients each, times the distance from the zero in each piece.
 FACULA_LANED Real by_zeros(Real x, const double* c, int n, const double* zeros) {
   Real r = x;
   if (any(x < 5.0)) r = x < 5.0 ? horner(x - 3.5, c, n) * (x - zeros[0] - zeros[1]) : r;
@@ -61,7 +63,7 @@ FACULA_LANED Real bessel_middle(Real x, int order, int second) {
   if (second) return by_zeros(x, FACULA_ROW(kMiddleY0[0]), kZeroY0[0]);
   return by_zeros(x, FACULA_ROW(kMiddleJ0[0]), kZeroJ0[0]);
 }
-// J, or Y if `second`, of order 0 or 1, x >= 8 and finite.
+// J, or Y if `second`, of order 0 or 1, for finite x >= 8.
 FACULA_LANED Real hankel(Real x, int order, int second) {
   Real t = 1.0 / x, p, q;
   if (order) {
@@ -71,12 +73,12 @@ FACULA_LANED Real hankel(Real x, int order, int second) {
     p = piece(t, 0, 0.125, FACULA_ROW(kHankelCosine0[0]));
     q = piece(t, 0, 0.125, FACULA_ROW(kHankelSine0[0])) * t;
   }
-  // Of sin x + cos x and sin x - cos x one may cancel: their product is -cos 2x.
+  // One of sin x + cos x and sin x - cos x may cancel: their product is -cos 2x.
   Real s = sin(x), c = cos(x), sum = s + c, difference = s - c, product = -cos(x + x);
   Real other = product / difference;
   difference = (x < 1e300) & (s * c >= 0.0) ? product / sum : difference;
   sum = (x < 1e300) & (s * c < 0.0) ? other : sum;
-  Real value = p * difference + q * sum;  // of Y0 and J1, whose angles differ by half a turn
+  Real value = p * difference + q * sum;  // for Y0 and J1, whose angles differ by half a turn
   if (!order && !second) value = p * sum - q * difference;
   if (order && second) value = q * difference - p * sum;
   return value / (2.0 * sqrt(0.78539816339744830962 * x));  // pi x might overflow
@@ -111,7 +113,7 @@ FACULA_EXPANDED(3, bessel_i1e);
 
 // ---- Bessel functions K
 
-// sqrt(x) exp(x) K(x), x > 1: the pieces that are wanted.
+// sqrt(x) exp(x) K(x), x > 1, by the pieces that the lanes need.
 FACULA_LANED Real scaled_decay(int order, Real x) {
   const double(*c)[17] = order ? kScaledK1 : kScaledK0;
   Real t = 1.0 / x, r = t;
@@ -126,7 +128,7 @@ FACULA_LANED Real k_near(int order, Real x) {
   if (order == 0) return 0.5 * horner(y, FACULA_ROW(kNearK0)) - l * horner(y, FACULA_ROW(kNearI0));
   return 1.0 / x + x * 0.5 * (l * horner(y, FACULA_ROW(kNearI1)) - 0.5 * horner(y, FACULA_ROW(kNearK1)));
 }
-// K, or if `scaled` K times exp(x).
+// K, or K times exp(x) if `scaled`.
 FACULA_SPECIAL double bessel_k(double x, int order, int scaled) {
   if (x != x || x < 0) return NAN;
   if (x == 0) return INFINITY;
@@ -140,9 +142,10 @@ FACULA_CALLED(3) double bessel_k1(double x) { return bessel_k(x, 1, 0); }
 FACULA_CALLED(3) double bessel_k0e(double x) { return bessel_k(x, 0, 1); }
 FACULA_CALLED(3) double bessel_k1e(double x) { return bessel_k(x, 1, 1); }
 
-// ---- Airy's function (DLMF 9.7). The rounding of z = 2/3 x^(3/2) would cost as many digits as it has, so it is a sum.
+// ---- Airy's function (DLMF 9.7). Rounding z = 2/3 x^(3/2) would lose as many digits as z has before the point, so
+// it is a sum.
 
-// What z lacks, given sqrt(x) and z.
+// The rounding error of z, given sqrt(x) and z.
 FACULA_SPECIAL double airy_rest(double x, double root, double z) {
   double product = x * root, root_rest = fma(-root, root, x) / (2 * root);
   double rest = fma(x, root, -product) + x * root_rest;
@@ -191,8 +194,8 @@ FACULA_LANED Real gamma_reciprocal(Real a) {
   }
   return piece(a, 0, 1, FACULA_ROW(kGammaReciprocal[0])) / product;
 }
-// a (x/a - 1 - log(x/a)) of x within 0.3 a of a, by the series of the inverse hyperbolic tangent; *rest: what it lacks. The
-// exponential of its opposite would show a rounding of the leading term.
+// a (x/a - 1 - log(x/a)) for x within 0.3 a of a, by the series of the inverse hyperbolic tangent; *rest: its
+// rounding error, which is needed because the result is negated and exponentiated.
 FACULA_SPECIAL double excess(double a, double x, double* rest) {
   double m = (x - a) / a, m_rest = fma(-m, a, x - a) / a;
   double d = 2 + m, d_rest = m - (d - 2) + m_rest;
@@ -204,8 +207,8 @@ FACULA_SPECIAL double excess(double a, double x, double* rest) {
   *rest = fma(a, whole, -(a * whole)) + a * below;
   return a * whole;
 }
-// exp(-a (x/a - 1 - log(x/a))). Far from a as a power times an exponential, of parts that neither overflow nor vanish: as many
-// as divide a without rounding it.
+// exp(-a (x/a - 1 - log(x/a))). Far from a it is a power times an exponential, raised to the number of parts: the
+// smallest power of two, which divides a without rounding, for which neither factor overflows or vanishes.
 FACULA_SPECIAL double gamma_peak(double a, double x) {
   double rest;
   if (fabs(x - a) < 0.3 * a) {
@@ -238,7 +241,7 @@ FACULA_LANED Real lower_sum(Real a, Real x) {
   }
   return sum;
 }
-// Q over a times the factor above: Legendre's continued fraction, by the algorithm of Lentz, 1976.
+// Q divided by a times gamma_factor: Legendre's continued fraction, by the algorithm of Lentz, 1976.
 FACULA_LANED Real upper_fraction(Real a, Real x) {
   Real b = x + 1.0 - a, c = a - a + 1e300, d = 1.0 / b, h = d;
   auto going = a == a;
@@ -253,8 +256,8 @@ FACULA_LANED Real upper_fraction(Real a, Real x) {
   }
   return h;
 }
-// Of small x and a: 1 - x^a / Gamma(1 + a), and the other terms of the series for P. Of x < 1.1, x^32 / 32! is long below the
-// last place.
+// For small x and a: 1 - x^a / Gamma(1 + a) and the other terms of the series for P. For x < 1.1, x^32 / 32! is far
+// below the last place.
 FACULA_LANED Real upper_sum(Real a, Real x) {
   Real term = a - a + 1.0, sum = term - term;
   for (int k = 1; k < 32; ++k) {
@@ -265,19 +268,19 @@ FACULA_LANED Real upper_sum(Real a, Real x) {
   }
   return sum;
 }
-FACULA_LANED Real log_gamma(Real a) {  // of 1 + a
+FACULA_LANED Real log_gamma(Real a) {  // log(Gamma(1 + a))
   return a * piece(a, 0, 1.25, FACULA_ROW(kLogGammaSlope[0]));
 }
 FACULA_LANED Real upper_series(Real a, Real x) {
-  Real lacks = -expm1(a * log(x) - log_gamma(a));  // of x^a / Gamma(1 + a), which is below 1.2
+  Real lacks = -expm1(a * log(x) - log_gamma(a));  // 1 - x^a / Gamma(1 + a), where the quotient is below 1.2
   return lacks - (1.0 - lacks) * a * upper_sum(a, x);
 }
 FACULA_LANED auto by_upper_series(Real a, Real x) { return (x < 1.1) & ((x * 1.1 >= a) | (a < 0.5)); }
 FACULA_LANED auto by_lower_series(Real a, Real x) { return (x < 1.0) | (x < a); }
-// Temme's expansion, 1979, for a > 100 and x within 0.3 a of a; of P or of Q.
+// Temme's expansion (1979) of P or Q, for a > 100 and x within 0.3 a of a.
 FACULA_SPECIAL double uniform(double a, double x, int upper) {
   double rest, z = excess(a, x, &rest), root = sqrt(z), sum = 0;
-  // erfc' = -2 exp(-z) / sqrt(pi) times what the root lacks.
+  // erfc' = -2 exp(-z) / sqrt(pi), times the rounding error of the root.
   double lacks = root > 0 ? (fma(-root, root, z) + rest) / (2 * root) : 0;
   if (x < a) root = -root, lacks = -lacks;
   double eta = root / sqrt(a / 2);
@@ -313,18 +316,19 @@ FACULA_CALLED(64) double igammac(double a, double x) {
 
 // ---- Hurwitz's zeta function: some terms and the formula of Euler and Maclaurin (DLMF 25.11.7)
 
-// (q + k)^-s, given a = q + k: the power sees what the sum lacks s times larger.
+// (q + k)^-s, given a = q + k: the power magnifies the rounding error of the sum by s.
 FACULA_LANED Real zeta_term(Real s, Real q, Real k, Real a) {
   Real taken = a - q, lacks = q - (a - taken) + (k - taken);
   Real zero = {0}, less = lacks / a * s;
   return any_pow(a, -s) *
-         (1.0 - ((less > -0.5) & (less < 0.5) ? less : zero));  // of huge s the power is 0 or infinite
+         (1.0 - ((less > -0.5) & (less < 0.5) ? less : zero));  // for huge s the power is 0 or infinite
 }
 FACULA_LANED Real zeta_right(Real s, Real q) {  // q > 0, s > 1
   Real sum = {0}, steps = {0}, a = q;
-  // From there on the formula's terms fall fast. (Each costs less than a power, and twelve do with fewer of these than eight.)
+  // From there on the formula's terms decrease fast. (Each of them costs less than a power, and twelve terms need
+  // fewer powers than eight.)
   auto going = a < s + 6.0;
-  auto whole = a != a;  // whose sum has all digits
+  auto whole = a != a;  // lanes whose sum has all digits
   for (int k = 0; any(going); ++k) {
     Real term = zeta_term(s, q, steps, a);
     sum = going ? sum + term : sum;
@@ -352,14 +356,14 @@ FACULA_CALLED(4) double hurwitz_zeta(double s, double q) {
   if (s != s) return NAN;
   if (q > 0) return zeta_right(s, q);
   if (s != floor(s)) return NAN;
-  if (s > 0x1p53) return INFINITY;  // one of the terms is a power of what is below 1
-  // Of a negative q the first terms are those of 1 - q - m, ..., -q, with the sign of (-1)^s.
+  if (s > 0x1p53) return INFINITY;  // one of the terms is a power of a number below 1
+  // For a negative q the first terms are those of 1 - q - m, ..., -q, with the sign of (-1)^s.
   double m = ceil(-q), sign = fmod(s, 2.0) == 0 ? 1 : -1;
   return zeta_right(s, q + m) + sign * (zeta_right(s, 1 - q - m) - zeta_right(s, 1 - q));
 }
 
-// ---- orthogonal polynomials: p_0 = 1, p_1 = first_polynomial, p_(k+1) = next_polynomial of p_k and p_(k-1), by their kind:
-// Chebyshev's four, Hermite's two, Laguerre's, Legendre's.
+// ---- orthogonal polynomials: p_0 = 1, p_1 = first_polynomial, p_(k+1) = next_polynomial of p_k and p_(k-1), by
+// kind: Chebyshev's four, Hermite's two, Laguerre's, Legendre's.
 
 FACULA_LANED Real first_polynomial(int kind, Real x) {
   if (kind == 1 || kind == 4) return x + x;  // -0 stays
@@ -384,11 +388,11 @@ FACULA_SPECIAL double recurrence(int kind, double x, int64_t n) {
   }
   return p;
 }
-// The order, rounded to zero; what is no number or too large counts as negative, as x86 converts it.
+// The order, truncated; NaN and numbers that are too large count as negative, as x86 converts them.
 FACULA_SPECIAL int64_t order_of(double n) { return n > -1 && n < 0x1p63 ? (int64_t)n : -1; }
-// Above this order not by recurrences, which would take seconds an element, but by closed or asymptotic forms.
+// The largest order for recurrences, which take n steps per element; above it closed or asymptotic forms are used.
 FACULA_TABLE int64_t kMostSteps = 1 << 16;
-// What overflows is no number: the recurrence subtracts infinities. `turns`: an odd function at a negative argument.
+// An overflow gives NaN, since the recurrence subtracts infinities. `turns`: an odd function at a negative argument.
 FACULA_SPECIAL double far_value(double y, int turns) { return fabs(y) == INFINITY ? NAN : turns ? -y : y; }
 // T, U or the other two kinds beyond [-1, 1] for large n.
 FACULA_SPECIAL double chebyshev_far(int kind, double x, int64_t n) {
@@ -400,7 +404,7 @@ FACULA_SPECIAL double chebyshev_far(int kind, double x, int64_t n) {
   else y = sinh((whole + 0.5) * a) / sinh(a / 2);
   return far_value(y, turns && n % 2);
 }
-// Within (-1, 1) by cosines and sines where n is large, as the recurrence takes n steps; at -1 and 1 exactly.
+// On (-1, 1) by cosines and sines if n is large, since the recurrence takes n steps; exact at -1 and 1.
 FACULA_CALLED(16) double chebyshev_t(double x, double y) {
   int64_t n = order_of(y);
   if (n < 0) return 0;
@@ -446,7 +450,7 @@ FACULA_CALLED(16) double hermite_he(double x, double y) {
   int64_t n = order_of(y);
   return n < 0 ? 0 : recurrence(5, x, n);
 }
-// DLMF 18.15.19, two terms; the second does not count below 0, where what is finite is near 0.
+// DLMF 18.15.19, two terms. The second one is left out below 0, where finite values are close to 0.
 FACULA_SPECIAL double laguerre_far(double x, int64_t n) {
   double v = 4 * (double)n + 2, y = x / v, a = fabs(y);
   double outside = exp(x / 2) / sqrt(sqrt(a * (1 - y)));
@@ -464,7 +468,7 @@ FACULA_CALLED(16) double laguerre_l(double x, double y) {
   if (x == 0) return 1;
   return n > kMostSteps ? laguerre_far(x, n) : recurrence(6, x, n);
 }
-// Hilb's formula with the next term of Szego's expansion in 1 / (n + 1/2); of |x| near 1 as elsewhere.
+// Hilb's formula with the next term of Szego's expansion in 1 / (n + 1/2); for |x| near 1 as well.
 FACULA_SPECIAL double legendre_far(double x, int64_t n) {
   double a = fabs(x), half = (double)n + 0.5, y;
   if (a < 1) {

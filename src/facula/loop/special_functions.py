@@ -1,5 +1,5 @@
-"""Takes special_functions.h and the tables beside it apart: writes special_text.h, their functions and
-tables one by one as text of C99 and CUDA C, in their order, and special_table.h, which nests can call.
+"""Splits special_functions.h and mapped_tables.h into functions and tables: writes special_text.h, which has
+each of them as text of C99 and CUDA C, in order, and special_table.h, the table of those that nests can call.
 
     python special_functions.py OUT            (at every configuration of the build)
 """
@@ -15,7 +15,7 @@ NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 def declarations(source):
-    """What stands at the outermost level: text up to a `}` or `;` there."""
+    """The declarations at the outermost level: text up to a `}` or `;` there."""
     source = re.sub(r"^#.*$|^namespace .*$|^\}  // namespace .*$|//.*$", "", source, flags=re.M)
     depth, start = 0, 0
     for at, c in enumerate(source):
@@ -32,7 +32,7 @@ def name_of(declaration):
 
 
 def written(path, text):
-    """Files that stay the same keep their time."""
+    """Writes a file unless it has this text already, so that its time stays."""
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -65,7 +65,7 @@ def main(out):
     for text in parts:
         name = name_of(text)
         text = re.sub(r"^(FACULA_CALLED\(\d+\)|FACULA_LANED)", "FACULA_SPECIAL", text)
-        if text.startswith("inline constexpr"):  # whose rows need not be filled up
+        if text.startswith("inline constexpr"):  # its rows need not be filled up
             text = "FACULA_TABLE" + re.sub(r"(, 0)+\}", "}", re.sub(r"\s+", " ", text))[16:]
         text = re.sub(r"\bauto\b", "int", re.sub(r"\bReal\b", "double", text))
         texts.append(("facula_" + name, NAME.sub(renamed, text)))

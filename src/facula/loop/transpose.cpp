@@ -1,8 +1,8 @@
-// A definition says result[i...] = f(..., x[T(i, k)], ...), k being variables of a reduction. The gradient of
-// x is
+// Transposes definitions. A definition says result[i...] = f(..., x[T(i, k)], ...), where k are the variables of a
+// reduction. The gradient of x is
 //   dx[j] = sum over the points (i, k) with T(i, k) = j of d(i, k).
-// Where T can be solved for its variables, that is a gather over the variables that remain; else it is a
-// scatter-sum over all points.
+// If T can be solved for its variables, this is a gather over the remaining variables; otherwise it is a scatter-sum
+// over all points.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -17,7 +17,7 @@ namespace {
 struct Axis {
   int var;
   Expr extent;
-  bool reduction;  // of a reduction inside the value, not an axis of the result
+  bool reduction;  // bound by a reduction inside the value; otherwise an axis of the result
 };
 // d(load) = value at every point of `domain`.
 struct Contribution {
@@ -37,11 +37,11 @@ class Transposer {
  public:
   Transposer(int slot, SymSpan sizes, int first_fresh) : slot_(slot), sizes_(sizes), next_(first_fresh) {}
 
-  // Follows y, with gradient g at every point of the domain, down to the loads of the slot.
+  // Follows y, whose gradient is g at every point of the domain, to the loads of the slot.
   void follow(Expr y, Expr g, std::vector<Axis> domain) {
     for (auto& a : sweep(y, g)) {
       if (a.load->kind == Kind::load) {
-        if (a.load->slot == slot_) found_.push_back({a.load, a.value, domain});
+        if (a.load->slot == slot_) contributions_.push_back({a.load, a.value, domain});
       } else if (touches(a.load)) {
         fold(a.load, a.value, domain);
       }
@@ -51,7 +51,7 @@ class Transposer {
   std::vector<Definition> definitions() {
     std::vector<Definition> r;
     Expr gathered;
-    for (auto& c : found_) {
+    for (auto& c : contributions_) {
       if (Expr g = gather(c); g.get()) gathered = gathered.get() ? gathered + g : g;
       else r.push_back(scatter(c));
     }
@@ -74,8 +74,8 @@ class Transposer {
   void fold(Expr leaf, Expr g, std::vector<Axis> domain) {
     int component = leaf->kind == Kind::part ? leaf->slot : 0;
     Expr r = leaf->kind == Kind::part ? leaf->args[0] : leaf;
-    // The bound variables become axes of the domain, under new names. A scan is by now a reduction that ends
-    // at an axis of the result; it runs over the whole axis, and a condition says which points count.
+    // Bound variables become axes of the domain, under new names. A scan is a reduction that ends at an axis of the
+    // result; here it runs over the entire axis, and a condition selects the points that count.
     Map names;
     Expr inside;
     for (auto& b : r->bound) {
@@ -101,7 +101,7 @@ class Transposer {
     switch (r->monoid) {
       case Monoid::sum: break;
       case Monoid::max:
-      case Monoid::min: {  // even over ties
+      case Monoid::min: {  // divided evenly among ties
         Expr ties = reduce(Monoid::sum, r->bound, {cast(eq(r->args[0], r), d)});
         g = select(eq(x[0], r), g / ties, zero(d));
         break;
@@ -131,12 +131,12 @@ class Transposer {
     return yes;
   }
 
-  // Variables of a domain by the position j that they load, and what has to hold of j besides.
+  // The variables of a domain as functions of the position j that they load, with conditions on j.
   struct Solution {
     std::map<int, Expr> solved;
-    std::vector<BoundVar> periods;  // variables that number the solutions, where there are several
+    std::vector<BoundVar> periods;  // variables that enumerate the solutions if there are several
     std::vector<Expr> conditions;
-    Map so_far;  // as `solved`
+    Map so_far;  // the contents of `solved`
 
     void add(int var, const Expr& v) {  // earlier solutions may mention this variable
       Map now{{var, v}};
@@ -146,7 +146,8 @@ class Transposer {
       so_far.assign(solved.begin(), solved.end());
     }
   };
-  // The axis that `l` is solved for, and its factor; null if all that it names are solved. False if it cannot be solved.
+  // Picks the axis for which `l` is to be solved, with its factor; null if all axes in it are solved. False if it
+  // cannot be solved.
   bool pick_axis(const Contribution& c, const Linear& l, const Solution& s, const Axis*& pick,
                  int64_t& factor) {
     size_t open_axes = 0, open = 0;
@@ -161,10 +162,10 @@ class Transposer {
         factor = term.coefficient;
       }
     }
-    return open <= 1 || open_axes == 1;  // else too many points would be tried
+    return open <= 1 || open_axes == 1;  // otherwise too many points would be tried
   }
-  // Solves (i + rest) mod n = j for an axis i: it is (j - rest) mod n + n q for every q. Whether it can depends on the form
-  // of t alone, not on sizes.
+  // Solves (i + rest) mod n = j for an axis i: i = (j - rest) mod n + n q for every q. Whether this succeeds depends
+  // on the form of t only, not on sizes.
   bool solve_period(const Contribution& c, Expr t, size_t k, Solution& s) {
     if (!is_call(t, Fn::remainder) || !(t->args[1]->kind == Kind::size || is_constant(t->args[1])))
       return false;
@@ -185,16 +186,17 @@ class Transposer {
     Expr i = rest.terms.empty() && rest.constant == 0 ? j : remainder(j - from_linear(rest, DType::Int64), n);
     if (!equal_sizes(axis->extent, n)) {
       SymInt extent = extent_of(axis->extent), each = extent_of(n);
-      SymInt count = (extent + each - SymInt(int64_t(1))) / each, whole = extent / each;
+      SymInt count = (extent + each - SymInt(int64_t(1))) / each, full_periods = extent / each;
       int q = next_++;
-      s.periods.push_back({q, size(SymInt::surely_equal(whole * each, extent) ? whole : count)});
+      s.periods.push_back(
+          {q, size(SymInt::surely_equal(full_periods * each, extent) ? full_periods : count)});
       i = i + index(q) * n;
-      if (!SymInt::surely_equal(whole * each, extent)) s.conditions.push_back(i < axis->extent);
+      if (!SymInt::surely_equal(full_periods * each, extent)) s.conditions.push_back(i < axis->extent);
     }
     s.add(axis->var, i);
     return true;
   }
-  // Solves dimension k of the load for one axis more; false if it cannot be.
+  // Solves dimension k of the load for one more axis; false if that is impossible.
   bool solve(const Contribution& c, size_t k, Solution& s) {
     Expr t = c.load->args[k], j = index(int(k)), n = size(sizes_[k]);
     if (solve_period(c, t, k, s)) return true;
@@ -241,13 +243,13 @@ class Transposer {
     return yes;
   }
 
-  // ---- what is known to hold of loop variables
+  // ---- ranges of loop variables
 
   struct Range {
     int var;
-    SymInt extent;  // it is at least 0 and below
+    SymInt extent;  // the variable is in [0, extent)
   };
-  // The least value of an integer expression, as far as the ranges tell; nullopt if they do not.
+  // The least value of an integer expression that follows from the ranges; nullopt if none does.
   static std::optional<int64_t> least(Expr x, const std::vector<Range>& ranges) {
     Linear l;
     if (!linear(x, l)) return std::nullopt;
@@ -279,7 +281,7 @@ class Transposer {
       default: return false;
     }
   }
-  // x without comparisons that hold for all indices of the operand and all of `bound`.
+  // Removes the comparisons from x that hold for all indices of the operand and all values of `bound`.
   Expr without_the_sure(Expr x, const std::vector<BoundVar>& bound) const {
     std::vector<Range> ranges;
     for (size_t k = 0; k < sizes_.size(); ++k) ranges.push_back({int(k), sizes_[k]});
@@ -300,7 +302,7 @@ class Transposer {
     to.push_back(e);
   }
   static bool is_zero(Expr x) { return is_constant(x) && x->value.to_complex() == 0.0; }
-  // The value of `var` for which `e`, an equation, holds; empty if it does not say.
+  // The value of `var` that satisfies the equation `e`; empty if e does not determine it.
   static Expr solved_for(int var, Expr e) {
     if (!is_call(e, Fn::eq) || e->args[0].dtype() != DType::Int64) return {};
     Linear l, rest;
@@ -317,7 +319,7 @@ class Transposer {
     Expr r = from_linear(rest, DType::Int64);
     return factor == 1 ? -r : r;
   }
-  // A sum over a variable of what counts where it has one value is what is there.
+  // Replaces a sum over a variable by its only nonzero term, if a condition fixes the variable.
   static bool pick_one(std::vector<BoundVar>& remaining, Expr& inside, Expr& v) {
     std::vector<Expr> conditions;
     if (inside.get()) conjuncts(inside, conditions);
@@ -370,7 +372,8 @@ class Transposer {
       bool uses = std::ranges::any_of(remaining, [&](auto& r) { return names(e, r.var); });
       (uses ? inside : outside) = both(uses ? inside : outside, e);
     }
-    if ((inside.get() || outside.get()) && checks(v)) return {};  // a check is made whatever a select takes
+    if ((inside.get() || outside.get()) && checks(v))
+      return {};  // a check is performed whichever side a select takes
     if (inside.get()) v = select(inside, v, zero(v.dtype()));
     if (!remaining.empty()) v = reduce(Monoid::sum, remaining, {v});
     return outside.get() ? select(outside, v, zero(v.dtype())) : v;
@@ -397,7 +400,7 @@ class Transposer {
     __builtin_unreachable();
   }
 
-  // Targets that might lie outside of the operand (reads that a select hides) add 0 to its first element.
+  // Targets that may be outside of the operand (reads that a select masks) add 0 to its first element.
   Definition scatter(const Contribution& c) {
     Scatter s;
     Map names;
@@ -431,7 +434,7 @@ class Transposer {
   int slot_;
   SymSpan sizes_;
   int next_;
-  std::vector<Contribution> found_;
+  std::vector<Contribution> contributions_;
 };
 
 int fresh_among(std::vector<Expr> xs) { return fresh_var(xs); }
@@ -442,7 +445,7 @@ Expr row_major(std::span<const Expr> at, SymSpan sizes) {
   return p;
 }
 
-// The definition's axes under names that no axis of the gradient has; `position` written out.
+// Renames the definition's axes to names that no axis of the gradient has, and spells out `position`.
 struct Renamed {
   Map names;
   std::vector<Axis> domain;
@@ -476,7 +479,7 @@ std::vector<Definition> transpose_scatter(const Scatter& s, DType grad_dtype, in
       std::vector<Expr> at;
       for (int k = 0; k < d.rank; ++k) at.push_back(index(k));
       d.values = {load(grad_slot, grad_dtype, at)};
-    } else {  // what was overwritten has no influence
+    } else {  // a value that was overwritten has no influence
       Scatter masked = s;
       masked.base = grad_slot;
       masked.value = zero(s.value.dtype());

@@ -13,7 +13,7 @@
 namespace facula::loop {
 namespace {
 
-// The dtype that the node must have; checks its operands.
+// Checks the operands of a node and returns the dtype that it must have.
 DType type_of(Expr x) {
   auto& a = x->args;
   auto operands = [&](size_t n) {
@@ -95,12 +95,12 @@ Vars free_vars(Expr root) {
   return of[root.get()];
 }
 
-// Where values come from that differ from thread to thread.
+// Finds the locals that may differ between threads.
 class Divergence {
  public:
   explicit Divergence(const Nest& n) {
     size_t before;
-    do {  // loops carry locals round
+    do {  // repeats, since loops carry locals around
       before = locals_.size();
       block(n.body, false);
     } while (locals_.size() != before);
@@ -241,7 +241,7 @@ class NestVerifier {
     indices_.erase(s.var);
   }
   static bool is_small_power(int n) { return n > 0 && n <= 1024 && std::has_single_bit(unsigned(n)); }
-  // `own`: of a loop over lanes.
+  // Checks how a loop of a nest for lanes runs. `own`: the scope of a loop over lanes.
   void how_it_runs(const Statement& s, LaneScope* own) {
     auto& l = s.lanes;
     auto refuse = [&](bool wrong, const char* what) {
@@ -271,7 +271,7 @@ class NestVerifier {
     refuse(!lanes_ || s.loop != LoopKind::serial, " has chains and is no serial loop inside of lanes");
     refuse(lanes_->varies(s.extent) || !lanes_->only_sums(s.body), " has chains and does not only add up");
   }
-  // The body of a loop or condition that every thread enters alike only if they agree about `by`.
+  // Verifies the body of a loop or condition. Threads that may disagree about `by` do not all enter it.
   void nested(Expr by, bool in_threads, const Block& body) {
     bool threads = std::exchange(in_threads_, in_threads_ || in_threads);
     bool diverged = std::exchange(diverged_, diverged_ || divergence_.differs(by));
@@ -279,7 +279,7 @@ class NestVerifier {
     in_threads_ = threads;
     diverged_ = diverged;
   }
-  // All threads of a block have to come by.
+  // Requires that all threads of a block reach the statement.
   void together(const char* what) {
     internal_check(n_.threads) << where() << what << " in a nest of no grid";
     internal_check(!in_threads_) << where() << what << " inside of a loop over threads";
@@ -359,8 +359,8 @@ class NestVerifier {
   const Nest& n_;
   const Divergence divergence_;
   bool in_threads_ = false, diverged_ = false;
-  std::optional<NestFacts> facts_;  // of a nest for lanes
-  LaneScope* lanes_ = nullptr;      // around
+  std::optional<NestFacts> facts_;  // for a nest for lanes
+  LaneScope* lanes_ = nullptr;      // of the loop over lanes around the statement
   std::set<int> indices_;
   std::map<int, Local> locals_;
   std::map<int, DType> arrays_;

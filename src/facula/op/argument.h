@@ -1,6 +1,5 @@
-// Parameter types of the generated functions (ops.h): they let a call be written as in Python,
-// `sum(x, {0, 1})`, `x + 2`, `linear(x, w, nullopt)`. They borrow what they are given (but braces and
-// numbers).
+// Parameter types of the generated functions (ops.h), with which calls are written as in Python: `sum(x, {0, 1})`, `x
+// + 2`, `linear(x, w, nullopt)`. They borrow their arguments (except for braces and numbers).
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -15,7 +14,7 @@ template <class T>
 using Maybe = std::optional<T>;
 using std::nullopt;
 
-// A list of sizes or dimensions: {2, 3}, one integer, any of our lists; nullopt is None.
+// A list of sizes or dimensions: {2, 3}, one integer, or any of our lists; nullopt is None.
 class Sizes {
  public:
   Sizes() = default;

@@ -23,33 +23,33 @@ Tensor Batched::whole(ParameterName arg) const {
 Results batched_in_front(const Batched& b) {
   auto& o = b.logical().op();
   std::vector<Value> args(b.physical().args().begin(), b.physical().args().end());
-  // A number has no dimension, but may be asked for along one.
+  // A number has no dimension, but `dim` may be passed for it; it then gets a dimension temporarily.
   bool numbers = o.schema.index_of("dim") >= 0 && o.schema.parameters[0].type == Type::Tensor &&
                  !o.schema.parameters[0].list && b.logical().rank(o.schema.parameters[0].name) == 0;
   static const Operator &unsqueeze = get("unsqueeze"), &squeeze = get("squeeze.dims");
   auto changed = [](const Operator& by, const Tensor& t) {
-    Value given[] = {t, int64_t(1)};
-    return op::call(by, given)[0];
+    Value arguments[] = {t, int64_t(1)};
+    return op::call(by, arguments)[0];
   };
   std::vector<Tensor> alive;
   std::deque<std::vector<TensorImpl*>> lists;
   std::deque<Dims> dims;
   size_t slot = 0;
-  auto whole = [&](TensorImpl* t, bool batched) {
+  auto physical = [&](TensorImpl* t, bool batched) {
     if (!t || (batched && !numbers)) return t;
-    Tensor whole(Ref<TensorImpl>::share(t));
-    if (!batched) whole = with_batch(whole, b.size());
-    alive.push_back(numbers ? changed(unsqueeze, whole) : whole);
+    Tensor physical(Ref<TensorImpl>::share(t));
+    if (!batched) physical = with_batch(physical, b.size());
+    alive.push_back(numbers ? changed(unsqueeze, physical) : physical);
     return alive.back().impl();
   };
   for (size_t k = 0; k < args.size(); ++k) {
     auto& p = o.schema.parameters[k];
     if (p.type == Type::Tensor && !p.list) {
-      if (args[k].tag == Tag::tensor) args[k] = Value(whole(args[k].tensor, b.batched()[slot]));
+      if (args[k].tag == Tag::tensor) args[k] = Value(physical(args[k].tensor, b.batched()[slot]));
       ++slot;
     } else if (p.type == Type::Tensor && args[k].tag == Tag::tensors) {
       auto& list = lists.emplace_back();
-      for (auto* t : args[k].tensors()) list.push_back(whole(t, b.batched()[slot++]));
+      for (auto* t : args[k].tensors()) list.push_back(physical(t, b.batched()[slot++]));
       args[k] = Value(std::span<TensorImpl* const>(list));
     } else if (p.type == Type::Int && p.name == "dim") {
       auto& shifted = dims.emplace_back();

@@ -1,6 +1,6 @@
-// A call that stands for a batch of calls (vmap): what the rule of an operator sees that says itself how one call
-// does the work of all, `Definer::batched`. Its results have the batch as their first dimension; it gives none where
-// the calls have to be made one by one.
+// A call that stands for a batch of calls (vmap), as the rule of an operator sees it (`Definer::batched`). The rule
+// computes all calls by one, and returns results with the batch as their first dimension, or nothing if the calls
+// have to be made one by one.
 #pragma once
 #include <span>
 #include <vector>
@@ -11,8 +11,8 @@ namespace facula::op {
 
 class Batched {
  public:
-  // `physical`: the arguments, with the batch in front of the tensors that `batched` marks, by tensor slot; `logical`:
-  // those of one call of the batch, whose tensors have no data.
+  // `physical`: the arguments; the tensors that `batched` marks (by tensor slot) have the batch in front. `logical`:
+  // the arguments of one call of the batch, whose tensors have no data.
   Batched(const Operator& o, std::span<const Value> logical, std::span<const Value> physical,
           std::span<const bool> batched, SymInt size)
       : logical_(o, logical), physical_(o, physical), batched_(batched), size_(size) {}
@@ -21,9 +21,9 @@ class Batched {
   bool is_batched(ParameterName arg, int item = 0) const {
     return batched_[size_t(physical_.tensor_slot(arg, item))];
   }
-  // As it is: with the batch in front if it is batched; undefined if None.
+  // The physical argument: with the batch in front if it is batched; undefined if None.
   Tensor operator[](ParameterName arg) const { return physical_.tensor(arg); }
-  // With the batch in front, expanded if need be; undefined if None.
+  // The same with the batch in front in any case, by expansion if necessary; undefined if None.
   Tensor whole(ParameterName arg) const;
   const Call& physical() const { return physical_; }
   std::span<const bool> batched() const { return batched_; }
@@ -34,10 +34,10 @@ class Batched {
   SymInt size_;
 };
 
-// t with a batch of `size` in front, as a view.
+// A view of t with a batch of `size` in front.
 Tensor with_batch(const Tensor& t, SymInt size);
-// The rule of operators whose leading dimensions are a batch already: every tensor gets the batch, and what `dim` says
-// counts it.
+// The rule of operators that treat leading dimensions as a batch already: every tensor gets the batch in front, and
+// non-negative values of `dim` count it.
 Results batched_in_front(const Batched& b);
 
 }  // namespace facula::op

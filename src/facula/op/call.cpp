@@ -33,7 +33,7 @@ const Value& Call::operator[](ParameterName arg) const { return at(index_of(arg)
 Tensor Call::tensor(ParameterName arg) const {
   const Value& v = (*this)[arg];
   if (v.is_none()) return {};
-  if (is_number(v)) return wrapped_number(v.number(), default_device());  // that of the call
+  if (is_number(v)) return wrapped_number(v.number(), default_device());  // the device of the call
   internal_check(v.tag == Tag::tensor) << op_->schema.full_name() << ": " << arg.text() << " is no tensor";
   return Tensor(Ref<TensorImpl>::share(v.tensor));
 }
@@ -97,8 +97,7 @@ std::optional<DType> Call::maybe_dtype(ParameterName arg) const {
   return dtype(arg);
 }
 
-// The tensor that dimensions refer to: `of`, or the first tensor where an operator has no parameter of that
-// name.
+// The rank to which dimensions refer: that of `of`, or of the first tensor if the operator has no such parameter.
 static int rank_for_dims(const Call& c, ParameterName of) {
   auto& parameters = c.op().schema.parameters;
   if (c.op().schema.index_of(of) < 0)
@@ -113,10 +112,10 @@ int Call::dim(ParameterName arg, ParameterName of) const {
 
 Ints Call::dims(ParameterName arg, ParameterName of) const {
   int rank = rank_for_dims(*this, of);
-  SymSpan given = ints(arg);
-  if (given.empty()) return every_dim(of);
+  SymSpan values = ints(arg);
+  if (values.empty()) return every_dim(of);
   Ints out;
-  for (SymInt g : given) {
+  for (SymInt g : values) {
     int64_t d = wrap_dim(name(), g.guard_int(), rank);
     user_check(std::find(out.begin(), out.end(), d) == out.end(), name())
         << "dim " << d << " appears multiple times in the list of dims";
@@ -134,11 +133,11 @@ Ints Call::every_dim(ParameterName of) const {
 }
 
 Dims Call::ints(ParameterName arg, int n) const {
-  SymSpan given = ints(arg);
-  if (given.size() == 1) return Dims(size_t(n), given[0]);
-  user_check(given.size() == size_t(n), name()) << "expected `" << arg.text() << "` to be one integer or "
-                                                << n << " of them, but got " << to_string(given);
-  return Dims(given);
+  SymSpan values = ints(arg);
+  if (values.size() == 1) return Dims(size_t(n), values[0]);
+  user_check(values.size() == size_t(n), name()) << "expected `" << arg.text() << "` to be one integer or "
+                                                 << n << " of them, but got " << to_string(values);
+  return Dims(values);
 }
 
 int LoopCall::slot(ParameterName arg, int item) const {
@@ -154,7 +153,7 @@ loop::Expr LoopCall::load(ParameterName arg, Index at, int item) const {
                   : v.tag == Tag::tensor ? v.tensor
                                          : nullptr;
   internal_check(t) << op().schema.full_name() << ": " << arg.text() << " is no tensor and cannot be loaded";
-  // A tensor without dimensions is one of a single element, for which an index may be there or not.
+  // A 0-d tensor counts as a single element, whose index may be given or omitted.
   if (t->sizes.empty() && at.size() == 1) at.clear();
   else if (t->sizes.size() == 1 && at.empty()) at.push_back(loop::constant(Scalar(int64_t(0)), DType::Int64));
   internal_check(at.size() == t->sizes.size())

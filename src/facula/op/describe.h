@@ -1,4 +1,4 @@
-// Arguments of a call as text: for the profiler, printed graphs and names.
+// Prints arguments of calls: for the profiler, printed graphs and names.
 #pragma once
 #include <iosfwd>
 #include <span>
@@ -9,11 +9,12 @@
 
 namespace facula::op {
 
-// JSON lists with an item an argument. [[8, 3], [], [[2], [2]]]: sizes, a list's items, [] for others.
+// JSON lists with one item per argument, for example [[8, 3], [], [[2], [2]]]: sizes, the items of a list, [] for
+// others.
 std::string shapes_text(std::span<const Value> args);
 std::string dtypes_text(std::span<const Value> args);  // ["float32", "Scalar", ""]
 
-// A value that is no tensor: 1, 0.5, 'mean', [1, 2], float32. Equal texts mean equal values.
+// Prints a value other than a tensor: 1, 0.5, 'mean', [1, 2], float32. Equal texts mean equal values.
 void print_attribute(std::ostream& s, const Value& v);
 
 const char* name(MemoryFormat f);                      // "contiguous_format"

@@ -1,4 +1,4 @@
-// Operators that make tensors out of nothing: they take dtype=, device= and requires_grad=.
+// Checks for operators that create tensors without operands: they take dtype=, device= and requires_grad=.
 #pragma once
 #include "facula/base/device.h"
 #include "facula/base/error.h"
@@ -6,8 +6,8 @@
 
 namespace facula::op {
 
-// A device that was asked for is never ignored: AssertionError where this build has no backend for it, as
-// PyTorch's, and NotImplementedError where nothing can hold tensors.
+// Refuses devices that cannot hold tensors instead of ignoring the request: AssertionError if this build has no
+// backend for the device, as in PyTorch, and NotImplementedError if nothing can hold tensors there.
 inline void check_can_hold(std::string_view function, Device device) {
   if (device.type <= DeviceType::meta) return;
   built_check(device.type != DeviceType::cuda, function)

@@ -6,7 +6,7 @@
 namespace facula::op {
 namespace {
 
-// Runs `of` on copies of what it writes.
+// Runs `of` on copies of the arguments that it writes.
 class Functional final : public ForeignFunctions {
  public:
   explicit Functional(const Operator& of) : of_(of), functions_(of.as<Foreign>()->functions) {}
@@ -65,24 +65,24 @@ std::vector<Tensor> written_tensors(const Call& c) {
 const Operator& functional_form(const Operator& o) {
   auto& overload = o.schema.overload;
   std::string named = overload + (overload.empty() ? "" : "_") + "functional";
-  auto made = std::make_unique<Operator>();
-  made->schema = parse_schema(o.schema.text);
-  made->schema.overload = named;
-  std::string key = made->schema.full_name();
-  if (auto* known = find(key)) return *known;
-  for (auto& p : made->schema.parameters) {
-    if (p.written) made->schema.returns.push_back({p.name, Type::Tensor, p.list});
+  auto functional = std::make_unique<Operator>();
+  functional->schema = parse_schema(o.schema.text);
+  functional->schema.overload = named;
+  std::string key = functional->schema.full_name();
+  if (auto* registered = find(key)) return *registered;
+  for (auto& p : functional->schema.parameters) {
+    if (p.written) functional->schema.returns.push_back({p.name, Type::Tensor, p.list});
     p.alias = 0;
     p.written = false;
   }
-  made->doc = "What " + o.schema.full_name() + " computes, without writing.";
-  made->namespaces = hidden;
-  made->promote = Promote::none;
-  made->differentiable = false;
-  made->effects.ordered = true;
-  made->parent = &o;
-  made->definition = Foreign{std::make_shared<Functional>(o)};
-  return register_derived(std::move(made));
+  functional->doc = "What " + o.schema.full_name() + " computes, without writing.";
+  functional->namespaces = hidden;
+  functional->promote = Promote::none;
+  functional->differentiable = false;
+  functional->effects.ordered = true;
+  functional->parent = &o;
+  functional->definition = Foreign{std::make_shared<Functional>(o)};
+  return register_derived(std::move(functional));
 }
 
 }  // namespace facula::op

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what follows from the operators' definitions: C++ functions and type stubs.
+"""Generates code from the definitions of operators: C++ functions and type stubs.
 
 Reads every `define("schema")` in the catalog with the calls chained to it, and writes, only where something
 changed:
@@ -9,13 +9,13 @@ changed:
   OUT/torch/tensor.h             the same under PyTorch's names: torch::Tensor with methods, and functions on
                                  it
   OUT/facula/families.h          FACULA_FAMILIES(_): the functions that define the operators
-  OUT/facula/schemas.h           what was read, which a test holds against the running registry
+  OUT/facula/schemas.h           the schemas that were read, which a test compares with the running registry
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
-  OUT/facula/nn/_forms.py        what definitions declare for Python, `.python("relu(input, inplace=False)")`
+  OUT/facula/nn/_forms.py        functions declared for Python, `.python("relu(input, inplace=False)")`
 
-A helper function may call `define` with a schema made of its arguments and literals,
+A helper function may call `define` with a schema that joins its arguments and literals,
 `define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
-then. What is chained to it may be made so too: `.python(std::string("pool") + rank + "d(input, size)")`.
+then. Chained calls may have such arguments too: `.python(std::string("pool") + rank + "d(input, size)")`.
 """
 
 import argparse
@@ -130,7 +130,7 @@ class Operator:
 
     @property
     def out_form(self) -> bool:
-        """As registry.cpp derives it."""
+        """True if registry.cpp derives an out= form."""
         if self.with_out:
             return True
         if not self.results or any(r.type != "Tensor" or r.list or r.alias for r in self.results):
@@ -160,7 +160,7 @@ class Operator:
         )
 
     def takes_number(self, p: Parameter) -> bool:
-        """May a number stand for this tensor in C++?"""
+        """True if C++ accepts a number in place of this tensor."""
         if p.type != "Tensor" or p.list or p.optional or p.written or p.alias:
             return False
         tensors = [q for q in self.parameters if q.type == "Tensor" and not q.optional]
@@ -299,14 +299,14 @@ def closing(text: str, at: int) -> int:
 
 def literals(text: str, at: int) -> tuple[str | None, int]:
     """Adjacent string literals at `at`, joined, and where they end; None if there is none."""
-    joined, any_found = "", False
+    joined, any_literal = "", False
     while True:
         while at < len(text) and text[at].isspace():
             at += 1
         m = LITERAL.match(text, at)
         if not m:
-            return (joined if any_found else None), at
-        any_found = True
+            return (joined if any_literal else None), at
+        any_literal = True
         if m["raw"] is not None:
             joined += m["raw"]
         else:
@@ -364,29 +364,29 @@ def apply_chain(op: Operator, calls: list[tuple[str, str]]) -> None:
 
 @dataclass
 class Helper:
-    """A function that makes its arguments into a definition."""
+    """A function that creates a definition from its arguments."""
 
     parameters: list[str]
     schema: list[str]  # literals (quoted) and names of parameters, joined
     calls: list[tuple[str, str]]
 
     def expand(self, arguments: list[str], where: str) -> tuple[str, list[tuple[str, str]]]:
-        given = dict(zip(self.parameters, arguments))
+        values = dict(zip(self.parameters, arguments))
         schema = ""
         for piece in self.schema:
-            literal = literals(given.get(piece, piece), 0)[0]
+            literal = literals(values.get(piece, piece), 0)[0]
             if literal is None:
-                raise Mistake(f"{where}: the schema needs string literals, not `{given.get(piece, piece)}`")
+                raise Mistake(f"{where}: the schema needs string literals, not `{values.get(piece, piece)}`")
             schema += literal
-        return schema, [(name, self.filled(text, given)) for name, text in self.calls]
+        return schema, [(name, self.filled(text, values)) for name, text in self.calls]
 
-    def filled(self, text: str, given: dict[str, str]) -> str:
-        """The arguments of a call, with what the helper was given in them: alone, or joined with literals."""
-        if text.strip(" {}") in given:
-            return given[text.strip(" {}")]
+    def filled(self, text: str, values: dict[str, str]) -> str:
+        """The arguments of a call, with parameters of the helper (alone or joined with literals) replaced."""
+        if text.strip(" {}") in values:
+            return values[text.strip(" {}")]
         out = []
         for argument in arguments_of(text):
-            pieces = [literals(given.get(p, p), 0)[0] for p in plain_pieces(argument)]
+            pieces = [literals(values.get(p, p), 0)[0] for p in plain_pieces(argument)]
             out.append(argument if None in pieces else quoted("".join(pieces)))
         return ", ".join(out)
 
@@ -419,7 +419,7 @@ FUNCTION_HEAD = re.compile(
 
 
 def read_helpers(text: str, where) -> dict[str, list[Helper]]:
-    """The definitions that each helper makes."""
+    """By helper: the definitions that it creates."""
     helpers: dict[str, list[Helper]] = {}
     for m in re.finditer(r"\bdefine\s*\(", text):
         if re.search(r"\b(?:Definer&?|#)\s*$", text[: m.start()]):
@@ -443,13 +443,13 @@ def read_helpers(text: str, where) -> dict[str, list[Helper]]:
             )
             for p in arguments_of(heads[-1][2])
         ]
-        made = Helper([n[1] if n else "" for n in names], plain_pieces(argument), chain(text, end + 1))
-        helpers.setdefault(heads[-1][1], []).append(made)
+        helper = Helper([n[1] if n else "" for n in names], plain_pieces(argument), chain(text, end + 1))
+        helpers.setdefault(heads[-1][1], []).append(helper)
     return helpers
 
 
 def plain_pieces(text: str) -> list[str]:
-    """What is joined by +, strings made of literals as these."""
+    """The operands of +, with std::string(literal) replaced by the literal."""
     strip = re.compile(r"^std::string(?:_view)?\s*\((.*)\)$", flags=re.S)
     return [strip.sub(r"\1", p.strip()) for p in split_plus(text)]
 
@@ -487,14 +487,14 @@ def read_file(path: Path) -> tuple[list[str], list[Operator]]:
             schema, after = literals(text, m.end())
             if text[after:end].strip():
                 continue  # a literal joined with something else: in a helper
-            made = [(schema, [])]
+            definitions = [(schema, [])]
         else:
             arguments = arguments_of(text[m.end() : end])
-            made = [helper.expand(arguments, where(m.start())) for helper in helpers[m[1]]]
+            definitions = [helper.expand(arguments, where(m.start())) for helper in helpers[m[1]]]
         family = [name for at, name in families if at < m.start()]
         if not family:
             raise Mistake(f"{where(m.start())}: a definition outside FACULA_FAMILY")
-        for schema, calls in made:
+        for schema, calls in definitions:
             op = parse_schema(re.sub(r"\s+", " ", schema), where(m.start()))
             op.family = family[-1]
             apply_chain(op, calls)
@@ -687,7 +687,7 @@ def cpp_parameters(op: Operator, defaults: bool, in_place: bool = False) -> str:
     out, may_default = [], True
     for p in reversed(op.parameters):
         kind = "const Tensor&" if in_place and p is op.parameters[0] else cpp_type(op, p)
-        # An overload that is told apart by a string must be given one, or calls would be ambiguous.
+        # If a string distinguishes an overload it has no default, since calls would be ambiguous.
         default = None if op.overload and p.type == "str" else cpp_default(p)
         may_default = may_default and default is not None
         out.append(f"{kind} {cpp_name(p.name)}" + (f" = {default}" if defaults and may_default else ""))
@@ -761,13 +761,13 @@ def torch_result(op: Operator) -> str:
     return "auto" if len(op.results) > 1 else cpp_result(op)
 
 
-def torch_call(op: Operator, called: str, given: list[str]) -> str:
-    call = f"facula::{called}({', '.join(given)})"
+def torch_call(op: Operator, called: str, arguments: list[str]) -> str:
+    call = f"facula::{called}({', '.join(arguments)})"
     return f"return torch::detail::as_torch<Tensor>({call});" if op.results else f"{call};"
 
 
 def torch_options(op: Operator) -> tuple[list[Parameter], list[str]] | None:
-    """Of what makes tensors: parameters without those that TensorOptions say, and what it is called with."""
+    """For factories: the parameters that TensorOptions does not cover, and the arguments of the call."""
     names = {p.name for p in op.parameters}
     if not {"dtype", "device"} <= names:
         return None
@@ -775,12 +775,12 @@ def torch_options(op: Operator) -> tuple[list[Parameter], list[str]] | None:
     left = [p for p in op.parameters if p.name not in said and not (p.keyword_only and p.default is not None)]
     if [p.name for p in op.parameters[: len(left)]] != [p.name for p in left]:
         return None
-    given = [torch_argument(p) for p in left]
+    arguments = [torch_argument(p) for p in left]
     for p in op.parameters[len(left) :]:
         if p.name not in said and p.default is None:
             return None
-        given.append(said.get(p.name) or str(cpp_default(p)))
-    return left, given
+        arguments.append(said.get(p.name) or str(cpp_default(p)))
+    return left, arguments
 
 
 def torch_h(operators: list[Operator]) -> str:
@@ -795,10 +795,10 @@ def torch_h(operators: list[Operator]) -> str:
     for op in operators:
         for name, extra, form in cpp_forms(op):
             called, in_place = cpp_name(name), form == "in_place"
-            given = (["out"] if extra else []) + [torch_argument(p) for p in op.parameters]
+            arguments = (["out"] if extra else []) + [torch_argument(p) for p in op.parameters]
             result = torch_result(op)
             signature = extra + cpp_parameters(op, True, in_place)
-            call = torch_call(op, called, given)
+            call = torch_call(op, called, arguments)
             key = extra + cpp_parameters(op, False, in_place)
             add(functions, (called, key), f"inline {result} {called}({signature}) {{ {call} }}")
             first = op.parameters[0] if op.parameters else None
@@ -808,18 +808,18 @@ def torch_h(operators: list[Operator]) -> str:
             rest = Operator("", op.name, op.overload, op.parameters[1:], op.results, kind=op.kind)
             takes = {p.name: op.takes_number(p) for p in op.parameters}
             rest.takes_number = lambda p, takes=takes: takes[p.name]  # type: ignore[method-assign]
-            call = torch_call(op, called, ["*this", *given[1:]])
-            if in_place:  # gives the tensor itself, as a reference
+            call = torch_call(op, called, ["*this", *arguments[1:]])
+            if in_place:  # returns the tensor itself, by reference
                 result, call = "Tensor&", f"{call.removeprefix('return ')} return const_cast<Tensor&>(*this);"
             text = f"  {result} {called}({cpp_parameters(rest, True)}) const {{ {call} }}"
             add(methods, ("method", called, cpp_parameters(rest, False)), text)
         options = torch_options(op)
         if options:
-            left, given = options
-            made = Operator("", op.name, op.overload, left, op.results, kind=op.kind)
-            before = cpp_parameters(made, False)
+            left, arguments = options
+            reduced = Operator("", op.name, op.overload, left, op.results, kind=op.kind)
+            before = cpp_parameters(reduced, False)
             text = ", ".join(part for part in (before, "const TensorOptions& options") if part)
-            call = torch_call(op, cpp_name(op.name), given)
+            call = torch_call(op, cpp_name(op.name), arguments)
             add(functions, (op.name, text), f"inline Tensor {cpp_name(op.name)}({text}) {{ {call} }}")
     lines = [
         "// torch::Tensor, a facula::Tensor with the operators as methods, and the functions of "
@@ -883,16 +883,16 @@ def ops_cpp(operators: list[Operator]) -> str:
             in_place = form == "in_place"
             if in_place:
                 first = f"op::Value({cpp_name(op.parameters[0].name)})"
-                given = ", ".join([first] + [cpp_value(op, p) for p in op.parameters[1:]])
+                items = ", ".join([first] + [cpp_value(op, p) for p in op.parameters[1:]])
             else:
-                given = values
+                items = values
             lines.append(
                 f"{cpp_result(op)} {cpp_name(name)}({extra}{cpp_parameters(op, False, in_place)}) {{"
             )
             lines.append(f'  static const op::Operator& op_ = op::get("{op.full_name}");')
             arguments = "{}"
             if op.parameters:
-                lines.append(f"  const op::Value args_[] = {{{given}}};")
+                lines.append(f"  const op::Value args_[] = {{{items}}};")
                 arguments = "args_"
             tail = {
                 "functional": "",
@@ -1014,7 +1014,7 @@ def py_signature(op: Operator, method: bool, out: bool, variadic: bool, in_place
 
 
 def variadic_parameter(op: Operator, method: bool) -> Parameter | None:
-    """The list of integers that may be given as separate arguments: view(2, 3), zeros(2, 3)."""
+    """The list of integers that may be passed as separate arguments: view(2, 3), zeros(2, 3)."""
     rest = op.parameters[1:] if method else op.parameters
     if rest and rest[0].list and rest[0].type in ("int", "SymInt") and not rest[0].optional:
         if all(p.keyword_only for p in rest[1:]) and not rest[0].list_size:
@@ -1028,7 +1028,7 @@ def self_parameter(op: Operator) -> bool:
 
 
 def py_places(op: Operator) -> list[tuple[str, str]]:
-    """(stub, name) of every place where users find the operator."""
+    """(stub, name) of every place in which users find the operator."""
     if "hidden" in op.namespaces:
         return []
     places = []
@@ -1050,21 +1050,21 @@ def py_places(op: Operator) -> list[tuple[str, str]]:
 
 def stubs(operators: list[Operator]) -> dict[str, str]:
     # stub -> name -> [(signature, doc, is property)]
-    found: dict[str, dict[str, list[tuple[str, str, bool]]]] = {s: {} for s in STUBS}
+    stubs: dict[str, dict[str, list[tuple[str, str, bool]]]] = {s: {} for s in STUBS}
     for op in operators:
         for stub, name in py_places(op):
             method = stub == "methods"
             is_property = method and "property" in op.namespaces
-            entries = found[stub].setdefault(name, [])
+            entries = stubs[stub].setdefault(name, [])
             entries.append((py_signature(op, method, not method and op.out_form, False), op.doc, is_property))
             if variadic_parameter(op, method) and not is_property:
                 entries.append((py_signature(op, method, not method and op.out_form, True), op.doc, False))
             if op.in_place_form and (method or stub in ("ops", "nn_functional")) and not is_property:
-                found[stub].setdefault(name + "_", []).append(
+                stubs[stub].setdefault(name + "_", []).append(
                     (py_signature(op, method, False, False, True), f"In-place form of `{name}`.", False)
                 )
     texts = {}
-    for stub, names in found.items():
+    for stub, names in stubs.items():
         lines = [f"# {BANNER}", "from collections.abc import Sequence", "from typing import overload", ""]
         lines += [
             "from . import Generator, Tensor, device, dtype, memory_format",
@@ -1072,7 +1072,7 @@ def stubs(operators: list[Operator]) -> dict[str, str]:
             "Number = bool | int | float | complex",
             "",
         ]
-        # A method called `float` hides the type of that name from the annotations beside it.
+        # Inside the class, annotations cannot use `float`, since a method of that name hides the type.
         hidden = [t for t in ("bool", "int", "float", "complex", "str", "dtype", "device") if t in names]
         for t in hidden:
             lines.insert(3, f"from {'.' if t in ('dtype', 'device') else 'builtins'} import {t} as _{t}")
@@ -1102,19 +1102,19 @@ def stubs(operators: list[Operator]) -> dict[str, str]:
 
 # Parameters of PyTorch's Python functions that no operator has, and their types.
 PYTHONS_OWN = {
-    "size_average": "bool | None",  # with `reduce` the former `reduction`
+    "size_average": "bool | None",  # together with `reduce` the former `reduction`
     "reduce": "bool | None",
     "inplace": "bool",  # calls the in-place form
-    "return_indices": "bool",  # calls NAME_with_indices; of such an operator itself it says nothing
-    "_stacklevel": "int",  # says nothing
+    "return_indices": "bool",  # calls NAME_with_indices; ignored for such an operator itself
+    "_stacklevel": "int",  # ignored
     "out": "Tensor | None",
 }
 FORM = re.compile(r"(\w+)\((.*)\)$", re.S)
 
 
 class PythonForm:
-    """A function of nn.functional: its parameters, and how they become those of the operator. Statements
-    before the call may use those that the operator has not, and set others.
+    """A function of nn.functional: its parameters, and how they map to those of the operator. Statements
+    before the call may use parameters that the operator does not have, and set others.
     """
 
     def __init__(
@@ -1124,14 +1124,14 @@ class PythonForm:
         m = FORM.match(form.strip())
         if not m:
             raise Mistake(f"{self.where}: expected name(parameter, parameter=default), got {form}")
-        self.name, self.given = m[1], {}
+        self.name, self.defaults = m[1], {}
         for text in split_top(m[2]):
             name, equals, default = text.partition("=")
-            self.given[name.strip()] = default.strip() if equals else None
+            self.defaults[name.strip()] = default.strip() if equals else None
         self.set = {s.split(" = ")[0] for s in statements if re.match(r"\w+ = ", s)}
         of_schema = {p.name: p for p in op.parameters}
         self.taken: dict[str, str] = {}  # parameter of the schema -> of the form
-        for name in self.given:
+        for name in self.defaults:
             p = of_schema.get(name) or of_schema.get(op.also.get(name, "self" if name == "input" else ""))
             if name == "*":
                 continue
@@ -1146,17 +1146,17 @@ class PythonForm:
             raise Mistake(f"{self.where}: {op.name} has no form in place")
 
     def own(self, name: str) -> bool:
-        return name in self.given and name not in self.taken.values()
+        return name in self.defaults and name not in self.taken.values()
 
     def by_schema(self) -> dict[str, str]:
         """The parameters that are the operator's, in order: as users write them -> as the schema does."""
         names = {name: of_schema for of_schema, name in self.taken.items()}
-        return {name: names[name] for name in self.given if name in names}
+        return {name: names[name] for name in self.defaults if name in names}
 
     def parameter(self, name: str) -> str:
         if name == "*":
             return name
-        default = self.given[name]
+        default = self.defaults[name]
         p = next((p for p in self.op.parameters if self.taken.get(p.name) == name), None)
         kind = PYTHONS_OWN.get(name, "Any") if p is None else py_type(self.op, p)
         if default == "None" and kind != "Any" and not kind.endswith("| None"):
@@ -1166,7 +1166,7 @@ class PythonForm:
     def value(self, p: Parameter) -> str:
         """The argument for a parameter of the operator."""
         name = self.taken[p.name]
-        if self.given[name] != "None" or p.optional or p.default == "None" or name in self.set:
+        if self.defaults[name] != "None" or p.optional or p.default == "None" or name in self.set:
             return name
         if p.default is not None:
             return f"{p.default} if {name} is None else {name}"
@@ -1197,7 +1197,7 @@ class PythonForm:
 
     def text(self) -> str:
         result = "Any" if self.own("return_indices") else py_result(self.op)
-        lines = [f"def {self.name}({', '.join(map(self.parameter, self.given))}) -> {result}:"]
+        lines = [f"def {self.name}({', '.join(map(self.parameter, self.defaults))}) -> {result}:"]
         doc = re.sub(r"\bself\b", "input", self.op.doc).replace("\\", "\\\\").replace("\n", "\n    ")
         lines.append(f'    """{doc}"""')
         if self.own("size_average"):
@@ -1268,14 +1268,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--catalog", type=Path, required=True, metavar="DIR", help="folder of the catalog's .cpp files"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder to write to")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        families, operators = read_catalog(given.catalog)
-        out = given.out / "facula"
+        families, operators = read_catalog(options.catalog)
+        out = options.out / "facula"
         texts = {
             out / "ops.h": ops_h(operators),
             out / "ops.cpp": ops_cpp(operators),
-            given.out / "torch" / "tensor.h": torch_h(operators),
+            options.out / "torch" / "tensor.h": torch_h(operators),
             out / "families.h": families_h(families),
             out / "schemas.h": schemas_h(operators),
             out / "nn" / "_forms.py": forms_py(operators),

@@ -15,17 +15,17 @@ loop::Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); 
 loop::Expr times(loop::Expr x, SymInt n) { return is_one(n) ? x : x * loop::size(n); }
 loop::Expr plus(loop::Expr x, SymInt n) { return is_zero(n) ? x : x + loop::size(n); }
 
-// The index before a reshape of the index `at` after it. Dimensions are matched in groups of equal extent;
-// within a group the position is written in the one radix and read in the other.
+// The index before a reshape that corresponds to index `at` after it. Dimensions are matched in groups of equal
+// extent; within a group the position is composed from one radix and decomposed in the other.
 std::vector<loop::Expr> before_reshape(SymSpan before, SymSpan after, std::span<const loop::Expr> at) {
   std::vector<loop::Expr> out(before.size(), integer(0));
-  std::vector<size_t> from, to;  // dimensions that are not of size 1
+  std::vector<size_t> from, to;  // dimensions whose size is not 1
   for (size_t d = 0; d < before.size(); ++d)
     if (!is_one(before[d])) from.push_back(d);
   for (size_t d = 0; d < after.size(); ++d)
     if (!is_one(after[d])) to.push_back(d);
   for (size_t d : from)
-    if (is_zero(before[d])) return out;  // no element has an index
+    if (is_zero(before[d])) return out;  // there are no elements
 
   size_t i = 0, j = 0;
   while (i < from.size() && j < to.size()) {
@@ -35,8 +35,7 @@ std::vector<loop::Expr> before_reshape(SymSpan before, SymSpan after, std::span<
       if (j == to.size() || (i < from.size() && left.hint() <= right.hint())) left *= before[from[i++]];
       else right *= after[to[j++]];
     }
-    // Dimensions left over on one side are of size 1 in fact, which only a guard knows: they join the last
-    // group.
+    // Dimensions that are left over on one side have size 1, which only a guard knows: they join the last group.
     if (i == from.size()) j = to.size();
     if (j == to.size()) i = from.size();
 
@@ -101,7 +100,7 @@ Geometry& Geometry::slice(int d, SymInt start, SymInt length, SymInt step) & {
   }
   offset_ += start * strides_[k];
   sizes_[k] = length;
-  // A step far beyond the size reaches one element only: its stride must stay countable.
+  // A step far beyond the size reaches a single element; its stride is limited to remain countable.
   constexpr int64_t kFar = 1 << 20;
   bool far = !step.is_symbolic() && !length.is_symbolic() && step > kFar && length <= 1;
   strides_[k] *= far ? SymInt(kFar) : step;
@@ -124,7 +123,7 @@ Geometry& Geometry::select(int d, SymInt index) & {
   return *this;
 }
 
-// Views take no memory, so nothing else keeps their numbers of elements countable.
+// Views take no memory, so nothing else bounds the number of their elements.
 static void check_countable(SymSpan sizes, const char* op) {
   if (any_symbolic(sizes)) return;
   constexpr int64_t kMost = int64_t(1) << 60;
@@ -197,7 +196,7 @@ Geometry& Geometry::erase(int d) & {
   return *this;
 }
 
-// The strides of sizes that have so many elements in order; false if they have others.
+// The contiguous strides of sizes with that many elements; false if the number of elements differs.
 static bool lie_in_order(SymSpan sizes, int64_t elements, Dims& strides) {
   strides.resize(sizes.size());
   int64_t next = 1;
@@ -212,7 +211,7 @@ static bool lie_in_order(SymSpan sizes, int64_t elements, Dims& strides) {
 
 Geometry& Geometry::reshape(SymSpan to) & {
   int64_t n = keeps_steps_ || sizes_.empty() ? 0 : elements_in_order(sizes_, strides_);
-  if (n > 0) {  // mostly
+  if (n > 0) {  // the usual case
     Dims strides;
     if (lie_in_order(to, n, strides)) {
       sizes_ = Dims(to);
@@ -320,7 +319,8 @@ Tensor Geometry::apply(const Tensor& base) const {
   Tensor t = base.alias(sizes_, strides_, offset_);
   if (dtype_) {
     auto* storage = base.impl()->storage.get();
-    if (storage && !storage->is_logical()) storage->restore_logical();  // an order counts elements
+    if (storage && !storage->is_logical())
+      storage->restore_logical();  // an offset counts elements in logical order
     t.impl()->dtype = *dtype_;
   }
   if (conj_ || neg_) {
@@ -379,7 +379,7 @@ Geometry& Geometry::diagonal(int dim1, int dim2, SymInt offset) & {
 
 bool Geometry::can_view(SymSpan sizes) const {
   sym::Comparing comparing(
-      op_, sym::Comparing::assumes);  // few elements lie as many do, or can be seen in more ways
+      op_, sym::Comparing::assumes);  // sizes 0 and 1 allow more views, and have the same result
   return view_strides(sizes_, strides_, sizes).has_value();
 }
 
@@ -429,30 +429,30 @@ std::vector<loop::Expr> Geometry::base_index(std::vector<loop::Expr> at) const {
 Dims infer_shape(const char* op, SymSpan requested, SymInt numel) {
   Dims out(requested);
   std::optional<size_t> inferred;
-  SymInt known = 1;
+  SymInt product = 1;
   for (size_t d = 0; d < out.size(); ++d) {
     if (SymInt::surely_equal(out[d], -1)) {
       user_check(!inferred, op) << "only one dimension can be inferred";
       inferred = d;
     } else {
       user_check(sym::may_be_at_most(0, out[d]), op) << "invalid shape dimension " << out[d];
-      known *= out[d];
+      product *= out[d];
     }
   }
   auto invalid = [&](bool fits) {
     user_check(fits, op) << "shape '" << to_string(requested) << "' is invalid for input of size " << numel;
   };
   if (!inferred) {
-    invalid(sym::may_equal(known, numel));
+    invalid(sym::may_equal(product, numel));
     return out;
   }
-  if (sym::is_run_time(known) ? is_zero(known) : known == 0) {
+  if (sym::is_run_time(product) ? is_zero(product) : product == 0) {
     invalid(sym::may_equal(numel, 0));
     user_check(false, op) << "cannot reshape tensor of 0 elements into shape " << to_string(requested)
                           << " because the unspecified dimension size -1 can be any value and is ambiguous";
   }
-  invalid(sym::may_equal(numel % known, 0));
-  out[*inferred] = numel / known;
+  invalid(sym::may_equal(numel % product, 0));
+  out[*inferred] = numel / product;
   return out;
 }
 
@@ -468,14 +468,14 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
   auto is_run_time = [](SymInt s) { return s.is_symbolic() && sym::is_run_time(s); };
   bool run_time = std::ranges::any_of(sizes, is_run_time) || std::ranges::any_of(to, is_run_time);
   Dims out(to.size(), 0);
-  size_t v = to.size();  // dimensions of the view from here on are placed
+  size_t v = to.size();  // dimensions of the view from here on have strides
   size_t d = sizes.size();
   while (d > 0) {
-    // The run of dimensions that lie densely within each other, ending with dimension d - 1.
+    // The maximal run of dimensions without gaps between them that ends with dimension d - 1.
     SymInt inner = strides[d - 1], extent = sizes[--d];
     while (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == extent * inner)) extent *= sizes[--d];
     SymInt filled = 1;
-    // The last run takes all that is left: that it is as large follows from the numbers of elements.
+    // The last run takes all remaining dimensions: its size follows from the numbers of elements.
     if (run_time && d == 0) {
       while (v > 0) {
         out[--v] = filled * inner;
@@ -483,7 +483,7 @@ std::optional<Dims> view_strides(SymSpan sizes, SymSpan strides, SymSpan to) {
       }
       return out;
     }
-    auto fills = [&] {  // whatever their size
+    auto fills = [&] {  // for all values of the symbols
       return extent.is_symbolic() && !SymInt::surely_equal(filled, extent) &&
              SymInt::surely_equal(filled * to[v - 1], extent);
     };

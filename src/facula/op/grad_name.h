@@ -1,4 +1,4 @@
-// The name of a node on the tape where it is the same for all calls, as Definer::grad_name(stem) keeps it.
+// The name of a tape node that is the same for all calls, in the form in which Definer::grad_name(stem) stores it.
 #pragma once
 #include <string>
 

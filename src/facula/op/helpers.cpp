@@ -24,7 +24,7 @@ Dims reduced_sizes(SymSpan sizes, IntSpan dims, bool keepdim) {
 }
 
 namespace {
-// Fits every dtype but uint8, which takes negative numbers as they wrap.
+// True for numbers that every dtype but uint8 can hold; uint8 wraps negative numbers.
 bool is_small(const Value& v) {
   if (v.tag == Tag::integer) return !v.integer().is_symbolic() && std::abs(v.integer().concrete()) <= 127;
   if (v.tag != Tag::scalar) return true;
@@ -41,7 +41,7 @@ DType taken_as(const Call& c) {
          : o.is<Pointwise>() ? computing_dtype(o, c.args())
                              : c.all_tensors().at(0).dtype();
 }
-// The last of the integers `sign`, 2 * `sign`, ... that fits; sizes go no further than 2^60.
+// The last one of the integers `sign`, 2 * `sign`, ... that fits; sizes are at most 2^60.
 int64_t last_that_fits(DType d, int64_t sign) {
   int64_t last = 0;
   for (int64_t step = int64_t(1) << 60; step; step /= 2)

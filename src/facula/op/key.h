@@ -1,5 +1,5 @@
-// Keys of tables of calls, as words. The attributes of a call are everything but its tensors: equal words mean equal
-// attributes.
+// Keys of caches of calls, as words. The attributes of a call are all of its arguments except tensors: equal words
+// mean equal attributes.
 #pragma once
 #include <span>
 
@@ -11,7 +11,8 @@ namespace facula::op {
 
 using Words = SmallVector<uint64_t, 48>;
 struct WordsHash {
-  // Products of pairs, each word shifted by a number of its place (multilinear hashing): they do not wait for each other.
+  // Multilinear hashing: sums products of pairs of words, each word plus a number that depends on its position. The
+  // products do not wait for each other.
   size_t operator()(const Words& k) const {
     constexpr uint64_t kStep = 0x9e3779b97f4a7c15ull;
     const uint64_t* w = k.data();

@@ -1,10 +1,11 @@
-// Do indices of a geometry share memory?
+// Detects geometries in which several indices share memory.
 #pragma once
 #include "facula/sym/symint.h"
 
 namespace facula::op {
 
-// May two indices reach the same element? No: strides nest. The trace relies on the answer for sizes that are symbols.
+// True if two indices may refer to the same element; false if strides nest. For symbolic sizes the answer becomes a
+// guard of the trace.
 bool may_overlap(SymSpan sizes, SymSpan strides);
 
 }  // namespace facula::op

@@ -1,6 +1,5 @@
-// The walk from the arguments of a call to its operands, which is what kernels take: every Tensor parameter is
-// one, even when it is None, every item of a list of tensors (None too), and every run-time Scalar, in the order
-// of the schema.
+// Visits the operands of a call, which are the inputs of kernels: every Tensor parameter (even if it is None), every
+// item of a list of tensors (including None), and every run-time Scalar, in the order of the schema.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -13,14 +12,14 @@ inline bool is_number(const Value& v) { return v.tag == Tag::scalar || v.tag == 
 
 struct Operand {
   std::string_view name;  // of the parameter
-  int item = -1;          // of a list
-  int slot = 0;           // among all operands, as LoopCall counts
-  int tensor = -1;        // among tensors, as Grads counts; -1: a Scalar parameter
+  int item = -1;          // index in a list
+  int slot = 0;           // index among all operands, as LoopCall counts
+  int tensor = -1;        // index among tensors, as Grads counts; -1: a Scalar parameter
   Value value;
   size_t parameter = 0;
 };
 
-// Operands that parameter k takes.
+// The number of operands of parameter k.
 inline size_t operand_count(const Call& c, size_t k) {
   const Parameter& p = c.op().schema.parameters[k];
   if (!p.is_operand()) return 0;
@@ -29,7 +28,7 @@ inline size_t operand_count(const Call& c, size_t k) {
   return v.tag == Tag::tensors ? v.list.count : v.tag == Tag::tensor;
 }
 
-// Calls f(const Operand&) on every operand in order.
+// Calls f(const Operand&) for every operand in order.
 template <class F>
 void each_operand(const Call& c, F&& f) {
   auto& parameters = c.op().schema.parameters;

@@ -238,7 +238,7 @@ Definer& Definer::batched(BatchRule rule) {
 }
 Definer& Definer::batched_in_front() { return batched(op::batched_in_front); }
 Definer& Definer::foreign(std::shared_ptr<ForeignFunctions> functions) {
-  op_->effects.ordered = true;  // nobody knows whether equal calls do the same
+  op_->effects.ordered = true;  // equal calls may behave differently
   op_->promote = Promote::none;
   op_->vjp = [f = functions.get()](const Vjp& v) { return f->gradient(v); };
   op_->definition = Foreign{std::move(functions)};
@@ -259,18 +259,18 @@ Grads transposed(const Vjp& v) {
   auto& other = get(c.op().transpose);
   auto& parameters = other.schema.parameters;
   const std::string& operand = own.parameters[0].name;
-  std::vector<Tensor> kept;
+  std::vector<Tensor> saved;
   std::vector<Value> args;
-  kept.reserve(parameters.size());
+  saved.reserve(parameters.size());
   args.reserve(parameters.size());
-  args.push_back(kept.emplace_back(v.grad()));
+  args.push_back(saved.emplace_back(v.grad()));
   for (size_t k = 1; k < parameters.size(); ++k) {
     auto& p = parameters[k];
     if (int at = own.index_of(p.name); at > 0) {
       if (p.name == "dim" && c.integer("dim") < SymInt(int64_t(0)))  // ranks may differ
         args.push_back(int64_t(c.dim("dim", operand)));
       else if (p.type != Type::Tensor) args.push_back(c.at(size_t(at)));
-      else args.push_back(c.has(p.name) ? Value(kept.emplace_back(v[p.name])) : Value());
+      else args.push_back(c.has(p.name) ? Value(saved.emplace_back(v[p.name])) : Value());
       continue;
     }
     SymSpan sizes = c.sizes(operand);
@@ -282,15 +282,15 @@ Grads transposed(const Vjp& v) {
 
 namespace typed {
 
-void check_operand_count(const Schema& schema, size_t given) {
+void check_operand_count(const Schema& schema, size_t count) {
   size_t operands = 0;
   for (auto& p : schema.parameters) {
     if (p.list && p.is_operand()) return;
     operands += p.is_operand();
   }
-  runtime_check(operands == given, "define")
+  runtime_check(operands == count, "define")
       << schema.full_name() << ": the schema has " << operands
-      << " operands (tensors and run-time Scalars), but the body takes " << given;
+      << " operands (tensors and run-time Scalars), but the body takes " << count;
 }
 
 Index result_index(const LoopCall& c) {
@@ -354,7 +354,7 @@ std::vector<Scalar> read_numbers(const Call& c, size_t k) {
 }
 
 Composite check_composite(const Schema& schema, std::span<const BodyParameter> parameters, int results) {
-  Composite made;
+  Composite composite;
   size_t k = 0;
   bool takes_call = false;
   for (auto& b : parameters) {
@@ -368,20 +368,20 @@ Composite check_composite(const Schema& schema, std::span<const BodyParameter> p
     const Parameter& p = schema.parameters[k];
     runtime_check(b.fits(p), "define") << schema.full_name() << ": the C++ type of the body's parameter for `"
                                        << p.name << "` does not fit the schema " << schema.text;
-    if (p.is_number_operand() && b.by_value) made.baked_numbers |= uint64_t(1) << k;
-    if (p.type == Type::Float && !p.list && !b.by_value) made.operand_floats |= uint64_t(1) << k;
+    if (p.is_number_operand() && b.by_value) composite.baked_numbers |= uint64_t(1) << k;
+    if (p.type == Type::Float && !p.list && !b.by_value) composite.operand_floats |= uint64_t(1) << k;
     ++k;
   }
   runtime_check(k == schema.parameters.size() || takes_call, "define")
       << schema.full_name() << ": the body takes " << k << " of the schema's " << schema.parameters.size()
       << " parameters";
-  // What a body reads from the Call it reads as a number.
+  // Numbers that a body reads from the Call are constants.
   for (; k < schema.parameters.size(); ++k)
-    if (schema.parameters[k].is_number_operand()) made.baked_numbers |= uint64_t(1) << k;
+    if (schema.parameters[k].is_number_operand()) composite.baked_numbers |= uint64_t(1) << k;
   bool list = schema.returns.size() == 1 && schema.returns[0].list;
   runtime_check(results < 0 || (!list && size_t(results) == schema.returns.size()), "define")
       << schema.full_name() << ": the body gives " << results << " results, the schema " << schema.text;
-  return made;
+  return composite;
 }
 
 }  // namespace typed

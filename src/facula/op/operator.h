@@ -1,6 +1,6 @@
-// Operator: everything that is known about one operator, and `define`, which makes it. An operator is an
-// identity, a definition of one of eight kinds, and its effects; the kind decides what the definition gives and
-// what is derived (docs/architecture.md, "One definition").
+// Operator: all information about one operator, and `define`, which creates it. An operator is an identity, a
+// definition of one of eight kinds, and its effects; the kind determines what the definition consists of and what is
+// derived (docs/architecture.md, "One definition").
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,7 +18,8 @@ namespace facula::op {
 // In the order of Operator::Definition.
 enum class OpKind : uint8_t { pointwise, loop, view, composite, procedure, library, data_dependent, foreign };
 
-// Where users find an operator. `function` (facula.x) is bound unless it is hidden or a method alone.
+// The namespaces in which users find an operator. `function` (facula.x) is bound unless it is hidden or a method
+// only.
 enum Namespace : uint32_t {
   function = 1,
   method = 2,
@@ -30,44 +31,45 @@ enum Namespace : uint32_t {
   hidden = 128,
 };
 
-// How operands become the computing dtype.
+// How operands are converted to the compute dtype.
 enum class Promote : uint8_t {
   same,          // PyTorch's promotion of all operands
   int_to_float,  // then integers and bool become the default floating dtype
   none,          // operands keep their dtypes (bodies cast)
 };
 enum class ResultType : uint8_t { same, boolean, real, int64, custom };
-// What autocast makes of an operator's floating operands (run/autocast.h); float64 is left alone.
+// How autocast converts an operator's floating-point operands (run/autocast.h); float64 is left unchanged.
 enum class Autocast : uint8_t {
-  inherit,  // nothing; calls that a procedure makes are looked at one by one
+  inherit,  // no conversion; calls that a procedure makes are treated separately
   lower,    // float32 becomes the lower dtype: products, convolutions
   fp32,     // 16-bit floats become float32: losses, decompositions, transforms
   promote,  // 16-bit floats become float32 if another operand is float32
-  as_is,    // nothing, and neither in what it calls
+  as_is,    // no conversion, neither here nor in calls that it makes
 };
 
-// What a gradient formula sees. Reading a tensor through [] or result() means it is saved; sizes and dtypes
-// are free.
+// The view of a call for a gradient formula. Reading a tensor through [] or result() causes it to be saved; sizes and
+// dtypes cost nothing.
 class Vjp {
  public:
   virtual ~Vjp() = default;
-  virtual Tensor grad(int result = 0) const = 0;  // undefined if no gradient arrived
+  virtual Tensor grad(int result = 0) const = 0;  // undefined if the gradient is undefined
   virtual Tensor operator[](ParameterName arg) const = 0;
-  virtual Tensor item(ParameterName arg, int k) const = 0;  // of a list
+  virtual Tensor item(ParameterName arg, int k) const = 0;  // an item of a list
   virtual Tensor result(int k = 0) const = 0;
   virtual bool needs(ParameterName arg, int item = 0) const = 0;
-  virtual const Call& call() const = 0;  // attributes, sizes and dtypes; its tensors hold no data
+  virtual const Call& call() const = 0;  // attributes, sizes and dtypes; its tensors have no data
 };
-// Gradients by slot (tensors and list items in order); undefined: none.
+// Gradients by slot (tensors and list items in order); undefined: no gradient.
 using Grads = std::vector<Tensor>;
 template <class... T>
 Grads grads(T... t) {
   return Grads{std::move(t)...};
 }
 
-// Whether a library operator works on memory in another order than users see (docs/layouts.md): not at all,
-// as it finds it, or at its best in channels_last, so that its results lie so whatever they show. One that packs reads as
-// it finds it, and what it makes may come to lie in an order of the library's own if nobody else holds it.
+// How a library operator treats physical layouts (docs/layouts.md). no: operands are converted to the logical layout;
+// reads: operands are read in any order; chooses: it is fastest in channels_last, and its results get that physical
+// layout whatever their strides say; packs: reads in any order, and a result that nothing else refers to may get the
+// library's packed layout.
 enum class ChannelsLast : uint8_t { no, reads, chooses, packs };
 
 using PointwiseBody = std::function<std::vector<loop::Expr>(const LoopCall&, std::span<const loop::Expr>)>;
@@ -83,16 +85,16 @@ using GradName = std::function<std::string(const Call&)>;
 // "AddmmBackward0".
 std::string grad_name(std::string stem, int number = 0);
 
-// ---- what the definition of each kind gives
+// ---- the definition of each kind
 struct Pointwise {
   PointwiseBody body;
 };
-// The rules of results, where neither operands nor calls tell them.
+// Rules for results that do not follow from the operands or the definition.
 struct Shaped {
-  ShapeRule shape;  // data-dependent: an upper bound
-  // Results are channels_last if one of these arguments is, or all of a list.
+  ShapeRule shape;  // for data-dependent operators: an upper bound
+  // Results are channels_last if one of these arguments is, or if all items of a list are.
   std::vector<std::string> format_of;
-  std::string strides_of;  // results of this argument's sizes have its dimensions in its order in memory
+  std::string strides_of;  // results with this argument's sizes have its order of dimensions in memory
 };
 struct Loop : Shaped {
   LoopBody body;
@@ -100,26 +102,26 @@ struct Loop : Shaped {
 struct View {
   ViewRule rule;
 };
-// Calls of operators that run as one fused program, forward and backward.
+// An operator defined by calls of operators, which run as one fused program, forward and backward.
 struct Composite {
   CompositeBody body;
-  // Bit k is set if the body takes parameter k, a run-time Scalar, as a number and not as a Tensor. Such numbers
-  // are baked into the program.
+  // Bit k is set if the body takes parameter k, a run-time Scalar, as a number instead of a Tensor. Such numbers are
+  // constants of the program.
   uint64_t baked_numbers = 0;
-  // Bit k is set if the body takes parameter k, a float, as a Tensor: an operand then.
+  // Bit k is set if the body takes parameter k, a float, as a Tensor: it is then a scalar operand.
   uint64_t operand_floats = 0;
-  // The body has sizes of its own as numbers: it is traced with those of its operands, not with symbols.
+  // The body uses sizes as numbers: it is traced with concrete sizes instead of symbols.
   bool exact_sizes = false;
 };
-// Calls of operators that run one by one: the body writes, reads data, or passes on to one operator.
+// An operator defined by calls that run one by one: the body writes, reads data, or forwards to one operator.
 struct Procedure {
   CompositeBody body;
-  CompositeBody in_place;  // writes into self, where that is more than a copy of the result
+  CompositeBody in_place;  // writes to self, if that is more than a copy of the result
 };
 struct Backed : Shaped {
   std::string name;  // in the backend's table
-  // The slow definition, by one element or by calls of other operators. Tests compare with it, and a backend
-  // without the library runs it.
+  // The slow reference definition, by one element or by calls of other operators. Tests compare with it, and backends
+  // without the library run it.
   LoopBody reference;
   CompositeBody composed_reference;
 };
@@ -127,68 +129,68 @@ struct Library : Backed {
   ChannelsLast channels_last = ChannelsLast::no;
 };
 struct DataDependent : Backed {};
-// What a user's function does, which nothing here looks into. Its parts may be given after the schema.
+// The opaque functions of a user's operator. Its parts may be supplied after the schema.
 class ForeignFunctions {
  public:
   virtual ~ForeignFunctions() = default;
-  // Results, in memory of their own, of operands with data. What it calls is not recorded.
+  // The results, in separate memory, for operands with data. Calls that it makes are not recorded.
   virtual Results run(const Call& c) = 0;
-  // What results will be, of operands that may have no data; raises where nobody said it.
+  // The metadata of the results for operands that may have no data; raises if the user did not define it.
   virtual std::vector<Meta> infer(const Call& c) = 0;
-  virtual Results record(const Call& c) = 0;  // as run, with history: some operand requires a gradient
+  virtual Results record(const Call& c) = 0;  // like run, with history: some operand requires a gradient
   virtual Grads gradient(const Vjp& v) = 0;   // while a trace is recorded
-  // Is it made of operators, so that the tape and traces see those in place of it?
+  // True if it consists of operators, so that the tape and traces see those instead.
   virtual bool is_composite() const = 0;
-  // Sets what runs for a dispatch key (extend/library.h); raises where kernels cannot be given.
+  // Sets the function for a dispatch key (extend/library.h); raises if it cannot be set.
   virtual void set_kernel(const std::string& key, CompositeBody kernel);
 };
 struct Foreign {
   std::shared_ptr<ForeignFunctions> functions;
 };
 
-// What a call does besides computing its results from its operands.
+// The effects of a call in addition to computing its results from its operands.
 struct Effects {
-  bool reads_data = false;  // the host looks at elements: what is called, or a size, depends on them
-  bool writes = false;      // arguments that the schema marks (a!)
-  bool draws = false;       // takes random numbers from a generator's sequence
+  bool reads_data = false;  // the host reads elements: calls or sizes depend on them
+  bool writes = false;      // writes arguments that the schema marks (a!)
+  bool draws = false;       // draws random numbers from a generator's sequence
   bool ordered = false;     // communicates: such calls keep their order
-  bool checks = false;      // may refuse what elements or numbers are
+  bool checks = false;      // may refuse values of elements or numbers
   bool moves = false;       // brings operands over from other devices
-  // Equal calls are one call: they may be merged, repeated or moved.
+  // Equal calls are interchangeable: they may be merged, repeated or moved.
   bool repeatable() const { return !writes && !draws && !ordered; }
 };
 
-// What an in-place form does to a self whose elements share memory.
+// How an in-place form treats a self whose elements share memory.
 enum class Overlap : uint8_t {
-  in_order,    // goes through it in order: an element that is there several times takes part as often
-  uniform,     // gives one number to all of it, so that it may overlap in any way
-  overwrites,  // elements become others or stay: of several that share memory the last that changed counts
+  in_order,    // processes elements in order: a shared element takes part several times
+  uniform,     // assigns one number everywhere, so any overlap is fine
+  overwrites,  // elements are replaced or stay: of several that share memory the last replaced one counts
 };
 
-// How results reach memory that is there already.
+// How results are written to existing memory.
 struct Forms {
-  // Derived: the out= form of an operator whose results are Tensors, and the form name_ of one on `Tensor
-  // self` with one Tensor result; neither of an operator that is a view or writes. A loop or library operator
-  // with a shape rule of its own has no in-place form unless it says in_place(); nor has a view, whose
-  // in-place form changes how the tensor lies over its memory.
+  // Derived: an operator whose results are Tensors has an out= form, and an operator on `Tensor self` with one Tensor
+  // result has the form name_; views and operators that write have neither. A loop or library operator with its own
+  // shape rule has no in-place form unless it says in_place(); the same holds for views, whose in-place form changes
+  // the geometry of the tensor.
   bool in_place = false, out = false;
   std::optional<bool> wants_in_place;
   Overlap overlap = Overlap::in_order;
-  // Must out= have the dtype of the result, or is the result converted? Unset: as most of the kind
+  // True if out= must have the dtype of the result; false if the result is converted. Unset: the default of the kind
   // (run/write.h).
   std::function<bool(const Call&)> exact_out;
-  // Refuses out= tensors that the call has no use for, and gives the dtype that the first operand is converted to before a
-  // call that computes in that of `out`.
+  // Refuses unsuitable out= tensors, and gives the dtype to which the first operand is converted before a call that
+  // computes in the dtype of `out`.
   std::function<DType(const Call&, std::span<const Tensor> out)> for_out;
-  // What self is called where, in place, it must have the dtype of the result; empty: it is converted to.
+  // The name of self in errors, if in place its dtype must be that of the result; empty: the result is converted.
   std::string exact_self;
-  // What a destination raises whose dtype cannot hold the results.
+  // The error if the dtype of a destination cannot hold the results.
   ErrorType bad_conversion = ErrorType::RuntimeError;
-  // Does an out= tensor with as many elements as the result keep its shape, filled in order?
+  // An out= tensor with as many elements as the result keeps its shape, and is filled in order.
   bool keeps_out_shape = false;
-  // Has it an out= form although it returns a list of tensors, or writes arguments beside?
+  // The operator has an out= form although it returns a list of tensors, or also writes arguments.
   bool wants_out = false;
-  // Strides of an out= tensor that takes its shape, `sizes`, from result k; unset or empty: by rows.
+  // The strides of an out= tensor that takes its shape, `sizes`, from result k; unset or empty: contiguous.
   std::function<Dims(const Call&, size_t k, const Tensor& out, SymSpan sizes)> resized;
 };
 
@@ -202,7 +204,7 @@ class Operator {
   std::string doc;
   uint32_t namespaces = function | method;
   std::vector<std::string> aliases;  // further names (absolute for abs)
-  std::string called;                // how errors call a hidden operator: the function that users wrote
+  std::string called;  // the name of a hidden operator in errors: the function that users called
   struct ParameterAlias {
     std::string parameter, also;
   };
@@ -212,42 +214,43 @@ class Operator {
   Effects effects;
 
   // ---- dtypes
-  DTypeSet dtypes = facula::dtypes::any;  // computing dtypes accepted
+  DTypeSet dtypes = facula::dtypes::any;  // the compute dtypes that are accepted
   Promote promote = Promote::same;
-  // The first operand (or dtype=) has one of `dtypes` itself: nothing is promoted to one.
+  // The first operand (or dtype=) must have one of `dtypes` itself, without promotion.
   bool strict = false;
   ResultType result_type = ResultType::same;
   DTypeRule dtype_rule;  // ResultType::custom
   Autocast autocast = Autocast::inherit;
-  std::function<Autocast(const Call&, DType lower)> autocast_rule;  // where the call decides
+  std::function<Autocast(const Call&, DType lower)> autocast_rule;  // if the treatment depends on the call
 
   // ---- gradient
   VjpRule vjp;
-  // Of an operator that is linear in its first operand: the one that computes its gradient, its transpose, and whose
-  // gradient it computes itself (docs/adding_an_operator.md).
+  // For an operator that is linear in its first operand: the operator that computes its gradient, its transpose, and
+  // vice versa (docs/adding_an_operator.md).
   std::string transpose;
-  bool differentiable = true;                  // results carry gradients (per result: see non_differentiable)
-  std::vector<int> non_differentiable;         // results that never do (indices)
-  bool carries_gradient(size_t result) const;  // by these; its dtype may still forbid it
-  // Why differences of values do not show the gradient, so that tests do not compare them; empty: they do.
+  bool differentiable = true;           // results carry gradients (for single results: non_differentiable)
+  std::vector<int> non_differentiable;  // numbers of results that never do (indices)
+  bool carries_gradient(size_t result) const;  // according to these two; the dtype may still forbid it
+  // The reason why finite differences do not show the gradient, so that tests do not compare them; empty: they do.
   std::string undifferenced;
-  // What grad_fn is called, which programs print and read, where PyTorch's formula belongs to another operator: to a part
-  // of this one, to a variant of PyTorch's own, or to the last step of a function that PyTorch writes in steps. Unset, or
-  // where it gives an empty text: after the operator.
+  // The name of grad_fn, which programs print and read, if PyTorch's formula belongs to another operator: a part of
+  // this one, a variant that PyTorch has, or the last step of a function that PyTorch writes in steps. Unset or
+  // empty: the operator's name.
   GradName grad_name;
 
-  // How one call does the work of a batch of calls (vmap), where the kind does not tell.
+  // How one call computes a batch of calls (vmap), if the kind does not determine it.
   BatchRule batched;
 
-  // Looks at the values of numbers before each call (other rules see types and sizes, and are not asked again
-  // for equal ones); raises what is wrong with them.
+  // Checks the values of numbers before each call, and raises errors about them. (The other rules see types and
+  // sizes, and their results are cached for equal ones.)
   std::function<void(const Call&)> check;
-  ErrorType bad_index = ErrorType::IndexError;  // what an element of an index tensor that does not fit raises
-  // What an element that a body does not accept (op/refusal.h) raises; bad_index is the type then.
+  // The error for an element of an index tensor that is out of range.
+  ErrorType bad_index = ErrorType::IndexError;
+  // The errors for elements that a body does not accept (op/refusal.h); their type is bad_index.
   std::vector<std::string> refusals;
   Forms forms;
   Samples recipes;  // of samples()
-  // Where results differ from PyTorch's on purpose, and why (docs/robustness.md, "Edges").
+  // A deliberate difference from PyTorch's results, with the reason (docs/robustness.md, "Edges").
   struct Difference {
     std::string where, why;
   };
@@ -257,7 +260,7 @@ class Operator {
   mutable std::shared_ptr<void> cache;  // run/'s per-operator caches
 
   const char* name() const { return schema.name.c_str(); }
-  // InternalError where one names no parameter.
+  // InternalError if a sample names an unknown parameter.
   const std::vector<Sample>& samples() const;
   OpKind kind() const { return OpKind(definition.index()); }
   template <class K>
@@ -285,11 +288,12 @@ class Operator {
     auto* procedure = as<Procedure>();
     return procedure ? &procedure->body : nullptr;
   }
-  bool has_number_operands() const;  // a run-time Scalar among the parameters
+  bool has_number_operands() const;  // true if a parameter is a run-time Scalar
 };
 
-// A definition in the making. What belongs to one kind alone is gathered beside it, because the kind is often
-// said last, and put into its place when the definition ends; there it must have one.
+// A definition under construction. Properties of a single kind are collected separately, because the kind is often
+// set last. They are moved into the definition when it ends; if the kind does not have such a property, that is an
+// error.
 struct Draft {
   Operator op;
   Backed backed;
@@ -297,9 +301,9 @@ struct Draft {
   CompositeBody in_place;
 };
 
-Grads transposed(const Vjp& v);  // by the operator that is the transpose
+Grads transposed(const Vjp& v);  // calls the operator that is the transpose
 
-// Fluent definition. Each setter is named as the field it sets.
+// Fluent definition. Each setter has the name of the field that it sets.
 class Definer {
  public:
   explicit Definer(Draft* draft) : draft_(draft), op_(&draft->op) {}
@@ -309,13 +313,13 @@ class Definer {
   Definer& bind(uint32_t namespaces);
   Definer& alias(std::string name);
   Definer& also(std::string parameter, std::string name);  // a further name of a parameter
-  // The function of nn.functional where PyTorch's has parameters that are Python's alone, "relu(input, inplace=False)",
-  // and statements before the call. op/generate.py writes it.
+  // The function of nn.functional, if PyTorch's has parameters that only exist in Python, "relu(input,
+  // inplace=False)", with statements to run before the call. op/generate.py writes it.
   template <class... Statement>
   Definer& python(std::string_view form, Statement...) {
     return called(form.substr(0, form.find('(')));
   }
-  Definer& called(std::string_view name);  // the first name given stays
+  Definer& called(std::string_view name);  // the first name that is set remains
   Definer& promote(Promote p);
   Definer& result(ResultType t);
   Definer& result(DTypeRule rule);
@@ -340,29 +344,29 @@ class Definer {
   Definer& bad_conversion(ErrorType type);
   Definer& in_place();
   template <class F>
-  Definer& in_place(F body);  // of a procedure: writes into self
+  Definer& in_place(F body);  // for a procedure: writes to self
   Definer& no_in_place();
   Definer& non_differentiable();  // no result does
   Definer& non_differentiable(std::vector<int> results);
   Definer& undifferenced(std::string why);
-  Definer& grad_name(std::string stem, int number = 0);  // as the function of that name
-  Definer& grad_name(GradName rule);                     // by the call
+  Definer& grad_name(std::string stem, int number = 0);  // the name of that function's node
+  Definer& grad_name(GradName rule);                     // a name that depends on the call
   Definer& samples(Samples s);
   Definer& samples(std::initializer_list<const char*> lines) { return samples(op::samples(lines)); }
   // `where`: a regular expression for the beginning of a line of tests/edges, "float64 value: finite for inf".
   Definer& differs(std::string where, std::string why);
-  Definer& shape(std::function<Dims(const Call&)> rule);  // one result, or all alike
+  Definer& shape(std::function<Dims(const Call&)> rule);  // for one result, or for several equal ones
   Definer& shapes(ShapeRule rule);
   // Results with the rank of one of these arguments are channels_last in memory if that argument is.
   Definer& format_of(std::vector<std::string> arguments);
-  // Results, of this argument's sizes, have its dimensions in its order in memory.
+  // Results with this argument's sizes have its order of dimensions in memory.
   Definer& strides_of(std::string argument);
   Definer& channels_last(ChannelsLast use);
   // Bodies: f(Expr...) or f(const LoopCall&, Expr...), giving Expr or std::vector<Expr>. Run-time Scalars are
-  // operands too, in the computing dtype.
+  // operands as well, in the compute dtype.
   template <class F>
   Definer& pointwise(F f);
-  // f(const LoopCall&, Index at): Expr or std::vector<Expr> (one a result); or f(const LoopCall&):
+  // f(const LoopCall&, Index at), giving Expr or std::vector<Expr> (one per result); or f(const LoopCall&), giving
   // loop::Definition.
   template <class F>
   Definer& loop(F f);
@@ -374,19 +378,19 @@ class Definer {
   template <class F>
   Definer& composite(F f);
   template <class F>
-  Definer& procedure(F f);  // as composite
+  Definer& procedure(F f);  // like composite
   Definer& library(std::string name);
   Definer& data_dependent(std::string name);
   Definer& foreign(std::shared_ptr<ForeignFunctions> functions);
   template <class F>
-  Definer& reference(F f);  // as loop, or as procedure
+  Definer& reference(F f);  // like loop, or like procedure
   Definer& vjp(VjpRule rule);
-  // Is linear in its first operand, and `other` is its transpose: each computes the gradient of the other. Parameters of
-  // the same name mean the same; what the other one has besides are sizes of this one's first operand: all of them, the
-  // last n (SymInt[n]), or that of `dim`.
+  // Declares that it is linear in its first operand, and that `other` is its transpose: each one computes the
+  // gradient of the other. Parameters with the same name correspond; the other parameters of `other` are sizes of
+  // this operator's first operand: all of them, the last n (SymInt[n]), or that of `dim`.
   Definer& transposed_by(std::string other);
   Definer& batched(BatchRule rule);
-  // Dimensions in front of those that the operator works on are a batch for it already; `dim` counts them.
+  // Leading dimensions, in front of those that the operator works on, are a batch already; `dim` counts them.
   Definer& batched_in_front();
 
  private:
@@ -394,13 +398,12 @@ class Definer {
   Operator* op_;
 };
 
-// The dtype that a pointwise (or promoting) operator computes in.
+// The compute dtype of a pointwise (or promoting) operator.
 DType computing_dtype(const Operator& op, std::span<const Value> args);
-// NotImplementedError unless the operator takes the dtype.
+// NotImplementedError unless the operator accepts the dtype.
 void check_accepted(const Operator& op, DType d);
 
-// The default shape rule of a loop: that of its first tensor. A rule shared by many families: helpers.h,
-// `reduced`.
+// The default shape rule of a loop: the shape of its first tensor. helpers.h has a rule for many families, `reduced`.
 std::vector<Dims> shape_of_first(const Call& c);
 
 // Starts the definition of an operator. Only inside FACULA_FAMILY functions (and tests, through

@@ -16,8 +16,8 @@ static const char* accepted(DTypeSet set) {
 void check_accepted(const Operator& o, DType d) {
   if (o.dtypes.has(d)) return;
   std::string names;
-  DTypeSet set{o.dtypes.bits & dtypes::any.bits};  // limited ones are no dtypes to convert to
-  if (const char* known = accepted(set)) names = known;
+  DTypeSet set{o.dtypes.bits & dtypes::any.bits};  // limited dtypes cannot be converted to
+  if (const char* accepted_names = accepted(set)) names = accepted_names;
   else if (set.bits == dtypes::any.bits) names = "the dtypes that all operators share (x.to(dtype) converts)";
   else
     for (int i = 0; i < kDTypeCount; ++i)
@@ -34,7 +34,8 @@ DType computing_dtype(const Operator& o, std::span<const Value> args) {
     auto& v = x.value;
     if (v.tag == Tag::tensor && x.item < 0 && !first) first = v.tensor;
     if (o.promote == Promote::none && first) return;
-    if (x.tensor < 0 && o.schema.parameters[x.parameter].keyword_only) return;  // nor does alpha
+    if (x.tensor < 0 && o.schema.parameters[x.parameter].keyword_only)
+      return;  // alpha does not promote either
     if (v.tag == Tag::tensor) p.add(tensor(v.tensor));
     else if (v.tag == Tag::scalar) p.add(v.scalar);
     else if (v.tag == Tag::integer) p.add(Scalar(int64_t(0)));

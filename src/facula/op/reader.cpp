@@ -83,7 +83,7 @@ Scalar Reader::number(Type t) {
     expect(')');
     return Scalar(std::complex<double>(real, imaginary));
   }
-  // from_chars takes a sign of its own
+  // from_chars would accept a second sign
   check(at_ < text_.size() && text_[at_] != '-', "expected a number");
   double real = 0;
   auto parsed = std::from_chars(text_.data() + at_, text_.data() + text_.size(), real);
@@ -94,7 +94,7 @@ Scalar Reader::number(Type t) {
   check(integral || t != Type::Int, "not an integer");
   if (!integral || t == Type::Float) return Scalar(sign * real);
   int64_t value = 0;
-  // With its sign: there is one negative number more.
+  // Parses with the sign: there is one more negative number.
   auto exact = std::from_chars(digits.data() - minus, digits.data() + digits.size(), value);
   check(exact.ec == std::errc(), "the integer does not fit in 64 bits");
   return Scalar(value);
@@ -117,8 +117,8 @@ std::string Reader::text() {
 }
 
 Args Reader::attribute(const Parameter& p) {
-  auto kept = [](const Value& v) { return Args(std::span<const Value>(&v, 1)); };
-  if (accept_word("None")) return kept(Value());
+  auto owned = [](const Value& v) { return Args(std::span<const Value>(&v, 1)); };
+  if (accept_word("None")) return owned(Value());
   if (p.list) {
     std::vector<Scalar> items;
     std::vector<SymInt> ints;
@@ -130,7 +130,7 @@ Args Reader::attribute(const Parameter& p) {
     bool bracket = accept('[');
     if (!bracket && !accept('(')) {
       item();
-      return kept(p.type == Type::Int ? Value(ints[0]) : Value(items[0]));
+      return owned(p.type == Type::Int ? Value(ints[0]) : Value(items[0]));
     }
     char close = bracket ? ']' : ')';
     while (!accept(close)) {
@@ -139,37 +139,37 @@ Args Reader::attribute(const Parameter& p) {
       expect(close);
       break;
     }
-    if (p.type == Type::Tensor) return kept(Value(std::span<TensorImpl* const>()));
-    return kept(p.type == Type::Int ? Value(SymSpan(ints)) : Value(std::span<const Scalar>(items)));
+    if (p.type == Type::Tensor) return owned(Value(std::span<TensorImpl* const>()));
+    return owned(p.type == Type::Int ? Value(SymSpan(ints)) : Value(std::span<const Scalar>(items)));
   }
   switch (p.type) {
     case Type::Tensor:
     case Type::Object:
     case Type::Generator: break;
-    case Type::Int: return kept(Value(integer()));
+    case Type::Int: return owned(Value(integer()));
     case Type::Scalar:
     case Type::Float:
-    case Type::Bool: return kept(Value(number(p.type)));
-    case Type::String: return kept(Value(std::string_view(text())));
-    case Type::DType: return kept(named("a dtype", dtype_from_name));
+    case Type::Bool: return owned(Value(number(p.type)));
+    case Type::String: return owned(Value(std::string_view(text())));
+    case Type::DType: return owned(named("a dtype", dtype_from_name));
     case Type::Device: {
       bool quoted = accept('"');
-      Args device = kept(named("a device", parse_device));
+      Args device = owned(named("a device", parse_device));
       if (quoted) expect('"');
       return device;
     }
-    case Type::Format: return kept(named("a memory format", format_from_name));
+    case Type::Format: return owned(named("a memory format", format_from_name));
   }
   fail("the only default of this type is None");
   __builtin_unreachable();
 }
 
-// What `read` makes of the next word; what it refuses is a mistake of the text.
+// Applies `read` to the next word, and reports its error as a mistake in the text.
 template <class Read>
 Value Reader::named(const char* what, Read read) {
   size_t from = at_;
   std::string w = word(what);
-  if (next_is(':')) {  // the number of a device
+  if (next_is(':')) {  // the index of a device
     ++at_;
     w += ':' + std::to_string(number(Type::Int).to_int());
   }

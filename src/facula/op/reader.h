@@ -1,4 +1,4 @@
-// Reads the text of schemas and graphs: words, and values as print_attribute writes them.
+// Reads the text of schemas and graphs: words, and values in the form of print_attribute.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,21 +13,21 @@ class Reader {
   virtual ~Reader() = default;
 
  protected:
-  // Raises what is wrong at `at_`, as users of the text want it told.
+  // Raises an error about the text at `at_`, in words for users of the text.
   [[noreturn]] virtual void fail(std::string_view what) const = 0;
-  // An item of a list of sizes, or a size.
+  // A size, or an item of a list of sizes.
   virtual SymInt integer() { return number(Type::Int).to_int(); }
 
   static bool in_word(char c);
-  void skip();  // blanks
+  void skip();  // skips blanks
   bool next_is(char c);
   bool accept(char c);
   bool accept_word(std::string_view w);
   void expect(char c);
   std::string word(std::string_view what);
-  Scalar number(Type t);               // as a parameter of that type wants it
+  Scalar number(Type t);               // a number for a parameter of that type
   std::string text();                  // in quotes
-  Args attribute(const Parameter& p);  // one value, which is no tensor but the empty list
+  Args attribute(const Parameter& p);  // one value other than a tensor; the empty list may be one of tensors
 
   std::string_view text_;
   size_t at_ = 0;

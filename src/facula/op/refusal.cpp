@@ -15,12 +15,12 @@ loop::Expr accepted(loop::Expr x, loop::Expr accepted, std::string_view text) {
 int64_t refusal_code(std::string_view text) { return int64_t(hash_of(text) >> 2 | uint64_t(1) << 61); }
 
 std::pair<const Operator*, std::string> find_refusal(int64_t code) {
-  std::pair<const Operator*, std::string> found;
-  for (auto* o : all())  // rather one that users know than a part of it
+  std::pair<const Operator*, std::string> refusal;
+  for (auto* o : all())  // prefers an operator that users know to a part of it
     for (auto& text : o->refusals)
-      if (refusal_code(text) == code && (!found.first || !(o->namespaces & hidden) || !o->called.empty()))
-        found = {o, text};
-  return found;
+      if (refusal_code(text) == code && (!refusal.first || !(o->namespaces & hidden) || !o->called.empty()))
+        refusal = {o, text};
+  return refusal;
 }
 
 }  // namespace facula::op

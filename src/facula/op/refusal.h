@@ -1,5 +1,6 @@
-// Elements that an operator refuses: its body says which (`accepted`), its definition with which error
-// (`.refuses(type, {text})`), and a kernel that meets one tells the text by its code.
+// Elements that an operator refuses. Its body says which elements are `accepted`, its definition has the error
+// (`.refuses(type, {text})`), and a kernel that encounters a refused element reports the text by a code.
+//   ensures: a code identifies its text, and is not a possible index of a tensor
 //   ensures: a code stands for its text alone and is no index that a tensor can have
 #pragma once
 #include <cstdint>
@@ -12,9 +13,10 @@
 
 namespace facula::op {
 
-// x, where an element that is not `accepted` raises `text`, one of those that the operator refuses with.
+// x, which raises `text` (one of the texts with which the operator refuses) where `accepted` is false.
 loop::Expr accepted(loop::Expr x, loop::Expr accepted, std::string_view text);
-// The index that a kernel gives for `text`; and the operator that refuses so, null for an ordinary index.
+// The code that a kernel reports as an index for `text`; and the operator that refuses with this code, null for
+// ordinary indices.
 int64_t refusal_code(std::string_view text);
 std::pair<const Operator*, std::string> find_refusal(int64_t code);
 

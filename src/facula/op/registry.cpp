@@ -21,7 +21,7 @@ struct Registry {
   std::unordered_set<const Operator*> reproducible;
   std::vector<std::function<void(const Operator&)>> listeners;
   std::vector<std::unique_ptr<const Operator>> unlisted;    // nameless, or retired
-  std::unique_ptr<Draft> pending;                           // being defined
+  std::unique_ptr<Draft> pending;                           // under construction
   std::unordered_map<std::string, std::string> transposes;  // of operators that are defined later
 };
 
@@ -31,7 +31,8 @@ Registry& registry() {
   return r;
 }
 
-// Puts what was gathered for one kind into its place; what has none there is a mistake of the definition.
+// Moves the properties of one kind to the definition; a property that the kind does not have is an error of the
+// definition.
 void place(Draft& d) {
   Operator& op = d.op;
   std::string n = op.schema.full_name();
@@ -57,7 +58,7 @@ void place(Draft& d) {
   }
 }
 
-// `own_shape`: the definition gave a shape rule.
+// `own_shape`: the definition has a shape rule.
 void derive(Operator& op, bool own_shape) {
   auto& s = op.schema;
   op.effects.writes = s.mutates();
@@ -77,7 +78,7 @@ void derive(Operator& op, bool own_shape) {
   if (op.is<View>()) forms.in_place = tensor_result && on_self && forms.wants_in_place.value_or(false);
 }
 
-// The first of two operators that are each other's transpose says so; views have gradients of their own.
+// The first one of two operators that are transposes of each other declares it. Views have separate gradients.
 void pair_with_transpose(Operator& op) {
   std::string n = op.schema.full_name();
   auto& transposes = registry().transposes;
@@ -97,19 +98,19 @@ CompositeBody* body_of(Operator& op) {
   return procedure ? &procedure->body : nullptr;
 }
 
-// What infer() does for the other kinds: strict calls of operators look at the dtype before the body runs.
+// Checks dtypes for calls of strict operators before the body runs, as infer() does for the other kinds.
 void check_dtype_first(Operator& op) {
   auto* checked = body_of(op);
   if (!op.strict || !checked) return;
   int at = op.schema.index_of("dtype");
   *checked = [body = std::move(*checked), at](const Call& c) {
-    bool given = at >= 0 && c.at(size_t(at)).tag == Tag::dtype;
-    check_accepted(c.op(), given ? c.at(size_t(at)).dtype : c.all_tensors().at(0).dtype());
+    bool has_dtype = at >= 0 && c.at(size_t(at)).tag == Tag::dtype;
+    check_accepted(c.op(), has_dtype ? c.at(size_t(at)).dtype : c.all_tensors().at(0).dtype());
     return body(c);
   };
 }
 
-// The definition is there, whole.
+// Checks a definition that is complete.
 void check_definition(const Operator& op) {
   auto& s = op.schema;
   std::string n = s.full_name();
@@ -136,7 +137,8 @@ void check(const Operator& op) {
   std::string n = s.full_name();
   runtime_check(op.result_type != ResultType::custom || op.dtype_rule, "define")
       << n << " needs .result(rule)";
-  for (auto& p : s.parameters)  // what is traced once, or derived, would keep what it saw of an object
+  for (auto& p :
+       s.parameters)  // traces and derived operators would keep the state of an object that they saw
     runtime_check(p.type != Type::Object || op.is<Foreign>(), "define")
         << n << ": only functions take objects of classes, and this definition is of another kind"
         << hint("let the library def() the schema and give it a C++ function");
@@ -212,7 +214,7 @@ void derive_by_name(const Operator* (*derive)(std::string_view)) { by_name = der
 void retire(const Operator& o) {
   Registry& r = registry();
   std::unique_lock guard(r.lock);
-  std::erase_if(r.by_name, [&](auto& known) { return known.second == &o || known.second->parent == &o; });
+  std::erase_if(r.by_name, [&](auto& entry) { return entry.second == &o || entry.second->parent == &o; });
   std::erase(r.by_base[o.schema.name], &o);
   for (auto& alias : o.aliases) std::erase(r.by_base[alias], &o);
   std::erase(r.all, &o);
@@ -223,11 +225,11 @@ Operator& nameless(std::string_view schema, Composite calls) {
   auto o = std::make_unique<Operator>();
   o->schema = parse_schema(schema);
   o->definition = std::move(calls);
-  auto& made = *o;
+  auto& op = *o;
   Registry& r = registry();
   std::unique_lock guard(r.lock);
   r.unlisted.push_back(std::move(o));
-  return made;
+  return op;
 }
 
 const Operator* find(std::string_view full_name) {

@@ -1,5 +1,5 @@
-// All operators, by full name. Filled once by catalog::load(); later definitions (custom operators, tests)
-// append.
+// The registry of all operators by full name. catalog::load() fills it once; later definitions (custom operators,
+// tests) append to it.
 #pragma once
 #include <functional>
 #include <string_view>
@@ -8,20 +8,20 @@
 #include "facula/op/operator.h"
 
 namespace facula::op {
-const Operator* find(std::string_view full_name);               // null if unknown; aliases are known too
+const Operator* find(std::string_view full_name);               // null if unknown; finds aliases as well
 const Operator& get(std::string_view full_name);                // internal error if unknown
 const std::vector<const Operator*>& all();                      // in order of definition
 std::vector<const Operator*> overloads(std::string_view name);  // of a base name, in order of definition
-// Called for every operator defined after the catalog was loaded (the binding attaches it).
+// Sets a listener for operators that are defined after the catalog was loaded (the binding attaches them).
 void on_define(std::function<void(const Operator&)> listener);
-// Completes derived facts and checks the definition; called when the next definition starts or all are done.
+// Completes derived properties and checks the definition; called when the next definition starts or all are done.
 void finish_definitions();
-// Runs a family of definitions after the catalog was loaded and finishes it. A faulty definition raises and
-// leaves no trace in the registry.
+// Runs a family of definitions after the catalog was loaded, and finishes it. If a definition is invalid, it raises
+// and leaves the registry unchanged.
 void define_late(const std::function<void()>& family);
-// Forgets the name of an operator that was defined late, so that another may have it. Tapes and programs that
-// call it go on doing so: it is never freed.
+// Frees the name of an operator that was defined late, so that another one may use it. Tapes and programs can still
+// call the operator, which is never freed.
 void retire(const Operator& o);
-// An operator without a name for `find`, such as a traced program. It is never freed either.
+// An operator that `find` does not know, such as a traced program. It is never freed either.
 Operator& nameless(std::string_view schema, Composite calls);
 }  // namespace facula::op

@@ -17,7 +17,7 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
-// Parts between commas that stand outside of brackets and quotes.
+// Splits at commas outside of brackets and quotes.
 std::vector<std::string_view> parts(std::string_view s) {
   std::vector<std::string_view> out;
   size_t start = 0;
@@ -36,7 +36,7 @@ std::vector<std::string_view> parts(std::string_view s) {
   return out;
 }
 
-// What stands between the bracket that s opens with and the one that closes it; s goes on behind.
+// The text between the bracket at the beginning of s and the closing one; s continues after it.
 std::string_view bracketed(std::string_view& s, char close) {
   size_t end = s.find(close);
   internal_check(end != s.npos) << "samples: '" << close << "' is missing in \"" << s << '"';

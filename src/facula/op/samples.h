@@ -1,5 +1,5 @@
-// Sample inputs of an operator: what every generated test, documentation example and benchmark runs on. A
-// sample names shapes, ranges and attributes; the tester instantiates it for each dtype and layout.
+// Sample inputs of an operator, which every generated test, documentation example and benchmark uses. A sample gives
+// shapes, ranges and attributes; the tester instantiates it for each dtype and layout.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,16 +11,16 @@
 
 namespace facula::op {
 
-// One argument: a tensor to be filled, or a literal as in a schema default ("2", "0.5", "'tanh'", "[0, 1]",
+// One argument: a tensor to be filled, or a literal in the form of a schema default ("2", "0.5", "'tanh'", "[0, 1]",
 // "None").
 struct SampleArg {
   enum class Kind : unsigned char { tensor, tensors, literal } kind = Kind::literal;
-  std::vector<std::vector<int64_t>> sizes;  // tensor: one
+  std::vector<std::vector<int64_t>> sizes;  // one for a tensor
   double low = -2, high = 2;                // range of the values
   bool index = false;                       // int64 in [low, high)
   bool boolean = false;
-  bool distinct = false;           // no two equal values (sorting, max)
-  bool positive_definite = false;  // a batch of matrices that can be inverted safely
+  bool distinct = false;           // no two values are equal (sorting, max)
+  bool positive_definite = false;  // a batch of matrices that are safely invertible
   std::string literal;
 };
 
@@ -29,25 +29,26 @@ struct Sample {
   std::vector<std::pair<std::string, SampleArg>> args;
 };
 
-// A recipe, followed when somebody asks: most processes never do, and import defines a thousand operators.
+// A recipe for samples, which is evaluated on demand: most processes never need it, and import defines a thousand
+// operators.
 class Samples {
  public:
   Samples() = default;
   explicit Samples(std::function<std::vector<Sample>()> make);
-  const std::vector<Sample>& list() const;  // InternalError where a text is none
-  // Every sample once for each literal of `arg`.
+  const std::vector<Sample>& list() const;  // InternalError if a text is not a sample
+  // Every sample once for each literal as the argument `arg`.
   Samples with(std::string arg, std::vector<std::string> literals) const;
-  Samples range(double low, double high) const;  // of every tensor
+  Samples range(double low, double high) const;  // for every tensor
   friend Samples operator+(Samples a, Samples b);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // null: none
+  std::shared_ptr<State> state_;  // null: no samples
 };
-// From text, one line a sample: "self[3, 4], dim=1". An argument is name=literal, or a tensor: name, then
-// what it holds (nothing: reals, <n>: indices below n, ?: booleans, !: reals of which no two are equal, +:
-// matrices that can be inverted safely), its sizes, and perhaps the range of its values: "input[2, 0](0.1,
-// 1)", "index<4>[5]", "mask?[3]", "self![5]". A list: "tensors{[2, 3], [4, 3]}". The texts live as long as the process.
+// Parses samples, one line each: "self[3, 4], dim=1". An argument is name=literal, or a tensor: its name, a mark for
+// the contents (none: reals, <n>: indices below n, ?: booleans, !: distinct reals, +: invertible matrices), its
+// sizes, and optionally the range of values: "input[2, 0](0.1, 1)", "index<4>[5]", "mask?[3]", "self![5]". A list:
+// "tensors{[2, 3], [4, 3]}". The texts must live as long as the process.
 Samples samples(std::initializer_list<const char*> lines);
 SampleArg tensor(std::vector<int64_t> sizes, double low = -2, double high = 2);
 SampleArg index(std::vector<int64_t> sizes, int64_t limit);

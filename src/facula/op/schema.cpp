@@ -29,7 +29,7 @@ constexpr TypeName kTypes[] = {
 
 constexpr TypeName kObject{"__torch__", Type::Object, false};
 
-constexpr int kLongest = 64;  // n of T[n]: no tensor has more dimensions
+constexpr int kLongest = 64;  // most n of T[n]: no tensor has more dimensions
 
 class Parser final : Reader {
  public:
@@ -39,7 +39,7 @@ class Parser final : Reader {
     Schema s;
     s.text = std::string(text_);
     s.name = word("the operator's name");
-    if (text_.substr(at_, 2) == "::") {  // of a namespace of users'
+    if (text_.substr(at_, 2) == "::") {  // the namespace of a user's operator
       at_ += 2;
       s.name += "::" + word("the operator's name");
     }
@@ -84,7 +84,7 @@ class Parser final : Reader {
     __builtin_unreachable();
   }
 
-  // `class_name`: of a user's class.
+  // `class_name`: receives the name of a user's class.
   const TypeName& type(std::string* class_name = nullptr) {
     size_t from = at_;
     std::string name = word("a type");
@@ -166,7 +166,7 @@ class Parser final : Reader {
     return r;
   }
 
-  // One default value; sets p.fallback. One number for a list stands for all of it.
+  // Parses one default value; sets p.fallback. A single number for a list is repeated.
   void fallback(Parameter& p) {
     size_t start = at_;
     if (accept_word("None")) {

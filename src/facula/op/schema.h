@@ -1,9 +1,9 @@
 // The schema string of an operator, parsed. It is the operator's identity.
 //   [namespace::]name[.overload](Type[(alias)] arg[=default], ..., *, keyword-only...) -> Type | (Type name, ...)
 // Types: Tensor Scalar int SymInt float bool str dtype (or ScalarType) Device MemoryFormat Generator, each with ? for
-// optional; __torch__.torch.classes.NAMESPACE.NAME, a user's class (extend/class.h), alike; T[] and T[n] for lists (int[2] takes one int for all); Tensor?[] for index lists. Aliases: (a)
-// shares, (a!) writes. Tensor|Scalar: Python users may give a number beside a tensor; Scalar|Tensor: also
-// where all operands are numbers.
+// optional; __torch__.torch.classes.NAMESPACE.NAME for a user's class (extend/class.h); T[] and T[n] for lists
+// (int[2] takes one int for both); Tensor?[] for index lists. Aliases: (a) shares memory, (a!) writes. Tensor|Scalar:
+// Python users may pass a number next to a tensor; Scalar|Tensor: also if all operands are numbers.
 #pragma once
 #include <string>
 #include <string_view>
@@ -43,9 +43,9 @@ struct Parameter {
   bool number_alone = false;  // Scalar|Tensor
   std::string class_name;     // of an Object: namespace.Name
   bool has_default = false;
-  Args fallback;             // the default's value, one
-  std::string default_text;  // as written
-  // Operands are what kernels take; the rest is part of the kernel (op/operands.h).
+  Args fallback;             // the value of the default, one value
+  std::string default_text;  // the text of the default
+  // Operands are the inputs of kernels; all other arguments are constants of the kernel (op/operands.h).
   bool is_number_operand() const { return type == Type::Scalar && !list; }
   bool is_operand() const { return type == Type::Tensor || is_number_operand(); }
 };
@@ -58,7 +58,7 @@ struct Return {
   bool written = false;
 };
 
-// The name of a parameter with its hash, which the compiler works out where the name is a literal.
+// The name of a parameter with its hash, which is computed at compile time for literals.
 class ParameterName {
  public:
   template <size_t N>
@@ -91,7 +91,7 @@ struct Schema {
     return -1;
   }
   bool mutates() const;
-  std::string_view library() const;  // the namespace of a user's operator; empty: of the catalog
+  std::string_view library() const;  // the namespace of a user's operator; empty: the catalog
 };
 
 Schema parse_schema(std::string_view text);  // ValueError with the position of the mistake

@@ -1,5 +1,5 @@
-// How `define` takes C++ functions of natural types: the adapters from lambdas to the function types of
-// Operator, and the conversion of call values into the C++ parameters of composites.
+// Lets `define` take C++ functions with natural types: adapters from lambdas to the function types of Operator, and
+// the conversion of call values to the C++ parameters of composites.
 //
 // A composite's parameters follow the schema's:
 //   Tensor            Tensor, std::optional<Tensor>    Scalar   Scalar (baked into the program) or Tensor (an operand)
@@ -9,8 +9,8 @@
 //   bool              bool                             float[]  std::vector<double>, std::vector<Scalar>
 //   a user's class    Ref<T>
 //   str               std::string_view, std::string    dtype, Device, MemoryFormat, Generator   the type; Generator*
-// each as std::optional<...> where the schema has `?`. A `const Call&` anywhere gets the call and stands for
-// no parameter of the schema; a body that takes nothing else may leave the others out.
+// each as std::optional<...> if the schema has `?`. A parameter `const Call&` at any position receives the call and
+// does not count; a body that only takes the call may omit the others.
 #pragma once
 #include <array>
 #include <functional>
@@ -56,8 +56,8 @@ std::vector<loop::Expr> expressions(R&& r) {
   else return std::forward<R>(r);
 }
 
-// Raises unless the schema has `given` operands; a list may have any number.
-void check_operand_count(const Schema& schema, size_t given);
+// Raises unless the schema has `count` operands; a list may have any number.
+void check_operand_count(const Schema& schema, size_t count);
 Index result_index(const LoopCall& c);
 
 template <class F, class... A>
@@ -108,10 +108,10 @@ ViewRule view_rule(F f) {
 
 // ---- composites
 [[noreturn]] void wrong_value(const Call& c, size_t parameter, const char* expected);
-Dims expanded_ints(const Call& c, size_t parameter);  // int[n]: one given serves all
+Dims expanded_ints(const Call& c, size_t parameter);  // int[n]: a single integer is repeated
 
 template <class T>
-struct Read;  // fits(parameter): may stand for it; get(call, k): the value of parameter k
+struct Read;  // fits(parameter): the type can represent it; get(call, k): the value of parameter k
 #define FACULA_READ(T, FITS, GET)                                                               \
   template <> struct Read<T> {                                                                  \
     static bool fits([[maybe_unused]] const Parameter& p) { return FITS; }                      \
@@ -162,7 +162,7 @@ FACULA_READ(MemoryFormat, is(p, Type::Format), if (v.tag != Tag::format) wrong_v
             return v.format;)
 FACULA_READ(Generator*, is(p, Type::Generator), return v.is_none() ? nullptr : v.generator;)
 #undef FACULA_READ
-// An object of a user's class, which the caller holds.
+// An object of a user's class, which the caller keeps alive.
 template <std::derived_from<CustomClassHolder> T>
 struct Read<Ref<T>> {
   static bool fits(const Parameter& p) { return p.type == Type::Object && !p.list; }
@@ -204,7 +204,7 @@ Results results(R&& r) {
     return Results(Tensor::scalar(double(r), DType::Float64));
   }
 }
-// Number of results that a C++ type says there are; -1: any.
+// The number of results according to a C++ return type; -1: any number.
 template <class R>
 constexpr int result_count() {
   if constexpr (std::is_same_v<R, Results> || std::is_same_v<R, std::vector<Tensor>>) return -1;
@@ -218,7 +218,8 @@ struct BodyParameter {
   bool by_value = true;
   bool (*fits)(const Parameter&) = nullptr;
 };
-// How the body takes its numbers; raises unless its parameters and results fit the schema. `body` is unset.
+// Determines how the body takes its numbers; raises unless its parameters and results fit the schema. `body` remains
+// unset.
 Composite check_composite(const Schema& schema, std::span<const BodyParameter> parameters, int results);
 
 template <class T>
@@ -227,7 +228,7 @@ BodyParameter body_parameter() {
   else
     return {false, !std::is_same_v<T, Tensor> && !std::is_same_v<T, std::optional<Tensor>>, &Read<T>::fits};
 }
-// A Tensor for a body: the caller's, which is not counted, or one made of a number.
+// A Tensor for a body: the caller's tensor, without counting a reference, or a tensor that wraps a number.
 class TensorArgument {
  public:
   TensorArgument(const Call& c, size_t k)
@@ -235,9 +236,9 @@ class TensorArgument {
   operator const Tensor&() const { return tensor_; }
 
  private:
-  TensorArgument(Tensor made, const Value& v)
-      : made_(std::move(made)), tensor_(v.tag == Tag::tensor ? v.tensor : made_.impl()) {}
-  Tensor made_;
+  TensorArgument(Tensor wrapped, const Value& v)
+      : wrapped_(std::move(wrapped)), tensor_(v.tag == Tag::tensor ? v.tensor : wrapped_.impl()) {}
+  Tensor wrapped_;
   Borrowed tensor_;
 };
 template <class T>
@@ -251,10 +252,10 @@ template <class F, class... A>
 Composite composite(const Schema& schema, F f, std::tuple<A...>*) {
   using R = typename Signature<F>::Result;
   const std::array<BodyParameter, sizeof...(A)> parameters{body_parameter<A>()...};
-  Composite made = check_composite(schema, parameters, result_count<R>());
-  made.body = [f](const Call& c) -> Results {
+  Composite composite = check_composite(schema, parameters, result_count<R>());
+  composite.body = [f](const Call& c) -> Results {
     return [&]<size_t... K>(std::index_sequence<K...>) -> Results {
-      // Position in the schema of body parameter k: the number of parameters before it that are not the call.
+      // The position in the schema of body parameter k: the number of parameters before it other than the call.
       constexpr bool is_call[] = {std::is_same_v<A, Call>..., false};
       constexpr auto position = [](size_t k, const bool* calls) {
         size_t n = 0;
@@ -267,7 +268,7 @@ Composite composite(const Schema& schema, F f, std::tuple<A...>*) {
       } else return results(f(body_argument<A>(c, position(K, is_call))...));
     }(std::index_sequence_for<A...>());
   };
-  return made;
+  return composite;
 }
 template <class F>
 Composite composite(const Schema& schema, F f) {

@@ -65,29 +65,29 @@ void Args::take(const Value& v, bool tensor_slot) {
   switch (v.tag) {
     case Tag::tensors: {
       auto from = v.tensors();
-      auto& kept = lists().tensors.emplace_back(from.begin(), from.end());
+      auto& copied = lists().tensors.emplace_back(from.begin(), from.end());
       for (uint32_t k = 0; k < from.size(); ++k) {
         tensors_.push_back(Tensor(Ref<TensorImpl>::share(from[k])));
         at_.push_back({argument, k});
       }
-      mine.list = {kept.data(), kept.size()};
+      mine.list = {copied.data(), copied.size()};
       break;
     }
     case Tag::ints: {
       auto from = v.ints();
-      auto& kept = lists().ints.emplace_back(from.begin(), from.end());
-      mine.list = {kept.data(), kept.size()};
+      auto& copied = lists().ints.emplace_back(from.begin(), from.end());
+      mine.list = {copied.data(), copied.size()};
       break;
     }
     case Tag::scalars: {
       auto from = v.scalars();
-      auto& kept = lists().scalars.emplace_back(from.begin(), from.end());
-      mine.list = {kept.data(), kept.size()};
+      auto& copied = lists().scalars.emplace_back(from.begin(), from.end());
+      mine.list = {copied.data(), copied.size()};
       break;
     }
     case Tag::string: {
-      auto& kept = lists().strings.emplace_back(v.string());
-      mine.list = {kept.data(), kept.size()};
+      auto& copied = lists().strings.emplace_back(v.string());
+      mine.list = {copied.data(), copied.size()};
       break;
     }
     case Tag::generator: objects_.push_back(Ref<Generator>::share(v.generator)); break;

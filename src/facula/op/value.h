@@ -1,5 +1,5 @@
-// Value: one argument of an operator call. Borrowed (it owns nothing) and trivially copyable, so a call from
-// Python or C++ costs no allocation. `Args` is what a node keeps: values with everything they point to.
+// Value: one argument of an operator call. It borrows (owns nothing) and is trivially copyable, so a call from Python
+// or C++ allocates nothing. `Args` owns values with everything that they refer to, for nodes.
 #pragma once
 #include <concepts>
 #include <deque>
@@ -54,7 +54,7 @@ struct Value {
   Value(TensorImpl* t) : tag(t ? Tag::tensor : Tag::none), tensor(t) {}
   Value(const Scalar& s) : tag(Tag::scalar), word(0), scalar(s) {}
   template <std::same_as<bool> B>
-  Value(B b) : Value(Scalar(b)) {}  // not from pointers
+  Value(B b) : Value(Scalar(b)) {}  // rejects pointers
   Value(double d) : Value(Scalar(d)) {}
   Value(int i) : Value(SymInt(int64_t(i))) {}
   Value(int64_t i) : Value(SymInt(i)) {}
@@ -63,7 +63,7 @@ struct Value {
   Value(std::string_view s) : tag(Tag::string), list{s.data(), s.size()} {}
   Value(const char* s) : Value(std::string_view(s)) {}
   Value(std::span<TensorImpl* const> t) : tag(Tag::tensors), list{t.data(), t.size()} {}
-  Value(std::span<const Tensor> t);  // a Tensor is one pointer: the same memory
+  Value(std::span<const Tensor> t);  // a Tensor is one pointer, so the memory has the same form
   Value(std::span<const Scalar> s) : tag(Tag::scalars), list{s.data(), s.size()} {}
   Value(DType d) : tag(Tag::dtype), word(0) { dtype = d; }
   Value(Device d) : tag(Tag::device), word(0) {
@@ -89,7 +89,8 @@ struct Value {
 };
 static_assert(sizeof(Tensor) == sizeof(TensorImpl*));
 
-// Does f(TensorImpl*) hold for one of the tensors among the values? Items of lists too, which may be null.
+// True if f(TensorImpl*) is true for one of the tensors among the values, including items of lists, which may be
+// null.
 template <class F>
 bool any_tensor(std::span<const Value> values, F&& f) {
   for (auto& v : values) {
@@ -101,27 +102,27 @@ bool any_tensor(std::span<const Value> values, F&& f) {
   return false;
 }
 
-// Owned copies. Tensors may be replaced or dropped (autograd keeps only what a gradient needs).
+// Owned copies. Tensors may be replaced or reset (the tape keeps only what a gradient needs).
 class Args {
  public:
   Args() = default;
   explicit Args(std::span<const Value> values);
-  // With the schema, every Tensor parameter has a slot, even if its value is None or a number (an undefined
-  // tensor then), so that slots are those of `Grads` and `Call::tensor_slot`.
+  // With the schema, every Tensor parameter has a slot, even if its value is None or a number (an undefined tensor),
+  // so that slots are those of `Grads` and `Call::tensor_slot`.
   Args(std::span<const Value> values, const Schema& schema);
   Args(Args&&) = default;
   Args& operator=(Args&&) = default;
   std::span<const Value> values() const { return values_; }
   const Value& operator[](size_t i) const { return values_[i]; }
   Args clone() const;
-  // Calls f(slot, Tensor&) on every tensor in order (slot: running number over tensors and list items); f may
+  // Calls f(slot, Tensor&) for every tensor in order (slot: running number over tensors and list items); f may
   // replace or reset the tensor.
   template <class F>
   void each_tensor(F&& f) {
     for (size_t k = 0; k < tensors_.size(); ++k) { f(k, tensors_[k]); }
     rebind();
   }
-  // Calls f(SymInt&) on every integer and list item; f may replace it.
+  // Calls f(SymInt&) for every integer and list item; f may replace it.
   template <class F>
   void each_size(F&& f) {
     for (auto& v : values_) {
@@ -135,7 +136,8 @@ class Args {
         for (auto& s : l) f(s);
   }
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // The tensor of a slot, which holds none, for as long as the caller keeps it; each_tensor() forgets it.
+  // Sets the tensor of an empty slot without a reference; valid while the caller keeps the tensor alive, and until
+  // each_tensor() is called.
   void borrow(size_t slot, TensorImpl* t) { put(slot, t); }
 
  private:
@@ -151,9 +153,9 @@ class Args {
     uint32_t argument, item;
   };
   SmallVector<Value, 6> values_;
-  std::vector<Tensor> tensors_;  // in order of slots
-  SmallVector<Place, 6> at_;     // of each tensor
-  // What list and string values point to; most calls have none.
+  std::vector<Tensor> tensors_;  // by slot
+  SmallVector<Place, 6> at_;     // by tensor: its position
+  // The memory of list and string values; most calls have none.
   struct Lists {
     std::deque<std::vector<SymInt>> ints;
     std::deque<std::vector<TensorImpl*>> tensors;
@@ -168,14 +170,14 @@ class Args {
   std::vector<Ref<RefCounted>> objects_;  // generators and users' objects
 };
 
-// The dtype in which an operand lies in memory: a tensor's own; a number's (Scalar, or a number given for a
-// Tensor) widest: Bool, Int64, Float64 or Complex128.
+// The dtype of an operand in memory: a tensor's own dtype; for a number (a Scalar, or a number passed for a Tensor)
+// the widest one of its category: Bool, Int64, Float64 or Complex128.
 DType operand_dtype(const Value& v);
 
-// A 0-d tensor of a Python number, of its operand_dtype: lowest promotion priority.
+// A 0-d tensor that wraps a Python number, in its operand_dtype; it has the lowest promotion priority.
 Tensor wrapped_number(const Scalar& number, Device device = {});
 
-// Results of a call: inline up to three, then all in the vector.
+// The results of a call: up to three are stored inline, more in the vector.
 class Results {
  public:
   Results() = default;
@@ -185,18 +187,18 @@ class Results {
   }
   void push_back(Tensor t) {
     if (size_ < kFew) {
-      few_[size_++] = std::move(t);
+      inline_[size_++] = std::move(t);
       return;
     }
     if (size_ == kFew)
-      for (auto& x : few_) more_.push_back(std::move(x));
+      for (auto& x : inline_) more_.push_back(std::move(x));
     more_.push_back(std::move(t));
     ++size_;
   }
   size_t size() const { return size_; }
-  Tensor& operator[](size_t i) { return size_ <= kFew ? few_[i] : more_[i]; }
-  const Tensor& operator[](size_t i) const { return size_ <= kFew ? few_[i] : more_[i]; }
-  std::span<const Tensor> all() const { return {size_ <= kFew ? few_ : more_.data(), size_}; }
+  Tensor& operator[](size_t i) { return size_ <= kFew ? inline_[i] : more_[i]; }
+  const Tensor& operator[](size_t i) const { return size_ <= kFew ? inline_[i] : more_[i]; }
+  std::span<const Tensor> all() const { return {size_ <= kFew ? inline_ : more_.data(), size_}; }
   std::vector<Tensor> to_vector() const {
     auto a = all();
     return {a.begin(), a.end()};
@@ -204,7 +206,7 @@ class Results {
 
  private:
   static constexpr size_t kFew = 3;
-  Tensor few_[kFew];
+  Tensor inline_[kFew];
   std::vector<Tensor> more_;
   size_t size_ = 0;
 };

@@ -1,4 +1,4 @@
-// Operators that give many views of one tensor.
+// Helpers for operators that create many views of one tensor.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,8 @@
 
 namespace facula::op {
 
-// While one lives, a call on its thread gives at most so many views, and is traced as at most so many calls: who reads
-// programs of others bounds the memory that these take by it.
+// While a CallLimit lives, a call on its thread may create at most `most` views, and at most `most` calls are traced;
+// readers of untrusted programs use it to bound memory.
 class CallLimit {
  public:
   explicit CallLimit(int64_t most);
@@ -19,10 +19,10 @@ class CallLimit {
   int64_t outer_;
 };
 
-// RuntimeError if `op` may not give so many.
+// RuntimeError if `op` may not create that many.
 void check_views(const char* op, int64_t count);
 
-// `count` views of g, of which make(view, k) makes the k-th.
+// `count` views of g; make(view, k) creates the k-th.
 template <class F>
 std::vector<Geometry> views(const char* op, const Geometry& g, int64_t count, F&& make) {
   check_views(op, count);

@@ -17,7 +17,7 @@ namespace {
 struct Session {
   std::mutex mutex;
   Options options;
-  Recording made;
+  Recording result;
   std::unordered_map<std::string, uint32_t> location_numbers;
   std::unordered_map<uint64_t, uint32_t> node_locations;  // by sequence number
 };
@@ -29,7 +29,7 @@ std::atomic<uint64_t> session_number{0}, next_id{0};
 std::atomic<bool> with_shapes{false}, with_memory{false}, with_stacks{false};
 std::atomic<LocationSource> location_source{nullptr};
 
-// A scope that is open.
+// An open scope.
 struct Frame {
   uint64_t id;
   int64_t start, children = 0, allocated = 0, freed = 0, sequence = -1;
@@ -39,9 +39,9 @@ struct Frame {
   std::string name, shapes, dtypes, result;
 };
 struct Thread {
-  uint64_t session = 0;  // that its frames belong to
+  uint64_t session = 0;  // the session of its frames
   int64_t number = gettid();
-  uint32_t kept = 0;  // location, see KeepLocation
+  uint32_t retained_location = 0;  // number of the retained call site, see KeepLocation
   std::vector<Frame> frames;
 };
 constinit __attribute__((tls_model("initial-exec"))) thread_local Thread* local = nullptr;
@@ -53,7 +53,7 @@ struct Closer {
   }
 };
 
-// The state of this thread in the session that is running; null when the thread is ending.
+// The state of this thread in the running session; null while the thread is ending.
 Thread* thread() {
   if (!local) {
     if (closed) return nullptr;
@@ -64,7 +64,7 @@ Thread* thread() {
   if (local->session != now) {
     local->session = now;
     local->frames.clear();
-    local->kept = 0;
+    local->retained_location = 0;
   }
   return local;
 }
@@ -74,11 +74,11 @@ int64_t clock() { return std::chrono::steady_clock::now().time_since_epoch().cou
 uint32_t ask_location(const Thread& t) {
   auto source = location_source.load(std::memory_order_relaxed);
   std::string text = source ? source(with_stacks.load(std::memory_order_relaxed)) : std::string();
-  if (text.empty()) return t.kept;
+  if (text.empty()) return t.retained_location;
   auto& s = session();
   std::lock_guard lock(s.mutex);
-  auto [it, fresh] = s.location_numbers.emplace(std::move(text), uint32_t(s.made.locations.size()));
-  if (fresh) s.made.locations.push_back(it->first);
+  auto [it, fresh] = s.location_numbers.emplace(std::move(text), uint32_t(s.result.locations.size()));
+  if (fresh) s.result.locations.push_back(it->first);
   return it->second;
 }
 
@@ -108,7 +108,7 @@ uint64_t open(Category c, std::string_view name, int64_t sequence) {
   return t->frames.back().id;
 }
 
-// A fork must not happen while the lock is held; the child has no session.
+// Takes the lock around forks, so that it is free in the child, which has no session.
 void watch_forks() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -161,7 +161,7 @@ void leave(uint64_t id) {
   while (at > 0 && frames[at - 1].id != id) --at;
   if (!at) return;
   uint64_t own_session = local->session;
-  for (size_t left = frames.size(); left-- >= at;) {  // those opened inside and not left end here too
+  for (size_t left = frames.size(); left-- >= at;) {  // ends scopes that were opened inside and not left, too
     Frame f = std::move(frames.back());
     frames.pop_back();
     Frame* parent = frames.empty() ? nullptr : &frames.back();
@@ -173,10 +173,10 @@ void leave(uint64_t id) {
     auto& s = session();
     std::lock_guard lock(s.mutex);
     if (!on() || session_number.load(std::memory_order_relaxed) != own_session) continue;
-    s.made.events.push_back({f.id, parent ? parent->id : 0, local->number, f.start, end,
-                             end - f.start - f.children, f.allocated, f.freed, f.sequence, f.location,
-                             f.category, f.backward, std::move(f.name), std::move(f.shapes),
-                             std::move(f.dtypes), std::move(f.result)});
+    s.result.events.push_back({f.id, parent ? parent->id : 0, local->number, f.start, end,
+                               end - f.start - f.children, f.allocated, f.freed, f.sequence, f.location,
+                               f.category, f.backward, std::move(f.name), std::move(f.shapes),
+                               std::move(f.dtypes), std::move(f.result)});
   }
 }
 
@@ -191,7 +191,7 @@ void count_bytes(int64_t change) {
   int64_t now = clock();
   auto& s = session();
   std::lock_guard lock(s.mutex);
-  if (on()) s.made.memory.push_back({now, t->number, change});
+  if (on()) s.result.memory.push_back({now, t->number, change});
 }
 
 void made_node(uint64_t sequence) {
@@ -211,11 +211,11 @@ KeepLocation::KeepLocation() : outer_(0), active_(false) {
   Thread* t = on() ? thread() : nullptr;
   if (!t) return;
   active_ = true;
-  outer_ = t->kept;
-  t->kept = ask_location(*t);
+  outer_ = t->retained_location;
+  t->retained_location = ask_location(*t);
 }
 KeepLocation::~KeepLocation() {
-  if (active_ && local) local->kept = outer_;
+  if (active_ && local) local->retained_location = outer_;
 }
 
 uint64_t start(const Options& options) {
@@ -230,11 +230,11 @@ uint64_t start(const Options& options) {
   with_shapes = options.shapes;
   with_memory = options.memory;
   with_stacks = options.stacks;
-  s.made = {};
-  s.made.locations.push_back("");
+  s.result = {};
+  s.result.locations.push_back("");
   s.location_numbers.clear();
   s.node_locations.clear();
-  s.made.start = clock();
+  s.result.start = clock();
   uint64_t number = ++session_number;
   set_in_use(Interceptor::profiled);
   return number;
@@ -245,10 +245,10 @@ Recording stop(uint64_t number) {
   std::lock_guard lock(s.mutex);
   if (!on() || session_number != number) return {};
   set_in_use(Interceptor::profiled, false);
-  s.made.end = clock();
+  s.result.end = clock();
   s.location_numbers.clear();
   s.node_locations.clear();
-  return std::exchange(s.made, {});
+  return std::exchange(s.result, {});
 }
 
 }  // namespace facula::profile

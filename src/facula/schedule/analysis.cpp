@@ -20,7 +20,7 @@ namespace {
 
 bool is_one(Expr e) { return e->kind == Kind::constant && e->value.to_int() == 1; }
 bool is_zero(Expr e) { return e->kind == Kind::constant && e->value.to_int() == 0; }
-// What is stored for a result of dtype `d`: the value, or its real and imaginary parts.
+// The values to store for a result of dtype `d`: the value itself, or its real and imaginary parts.
 std::vector<Expr> components(Expr value, DType d) {
   if (!is_complex(d)) return {loop::without_complex(value)};
   auto [re, im] = loop::split_complex(value);
@@ -33,7 +33,7 @@ class FreeVars {
  public:
   using Vars = SmallVector<int, 8>;  // sorted
   const Vars& of(Expr e) {
-    auto [it, fresh] = known_.try_emplace(e.get());
+    auto [it, fresh] = variables_.try_emplace(e.get());
     if (!fresh) return it->second;
     Vars s;
     if (e->kind == Kind::index) s.push_back(e->slot);
@@ -43,7 +43,7 @@ class FreeVars {
       for (auto& b : e->bound) s.resize(size_t(std::remove(s.begin(), s.end(), b.var) - s.begin()));
       if (e->kind == Kind::scan) unite(s, Vars{e->slot});
     }
-    return known_[e.get()] = std::move(s);
+    return variables_[e.get()] = std::move(s);
   }
 
  private:
@@ -57,10 +57,10 @@ class FreeVars {
       std::rotate(to.begin() + place, to.end() - 1, to.end());
     }
   }
-  std::unordered_map<const loop::Node*, Vars> known_;
+  std::unordered_map<const loop::Node*, Vars> variables_;
 };
 
-// The rows of all reductions that depend on axes only, and whether there are any.
+// The row axes of all reductions that depend on axes only, and whether there are any reductions.
 struct Rows {
   std::set<int> vars;
   bool any = false;
@@ -90,8 +90,7 @@ Rows rows_of(const std::vector<Expr>& values, int axes) {
   return r;
 }
 
-// Replaces axes of extent one, gives bound variables their numbers in `vars`, drops reductions over single
-// elements.
+// Removes axes of extent one, numbers bound variables in `vars`, and drops reductions over single elements.
 class Renamer {
  public:
   Renamer(Analysis& a, const std::set<int>& rows, int axes) : a_(a), rows_(rows), axes_(axes) {}
@@ -148,7 +147,7 @@ class Renamer {
     return e;
   }
 
-  // f with bound variables of `e` standing for `to`.
+  // Calls f while the bound variables of `e` stand for `to`.
   template <class F>
   auto scoped(Expr e, const std::vector<Expr>& to, F&& f) {
     auto map = map_;
@@ -166,16 +165,16 @@ class Renamer {
 
   Expr fold(Expr e) {
     std::vector<Expr> extents;
-    std::vector<size_t> kept;
+    std::vector<size_t> remaining;
     for (size_t k = 0; k < e->bound.size(); ++k) {
       extents.push_back(rename(e->bound[k].extent));
-      if (!is_one(extents[k])) kept.push_back(k);
+      if (!is_one(extents[k])) remaining.push_back(k);
     }
     auto& f = free_.of(e);
     bool hoistable = true, ragged = false;
     for (int v : f) hoistable &= v < axes_ && rows_.count(v);
     std::vector<const loop::Node*> signature;
-    for (size_t k : kept) {
+    for (size_t k : remaining) {
       signature.push_back(extents[k].get());
       ragged |= !free_.of(extents[k]).empty();
     }
@@ -186,21 +185,21 @@ class Renamer {
       vars = a_.domains[size_t(domain)].vars;
       a_.domains[size_t(domain)].ordered |= has_position(e->monoid);
     } else {
-      for (size_t k : kept) vars.push_back(add(extents[k], kNested));
+      for (size_t k : remaining) vars.push_back(add(extents[k], kNested));
     }
     std::vector<Expr> to(e->bound.size(), integer(0));
-    for (size_t k = 0; k < kept.size(); ++k) to[kept[k]] = loop::index(vars[k]);
+    for (size_t k = 0; k < remaining.size(); ++k) to[remaining[k]] = loop::index(vars[k]);
     auto values = scoped(e, to, [&] {
       std::vector<Expr> v;
       for (auto& x : e->args) v.push_back(rename(x));
       return v;
     });
-    if (kept.empty()) {
+    if (remaining.empty()) {
       single_[e.get()] = loop::lift(e->monoid, values);
       return single_[e.get()][0];
     }
     std::vector<loop::BoundVar> bound;
-    for (size_t k = 0; k < kept.size(); ++k) bound.push_back({vars[k], extents[kept[k]]});
+    for (size_t k = 0; k < remaining.size(); ++k) bound.push_back({vars[k], extents[remaining[k]]});
     return loop::reduce(e->monoid, bound, values);
   }
 
@@ -214,8 +213,7 @@ class Renamer {
       single_[e.get()] = loop::lift(e->monoid, values);
       return single_[e.get()][0];
     }
-    // The fold's variable is the axis itself: the value at `axis` is folded over the axis up to where it
-    // stands.
+    // A scan becomes a fold over the axis from its beginning to the current element, with the axis as its variable.
     Expr extent = rename(e->bound[0].extent);
     int var = add(extent, kNested);
     auto values = scoped(e, {loop::index(e->slot)}, [&] {
@@ -261,7 +259,7 @@ class Renamer {
 
 bool is_costly(loop::Fn f) { return loop::ulp(f) > 0; }
 
-// Fills `accesses` and what they say about variables.
+// Fills `accesses`, and the properties of variables that follow from them.
 class AccessCollector {
  public:
   explicit AccessCollector(Analysis& a) : a_(a) {}
@@ -303,7 +301,7 @@ class AccessCollector {
       });
     for (int v : a_.rows) {
       bool one = true;
-      int64_t found = 1;
+      int64_t divisor = 1;
       for (auto& e : divisions) {
         auto vars = free_vars(e);
         if (std::find(vars.begin(), vars.end(), v) == vars.end()) continue;
@@ -312,10 +310,10 @@ class AccessCollector {
                      at.terms.size() == 1 && same(at.terms[0].x, loop::index(v)) &&
                      at.terms[0].coefficient == 1;
         int64_t by = plain ? e->args[1]->value.to_int() : 0;
-        one &= by > 1 && (found == 1 || found == by);
-        found = by;
+        one &= by > 1 && (divisor == 1 || divisor == by);
+        divisor = by;
       }
-      if (one) a_.periods[size_t(v)] = found;
+      if (one) a_.periods[size_t(v)] = divisor;
     }
   }
 
@@ -356,10 +354,10 @@ class AccessCollector {
     s.node = e;
     s.bytes = itemsize(e->memory);
     for (auto& i : e->args) {
-      bool whole = i->kind == Kind::index;
-      s.dims.push_back(whole ? i->slot : is_zero(i) ? Access::kNothing : Access::kComputed);
-      s.indices.push_back(whole ? Expr() : i);
-      if (!whole) {
+      bool is_variable = i->kind == Kind::index;
+      s.dims.push_back(is_variable ? i->slot : is_zero(i) ? Access::kNothing : Access::kComputed);
+      s.indices.push_back(is_variable ? Expr() : i);
+      if (!is_variable) {
         mark_computed(i);
         visit(i);
       }
@@ -380,7 +378,8 @@ class AccessCollector {
     add(std::move(s));
   }
 
-  // The position that an argmax over several axes keeps, if it is that in row-major order: then axes can be merged.
+  // Adds the position that an argmax over several axes computes, if it is the row-major one: then its axes can be
+  // merged.
   void add_position_within(const loop::Node& reduction) {
     if (reduction.bound.size() < 2) return;
     Access s;
@@ -405,9 +404,10 @@ class AccessCollector {
   FreeVars free_;
 };
 
-// The axes that make rows of a scatter's domain. Points that differ in an axis which alone is the index of a
-// dimension never meet. One that some other index depends on too (of windows, or picked by a tensor) is no row unless
-// it is outside of all others, or the innermost, which may go in lanes: other rows would leave the order of memory.
+// The axes that become rows of a scatter's domain. Points that differ in an axis never write to the same element if
+// the axis alone is the index of a dimension. If it also occurs in another index (of windows, or through an index
+// tensor), it only becomes a row if it is the outermost or the innermost axis, which can run in lanes: any other
+// choice would leave memory order.
 std::set<int> axes_apart(const Analysis& a, const std::vector<Expr>& target) {
   std::vector<int> uses(size_t(a.axes), 0);
   FreeVars free;
@@ -428,7 +428,7 @@ std::set<int> axes_apart(const Analysis& a, const std::vector<Expr>& target) {
   return parallel;
 }
 
-// What is stored where `before` was.
+// The value to store over `before`.
 Expr combined(const loop::Scatter& scatter, Expr before, DType d) {
   Expr value = loop::cast(scatter.value, before.dtype());
   using Combine = loop::Scatter::Combine;
@@ -489,7 +489,7 @@ std::vector<std::vector<int>> parts(const Group& g) {
       if (r.scan >= 0 || !r.any) joins = axes == rows;
       (joins ? part : rest).push_back(k);
     }
-    if (part.empty()) {  // no output runs along every row: each on its own
+    if (part.empty()) {  // no output runs along every row: each one is analysed alone
       part = {left[0]};
       rest.assign(left.begin() + 1, left.end());
     }
@@ -511,7 +511,7 @@ Analysis analyse(const Group& g, const std::vector<int>& outputs) {
     a.vars.push_back(v);
   }
 
-  std::vector<std::pair<int, std::vector<Expr>>> values;  // components of each output
+  std::vector<std::pair<int, std::vector<Expr>>> values;  // by output: the components of its value
   std::vector<Expr> all;
   for (int k : outputs) {
     auto& o = g.outputs[size_t(k)];

@@ -17,14 +17,16 @@ using SK = loop::Statement::Kind;
 
 namespace {
 
-constexpr int kThread = 1 << 28;  // the variable of every loop over threads, so that places can be compared
+// The variable of every loop over threads, so that places in different loops are comparable.
+constexpr int kThread = 1 << 28;
 
-// `place`: as a function of the thread's iteration; null if it is not known, or if several threads are there.
+// `place`: the offset as a function of the thread's iteration; null if it is unknown or does not depend on the
+// thread.
 struct Access {
   int memory, part;
   bool writes, atomic;
   Expr place;
-  bool first = false;  // by the first thread alone
+  bool first = false;  // only the first thread performs it
 };
 using Accesses = std::vector<Access>;
 
@@ -46,7 +48,7 @@ class Placer {
       if (s.kind == SK::array && s.space == loop::Space::local) own_.insert(s.var);
     });
   }
-  // Buffers that may overlap are one memory.
+  // All buffers that may overlap count as one memory.
   static constexpr int kShared = 1 << 28;
   int memory(int slot) const { return slot >= 0 && !n_.buffers[size_t(slot)].unique ? kShared : slot; }
 
@@ -63,7 +65,7 @@ class Placer {
       });
     });
   }
-  // Of a loop over threads, as its iteration sees them.
+  // The accesses of a loop over threads, in terms of its iteration.
   Accesses accesses(const Statement& loop) const {
     Accesses all;
     std::map<int, Expr> lets;
@@ -86,14 +88,14 @@ class Placer {
     }
     return all;
   }
-  // Null if it depends on what is read, or does not depend on the thread.
+  // The offset, or null if it depends on memory or does not depend on the thread.
   static Expr of_thread(Expr place, const std::set<int>& changing) {
-    bool known = true, own = false;
+    bool is_function = true, own = false;
     loop::visit(place, [&](Expr e) {
       own |= e->kind == Kind::index && e->slot == kThread;
-      known &= e->kind != Kind::load && !(e->kind == Kind::local && changing.count(e->slot));
+      is_function &= e->kind != Kind::load && !(e->kind == Kind::local && changing.count(e->slot));
     });
-    return known && own ? place : Expr();
+    return is_function && own ? place : Expr();
   }
 
   static bool clash(const Access& a, const Access& b) {
@@ -109,15 +111,15 @@ class Placer {
   }
   void note(const Accesses& more) {
     for (auto& a : more) {
-      bool known = std::any_of(open_.begin(), open_.end(), [&](auto& b) {
+      bool is_listed = std::any_of(open_.begin(), open_.end(), [&](auto& b) {
         return a.memory == b.memory && a.part == b.part && a.writes == b.writes && a.atomic == b.atomic &&
                a.first == b.first && same(a.place, b.place);
       });
-      if (!known) open_.push_back(a);
+      if (!is_listed) open_.push_back(a);
     }
   }
 
-  // All that a statement touches, with what is in it.
+  // All accesses of a statement and of the statements inside of it.
   Accesses all_of(const Statement& s) const {
     if (s.kind == SK::loop && s.loop == LoopKind::threads) return accesses(s);
     Accesses all;
@@ -144,9 +146,9 @@ class Placer {
       if (!threads && !s.body.empty()) {
         auto before = open_;
         if (s.kind == SK::loop)
-          for (auto& inner : s.body) note(all_of(inner));  // of an earlier iteration
+          for (auto& inner : s.body) note(all_of(inner));  // of the previous iteration
         block(s.body);
-        note(before);  // if there is none
+        note(before);  // of the code before, if the loop has no iterations
       }
       out.push_back(std::move(s));
     }

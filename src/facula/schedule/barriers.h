@@ -1,10 +1,12 @@
-// Puts barriers where a thread of a block may use what another one has written since the last, or write what another
-// one has used.
-//   requires: a nest of a grid without barriers
-//   assumes:  as parallel.h does; so places that are equal but for the iterations of loops around a `threads` loop belong
-//             to one thread
-//   ensures:  the interpreter finds no two threads at one element; arrays of the block are free at the end of a task
-//   cost:     pairs of accesses to one buffer within a loop
+// Inserts the barriers of a grid's nest: one wherever a thread of a block may read what another thread has written
+// since the last barrier, or overwrite what another thread has read.
+//   example:  threads: shared[t] := x; threads: y := shared[t + 1]  ->  the same with a barrier between the two loops
+//   requires: a nest for a grid, without barriers
+//   assumes:  what parallel.h assumes, so that places which differ only in iterations of loops around a `threads`
+//             loop belong to one thread
+//   ensures:  the interpreter finds no element that two threads access; arrays of the block are free at the end of a
+//             task
+//   cost:     quadratic in the accesses to one buffer within a loop
 #pragma once
 #include "facula/loop/nest.h"
 

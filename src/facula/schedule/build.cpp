@@ -20,14 +20,18 @@ namespace {
 constexpr int64_t kChunkElements = 16384;  // of a split reduction
 constexpr int64_t kWindow = 16;            // constant extents up to this are part of the kernel
 constexpr int64_t kLaneBlock = 64;         // lanes in a task are a multiple of this
-// Operations of a row's value that is stored rather than computed for each element.
+// Row values with at least this many operations are stored instead of being recomputed for each element.
 constexpr double kPrecomputed = 5;
-constexpr int64_t kScatterBlock = 256;  // where a task goes to every row, and looks up the page of each
-constexpr int64_t kShares = 64;         // of the places of a scatter: as many threads can work on it
-constexpr int64_t kNearSlices = 65536;  // elements of a share of slices, which lie near when they are changed
-constexpr int64_t kLooksWorth =
-    16;  // elements of a slice whose change takes much longer than to see whose it is
-constexpr int64_t kStripBlock = 128;  // where each lane reduces: what the generator has in registers together
+// A scatter's task visits every row and needs a page table entry for each.
+constexpr int64_t kScatterBlock = 256;
+// Pieces into which a scatter's places are divided, which bounds the number of threads.
+constexpr int64_t kShares = 64;
+// Elements of a share of slices, which stay in the cache between updates.
+constexpr int64_t kNearSlices = 65536;
+// From this many elements on, updating a slice takes much longer than testing which task owns it.
+constexpr int64_t kLooksWorth = 16;
+// Row block if each lane reduces: what the generator holds in registers at a time.
+constexpr int64_t kStripBlock = 128;
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 int64_t ceil_div(int64_t a, int64_t b) { return b ? (a + b - 1) / b : 0; }
@@ -43,8 +47,8 @@ std::string text(const std::vector<Merged>& loops) {
 
 class Builder {
  public:
-  Builder(const std::string& name, const Analysis& a, const Decisions& d, std::vector<IndexedNest> known)
-      : name_(name), a_(a), d_(d), known_(std::move(known)) {
+  Builder(const std::string& name, const Analysis& a, const Decisions& d, std::vector<IndexedNest> indexed)
+      : name_(name), a_(a), d_(d), indexed_(std::move(indexed)) {
     for (size_t k = 0; k < a.accesses.size(); ++k)
       if (a.accesses[k].node) at_[a.accesses[k].node.get()] = k;
     bool overlap = std::find(d.overlaps.begin(), d.overlaps.end(), 1) != d.overlaps.end();
@@ -100,7 +104,8 @@ class Builder {
   Expr extent(const Merged& m) {
     if (d_.short_rows && m.back() == d_.domains[0][0].back()) return integer(d_.short_rows);
     auto& first = a_.vars[size_t(m[0])];
-    // Windows are small constants; everything else is a parameter, so that sizes share a kernel.
+    // Only the extents of windows are constants of the kernel. All others are parameters, so that different sizes
+    // share it.
     bool window =
         m[0] >= a_.axes && first.extent->kind == Kind::constant && first.extent->value.to_int() <= kWindow;
     if (m.size() == 1 && (first.ragged || window)) return flat(first.extent);
@@ -117,11 +122,11 @@ class Builder {
     });
   }
 
-  // How an access moves with a loop, by its number.
+  // The stride of access number k along a loop.
   Expr coefficient(size_t k, int var) {
     auto& access = a_.accesses[k];
-    int8_t known = d_.stride_class(k, var, a_.vars.size());
-    if (known >= 0) return integer(known);
+    int8_t stride_class = d_.stride_class(k, var, a_.vars.size());
+    if (stride_class >= 0) return integer(stride_class);
     std::vector<size_t> dims;
     for (size_t i = 0; i < access.dims.size(); ++i)
       if (access.dims[i] == var) dims.push_back(i);
@@ -144,12 +149,14 @@ class Builder {
     for (size_t i = 0; i < access.dims.size(); ++i) {
       if (access.dims[i] != Access::kComputed) continue;
       Expr at = flat(access.indices[i]);
-      int64_t known = d_.computed_strides[computed++];
-      sum = sum + (known == 1 ? at : at * (known ? integer(known) : stride(access.buffer, {i})));
+      int64_t stride_class = d_.computed_strides[computed++];
+      sum =
+          sum +
+          (stride_class == 1 ? at : at * (stride_class ? integer(stride_class) : stride(access.buffer, {i})));
     }
     return sum;
   }
-  // Variables that stand for a merged loop; bound ones of nested reductions always do.
+  // True for the variable that stands for a merged loop, and for the bound variables of nested reductions.
   bool is_loop(int v) {
     auto in = [&](const std::vector<Merged>& loops) {
       for (auto& m : loops)
@@ -162,7 +169,7 @@ class Builder {
     return true;
   }
 
-  // Loads at flat offsets, sizes as parameters, reductions over merged loops.
+  // Rewrites e for a nest: loads get flat offsets, sizes become parameters, reductions run over merged loops.
   Expr flat(Expr e) {
     if (auto it = flat_.find(e.get()); it != flat_.end()) return it->second;
     Expr r;
@@ -197,10 +204,10 @@ class Builder {
         break;
       }
       default: {
-        bool whole = false;
+        bool removed = false;
         r = loop::rewrite(e, [&](Expr x) -> Expr {
-          if (same(x, e) && !whole) {
-            whole = true;
+          if (same(x, e) && !removed) {
+            removed = true;
             return {};
           }
           return flat(x);
@@ -218,7 +225,8 @@ class Builder {
     return operation_count(values) + double(stores.size());
   }
 
-  // Tasks: pieces of a vector of rows, or whole rows, about `elements` big. `inner`: elements in one row.
+  // Tasks of about `elements` elements: pieces of a vector of rows, or several whole rows. `inner`: elements of a
+  // row.
   struct Shape {
     std::function<int64_t(const Numbers&)> lanes, rest, inner;
     std::string key;
@@ -239,7 +247,7 @@ class Builder {
       return std::max<int64_t>(1, std::min(elements / one, std::max<int64_t>(1, rest(n))));
     };
     if (spec.tiled) {
-      // Tiles: both sides are short enough for the cache, whichever way an operand lies.
+      // Both sides of a tile are small enough for the cache, whichever way an operand is contiguous.
       auto side = [most = spec.tile](int64_t n) { return std::clamp<int64_t>(n, 1, most); };
       std::vector<Merged> outer(d_.rows.begin(), d_.rows.end() - 2);
       auto others = counter(outer), turned = counter({d_.rows[d_.rows.size() - 2]});
@@ -298,7 +306,7 @@ class Builder {
     return l;
   }
 
-  // Loads that lie along the last whole row loop and are read for every element.
+  // Stages the loads that are contiguous along the last row loop and are read for every element.
   void stage(NestSpec& spec, const std::vector<FlatStore>& stores) {
     constexpr size_t kArrays = 4;
     int turned = d_.rows[d_.rows.size() - 2].back();
@@ -338,7 +346,7 @@ class Builder {
     spec.row_vector = d_.row_vector >= 0;
     spec.chunked = d_.chunked;
     spec.tiled = d_.tiled;
-    spec.kept_row = d_.keeps_row ? kKeptRow : 0;
+    spec.row_array_elements = d_.keeps_row ? kKeptRow : 0;
     if (d_.tiled) stage(spec, stores);
     for (int v : d_.domain_vectors)
       if (v >= 0) spec.vectors.push_back(v);
@@ -358,8 +366,8 @@ class Builder {
     add(std::move(spec));
   }
 
-  // A lane becomes `phases` neighbours, each with stores of its own, in which quotients and remainders are the
-  // lane's and numbers.
+  // Makes each lane compute `phases` neighbouring elements with separate stores, in which quotients and remainders
+  // are those of the lane plus constants.
   std::vector<FlatStore> by_phase(NestSpec& spec, const std::vector<FlatStore>& stores) {
     auto& lane = spec.rows.back();
     std::vector<Merged> own{d_.rows.back()};
@@ -402,7 +410,7 @@ class Builder {
     if (d_.begins_along >= 0) spec.first.push_back(base(spec));
     add(std::move(spec));
   }
-  // Tasks are shares of the places, in whole lines of the cache, of which any thread has several, next to each other; or of
+  // Tasks own shares of the places: several shares per thread, each a contiguous range of whole cache lines or of
   // whole slices.
   void share_places(NestSpec& spec, double operations) {
     bool slices = spec.row_vector;
@@ -426,7 +434,8 @@ class Builder {
     spec.cost = param("cost of places", cost);
   }
 
-  // What a scatter's result is before it, for all places of a row, or of its lanes; where places are shared, for all.
+  // The store that initialises a scatter's result: all places of a row or of its lanes, or, if tasks share places,
+  // all.
   FlatStore base(NestSpec& spec) {
     auto& out = a_.outputs[0];
     FlatStore s;
@@ -462,10 +471,10 @@ class Builder {
   void add(NestSpec spec) {
     BuiltLaunch launch;
     size_t k = built_.launches.size();
-    if (k < known_.size() && fits(known_[k])) {
-      launch.buffers = std::move(known_[k].buffers);
-      launch.numbers = std::move(known_[k].params);
-      loop::LazyNest::Kernel kernel{known_[k].kernel, spec.name, numbered(spec.tasks, launch.numbers),
+    if (k < indexed_.size() && fits(indexed_[k])) {
+      launch.buffers = std::move(indexed_[k].buffers);
+      launch.numbers = std::move(indexed_[k].params);
+      loop::LazyNest::Kernel kernel{indexed_[k].kernel, spec.name, numbered(spec.tasks, launch.numbers),
                                     numbered(spec.cost, launch.numbers)};
       launch.nest =
           std::make_shared<loop::LazyNest>(std::move(kernel), [spec = std::move(spec), buffers = buffers_] {
@@ -481,12 +490,12 @@ class Builder {
     built_.launches.push_back(std::move(launch));
   }
   bool fits(const IndexedNest& n) const {
-    auto all_below = [](const std::vector<int>& list, size_t end) {
+    auto are_numbers = [](const std::vector<int>& list, size_t end) {
       return std::all_of(list.begin(), list.end(), [&](int i) { return i >= 0 && size_t(i) < end; });
     };
-    return all_below(n.buffers, buffers_.size()) && all_below(n.params, recipes_.size());
+    return are_numbers(n.buffers, buffers_.size()) && are_numbers(n.params, recipes_.size());
   }
-  // With parameters as the nest numbers them.
+  // Translates parameter numbers into those of the nest.
   static Expr numbered(Expr e, const std::vector<int>& numbers) {
     return loop::rewrite(e, [&](Expr x) {
       if (x->kind != Kind::param) return Expr();
@@ -502,7 +511,7 @@ class Builder {
     return int(buffers_.size()) - 1;
   }
 
-  // Does e depend on nothing but the row?
+  // True if e depends only on the row.
   bool of_rows(Expr e) {
     for (int v : free_vars(e))
       if (std::none_of(d_.rows.begin(), d_.rows.end(), [&](const Merged& m) { return m.back() == v; }))
@@ -512,7 +521,7 @@ class Builder {
 
   // ---- split reductions: partial results of chunks, then their combination, level by level; then the rest
   std::vector<Expr> ready(const std::vector<FlatStore>& stores) {
-    std::vector<Expr> found;
+    std::vector<Expr> reductions;
     std::unordered_set<const loop::Node*> seen, blocked;
     auto visit = [&](auto&& self, Expr e) -> void {
       if (!e->has_reduce || !seen.insert(e.get()).second) return;
@@ -521,14 +530,14 @@ class Builder {
         self(self, a);
         inside |= blocked.count(a.get()) > 0;
       }
-      if (!inside && e->kind == Kind::reduce && of_rows(e)) found.push_back(e), inside = true;
+      if (!inside && e->kind == Kind::reduce && of_rows(e)) reductions.push_back(e), inside = true;
       if (inside) blocked.insert(e.get());
     };
     for (auto& s : stores) visit(visit, s.value);
-    return found;
+    return reductions;
   }
 
-  // What the nests of a split reduction share.
+  // Values that the nests of a split reduction share.
   struct Split {
     bool lanes;
     std::function<int64_t(const Numbers&)> row_count, row_lanes, other_count, chunk, chunks;
@@ -538,7 +547,7 @@ class Builder {
     std::vector<Loop> row_loops = {};
     Expr row = {}, rows = {};
   };
-  // Reductions that are stored: the loads of their components.
+  // By stored reduction: the loads of its components.
   using Stored = std::unordered_map<const loop::Node*, std::vector<Expr>>;
 
   void split(std::vector<FlatStore> stores) {
@@ -546,10 +555,10 @@ class Builder {
     while (true) {
       auto folds = ready(stores);
       if (folds.empty()) break;
-      auto known = fold_chunks(s, folds);
-      for (auto& store : stores) store.value = replaced(store.value, known);
+      auto stored = fold_chunks(s, folds);
+      for (auto& store : stores) store.value = replaced(store.value, stored);
     }
-    // What is left is pointwise: stores along the rows, then those along the domain too.
+    // The rest is pointwise: stores along the rows, then stores that also run along the domain.
     if (s.lanes) precompute(stores, s.row, s.row_count);
     while (!stores.empty()) map_nest(take_one_sweep(stores));
   }
@@ -574,7 +583,7 @@ class Builder {
     auto all_chunks = [chunks = s.chunks, row_count = s.row_count](const Numbers& n) {
       return times(chunks(n), row_count(n));
     };
-    std::unordered_map<const loop::Node*, Expr> known;
+    std::unordered_map<const loop::Node*, Expr> prefixes;
     for (auto& x : scans) {
       Expr element = in_chunk(s, x->args[0]), none = loop::identity(x->monoid, x.dtype())[0];
       int of_chunks = temporary(x.dtype(), all_chunks), so_far = temporary(x.dtype(), all_chunks);
@@ -590,12 +599,12 @@ class Builder {
       std::vector<Expr> from{loop::select(loop::eq(loop::index(s.c), int64_t(0)), none,
                                           loop::load(so_far, x.dtype(), {last * s.rows + s.row}))};
       std::vector<Expr> own{loop::scan(x->monoid, d_.split, {place, length}, {element})};
-      known[x.get()] = loop::combine(x->monoid, from, own)[0];
+      prefixes[x.get()] = loop::combine(x->monoid, from, own)[0];
     }
     for (auto& store : stores) {
       store.value = loop::rewrite(store.value, [&](Expr x) {
-        auto it = known.find(x.get());
-        return it != known.end() ? it->second : x->has_reduce ? Expr() : in_chunk(s, x);
+        auto it = prefixes.find(x.get());
+        return it != prefixes.end() ? it->second : x->has_reduce ? Expr() : in_chunk(s, x);
       });
       store.offset = in_chunk(s, store.offset);
       for (auto& l : store.sweep) l.extent = length;
@@ -605,7 +614,7 @@ class Builder {
     add_before(std::move(before), s, flat_row);
     add_chunks(std::move(rest), s, "main");
   }
-  // What e is in a chunk, whose elements count from 0.
+  // Shifts e to a chunk, whose elements are counted from 0.
   Expr in_chunk(const Split& s, Expr e) const {
     std::pair<int, Expr> shift{d_.split, s.first + loop::index(d_.split)};
     return loop::substitute(e, std::span(&shift, 1));
@@ -637,7 +646,7 @@ class Builder {
     auto cut_count = counter({*cut}), other_count = counter(others), row_count = counter(d_.rows);
     bool lanes = d_.row_vector >= 0;
     auto row_lanes = counter(lanes ? std::vector<Merged>{d_.rows.back()} : std::vector<Merged>{});
-    // Elements of the cut variable in one chunk.
+    // The number of elements of the split variable in a chunk.
     auto chunk = [=](const Numbers& n) {
       int64_t beside = std::max<int64_t>(1, other_count(n)) *
                        (lanes ? std::clamp<int64_t>(row_lanes(n), 1, 4 * kLaneBlock) : 1);
@@ -651,7 +660,7 @@ class Builder {
     s.c = next_var_++;
     s.first = loop::index(s.c) * s.chunk_size;
 
-    // Row-major position among the rows.
+    // The row-major position of the row.
     s.row = integer(0);
     s.row_loops = loops_of(d_.rows);
     for (auto& l : s.row_loops) s.row = s.row * l.extent + loop::index(l.var);
@@ -660,25 +669,25 @@ class Builder {
     return s;
   }
 
-  // One level: the chunks' results of `folds`, then what they are together.
+  // Folds one level: stores the chunks' partial results of `folds`, then combines them.
   Stored fold_chunks(const Split& s, const std::vector<Expr>& folds) {
     NestSpec partial, combine;
     partial.name = name_ + "_partial";
     combine.name = name_ + "_combine";
     int flat_row = next_var_++;
-    Stored known;
+    Stored stored;
     Expr here = d_.rows.empty() ? integer(0) : loop::index(flat_row);
     for (auto& f : folds) {
       Merge merge = store_pieces(partial, s, f, here);
-      known[f.get()] = store_combined(combine, s, f, here, merge);
+      stored[f.get()] = store_combined(combine, s, f, here, merge);
       merge_var_ += 8;
     }
     add_partial(std::move(partial), s);
     add_combine(std::move(combine), s, flat_row);
-    return known;
+    return stored;
   }
 
-  // `fold` over one chunk.
+  // `fold` restricted to one chunk.
   Expr piece_of(const Split& s, Expr fold) {
     std::vector<loop::BoundVar> bound;
     for (auto& b : fold->bound)
@@ -688,12 +697,12 @@ class Builder {
     for (auto& x : fold->args) values.push_back(loop::substitute(x, std::span(&shift, 1)));
     return loop::reduce(fold->monoid, bound, values);
   }
-  // Stores the chunks' results of `f`; gives how those of the row `here` merge.
+  // Stores the chunks' partial results of `f`; gives the Merge that combines those of row `here`.
   Merge store_pieces(NestSpec& partial, const Split& s, Expr f, Expr here) {
     Expr piece = piece_of(s, f);
     int count = loop::components(f->monoid);
     DType own = f->args[0].dtype();
-    // Products of long pieces would pass through the subnormal numbers of float32, which take a hundred times longer.
+    // Products of long pieces would pass through subnormal float32 numbers, which are a hundred times slower.
     bool product = f->monoid == Monoid::prod,
          wide = own == DType::Float32 && (product || f->monoid == Monoid::welford);
     std::vector<Expr> moments;
@@ -716,7 +725,7 @@ class Builder {
     }
     return merge;
   }
-  // Stores what the pieces are together; gives the loads of it.
+  // Stores the combination of the partial results; gives the loads that read it.
   std::vector<Expr> store_combined(NestSpec& combine, const Split& s, Expr f, Expr here, const Merge& merge) {
     bool pairwise = f->monoid == Monoid::welford || f->monoid == Monoid::logsumexp;
     int count = loop::components(f->monoid);
@@ -769,7 +778,7 @@ class Builder {
     add(std::move(combine));
   }
 
-  // Removes from `stores` those that sweep what the first one does.
+  // Removes and returns the stores that have the same sweep as the first one.
   static std::vector<FlatStore> take_one_sweep(std::vector<FlatStore>& stores) {
     std::vector<Loop> sweep = stores[0].sweep;
     std::vector<FlatStore> chosen, left;
@@ -781,7 +790,7 @@ class Builder {
     stores = std::move(left);
     return chosen;
   }
-  // The rows and what of the domain `sweep` runs along, the loop that runs in lanes last.
+  // The rows and the domain loops of `sweep`, with the loop that runs in lanes last.
   std::vector<Merged> map_loops(const std::vector<Loop>& sweep) {
     auto swept = [&](int v) {
       return std::any_of(sweep.begin(), sweep.end(), [&](const Loop& x) { return x.var == v; });
@@ -821,13 +830,13 @@ class Builder {
     add(std::move(map));
   }
 
-  // Values of rows that run in lanes would be computed again for every element along the domain, since lanes are
-  // inside there (the reciprocal of a channel's deviation in batch_norm): they are stored once, before.
+  // Stores expensive row values before the sweep. When lanes run along the domain, they would otherwise be recomputed
+  // for every element (for example the reciprocal of a channel's deviation in batch_norm).
   void precompute(std::vector<FlatStore>& stores, Expr row,
                   std::function<int64_t(const Numbers&)> row_count) {
     for (auto& b : buffers_)
       if (!b.unique) return;
-    std::unordered_map<const loop::Node*, Expr> known;
+    std::unordered_map<const loop::Node*, Expr> stored;
     std::vector<FlatStore> first;
     auto worth = [&](Expr e) {
       if (e->kind != Kind::call || !is_floating(e.dtype()) ||
@@ -843,35 +852,35 @@ class Builder {
     for (auto& s : stores) {
       if (s.sweep.empty()) continue;
       s.value = loop::rewrite(s.value, [&](Expr x) -> Expr {
-        if (auto it = known.find(x.get()); it != known.end()) return it->second;
+        if (auto it = stored.find(x.get()); it != stored.end()) return it->second;
         if (x->kind == Kind::select)
-          return x;  // what one of its sides loads may be nowhere in the other case
+          return x;  // a side of the select may load an element that does not exist in the other case
         if (!worth(x)) return {};
         FlatStore f;
         f.buffer = temporary(x.dtype(), row_count);
         f.value = x;
         f.offset = row;
         first.push_back(f);
-        return known[x.get()] = loop::load(f.buffer, x.dtype(), {row});
+        return stored[x.get()] = loop::load(f.buffer, x.dtype(), {row});
       });
     }
     stores.insert(stores.begin(), first.begin(), first.end());
   }
 
-  static Expr replaced(Expr e, const Stored& known) {
+  static Expr replaced(Expr e, const Stored& stored) {
     return loop::rewrite(e, [&](Expr x) -> Expr {
       if (!x->has_reduce) return x;
       if (x->kind == Kind::part)
-        if (auto it = known.find(x->args[0].get()); it != known.end()) return it->second[size_t(x->slot)];
-      auto it = known.find(x.get());
-      return it == known.end() ? Expr() : it->second[0];
+        if (auto it = stored.find(x->args[0].get()); it != stored.end()) return it->second[size_t(x->slot)];
+      auto it = stored.find(x.get());
+      return it == stored.end() ? Expr() : it->second[0];
     });
   }
 
   const std::string& name_;
   const Analysis& a_;
   const Decisions& d_;
-  std::vector<IndexedNest> known_;
+  std::vector<IndexedNest> indexed_;
   Built built_;
   std::vector<BufferInfo> buffers_;
   std::vector<Recipe> recipes_;
@@ -884,8 +893,9 @@ class Builder {
 
 }  // namespace
 
-Built build(const std::string& name, const Analysis& a, const Decisions& d, std::vector<IndexedNest> known) {
-  return Builder(name, a, d, std::move(known)).run();
+Built build(const std::string& name, const Analysis& a, const Decisions& d,
+            std::vector<IndexedNest> indexed) {
+  return Builder(name, a, d, std::move(indexed)).run();
 }
 
 }  // namespace facula::schedule

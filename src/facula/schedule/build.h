@@ -1,5 +1,5 @@
-// The nests of an analysis under decisions, with the recipe of every parameter: how a call's numbers give its
-// value.
+// Builds the nests of an analysis for given decisions, together with a recipe for each parameter: a function from the
+// numbers of a call to the parameter's value.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ struct Recipe {
 struct BuiltLaunch {
   std::shared_ptr<const loop::LazyNest> nest;
   std::vector<int> buffers;  // inputs, outputs, temporaries
-  std::vector<int> numbers;  // of the recipes, in the order in which the nest takes them
+  std::vector<int> numbers;  // by parameter of the nest: the number of its recipe
   std::vector<Recipe> params;
 };
 struct Built {
@@ -31,8 +31,8 @@ struct Built {
   std::vector<Scratch> temporaries;
 };
 
-// `known`: what the launches became elsewhere, if that is known.
+// `indexed`: the launches that another process built for the same group and decisions, if the index has them.
 Built build(const std::string& name, const Analysis& a, const Decisions& d,
-            std::vector<IndexedNest> known = {});
+            std::vector<IndexedNest> indexed = {});
 
 }  // namespace facula::schedule

@@ -14,13 +14,13 @@ using loop::Kind;
 namespace {
 
 constexpr int64_t kTaskOperations = 16384;
-constexpr int64_t kFewTasks = 8;         // fewer tasks than this are not enough for many threads
-constexpr int64_t kSplitFrom = 1 << 16;  // elements that are worth two launches
-constexpr int64_t kShortRow = 16;        // elements that registers hold for a vector of rows
+constexpr int64_t kFewTasks = 8;         // fewer tasks than this do not occupy many threads
+constexpr int64_t kSplitFrom = 1 << 16;  // from this many elements on, two launches pay
+constexpr int64_t kShortRow = 16;        // elements of a short row that registers hold for a vector of rows
 constexpr int64_t kMostPhases = 4;
-constexpr int64_t kListed = 64;    // places that are worth a list
-constexpr int64_t kShared = 4096;  // places that are worth to be shared among threads
-constexpr int64_t kNear = 16384;   // bytes that the nearest cache holds, whatever the rest of it does
+constexpr int64_t kListed = 64;    // from this many places on, a list pays
+constexpr int64_t kShared = 4096;  // from this many places on, sharing them among threads pays
+constexpr int64_t kNear = 16384;   // size of the first-level cache, in bytes
 
 int64_t floor_div(int64_t a, int64_t b) {
   if (!b) return 0;
@@ -28,7 +28,7 @@ int64_t floor_div(int64_t a, int64_t b) {
   return q - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-// Largest strides first: in the stores, then in the loads.
+// Orders variables by stride, largest first: by the strides of stores, then of loads.
 bool outer_first(const Numbers& n, int a, int b) {
   for (auto kind : {Access::Kind::store, Access::Kind::load})
     for (auto& access : n.analysis->accesses) {
@@ -59,8 +59,8 @@ std::vector<Merged> ordered(const Numbers& n, std::vector<int> vars, bool keep_o
   return merged;
 }
 
-// Bytes that are read or written side by side if `v` runs in lanes: over all that an access covers, so that a
-// value for each row counts little beside one for each element.
+// The bytes per element that are accessed contiguously if `v` runs in lanes, weighted by the extent of each access,
+// so that an operand with one value per row counts little.
 double contiguous_bytes(const Numbers& n, int v) {
   double bytes = 0;
   for (auto& a : n.analysis->accesses) {
@@ -86,8 +86,8 @@ double contiguous_bytes(const Numbers& n, int v) {
   return bytes;
 }
 
-// Do rows of `extent` elements lie one after the other in whatever has an element for each, `row` and `domain`
-// being the variables of both? Their vectors are then loaded whole and turned in registers.
+// True if every operand that has an element for each (row, domain) pair stores rows of `extent` elements one behind
+// the other. Their vectors can then be loaded whole and transposed in registers.
 bool are_short_rows(const Numbers& n, int row, int domain, int64_t extent) {
   if (extent < 2 || extent > kShortRow || n.extents[size_t(row)] < 2) return false;
   bool any = false;
@@ -95,9 +95,9 @@ bool are_short_rows(const Numbers& n, int row, int domain, int64_t extent) {
     if (a.kind == Access::Kind::position) continue;
     if (std::count(a.dims.begin(), a.dims.end(), Access::kComputed)) return false;
     int64_t along = n.coefficient(a, row), inside = n.coefficient(a, domain);
-    bool whole = along == extent && inside == 1;
-    if (!whole && along != 0 && !(along == 1 && inside == 0)) return false;
-    any |= whole;
+    bool is_short_row = along == extent && inside == 1;
+    if (!is_short_row && along != 0 && !(along == 1 && inside == 0)) return false;
+    any |= is_short_row;
   }
   return any;
 }
@@ -107,7 +107,7 @@ void move_last(std::vector<Merged>& loops, int v) {
     if (loops[k].back() == v) std::rotate(loops.begin() + long(k), loops.begin() + long(k) + 1, loops.end());
 }
 
-// The decisions for one call, in stages: each reads what those before it chose.
+// Makes the decisions for one call in stages; each stage reads the decisions before it.
 class Decider {
  public:
   Decider(const Analysis& a, const Numbers& n) : a_(a), n_(n) {}
@@ -124,7 +124,7 @@ class Decider {
         d_.row_vector >= 0 && (d_.rows.size() == 1 || d_.tiled || times(lanes_, inner_) > task_elements(a_));
     choose_split();
     choose_phases();
-    choose_kept();
+    choose_row_array();
     choose_lists();
     d_.shares_places = shares_places() || shares_slices();
     if (d_.shares_places) d_.chunked = false;
@@ -135,21 +135,21 @@ class Decider {
   }
 
  private:
-  // A loop that may run in lanes, and the bytes that lie side by side then.
+  // A loop that could run in lanes, and the bytes that would be contiguous.
   struct Vector {
     double bytes = -1;
     int var = -1;
   };
   Vector best(const std::vector<Merged>& loops, bool last_only) const {
-    Vector found;
+    Vector widest;
     for (size_t k = last_only && !loops.empty() ? loops.size() - 1 : 0; k < loops.size(); ++k) {
       auto& m = loops[k];
       if (a_.vars[size_t(m.back())].ragged) continue;
-      // One element is no vector, whatever lies beside it.
+      // A single element is not a vector, even if it has neighbours.
       double bytes = n_.count(m) > 1 ? contiguous_bytes(n_, m.back()) : 0;
-      if (bytes >= found.bytes) found = {bytes, m.back()};
+      if (bytes >= widest.bytes) widest = {bytes, m.back()};
     }
-    return found;
+    return widest;
   }
   int64_t extent(const std::vector<Merged>& loops, int v) const {
     for (auto& m : loops)
@@ -162,13 +162,13 @@ class Decider {
     return most;
   }
 
-  // What runs in lanes: a loop of the rows, or one of each domain.
+  // Chooses what runs in lanes: a row loop, or one loop of each domain.
   void choose_vectors() {
     Vector row = best(d_.rows, false);
     choose_domain_vectors();
     if (a_.scatter) {
       d_.domain_vectors.assign(a_.domains.size(), -1);
-      // Lanes that only go from row to row would come back to each line of the cache once for every element of it.
+      // Lanes that only step from row to row would revisit each cache line once per element of it.
       if ((!meets_target(row.var) || row.var == innermost()) && row.bytes > 0) d_.row_vector = row.var;
     } else if (row.var >= 0 && rows_run_in_lanes(row)) {
       d_.row_vector = row.var;
@@ -191,7 +191,7 @@ class Decider {
       if (v.bytes > domain_bytes_) domain_bytes_ = v.bytes, domain_extent_ = extent(d_.domains[b], v.var);
     }
   }
-  // Lanes along a scan add up more than once, which whole vectors make up for.
+  // Running lanes along a scan costs additional combination steps, which contiguous accesses have to outweigh.
   Vector along_scan() const {
     auto beside = [&](const Access& x) {
       bool computed =
@@ -208,7 +208,7 @@ class Decider {
     while (v > 0 && n_.extents[size_t(v)] == 1) --v;
     return v;
   }
-  // Would lanes along `v` go to computed places?
+  // True if lanes along `v` would store to computed places.
   bool meets_target(int v) const {
     bool meets = false;
     for (auto& o : a_.outputs)
@@ -226,23 +226,24 @@ class Decider {
       rows_in_lanes |= d_.short_rows > 0;
     }
     if (a_.domains.empty() || domain_bytes_ < 0) return rows_in_lanes;
-    // A few elements are a part of a vector, but many of them add up before lanes are folded.
-    bool few = domain_extent_ <= 2 || (domain_extent_ <= 8 && widest_domain() <= kShortRow);
-    if (!rows_in_lanes && few && lanes >= 32) rows_in_lanes = true;
+    // A few elements fill only a part of a vector, unless many vectors of them are accumulated before lanes are
+    // folded.
+    bool short_domain = domain_extent_ <= 2 || (domain_extent_ <= 8 && widest_domain() <= kShortRow);
+    if (!rows_in_lanes && short_domain && lanes >= 32) rows_in_lanes = true;
     if (rows_in_lanes && lanes < 8 && domain_extent_ >= 32) rows_in_lanes = false;
     return rows_in_lanes;
   }
 
-  // Tiles where some operand lies along another loop than the one in lanes.
+  // Chooses tiles if an operand is contiguous along another loop than the one in lanes.
   void choose_tiles() {
     if (!a_.domains.empty() || d_.row_vector < 0 || d_.rows.size() <= 1) return;
-    auto lies_along = [&](const Access& x, int v) {
+    auto is_contiguous_along = [&](const Access& x, int v) {
       return x.kind != Access::Kind::position && n_.coefficient(x, v) == 1 &&
              std::abs(n_.coefficient(x, d_.row_vector)) > 1;
     };
     for (auto& x : a_.accesses)
       for (auto& m : d_.rows)
-        if (!d_.tiled && m.back() != d_.row_vector && n_.count(m) >= 4 && lies_along(x, m.back())) {
+        if (!d_.tiled && m.back() != d_.row_vector && n_.count(m) >= 4 && is_contiguous_along(x, m.back())) {
           int v = m.back();
           move_last(d_.rows, v);
           move_last(d_.rows, d_.row_vector);
@@ -250,7 +251,7 @@ class Decider {
         }
   }
 
-  // Whether a reduction is cut in chunks, for there are few rows.
+  // Decides whether to split a reduction into chunks, because it has few rows.
   void choose_split() {
     int64_t rows = n_.count(d_.rows);
     if (a_.scan_axis >= 0 && d_.row_vector < 0 && rows > 0 && rows < kFewTasks &&
@@ -260,8 +261,8 @@ class Decider {
         times(rows, inner_) < kSplitFrom)
       return;
     int64_t tasks = d_.row_vector >= 0 ? rows / std::max<int64_t>(lanes_, 1) * ((lanes_ + 63) / 64) : rows;
-    // Lanes that walk down a domain and write what lies along it come back to the same few sets of the cache, if it goes
-    // far; a map in the order of memory does not.
+    // If lanes walk down a large domain and store to something contiguous along it, all stores fall into the same few
+    // cache sets; a separate map in memory order avoids that.
     auto inner = [&](const Output& o) {
       auto& access = a_.accesses[size_t(o.access)];
       int64_t bytes = 0;
@@ -278,8 +279,9 @@ class Decider {
         if (n_.count(m) > n_.count(*widest)) widest = &m;
     if (n_.count(*widest) >= 16) d_.split = widest->back();
   }
-  // Can a scan go on behind the total of what is before it, however that was added up? The larger of two floating zeros
-  // depends on the order. Elements of 64 bits are waited for longer than their scan takes, and are not read twice.
+  // True if a scan can continue from the total of everything before it, in whatever order that was accumulated. The
+  // maximum of a positive and a negative zero depends on the order. With 64-bit elements memory is the bottleneck, so
+  // reading them twice does not pay.
   bool are_totals_enough() const {
     if (d_.domains.size() != 1 || d_.domains[0].size() != 1 || d_.domains[0][0].size() != 1) return false;
     int bytes = 0;
@@ -304,14 +306,14 @@ class Decider {
         d_.rows.back().size() != 1)
       return;
     int64_t by = a_.periods[size_t(d_.row_vector)];
-    bool whole = by <= kMostPhases && times(by, inner_) <= 2 * kShortRow && lanes_ % by == 0 &&
-                 lanes_ / by >= kShortRow / 2;
-    for (auto& o : a_.outputs) whole &= n_.coefficient(a_.accesses[size_t(o.access)], d_.row_vector) == 1;
-    if (whole) d_.phases = by;
+    bool fits = by <= kMostPhases && times(by, inner_) <= 2 * kShortRow && lanes_ % by == 0 &&
+                lanes_ / by >= kShortRow / 2;
+    for (auto& o : a_.outputs) fits &= n_.coefficient(a_.accesses[size_t(o.access)], d_.row_vector) == 1;
+    if (fits) d_.phases = by;
   }
 
-  // A result of 16 bits is no place for what is computed with more.
-  void choose_kept() {
+  // Decides about keeping row values in an array: a 16-bit result cannot hold intermediates of higher precision.
+  void choose_row_array() {
     bool narrow = false;
     for (auto& o : a_.outputs) {
       DType d = a_.dtypes[size_t(o.buffer)];
@@ -321,15 +323,15 @@ class Decider {
                    inner_ <= kKeptRow;
   }
 
-  // Adding a scatter's elements one by one is so little work that checking their indices is a good part of it; lanes check
-  // many at once.
+  // Updating single elements of a scatter is so cheap that checking their indices takes a large part of the time;
+  // lanes check many indices at a time.
   void choose_lists() {
     if (!a_.scatter || d_.domains[0].empty()) return;
     d_.lists_places = n_.count(d_.row_vector < 0 ? d_.domains[0].back() : d_.rows.back()) >= kListed;
   }
 
-  // Is it all one row that is added up in a large result? Then each thread lists what goes to a share of the places and
-  // changes those: in the order of the domain, however many threads there are.
+  // True if a single row accumulates into a large result. Each thread then lists the updates that go to its share of
+  // the places and performs them in domain order, which is independent of the number of threads.
   bool shares_places() const {
     if (!d_.lists_places || d_.row_vector >= 0 || n_.count(d_.rows) != 1 ||
         n_.count(d_.domains[0]) < kSplitFrom || span_of_result(n_) < kShared)
@@ -338,8 +340,8 @@ class Decider {
       return x.kind == Access::Kind::load && x.buffer == a_.inputs;
     });
   }
-  // Are the rows slices of the result, whose elements lie one behind the other and run in lanes? Then tasks are shares of the
-  // slices. (Pieces of all slices would lie a page or more apart, in few sets of the cache.)
+  // True if rows are contiguous slices of the result that run in lanes. Tasks then own shares of the slices. (Pieces
+  // of all slices would be a page or more apart and fall into few cache sets.)
   bool shares_slices() {
     if (!a_.scatter || d_.row_vector < 0 || d_.rows.size() != 1 || d_.domains[0].empty() ||
         times(n_.count(d_.domains[0]), lanes_) < kSplitFrom || span_of_result(n_) < kShared ||
@@ -357,12 +359,12 @@ class Decider {
     auto& overlaps = n_.layout->output_overlaps;
     return !overlaps.empty() && overlaps[0];
   }
-  // Does the base lie as the result does in dimension `d`, or are there zeros in its place?
+  // True if the base has the result's stride in dimension `d`, or if there is no base but zeros.
   bool is_base_alike(size_t d) const {
     return a_.base < 0 || n_.layout->output_sizes[0][d] == 1 ||
            n_.stride(a_.base, d) == n_.stride(a_.outputs[0].buffer, d);
   }
-  // Does a result lie in one piece, as its base does?
+  // True if result and base are contiguous as a whole.
   bool is_result_dense() {
     if (is_in_place() || a_.outputs.size() != 1) return false;
     int64_t count = 1;
@@ -370,12 +372,13 @@ class Decider {
       if (!is_base_alike(d)) return false;
       count = times(count, n_.layout->output_sizes[0][d]);
     }
-    d_.begins_along = 0;  // all the same
+    d_.begins_along = 0;  // any dimension will do
     return count == span_of_result(n_);
   }
 
-  // Are the rows of a scatter whole slices of its result, enough of them for many threads and not much more than is changed?
-  // Then they lie near when they are changed, if the same task wrote their base. (Pieces of rows do not: they are far apart.)
+  // True if the rows of a scatter are whole slices of its result, enough of them for many threads, and not much
+  // larger than what is updated. If a task writes the base of its slices first, they are in its cache when it updates
+  // them. (Pieces of rows are too far apart for that.)
   bool owns_result() {
     auto& l = *n_.layout;
     if (!a_.scatter || is_in_place() || a_.outputs.size() != 1 || n_.count(d_.rows) < kFewTasks) return false;
@@ -387,7 +390,7 @@ class Decider {
       bool row = std::count(a_.rows.begin(), a_.rows.end(), out.axes[d]);
       if (!is_base_alike(d) || (row && n_.extents[size_t(out.axes[d])] != size)) return false;
       rows += row;
-      // Lanes that are rows begin with the lanes of all places.
+      // If lanes are rows, a row begins with the lanes of all places.
       if (stride == 1 && size >= kListed && (d_.row_vector < 0 ? !row : out.axes[d] == d_.row_vector))
         d_.begins_along = int(d);
       if (!row) swept = times(swept, size);
@@ -395,8 +398,9 @@ class Decider {
     return d_.begins_along >= 0 && rows == a_.rows.size() && n_.count(d_.domains[0]) >= swept / 4;
   }
 
-  // Strides that a nest knows, of the loops that make vectors, and of the innermost one of a scatter without: its elements are so
-  // little work that their places count. Of no elements it knows none: an index that does not vary is looked at before the loop.
+  // Chooses the strides that the nest knows: those of the loops in lanes, and, of a scatter without lanes, those of
+  // the innermost loop, since computing places is a good part of its work. If the domain is empty none is known: an
+  // index that does not vary would be checked before the loop.
   void classify_strides() {
     size_t vars = a_.vars.size();
     d_.classes.assign(a_.accesses.size() * vars, -1);
@@ -413,7 +417,7 @@ class Decider {
       for (int v : vectors) {
         if (v < 0) continue;
         int64_t c = n_.coefficient(access, v);
-        // Elements up to eight apart are parts of whole vectors.
+        // Elements at most eight apart are picked out of whole vectors.
         bool apart = (!singly && c >= 2 && c <= 8 && access.kind == Access::Kind::load) ||
                      (c == d_.short_rows && c && v == d_.row_vector);
         if (c == 0 || c == 1 || apart) d_.classes[k * vars + size_t(v)] = int8_t(c);
@@ -421,8 +425,8 @@ class Decider {
       for (size_t i = 0; i < access.dims.size(); ++i)
         if (access.dims[i] == Access::kComputed) {
           int64_t c = n_.stride(access.buffer, i);
-          bool known = c == 1 || (d_.phases > 1 && c >= 2 && c <= 8 && access.kind == Access::Kind::load);
-          d_.computed_strides.push_back(known ? int8_t(c) : 0);
+          bool in_nest = c == 1 || (d_.phases > 1 && c >= 2 && c <= 8 && access.kind == Access::Kind::load);
+          d_.computed_strides.push_back(in_nest ? int8_t(c) : 0);
         }
     }
   }
@@ -430,9 +434,9 @@ class Decider {
   const Analysis& a_;
   const Numbers& n_;
   Decisions d_;
-  double domain_bytes_ = -1;  // of the best loop of a domain
+  double domain_bytes_ = -1;  // of the best loop of any domain
   int64_t domain_extent_ = 0;
-  int64_t inner_ = 1, lanes_ = 1;  // elements of the widest domain; of the loop in lanes
+  int64_t inner_ = 1, lanes_ = 1;  // inner_: elements of the largest domain; lanes_: of the loop in lanes
 };
 
 }  // namespace
@@ -513,7 +517,7 @@ Numbers numbers(const Analysis& a, const Layout& l) {
   n.coefficients.resize(a.accesses.size() * a.vars.size());
   auto* of_access = n.coefficients.data();
   for (auto& access : a.accesses) {
-    int64_t inner = 1;  // of positions: elements of the dimensions behind
+    int64_t inner = 1;  // of positions: the number of elements of all later dimensions
     for (size_t d = access.dims.size(); d-- > 0;) {
       if (access.dims[d] < 0) continue;
       auto var = size_t(access.dims[d]);

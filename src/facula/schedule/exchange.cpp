@@ -32,7 +32,7 @@ Exchange::Parts Exchange::parts_of(const Statement& accumulator, size_t nth) {
   Parts p;
   std::map<DType, size_t> used;
   auto components = loop::identity(accumulator.monoid, accumulator.dtype, accumulator.position);
-  for (auto& e : components) used[e.dtype()] += nth;  // those of the times before
+  for (auto& e : components) used[e.dtype()] += nth;  // skips the arrays of earlier sets
   for (auto& e : components) {
     auto& list = slots_[e.dtype()];
     size_t place = used[e.dtype()]++;
@@ -54,9 +54,9 @@ Exchange::Parts Exchange::parts_of(const Statement& accumulator, size_t nth) {
 void Exchange::put(Block& to, const Parts& p, Expr place, const std::vector<Expr>& values) {
   std::vector<Expr> lets;
   for (auto& v : values) {
-    bool known = v->kind == Kind::local;
-    if (!known) to.push_back(set(SK::let, fresh_.local, v));
-    lets.push_back(known ? v : loop::local(fresh_.local++, v.dtype()));
+    bool is_local = v->kind == Kind::local;
+    if (!is_local) to.push_back(set(SK::let, fresh_.local, v));
+    lets.push_back(is_local ? v : loop::local(fresh_.local++, v.dtype()));
   }
   for (size_t k = 0; k < lets.size(); ++k) to.push_back(store(p.slots[k], place, lets[k]));
 }

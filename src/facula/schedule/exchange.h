@@ -1,5 +1,5 @@
-// How the threads of a block put together what each of them has: trees of totals, and the steps of a scan, by way of
-// shared arrays of one element a thread. The order is fixed by the number of threads.
+// Combines the values of a block's threads: trees of totals, and the steps of a scan, through shared arrays with one
+// element per thread. The order of the operations depends on the number of threads only.
 #pragma once
 #include <map>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace facula::schedule {
 
-// Numbers that a nest does not use yet.
+// Numbers of variables and locals that a nest does not use yet.
 struct Fresh {
   int var, local;
 };
@@ -17,16 +17,17 @@ class Exchange {
  public:
   Exchange(int threads, Fresh& fresh) : threads_(threads), fresh_(fresh) {}
 
-  // Places for the components of a monoid, by thread.
+  // Shared arrays for the components of a monoid, indexed by thread.
   struct Parts {
     std::vector<int> slots;
     std::vector<DType> types;
     std::vector<loop::Expr> at(loop::Expr place) const;
   };
-  // Different ones for the `nth` time at once; otherwise what was used before is used again.
+  // The arrays for an accumulator's components. `nth` selects a separate set where several are in use at the same
+  // time; otherwise arrays are reused.
   Parts parts_of(const loop::Statement& accumulator, size_t nth = 0);
 
-  // The accumulator `var` of outside and the totals `own` of the threads for it: together.
+  // Combines the threads' totals `own` with the accumulator `var` that is declared outside of the loop.
   void tree(int var, const loop::Statement& own, loop::Block& out);
   // One step of a scan: to[i] := from[i - distance] and from[i].
   loop::Statement neighbours(loop::Monoid m, const Parts& from, const Parts& to, int distance);
@@ -43,7 +44,7 @@ class Exchange {
   std::vector<loop::Statement> arrays_;
 };
 
-// Locals var, var + 1, ... of the types.
+// The locals var, var + 1, ... with these types.
 std::vector<loop::Expr> locals(int var, const std::vector<DType>& types);
 
 }  // namespace facula::schedule

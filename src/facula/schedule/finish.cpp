@@ -1,4 +1,4 @@
-// Nests in the numbering that makes equal ones equal: see nest_spec.h.
+// Builds nests with a canonical numbering, so that equal nests have equal texts: see nest_spec.h.
 #include <functional>
 #include <map>
 #include <mutex>
@@ -18,7 +18,7 @@ using loop::Statement;
 
 namespace {
 
-// Every expression of a block, in order.
+// Applies f to every expression of a block, in order.
 void each_expr(Block& block, const std::function<void(Expr&)>& f) {
   for (auto& s : block) {
     if (s.extent) f(s.extent);
@@ -28,7 +28,7 @@ void each_expr(Block& block, const std::function<void(Expr&)>& f) {
   }
 }
 
-// Numbers in order of appearance.
+// Assigns numbers in order of appearance.
 struct Renumber {
   std::map<int, int> map;
   int next = 0;
@@ -42,15 +42,15 @@ struct Renumber {
 
 std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
   static TableMutex mutex;
-  static Bounded<std::string, std::shared_ptr<const loop::Nest>> known(4096);
+  static Bounded<std::string, std::shared_ptr<const loop::Nest>> nests(4096);
   std::string text = loop::identity(n);
   n.identity.text = text;
   std::lock_guard lock(mutex);
-  if (auto* found = known.find(text)) return *found;
-  return known.put(std::move(text), std::make_shared<const loop::Nest>(std::move(n)));
+  if (auto* nest = nests.find(text)) return *nest;
+  return nests.put(std::move(text), std::make_shared<const loop::Nest>(std::move(n)));
 }
 
-// Variables, locals, parameters and buffers by new numbers, in the order in which they are met.
+// Renumbers variables, locals, parameters and buffers in order of appearance.
 class Renamer {
  public:
   explicit Renamer(Finished& finished) : finished_(finished) {
@@ -60,7 +60,7 @@ class Renamer {
   int variable(int v) { return vars_.of(v); }
   int parameters() const { return numbers_.next; }
   Expr operator()(Expr x) {
-    if (const Expr* known = done_.find(x.get())) return *known;
+    if (const Expr* renamed = done_.find(x.get())) return *renamed;
     Expr r;
     switch (x->kind) {
       case Kind::index: r = loop::index(vars_.of(x->slot)); break;
@@ -105,7 +105,7 @@ class Renamer {
   loop::NodeMap<Expr> done_;
 };
 
-// The buffers that a nest reads or writes, in order.
+// The buffers that a nest accesses, in order.
 std::set<int> used_buffers(const NestSpec& spec, loop::Nest& n) {
   std::set<int> used;
   each_expr(n.body, [&](Expr& e) {

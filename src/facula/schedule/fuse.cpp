@@ -22,7 +22,7 @@ using namespace fusion;
 
 namespace {
 
-constexpr size_t kTriedClusters = 16;  // the last ones, for what they load as well
+constexpr size_t kTriedClusters = 16;  // only the latest clusters are tried for the sake of shared loads
 
 std::vector<Expr> expressions(const Body& b) {
   std::vector<Expr> all = b.values;
@@ -33,8 +33,8 @@ std::vector<Expr> expressions(const Body& b) {
   return all;
 }
 
-// Views without an index map are made before anything is decided about who reads them: their base has to be
-// in memory, so the reader cannot join the cluster that computes it.
+// Creates views without an index map before deciding about their consumers: their base has to be in memory, so a
+// consumer cannot join the cluster that computes it.
 void make_views(State& f, const Body& b) {
   std::set<int> loads;
   for (Expr e : expressions(b)) add_loads(e, loads);
@@ -47,7 +47,7 @@ bool reduces(const Body& b) {
                      [](Expr v) { return v->has_reduce && !contains(v, loop::Kind::scan); });
 }
 
-// Clusters that a node may join, best first: those that it reads (`vertical`), then some that load what it loads.
+// The clusters that a node may join, best first: those that it reads (`vertical`), then some that load what it loads.
 struct Candidates {
   std::vector<int> vertical, all;
 
@@ -62,7 +62,7 @@ struct Candidates {
     std::set<int> loads;
     for (auto& v : full) add_loads(v, loads);
     for (size_t u = f.units.size(), tried = 0; u-- > 0 && tried < kTriedClusters; ++tried) {
-      if (!f.units[u].cluster || f.units[u].gone || apart.count(int(u))) continue;
+      if (!f.units[u].cluster || f.units[u].merged || apart.count(int(u))) continue;
       auto& others = f.units[u].cluster->loads;
       if (std::any_of(loads.begin(), loads.end(),
                       [&](int id) { return f.values.at(id)->tensor.dim() > 0 && others.count(id); }))
@@ -74,7 +74,7 @@ struct Candidates {
   }
 };
 
-// Adds a node to the first cluster that takes it, and merges the others that it reads into that one.
+// Adds a node to the first cluster that accepts it, and merges the other clusters that it reads into that one.
 void add_kernel(State& f, const Node& n) {
   Body b = f.body_of(n);
   make_views(f, b);
@@ -96,7 +96,7 @@ void add_kernel(State& f, const Node& n) {
     return;
   }
   for (int u : candidates.vertical)
-    if (u != joined && !f.units[size_t(u)].gone) merge(f, u, joined, n, b);
+    if (u != joined && !f.units[size_t(u)].merged) merge(f, u, joined, n, b);
   std::vector<Expr> values;
   for (auto* r : n.results) values.push_back(f.cluster(joined).members.at(r->id).value);
   f.read_from_memory(values, joined);
@@ -110,7 +110,7 @@ std::vector<Step> fuse(const Graph& g, Between between) {
   State f(g, between);
   for (auto& n : g.nodes) {
     switch (n->op->kind()) {
-      case OpKind::view: break;  // made where somebody needs the alias itself
+      case OpKind::view: break;  // created when something needs the alias itself
       case OpKind::pointwise:
       case OpKind::loop: add_kernel(f, *n); break;
       default: f.add_call(*n); break;

@@ -1,7 +1,13 @@
-// From a functional graph to steps: groups (fused kernels), views, library and data-dependent calls.
-//   Vertical: a consumer that reads a pointwise producer inlines it; a consumer that reads a reduction joins its group
-//   when the reduction's rows are its own rows. Horizontal: reductions over the same rows of the same input share a
-//   sweep. A producer used by several groups is recomputed if cheap, else materialised.
+// Fuses a functional graph into steps: groups (fused kernels), views, library calls and data-dependent calls.
+//   vertical:   a consumer that reads a pointwise producer inlines it; a consumer that reads a reduction joins its
+//               group if the reduction's rows are the consumer's rows
+//   horizontal: reductions over the same rows of the same input share a sweep
+//   A producer that several groups use is recomputed in each of them if it is cheap, and stored otherwise.
+//   example:    y = x - x.mean(-1, keepdim); return y, y.exp()  ->  one group with two outputs
+//   requires:   a verified functional graph
+//   ensures:    steps in an order in which every step's inputs exist before it runs; every output of the graph is
+//               stored
+//   cost:       close to linear in the nodes (order.h bounds each question about the order)
 #pragma once
 #include <memory>
 #include <vector>
@@ -19,18 +25,18 @@ struct Step {
   const graph::Node* node = nullptr;   // view, library (and data-dependent)
   std::vector<graph::Value*> inputs;   // kernel: by group input
   std::vector<graph::Value*> outputs;  // kernel: by group output
-  // What programs know of a kernel's group besides: run::treats_each_element_alone, schedule::analysed.
+  // Annotations that programs add: the results of run::treats_each_element_alone and of schedule::analysed.
   bool each_element_alone = false;
   std::shared_ptr<const AnalysedGroup> analysed;
 };
 
-// What a value between two operators is: rounded to its tensor's dtype, as calls one by one round it, or as
-// precise as it is computed, float32 for float16 and bfloat16 (the inside of one operator).
+// The precision of a value between two operators: rounded to its tensor's dtype, as separate calls round it, or
+// exact, in its compute dtype (as inside one operator).
 enum class Between : uint8_t { rounded, exact };
 std::vector<Step> fuse(const graph::Graph& g, Between between = Between::rounded);
 
-// The definition of one call (kinds pointwise and loop), with the operands as slots and sizes as in the
-// traced arguments. Broadcasting and promotion casts are made explicit.
+// The definition of one call (kinds pointwise and loop), with operands as slots and the sizes of the traced
+// arguments. Broadcasting and promotion casts are explicit.
 loop::Definition lower(const op::Operator& op, std::span<const op::Value> args);
 
 }  // namespace facula::schedule

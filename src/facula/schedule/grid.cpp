@@ -26,7 +26,7 @@ using SK = loop::Statement::Kind;
 
 namespace {
 
-// The monoid by which a store combines what is there with something else, if the order does not matter to it.
+// The monoid by which a store combines the old value with another one, if the result does not depend on the order.
 struct Change {
   Monoid monoid;
   Expr value;
@@ -79,7 +79,7 @@ class Lowering {
 
  private:
   int threads() const { return limits_.threads; }
-  // The smallest arrays are shared.
+  // Places the smallest arrays in shared memory.
   void place_arrays() {
     int64_t left = limits_.shared_bytes;
     auto bytes = [](const Statement& a) {
@@ -99,7 +99,7 @@ class Lowering {
     return slot >= 0 ? from_.buffers[size_t(slot)].dtype : array_types_.at(-1 - slot);
   }
 
-  // ---- what becomes of a loop
+  // ---- how a loop runs
 
   enum class Form : uint8_t { around, threads, owners, atomics, scan };
   using Locals = std::set<int>;
@@ -114,7 +114,7 @@ class Lowering {
       if (!change_of(*c, memory(c->buffer))) return Form::owners;
     return Form::atomics;
   }
-  // Is there a loop inside that has more right to the threads?
+  // True if an inner loop should be distributed over the threads instead.
   bool has_lanes(const Block& b, Locals scope) const {
     for (auto& s : b) {
       if (s.kind == SK::loop && s.loop == LoopKind::vector && form_of(s, scope) != Form::around) return true;
@@ -123,7 +123,7 @@ class Lowering {
     }
     return false;
   }
-  // Loops of which many iterations are worth a block; with one task alone, any.
+  // True if loops have enough iterations for a block of threads; with a single task, any loop has.
   bool has_work_for_threads(const Block& b, Locals scope) const {
     for (auto& s : b) {
       Form form = form_of(s, scope);
@@ -142,7 +142,7 @@ class Lowering {
 
   // ---- code of one thread
 
-  // `thread`: its number, for arrays whose size only a call knows.
+  // `thread`: the thread's number, which addresses arrays whose size is a parameter.
   Block of_thread(Block b, Expr thread) {
     Block out;
     for (auto& s : b) {
@@ -150,7 +150,7 @@ class Lowering {
       s.body = of_thread(std::move(s.body), thread);
       out.push_back(std::move(s));
     }
-    std::map<int, Expr> moved;  // arrays of unknown size: where in scratch memory they begin
+    std::map<int, Expr> moved;  // by array whose size is a parameter: where it begins in scratch memory
     std::erase_if(out, [&](Statement& s) {
       if (s.kind != SK::array || s.extent->kind == Kind::constant) return false;
       Expr extent = s.extent;
@@ -182,7 +182,7 @@ class Lowering {
     stores(b, stores);
   }
 
-  // A task on each thread.
+  // Runs one task on each thread.
   Block task_each() {
     int var = fresh_.var++;
     Expr block_of = loop::index(from_.task_var), count = integer(threads());
@@ -226,7 +226,7 @@ class Lowering {
     }
     out.push_back(s);
   }
-  // What only one thread is to do.
+  // Adds a statement that only the first thread performs.
   void by_first(Statement s, Block& out) {
     if (!out.empty() && out.back().var == first_var_ && out.back().kind == SK::loop)
       return out.back().body.push_back(std::move(s));
@@ -240,7 +240,8 @@ class Lowering {
     arrays_.push_back(std::move(a));
   }
 
-  // Accumulators that threads inside of `s` add to get a total of each thread, which is combined behind it.
+  // For each outer accumulator that threads inside of `s` update: declares a total for each thread, and combines the
+  // totals after `s`.
   void with_totals(const Statement& s, Block& out) {
     std::vector<Statement> mine;
     for (auto& [var, a] : accumulators_of_threads(s)) {
@@ -262,13 +263,13 @@ class Lowering {
     for (auto& [var, own] : folded) totals_.erase(var);
     for (auto& [var, own] : folded) exchange_.tree(var, own, out);
   }
-  // Those in scope here which nobody inside reads.
+  // Accumulators in scope that nothing inside reads.
   std::map<int, Statement> accumulators_of_threads(const Statement& s) {
-    std::map<int, Statement> found;
-    collect(s, scope_, found);
-    std::erase_if(found,
+    std::map<int, Statement> accumulators;
+    collect(s, scope_, accumulators);
+    std::erase_if(accumulators,
                   [&](auto& f) { return totals_.count(f.first) || is_read(s, f.first, f.second.monoid); });
-    return found;
+    return accumulators;
   }
   static bool is_read(const Statement& s, int var, Monoid m) {
     bool yes = false;
@@ -371,9 +372,9 @@ class Lowering {
 
   // ---- scans
 
-  // A loop whose iterations are independent but for an accumulator of outside that each adds to and then reads.
+  // A loop whose iterations are independent except for an outer accumulator that each one updates and then reads.
   struct Scan {
-    size_t at;  // the statement that adds
+    size_t at;  // index of the statement that accumulates
     std::vector<DType> types;
   };
   std::optional<Scan> scan_of(const Statement& s, const Locals& scope) const {
@@ -386,7 +387,7 @@ class Lowering {
       for (size_t j = 0; j < s.body.size(); ++j) {
         bool before = j <= k && is_read(s.body[j], t.var, t.monoid);
         bool again = j != k && updates(s.body[j], t.var);
-        bool only_once = j < k && s.body[j].kind != SK::let;  // what comes before is computed twice
+        bool only_once = j < k && s.body[j].kind != SK::let;  // the code before it is computed twice
         if (before || again || only_once) return {};
       }
       Scan scan{k, {}};
@@ -460,16 +461,16 @@ class Lowering {
   int first_var_ = -1;
   bool one_task_ = false;
   Locals scope_;
-  std::map<int, int> totals_;  // accumulators of outside: the local of each thread's own
+  std::map<int, int> totals_;  // by outer accumulator: the local of each thread's total
   std::map<int, DType> array_types_;
-  Block arrays_;  // of the block, at its beginning
+  Block arrays_;  // arrays of the block, declared at its beginning
 };
 
 }  // namespace
 
 loop::Nest on_grid(const loop::Nest& n, const loop::GridLimits& limits) {
   internal_check(!n.threads) << "nest " << n.name << " is one of a grid already";
-  if (n.end_var >= 0) {  // a block has one task
+  if (n.end_var >= 0) {  // a block runs one task
     loop::Nest single = n;
     single.identity = {};
     single.end_var = -1;

@@ -1,7 +1,7 @@
-// Group: what becomes one fused kernel (or two, when a reduction is split): definitions of several graph
-// nodes, substituted into each other, over one space of axes.
-//   values may contain reduce and scan nodes; all reductions of a group have the same free axes (its rows) and the
-//   same extents, so that they are computed row by row and reused by every value that mentions them
+// Group: the input of the scheduler, which becomes one fused kernel (or two, if a reduction is split). It holds the
+// definitions of several graph nodes, substituted into each other, over one space of axes. Values may contain reduce
+// and scan nodes; all reductions of a group have the same free axes (its rows) and the same extents, so that they are
+// computed row by row and shared by every value that mentions them.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,13 +21,12 @@ struct GroupOutput {
   Ints axes;         // dimension d of the output runs along axis axes[d]; -1: it has size 1
 };
 struct Group {
-  std::string name;  // operators inside, joined: "sub_mean_mul"
+  std::string name;  // the operators' names, joined: "sub_mean_mul"
   Dims extents;      // of the axes
   std::vector<GroupInput> inputs;
   std::vector<GroupOutput> outputs;
-  std::optional<loop::Scatter>
-      scatter;  // then one output, whose dtype counts and whose value and axes are empty;
-                // extents is the scatter's domain
+  // If present there is one output, with a dtype but without value and axes; `extents` is then the scatter's domain.
+  std::optional<loop::Scatter> scatter;
 };
 
 }  // namespace facula::schedule

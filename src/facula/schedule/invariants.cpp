@@ -10,9 +10,9 @@ using loop::Kind;
 using loop::Statement;
 
 Expr Invariants::let(Block& block, Expr e, bool shared, bool always) {
-  bool known =
+  bool is_cheap =
       e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index;
-  if (known && !always) return e;
+  if (is_cheap && !always) return e;
   Statement s;
   s.kind = Statement::Kind::let;
   s.var = next_local_++;
@@ -24,7 +24,7 @@ Expr Invariants::let(Block& block, Expr e, bool shared, bool always) {
 }
 
 Invariants::Facts Invariants::Survey::of(Expr e) {
-  if (auto it = known_.find(e.get()); it != known_.end()) return it->second;
+  if (auto it = facts_.find(e.get()); it != facts_.end()) return it->second;
   Facts f;
   if (e->kind == Kind::index) f.varies = !scope_.count(e->slot);
   if (e->kind == Kind::local) f.varies = locals_.count(e->slot);
@@ -41,7 +41,7 @@ Invariants::Facts Invariants::Survey::of(Expr e) {
     f.pure &= x.pure;
   }
   for (auto& b : e->bound) f.varies |= of(b.extent).varies;
-  return known_[e.get()] = f;
+  return facts_[e.get()] = f;
 }
 
 bool Invariants::reads_written(Expr e) {
@@ -62,7 +62,7 @@ Expr Invariants::hoisted(Block& block, Expr e, Survey& survey, bool guarded, Mem
   if (e->kind == Kind::constant || e->kind == Kind::param || e->kind == Kind::local || e->kind == Kind::index)
     return e;
   Memo& memo = guarded ? careful : plain;
-  if (const Expr* known = memo.find(e.get())) return *known;
+  if (const Expr* hoisted_before = memo.find(e.get())) return *hoisted_before;
   for (size_t k = lets_.size(); k-- > 0;)
     if (lets_[k].first == e.get()) return lets_[k].second;
   Facts f = survey.of(e);
@@ -81,7 +81,7 @@ Expr Invariants::hoisted(Block& block, Expr e, Survey& survey, bool guarded, Mem
   return memo[e.get()] = r;
 }
 
-// A sum of integers: the terms that do not change become one.
+// Combines the loop-invariant terms of an integer sum into one.
 Expr Invariants::sum(Block& block, Expr e, Survey& survey, bool guarded, Memo& plain, Memo& careful) {
   loop::Linear all, fixed, rest;
   if (!loop::linear(e, all)) return e;
@@ -94,10 +94,10 @@ Expr Invariants::sum(Block& block, Expr e, Survey& survey, bool guarded, Memo& p
   else {
     fixed.constant = all.constant;
     Expr base = loop::from_linear(fixed, DType::Int64);
-    Expr known;
-    for (size_t k = lets_.size(); k-- > 0 && !known.get();)
-      if (lets_[k].first == base.get()) known = lets_[k].second;
-    rest.terms.push_back({known ? known : let(block, base), 1});
+    Expr local;
+    for (size_t k = lets_.size(); k-- > 0 && !local.get();)
+      if (lets_[k].first == base.get()) local = lets_[k].second;
+    rest.terms.push_back({local ? local : let(block, base), 1});
   }
   return loop::from_linear(rest, DType::Int64);
 }

@@ -1,4 +1,6 @@
-// Lets of what does not change in a loop, before the loop.
+// Moves computations that do not change in a loop to `let` statements before the loop.
+//   example: for i1 < p0 { store 2[i1] = mul(log(load[0](0)), load[1](i1)) }
+//            ->  let v0 = log(load[0](0)); for i1 < p0 { store 2[i1] = mul(v0, load[1](i1)) }
 #pragma once
 #include <set>
 #include <unordered_map>
@@ -18,15 +20,16 @@ class Invariants {
 
   explicit Invariants(const std::vector<BufferInfo>& buffers) : buffers_(buffers) {}
 
-  // A local with the value of e. `shared`: hoist may use it for e again; `always`: even of constants and locals.
+  // Binds the value of e to a local. `shared`: hoist may reuse the local for e; `always`: also if e is a constant or
+  // a local.
   Expr let(Block& block, Expr e, bool shared = true, bool always = false);
-  // Whatever in `roots` depends only on loops around `block` is computed there.
+  // Computes whatever in `roots` depends only on loops around `block` at the end of `block`.
   void hoist(Block& block, const std::vector<Expr*>& roots);
-  // An input that shares memory with some output counts as written: a store may be to it under another
-  // number.
+  // True if e reads memory that the nest writes. An input that shares memory with an output counts as written, since
+  // a store may change it under another buffer number.
   bool reads_written(Expr e);
 
-  // Facts of an expression for one hoist.
+  // Properties of an expression during one hoist.
   struct Facts {
     bool varies = false, guarded = false, pure = true;
   };
@@ -41,11 +44,11 @@ class Invariants {
     const std::set<int>& scope_;
     const std::set<int>& locals_;
     const std::vector<BufferInfo>& buffers_;
-    std::unordered_map<const loop::Node*, Facts> known_;
+    std::unordered_map<const loop::Node*, Facts> facts_;
   };
 
   const std::vector<BufferInfo>& buffers_;
-  std::set<int> scope_, volatile_;  // variables of loops around; locals that change
+  std::set<int> scope_, volatile_;  // variables of the loops around; locals that change
   std::vector<std::pair<const loop::Node*, Expr>> lets_;
   int next_local_ = 1 << 12;
 

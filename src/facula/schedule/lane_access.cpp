@@ -15,9 +15,9 @@ using loop::Statement;
 using SK = Statement::Kind;
 
 namespace {
-constexpr int64_t kFarthest = 8;  // elements apart that are worth whole vectors
+constexpr int64_t kFarthest = 8;  // a larger distance between elements does not pay for whole vectors
 bool is_beside(LaneScope& scope, Expr offset) { return scope.motion(offset).constant() == 1; }
-// Elements of a size that is gathered, picked by indices in memory.
+// True if the elements have a size that machines gather, and index tensors select them.
 bool is_picked(LaneScope& scope, int slot, Expr offset) {
   bool indexed = false;
   loop::visit(scope.facts().spelled_out(offset),

@@ -13,21 +13,21 @@ using loop::LaneScope;
 using loop::Node;
 using loop::Seen;
 
-// Is the answer yes for e or an operand of it, where it is not given before? A body shares its parts: each is looked at
-// once.
+// True if f answers yes for e or for one of its operands; f can also answer no for a whole operand. Shared
+// subexpressions are visited once.
 template <class F>
 bool Selects::any_of(Expr e, Seen& seen, F&& f) {
   if (!seen.insert(e.get())) return false;
-  if (Answer a = f(e); a != Answer::below) return a == Answer::yes;
+  if (Answer a = f(e); a != Answer::in_operands) return a == Answer::yes;
   return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& a) { return any_of(a, seen, f); });
 }
 
-// Loads and checks in e that only some lanes may do.
+// True if e contains loads or checks that only some lanes may perform.
 bool Selects::is_guarded(Expr e, bool data_condition, bool first) {
   Seen seen;
   return any_of(e, seen, [&](Expr x) {
     if (x->kind == Kind::check || x->kind == Kind::divisor) return Answer::yes;
-    if (x->kind != Kind::load) return Answer::below;
+    if (x->kind != Kind::load) return Answer::in_operands;
     bool valid = (!first && computed_(x, false)) || (data_condition && !facts_.depends_on_data(x->args[0]));
     return valid ? Answer::no : Answer::yes;
   });
@@ -38,28 +38,28 @@ bool Selects::has_new_load(LaneScope& scope, Expr e, bool first) {
   return any_of(e, seen, [&](Expr x) {
     if (x->kind != Kind::load && x->args.empty()) return Answer::no;
     if (computed_(x, first)) return Answer::no;
-    if (x->kind != Kind::load) return Answer::below;
-    return scope.varies(x) ? Answer::yes : Answer::no;  // one number for all lanes costs nothing
+    if (x->kind != Kind::load) return Answer::in_operands;
+    return scope.varies(x) ? Answer::yes : Answer::no;  // a uniform load costs nothing
   });
 }
 
-// Can any data make the condition true, and false? Then an offset that no data can change is valid on both sides. It can
-// if all that it is made of is data, or if it says whether memory equals a number of its own dtype.
+// True if data alone can make the condition true or false, so that an offset that does not depend on data is valid on
+// both sides. That holds if the condition consists of data only, or compares memory with a number of the same dtype.
 bool Selects::is_decided_by_data(Expr c) {
   Seen for_data, for_places;
   bool has_data = any_of(c, for_data, [](Expr x) {
     bool data = x->kind == Kind::load || x->kind == Kind::random || x->kind == Kind::local;
-    return data ? Answer::yes : Answer::below;
+    return data ? Answer::yes : Answer::in_operands;
   });
   bool has_place = any_of(c, for_places, [](Expr x) {
     if (x->kind == Kind::load) return Answer::no;
     bool place = x->kind == Kind::index || x->kind == Kind::local || x->kind == Kind::param;
-    return place ? Answer::yes : Answer::below;
+    return place ? Answer::yes : Answer::in_operands;
   });
   if (has_data && !has_place) return true;
   auto named = [&](Expr x) {
-    Expr known = x->kind == Kind::local ? facts_.definition(x->slot) : Expr();
-    return known ? known : x;
+    Expr definition = x->kind == Kind::local ? facts_.definition(x->slot) : Expr();
+    return definition ? definition : x;
   };
   c = named(c);
   if (!loop::is_call(c, Fn::eq)) return false;
@@ -72,8 +72,8 @@ bool Selects::is_decided_by_data(Expr c) {
   return false;
 }
 
-// Operations that e takes beyond what is computed already, roughly: 4 for a division or a root, 16 for a function. A
-// select of which a branch skips the dear side counts as its condition.
+// Estimated operations of e beyond what is computed already: 4 for a division or a root, 16 for a function. A select
+// whose branch can skip an expensive side counts as its condition.
 int Selects::cost(LaneScope& scope, Expr e, Seen& seen, bool first) {
   if (e->args.empty() || e->kind == Kind::load || (!first && computed_(e, false)) || !seen.insert(e.get()))
     return 0;
@@ -114,7 +114,7 @@ bool Selects::is_skipped(LaneScope& scope, const Node& n, size_t side, bool firs
          !has_new_load(scope, n.args[side], first);
 }
 
-// Those that no select inside of e decides on, which may be what makes them valid.
+// Adds the loads that no select inside of e guards; a select may be what makes a load valid.
 void Selects::add_new_loads(LaneScope& scope, Expr e, Seen& seen, std::vector<Expr>& out) {
   if (computed_(e, false) || !seen.insert(e.get())) return;
   if (e->kind == Kind::load && scope.varies(e)) return out.push_back(e);
@@ -132,13 +132,13 @@ std::vector<Expr> Selects::shared(LaneScope& scope, const Node& n, bool first) {
   if (!dear) return out;
   loop::NodeMap<bool> of_first;
   Seen of_second;
-  auto is_known = [&](Expr e) { return e->args.empty() || computed_(e, first); };
+  auto is_computed = [&](Expr e) { return e->args.empty() || computed_(e, first); };
   auto collect = [&](Expr e, auto& self) -> void {
-    if (is_known(e) || !of_first.try_emplace(e.get()).second) return;
+    if (is_computed(e) || !of_first.try_emplace(e.get()).second) return;
     for (auto& a : e->args) self(a, self);
   };
   auto meet = [&](Expr e, auto& self) -> void {
-    if (is_known(e) || !of_second.insert(e.get())) return;
+    if (is_computed(e) || !of_second.insert(e.get())) return;
     if (of_first.contains(e.get())) return out.push_back(e);
     for (auto& a : e->args) self(a, self);
   };

@@ -1,5 +1,5 @@
-// How a select chooses between its sides, of which the one that is not taken must have no effect. It is decided here; a
-// target's printer does it.
+// Decides how a `select` is computed, given that the side that is not taken must have no effect. A target's printer
+// emits what is decided here.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -10,32 +10,36 @@
 namespace facula::schedule {
 
 enum class SelectForm : uint8_t {
-  blend,  // both sides are computed, and each lane takes its own; is_skipped: or only where some lane takes them
-  masked,  // each side for the lanes that take it
-  branch,  // one condition for all lanes: one side is computed
+  blend,  // both sides are computed, and each lane picks its own; is_skipped: a side may be skipped if no lane takes it
+  masked,  // each side is computed under a mask of the lanes that take it
+  branch,  // the condition is uniform: only one side is computed
 };
 
 class Selects {
  public:
-  // Whether the code so far has a value, of all lanes or of the first one: a load that was made needs no guard.
+  // Answers whether the emitted code already has a value, for all lanes or for the first one. A load that was
+  // performed needs no guard.
   using Computed = std::function<bool(loop::Expr, bool first)>;
   Selects(loop::NestFacts& facts, Computed computed) : facts_(facts), computed_(std::move(computed)) {}
 
-  // Is the condition one on the place (of padding, say) that most vectors pass in all lanes, so that code without masks for
-  // these is worth while?
+  // True if the condition is one on places (padding, for example) that most vectors satisfy in all lanes, so that a
+  // second copy of the code without masks pays.
   bool has_border(loop::LaneScope& scope, const loop::Node& select);
-  // Is a jump worth while that lets all lanes past a dear side?
+  // True if the condition is uniform and a side is expensive enough for a jump.
   bool is_branch(loop::LaneScope& scope, loop::Expr select, bool first);
-  // The form, when the code has the condition; `branch`: is_branch before that, `first`: of the first lane alone.
+  // The form, once the code has the condition. `branch`: the result of is_branch before that; `first`: compute the
+  // first lane only.
   SelectForm form(loop::LaneScope& scope, const loop::Node& select, bool branch, bool first);
-  // Of a blend: is side 1 or 2 dear, so that a vector of which no lane takes it goes past? Without what both sides need,
-  // `shared`, which is to be computed before, and its loads.
+  // For a blend: true if side 1 or 2 is expensive, so that vectors should jump over it if no lane takes it.
+  // Values that both sides need (`shared`) and the side's loads are computed before the jump and do not count.
   bool is_skipped(loop::LaneScope& scope, const loop::Node& select, size_t side, bool first);
   std::vector<loop::Expr> shared(loop::LaneScope& scope, const loop::Node& select, bool first);
-  void forget() { branches_.clear(); }  // what was computed when it was asked
+  void forget() {
+    branches_.clear();
+  }  // discards cached answers, which depend on what was computed at the time
 
  private:
-  enum class Answer : uint8_t { no, yes, below };
+  enum class Answer : uint8_t { no, yes, in_operands };
   template <class F>
   static bool any_of(loop::Expr e, loop::Seen& seen, F&& f);
   bool is_guarded(loop::Expr e, bool data_condition, bool first);

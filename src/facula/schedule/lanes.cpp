@@ -21,7 +21,7 @@ using loop::LoopKind;
 using loop::Statement;
 using SK = Statement::Kind;
 
-// Numbers that stand for several locals, in different blocks, get one for each.
+// Gives each local a unique number where several blocks use the same one.
 class OwnNumbers {
  public:
   explicit OwnNumbers(Block& block) {
@@ -71,13 +71,13 @@ class OwnNumbers {
   std::set<int> used_;
 };
 
-// Short elements that are stored one by one: as many as leave a register soonest, and of which a tail masks few.
+// Lanes for short elements that are stored one by one: stores leave the register early, and a tail masks few lanes.
 constexpr int kSpread = 8;
 
-// Nodes in the body of a loop that is no more work than counting its steps.
+// The most nodes in the body of a loop that takes no longer than counting its steps.
 constexpr int kFewOperations = 24;
 
-// What a loop over lanes computes, as far as it decides how it runs.
+// Summarises what a loop over lanes computes, as far as that decides how it runs.
 class Survey {
  public:
   Survey(loop::NestFacts& facts, const Statement& s) : facts_(facts), scope_(facts, s), loop_(s) {
@@ -108,7 +108,7 @@ class Survey {
     if (strips) l.strip = costly_ ? std::min(2, limits.strip) : inner_ <= 2 ? limits.strip : limits.strip / 2;
     return l;
   }
-  // Has a loop inside chains? Not if tables and polynomials want the registers.
+  // True if an inner loop runs in chains. It does not if tables and polynomials need the registers.
   bool chains(const Statement& inside) {
     return !costly_ && inside.kind == SK::loop && inside.loop == LoopKind::serial &&
            !scope_.varies(inside.extent) && scope_.only_sums(inside.body);
@@ -117,12 +117,12 @@ class Survey {
  private:
   void count(DType d) { (itemsize(real_of(d)) == 8 ? wide_ : narrow_)++; }
   bool is_even(Expr e) { return scope_.motion(e).simple; }
-  // By one from lane to lane, or not at all.
+  // True if the offset is uniform, or grows by one from lane to lane.
   bool is_beside(Expr e) {
     auto stride = scope_.motion(e).constant();
     return stride && (*stride == 0 || *stride == 1);
   }
-  // Loads that are moved, all along the lanes or not at all.
+  // True if e consists of loads that are either uniform or affine in the lane, so that elements are only moved.
   bool moves_along(Expr e, DType d) {
     if (!scope_.varies(e)) return true;
     if (e->kind == Kind::select)
@@ -164,14 +164,13 @@ class Survey {
   const Statement& loop_;
   loop::Seen seen_;
   int operations_ = 0;
-  bool costly_ = false;        // elementary functions
-  bool plain_ = true;          // every access is to neighbours or moves not at all, none is guarded
-  int inner_ = 0;              // accumulators that loops inside update
-  int wide_ = 0, narrow_ = 0;  // elements of 64 bits that are read and written, and of fewer
+  bool costly_ = false;        // contains elementary functions
+  bool plain_ = true;          // every access is unguarded, and uniform or contiguous
+  int inner_ = 0;              // accumulators that inner loops update
+  int wide_ = 0, narrow_ = 0;  // accesses to 64-bit elements, and to smaller ones
   bool only_moves_ = true;     // nothing is computed
-  bool spreads_ =
-      false;  // elements are stored one by one, of which a longer vector has only more that a tail masks
-  int64_t moved_ = 1;  // bytes of an element
+  bool spreads_ = false;  // elements are stored one by one, so that a longer vector only adds masked lanes
+  int64_t moved_ = 1;     // size of an element in bytes
 };
 
 class Lowering {
@@ -188,7 +187,7 @@ class Lowering {
       if (!lanes && !in_lanes && only_changes_memory(s)) s.lanes.unroll = limits_.unroll;
     }
   }
-  // Is it so little work that counting takes a good part of the time, as that of adding a number to an element?
+  // True if counting iterations takes a good part of the time, as in adding a number to an element.
   static bool only_changes_memory(const Statement& s) {
     if (s.kind != SK::loop || s.loop != LoopKind::serial || s.extent->kind == Kind::constant) return false;
     int operations = 0;

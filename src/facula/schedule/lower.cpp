@@ -1,4 +1,4 @@
-// One call as a definition: broadcasting, promotion and the result's dtype made explicit.
+// Translates one call into a definition with explicit broadcasting, promotion and conversion to the result's dtype.
 #include "facula/graph/trace.h"
 #include "facula/op/operands.h"
 #include "facula/schedule/fuse.h"
@@ -10,8 +10,8 @@ using op::Tag;
 
 namespace {
 
-// The element of an operand of `sizes` that meets element (0..rank-1) of the result: dimensions align at the
-// right. That a size is 1 may be known by a guard only.
+// The index into an operand of `sizes` for element (0..rank-1) of the result; dimensions are aligned at the right. A
+// guard may be the only evidence that a size is 1.
 std::vector<Expr> broadcast_index(SymSpan sizes, SymSpan result) {
   std::vector<Expr> at;
   for (size_t d = 0; d < sizes.size(); ++d) {

@@ -12,10 +12,10 @@ using loop::Monoid;
 
 namespace {
 
-// Sums of x - mean and of its square over what r folds: the mean as it is rounded is off by up to half a unit,
-// and the sum of the deviations from it, which would be 0, says by how much. Numbers near the largest are added up
-// scaled down by a power of two. The largest number serves as the mean where the sum is infinite all the same. Products
-// are added as fma does it: half the instructions of the sweeps.
+// The sums of x - mean and of its square over the elements that r folds. The rounded mean is off by up to half a unit
+// in the last place, and the sum of deviations, which would be 0 for the exact mean, measures that error. Numbers
+// near the largest finite one are accumulated scaled down by a power of two. If the sum is infinite anyway, the
+// largest number serves as the mean. Products are accumulated by fma, which halves the instructions of the sweeps.
 struct Deviations {
   Expr total, mean, sum, squares, count;
 };
@@ -35,8 +35,9 @@ Deviations deviations(Expr r) {
   Expr d = x - mean;
   return {total, mean, loop::reduce(Monoid::sum, r->bound, {d}), sum(d, d), n};
 }
-// The sum of squares about the true mean (Chan, Golub, LeVeque, 1983); an overflowing one stays infinite, and there is
-// none beside an infinity, from which nothing lies on the other side of the largest number.
+// The sum of squares about the exact mean (Chan, Golub, LeVeque, 1983). An overflow stays infinite. The result is NaN
+// if an element is infinite; the deviations from the largest finite number show that, since their sum is not on the
+// other side of zero.
 Expr about_mean(const Deviations& d) {
   Expr n = loop::cast(d.count, d.squares.dtype()), less = d.sum * d.sum / loop::max(n, 1.0);
   Expr infinite = loop::eq(d.squares, std::numeric_limits<double>::infinity());
@@ -57,9 +58,9 @@ std::vector<Expr> wide_moments(Expr r) {
 
 Expr in_two_sweeps(Expr e) {
   if (!e->has_reduce) return e;
-  std::unordered_map<const loop::Node*, std::vector<Expr>> made;
+  std::unordered_map<const loop::Node*, std::vector<Expr>> moments;
   auto parts_of = [&](Expr r) -> const std::vector<Expr>& {
-    auto& parts = made[r.get()];
+    auto& parts = moments[r.get()];
     if (!parts.empty()) return parts;
     std::vector<Expr> p;
     if (r->monoid == Monoid::welford) {
@@ -70,7 +71,7 @@ Expr in_two_sweeps(Expr e) {
       Expr s = loop::select(loop::eq(x, m), Scalar(1.0), loop::exp(x - m));
       p = {m, loop::reduce(Monoid::sum, r->bound, {s})};
     }
-    return made[r.get()] = p;
+    return moments[r.get()] = p;
   };
   auto is_pair = [](Expr x) {
     return x->kind == Kind::reduce && (x->monoid == Monoid::welford || x->monoid == Monoid::logsumexp);

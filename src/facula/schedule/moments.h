@@ -1,4 +1,4 @@
-// Folds over pairs, whose combination step is costly, as two sweeps of plain folds.
+// Replaces folds over pairs, whose combination step is expensive, by two sweeps of plain folds.
 #pragma once
 #include <vector>
 
@@ -6,10 +6,10 @@
 
 namespace facula::schedule {
 
-// Variance as two sums, and logsumexp as a maximum and a sum.
+// Computes variance by two sums, and logsumexp by a maximum and a sum.
 loop::Expr in_two_sweeps(loop::Expr e);
-// Mean, sum of squared deviations and count of a float32 welford fold, by two sweeps in its dtype, as float64:
-// chunks' means lie so close together that a rounded one would add to their variance.
+// The mean, sum of squared deviations and count of a float32 Welford fold, computed by two sweeps in float32 and
+// returned as float64: the means of chunks are so close together that rounding them would add to the variance.
 std::vector<loop::Expr> wide_moments(loop::Expr fold);
 
 }  // namespace facula::schedule

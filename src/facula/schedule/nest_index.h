@@ -1,5 +1,6 @@
-// An index of what groups became in another process of this build: which kernels, and what each launch hands to its
-// kernel. So the statements of a nest are not written again only to find by their text a kernel that is there already.
+// An index of the kernels that another process of this build compiled for groups, with what each launch passes to its
+// kernel. With it a process need not build the statements of a nest just to find, by their text, a kernel that exists
+// already.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,19 +11,21 @@ namespace facula::schedule {
 
 struct BuiltLaunch;
 
-// One launch. Numbers as Builder gives them, which follow from the group and the decisions alone.
+// One launch of the index. `buffers` and `params` are numbered as Builder numbers them, which depends on the group
+// and the decisions only.
 struct IndexedNest {
   Sha256 kernel;
   std::vector<int> buffers, params;
 };
 
-// Who keeps them: codegen/nest_index.cpp. `group`: what it does, as text; `decisions`: about its layout.
+// The functions of the index, which codegen/nest_index.cpp provides. `group` describes what the group computes,
+// `decisions` its layout.
 struct NestIndex {
-  bool (*is_of_use)();  // are any kept, or to be kept?
+  bool (*is_of_use)();  // true if the index has entries or records new ones
   std::vector<IndexedNest> (*find)(const std::string& group, const std::string& decisions);
   void (*keep)(const std::string& group, const std::string& decisions,
                const std::vector<BuiltLaunch>& launches);
 };
-void set_nest_index(const NestIndex* index);  // before the first schedule
+void set_nest_index(const NestIndex* index);  // has to be called before the first schedule
 
 }  // namespace facula::schedule

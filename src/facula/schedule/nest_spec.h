@@ -1,4 +1,4 @@
-// One nest, from rows, domains and stores over flat offsets.
+// A specification of one nest (rows, reduction domains, stores at flat offsets), and its translation into statements.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,9 +15,9 @@ struct Loop {
 struct FlatStore {
   int buffer, part = 0;
   loop::Expr value, offset;
-  std::vector<Loop> sweep;  // loops beyond the rows, outermost first
+  std::vector<Loop> sweep;  // loops inside of the rows, outermost first
 };
-// Components of partial results, combined in order along `loop`: locals `var`... hold the result.
+// Combines the components of partial results, in order, along `loop`; locals `var`... hold the result.
 struct Merge {
   loop::Monoid monoid;
   DType dtype;
@@ -29,26 +29,28 @@ struct NestSpec {
   std::string name;
   std::vector<Loop> rows;    // outermost first
   bool row_vector = false;   // the last row loop runs in lanes
-  bool chunked = false;      // and a task is a piece of it
+  bool chunked = false;      // a task is a piece of that loop
   std::vector<int> vectors;  // loops of sweeps that run in lanes
-  int64_t kept_row = 0;  // elements of an array for values that a row of a sweep needs again; 0: none is made
+  // Elements of a local array that retains values of a row between sweeps; 0: no array.
+  int64_t row_array_elements = 0;
   std::vector<Merge> merges;
-  std::vector<FlatStore> first;  // stores that a row begins with
+  std::vector<FlatStore> first;  // stores at the beginning of a row
   std::vector<FlatStore> stores;
-  std::vector<Loop> serial;  // between the rows: run in order, around the lanes (scatter)
-  bool lists_places =
-      false;  // where the innermost of these goes is computed in lanes beforehand, a block at a time
-  // If given, a task is `unit` of the `span` elements that the result extends over: it goes through the whole domain, and
-  // makes only the stores that fall there. With rows in lanes these are slices, of which each share has whole ones.
+  std::vector<Loop> serial;   // scatter: loops inside of the rows that run in order, around the lanes
+  bool lists_places = false;  // lanes precompute the places of the innermost serial loop, a block at a time
+  // If set, a task owns `unit` of the `span` elements of the result: it runs the whole domain but performs only the
+  // stores to its own elements. If rows run in lanes, these are slices, and a task owns whole slices.
   loop::Expr unit, span;
   bool shares_slices() const { return unit.get() && row_vector; }
-  // Tiles: a task is `task_rows` of the last whole row loop (in `row_chunks` pieces) by `chunk` lanes. What
-  // lies along that loop in memory (`staged`: loads) is turned in a local array first.
+  // Tiles: a task is `task_rows` iterations of the last row loop that is not in lanes (in `row_chunks` pieces) by
+  // `chunk` lanes. The loads in `staged`, which are contiguous along that loop, are transposed into a local array
+  // first.
   bool tiled = false;
   std::vector<loop::Expr> staged;
   int64_t tile = 0;
   loop::Expr row_chunks;
-  loop::Expr tasks, task_rows, chunk, chunks, cost;  // rows in a task; lanes in a piece; pieces in a row
+  loop::Expr tasks, task_rows, chunk, chunks,
+      cost;  // rows of a task; lanes of a piece; pieces of a row; operations of a task
 };
 struct BufferInfo {
   DType dtype;
@@ -56,16 +58,17 @@ struct BufferInfo {
   bool written;
 };
 
-// The statements of a task, whose number is variable `task_var`: rows, sweeps and stores, with whatever does not change
-// in a loop computed before it. If tasks are places of no slices: of all tasks up to `end_var`.
+// The statements of task `task_var`: rows, sweeps and stores, with loop invariants moved out of loops. If a task owns
+// places (not slices), the statements run tasks [task_var, end_var) together.
 loop::Block task_body(const NestSpec& spec, const std::vector<BufferInfo>& buffers, int task_var,
                       int end_var);
 
 struct Finished {
   std::shared_ptr<const loop::Nest> nest;
-  std::vector<int> buffers, numbers;  // its own ones by the numbers that they had
+  std::vector<int> buffers, numbers;  // by new number: the former number
 };
-// Buffers, parameters, variables and locals are numbered in order of appearance; equal nests are shared.
+// Builds the nest. Buffers, parameters, variables and locals are numbered in order of appearance; equal nests are
+// shared.
 Finished finish(const NestSpec& spec, const std::vector<BufferInfo>& buffers);
 
 }  // namespace facula::schedule

@@ -1,4 +1,4 @@
-// Rows, sweeps and stores as statements: see nest_spec.h.
+// Translates rows, sweeps and stores into statements: see nest_spec.h.
 #include <algorithm>
 #include <set>
 #include <unordered_map>
@@ -23,7 +23,7 @@ using loop::Statement;
 namespace {
 
 constexpr int64_t kWindow = 16;
-constexpr int64_t kListed = 256;  // places in a list: 2 KiB, which stay near
+constexpr int64_t kListed = 256;  // places in a list: 2 KiB, which stay in the cache
 
 Expr integer(int64_t i) { return loop::constant(Scalar(i), DType::Int64); }
 Statement statement(Statement::Kind k) {
@@ -84,10 +84,10 @@ class Writer : Invariants {
   }
 
  private:
-  // What one task does: which row (or the first of which rows), and of it which lanes.
+  // The part of the index space that a task computes: its row (or first row), and its lanes.
   struct Share {
     Expr row, first_lane, lanes, first_row, tile_rows;
-    size_t loops;  // of rows that are not the vector, nor those of a tile
+    size_t loops;  // number of row loops, without the loop in lanes and the row loop of a tile
   };
   Share share_of(Block& at, Expr task) {
     Share s{.row = task, .loops = spec_.rows.size() - spec_.row_vector};
@@ -111,8 +111,8 @@ class Writer : Invariants {
     }
     return s;
   }
-  // Where in each loop over rows the share lies. A task of several rows gets a loop over them, whose body `at` becomes;
-  // `after` is what ends the body.
+  // The index of the share in each row loop. A task of several rows gets a loop over them: `at` becomes its body, and
+  // `after` the statements at the end of the body.
   std::vector<Expr> rows(Block*& at, const Share& share, Block& after) {
     std::vector<Expr> place(share.loops);
     auto split = [&](Expr row) {
@@ -134,7 +134,7 @@ class Writer : Invariants {
     loop.extent = let(*at, loop::min(count - first, spec_.task_rows));
     scope_.insert(loop.var);
     Expr now = first + loop::index(loop.var);
-    if (share.loops > 1) {  // divided once for a task; then counted on
+    if (share.loops > 1) {  // divide once per task and count from there
       split(first);
       after = count_on(*at, loop.body, place);
     }
@@ -143,8 +143,8 @@ class Writer : Invariants {
     if (share.loops == 1) split(now);
     return place;
   }
-  // Counters that begin at `place`, which becomes what they are in the loop over rows; gives what ends its
-  // body.
+  // Declares counters that begin at `place` and replaces `place` by them; gives the statements that advance them at
+  // the end of the loop over rows.
   Block count_on(Block& before, Block& body, std::vector<Expr>& place) {
     auto assign = [&](Block& b, int var, Expr v) {
       Statement s = statement(Statement::Kind::assign);
@@ -165,8 +165,7 @@ class Writer : Invariants {
     return after;
   }
 
-  // Fills the arrays of staged loads, opens the loop over the tile's rows, and makes `stores` read the
-  // arrays.
+  // Fills the arrays of staged loads, opens the loop over the rows of the tile, and redirects `stores` to the arrays.
   Block* tile(Block& block, const std::vector<std::pair<int, Expr>>& map, std::vector<FlatStore>& stores,
               Expr first_row, Expr rows, Expr lanes) {
     int across = spec_.rows[spec_.rows.size() - 2].var, along = spec_.rows.back().var;
@@ -211,7 +210,7 @@ class Writer : Invariants {
     return &block.back().body;
   }
 
-  // A store that a share begins with: of its lanes, or of its places, which lie one after the other.
+  // A store at the beginning of a share: for its lanes, or for its contiguous range of places.
   void begin(Block& block, FlatStore s, Expr lanes) {
     if (spec_.row_vector && !spec_.shares_slices()) s.sweep.push_back({spec_.rows.back().var, lanes});
     if (spec_.unit) {
@@ -228,7 +227,7 @@ class Writer : Invariants {
     run(block, s.sweep, 0, {std::move(put)});
   }
 
-  // ---- loops in order, then the lanes, then the rows' own work
+  // ---- serial loops, inside of them the lanes, inside of these the body of the row
   void serial(Block& block, size_t k, std::vector<FlatStore>& stores, Expr lanes) {
     size_t mark = lets_.size();
     bool in_order = k < spec_.serial.size();
@@ -245,7 +244,7 @@ class Writer : Invariants {
       bool last = k + 1 == spec_.serial.size() + (spec_.row_vector && !spec_.shares_slices());
       bool listed = last && has_list(stores, over.var);
       Block& at = listed ? list(block, over, stores) : block;
-      if (listed) own_from_ = Expr();  // the list has only those
+      if (listed) own_from_ = Expr();  // the list contains only owned places
       Statement loop = statement(Statement::Kind::loop);
       loop.var = over.var;
       loop.extent = over.extent;
@@ -263,16 +262,16 @@ class Writer : Invariants {
     }
     lets_.resize(mark);
   }
-  // What the stores change: a place, or a slice, which begins there.
+  // The place that the stores update, or the beginning of the slice.
   Expr place_of(const std::vector<FlatStore>& stores) const {
     if (!spec_.shares_slices()) return stores[0].offset;
     std::pair<int, Expr> begin{spec_.rows.back().var, integer(0)};
     return loop::substitute(stores[0].offset, std::span(&begin, 1));
   }
-  // Is it one of the places that this task has?
+  // The condition that the task owns the place.
   Expr is_own(Expr place) const { return (own_from_ <= place) & (place < own_end_); }
 
-  // Do all stores change one place, which a tensor picks for each step of the loop over `var`?
+  // True if all stores update the same place, which an index tensor gives for each iteration of the loop over `var`.
   bool has_list(const std::vector<FlatStore>& stores, int var) {
     if (!spec_.lists_places) return false;
     Expr place = stores[0].offset;
@@ -290,9 +289,9 @@ class Writer : Invariants {
     });
     return picked && pure;
   }
-  // Opens a loop over blocks of `over`, which becomes the loop over one block's steps. Before it, lanes compute the places that
-  // the steps go to and put them into an array, where `stores` then find them. Of a share of the places they also list the
-  // steps that go there, which the loop is then over.
+  // Opens a loop over blocks of `over`, and replaces `over` by the loop over the steps of one block. Before that,
+  // lanes compute the places of all steps into an array, from which `stores` then read them. If the task owns a share
+  // of the places, the lanes also list the steps that update it, and only these are run.
   Block& list(Block& block, Loop& over, std::vector<FlatStore>& stores) {
     Statement array = numbers(kListed), own = numbers(kListed + 1);
     Statement pieces = statement(Statement::Kind::loop);
@@ -347,8 +346,8 @@ class Writer : Invariants {
     array.extent = integer(count);
     return array;
   }
-  // Makes the loop `fill` write the numbers of its iterations for which `wanted` holds into array `own`, one behind the
-  // other; gives how many there are. (An unwanted number is overwritten by the next one.)
+  // Makes the loop `fill` write the numbers of its iterations for which `wanted` holds to array `own`, one behind the
+  // other; gives their count. (An unwanted number is overwritten by the next one.)
   Expr pick(Block& before, Statement& fill, Expr wanted, int own) {
     Statement total = statement(Statement::Kind::accumulator), add = statement(Statement::Kind::accumulate);
     total.var = add.var = next_local_++;
@@ -411,7 +410,7 @@ class Writer : Invariants {
   }
 
   // ---- sweeps
-  // A window of a few elements, whose places and conditions are then the row's, not the lane's.
+  // True for a window of a few elements, whose places and conditions are computed per row instead of per lane.
   static bool is_small(const std::vector<Loop>& loops) {
     int64_t count = 1;
     for (auto& l : loops) count *= l.extent->kind == Kind::constant ? l.extent->value.to_int() : kWindow + 1;
@@ -450,7 +449,7 @@ class Writer : Invariants {
     lets_.resize(mark);
   }
 
-  // Stores of one element read what they overwrite before any of them is done.
+  // Several stores to one element read what they overwrite before any of them is performed.
   void store_values(Block& block, std::vector<Statement>& payload) {
     if (payload.size() < 2) return;
     for (auto& s : payload)
@@ -468,30 +467,30 @@ class Writer : Invariants {
     int var;
   };
   std::vector<Scan> begin_scans(Block& block, const std::vector<Expr*>& roots, int var) {
-    std::vector<Scan> found;
+    std::vector<Scan> scans;
     std::unordered_set<const loop::Node*> seen;
     for (auto* r : roots)
       if ((*r)->has_reduce)
         visit(*r, seen, [&](Expr e) {
-          if (e->kind == Kind::scan && e->slot == var) found.push_back({e, accumulator(block, e)});
+          if (e->kind == Kind::scan && e->slot == var) scans.push_back({e, accumulator(block, e)});
         });
-    for (auto& s : found)
+    for (auto& s : scans)
       for (int k = 0; k < loop::components(s.node->monoid); ++k) volatile_.insert(s.var + k);
-    return found;
+    return scans;
   }
   void step_scans(Block& block, const std::vector<Scan>& scans, const std::vector<Expr*>& roots) {
-    std::unordered_map<const loop::Node*, int> made;
+    std::unordered_map<const loop::Node*, int> first_locals;
     for (auto& s : scans) {
       std::vector<Expr> values = s.node->args;
-      for (auto& v : values) v = with_locals(v, made);
+      for (auto& v : values) v = with_locals(v, first_locals);
       Statement a = statement(Statement::Kind::accumulate);
       a.var = s.var;
       a.monoid = s.node->monoid;
       a.values = values;
       block.push_back(std::move(a));
-      made[s.node.get()] = s.var;
+      first_locals[s.node.get()] = s.var;
     }
-    for (auto* r : roots) *r = with_locals(*r, made);
+    for (auto* r : roots) *r = with_locals(*r, first_locals);
   }
 
   int accumulator(Block& block, Expr fold) {
@@ -509,18 +508,18 @@ class Writer : Invariants {
   static DType component_type(Expr fold, int k) {
     return loop::components(fold->monoid) == 1 ? fold.dtype() : loop::part(fold, k).dtype();
   }
-  Expr with_locals(Expr e, const std::unordered_map<const loop::Node*, int>& made) {
-    if (made.empty() || !e->has_reduce) return e;
+  Expr with_locals(Expr e, const std::unordered_map<const loop::Node*, int>& first_locals) {
+    if (first_locals.empty() || !e->has_reduce) return e;
     return loop::rewrite(e, [&](Expr x) -> Expr {
       if (!x->has_reduce) return x;
       if (x->kind == Kind::part) {
-        auto it = made.find(x->args[0].get());
-        if (it != made.end() && x->slot == 1)
-          if (auto at = found_.find(x->args[0].get()); at != found_.end()) return at->second;
-        if (it != made.end()) return loop::local(it->second + x->slot, x.dtype());
+        auto it = first_locals.find(x->args[0].get());
+        if (it != first_locals.end() && x->slot == 1)
+          if (auto at = positions_.find(x->args[0].get()); at != positions_.end()) return at->second;
+        if (it != first_locals.end()) return loop::local(it->second + x->slot, x.dtype());
       }
-      auto it = made.find(x.get());
-      return it == made.end() ? Expr() : loop::local(it->second, component_type(x, 0));
+      auto it = first_locals.find(x.get());
+      return it == first_locals.end() ? Expr() : loop::local(it->second, component_type(x, 0));
     });
   }
 
@@ -536,8 +535,8 @@ class Writer : Invariants {
     return true;
   }
 
-  // Computes the reductions in `roots` that depend only on what is known here, level by level; equal domains
-  // share a sweep.
+  // Computes the reductions in `roots` that depend only on variables and locals in scope, level by level; equal
+  // domains share a sweep.
   void resolve(Block& block, const std::vector<Expr*>& roots) {
     while (true) {
       std::vector<Expr> ready;
@@ -562,9 +561,9 @@ class Writer : Invariants {
         });
       }
       if (ready.empty()) return;
-      std::unordered_map<const loop::Node*, int> made;
-      std::vector<Spilled> kept;
-      // Reductions inside this sweep are not along the stores' sweeps.
+      std::unordered_map<const loop::Node*, int> first_locals;
+      std::vector<Spilled> spilled;
+      // Reductions inside this sweep do not run along the sweeps of the stores.
       auto* stores = std::exchange(stores_, nullptr);
       std::vector<bool> done(ready.size());
       for (size_t k = 0; k < ready.size(); ++k) {
@@ -574,9 +573,9 @@ class Writer : Invariants {
         for (size_t j = k; j < ready.size(); ++j) {
           if (done[j] || !same_domain(ready[k], ready[j])) continue;
           done[j] = true;
-          made[ready[j].get()] = accumulator(block, ready[j]);
+          first_locals[ready[j].get()] = accumulator(block, ready[j]);
           Statement a = statement(Statement::Kind::accumulate);
-          a.var = made[ready[j].get()];
+          a.var = first_locals[ready[j].get()];
           a.monoid = ready[j]->monoid;
           a.values = ready[j]->args;
           a.rising = rises(ready[j]);
@@ -585,18 +584,19 @@ class Writer : Invariants {
         }
         std::vector<Loop> loops;
         for (auto& b : ready[k]->bound) loops.push_back({b.var, b.extent});
-        if (stores && !spec_.row_vector) keep(block, *stores, loops, payload, kept);
+        if (stores && !spec_.row_vector) spill(block, *stores, loops, payload, spilled);
         run(block, loops, 0, std::move(payload));
-        for (auto& r : rising) found_[r.get()] = found_at(block, r, made.at(r.get()) + 1);
+        for (auto& r : rising) positions_[r.get()] = position_of(block, r, first_locals.at(r.get()) + 1);
       }
       stores_ = stores;
-      for (auto* r : roots) *r = with_locals(*r, made);
-      for (auto& k : kept)
+      for (auto* r : roots) *r = with_locals(*r, first_locals);
+      for (auto& k : spilled)
         k.store->value =
             loop::rewrite(k.store->value, [&](Expr x) { return same(x, k.value) ? k.load : Expr(); });
     }
   }
-  // Are the positions of an extremum met in their order? They may be in a smaller dtype that holds them all.
+  // Recognises extrema whose positions are visited in increasing order. Positions may have a smaller dtype that can
+  // hold them all.
   static Expr as_index(Expr e) {
     return e.dtype() == DType::Int64 ? e
            : e->kind == Kind::cast   ? as_index(e->args[0])
@@ -610,8 +610,8 @@ class Writer : Invariants {
     return std::none_of(r->bound.begin(), r->bound.end(),
                         [&](auto& b) { return std::count(moving.begin(), moving.end(), b.var); });
   }
-  // Where it is: nothing was taken if all values are the identity's, and then it is the first.
-  Expr found_at(Block& block, Expr r, int var) {
+  // The position of an extremum. If every value equals the identity none was recorded, and it is the first position.
+  Expr position_of(Block& block, Expr r, int var) {
     std::vector<std::pair<int, Expr>> begin;
     for (auto& b : r->bound) begin.push_back({b.var, integer(0)});
     DType d = r->args[1].dtype();
@@ -620,23 +620,23 @@ class Writer : Invariants {
                loop::select(loop::eq(position, nowhere), loop::substitute(r->args[1], begin), position),
                false);
   }
-  // An expensive value that a reduction needs and a store needs again (the exp of softmax) waits meanwhile in the
-  // store's own place, or in an array if that has 16 bits. Not where rows run in lanes: that place is far from the last
-  // one, and computing again is quicker.
+  // Retains an expensive value that a reduction needs and a store needs again (the exp of softmax): in the
+  // destination of the store, or in an array if the destination has 16 bits. Not if rows run in lanes: consecutive
+  // elements of a row are then far apart, and recomputing is faster.
   struct Spilled {
     FlatStore* store;
     Expr value, load;
   };
-  void keep(Block& block, std::vector<FlatStore>& stores, const std::vector<Loop>& loops,
-            std::vector<Statement>& payload, std::vector<Spilled>& kept) {
+  void spill(Block& block, std::vector<FlatStore>& stores, const std::vector<Loop>& loops,
+             std::vector<Statement>& payload, std::vector<Spilled>& spilled) {
     std::unordered_set<const loop::Node*> used;
     for (auto& p : payload)
       for (auto& v : p.values) visit(v, used, [](Expr) {});
     for (auto& s : stores) {
       auto& buffer = buffers_[size_t(s.buffer)];
-      bool in_array = spec_.kept_row && is_floating(buffer.dtype) && itemsize(buffer.dtype) == 2;
+      bool in_array = spec_.row_array_elements && is_floating(buffer.dtype) && itemsize(buffer.dtype) == 2;
       bool fits = !loops.empty() && s.sweep.size() == loops.size() && (in_array || buffer.unique) &&
-                  !s.part && !kept_.count(s.buffer);
+                  !s.part && !spilled_buffers_.count(s.buffer);
       for (size_t k = 0; fits && k < loops.size(); ++k) fits = s.sweep[k].var == loops[k].var;
       if (!fits) continue;
       Expr best;
@@ -647,7 +647,7 @@ class Writer : Invariants {
         if (is_fold(e) || e->kind == Kind::part || !seen.insert(e.get())) return;
         DType place = in_array ? DType::Float32 : buffer.dtype;
         if (used.count(e.get()) && e->kind == Kind::call && !e->has_reduce && e.dtype() == place) {
-          // What belongs to the row is computed once anyway.
+          // Subexpressions that depend on the row alone are computed once anyway.
           Expr own = loop::rewrite(e, [&](Expr x) {
             bool once = x->kind == Kind::call && !survey.of(x).varies;
             return once ? loop::constant(Scalar(int64_t(0)), x.dtype()) : Expr();
@@ -663,19 +663,19 @@ class Writer : Invariants {
       now.buffer = in_array ? row_array(block) : s.buffer;
       now.values = {best};
       now.offset = in_array ? place_in(loops) : s.offset;
-      kept.push_back({&s, best, loop::load(now.buffer, best.dtype(), {now.offset})});
+      spilled.push_back({&s, best, loop::load(now.buffer, best.dtype(), {now.offset})});
       payload.push_back(std::move(now));
-      kept_.insert(s.buffer);
+      spilled_buffers_.insert(s.buffer);
       return;
     }
   }
 
-  // The buffer number of an array for float32 values of a row.
+  // Declares an array for float32 values of a row; gives its buffer number.
   int row_array(Block& block) {
     Statement array = statement(Statement::Kind::array);
     array.var = next_local_++;
     array.dtype = DType::Float32;
-    array.extent = integer(spec_.kept_row);
+    array.extent = integer(spec_.row_array_elements);
     block.push_back(std::move(array));
     return -1 - block.back().var;
   }
@@ -719,11 +719,12 @@ class Writer : Invariants {
 
   const NestSpec& spec_;
   std::vector<Merge> merges_;
-  std::vector<FlatStore>* stores_ = nullptr;           // of the row, while its own reductions are resolved
-  std::unordered_map<const loop::Node*, Expr> found_;  // positions of extrema
-  std::set<int> kept_;                                 // buffers that hold a value for later
+  std::vector<FlatStore>* stores_ = nullptr;  // stores of the row, while its reductions are resolved
+  std::unordered_map<const loop::Node*, Expr> positions_;  // by extremum: its position
+  std::set<int> spilled_buffers_;                          // buffers that retain a value between sweeps
   int next_var_ = 1 << 20;
-  Expr own_from_, own_end_;  // the places of a task that has some only; null once no others are met
+  Expr own_from_,
+      own_end_;  // the range of places that the task owns; null if it owns all, or where only owned ones are visited
   bool in_lanes_ = false;
 };
 

@@ -16,18 +16,18 @@ int Order::add() {
 template <class Next, class Within, class Stop>
 std::vector<int> Order::reached(int start, Next&& next, Within&& within, Stop&& stop) {
   ++searches_;
-  std::vector<int> found{start};
+  std::vector<int> units{start};
   units_[size_t(start)].seen = searches_;
-  for (size_t k = 0; k < found.size(); ++k) {
-    if (stop(found[k])) break;
-    for (int u : next(units_[size_t(found[k])])) {
+  for (size_t k = 0; k < units.size(); ++k) {
+    if (stop(units[k])) break;
+    for (int u : next(units_[size_t(units[k])])) {
       auto& unit = units_[size_t(u)];
       if (unit.seen == searches_ || !within(unit.position)) continue;
       unit.seen = searches_;
-      found.push_back(u);
+      units.push_back(u);
     }
   }
-  return found;
+  return units;
 }
 
 void Order::need(int unit, int on) {
@@ -36,7 +36,7 @@ void Order::need(int unit, int on) {
   units_[size_t(on)].readers.insert(unit);
   int first = units_[size_t(unit)].position, last = units_[size_t(on)].position;
   if (last < first) return;
-  // What follows `unit` moves behind what `on` follows, all within the places that they have now.
+  // Moves all successors of `unit` behind all predecessors of `on`, within the positions that these occupy now.
   auto never = [](int) { return false; };
   auto after =
       reached(unit, [](Unit& u) -> auto& { return u.readers; }, [&](int p) { return p <= last; }, never);
@@ -67,11 +67,11 @@ void Order::merge(int from, int to) {
 bool Order::depends(int unit, int on) {
   if (unit == on) return true;
   int first = units_[size_t(on)].position, looked = 0;
-  bool found = false;
+  bool reaches = false;
   reached(
       unit, [](Unit& u) -> auto& { return u.needs; }, [&](int p) { return p >= first; },
-      [&](int u) { return found = u == on || ++looked > kReach; });
-  return found;
+      [&](int u) { return reaches = u == on || ++looked > kReach; });
+  return reaches;
 }
 
 }  // namespace facula::schedule

@@ -1,6 +1,6 @@
-// What runs before what, while units are made and merged: an acyclic graph with a topological order that follows each
-// edge as it comes, so that a question looks only at what lies between two units (Pearce and Kelly, "A dynamic
-// topological sort algorithm for directed acyclic graphs", 2006).
+// The execution order of units while fusion creates and merges them: an acyclic graph with a topological order that
+// is updated with every new edge, so that a query only visits units between the two that it asks about (Pearce and
+// Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2006).
 #pragma once
 #include <cstddef>
 #include <set>
@@ -10,12 +10,13 @@ namespace facula::schedule {
 
 class Order {
  public:
-  int add();                    // a unit; it needs nothing yet
-  void need(int unit, int on);  // `on` runs before `unit`; no edge to itself, and no cycle
+  int add();  // adds a unit without dependencies
+  void need(int unit,
+            int on);  // `on` runs before `unit`; they must differ, and the edge must not close a cycle
   void merge(int from,
-             int to);  // `to` takes what `from` needs and what needs it; no path between but an edge
-  // Does `on` run before `unit` by need, or are they the same? Where that takes more than kReach units to see: yes, for
-  // which nothing is merged that must not be.
+             int to);  // moves all edges of `from` to `to`; only a direct edge may connect them
+  // True if `on` is `unit` or has to run before it. Gives up after kReach units and answers true, which can only
+  // prevent a merge.
   bool depends(int unit, int on);
 
   const std::set<int>& needs(int unit) const { return units_[size_t(unit)].needs; }
@@ -26,9 +27,10 @@ class Order {
  private:
   struct Unit {
     std::set<int> needs, readers;
-    int position, seen = 0;  // seen: in the search of this number
+    int position, seen = 0;  // `seen`: the number of the last search that visited it
   };
-  // Units from `start` along `next` whose positions `within` takes; fewer than all if `stop` says so of one.
+  // The units reachable from `start` along `next` whose positions satisfy `within`; stops at the first one for which
+  // `stop` is true.
   template <class Next, class Within, class Stop>
   std::vector<int> reached(int start, Next&& next, Within&& within, Stop&& stop);
 

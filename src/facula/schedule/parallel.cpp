@@ -29,12 +29,12 @@ class Iterated {
   }
 
  private:
-  // Locals and arrays of an iteration, and what is done to those of outside.
+  // Collects the locals and arrays of an iteration, and what it does to outer ones.
   void declare() {
     each_statement(loop_.body, [&](const Statement& s) {
       if (s.kind == SK::array) arrays_.insert(s.var);
       if (s.kind == SK::let) {
-        bool again = inside_.count(s.var);  // in another block, with another meaning
+        bool again = inside_.count(s.var);  // declared in another block, with another meaning
         if (again) lanes_.insert(s.var), lets_.erase(s.var);
         else lets_[s.var] = expanded(s.values[0], lets_);
       }
@@ -60,7 +60,7 @@ class Iterated {
     return yes;
   }
 
-  // The locals that differ from iteration to iteration, until nothing changes: they may feed each other.
+  // Finds the locals that differ between iterations: repeats until nothing changes, because they may feed each other.
   void find_lanes() {
     size_t before;
     do {
@@ -82,7 +82,7 @@ class Iterated {
     });
     return yes;
   }
-  // Does it move with the iteration by a stride?
+  // True if e is affine in the iteration.
   bool is_affine(Expr e) const {
     if (!in_lane(e) || e->kind == Kind::index) return true;
     if (e->kind == Kind::local) {
@@ -96,7 +96,7 @@ class Iterated {
            std::all_of(e->args.begin(), e->args.end(), [&](Expr x) { return is_affine(x); });
   }
 
-  // Does no iteration read or write what another one writes, but for stores that collide?
+  // True if no iteration accesses what another one writes, except for colliding stores.
   using Place = std::pair<int, int>;  // buffer or array, part
   bool stores_apart() {
     std::map<Place, std::set<const loop::Node*>> loads;

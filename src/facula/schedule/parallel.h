@@ -1,6 +1,6 @@
-// May the iterations of a loop of a nest run at the same time?
-//   assumes: an element that iterations of a `vector` loop store at places that follow from indices alone is stored by
-//            one of them, and buffers that overlap lie on each other element by element, as schedule/ builds them
+// Analyses whether iterations of a loop of a nest can run at the same time.
+//   assumes:  of the iterations of a `vector` loop, at most one stores to each element whose place depends on indices
+//             alone; overlapping buffers coincide element by element. The nests of schedule/ are built so.
 #pragma once
 #include <map>
 #include <set>
@@ -10,20 +10,20 @@
 namespace facula::schedule {
 
 enum class Iterations : uint8_t {
-  independent,  // accumulators of outside are only added to
-  collide,      // but for stores that several may make to one element: `colliding` of them
+  independent,  // outer accumulators are only added to
+  collide,      // several stores (`colliding`) may write to the same element
   ordered,
 };
 struct LoopUse {
   Iterations iterations = Iterations::ordered;
-  std::set<int> accumulators;  // of outside that are updated, by their first local
+  std::set<int> accumulators;  // the outer accumulators that the loop updates, by their first local
   std::set<const loop::Statement*> colliding;
 };
-// `outer`: the locals that are in scope around the loop. `ignored`: accumulators of outside that do not count.
+// `outer`: the locals in scope around the loop. `ignored`: outer accumulators to leave out of account.
 LoopUse iterations_of(const loop::Statement& loop, const std::set<int>& outer,
                       const std::set<int>& ignored = {});
 
-// x with expressions in place of locals.
+// x with locals replaced by expressions.
 loop::Expr expanded(loop::Expr x, const std::map<int, loop::Expr>& locals);
 
 }  // namespace facula::schedule

@@ -1,5 +1,5 @@
-// Two caches: what a group does (by its expressions), and its nests by the class of the layout. A call then
-// only fills in numbers.
+// Caches analyses (by the expressions of a group) and nests (by the class of the layout), so that a call only
+// computes parameters.
 #include "facula/schedule/schedule.h"
 
 #include <algorithm>
@@ -23,16 +23,16 @@ using loop::Kind;
 namespace {
 struct Part {
   Analysis analysis;
-  std::string text;  // what it does, if anybody knows nests by it
+  std::string text;  // describes what the part computes, if the nest index is in use
   TableMutex mutex;
   Bounded<std::string, std::shared_ptr<const Built>> built{256};
 };
 }  // namespace
 struct AnalysedGroup {
   std::vector<std::unique_ptr<Part>> parts;
-  std::shared_ptr<const AnalysedGroup> open;  // the same with `numbers` as sizes
+  std::shared_ptr<const AnalysedGroup> open;  // the same group with `sizes` in place of `numbers`
   Ints numbers;
-  Dims sizes;  // that stand for them
+  Dims sizes;  // symbols that stand for `numbers`
 };
 
 namespace {
@@ -65,7 +65,8 @@ std::string identity(const Group& g) {
   return k;
 }
 
-// What some outputs of a group do, alike in every process; "" if it cannot be told from names alone.
+// Describes what some outputs of a group compute by a text that is equal in every process; "" if names alone cannot
+// tell.
 std::string described(const Group& g, const std::vector<int>& outputs) {
   std::map<std::string, const sym::Node*> symbols;
   bool clear = true;
@@ -103,7 +104,7 @@ std::string described(const Group& g, const std::vector<int>& outputs) {
   return clear ? text : "";
 }
 
-// The sizes that stand for a group's numbers, alike in all groups.
+// The symbol that stands for a group's k-th number; equal in all groups.
 SymInt open_number(size_t k) {
   static sym::Shapes shapes;
   static std::vector<SymInt> symbols;
@@ -113,9 +114,10 @@ SymInt open_number(size_t k) {
   return symbols[k];
 }
 
-// Puts sizes in place of numbers that only say where something is: what is picked of a dimension and where a
-// slice begins (compared with an axis's index or added to it), and what a mean divides by. Each would be a kernel of
-// its own otherwise. Small ones stay: 0 and 1 are simpler code, and windows divide by few elements.
+// Replaces numbers that only say where something is by symbols: the index that is picked from a dimension, the
+// beginning of a slice (compared with an axis's index or added to it), and the divisor of a mean. Otherwise each
+// number would need its own kernel. Small numbers remain: 0 and 1 give simpler code, and windows divide by few
+// elements.
 class Opened {
  public:
   explicit Opened(const Group& g) : axes_(int(g.extents.size())) {}
@@ -182,7 +184,7 @@ std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   std::string key = identity(g);
   {
     std::lock_guard lock(mutex);
-    if (auto* found = all.find(key)) return *found;
+    if (auto* entry = all.find(key)) return *entry;
   }
   auto k = std::make_shared<AnalysedGroup>();
   Opened opened(g);
@@ -206,7 +208,7 @@ std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   else
     for (auto& p : parts(g)) add(analyse(g, p), p);
   std::lock_guard lock(mutex);
-  if (auto* found = all.find(key)) return *found;
+  if (auto* entry = all.find(key)) return *entry;
   return all.put(std::move(key), std::move(k));
 }
 
@@ -214,11 +216,11 @@ namespace {
 
 Schedule initial(const Group& g, const Layout& l);
 
-// The launches of what is known.
-Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l) {
+// Creates the launches of an analysed group.
+Schedule arrange(const Group& g, const AnalysedGroup& group, const Layout& l) {
   Schedule s;
   int fixed = int(g.inputs.size() + g.outputs.size());
-  for (auto& p : found.parts) {
+  for (auto& p : group.parts) {
     Numbers n = numbers(p->analysis, l);
     Decisions d = decide(p->analysis, n);
     if (g.scatter && d.begins_along < 0) s = initial(g, l);
@@ -229,9 +231,9 @@ Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l) {
       if (auto* of_key = p->built.find(key)) built = *of_key;
     }
     if (!built) {
-      auto known = p->text.empty() ? std::vector<IndexedNest>() : nest_index->find(p->text, key);
-      bool is_new = known.empty();
-      built = std::make_shared<const Built>(build(g.name, p->analysis, d, std::move(known)));
+      auto indexed = p->text.empty() ? std::vector<IndexedNest>() : nest_index->find(p->text, key);
+      bool is_new = indexed.empty();
+      built = std::make_shared<const Built>(build(g.name, p->analysis, d, std::move(indexed)));
       if (is_new && !p->text.empty()) nest_index->keep(p->text, key, built->launches);
       if (log_on(Log::kernels)) log_line(Log::kernels, g.name + " is arranged as " + d.text());
       if (settings().verify)
@@ -254,8 +256,8 @@ Schedule arrange(const Group& g, const AnalysedGroup& found, const Layout& l) {
   return s;
 }
 
-// Before a scatter writes onto its base: its indices are looked at all, so that one out of range raises
-// before anything is written.
+// Checks all indices of a scatter before it writes onto its base, so that an index out of range raises before
+// anything is written.
 Schedule checked(const Group& g, const Layout& l) {
   Schedule s;
   loop::Expr all;
@@ -269,7 +271,7 @@ Schedule checked(const Group& g, const Layout& l) {
       all = all.get() ? loop::max(all, i) : i;
     });
   if (!all.get() || std::count(l.extents.begin(), l.extents.end(), 0)) return s;
-  constexpr int kBound = 1 << 10;  // names for the scatter's axes once they are reduced over
+  constexpr int kBound = 1 << 10;  // variables for the scatter's axes while they are reduced over
   std::vector<loop::BoundVar> vars;
   std::vector<std::pair<int, loop::Expr>> renamed;
   loop::visit(all, [&](loop::Expr e) {
@@ -291,7 +293,7 @@ Schedule checked(const Group& g, const Layout& l) {
   layout.output_strides = layout.output_sizes = {Ints()};
   layout.output_overlaps = {false};
   s = schedule(test, layout);
-  // What it gives is of no use: it becomes the first temporary.
+  // The result of the check is not used: it becomes the first temporary.
   int output = int(g.inputs.size());
   for (auto& launch : s.launches)
     for (auto& b : launch.buffers)
@@ -300,13 +302,13 @@ Schedule checked(const Group& g, const Layout& l) {
   return s;
 }
 
-// The result before a scatter: its base, or zeros. In place it is there already.
+// Initialises the result of a scatter: with its base, or with zeros. In place it needs no initialisation.
 Schedule initial(const Group& g, const Layout& l) {
   int base = g.scatter->base;
   bool in_place = !l.output_overlaps.empty() && l.output_overlaps[0];
   if (base >= 0 && in_place && l.input_strides[size_t(base)] == l.output_strides[0]) return checked(g, l);
   static sym::Shapes shapes;
-  static std::vector<SymInt> symbols;  // extents come with the layout; these only stand for them
+  static std::vector<SymInt> symbols;  // the layout gives the extents; these only stand for them
   static TableMutex mutex;
   Group init;
   init.name = g.name + "_base";
@@ -346,19 +348,19 @@ Schedule initial(const Group& g, const Layout& l) {
 
 void set_nest_index(const NestIndex* index) { nest_index = index; }
 
-Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> known) {
+Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> analysis) {
   internal_check(!g.scatter || l.output_sizes.size() == 1)
       << "schedule: the layout of a scatter needs its result's sizes";
-  auto found = known ? std::move(known) : analysed(g);
-  if (found->open) {
+  auto group = analysis ? std::move(analysis) : analysed(g);
+  if (group->open) {
     l.size_of = [&, of_call = std::move(l.size_of)](SymInt e) {
-      for (size_t k = 0; k < found->numbers.size(); ++k)
-        if (e.identity() == found->sizes[k].identity()) return found->numbers[k];
+      for (size_t k = 0; k < group->numbers.size(); ++k)
+        if (e.identity() == group->sizes[k].identity()) return group->numbers[k];
       return of_call(e);
     };
-    return arrange(g, *found->open, l);
+    return arrange(g, *group->open, l);
   }
-  return arrange(g, *found, l);
+  return arrange(g, *group, l);
 }
 
 }  // namespace facula::schedule

@@ -1,8 +1,10 @@
-// From a group to loop nests for one class of layouts: size-1 axes vanish, adjacent axes collapse where every
-// plain access allows, axes are ordered by stride, one is vectorised, rows become tasks, reductions without
-// enough rows are split into fixed chunks (never depending on the number of threads).
-//   requires: verified group; concrete extents and strides
-//   ensures:  nests verify; equal classes give equal nests, so kernels are shared among sizes
+// Schedules a group: turns it into loop nests for one class of layouts. Axes of size 1 are removed, adjacent axes are
+// merged where every plain access allows it, axes are ordered by stride, one runs in lanes, rows become tasks, and
+// reductions with too few rows are split into fixed chunks (independent of the number of threads).
+//   example:  x + 1 for a contiguous 3x4 tensor  ->  one loop over 12 elements that runs in lanes
+//   requires: a verified group; concrete extents and strides
+//   ensures:  nests verify; layouts of one class give equal nests, so that different sizes share kernels
+//   cost:     the first layout of a class builds nests; later ones only compute parameters
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,19 +15,19 @@
 
 namespace facula::schedule {
 
-// Concrete facts of one call.
+// The concrete sizes and strides of one call.
 struct Layout {
   Ints extents;                     // of the group's axes
-  std::vector<Ints> input_strides;  // one a dimension of the input; 0 where it broadcasts
+  std::vector<Ints> input_strides;  // by dimension of the input; 0 where it broadcasts
   std::vector<Ints> input_sizes;
   std::vector<Ints> output_strides;
-  std::vector<Ints> output_sizes;  // needed for a scatter's result only
-  std::vector<bool>
-      output_overlaps;  // the output's memory is also an input's (in place): same element order only
+  std::vector<Ints> output_sizes;  // needed for the result of a scatter only
+  // True if the output shares memory with an input (in place), element by element in the same order.
+  std::vector<bool> output_overlaps;
   std::function<int64_t(SymInt)> size_of;  // value of the group's symbols
 };
 
-// One kernel to launch: buffers are numbered inputs, then outputs, then temporaries.
+// One kernel launch. Buffers are numbered: inputs, then outputs, then temporaries.
 struct Launch {
   std::shared_ptr<const loop::LazyNest> nest;
   std::vector<int> buffers;
@@ -40,9 +42,9 @@ struct Schedule {
   std::vector<Temporary> temporaries;
 };
 
-struct AnalysedGroup;  // what a group does, whatever the layout; equal groups share one
+struct AnalysedGroup;  // what a group computes, for any layout; equal groups share one
 std::shared_ptr<const AnalysedGroup> analysed(const Group& g);
-// `known`: analysed(g), if the caller has it.
-Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> known = nullptr);
+// `analysis`: the result of analysed(g), if the caller has it.
+Schedule schedule(const Group& g, Layout l, std::shared_ptr<const AnalysedGroup> analysis = nullptr);
 
 }  // namespace facula::schedule

@@ -1,4 +1,4 @@
-// Statements of nests, and walks over them.
+// Constructors and visitors for the statements of nests.
 #pragma once
 #include <utility>
 #include <vector>
@@ -38,7 +38,7 @@ inline loop::Statement when(loop::Expr condition, loop::Block body) {
 
 using loop::each_expression;
 using loop::each_statement;
-// f applied to every expression of a block.
+// Applies f to every expression of a block.
 template <class F>
 void replace(loop::Block& block, F&& f) {
   for (auto& s : block) {

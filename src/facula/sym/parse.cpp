@@ -7,7 +7,7 @@ namespace facula::sym {
 
 namespace {
 
-constexpr int kDeepest = 64;  // brackets in brackets
+constexpr int kDeepest = 64;  // most levels of nested parentheses
 
 class Expression {
  public:
@@ -89,11 +89,11 @@ class Expression {
 SymInt parse_size(std::string_view& rest, const FindSymbol& find) { return Expression(rest, find).sum(); }
 
 SymInt parse_size(std::string_view& rest, const Shapes& shapes) {
-  SymInt found;
+  SymInt symbol;
   return parse_size(rest, [&](std::string_view name) -> const SymInt* {
     for (int k = 0; k < shapes.symbol_count(); ++k) {
-      found = shapes.symbol(k);
-      if (found.node()->name == name) return &found;
+      symbol = shapes.symbol(k);
+      if (symbol.node()->name == name) return &symbol;
     }
     return nullptr;
   });

@@ -1,4 +1,4 @@
-// Text of sizes back to sizes: the inverse of to_string.
+// Parses the text of sizes: the inverse of to_string.
 #pragma once
 #include <functional>
 #include <string_view>
@@ -7,20 +7,20 @@
 
 namespace facula::sym {
 
-// The range of a size that was given none.
+// The range of a size without a declared one.
 constexpr int64_t kLeastSize = 2, kMostSize = int64_t(1) << 60;
 
-// Reads an expression at the beginning of `rest`, as far as it goes, and takes it from there: "s0*3 + 1, ...".
-// Symbols are those of `shapes`, by name. ValueError for anything else.
+// Parses the longest expression at the beginning of `rest` and removes it from there: "s0*3 + 1, ...". Symbols are
+// those of `shapes`, by name. ValueError for anything else.
 SymInt parse_size(std::string_view& rest, const Shapes& shapes);
-// The same by another way to find symbols, null: there is none.
+// The same with a function that finds symbols; null: unknown.
 using FindSymbol = std::function<const SymInt*(std::string_view name)>;
 SymInt parse_size(std::string_view& rest, const FindSymbol& find);
 
-// An expression has at most so many parts, and ValueError is what making a larger one raises.
+// The most parts of an expression; building a larger one raises ValueError.
 constexpr int kMostParts = 2048;
-// Expressions live for ever. While one of these lives, its thread makes at most so many new ones, so that a text from
-// elsewhere takes memory in proportion to its size: ValueError for the next one.
+// Expressions live as long as the process. While an ExpressionLimit lives, its thread may create at most `most` new
+// ones, so that untrusted text takes memory in proportion to its size; ValueError beyond that.
 class ExpressionLimit {
  public:
   explicit ExpressionLimit(size_t most);

@@ -23,7 +23,7 @@ SymInt substitute(SymInt e, SymSpan values) {
 
 SymInt rewrite(SymInt e, const std::function<std::optional<SymInt>(SymInt)>& f) {
   if (!e.is_symbolic()) return e;
-  if (auto found = f(e)) return *found;
+  if (auto replacement = f(e)) return *replacement;
   auto* n = e.node();
   if (!n->a) return n->kind == Kind::constant ? SymInt(n->value) : e;
   return combined(n->kind, rewrite(SymInt::of(n->a), f), rewrite(SymInt::of(n->b), f));

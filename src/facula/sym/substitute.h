@@ -1,4 +1,4 @@
-// Sizes of one trace in terms of another.
+// Translates sizes of one trace into sizes of another.
 #pragma once
 #include <functional>
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace facula::sym {
 
-// `e` with values[i], which may be symbolic, in the place of symbol i.
+// `e` with symbol i replaced by values[i], which may be symbolic.
 SymInt substitute(SymInt e, SymSpan values);
-// `e` with f(x) in the place of each part x for which there is one, outermost first.
+// `e` with every part x for which f gives a size replaced by f(x), outermost first.
 SymInt rewrite(SymInt e, const std::function<std::optional<SymInt>(SymInt)>& f);
-// Calls f(number) for every symbol that `e` is made of, as often as it is there.
+// Calls f(number) for every occurrence of a symbol in `e`.
 void each_symbol(SymInt e, const std::function<void(size_t)>& f);
-// Is `e` made of these symbols, or a number?
+// True if all symbols of `e` belong to `shapes`, or if it is a number.
 bool is_of(SymInt e, const Shapes& shapes);
 
 }  // namespace facula::sym

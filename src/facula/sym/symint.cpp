@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kLow = -(int64_t(1) << 60), kHigh = int64_t(1) << 60;
 int64_t clip(__int128 x) { return int64_t(std::clamp<__int128>(x, kLow, kHigh)); }
 
-// Of concrete numbers, see SymInt.
+// Clamps concrete numbers, see SymInt.
 int64_t within_limits(__int128 x) {
   constexpr int64_t kLimit = int64_t(1) << 61;
   return int64_t(std::clamp<__int128>(x, -kLimit, kLimit - 1));
@@ -60,19 +60,22 @@ Range range_of(Kind k, const Node* a, const Node* b) {
       int64_t least = std::max<int64_t>(b->low, 1);
       Range r{std::min(floor_div(a->low, least), floor_div(a->low, b->high)),
               std::max(floor_div(a->high, least), floor_div(a->high, b->high))};
-      return b->low ? r : Range{std::min<int64_t>(r.low, 0), std::max<int64_t>(r.high, 0)};  // by 0 it is 0
+      return b->low
+                 ? r
+                 : Range{std::min<int64_t>(r.low, 0), std::max<int64_t>(r.high, 0)};  // division by 0 gives 0
     }
     case Kind::mod:
       if (b->low > 0) return {0, b->high - 1};
       if (b->low < 0) return {kLow, kHigh};
-      return {std::min<int64_t>(a->low, 0), std::max(a->high, b->high - 1)};  // by 0 it is the operand
+      return {std::min<int64_t>(a->low, 0),
+              std::max(a->high, b->high - 1)};  // the remainder by 0 is the operand
     case Kind::min: return {std::min(a->low, b->low), std::min(a->high, b->high)};
     case Kind::max: return {std::max(a->low, b->low), std::max(a->high, b->high)};
     default: return {a->low, a->high};
   }
 }
 
-// Nodes are immortal. Equal (kind, value, operands) are one node; symbols are always new.
+// Nodes are immortal. Equal (kind, value, operands) give the same node; symbols are always new.
 struct Identity {
   Kind kind;
   int64_t value;
@@ -87,10 +90,10 @@ struct IdentityHash {
 };
 thread_local size_t expressions_left = SIZE_MAX;
 
-// What every node is made as.
+// The actual type of every node.
 struct Counted : Node {
-  int parts = 1;          // symbols, numbers and operations in it
-  bool run_time = false;  // of a size that is known only when a call has run
+  int parts = 1;          // number of symbols, numbers and operations in it
+  bool run_time = false;  // contains a run-time size
 };
 int parts_of(const Node* n) { return static_cast<const Counted*>(n)->parts; }
 bool has_run_time(const Node* n) { return static_cast<const Counted*>(n)->run_time; }
@@ -102,29 +105,29 @@ void check_parts(size_t parts) {
 
 const Node* intern(Kind k, int64_t value, const Node* a = nullptr, const Node* b = nullptr) {
   static TableMutex mutex;
-  static auto* known = new std::unordered_map<Identity, const Node*, IdentityHash>;
+  static auto* nodes = new std::unordered_map<Identity, const Node*, IdentityHash>;
   const Identity identity{k, value, a, b};
   std::lock_guard lock(mutex);
-  if (auto it = known->find(identity); it != known->end()) return it->second;
+  if (auto it = nodes->find(identity); it != nodes->end()) return it->second;
   value_check(expressions_left > 0, "size") << "the text describes too many different sizes";
   int parts = a ? parts_of(a) + parts_of(b) + 1 : 1;
   check_parts(size_t(parts));
-  auto made = std::make_unique<Counted>(Counted{{k, value, a, b, value, value, value, ""}, parts});
+  auto node = std::make_unique<Counted>(Counted{{k, value, a, b, value, value, value, ""}, parts});
   if (k != Kind::constant) {
     auto r = range_of(k, a, b);
-    made->hint = apply(k, a->hint, b->hint);
-    made->low = r.low;
-    made->high = r.high;
-    made->run_time = has_run_time(a) || has_run_time(b);
+    node->hint = apply(k, a->hint, b->hint);
+    node->low = r.low;
+    node->high = r.high;
+    node->run_time = has_run_time(a) || has_run_time(b);
   }
   --expressions_left;
-  return known->emplace(identity, made.release()).first->second;
+  return nodes->emplace(identity, node.release()).first->second;
 }
 
 const Node* node_of(SymInt s) { return s.is_symbolic() ? s.node() : intern(Kind::constant, s.concrete()); }
 SymInt of_node(const Node* n) { return n->kind == Kind::constant ? SymInt(n->value) : SymInt::of(n); }
 
-// Order that does not depend on addresses, so that text is the same in every process.
+// An order that does not depend on addresses, so that texts are equal in every process.
 bool before(const Node* x, const Node* y) {
   if (x == y) return false;
   if (x->kind != y->kind) return x->kind < y->kind;
@@ -138,7 +141,7 @@ struct Before {
     return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end(), before);
   }
 };
-// A polynomial over atoms (symbols and opaque nodes): monomial -> coefficient. The canonical form of sums and
+// A polynomial over atoms (symbols and opaque nodes): monomial -> coefficient. It is the canonical form of sums and
 // products.
 using Polynomial = std::map<std::vector<const Node*>, int64_t, Before>;
 
@@ -156,7 +159,7 @@ size_t parts_of(const Polynomial& p) {
 
 Polynomial polynomial(const Node* n);
 
-// Of a + b or a * b.
+// The polynomial of a + b or a * b.
 Polynomial polynomial(const Node* a, Kind k, const Node* b) {
   Polynomial p;
   if (k == Kind::add) {
@@ -184,7 +187,7 @@ Polynomial polynomial(const Node* n) {
   return p;
 }
 
-// A trace asks for the same sums and products over and over: what they came to last.
+// Caches the last results, since a trace computes the same sums and products repeatedly.
 template <class F>
 SymInt remembered(const Identity& i, F&& make) {
   struct Slot {
@@ -248,8 +251,8 @@ thread_local const char* comparing_op = nullptr;
 thread_local Comparing::Answer comparing_answer = Comparing::raises;
 thread_local bool comparing_assumed = false;
 
-// Before a comparison is answered by hints, or a size is taken for its hint: true if that may be relied on.
-bool check_known(const char* what, SymInt a, const SymInt* b) {
+// Called before a comparison is decided by hints, or a size is replaced by its hint; true if that is allowed.
+bool check_comparable(const char* what, SymInt a, const SymInt* b) {
   bool run_time = is_run_time(a) || (b && is_run_time(*b));
   if (!run_time) [[likely]]
     return true;
@@ -270,7 +273,7 @@ bool check_known(const char* what, SymInt a, const SymInt* b) {
 
 }  // namespace
 
-// Larger than sizes are in examples, and no multiple of them.
+// The hint is larger than usual sizes, and not a multiple of them.
 SymInt run_time_size(Shapes& shapes, int64_t high, std::string name) {
   if (high <= 0) return SymInt(int64_t(0));
   static constexpr int64_t kPrimes[] = {99991, 99989, 99971, 99961, 99929, 99923, 99907, 99901,
@@ -312,7 +315,7 @@ SymInt from_the_end(SymInt i, SymInt n) {
 
 Comparing::Comparing(const char* op, Answer answer)
     : outer_op_(comparing_op), outer_answer_(comparing_answer), outer_assumed_(comparing_assumed) {
-  if (!comparing_op || answer == assumes) comparing_answer = answer;  // else as who called
+  if (!comparing_op || answer == assumes) comparing_answer = answer;  // otherwise the outer one counts
   if (!comparing_op) comparing_op = op;
   comparing_assumed = false;
 }
@@ -327,21 +330,21 @@ SymInt Shapes::fresh(std::string name, int64_t hint, int64_t low, int64_t high) 
   auto* n = new Counted{
       {Kind::symbol, int64_t(symbols_.size()), nullptr, nullptr, hint, low, high, std::move(name)}};
   n->run_time = is_run_time_name(n->name);
-  // Symbols are immortal too; kept in a list because a tagged pointer looks like a leak.
+  // Symbols are immortal too; the list prevents reports of leaks, since tagged pointers are not recognised.
   static TableMutex mutex;
-  static auto* kept = new std::vector<const Node*>;
+  static auto* symbols = new std::vector<const Node*>;
   {
     std::lock_guard lock(mutex);
-    kept->push_back(n);
+    symbols->push_back(n);
   }
   symbols_.push_back(SymInt::of(n));
   return symbols_.back();
 }
 
 void Shapes::guard(Guard g) {
-  for (auto& known : guards_)
-    if (known.relation == g.relation && known.left.identity() == g.left.identity() &&
-        known.right.identity() == g.right.identity())
+  for (auto& guard : guards_)
+    if (guard.relation == g.relation && guard.left.identity() == g.left.identity() &&
+        guard.right.identity() == g.right.identity())
       return;
   guards_.push_back(g);
 }
@@ -364,7 +367,7 @@ bool Shapes::hold(IntSpan values) const {
 ExpressionLimit::ExpressionLimit(size_t most) : outer_(expressions_left), most_(std::min(most, outer_)) {
   expressions_left = most_;
 }
-// What was made within an inner limit counts for the outer one.
+// Nodes that were created within an inner limit also count for the outer one.
 ExpressionLimit::~ExpressionLimit() { expressions_left = outer_ - (most_ - expressions_left); }
 
 Shapes* Shapes::current() { return current_shapes; }
@@ -448,7 +451,7 @@ SymInt SymInt::binary(Kind k, SymInt a, SymInt b) {
     case Kind::min:
     case Kind::max: {
       if (x == y) return a;
-      // The smaller of x and the larger of x and others is x.
+      // min(x, max(x, ...)) is x, and likewise max(x, min(x, ...)).
       Kind other = k == Kind::min ? Kind::max : Kind::min;
       auto has = [&](const Node* n, const Node* part) {
         return n->kind == other && (n->a == part || n->b == part);
@@ -477,8 +480,8 @@ bool SymInt::equal(SymInt a, SymInt b) {
   SymInt d = a - b;
   if (!d.is_symbolic()) return d.bits_ == 0;
   if (d.node()->low > 0 || d.node()->high < 0) return false;
-  bool known = check_known("compares the sizes", a, &b), answer = d.hint() == 0;
-  if (auto* shapes = Shapes::current(); known && shapes)
+  bool comparable = check_comparable("compares the sizes", a, &b), answer = d.hint() == 0;
+  if (auto* shapes = Shapes::current(); comparable && shapes)
     shapes->guard({answer ? Guard::Relation::eq : Guard::Relation::ne, a, b});
   return answer;
 }
@@ -488,20 +491,20 @@ bool SymInt::less(SymInt a, SymInt b) {
   if (!d.is_symbolic()) return d.bits_ < 0;
   if (d.node()->high < 0) return true;
   if (d.node()->low >= 0) return false;
-  bool known = check_known("compares the sizes", a, &b), answer = d.hint() < 0;
-  if (auto* shapes = Shapes::current(); known && shapes)
+  bool comparable = check_comparable("compares the sizes", a, &b), answer = d.hint() < 0;
+  if (auto* shapes = Shapes::current(); comparable && shapes)
     shapes->guard({answer ? Guard::Relation::lt : Guard::Relation::ge, a, b});
   return answer;
 }
 
 int64_t SymInt::guard_slow() const {
-  check_known("needs the number of", *this, nullptr);
+  check_comparable("needs the number of", *this, nullptr);
   if (auto* shapes = Shapes::current()) shapes->guard({Guard::Relation::eq, *this, SymInt(node()->hint)});
   return node()->hint;
 }
 
 void SymInt::fail() const {
-  check_known("needs the number of", *this, nullptr);
+  check_comparable("needs the number of", *this, nullptr);
   internal_check(false) << "the size " << to_string(*this) << " is symbolic where a number is needed";
   __builtin_unreachable();
 }

@@ -1,10 +1,10 @@
-// SymInt: an integer, or an expression over named sizes. One word: concrete values are stored as themselves,
-// so an array of concrete SymInts is an array of int64_t; symbolic ones point to an immortal hash-consed
-// node.
+// SymInt: an integer, or an expression over named sizes. It is one word: concrete values are stored directly, so an
+// array of concrete SymInts is an array of int64_t; symbolic ones point to an immortal hash-consed node.
+//   example: s0*3 == 6 with hint s0 = 2  ->  true, and the current Shapes gets the guard s0*3 == 6
 //
-// Every symbol has a hint (its value in the example being traced). Arithmetic simplifies; a comparison whose
-// answer is not forced by the symbols' ranges is decided by the hints and recorded as a guard of the current
-// Shapes. Sizes have range >= 2 by default: 0 and 1 are specialised (as in PyTorch's dynamic shapes).
+// Every symbol has a hint, its value during the trace. Arithmetic simplifies. A comparison that the symbols' ranges
+// do not decide is decided by the hints and recorded as a guard of the current Shapes. Sizes have the range >= 2 by
+// default: 0 and 1 are specialised (as in PyTorch's dynamic shapes).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,19 +24,18 @@ enum class Kind : uint8_t { constant, symbol, add, mul, floordiv, mod, min, max 
 struct Node {
   Kind kind;
   int64_t value;            // constant: the value; symbol: its index in its Shapes
-  const Node* a = nullptr;  // operands; add and mul are kept in a canonical order
+  const Node* a = nullptr;  // operands; add and mul are in canonical order
   const Node* b = nullptr;
   int64_t hint;       // the value under the hints
   int64_t low, high;  // proven range
-  std::string name;   // of a symbol
+  std::string name;   // name of a symbol
 };
 
 }  // namespace sym
 
 class SymInt {
  public:
-  // Numbers and results of arithmetic beyond +-2^61 become the last one in range: no size is valid that
-  // large, and x[1:sys.maxsize] means the rest.
+  // Numbers and results beyond +-2^61 are clamped: no valid size is that large, and x[1:sys.maxsize] means the rest.
   constexpr SymInt(int64_t v = 0) : bits_(v >= kLimit ? kLimit - 1 : v < -kLimit ? -kLimit : v) {}
   static SymInt of(const sym::Node* n) {
     SymInt s;
@@ -46,7 +45,7 @@ class SymInt {
   bool is_symbolic() const { return (uint64_t(bits_) & kTagMask) == kTag; }
   bool is_symbol() const {
     return is_symbolic() && node()->kind == sym::Kind::symbol;
-  }  // and not made of some
+  }  // true for a plain symbol, false for an expression over symbols
   // The value; InternalError if symbolic.
   int64_t concrete() const {
     if (is_symbolic()) [[unlikely]]
@@ -91,7 +90,7 @@ class SymInt {
   SymInt& operator-=(SymInt o) { return *this = *this - o; }
   SymInt& operator*=(SymInt o) { return *this = *this * o; }
 
-  // Comparisons answer with bool; see above for guards.
+  // Comparisons return bool and may add guards; see above.
   friend bool operator==(SymInt a, SymInt b) { return both(a, b) ? a.bits_ == b.bits_ : equal(a, b); }
   friend bool operator!=(SymInt a, SymInt b) { return !(a == b); }
   friend bool operator<(SymInt a, SymInt b) { return both(a, b) ? a.bits_ < b.bits_ : less(a, b); }
@@ -102,7 +101,7 @@ class SymInt {
   static bool surely_equal(SymInt a, SymInt b);
 
  private:
-  // Concrete values lie in [-2^61, 2^61); the top three bits of a pointer's word are 0b011.
+  // Concrete values are in [-2^61, 2^61); the top three bits of a pointer's word are 0b011.
   static constexpr int64_t kLimit = int64_t(1) << 61;
   static constexpr uint64_t kTagMask = 0xE000000000000000ull, kTag = 0x6000000000000000ull;
   static bool both(SymInt a, SymInt b) { return !a.is_symbolic() && !b.is_symbolic(); }
@@ -123,7 +122,7 @@ template <>
 inline constexpr bool kCheckedLists<SymInt> = true;
 using Dims = SmallVector<SymInt, 5>;   // sizes or strides, possibly symbolic
 using Ints = SmallVector<int64_t, 5>;  // concrete ones, and lists of dimensions
-// Sizes or strides of somebody else. A dimension that they do not have is an IndexError.
+// Borrowed sizes or strides. Access to a dimension that does not exist raises IndexError.
 class SymSpan : public std::span<const SymInt> {
  public:
   using Span = std::span<const SymInt>;
@@ -161,14 +160,14 @@ inline std::ostream& operator<<(std::ostream& o, SymInt s) { return o << to_stri
 
 namespace sym {
 
-// A comparison that a trace relied on: `left relation right`.
+// A guard: a comparison on which a trace relied, `left relation right`.
 struct Guard {
   enum class Relation : uint8_t { eq, ne, lt, ge } relation;
   SymInt left, right;
 };
 std::string to_string(const Guard& g);
 
-// The symbols and guards of one trace. `with` makes it the thread's current one.
+// The symbols and guards of one trace. `with` makes it the current one of the thread.
 class Shapes {
  public:
   SymInt fresh(std::string name, int64_t hint, int64_t low = 2, int64_t high = int64_t(1) << 60);
@@ -176,7 +175,7 @@ class Shapes {
   void guard(Guard g);
   int symbol_count() const { return int(symbols_.size()); }
   SymInt symbol(int i) const { return symbols_[size_t(i)]; }
-  // Do the guards hold when symbol i has values[i]?
+  // True if the guards hold for symbol values values[i].
   bool hold(IntSpan values) const;
 
   static Shapes* current();
@@ -194,7 +193,7 @@ class Shapes {
   std::vector<Guard> guards_;
 };
 
-// The value of `e` when symbol i has values[i].
+// The value of `e` for symbol values values[i].
 int64_t evaluate(SymInt e, IntSpan values);
 
 }  // namespace sym

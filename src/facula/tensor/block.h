@@ -1,4 +1,4 @@
-// Per-thread free lists of small memory blocks: bounded, and safe for blocks freed by another thread.
+// Per-thread free lists of small memory blocks: bounded, and safe for blocks that another thread frees.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,12 +6,11 @@
 
 namespace facula::detail {
 
-// State of a thread that every allocation touches. Shared libraries reach it without a call, so keep it few
-// and small; it is trivially destructible, and Closer empties the lists when the thread ends.
+// Thread state that every allocation uses. Shared libraries access it without a call, so it has to be small. It is
+// trivially destructible; Closer empties the lists when the thread ends.
 #define FACULA_FAST_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) thread_local
 
-// Free blocks of one size. `limit` bounds their number; a thread's lists are closed by its end (limit 0 from
-// then on).
+// Free blocks of one size. `limit` bounds their number; it is 0 after the thread has ended.
 struct BlockList {
   struct Block {
     Block* next;
@@ -42,7 +41,7 @@ struct BlockList {
   }
 };
 
-// The blocks of a class of objects: what its operator new and delete call.
+// The free list of a class of objects, for its operator new and delete.
 template <size_t Bytes, size_t Align, uint32_t Limit>
 class FreeList {
  public:
@@ -69,7 +68,7 @@ class FreeList {
   static inline constinit FACULA_FAST_THREAD_LOCAL BlockList list_{};
 };
 
-// Objects of a final class T : Recycled<T> come from such a list.
+// Objects of a final class T : Recycled<T> are allocated from such a list.
 template <class T>
 struct Recycled {
   static void* operator new(size_t) { return FreeList<sizeof(T), alignof(std::max_align_t), 1024>::take(); }

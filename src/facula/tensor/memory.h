@@ -1,25 +1,25 @@
-// What the allocator of storage.h holds and did. Names and meaning are those of PyTorch's caching allocator.
+// Statistics of the allocator of storage.h. Names and meanings are those of PyTorch's caching allocator.
 #pragma once
 #include <cstdint>
 
 namespace facula {
 
 struct AllocatorStats {
-  // Now, the most at once, in all.
+  // The current amount, its maximum, and totals.
   struct Amount {
     int64_t current, peak, allocated, freed;
   };
-  Amount allocated_bytes;  // that tensors hold; as coarse as MemoryStats
-  Amount reserved_bytes;   // taken from the system: what tensors hold and what waits to be used again
-  int64_t allocations;     // storages made
+  Amount allocated_bytes;                 // held by tensors; as coarse as MemoryStats
+  Amount reserved_bytes;                  // taken from the system: held by tensors, or waiting for reuse
+  int64_t allocations;                    // storages created
   int64_t waiting_bytes, waiting_blocks;  // large blocks in the pool, for any thread
-  int64_t retries, failures;  // requests that had to empty the pool first, and those that failed even so
+  int64_t retries,
+      failures;  // requests that had to empty the pool first, and requests that failed nevertheless
 };
 AllocatorStats allocator_stats();
 
-// Gives blocks that wait back to the system: the pool's, and this thread's small ones (other threads keep
-// theirs, at most
-// 1 MiB of each size).
+// Returns waiting blocks to the system: those of the pool, and small ones of this thread (other threads keep theirs,
+// at most 1 MiB of each size).
 void empty_cache();
 
 }  // namespace facula

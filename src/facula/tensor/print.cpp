@@ -1,4 +1,4 @@
-// Text of tensors as PyTorch prints them: columns aligned, only the edges of large ones.
+// Prints tensors in PyTorch's form: aligned columns, and only the edges of large tensors.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -24,7 +24,7 @@ std::string digits(double v, char kind, int precision) {
   return text;
 }
 
-// How the shown numbers of one tensor are written, so that columns align.
+// The format of the printed numbers of one tensor, so that columns align.
 class Style {
  public:
   Style(const std::vector<Scalar>& values, DType dtype) : dtype_(dtype) {
@@ -32,7 +32,7 @@ class Style {
       for (auto& v : values) width_ = std::max(width_, text(v).size());
       return;
     }
-    // Zero, infinity and NaN take part neither in the choice nor in the width.
+    // Zero, infinity and NaN influence neither the format nor the width.
     std::vector<double> numbers;
     for (auto& v : values)
       if (double x = v.to_double(); std::isfinite(x) && x != 0) numbers.push_back(x);
@@ -41,7 +41,7 @@ class Style {
     for (double x : numbers) {
       low = std::min(low, std::fabs(x));
       high = std::max(high, std::fabs(x));
-      whole_ &= x == std::ceil(x);
+      integral_ &= x == std::ceil(x);
     }
     scientific_ = print_options().scientific.value_or(high / low > 1000 || high > 1e8 || low < 1e-4);
     for (double x : numbers) width_ = std::max(width_, text(Scalar(x)).size());
@@ -59,12 +59,12 @@ class Style {
     if (std::isnan(x)) return "nan";
     if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
     if (scientific_) return digits(x, 'e', print_options().precision);
-    return whole_ ? digits(x, 'f', 0) + "." : digits(x, 'f', print_options().precision);
+    return integral_ ? digits(x, 'f', 0) + "." : digits(x, 'f', print_options().precision);
   }
 
  private:
   DType dtype_;
-  bool whole_ = true, scientific_ = false;
+  bool integral_ = true, scientific_ = false;
   size_t width_ = 1;
 };
 
@@ -97,7 +97,7 @@ class Printer {
   std::string text(size_t indent) const { return sizes_.empty() ? element(0) : dimension(0, 0, indent); }
 
  private:
-  // Calls f(index) on the shown indices of a dimension, f(-1) for the gap.
+  // Calls f(index) for the printed indices of a dimension, and f(-1) for the gap.
   template <class F>
   void shown(size_t d, F&& f) const {
     int64_t n = sizes_[d], edge = print_options().edge_items;
@@ -156,13 +156,13 @@ std::string tuple(SymSpan sizes) {
 }  // namespace
 
 namespace {
-// One of the parts of a sparse tensor, as the tensor's text shows it.
+// Prints one part of a sparse tensor.
 std::string part(const char* label, const Tensor& t, size_t indent) {
   std::string out = std::string(label) + "=tensor(";
   if (t.numel() == SymInt(int64_t(0))) return out + "[], size=" + tuple(t.sizes()) + ")";
   return out + Printer(t.on_host()).text(indent + out.size()) + ")";
 }
-// The parts and what is noted of a sparse tensor.
+// Prints the parts of a sparse tensor, and collects its attributes.
 std::string parts_text(const Tensor& t, size_t indent, std::vector<std::string>& notes) {
   auto& p = sparse_parts(t);
   std::string next = ",\n" + std::string(indent, ' ');
@@ -185,7 +185,7 @@ std::string to_text(const Tensor& t, std::string_view type, std::span<const std:
   const size_t indent = out.size();
   bool unknown = t.device().type == DeviceType::meta || (t.is_traced() && !t.impl()->storage);
   bool empty = !unknown && t.numel() == SymInt(int64_t(0));
-  // The dtype is left out where the numbers tell it.
+  // The dtype is omitted if the numbers imply it.
   bool told = t.dtype() == default_dtype();
   std::vector<std::string> notes;
   bool sparse = is_sparse(t);

@@ -6,8 +6,8 @@
 namespace facula {
 
 namespace {
-// A lower rank matters only if it brings a higher category. A complex one then takes the precision of what
-// outranks it.
+// A lower rank only matters if it has a higher category. If that is complex, it takes the precision of the higher
+// rank.
 DType outrank(DType high, DType low) {
   if (category(low) <= category(high)) return high;
   return is_floating(high) && !is_float8(high) ? complex_of(high) : promote(high, low);
@@ -44,7 +44,7 @@ bool overflows(const Scalar& value, DType d) {
       int64_t v = value.to_int(), high = int64_t((uint64_t(1) << bits) - 1);
       return v > high || v < -high - is_signed(d);
     }
-    double v = z.real(), high = std::ldexp(1.0, bits);  // the first that is too large
+    double v = z.real(), high = std::ldexp(1.0, bits);  // the first number that is too large
     return !(v < high && v >= (is_signed(d) ? -high : 0));
   }
   double largest;
@@ -52,7 +52,7 @@ bool overflows(const Scalar& value, DType d) {
     case DType::Float16: largest = 65504; break;
     case DType::BFloat16: largest = 3.3895313892515355e38; break;
     case DType::Float32: largest = std::numeric_limits<float>::max(); break;
-    default: return false;  // what float8 can't hold it has a code for
+    default: return false;  // float8 dtypes have codes for out-of-range numbers
   }
   auto beyond = [&](double v) { return std::isfinite(v) && std::abs(v) > largest; };
   return beyond(z.real()) || beyond(z.imag());

@@ -1,5 +1,5 @@
-// PyTorch's type promotion: dimensioned tensors outrank 0-d tensors, which outrank Python numbers, unless the
-// lower rank brings a higher category (bool < integral < floating < complex).
+// PyTorch's type promotion: tensors with dimensions take precedence over 0-d tensors, and these over Python numbers,
+// unless the lower rank has a higher category (bool < integral < floating < complex).
 #pragma once
 #include "facula/tensor/tensor.h"
 
@@ -12,9 +12,9 @@ class Promotion {
   }
   void add(const Scalar& s) { add(s.dtype(), 2); }
   DType result() const;
-  // Numbers are kept in the widest dtype of their category, but promote as the default one.
-  static DType number_dtype(DType kept) {
-    return is_floating(kept) ? default_dtype() : is_complex(kept) ? complex_of(default_dtype()) : kept;
+  // Numbers are stored in the widest dtype of their category, but promote as its default dtype.
+  static DType number_dtype(DType stored) {
+    return is_floating(stored) ? default_dtype() : is_complex(stored) ? complex_of(default_dtype()) : stored;
   }
 
  private:
@@ -28,10 +28,10 @@ class Promotion {
   DType types_[3] = {};
   bool any_[3] = {};
 };
-// May a result of type `from` be written into a tensor of type `to` (out=, in place)? Categories may not go
-// down.
+// True if a result of dtype `from` may be written to a tensor of dtype `to` (out=, in place): the category must not
+// become lower.
 bool can_cast(DType from, DType to);
-// Is `value` out of the range of `d`? As in PyTorch an unsigned dtype takes negative numbers that fit its
-// bits, bool takes all, infinities fit floating dtypes, and NaN as well.
+// True if `value` is out of the range of `d`. As in PyTorch, an unsigned dtype accepts negative numbers that fit its
+// bits, bool accepts everything, and floating dtypes accept infinities and NaN.
 bool overflows(const Scalar& value, DType d);
 }  // namespace facula

@@ -30,8 +30,8 @@ void Scalar::store(DType d, void* to) const {
 Scalar Scalar::load(DType d, const void* from) {
   return dispatch_stored(d, [&](auto zero) -> Scalar {
     using T = decltype(zero);
-    // A byte of a bool is true unless it is 0, as in kernels: files and views may hold others than 1, which
-    // C++ forbids.
+    // A bool is true unless its byte is 0, as in kernels: files and views may contain bytes other than 1, which a C++
+    // bool must not have.
     std::conditional_t<std::is_same_v<T, bool>, unsigned char, T> v;
     std::memcpy(&v, from, sizeof v);
     if constexpr (std::is_same_v<T, bool>) return Scalar(v != 0);
@@ -46,7 +46,7 @@ Scalar Scalar::load(DType d, const void* from) {
 }
 
 namespace {
-// The shortest text that reads back as `v`, as Python writes it.
+// The shortest text that parses to `v`, in Python's form.
 void write(std::ostream& s, double v) {
   if (std::isnan(v)) {
     s << "nan";

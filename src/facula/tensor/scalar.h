@@ -1,5 +1,5 @@
-// A Python-like number: bool, integer, float or complex, unboxed. Its dtype category takes part in promotion
-// with the lowest priority, as in PyTorch.
+// A Python-like number: bool, integer, float or complex, unboxed. Its dtype category takes part in promotion with the
+// lowest priority, as in PyTorch.
 #pragma once
 #include <complex>
 #include <cstdint>
@@ -26,7 +26,7 @@ class Scalar {
     im_ = v.imag();
   }
   Category category() const { return category_; }
-  // The dtype a tensor made of this scalar alone has.
+  // The dtype of a tensor that is created from this scalar alone.
   DType dtype() const {
     switch (category_) {
       case Category::boolean: return DType::Bool;
@@ -37,7 +37,7 @@ class Scalar {
   }
   bool to_bool() const { return category_ <= Category::integral ? i_ != 0 : re_ != 0 || im_ != 0; }
   int64_t to_int() const { return category_ <= Category::integral ? i_ : int64_t(re_); }
-  // Is it an integer from 2^63 on? Its to_int() is 2^64 less.
+  // True for an integer from 2^63 on; its to_int() is less by 2^64.
   bool is_beyond_int64() const { return beyond_int64_; }
   double to_double() const {
     return category_ > Category::integral ? re_ : beyond_int64_ ? double(uint64_t(i_)) : double(i_);

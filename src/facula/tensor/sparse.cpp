@@ -2,17 +2,17 @@
 
 namespace facula {
 
-// A storage over parts is one in a physical layout whose order has no item size; its `memory` owns the parts.
+// A storage of parts is a storage in a physical layout whose order has no item size; its `memory` owns the parts.
 
-Tensor make_sparse(SparseParts given, SymSpan sizes) {
+Tensor make_sparse(SparseParts components, SymSpan sizes) {
   int64_t count = 1;
   for (auto s : sizes)
     runtime_check(!__builtin_mul_overflow(count, s.concrete(), &count), "sparse_coo_tensor")
         << "numel: integer multiplication overflow: a tensor of shape " << to_string(sizes)
         << " has more elements than can be counted";
-  DType dtype = given.values.dtype();
-  Device device = given.values.device();
-  auto* parts = new SparseParts(std::move(given));
+  DType dtype = components.values.dtype();
+  Device device = components.values.device();
+  auto* parts = new SparseParts(std::move(components));
   auto memory =
       make_ref<StorageImpl>(static_cast<void*>(parts), size_t(0), device, [parts] { delete parts; });
   PhysicalOrder none;

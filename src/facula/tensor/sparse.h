@@ -1,10 +1,9 @@
-// Sparse tensors: a handle with sizes, a dtype and no memory, whose storage holds its parts, which are dense
-// tensors, in place of elements. COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; the element at
-// an index that is there several times is the sum. CSR, of matrices: `crow` [rows + 1] and `indices` [nnz], the
-// columns, int32 or int64.
+// Sparse tensors: a handle with sizes, a dtype and no memory, whose storage refers to parts, which are dense tensors.
+// COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; duplicate indices are summed. CSR
+// (matrices): `crow` [rows + 1] and `indices` [nnz], the columns, int32 or int64.
 //
-// Aliases (detach) share the parts. No operator sees a sparse operand but by its rule for them, a function over
-// the parts (run/sparse.h); reading its data raises. History belongs to the handle alone: parts carry none.
+// Aliases (detach) share the parts. An operator only supports sparse operands if it has a rule for them, a function
+// on the parts (run/sparse.h); reading the data raises. Only the handle has a history; the parts have none.
 #pragma once
 #include <memory>
 
@@ -17,15 +16,15 @@ const char* name(Layout layout);  // "sparse_coo"
 
 struct SparseParts {
   Tensor indices, values;
-  Tensor crow;             // of CSR
-  bool coalesced = false;  // every index is there once, in lexicographic order
+  Tensor crow;             // for CSR
+  bool coalesced = false;  // indices are unique and in lexicographic order
   int sparse_dims() const { return crow.defined() ? 2 : int(indices.size(0).concrete()); }
   int64_t nnz() const { return values.size(0).concrete(); }
 };
 
-// A handle over parts that fit `sizes`, which nobody checks again; RuntimeError if the elements cannot be counted.
+// A handle for parts that fit `sizes`, which is not checked; RuntimeError if the number of elements overflows.
 Tensor make_sparse(SparseParts parts, SymSpan sizes);
-// Null for a strided tensor. They live as long as the storage, which a write to the tensor replaces.
+// Null for a strided tensor. The parts live as long as the storage, which a write to the tensor replaces.
 SparseParts* sparse_parts_of(const TensorImpl* t);
 
 inline SparseParts& sparse_parts(const Tensor& t) { return *sparse_parts_of(t.impl()); }

@@ -30,19 +30,19 @@ std::atomic<int64_t> current_bytes{0}, peak_bytes{0}, allocation_count{0}, total
 std::atomic<int64_t> reserved_bytes{0}, reserved_peak{0}, reserved_total{0}, retries{0}, failures{0};
 
 void raise_to(std::atomic<int64_t>& peak, int64_t top) {
-  int64_t known = peak.load(std::memory_order_relaxed);
-  while (top > known && !peak.compare_exchange_weak(known, top, std::memory_order_relaxed)) {}
+  int64_t recorded = peak.load(std::memory_order_relaxed);
+  while (top > recorded && !peak.compare_exchange_weak(recorded, top, std::memory_order_relaxed)) {}
 }
 
 constexpr size_t kAlign = 64;
-// Small blocks: powers of two from 64 bytes to 64 KiB, each with its own list in every thread.
+// Small blocks: powers of two from 64 bytes to 64 KiB, each with a list per thread.
 constexpr int kClasses = 11;
 constexpr size_t kSmall = size_t(64) << (kClasses - 1);
 constexpr int class_of(size_t bytes) { return std::bit_width((bytes - 1) | 63) - 6; }
 constexpr size_t class_bytes(int k) { return size_t(64) << k; }
 constexpr uint32_t class_limit(int k) { return uint32_t((size_t(1) << 20) >> (k + 6)); }
 
-// What a thread keeps: its small blocks, and the counts that it has not passed on.
+// The state of a thread: its small blocks, and counts that it has not passed on.
 struct Local {
   detail::BlockList blocks[kClasses];
   int64_t bytes, highest, allocations, total;  // changes since the last flush
@@ -104,7 +104,7 @@ void count(int64_t bytes, bool again = false) {
   runtime_check(false, "allocate") << text << hint("tensors hold ", held, " bytes now");
   __builtin_unreachable();
 }
-// `wanted`: what was asked for, where the block is rounded up.
+// `requested`: the size before rounding up.
 void* system_block(size_t bytes, size_t wanted) {
   auto make = [&] { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); };
   void* p = make();
@@ -124,16 +124,16 @@ void give_to_system(void* p, size_t bytes) {
   reserved_bytes.fetch_sub(int64_t(bytes), std::memory_order_relaxed);
 }
 
-// Large blocks wait here for a request of about their size, so that a training loop does not return its pages
-// to the system and fault them in again in every step. They are rounded up by an eighth at most, so that sizes that
-// change from call to call find each other's: pages that nobody touches cost nothing.
+// Large blocks wait here for requests of about their size, so that a training loop does not return its pages to the
+// system and fault them in again in every step. Sizes are rounded up by at most an eighth, so that slightly different
+// requests share blocks; untouched pages cost nothing.
 size_t rounded(size_t bytes) {
   size_t step = std::clamp(std::bit_floor(bytes) / 8, size_t(4) << 10, size_t(8) << 20);
   return (bytes + step - 1) / step * step;
 }
 class Pool {
  public:
-  Pool() { free_.reserve(kMost + 1); }  // a block is given back where nothing may throw
+  Pool() { free_.reserve(kMost + 1); }  // blocks are returned where nothing may throw
   void* take(size_t bytes, size_t& got) {
     got = rounded(bytes);
     {
@@ -190,7 +190,7 @@ Pool& pool() {
   return *p;
 }
 
-// `capacity`: of the block, where it is larger than bytes of its class.
+// `capacity`: the size of the block if it is larger than the blocks of its class.
 [[gnu::always_inline]] inline void* take_block(size_t bytes, size_t& capacity) {
   if (bytes > kSmall) {
     arm();
@@ -213,8 +213,8 @@ void give_back(void* data, size_t bytes, size_t capacity) {
   give_block(data, bytes, capacity);
 }
 
-// Plain memory whose elements were moved into another order while other threads run: one of them may have
-// looked up its address just before and still read from it. It is kept for longer than any kernel runs.
+// Memory whose elements were moved to another order while other threads run: one of them may have looked up its
+// address just before and may still be reading. It is retained for longer than any kernel runs.
 class Retired {
  public:
   void keep(void* data, size_t bytes, size_t capacity) {
@@ -317,7 +317,7 @@ StorageImpl::~StorageImpl() {
 
 void StorageImpl::deallocate() { give_back(data_, bytes_, capacity_); }
 
-// The blocks of owners that keep them. What an owner has not listed is its own alone.
+// The blocks that owners retain. A block that its owner has not listed is only accessible to the owner.
 class KeptBlocks {
  public:
   static KeptBlocks& all() {
@@ -329,7 +329,7 @@ class KeptBlocks {
     owners_.push_back(&b);
     b.listed_ = true;
     bytes_ += b.capacity_;
-    // Twice around: what was taken since the last look is passed over once.
+    // Visits every block up to twice: a block that was taken since the last visit is skipped once.
     for (size_t looks = 2 * owners_.size(); bytes_ > kHeld && looks; --looks) {
       auto& other = *owners_[next_++ % owners_.size()];
       if (&other == &b || other.lately_.exchange(false, std::memory_order_relaxed)) continue;
@@ -430,8 +430,8 @@ TableMutex& physical_layout_mutex() {
   return *m;
 }
 
-// Copies elements of type T from the strides `from` to the strides `to`, of which one has dimension `row` as
-// its innermost, the other dimension `column`: 16 columns at a time.
+// Copies elements of type T from strides `from` to strides `to`. Dimension `row` is innermost in one of them,
+// dimension `column` in the other; 16 columns are copied at a time.
 template <class T>
 void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, const int64_t* to,
                   T* target) {
@@ -442,7 +442,7 @@ void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, 
   int64_t columns = column < 0 ? 1 : o.sizes[column], n = o.sizes[row];
   int64_t row_from = from[row], row_to = to[row], column_from = column < 0 ? 0 : from[column],
           column_to = column < 0 ? 0 : to[column];
-  Uninterrupted whole;  // callers hold the lock of physical layouts
+  Uninterrupted uninterrupted;  // callers hold the lock of physical layouts
   parallel_for(numel / (columns * n), std::max<int64_t>(1, 65536 / (columns * n)),
                [&](int64_t begin, int64_t end) {
                  for (int64_t k = begin; k < end; ++k) {
@@ -466,7 +466,7 @@ void put_in_order(const PhysicalOrder& o, const int64_t* from, const T* source, 
                });
 }
 
-// Elements between the logical layout and memory in order `o`.
+// Moves elements between the logical layout and memory in order `o`.
 void move_elements(const PhysicalOrder& o, const void* source, void* target, bool to_logical) {
   int64_t logical[8], memory[8], numel = 1, next = 1;
   for (int d = o.rank; d-- > 0; numel *= o.sizes[d]) logical[d] = numel;
@@ -514,7 +514,7 @@ StorageImpl::PhysicalLayout* StorageImpl::restore_locked() {
 }
 
 void StorageImpl::restore_logical() {
-  std::unique_ptr<PhysicalLayout> done;  // dropped after the lock
+  std::unique_ptr<PhysicalLayout> done;  // freed after the lock
   std::lock_guard lock(physical_layout_mutex());
   done.reset(restore_locked());
 }
@@ -537,15 +537,15 @@ bool StorageImpl::reorder(const PhysicalOrder& order) {
   layout_counts().reordered.fetch_add(1, std::memory_order_relaxed);
   if (log_on(Log::layouts)) [[unlikely]]
     log_order("copied into another order", order);
-  auto made = std::make_unique<PhysicalLayout>(PhysicalLayout{order, std::move(memory)});
+  auto layout = std::make_unique<PhysicalLayout>(PhysicalLayout{order, std::move(memory)});
   retired().release();
   if (threads_with_storages.load() > 1) {
-    retired().keep(data_, bytes_, capacity_);  // and data_ as it is, for those that are about to read it
+    retired().keep(data_, bytes_, capacity_);  // data_ remains valid for threads that are about to read it
   } else {
     deallocate();
     data_ = nullptr;
   }
-  physical_.store(made.release(), std::memory_order_release);
+  physical_.store(layout.release(), std::memory_order_release);
   return true;
 }
 

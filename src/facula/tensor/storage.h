@@ -1,7 +1,6 @@
-// Storage: a block of memory on a device, shared by views. Small blocks come from per-thread free lists,
-// large ones from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. The
-// elements of a storage may lie in a physical layout that is not the logical one (docs/layouts.md): whoever
-// wants the logical one asks `Tensor::data`, which restores it once.
+// Storage: a block of memory on a device, shared by aliases. Small blocks come from per-thread free lists, large ones
+// from a bounded pool; all are 64-byte aligned. On the meta device there is no memory. A storage may have a physical
+// layout other than the logical one (docs/layouts.md): `Tensor::data` restores the logical layout, once.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -13,20 +12,19 @@
 
 namespace facula {
 
-// The order in which the elements of a dense tensor lie in memory, where it is not the logical (row-major) one.
-// The packed form of a library splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2,
-// 16].
+// The physical order of the elements of a dense tensor, if it is not the logical (row-major) one. A library's packed
+// layout splits dimensions: [64, 32] in blocks of 16 by 16 has the sizes [4, 16, 2, 16].
 struct PhysicalOrder {
   uint8_t rank = 0;  // 0: the logical order
   uint8_t itemsize = 0;
-  uint8_t order[8] = {};  // order[k]: the logical dimension stored k-th from outside
+  uint8_t order[8] = {};  // order[k]: the logical dimension that is stored k-th from the outside
   int64_t sizes[8] = {};  // the logical sizes
   bool is_logical() const { return rank == 0; }
   bool operator==(const PhysicalOrder&) const = default;
 };
 
-// Memory that the CPU does not address; one for a type of device. Addresses are the device's own: nobody else follows or
-// compares them. Functions are called from any thread, and what they throw reaches the user; release() throws nothing.
+// Memory that the CPU cannot address; one object per type of device. Only the device interprets its addresses.
+// Functions are called from any thread, and their exceptions reach the user; release() must not throw.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -34,45 +32,45 @@ class DeviceMemory {
                          int index) const = 0;  // uninitialised; index: of the device, -1 the current one
   virtual void release(void* memory, size_t bytes, int index) const noexcept = 0;
   virtual void to_host(void* host, const void* memory, size_t bytes) const = 0;    // done when it returns
-  virtual void from_host(void* memory, const void* host, size_t bytes) const = 0;  // likewise
+  virtual void from_host(void* memory, const void* host, size_t bytes) const = 0;  // done when it returns
 };
 void register_memory(DeviceType type, const DeviceMemory* memory);
-const DeviceMemory* memory_of(DeviceType type);  // null: the CPU, meta, or a device that nothing serves
+const DeviceMemory* memory_of(DeviceType type);  // null: the CPU, meta, or a device without registered memory
 
 class StorageImpl final : public RefCounted {
  public:
   StorageImpl(size_t bytes, Device device);                                             // uninitialised
   StorageImpl(void* data, size_t bytes, Device device, std::function<void()> release);  // foreign memory
   StorageImpl(Ref<StorageImpl> memory,
-              const PhysicalOrder& order);  // elements lie in `memory`, in that order
+              const PhysicalOrder& order);  // the elements are in `memory`, in that order
   ~StorageImpl() override;
   void* data() const { return data_; }
-  // On another device, where data() is null.
+  // The memory on another device, for which data() is null.
   void* device_data() const { return device_data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
-  bool is_foreign() const { return foreign_ != nullptr; }  // over memory that someone else gave
-  void move_to(void* data) { data_ = data; }               // who gave it has it there now
-  void resize_foreign(size_t bytes) { bytes_ = bytes; }    // and so much of it
-  // Do the elements lie in the logical layout, as strides say? Else they lie in another storage, in another order, until
-  // someone wants memory in the logical layout.
+  bool is_foreign() const { return foreign_ != nullptr; }  // wraps memory that someone else owns
+  void move_to(void* data) { data_ = data; }               // the owner has moved it
+  void resize_foreign(size_t bytes) { bytes_ = bytes; }    // the owner has resized it
+  // True if the elements are in the logical layout, as strides say. Otherwise another storage has them in another
+  // order, until memory in the logical layout is needed.
   bool is_logical() const { return !physical_.load(std::memory_order_acquire); }
   struct PhysicalLayout {
     PhysicalOrder order;
     Ref<StorageImpl> memory;
   };
-  // The physical layout now, its memory kept alive for the reader; false if it is the logical one. Threads may ask and
-  // restore at the same time.
+  // Gets the current physical layout and keeps its memory alive for the reader; false if the layout is logical.
+  // Threads may call it while another one restores the layout.
   bool physical_layout(PhysicalLayout& to) const;
-  // Makes memory in the logical layout and copies the elements into it. The only function that does.
+  // Allocates memory in the logical layout and copies the elements to it. No other function does that.
   void restore_logical();
-  // For writers, after they wrote where physical_layout() said: a reader may have restored the logical layout meanwhile, from
-  // what was there before.
+  // For writers, after they wrote to the memory of physical_layout(): if a reader has restored the logical layout
+  // meanwhile, copies what was written to it.
   void settle(const PhysicalOrder& order, const Ref<StorageImpl>& written);
-  // Moves elements from the logical layout into another order. Only for writers; false where someone may know the address of
-  // the elements.
+  // Moves the elements from the logical layout to another order. For writers only; false if their address may be
+  // known outside.
   bool reorder(const PhysicalOrder& order);
-  // From now on someone outside knows where the elements lie.
+  // Declares that the address of the elements is known outside from now on.
   void pin() {
     if (!pinned_.load(std::memory_order_relaxed)) pinned_.store(true, std::memory_order_relaxed);
   }
@@ -87,11 +85,11 @@ class StorageImpl final : public RefCounted {
   void allocate();
   void allocate_elsewhere();
   void deallocate();
-  PhysicalLayout* restore_locked();  // what nobody asks for from now on
+  PhysicalLayout* restore_locked();  // returns what has to be freed after the lock
   void* data_ = nullptr;
   void* device_data_ = nullptr;
   size_t bytes_ = 0;
-  size_t capacity_ = 0;  // of a pooled block
+  size_t capacity_ = 0;  // size of a pooled block
   Device device_;
   std::atomic<PhysicalLayout*> physical_{nullptr};  // null: the logical layout
   std::atomic<bool> pinned_{false};
@@ -99,15 +97,15 @@ class StorageImpl final : public RefCounted {
 };
 using Storage = Ref<StorageImpl>;
 
-// How often layouts changed in this process: tensors made in a physical layout, the logical one restored, and copies into
-// another order that a library needed of what it read or wrote.
+// Counts of layout changes in this process: tensors created in a physical layout, restored logical layouts, and
+// copies to another order for a library.
 struct LayoutCounts {
   std::atomic<int64_t> physical{0}, restored{0}, reordered{0};
 };
 LayoutCounts& layout_counts();
 
-// Memory of this process's storages; blocks waiting to be used again do not count. Threads count for
-// themselves and pass on what exceeds 64 KiB: of another running thread, so much may be missing.
+// Memory of this process's storages, without blocks that wait for reuse. Threads have separate counts and pass on
+// changes of more than 64 KiB, so the sums may be off by that much per running thread.
 struct MemoryStats {
   int64_t current_bytes, peak_bytes, allocations;
 };

@@ -27,10 +27,11 @@ void TensorImpl::operator delete(void* p) {
 
 namespace {
 
-// Sizes and strides above this have no meaning; far below what a SymInt holds.
+// Larger sizes and strides are invalid; the limit is far below what a SymInt can hold.
 constexpr int64_t kMaxElements = int64_t(1) << 60;
 
-// Row-major strides; the number of elements with empty dimensions counted as 1, negative if it overflows.
+// Row-major strides; returns the number of elements, with empty dimensions counted as 1, or a negative number if it
+// overflows.
 int64_t row_major(SymSpan sizes, Dims& strides) {
   int64_t n = 1;
   for (size_t k = sizes.size(); k-- > 0;) {
@@ -71,7 +72,7 @@ Tensor Tensor::empty(SymSpan sizes, DType dtype, Device device) {
 }
 
 namespace {
-// Elements from the first to the last one that sizes and strides reach; the distance may not overflow.
+// The elements from the first to the last for these sizes and strides; RuntimeError if the distance overflows.
 int64_t reach(const char* op, SymSpan sizes, SymSpan strides) {
   internal_check(sizes.size() == strides.size()) << to_string(sizes) << " and " << to_string(strides);
   check_sizes(sizes);
@@ -121,7 +122,8 @@ Tensor Tensor::from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype
                                      SymInt(), dtype, Device{}));
 }
 
-static size_t own_dim(const char* op, int d, int rank) {  // wrap_dim takes a 0-d tensor to have one
+static size_t own_dim(const char* op, int d,
+                      int rank) {  // wrap_dim treats a 0-d tensor as having one dimension
   index_check(rank > 0, op) << "Dimension specified as " << d << " but tensor has no dimensions";
   return size_t(wrap_dim(op, d, rank));
 }
@@ -150,12 +152,13 @@ bool Tensor::is_contiguous(MemoryFormat f) const {
     if (!fits(size_t(d)))
       return std::ranges::any_of(n, [](SymInt x) {
         return sym::must_equal(x, int64_t(0));
-      });  // nothing is in any order
+      });  // an empty tensor is in any order
   return true;
 }
 
 namespace {
-// Dimensions of size > 1 by stride; true if each stride is the extent of those below (times or more).
+// True if the dimensions of size > 1, ordered by stride, nest: each stride is the extent of the smaller ones, or
+// (unless `dense`) at least that.
 bool nested(const Tensor& t, bool dense) {
   struct Extent {
     int64_t stride, n;
@@ -179,8 +182,7 @@ bool nested(const Tensor& t, bool dense) {
 
 bool Tensor::is_non_overlapping_and_dense() const { return is_contiguous() || nested(*this, true); }
 
-// Exact: the strides that nest are left out from the largest down; what remains is looked at element by
-// element.
+// Exact: dimensions whose strides nest are removed from the largest down, and the rest is checked element by element.
 bool Tensor::has_overlap() const {
   if (is_contiguous() || nested(*this, false)) return false;
   struct Extent {
@@ -235,9 +237,9 @@ void TensorImpl::prepare_data() {
 
 namespace {
 
-// Strides and offset in memory of a tensor in a physical layout. False if no strides can say it.
+// Computes strides and offset in the memory of a physical layout. False if no strides can describe the tensor there.
 bool strides_in_memory(const PhysicalOrder& o, const TensorImpl& t, Dims& strides, int64_t& offset) {
-  // Dimensions that are neighbours in both orders are one; innermost first.
+  // Dimensions that are neighbours in both orders form a group; innermost first.
   struct Group {
     int64_t size, logical, memory, first = 0, reach = 0;
   };
@@ -426,7 +428,7 @@ Dims strides_for(SymSpan sizes, MemoryFormat f) {
 }
 
 Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
-  // Operands that agree hand their strides on.
+  // If all operands agree, the result takes their strides.
   bool same = !operands.empty(), contiguous = same, channels_last = same;
   for (auto& t : operands) same = same && std::ranges::equal(t.sizes(), sizes);
   for (auto& t : operands) {
@@ -441,13 +443,13 @@ Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
   if (same) return Dims(operands[0].strides());
 
   size_t rank = sizes.size();
-  // Stride of an operand along a dimension of the result, 0 where it broadcasts.
+  // The stride of an operand along a dimension of the result, 0 if it broadcasts.
   auto stride = [&](const Tensor& t, size_t d) -> int64_t {
     size_t lead = rank - size_t(t.dim());
     if (d < lead || (t.sizes()[d - lead].hint() == 1 && sizes[d].hint() != 1)) return 0;
     return t.strides()[d - lead].hint();
   };
-  // 1: a goes outside of b; -1: inside; 0: no operand can tell.
+  // 1: a is outside of b; -1: inside; 0: no operand decides.
   auto compare = [&](size_t a, size_t b) {
     for (auto& t : operands) {
       int64_t x = stride(t, a), y = stride(t, b);
@@ -457,7 +459,7 @@ Dims dense_strides_like(SymSpan sizes, std::span<const Tensor> operands) {
     }
     return 0;
   };
-  // An insertion sort that passes over what cannot be told. order[0] is the innermost dimension.
+  // An insertion sort that skips undecided pairs. order[0] is the innermost dimension.
   Ints order;
   for (size_t k = rank; k-- > 0;) order.push_back(int64_t(k));
   for (size_t i = 1; i < rank; ++i) {
@@ -489,7 +491,7 @@ Dims broadcast_sizes(const char* op, std::span<const SymSpan> sizes) {
   for (auto& s : sizes)
     for (size_t k = 0; k < s.size(); ++k) {
       auto& to = out[rank - s.size() + k];
-      // Of sizes that are known only when a program has run, equal ones and numbers need no comparison.
+      // For run-time sizes, equal sizes and numbers need no comparison.
       bool later = sym::is_run_time(s[k]) || sym::is_run_time(to);
       if (later && SymInt::surely_equal(to, s[k])) continue;
       if (later && SymInt::surely_equal(to, int64_t(1))) to = s[k];

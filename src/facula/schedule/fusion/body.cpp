@@ -14,7 +14,7 @@ using op::Tag;
 
 namespace {
 
-// An operand of a node by slot: a value, a number (a size that the call has is one, by its name), or None.
+// An operand of a node by slot: a value, a number (a size of the call counts as a number, by its symbol), or None.
 struct Operand {
   Value* value = nullptr;
   std::optional<Scalar> number;
@@ -31,7 +31,7 @@ std::vector<Operand> operands_by_slot(const Node& n) {
   return slots;
 }
 
-// e, whose loads are of operands by slot, with loads of values and numbers instead.
+// Replaces the loads of e, which refer to operands by slot, by loads of values and by numbers.
 Expr over_values(Expr e, const std::vector<Operand>& slots, const Node& n) {
   auto go = [&](auto&& self, Expr x) -> Expr {
     return loop::rewrite(x, [&](Expr y) -> Expr {
@@ -57,7 +57,7 @@ Body Bodies::operator()(const Node& n) {
   auto slots = operands_by_slot(n);
   auto defined = [&](Expr e) { return unique_bound(over_values(e, slots, n)); };
   Body b;
-  std::vector<std::pair<int, Expr>> ones;  // dimensions of size 1 have one index
+  std::vector<std::pair<int, Expr>> ones;  // dimensions of size 1 have a single index
   if (!def.scatter) {
     SymSpan sizes = n.results[0]->tensor.sizes();
     for (size_t d = 0; d < sizes.size(); ++d)
@@ -82,7 +82,7 @@ Expr Bodies::unique_bound(Expr e) {
   return loop::rewrite(e, [&](Expr x) -> Expr {
     if (!x->has_reduce) return x;
     if (!is_fold(x)) return {};
-    // Extents of one go, but one stays where there are components to read.
+    // Removes bound variables of extent one, but keeps one if the components of the reduction are read.
     std::vector<loop::BoundVar> bound;
     std::vector<std::pair<int, Expr>> map;
     for (auto& b : x->bound) {

@@ -1,4 +1,4 @@
-// The definition of a node over values of the graph.
+// Translates the definition of a graph node into expressions over values of the graph.
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace facula::schedule::fusion {
 
-// Slots are numbers of values, numbers among the arguments are constants, bound variables are unique.
+// Load slots are numbers of values, numeric arguments are constants, and bound variables are unique.
 struct Body {
   std::vector<loop::Expr> values;
   std::optional<loop::Scatter> scatter;

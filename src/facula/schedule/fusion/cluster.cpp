@@ -48,9 +48,9 @@ void add_loads(Expr e, std::set<int>& to) {
 
 namespace {
 
-// How values are read: which axis, or that it is some inner one, in each dimension.
+// The access patterns of values: by dimension the axis, or that it is an inner variable.
 std::set<std::string> patterns(const std::vector<Expr>& values, const Rows& rows) {
-  std::set<std::string> found;
+  std::set<std::string> patterns_read;
   loop::Seen seen;
   for (auto& e : values)
     each_node(e, seen, [&](Expr x) {
@@ -61,9 +61,9 @@ std::set<std::string> patterns(const std::vector<Expr>& values, const Rows& rows
         else if (!rows.any || rows.vars.count(i->slot)) p += std::to_string(i->slot) + ",";
         else p += "i,";
       }
-      found.insert(p);
+      patterns_read.insert(p);
     });
-  return found;
+  return patterns_read;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Clusters: values that one kernel computes, over axes that they share, and the rows over which it reduces.
+// Clusters: sets of values that one kernel will compute over shared axes, with the rows over which it reduces.
 #pragma once
 #include <map>
 #include <optional>
@@ -15,49 +15,49 @@ struct Member {
   std::vector<int> axes;  // by dimension; -1: size 1
 };
 
-// The reductions of a kernel: all must have the same rows (free variables) and the same domain.
+// The reductions of a kernel, which must all have the same rows (free variables) and the same domain.
 struct Rows {
   std::set<int> vars;
-  std::vector<const loop::Node*> domain;  // extents
+  std::vector<const loop::Node*> domain;  // the extents of the reduction domain
   bool any = false, legal = true;
 };
 
 struct Cluster {
   Dims extents;
-  std::map<int, Member> members;  // by value number
+  std::map<int, Member> members;  // by number of the value
   std::vector<const graph::Node*> nodes;
   std::optional<loop::Scatter> scatter;
-  bool positioned = false;  // some value depends on the position in exactly this space
+  bool positioned = false;  // some value depends on the position in exactly this index space
   bool scans = false;
   std::set<int> outputs;
-  std::set<int> loads;  // values read from memory
-  Rows rows;            // of the members
+  std::set<int> loads;  // values that it reads from memory
+  Rows rows;            // rows of all members
 };
 
-// Something that runs: a cluster, a library call, or the making of views.
+// A unit of execution: a cluster, a library call, or the creation of views.
 struct Unit {
   std::optional<Cluster> cluster;
   const graph::Node* node = nullptr;
-  bool gone = false;  // merged into another
+  bool merged = false;  // merged into another
 };
 
-// The values of a node in the coordinates of a cluster, whose axes become `extents`.
+// The values of a node in the coordinates of a cluster, whose axes get the extents `extents`.
 struct Placement {
-  std::vector<int> axes;  // by dimension of the node's results; -1: size 1
+  std::vector<int> axes;  // by dimension of the node's results: its axis; -1: size 1
   Dims extents;
   std::vector<loop::Expr> values;
 };
 
 void add_rows(Rows& r, loop::Expr e);
 
-// Values that e loads.
+// Adds the numbers of the values that e loads to `to`.
 void add_loads(loop::Expr e, std::set<int>& to);
-// Are some values read alike, in each dimension, by `values` and by members of k?
+// True if `values` and members of k read some value by the same index in each dimension.
 bool shares_reads(const Cluster& k, const std::vector<loop::Expr>& values, const Rows& rows);
 
-// Is the member read where it is computed?
+// True if the member is read at the index at which it is computed.
 bool is_identity(const Member& m, const std::vector<loop::Expr>& at);
-// Dimensions to the indices of the axes that they run along; -1: of size 1.
+// Pairs of a dimension and its index along the axis, for all dimensions that have an axis (-1: size 1).
 std::vector<std::pair<int, loop::Expr>> indices(const std::vector<int>& axes);
 std::vector<loop::Expr> along(const std::vector<int>& axes, const std::vector<loop::Expr>& values);
 

@@ -16,10 +16,10 @@ constexpr int kAside = 1 << 28;
 
 bool contains(Expr e, Kind k) {
   if ((k == Kind::reduce || k == Kind::scan) && !e->has_reduce) return false;
-  bool found = false;
+  bool contained = false;
   loop::Seen seen;
-  each_node(e, seen, [&](Expr x) { found |= x->kind == k; });
-  return found;
+  each_node(e, seen, [&](Expr x) { contained |= x->kind == k; });
+  return contained;
 }
 
 bool is_of_folds(Expr e) {
@@ -64,7 +64,7 @@ Expr Canonical::fold(Expr e) {
   if (auto it = done_.find(e.get()); it != done_.end()) return it->second;
   int inner = 0;
   for (auto& a : e->args) inner = std::max(inner, height(a));
-  // By way of names that nothing inside has, so that the reductions inside cannot take hold of these
+  // Renames in two steps, through names that occur nowhere inside, so that inner reductions cannot capture the
   // variables.
   std::vector<std::pair<int, Expr>> aside, map;
   auto bound = e->bound;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMaxOperations = 2000;
 
-// What a node asks of the space that it is computed in.
+// Requirements of a node on the space in which it is computed.
 struct Needs {
   bool scans = false, positioned = false, reduces = false;
   explicit Needs(const Body& b) {
@@ -26,7 +26,8 @@ struct Needs {
   }
 };
 
-// Puts dimensions on the axes along which they read members of k: the axes taken, or none where reads disagree.
+// Assigns dimensions to the axes along which they read members of k; gives the axes assigned, or none if reads
+// disagree.
 std::optional<std::set<int>> take_axes(Placement& j, const std::vector<Read>& reads, const Cluster& k) {
   for (auto& r : reads) {
     auto& m = k.members.at(r.root->id);
@@ -44,11 +45,11 @@ std::optional<std::set<int>> take_axes(Placement& j, const std::vector<Read>& re
   return taken;
 }
 
-// Puts the other dimensions on axes that fit, or on new ones. False: one has another size than the axis that it
-// runs along, or there are too many axes.
+// Assigns the other dimensions to axes of equal size, or to new ones. False if a dimension differs in size from its
+// axis, or if there are too many axes.
 bool place(Placement& j, SymSpan sizes, std::set<int> taken, const std::vector<Read>& reads, const Cluster& k,
            const Rows& rows) {
-  std::set<int> swept;  // axes that this node runs along with variables of its own
+  std::set<int> swept;  // axes along which this node runs with bound variables
   for (auto& r : reads)
     for (size_t d = 0; d < r.at.size(); ++d)
       if (int a = k.members.at(r.root->id).axes[d]; a >= 0 && !taken.count(a)) swept.insert(a);
@@ -77,15 +78,15 @@ bool place(Placement& j, SymSpan sizes, std::set<int> taken, const std::vector<R
   return j.extents.size() <= size_t(kFirstBound) / 2;
 }
 
-// Is each dimension the axis of its number, and are there no others?
-bool is_whole_space(const Placement& j) {
+// True if each dimension runs along the axis of its number, and there are no other axes.
+bool is_entire_space(const Placement& j) {
   if (j.axes.size() != j.extents.size()) return false;
   for (size_t d = 0; d < j.axes.size(); ++d)
     if (j.axes[d] != int(d) && !(j.axes[d] < 0 && is_one(j.extents[d]))) return false;
   return true;
 }
 
-// May a node along the axes `space` compute the member of k that it reads where it reads it?
+// True if a node along the axes `space` may recompute the member of k at the index at which it reads it.
 bool may_compute(const Cluster& k, const Read& r, const std::set<int>& space, const Rows& rows) {
   auto& m = k.members.at(r.root->id);
   std::set<int> plain;
@@ -122,14 +123,14 @@ std::optional<Placement> placement(State& f, const Node& n, const Body& b, int a
   j.extents = k.extents;
   j.axes.assign(sizes.size(), -1);
   auto reads = f.reads_of(b.values);
-  for (auto& r : reads)  // what it reads elsewhere must not need k
+  for (auto& r : reads)  // units that it reads elsewhere must not depend on k
     if (int u = f.unit[size_t(r.root->id)]; u != at && f.order.depends(u, at)) return {};
   std::erase_if(reads, [&](auto& r) { return f.unit[size_t(r.root->id)] != at; });
   auto taken = take_axes(j, reads, k);
   if (!taken) return {};
   const Rows& before = k.rows;
   if (!place(j, sizes, *taken, reads, k, before)) return {};
-  bool grows = j.extents.size() != k.extents.size(), same_space = !grows && is_whole_space(j);
+  bool grows = j.extents.size() != k.extents.size(), same_space = !grows && is_entire_space(j);
   if ((k.positioned && grows) || (node.positioned && !same_space)) return {};
   if (k.scans && !(same_space && !node.reduces)) return {};
   if (reads.empty() && !same_space && !(node.reduces && !grows)) return {};
@@ -139,12 +140,12 @@ std::optional<Placement> placement(State& f, const Node& n, const Body& b, int a
   Rows rows = before;
   for (auto& v : j.values) add_rows(rows, v);
   if (!rows.legal) return {};
-  // Side by side only for the sake of something that both read alike; a reduction does not bind a cluster
-  // of maps.
+  // A node that reads no member may only join for the sake of a shared read; a reduction does not bind a cluster of
+  // maps to its rows.
   if (reads.empty() && ((node.reduces && !before.any) || !shares_reads(k, j.values, rows))) return {};
   bool maps_only = !rows.any;
   if (maps_only && grows && !k.members.empty())
-    return {};  // what a map over more axes reads, it would compute again
+    return {};  // otherwise a map over more axes would recompute what it reads
   std::set<int> space(j.axes.begin(), j.axes.end());
   for (auto& r : f.reads_of(moved, at))
     if (!may_compute(k, r, space, rows)) return {};

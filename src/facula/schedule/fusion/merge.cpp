@@ -12,8 +12,8 @@ using loop::Kind;
 
 namespace {
 
-// The axes of k along which node n of it reads members of `from`, by axis of `from`; -1: of extent 1. None if there
-// is more than one way.
+// By axis of `from`: the axis of k along which node n of k reads members of `from`; -1: extent 1. None if it is
+// ambiguous.
 std::optional<std::vector<int>> axes_read(State& f, const Cluster& k, int from, const Node& n,
                                           const Body& b) {
   const Cluster& other = *f.units[size_t(from)].cluster;
@@ -36,7 +36,7 @@ std::optional<std::vector<int>> axes_read(State& f, const Cluster& k, int from, 
   return axes;
 }
 
-// Would merging make no cycle, no kernel of too many buffers, and no maps repeat what they compute?
+// True if merging creates no cycle and not too many buffers, and makes no map repeat its work.
 bool may_merge(State& f, int from, int to, const Node& n) {
   const Cluster &k = *f.units[size_t(to)].cluster, &other = *f.units[size_t(from)].cluster;
   bool maps = !k.rows.any && !other.rows.any;
@@ -56,7 +56,7 @@ bool may_merge(State& f, int from, int to, const Node& n) {
   return k.loads.size() + other.loads.size() + k.outputs.size() + other.outputs.size() <= kMaxBuffers;
 }
 
-// k with the members of another cluster, whose axes become these of k.
+// k with the members of another cluster, whose axes are mapped to axes of k.
 Cluster with_members(State& f, const Cluster& k, const Cluster& other, const std::vector<int>& axes) {
   Cluster merged = k;
   auto map = indices(axes);
@@ -66,7 +66,7 @@ Cluster with_members(State& f, const Cluster& k, const Cluster& other, const std
       if (a >= 0) a = axes[size_t(a)];
     merged.members[id] = x;
   }
-  // Members that loaded what is now inside read it directly, in the order they were made.
+  // Members that loaded what is now in the same cluster use it directly, in order of creation.
   for (auto* node : k.nodes)
     for (auto* r : node->results) {
       auto& m = merged.members.at(r->id);
@@ -77,10 +77,10 @@ Cluster with_members(State& f, const Cluster& k, const Cluster& other, const std
   return merged;
 }
 
-// Outputs of a cluster that only it read are none any more.
+// Removes outputs of a cluster that only the cluster itself reads.
 void recount(State& f, int at) {
   auto& k = f.cluster(at);
-  std::set<int> kept;
+  std::set<int> outputs;
   for (int id : k.outputs) {
     bool outside = f.values.is_required(id);
     for (int u : f.order.readers(at)) {
@@ -89,9 +89,9 @@ void recount(State& f, int at) {
       else
         for (auto* v : graph::operands(*reader.node)) outside |= v && v->id == id;
     }
-    if (outside) kept.insert(id);
+    if (outside) outputs.insert(id);
   }
-  k.outputs = kept;
+  k.outputs = outputs;
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ void merge(State& f, int from, int to, const Node& n, const Body& b) {
   for (auto& [id, m] : other.members) f.unit[size_t(id)] = to;
   f.order.merge(from, to);
   k = std::move(merged);
-  f.units[size_t(from)].gone = true;
+  f.units[size_t(from)].merged = true;
   f.units[size_t(from)].cluster.reset();
   recount(f, to);
 }

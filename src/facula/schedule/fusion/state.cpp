@@ -12,20 +12,19 @@ using loop::Kind;
 
 namespace {
 
-// e, which was read at the index i: an index that is to be in range is checked also where one element is
-// read for all of them.
+// Keeps the check of index i if e, which was read at i, turns out not to depend on it (one element serves all).
 Expr checking(Expr e, Expr i) {
   if (!contains(i, Kind::check)) return e;
   bool used = false;
   loop::visit(e, [&](Expr x) { used |= loop::same(x, i); });
-  // Of two values that differ, or the choice goes, and the check with it.
+  // The two sides differ, or the select would be simplified away, and the check with it.
   int64_t other = e->kind == Kind::constant && !e->value.to_bool();
   return used ? e : loop::select(i < 0, loop::constant(other, e.dtype()), e);
 }
 
 }  // namespace
 
-// A member read at an index of its own; `space` are the extents of its axes.
+// A member at a given index; `space`: the extents of its axes.
 Expr State::member_at(const Member& m, const std::vector<Expr>& at, const Dims& space, DType d) {
   Expr e = m.value;
   if (!is_identity(m, at)) {
@@ -58,43 +57,43 @@ Expr State::expanded(Expr e, const Cluster* k) {
       bool member = k && mt != k->members.end();
       if (vt == virtual_values.end() && !member) return loop::load(y->slot, y->memory, at, y->part);
       at = values.root_index(v, std::move(at));
-      Expr whole = member_at(member ? mt->second : vt->second, at,
-                             member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
-      if (!member) whole = self(self, whole);  // which may be made of members
-      return y->part == 1 ? loop::real(whole) : y->part == 2 ? loop::imag(whole) : whole;
+      Expr element = member_at(member ? mt->second : vt->second, at,
+                               member ? k->extents : Dims(r->tensor.sizes()), r->tensor.dtype());
+      if (!member) element = self(self, element);  // virtual values may consist of members
+      return y->part == 1 ? loop::real(element) : y->part == 2 ? loop::imag(element) : element;
     });
   };
   return go(go, e);
 }
 
 std::vector<Read> State::reads_of(const std::vector<Expr>& exprs) {
-  std::vector<Read> found;
+  std::vector<Read> reads;
   loop::Seen seen;
   for (auto& e : exprs)
     each_node(e, seen, [&](Expr x) {
       if (x->kind != Kind::load) return;
       Value* v = values.at(x->slot);
-      if (in_cluster(values.root(v)->id)) found.push_back({values.root(v), values.root_index(v, x->args)});
+      if (in_cluster(values.root(v)->id)) reads.push_back({values.root(v), values.root_index(v, x->args)});
     });
-  return found;
+  return reads;
 }
 
 std::vector<Read> State::reads_of(const std::vector<Expr>& exprs, int at) {
-  auto found = reads_of(exprs);
-  std::erase_if(found, [&](auto& r) { return unit[size_t(r.root->id)] != at; });
-  return found;
+  auto reads = reads_of(exprs);
+  std::erase_if(reads, [&](auto& r) { return unit[size_t(r.root->id)] != at; });
+  return reads;
 }
 
 std::set<int> State::units_read(const std::vector<Expr>& exprs, int self) {
-  std::set<int> found;
+  std::set<int> sources;
   loop::Seen seen;
   for (auto& e : exprs)
     each_node(e, seen, [&](Expr x) {
       if (x->kind != Kind::load) return;
       int u = unit[size_t(values.root(values.at(x->slot))->id)];
-      if (u >= 0 && u != self) found.insert(u);
+      if (u >= 0 && u != self) sources.insert(u);
     });
-  return found;
+  return sources;
 }
 
 int State::need(Value* v) {

@@ -12,7 +12,7 @@ namespace {
 
 bool only_loaded(State& f, int id) {
   for (auto& u : f.units) {
-    if (u.gone) continue;
+    if (u.merged) continue;
     if (u.cluster && u.cluster->scatter && u.cluster->scatter->base == id) return false;
     if (u.cluster) continue;
     for (auto* v : graph::operands(*u.node))
@@ -21,12 +21,12 @@ bool only_loaded(State& f, int id) {
   return true;
 }
 
-// 16-bit values that only kernels of this program read lie in memory as they were computed: rounded between two kernels
-// they would lose digits that one kernel keeps. There are few of them, and of calls one by one only sums and scans.
+// 16-bit values that only kernels of this program read are stored in float32: rounding them between two kernels would
+// lose digits that a single kernel preserves. With Between::rounded only sums and scans qualify.
 std::unordered_set<int> wide_values(State& f) {
   std::unordered_set<int> wide;
   for (auto& unit : f.units) {
-    if (unit.gone || !unit.cluster || unit.cluster->scatter) continue;
+    if (unit.merged || !unit.cluster || unit.cluster->scatter) continue;
     for (int id : unit.cluster->outputs) {
       DType d = f.values.at(id)->tensor.dtype();
       if ((d == DType::Float16 || d == DType::BFloat16) && !f.values.is_required(id) &&
@@ -38,7 +38,7 @@ std::unordered_set<int> wide_values(State& f) {
   return wide;
 }
 
-// Makes steps of clusters.
+// Turns clusters into steps.
 struct Emission {
   State& f;
   std::unordered_set<int> wide;  // 16-bit values that are stored in float32
@@ -108,7 +108,7 @@ std::vector<Step> steps_of(State& f) {
     state[size_t(u)] = 1;
     auto& unit = f.units[size_t(u)];
     for (int x : f.order.needs(u)) self(self, x);
-    if (unit.gone) return;
+    if (unit.merged) return;
     if (unit.cluster) {
       if (!unit.cluster->outputs.empty()) result.push_back(emission.kernel_step(*unit.cluster));
     } else {

@@ -1,4 +1,4 @@
-// From units to steps: each after what it needs.
+// Turns units into steps, each one after the steps that it depends on.
 #pragma once
 #include <vector>
 

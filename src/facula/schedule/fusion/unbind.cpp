@@ -10,10 +10,10 @@ using loop::Expr;
 
 namespace {
 
-// Operations that a reduction does again rather than bind a cluster of maps to its rows.
+// The most operations that a reduction recomputes to avoid binding a cluster of maps to its rows.
 constexpr double kCopied = 32;
 
-// Is a member that is in memory anyway read sooner than computed again?
+// True if reading a member that is in memory anyway is cheaper than recomputing it.
 bool is_read_sooner(State& f, const Value* v) {
   if (!f.values.is_required(v->id)) return false;
   Expr e = f.cluster_of(v->id).members.at(v->id).value;
@@ -24,7 +24,7 @@ bool is_read_sooner(State& f, const Value* v) {
   return large > 1 || pointwise_cost(e) > kCheap;
 }
 
-// Does somebody else read what this node would bind to its rows?
+// True if other consumers read what this node would bind to its rows.
 bool are_shared(State& f, const std::set<int>& clusters, const Node& n) {
   bool shared = false;
   for (int u : clusters)

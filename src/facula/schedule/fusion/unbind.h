@@ -1,4 +1,4 @@
-// Reductions that read clusters of maps which others read as well.
+// Detaches reductions from clusters of maps that other consumers read as well.
 #pragma once
 #include <optional>
 #include <set>
@@ -8,13 +8,13 @@
 
 namespace facula::schedule::fusion {
 
-// Values of a reduction that is not bound to such clusters, but computes their members again, or reads them from
-// memory: `from` are units that it must not join.
+// The values of a reduction that is detached from such clusters: it recomputes their members or reads them from
+// memory. `from`: units that it must not join.
 struct Unbound {
   std::vector<loop::Expr> values;
   std::set<int> from;
 };
-// None if nothing is won by it, or if what is read is dear to compute again.
+// None if detaching gains nothing, or if recomputing what it reads is expensive.
 std::optional<Unbound> unbind(State& f, const std::vector<loop::Expr>& values, const graph::Node& n);
 
 }  // namespace facula::schedule::fusion

@@ -50,9 +50,9 @@ Value* Values::root(Value* v) {
 }
 
 bool Values::composes(const Value* v) {
-  auto& known = composes_[size_t(v->id)];
-  if (known < 0) known = geometry(v).has_base_index();
-  return known;
+  auto& composable = composes_[size_t(v->id)];
+  if (composable < 0) composable = geometry(v).has_base_index();
+  return composable;
 }
 
 std::vector<Expr> Values::root_index(Value* u, std::vector<Expr> at) {

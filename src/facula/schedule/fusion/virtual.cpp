@@ -13,7 +13,7 @@ bool may_be_virtual(State& f, const Node& n, const Body& b) {
   if (e->has_reduce || contains(e, Kind::random) || contains(e, Kind::position) || contains(e, Kind::check) ||
       contains(e, Kind::divisor))
     return false;
-  // One element that is computed again would be for each row that reads it.
+  // A single element would be recomputed for each row that reads it.
   if (n.again && !is_one(product(n.results[0]->tensor.sizes()))) return true;
   std::set<int> loads;
   add_loads(e, loads);
