@@ -240,7 +240,7 @@ Expr folded(Monoid m, int axis, std::vector<BoundVar> vars, std::vector<Expr> va
   return intern(std::move(n));
 }
 
-// Substitution by one set of replacements; `avoid` are the variables that occur in the replacements.
+// Substitution by one set of replacements; `avoid_` has the variables that occur in the replacements.
 class Substitution {
  public:
   Substitution(std::map<int, Expr> map) : map_(std::move(map)) {

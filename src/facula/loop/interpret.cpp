@@ -65,7 +65,7 @@ void write(DType d, void* at, const Number& x, int part = 0) {
 }
 
 // Values are cached until something that they depend on changes. A source is such a dependency: an index variable, a
-// local, or a written buffer. `changed` is the time of its last change.
+// local, or a written buffer. `changed_` has the times of the last changes.
 class Machine {
  public:
   explicit Machine(bool exact) : exact_(exact) {}

@@ -167,7 +167,7 @@ struct Guard {
 };
 std::string to_string(const Guard& g);
 
-// The symbols and guards of one trace. `with` makes it the current one of the thread.
+// The symbols and guards of one trace. A With makes it the current one of the thread.
 class Shapes {
  public:
   SymInt fresh(std::string name, int64_t hint, int64_t low = 2, int64_t high = int64_t(1) << 60);

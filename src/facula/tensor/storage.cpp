@@ -104,7 +104,7 @@ void count(int64_t bytes, bool again = false) {
   runtime_check(false, "allocate") << text << hint("tensors hold ", held, " bytes now");
   __builtin_unreachable();
 }
-// `requested`: the size before rounding up.
+// `wanted`: the size before rounding up.
 void* system_block(size_t bytes, size_t wanted) {
   auto make = [&] { return ::operator new(bytes, std::align_val_t(kAlign), std::nothrow); };
   void* p = make();
