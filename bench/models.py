@@ -1,5 +1,5 @@
-"""Small models of every common kind, one training step each: what a user meets first. Written once, as in
-rows.py; each defines `step()`, which returns the loss.
+"""Small models of every common kind, one training step each: the first experience of a user. Written
+once, as in rows.py; each defines `step()`, which returns the loss.
 """
 
 STEP = """

@@ -1,12 +1,13 @@
-"""What the first call of a new size costs a traced training step: libraries' primitives, and everything else.
+"""Measures the first call of a traced training step with a new size: libraries' primitives, and
+everything else.
 
     PYTHONPATH=build/python python bench/new_size.py [model ...]
 
-One thread, processor time, medians over sizes. Some programs of one function are called with the same sizes:
-the first one's first call also makes oneDNN's primitives, which a thread keeps by their shapes, so the first
-calls of the others find them. What the quickest of these takes longer than the quickest second call of the
-size is planning: symbols, schedules, the arena, frames. A busy machine only adds to it. Kernels of ours know
-no sizes.
+One thread, processor time, medians over sizes. Several programs of one function are called with the same
+sizes: the first program's first call also creates oneDNN's primitives, which a thread caches by their
+shapes, so that the first calls of the others reuse them. The difference between the fastest of these and
+the fastest second call of the size is planning: symbols, schedules, the arena, frames. Other load on the
+machine only adds to it. Our own kernels do not depend on sizes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import sys
 import time
 
-OTHERS = 4  # programs whose first call of a size finds the libraries' primitives
+OTHERS = 4  # programs whose first call of a size reuses the libraries' primitives
 
 
 def models():
@@ -93,18 +94,18 @@ def measure(name, make):
         program(*data)
         return time.process_time() - started
 
-    first, known, again = [], [], []
+    first, reused, again = [], [], []
     for n in range(10, 40):
         data = batch(n)
         first.append(seconds(programs[0], data))
-        known.append(min(seconds(p, data) for p in programs[1:]))
+        reused.append(min(seconds(p, data) for p in programs[1:]))
         again.append(min(seconds(p, data) for p in programs))
 
     def ms(seconds):
         return f"{statistics.median(seconds) * 1e3:.2f} ms"
 
-    primitives = [f - k for f, k in zip(first, known, strict=True)]
-    planning = [k - a for k, a in zip(known, again, strict=True)]
+    primitives = [f - k for f, k in zip(first, reused, strict=True)]
+    planning = [k - a for k, a in zip(reused, again, strict=True)]
     print(
         f"{name}, {len(programs[0].steps())} steps: first call of a size {ms(first)}, of that primitives "
         f"{ms(primitives)}, planning {ms(planning)}, the call itself {ms(again)}"

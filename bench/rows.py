@@ -1,4 +1,4 @@
-"""What is measured: small programs written once, with `torch` standing for the library under test."""
+"""The measured programs, written once; `torch` stands for the library under test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from models import MODELS
 
-# Every program starts with these. Numbers come from a generator of NumPy whose stream never changes, so that
-# both libraries work on the same ones.
+# The beginning of every program. Numbers come from a NumPy generator with a fixed stream, so that both
+# libraries use the same ones.
 PROLOGUE = """
 nn, F = torch.nn, torch.nn.functional
 
@@ -26,7 +26,7 @@ def values(*shape):
     calls += 1
     return normal(*shape, seed=1000 + calls)
 
-def below(n, *shape, seed=0):
+def random_labels(n, *shape, seed=0):
     return torch.from_numpy(generator(seed).randint(0, n, shape)).clone()
 
 def equalize(model):
@@ -45,19 +45,19 @@ def losses(count=3):
     F.dropout, torch.randn_like = lambda x, *args, **options: x, lambda x: normal(*x.shape)
     for m, _ in dropouts:
         m.p = 0.0
-    found = [float(step().detach()) for _ in range(count)]
+    results = [float(step().detach()) for _ in range(count)]
     for m, p in dropouts:
         m.p = p
     F.dropout, torch.randn_like = functions
-    return found
+    return results
 
 def summary(*tensors):
     # Some elements, the mean and the mean square of each tensor.
-    found = []
+    results = []
     for t in tensors:
         t = t.detach().float().reshape(-1)
-        found += [*t[:: max(1, t.numel() // 16)].tolist(), float(t.mean()), float((t * t).mean())]
-    return found
+        results += [*t[:: max(1, t.numel() // 16)].tolist(), float(t.mean()), float((t * t).mean())]
+    return results
 """
 
 MLP = """
@@ -65,7 +65,7 @@ torch.manual_seed(0)
 model = nn.Sequential(
     nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-images, labels = normal(64, 784), below(10, 64)
+images, labels = normal(64, 784), random_labels(10, 64)
 
 def step():
     optimizer.zero_grad()
@@ -75,7 +75,7 @@ def step():
     return loss
 """
 
-# Facula's step as a program; PyTorch's as it is.
+# Facula runs the step as a program; PyTorch runs it unchanged.
 TRACED = """
 if hasattr(torch, "program"):
     eager_step, step = step, torch.program.trace(step)
@@ -84,11 +84,11 @@ if hasattr(torch, "program"):
     def losses(count=3):
         # A program made for the check, which changes numbers of modules.
         global step
-        made = []
-        traced, step = step, lambda: (made or made.append(torch.program.trace(eager_step)) or made)[0]()
-        found = losses_of_steps(count)
+        ready = []
+        traced, step = step, lambda: (ready or ready.append(torch.program.trace(eager_step)) or ready)[0]()
+        results = losses_of_steps(count)
         step = traced
-        return found
+        return results
 """
 
 INFERENCE = """
@@ -115,7 +115,7 @@ class Net(nn.Module):
 torch.manual_seed(0)
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-images, labels = normal(64, 1, 28, 28), below(10, 64)
+images, labels = normal(64, 1, 28, 28), random_labels(10, 64)
 
 def step():
     optimizer.zero_grad()
@@ -165,7 +165,7 @@ class ResNet18(nn.Module):
 torch.manual_seed(0)
 model = ResNet18()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-images, labels = normal(4, 3, 224, 224), below(1000, 4)
+images, labels = normal(4, 3, 224, 224), random_labels(1000, 4)
 
 def step():
     optimizer.zero_grad()
@@ -225,7 +225,7 @@ class GPT(nn.Module):
 torch.manual_seed(0)
 model = GPT()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-images, labels = below(27, 8, 128), below(27, 8 * 128, seed=1)
+images, labels = random_labels(27, 8, 128), random_labels(27, 8 * 128, seed=1)
 
 def loss_of():
     return F.cross_entropy(model(images).view(-1, 27), labels)
@@ -290,7 +290,7 @@ class DenseNet(nn.Module):
 torch.manual_seed(0)
 model = DenseNet()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
-images, labels = normal(16, 3, 32, 32), below(10, 16)
+images, labels = normal(16, 3, 32, 32), random_labels(10, 16)
 
 def step():
     optimizer.zero_grad()
@@ -327,7 +327,7 @@ class UNet(nn.Module):
 torch.manual_seed(0)
 model = UNet()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
-images, labels = normal(4, 3, 96, 96), below(2, 4, 96, 96)
+images, labels = normal(4, 3, 96, 96), random_labels(2, 4, 96, 96)
 
 def step():
     optimizer.zero_grad()
@@ -338,7 +338,7 @@ def step():
 """
 
 
-# A classifier of sequences; of whole ones, or of packed ones of several lengths.
+# A classifier of sequences: padded ones, or packed ones of several lengths.
 RECURRENT = """
 class Classifier(nn.Module):
     def __init__(self):
@@ -355,7 +355,7 @@ class Classifier(nn.Module):
 torch.manual_seed(0)
 model = Classifier()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-sequences, labels = normal(32, 50, 64), below(10, 32)
+sequences, labels = normal(32, 50, 64), random_labels(10, 32)
 
 def step():
     optimizer.zero_grad()
@@ -370,7 +370,7 @@ lengths = torch.arange(50, 18, -1)
 sequences = nn.utils.rnn.pack_padded_sequence(sequences, lengths, batch_first=True)
 """
 
-# A layer alone, over 50 steps: as character models, sentiment and forecasts have them.
+# A single layer over 50 steps, with sizes of character models, sentiment analysis and forecasts.
 FEW_UNITS = """
 torch.manual_seed(0)
 model = nn.%s(%d, %d)
@@ -390,7 +390,7 @@ def infer():
 
 @dataclass(frozen=True)
 class Best:
-    """A way to make PyTorch faster: what its program says besides, or instead, of what both say."""
+    """A faster way to run a row in PyTorch: code in addition to, or in place of, the common program."""
 
     name: str
     setup: str = ""
@@ -439,32 +439,32 @@ ANSWERS_IMAGES = ANSWERS + best(
 class Row:
     """One line of the table.
 
-    A warm row times `statement` in a running process after `setup`; a cold row times its first run, together
-    with `setup`, in a fresh process. Between the two, untimed, the weights of a `model` are made equal.
-    `check` is a number, or a list of some, that both libraries must agree on.
+    A warm row times `statement` in a running process after `setup`; a cold row times its first run,
+    together with `setup`, in a fresh process. In between, untimed, the weights of a `model` are made
+    equal. `check` is a number, or a list of numbers, on which both libraries must agree.
     """
 
     name: str
     statement: str
     setup: str = ""
-    peer_setup: str | None = None  # PyTorch's program, where it is to run another
-    best: tuple[Best, ...] = ()  # further programs of PyTorch, of which the fastest is measured too
+    peer_setup: str | None = None  # PyTorch's program, if it differs
+    best: tuple[Best, ...] = ()  # further programs of PyTorch, the fastest of which is measured too
     check: str | None = None
-    fresh: bool = False  # the check comes before the statement has run
-    tolerance: float = 1e-3  # of `check`: of each number, by the largest
+    fresh: bool = False  # the check runs before the statement
+    tolerance: float = 1e-3  # of `check`: for each number, relative to the largest
     cold: bool = False
-    # Kernels of a cold row: "own" (the shipped and the user's), "shipped" (those alone), "empty" (none at
-    # all), "filled" (by the run before, none shipped).
+    # The kernel cache of a cold row: "own" (the shipped and the user's), "shipped" (only that), "empty"
+    # (none at all), "filled" (by the previous run, without shipped kernels).
     cache: str = "own"
-    imports: bool = False  # a cold row: the import is what is timed, and `statement` after it
-    prepared: bool = False  # a cold row: `setup` is not timed
+    imports: bool = False  # a cold row: times the import, followed by `statement`
+    prepared: bool = False  # a cold row: does not time `setup`
     memory_steps: int = (
-        0  # a cold row: not timed; by how much this many runs after `setup` make the process larger
+        0  # a cold row: not timed; measures the growth of the process during this many runs after `setup`
     )
-    reach: float | None = None  # of this row alone; else its group's
+    reach: float | None = None  # of this row only; by default its group's
     reach_seconds: float | None = None  # a bound on Facula's own time
-    own: str | None = None  # an earlier row of the group, by whose Facula time the reach is meant
-    unit: str | None = None  # else its group's
+    own: str | None = None  # an earlier row of the group, relative to whose Facula time the reach is meant
+    unit: str | None = None  # by default the group's
 
 
 @dataclass(frozen=True)
@@ -475,10 +475,10 @@ class Group:
     threads: int
     unit: str
     reach: float | None = None  # of each row, and of their geometric mean, which is what the project promises
-    mean: float | None = None  # of the geometric mean, where that differs
+    mean: float | None = None  # of the geometric mean, if that differs
     note: str = ""
-    processes: int = 1  # in turn, of each library: where pages lie in physical memory stays so for a process
-    neighbours: int = 0  # processes of others that compute all the while
+    processes: int = 1  # processes of each library, in turn: physical pages do not move during a process
+    neighbours: int = 0  # processes of others that compute at the same time
 
 
 def compiled(statement: str) -> tuple[Best, ...]:
@@ -504,12 +504,12 @@ def kernel(
 
 
 def once(name: str, statement: str, setup: str, check: str | None = None, reach: float | None = None) -> Row:
-    """A call that was slow once, or may be."""
+    """A call that was slow once, or might be."""
     return Row(name, statement, setup, check=check or f"summary({statement})", reach=reach)
 
 
 def gradient(call: str, *inputs: str) -> str:
-    """A program with `gradients()` of `call` for `inputs`, from a gradient that is there already."""
+    """Returns a program with `gradients()` of `call` for `inputs`, from an existing output gradient."""
     names = ", ".join(inputs)
     return (
         "".join(f"{x} = {x}.requires_grad_()\n" for x in inputs)
@@ -522,7 +522,7 @@ LAYER_NORM = """
 w, b = normal(1024, seed=2) * 0.1 + 1, normal(1024, seed=3)
 """ + gradient("F.layer_norm(x, (1024,), w, b)", "x", "w", "b")
 
-# Ten layers as in a small transformer: matrices and biases, 10.5 M numbers in all.
+# Ten layers of a small transformer: matrices and biases, 10.5 M numbers in total.
 ADAMW = """
 parameters = [nn.Parameter(normal(*shape)) for shape in [(1024, 1024), (1024,)] * 10]
 for p in parameters:
@@ -530,7 +530,7 @@ for p in parameters:
 optimizer = torch.optim.AdamW(parameters, lr=1e-3)
 """
 
-# Steps until the peak, which comes with the second: gradients and the optimizer's state are there then.
+# Steps until the peak, which is the second: gradients and the optimizer's state exist then.
 MEMORY_STEPS = 5
 
 
@@ -539,15 +539,15 @@ def training(name: str, program: str, ways: tuple[Best, ...] = TRAINING, **more)
 
 
 def traced(name: str, program: str, reach: float) -> list[Row]:
-    """A step as it is and as a program, by its own time."""
+    """A step without and with tracing, relative to its own time."""
     return [
         training(name, program, ()),
         training(f"{name}, traced", program + TRACED, (), reach=reach, own=name),
     ]
 
 
-def few_units(kind: str, units: int, batch: int) -> list[Row]:
-    """A recurrent layer, its training step and its answer."""
+def small_recurrent_layer(kind: str, units: int, batch: int) -> list[Row]:
+    """A recurrent layer, its training step and its inference."""
     program = FEW_UNITS % (kind, units, units, batch, units)
     name = f"{kind} of {units}, batch {batch}"
     return [
@@ -575,7 +575,7 @@ def memory(name: str, program: str) -> list[Row]:
     ]
 
 
-# Rows that are shorter than a vector, and calls that took several times PyTorch's time when they were tried.
+# Rows that are shorter than a vector, and calls that once took several times PyTorch's time.
 SHORT_ROWS = [
     once(f"{call} of {rows} rows of {n}", f"x.{call}", f"x = normal({rows}, {n})", check)
     for rows, n in ((100000, 8), (65536, 16))
@@ -692,15 +692,15 @@ SLOW_ONCE = [
 ]
 
 
-# Well-conditioned, so that what is compared is determined.
+# Well-conditioned, so that results are determined.
 MATRIX = "x = normal(512, 512) + 40 * torch.eye(512)\ns = x + x.T\ny = normal(512, 512, seed=1)"
 DECOMPOSITIONS = {  # statement, check
     "svd": ("torch.linalg.svd(x)", "summary(torch.linalg.svdvals(x))"),
     "eigh": ("torch.linalg.eigh(s)", "summary(torch.linalg.eigvalsh(s))"),
     "solve": ("torch.linalg.solve(x, y)", "summary(torch.linalg.solve(x, y))"),
 }
-# Batches of small matrices of a dtype: any ones (x), Hermitian ones that are definite (s) or not (h), taller
-# ones (t), right-hand sides (y, of t: b), and what factors them.
+# Batches of small matrices of a dtype: general ones (x), Hermitian ones that are definite (s) or not (h),
+# taller ones (t), right-hand sides (y, for t: b), and their factors.
 MATRICES = """
 def matrices(m, n, seed):
     x = normal(100000, m, n, seed=seed).to(torch.{dtype})
@@ -717,11 +717,11 @@ reflections, factors = torch.geqrf(x)
 
 @dataclass(frozen=True)
 class OfMatrices:
-    """A call with batches of small matrices; `check` takes its place where signs or the order are free."""
+    """A call with batches of small matrices; `check` replaces it where signs or the order are arbitrary."""
 
     call: str
     check: str | None = None
-    of: str = ""  # the operands that gradients are taken for
+    of: str = ""  # the operands whose gradients are computed
 
 
 OF_MATRICES = {
@@ -818,7 +818,7 @@ TRANSFORMS = [
         ("fft of 1009 rows of 1009", "torch.fft.fft(z)", "z = torch.view_as_complex(normal(1009, 1009, 2))"),
     )
 ]
-MILLION = "x, i, n = normal(1 << 20), below(1 << 20, 1 << 20), below(1000, 1 << 20, seed=2)\n"
+MILLION = "x, i, n = normal(1 << 20), random_labels(1 << 20, 1 << 20), random_labels(1000, 1 << 20, seed=2)\n"
 ORDER = [
     once(name, statement, MILLION + setup, f"summary({statement} * 1.0)", 0.8)
     for name, statement, setup in (
@@ -925,7 +925,7 @@ GROUPS = [
             Row(
                 "cross_entropy forward and backward, 8192x1000",
                 "torch.autograd.grad(F.cross_entropy(x, t), x)",
-                "x, t = normal(8192, 1000).requires_grad_(), below(1000, 8192)",
+                "x, t = normal(8192, 1000).requires_grad_(), random_labels(1000, 8192)",
                 best=(
                     Best(
                         "compile",
@@ -1002,7 +1002,7 @@ GROUPS = [
             row
             for kind in ("LSTM", "GRU", "RNN")
             for units, batch in ((32, 1), (32, 8), (64, 8), (64, 32))
-            for row in few_units(kind, units, batch)
+            for row in small_recurrent_layer(kind, units, batch)
         ],
     ),
     Group(

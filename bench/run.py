@@ -4,10 +4,11 @@
     make bench ARGS="--quick --only 'softmax'"   a look at some rows, printed only
     make bench ARGS="--before ../old/build/python"   beside an earlier build of Facula, printed only
 
-Each library lives in a process of its own; they take turns round by round, so that what else happens on
-the machine meets all. A ratio is the median over rounds of Facula's time by PyTorch's in the same round.
-PyTorch runs twice: as programs are usually written, and in the fastest of the ways that a row names
-(`best`), which is found by trying each. All must agree on the row's `check`; one that differs fails the run.
+Each library runs in its own process; they take turns round by round, so that other load on the machine
+affects all of them. A ratio is the median over rounds of Facula's time divided by PyTorch's in the same
+round. PyTorch runs twice: with the common program, and in the fastest of the ways that a row lists
+(`best`), which is determined by trying each. All must agree on the row's `check`; a difference fails the
+run.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Worker:
 
     def __init__(self, library: str, python: str, cold: bool = False, **environment: str):
         env = {**os.environ, "OMP_NUM_THREADS": "2", **environment}
-        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed library has its modules compiled
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed library has compiled modules
         if library == "torch":
             env.pop("PYTHONPATH", None)
         command = [python, str(HERE / "worker.py"), library] + ["--cold"] * cold
@@ -81,11 +82,11 @@ BEST = "torch, best"
 
 
 class Crew:
-    """The libraries, each started when first needed and again after it died."""
+    """The libraries' processes, each started on first use and again after it died."""
 
     def __init__(self, peer: str, before: str | None, scratch: str):
         self.peer = peer
-        self.before = before  # the folder of an earlier Facula, which stands in for PyTorch
+        self.before = before  # the folder of an earlier Facula, which replaces PyTorch
         self.scratch = scratch
         self.workers: dict[str, Worker] = {}
 
@@ -94,9 +95,9 @@ class Crew:
             return Worker("facula", sys.executable, cold, **environment)
         if self.before:
             return Worker("facula", sys.executable, cold, **environment, PYTHONPATH=self.before)
-        # What torch.compile makes is kept for this run only.
-        kept = {} if cold else {"TORCHINDUCTOR_CACHE_DIR": self.scratch}
-        return Worker("torch", self.peer, cold, **environment, **kept)
+        # The cache of torch.compile is kept for this run only.
+        cache_folder = {} if cold else {"TORCHINDUCTOR_CACHE_DIR": self.scratch}
+        return Worker("torch", self.peer, cold, **environment, **cache_folder)
 
     def get(self, name: str) -> Worker:
         worker = self.workers.get(name)
@@ -121,10 +122,10 @@ class Result:
     facula: float | None = None  # seconds or bytes, medians
     peer: float | None = None
     ratio: float | None = None
-    spread: float | None = None  # half the distance between the quartiles of the ratio, relative
+    spread: float | None = None  # half the interquartile range of the ratio, relative
     failure: str | None = None
-    own_ratio: float | None = None  # Facula's time by its time of the row that row.own names
-    best: float | None = None  # PyTorch at its best
+    own_ratio: float | None = None  # Facula's time relative to its time of the row row.own
+    best: float | None = None  # PyTorch's fastest way
     best_ratio: float | None = None
     best_name: str | None = None
     differs: bool = False
@@ -181,7 +182,7 @@ def rounded(value: float | None, scale: float = 1.0) -> float | None:
 
 
 def median_ratio(facula: list[float], peer: list[float]) -> tuple[float, float]:
-    """The median of the ratios round by round, and half the distance between their quartiles, relative."""
+    """Returns the median of the ratios round by round, and half their interquartile range, relative."""
     ratios = [f / p for f, p in zip(facula, peer, strict=True)]
     low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 2 else (min(ratios), 0, max(ratios))
     ratio = statistics.median(ratios)
@@ -198,11 +199,11 @@ def summarize(result: Result, times: dict[str, list[float]], best: Best | None) 
 
 
 class Difference(Failure):
-    """Results of one program that should be the same."""
+    """The libraries' results of one program differ."""
 
 
 def compare(row: Row, ours: list[float] | None, theirs: list[float] | None, whose: str = "PyTorch") -> None:
-    """Raises Difference where a number is off by more than the tolerance, by the largest of them."""
+    """Raises Difference if a number is off by more than the tolerance, relative to the largest of them."""
     if ours is None and theirs is None:
         return
     size = max((abs(x) for x in theirs if math.isfinite(x)), default=0.0)
@@ -228,7 +229,9 @@ def program_of(row: Row, group: Group, best: Best | None = None, peer: bool = Fa
 
 
 def fastest(row: Row, group: Group, crew: Crew, seconds: float) -> Best | None:
-    """The quickest of PyTorch's ways, each tried in a process of its own, but those that fail or differ."""
+    """Returns the fastest of PyTorch's ways, each tried in a new process, except those that fail or
+    differ.
+    """
     times: dict[Best, float] = {}
     expected = crew.get("torch").ask(prepare=program_of(row, group, peer=True))["check"] if row.best else None
     for way in row.best:
@@ -293,7 +296,7 @@ def measure_cold(row: Row, group: Group, crew: Crew, rounds: int, ways: bool) ->
     with tempfile.TemporaryDirectory() as scratch:
         empty = Path(scratch) / "none"
         empty.mkdir(mode=0o700)
-        # A round more than counted: it brings the files into memory, and fills the cache that is to be full.
+        # One additional round brings the files into memory, and fills the cache that is expected to be full.
         for i in range(rounds + 1):
             for name in names:
                 environment = {}
@@ -334,11 +337,11 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def mean_record(group: Group, results: list[Result]) -> dict | None:
-    """The line of a whole group: what the project promises. A row that failed is a miss of its group."""
+    """Returns the line of an entire group: what the project promises. A failed row fails its group."""
     if group.reach is None or len(group.rows) == 1 or len(results) < len(group.rows):
         return None
     ratios = [r.ratio for r in results if r.ratio is not None]
-    # A row without a better way counts as it is.
+    # A row without a faster way counts with its common program.
     best = [max(r.best_ratio or 0, r.ratio) for r in results if r.ratio is not None]
     mean, reach = geometric_mean(ratios) if ratios else None, group.mean or group.reach
     complete = len(ratios) == len(results)
@@ -402,7 +405,7 @@ def table(group: Group, results: list[Result]) -> list[str]:
 
 
 def machine() -> list[str]:
-    """What the numbers depend on, without naming the machine."""
+    """Returns the conditions of the numbers, without naming the machine."""
     lines = [f"{platform.machine()}, {os.cpu_count()} cores"]
     try:
         info = Path("/proc/cpuinfo").read_text()
@@ -410,9 +413,9 @@ def machine() -> list[str]:
         return lines
     flags = re.search(r"^flags\s*:(.*)$", info, re.M)
     flags = set(flags.group(1).split()) if flags else set()
-    known = ["avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"]
+    features = ["avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"]
     model = re.search(r"^model name\s*:\s*(.*)$", info, re.M)
-    lines[0] += (f", {model.group(1)}" if model else "") + "; " + " ".join(f for f in known if f in flags)
+    lines[0] += (f", {model.group(1)}" if model else "") + "; " + " ".join(f for f in features if f in flags)
     caches = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if (index / "type").read_text().strip() != "Instruction":
@@ -459,7 +462,7 @@ def report(by_group: list[tuple[Group, list[Result]]], versions: list[str], load
 
 
 def slowest_first(results: list[Result]) -> str:
-    """The rows by Facula's time, or memory, by that of the build before."""
+    """Formats the rows by the ratio of Facula's time, or memory, to that of the earlier build."""
     lines = ["| | now | before | ratio | spread |", "|---|---:|---:|---:|---:|"]
     for r in sorted((r for r in results if r.ratio), key=lambda r: -r.ratio):
         now, before = (f"{show(x * SCALE[r.unit])} {r.unit}" for x in (r.facula, r.peer))

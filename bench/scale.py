@@ -1,9 +1,9 @@
-"""How long large programs take to trace, differentiate, fuse and plan, beside code generation.
+"""Measures how long large programs take to trace, differentiate, fuse and plan, without code generation.
 
     PYTHONPATH=build/python python bench/scale.py [nodes ...]
 
-A chain of matrix products, elementwise operators and means with its gradient; processor time. The kernels
-are few and the same in each program, and are made before it is measured.
+A chain of matrix products, element-wise operators and means with its gradient; processor time. There are
+few kernels, the same in each program, and they are compiled before the measurement.
 """
 
 from __future__ import annotations

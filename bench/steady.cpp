@@ -1,6 +1,6 @@
-// What a call of a traced program costs, measured from C++, where nothing else takes time. Nanoseconds are the least of many
-// rounds, since a busy machine only adds to them; they are those of the program with its kernels, which are as small as
-// kernels can be. Allocations are storages: results alone, once what lives within a call has its block.
+// The cost of a call of a traced program, measured from C++ without other overhead. Nanoseconds are the minimum of many
+// rounds, since other load only adds to them; they include the program's kernels, which are as small as possible.
+// Allocations are of storages: only results, once values within a call have their arena.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -42,7 +42,7 @@ void show(const char* name, const Program& p, const Tensors& inputs, double aske
               ns, asked, ns <= asked ? "reached" : "missed", allocations(p, inputs));
 }
 
-// Means along one dimension and along the other, which no kernel computes together.
+// Means along one dimension and along the other, which no kernel can combine.
 Function chain(int rounds) {
   return [rounds](std::span<const Tensor> x) {
     Tensor y = x[0];
@@ -64,10 +64,10 @@ int main() {
   constexpr double kCall = 500, kStep = 60;
   show("three operators in one kernel", trace(fused, two), two, kCall);
   show("three operators in three kernels", trace(apart, x), x, kCall);
-  Program few = trace(chain(50), x), many = trace(chain(500), x);
-  double steps = double(many.steps().size() - few.steps().size()),
-         ns = (nanoseconds(many, x) - nanoseconds(few, x)) / steps;
+  Program short_chain = trace(chain(50), x), long_chain = trace(chain(500), x);
+  double steps = double(long_chain.steps().size() - short_chain.steps().size()),
+         ns = (nanoseconds(long_chain, x) - nanoseconds(short_chain, x)) / steps;
   std::printf(
       "a step of a program of %zu kernels, with its kernel: %.1f ns (asked: %.0f besides kernels, %s), %.0f allocations\n",
-      many.steps().size(), ns, kStep, ns <= kStep ? "reached" : "missed", allocations(many, x));
+      long_chain.steps().size(), ns, kStep, ns <= kStep ? "reached" : "missed", allocations(long_chain, x));
 }

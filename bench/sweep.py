@@ -1,10 +1,10 @@
-"""Looks for calls that are slower than PyTorch's, beyond the rows of `make bench`.
+"""Finds calls that are slower than PyTorch's, in addition to the rows of `make bench`.
 
   FACULA_PEER=.peer/bin/python python bench/sweep.py [--only PATTERN] [--above 1.3] [--threads N] [--dtypes D]
 
-Some 3,000 calls, each library in a process of its own on one thread, processor time, the least of some runs:
-that is good enough on a busy machine to tell what is several times slower, and no more. On more threads it is
-the time that passes, of more runs, which needs a machine at rest.
+Some 3,000 calls, each library in its own process with one thread, processor time, the minimum of several
+runs: accurate enough on a busy machine to find calls that are several times slower, but no more. With
+several threads it measures elapsed time of more runs, which requires an idle machine.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def small_matrices(torch) -> Iterator[Case]:
         for name, c in OF_MATRICES.items():
             yield f"4x4 {name} {dtype}", eval(f"lambda: torch.{c.call}", names)
             if c.of:
-                # Of complex vectors, whose phases are free, gradients take what the check takes.
+                # The phases of complex vectors are arbitrary: gradients use the expression of the check.
                 free = dtype == "complex64" and c.check and name in ("eigh", "svd", "eig")
                 yield (
                     f"4x4 {name} backward {dtype}",
@@ -213,7 +213,7 @@ def gradients_of(torch, names: dict, call: str, operands: list[str]) -> Callable
     return backward
 
 
-# What makes no tensor of its tensors, takes no time, or takes what these arguments are not.
+# Functions that return no new tensor, take no time, or require other arguments.
 NOT_TIMED = re.compile(
     r"^_|_$|empty|rand|normal|bernoulli|poisson|binomial|dropout|new_|save|load|set_|get_|is_|typename|"
     r"result_type|can_cast|promote|broadcast|combinations|cartesian|from_|as_strided|resize|sym_|block_diag|"
@@ -222,21 +222,25 @@ NOT_TIMED = re.compile(
 
 
 def names() -> list[str]:
-    """Functions of tensors alone, as far as names tell: whether they are is tried."""
+    """Returns the names of functions of tensors only, as far as names tell; trying them decides."""
     torch = importlib.import_module("facula")
     spaces = {"": torch, "special.": torch.special, "nn.functional.": torch.nn.functional}
-    found = [(f"{space}{n}", getattr(m, n)) for space, m in spaces.items() for n in dir(m)]
-    return [n for n, f in found if callable(f) and not NOT_TIMED.search(n.split(".")[-1])]
+    functions = [(f"{space}{n}", getattr(m, n)) for space, m in spaces.items() for n in dir(m)]
+    return [n for n, f in functions if callable(f) and not NOT_TIMED.search(n.split(".")[-1])]
 
 
 def every_operator(torch) -> Iterator[Case]:
-    """Each function that takes one, two or three tensors alike: a million elements, and rows of 8 and 64."""
+    """Calls each function that accepts one, two or three equal tensors: a million elements, and rows of 8
+    and 64.
+    """
     for dtype in os.environ["FACULA_SWEEP_DTYPES"].split(","):
         yield from every_operator_of(torch, dtype)
 
 
 def operands(torch, shape, dtype):
-    """Three tensors: numbers between 0 and 1, complex ones of both parts, or whole ones from 1 to 9."""
+    """Returns three tensors: numbers between 0 and 1, complex ones with both parts, or integers from 1 to
+    9.
+    """
     dtype = getattr(torch, dtype)
     if dtype.is_complex:
         return [
@@ -265,7 +269,7 @@ def every_operator_of(torch, dtype: str) -> Iterator[Case]:
             for count in (1, 2, 3):
                 try:
                     result = f(*tensors[:count])
-                except Exception:  # noqa: BLE001  (it takes something else)
+                except Exception:  # (it takes other arguments)
                     continue
                 if isinstance(result, torch.Tensor) and result.numel() > 0:
                     yield titles[count - 1], lambda: f(*tensors[:count])

@@ -1,8 +1,8 @@
-"""A process that times programs with one library, told over its standard input what to do by JSON objects.
+"""Times programs with one library, controlled by JSON objects on its standard input.
 
-python worker.py LIBRARY          serve: {"prepare": {...}}, then {"round": seconds} as often as wanted
+python worker.py LIBRARY          serve: {"prepare": {...}}, then {"round": seconds} any number of times
 python worker.py LIBRARY --cold   one {"prepare": {...}}; answers with the seconds of its first run, or
-                                  with the bytes by which its runs made the process larger
+                                  with the number of bytes by which its runs made the process grow
 """
 
 import importlib
@@ -15,7 +15,7 @@ import time
 from rows import PROLOGUE
 
 clock = time.perf_counter
-BATCHES = 9  # of a round: a short disturbance falls into one or two
+BATCHES = 9  # batches of a round: a short disturbance affects one or two
 
 
 def names_of(library, setup: str) -> dict:
@@ -26,7 +26,7 @@ def names_of(library, setup: str) -> dict:
 
 
 def equalize(names: dict) -> None:
-    """Gives the model of a program, if it has one, the weights that it has in the other library."""
+    """Sets the weights of a program's model, if it has one, to those of the other library."""
     if "model" in names:
         names["equalize"](names["model"])
 
@@ -34,20 +34,21 @@ def equalize(names: dict) -> None:
 def numbers(check: str | None, names: dict) -> list[float] | None:
     if not check:
         return None
-    found = eval(check, names)
-    if isinstance(found, list):
-        return [float(x) for x in found]
-    return [float(found.detach() if hasattr(found, "detach") else found)]
+    value = eval(check, names)
+    if isinstance(value, list):
+        return [float(x) for x in value]
+    return [float(value.detach() if hasattr(value, "detach") else value)]
 
 
 class Program:
-    """A statement in a loop, compiled once. `more` is set up once the weights are equal."""
+    """A statement in a loop, compiled once. `more` runs once the weights are equal."""
 
     def __init__(self, library, setup: str, statement: str, more: str = ""):
         self.names = names_of(library, setup)
         equalize(self.names)
         exec(more, self.names)
-        # A function, as timeit makes: its variables, and the names that the statement uses, are read fast.
+        # A function, like that of timeit: local variables, including the names that the statement uses, are
+        # fast.
         used = [n for n in self.names if not n.startswith("__") and n.isidentifier()]
         head = f"def run(_count, {', '.join(f'{n}={n}' for n in used)}):\n    for _ in range(_count):\n"
         exec(head + "        " + statement, self.names)
@@ -59,7 +60,9 @@ class Program:
         return clock() - start
 
     def rate(self, seconds: float) -> tuple[float, int]:
-        """Seconds of one statement, the median of batches over about that long, and how often it ran."""
+        """Returns the seconds of one statement, the median of batches over about that time, and its
+        number of runs.
+        """
         count, spent = 1, self.seconds(1)
         while spent < seconds / 10 and spent * 10 < seconds:
             count *= 4
@@ -88,7 +91,7 @@ def serve(library, ask, answer) -> None:
                 program.run(3)
                 answer({"check": check or numbers(p["check"], program.names)})
             else:
-                program.run(1)  # the other process ran meanwhile: wake the threads, warm the caches
+                program.run(1)  # the other process ran meanwhile: wakes the threads and warms the caches
                 seconds, count = program.rate(task["round"])
                 answer({"seconds": seconds, "count": count})
         except Exception as error:  # noqa: BLE001  (reported as the row's result)
@@ -96,15 +99,15 @@ def serve(library, ask, answer) -> None:
 
 
 def resident(line: str) -> int:
-    """Bytes of this process in memory: now ("VmRSS"), or at the peak ("VmHWM")."""
+    """Returns the bytes of this process in memory: now ("VmRSS"), or at the peak ("VmHWM")."""
     with open("/proc/self/status") as status:
         return next(int(text.split()[1]) * 1024 for text in status if text.startswith(line + ":"))
 
 
 def growth(run, count: int) -> int:
-    """By how much the process grows, at the most, while `run` runs `count` times."""
+    """Returns the maximum growth of the process while `run` runs `count` times."""
     with open("/proc/self/clear_refs", "w") as control:
-        control.write("5")  # the peak starts again from what is resident now
+        control.write("5")  # resets the peak to the present size
     before = resident("VmRSS")
     for _ in range(count):
         run()
@@ -114,7 +117,7 @@ def growth(run, count: int) -> int:
 def cold(name: str, task: dict, answer) -> None:
     p = task["prepare"]
     if not p["imports"]:
-        importlib.import_module("numpy")  # which gives both libraries their numbers
+        importlib.import_module("numpy")  # provides numbers for both libraries
     start = clock()
     library = importlib.import_module(name)
     if p["imports"]:
@@ -128,20 +131,20 @@ def cold(name: str, task: dict, answer) -> None:
         return
     start = clock()
     names = names_of(library, p["setup"])
-    made = clock() - start
+    import_time = clock() - start
     equalize(names)
     if p["checks"]:
         answer({"check": numbers(p["check"], names)})
         return
     start = clock()
     exec(p["statement"], names)
-    answer({"value": clock() - start + made * (not p["prepared"])})
+    answer({"value": clock() - start + import_time * (not p["prepared"])})
 
 
 def main() -> None:
     name = sys.argv[1]
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # output of a library must not become an answer
 
     def answer(value: dict) -> None:
         out.write(json.dumps(value) + "\n")

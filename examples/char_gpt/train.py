@@ -1,9 +1,10 @@
-"""Trains a small transformer, letter by letter, on Debian's word list (wamerican); then it invents words.
+"""Trains a small transformer, letter by letter, on Debian's word list (wamerican), and invents words with
+it.
 
     python examples/char_gpt/train.py                 # 4 layers of width 128, 128 letters at a time
     python examples/char_gpt/train.py --bfloat16      # the same with products in bfloat16
 
-Nothing here is special to facula: the same program runs with `import torch`.
+No line is special to facula: the same program runs with `import torch`.
 """
 
 import argparse
@@ -18,12 +19,12 @@ import facula as torch
 
 nn, F = torch.nn, torch.nn.functional
 
-WORDS = "/usr/share/dict/words"  # where Debian's package wamerican puts it
+WORDS = "/usr/share/dict/words"  # installed by Debian's package wamerican
 ALPHABET = "\nabcdefghijklmnopqrstuvwxyz"  # a word ends with the line
 
 
 class Block(nn.Module):
-    """Attention to the letters before, then a network for each letter; both add to what was there."""
+    """Attention to the preceding letters, then a network for each letter; both have residual connections."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class CharGPT(nn.Module):
 
     @torch.no_grad()
     def write(self, lines: int, temperature: float) -> list[list[int]]:
-        """So many texts of `context` letters, each begun with an end of line."""
+        """Returns `lines` texts of `context` letters, each beginning with an end of line."""
         text = torch.zeros([lines, 1], dtype=torch.int64)
         while text.shape[1] < self.context:
             p = F.softmax(self(text)[:, -1].float() / temperature, -1)
@@ -193,12 +194,12 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), args.out / "model.pt")
     model.eval()
-    known = set(words)
+    vocabulary = set(words)
     invented: dict[str, None] = {}
     for _ in range(10):
         for text in model.write(8, temperature=0.8):
             for word in "".join(ALPHABET[k] for k in text).split("\n")[1:-1]:
-                if len(word) > 2 and word not in known:
+                if len(word) > 2 and word not in vocabulary:
                     invented[word] = None
         if len(invented) >= args.count:
             break

@@ -1,5 +1,5 @@
-// A device whose memory the CPU cannot address, as that of an accelerator: an anonymous file that is never mapped. What it
-// has no function for runs on the CPU over copies; its matrix unit multiplies matrices where they lie.
+// A device whose memory the CPU cannot address, like that of an accelerator: an anonymous file that is never mapped.
+// Operators without a function here run on the CPU over copies; its matrix unit multiplies matrices in place.
 #include <facula/backend/backend.h>
 #include <facula/facula.h>
 #include <sys/mman.h>
@@ -15,7 +15,8 @@ using namespace facula;
 
 namespace {
 
-// First fit over a sorted list of gaps. Addresses start beyond what a process can map, so that following one faults.
+// First fit over a sorted list of gaps. Addresses begin beyond those that a process can map, so that dereferencing one
+// faults.
 class Memory final : public DeviceMemory {
  public:
   void* allocate(size_t bytes, int) const override {
@@ -82,7 +83,7 @@ const Memory& memory() {
   return *m;
 }
 
-// The elements of a float32 matrix on the device, row by row.
+// Reads the elements of a float32 matrix on the device, in row-major order.
 std::vector<float> elements(const Tensor& t) {
   auto& storage = *t.impl()->storage;
   std::vector<float> all(storage.bytes() / sizeof(float)), rows;
@@ -94,7 +95,7 @@ std::vector<float> elements(const Tensor& t) {
   return rows;
 }
 
-// out[i, j] = sum over l of a[i, l] * b[l, j]; operators of other dtypes run on copies.
+// out[i, j] = sum over l of a[i, l] * b[l, j]; other dtypes run on the CPU over copies.
 op::Results mm(const op::Call& c, std::span<const Tensor> out) {
   Tensor x = c.tensor("self"), y = c.tensor("mat2");
   auto a = elements(x), b = elements(y);

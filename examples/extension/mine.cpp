@@ -1,4 +1,4 @@
-// Operators and a class in a library of one's own: facula.ops.load_library("mine.so"), then facula.ops.mine.silu2(x),
+// Custom operators and a class in a library: facula.ops.load_library("mine.so"), then facula.ops.mine.silu2(x),
 // facula.classes.mine.Average(0.9).
 #include <facula/extension.h>
 
@@ -9,7 +9,7 @@ namespace {
 using namespace facula;
 using facula::loop::Expr;
 
-// An exponential average of tensors: state that lives on between calls.
+// An exponential average of tensors: state that persists between calls.
 struct Average : CustomClassHolder {
   explicit Average(double decay_) : decay(decay_) {
     value_check(decay >= 0 && decay < 1, "Average") << "decay must lie in [0, 1), got " << decay;
@@ -23,7 +23,7 @@ struct Average : CustomClassHolder {
   Tensor value;
 };
 
-// A function that looks at the elements itself.
+// A function that reads elements directly.
 Tensor clipped_ramp(const Tensor& x, double low, double high) {
   value_check(low <= high, "clipped_ramp") << "low " << low << " is above high " << high;
   type_check(x.dtype() == DType::Float32, "clipped_ramp") << "expected float32, got " << x.dtype();
@@ -39,17 +39,17 @@ Tensor centered(const Tensor& x, const Ref<Average>& average) {
 }
 
 FACULA_LIBRARY(mine, m) {
-  // A definition, as those of the catalog: kernels, gradient, batches and the place in fused programs follow.
+  // A definition like those of the catalog: kernels, gradient, batching and fusion are derived.
   m.define("silu2(Tensor self) -> Tensor")
       .doc("x * sigmoid(2 x).")
       .dtypes(dtypes::floating)
       .pointwise([](Expr x) { return x * sigmoid(x + x); });
 
-  // A function made of operators: gradients and programs see those.
+  // A function composed of operators, which gradients and programs see.
   m.def("scaled_sum(Tensor x, float by, int[] dim) -> Tensor",
         [](const Tensor& x, double by, const std::vector<int64_t>& dim) { return sum(x * by, dim); });
 
-  // One that computes: what its results will be and its gradient are said beside.
+  // A function that computes; its metadata and its gradient are registered separately.
   m.def("clipped_ramp(Tensor x, float low, float high) -> Tensor");
   m.register_fake("clipped_ramp", [](const Tensor& x, double, double) { return empty_like(x); });
   m.register_autograd("clipped_ramp", [](const op::Vjp& v) {
@@ -70,10 +70,10 @@ FACULA_LIBRARY(mine, m) {
                               self->value.defined() ? std::optional(self->value) : nullopt);
           },
           [](std::tuple<double, int64_t, std::optional<Tensor>> state) {
-            auto made = make_ref<Average>(std::get<0>(state));
-            made->count = std::get<1>(state);
-            made->value = std::get<2>(state).value_or(Tensor());
-            return made;
+            auto restored = make_ref<Average>(std::get<0>(state));
+            restored->count = std::get<1>(state);
+            restored->value = std::get<2>(state).value_or(Tensor());
+            return restored;
           });
 
   // An object as an argument; the schema follows from the C++ types.

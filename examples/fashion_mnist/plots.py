@@ -1,4 +1,4 @@
-"""Pictures of a run: how it went, and what the network makes of test images."""
+"""Plots of a run: its progress, and the network's predictions for test images."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ INK, TRAIN, TEST, WRONG = "#333333", "#8899aa", "#1f77b4", "#c0392b"
 
 
 def save_curves(history: list[dict[str, Any]], path: Path) -> None:
-    """Loss and accuracy by epoch, training beside test."""
+    """Plots loss and accuracy by epoch, for training and test."""
     epochs = [h["epoch"] for h in history]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     for axis, name, scale in ((axes[0], "loss", 1), (axes[1], "accuracy", 100)):
@@ -43,7 +43,7 @@ def save_curves(history: list[dict[str, Any]], path: Path) -> None:
 def save_predictions(
     images: Any, labels: Any, predicted: Any, classes: list[str], path: Path, rows: int = 5, columns: int = 10
 ) -> None:
-    """The first test images with the predicted class; a mistake is framed, and its true class stands
+    """Plots the first test images with the predicted class; a mistake is framed, with its true class
     below.
     """
     figure, axes = plt.subplots(

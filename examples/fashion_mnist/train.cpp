@@ -1,5 +1,4 @@
-// The C++ twin of train.py: the same network on the same images, with the same losses, bit for bit, from the
-// same seed.
+// The C++ version of train.py: the same network on the same images, with bitwise equal losses for the same seed.
 //
 //   build/examples/fashion_mnist_train            # results in runs/fashion_mnist
 //   build/examples/fashion_mnist_train --resume   # continue after an interruption; also what train.py began
@@ -81,7 +80,7 @@ Images load(const Options& o, const std::string& name) {
     labels = facula::slice(labels, 0, 0, o.limit);
   }
   Tensor pixels = facula::to(images, facula::DType::Float32);
-  facula::div_(pixels, 255);  // then mean and standard deviation of the training images
+  facula::div_(pixels, 255);  // followed by mean and standard deviation of the training images
   facula::sub_(pixels, 0.2860);
   facula::div_(pixels, 0.3530);
   return Images(facula::unsqueeze(pixels, 1), facula::to(labels, facula::DType::Int64));
@@ -97,7 +96,7 @@ std::string thousands(double x) {
   return s;
 }
 
-// One line that is rewritten on a terminal; elsewhere a line at every quarter.
+// A line that is rewritten on a terminal; elsewhere one line per quarter.
 struct Progress {
   std::string title;
   int64_t images, done = 0, quarter = 0;

@@ -3,7 +3,7 @@
     python examples/fashion_mnist/train.py            # results in runs/fashion_mnist
     python examples/fashion_mnist/train.py --resume   # continue after an interruption, with the same numbers
 
-Nothing here is special to facula: the same program runs with `import torch`.
+No line is special to facula: the same program runs with `import torch`.
 """
 
 import argparse
@@ -35,11 +35,11 @@ CLASSES = [
     "bag",
     "ankle boot",
 ]
-DATA = "/usr/share/datasets/fashion-mnist"  # where Debian's package dataset-fashion-mnist puts it
+DATA = "/usr/share/datasets/fashion-mnist"  # installed by Debian's package dataset-fashion-mnist
 
 
 def read_idx(path: Path) -> torch.Tensor:
-    """The array of unsigned bytes in an IDX file: two zero bytes, type 8, rank, big-endian sizes,
+    """Returns the array of unsigned bytes in an IDX file: two zero bytes, type 8, rank, big-endian sizes,
     elements.
     """
     try:
@@ -94,7 +94,7 @@ class Net(nn.Module):
 
 
 class Progress:
-    """One line that is rewritten on a terminal; elsewhere a line at every quarter."""
+    """A line that is rewritten on a terminal; elsewhere one line per quarter."""
 
     def __init__(self, epoch: int, epochs: int, images: int) -> None:
         self.title, self.images, self.done = f"epoch {epoch}/{epochs}", images, 0

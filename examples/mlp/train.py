@@ -17,7 +17,7 @@ import facula.nn as nn
 
 
 def load(folder: Path, name: str, limit: int | None) -> TensorDataset:
-    """Images as vectors [n, 784] of mean 0 and deviation 1, and their classes [n]."""
+    """Returns images as vectors [n, 784] with mean 0 and standard deviation 1, and their classes [n]."""
     with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as images_file:
         pixels = torch.frombuffer(bytearray(images_file.read()), dtype=torch.uint8, offset=16)
     with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as labels_file:

@@ -18,7 +18,7 @@ import facula.nn as nn
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions beside a shortcut.  He et al., "Deep Residual Learning", 2015."""
+    """Two convolutions with a shortcut.  He et al., "Deep Residual Learning", 2015."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -38,7 +38,8 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Eight blocks in four stages of doubling width; for small images: the first layer keeps their size.
+    """Eight blocks in four stages of doubling width; for small images: the first layer preserves their
+    size.
 
     Shape: ``[N, channels, H, W]`` to ``[N, classes]``.
     """
@@ -63,7 +64,7 @@ class ResNet18(nn.Module):
 
 
 def load(folder: Path, name: str, limit: int | None) -> TensorDataset:
-    """Images [n, 1, 28, 28] of mean 0 and deviation 1, and their classes [n]."""
+    """Returns images [n, 1, 28, 28] with mean 0 and standard deviation 1, and their classes [n]."""
     with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as images_file:
         pixels = torch.frombuffer(bytearray(images_file.read()), dtype=torch.uint8, offset=16)
     with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as labels_file:

@@ -1,4 +1,4 @@
-"""What this build is made of, as texts for reports; ``python -m facula.info`` says more."""
+"""Build configuration as text for reports; ``python -m facula.info`` prints more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["parallel_info", "show"]
 
 
 def show() -> str:
-    """Compiler, kind of build, libraries, processor."""
+    """Returns compiler, build type, libraries and processor."""
     from . import info, version
 
     rows = [
@@ -23,7 +23,7 @@ def show() -> str:
 
 
 def parallel_info() -> str:
-    """How many threads operators use, and what says so."""
+    """Returns the number of threads of operators, and the setting that determines it."""
     rows = [
         f"get_num_threads() : {_C.get_num_threads()}",
         f"processors : {os.cpu_count()}",

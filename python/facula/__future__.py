@@ -1,4 +1,6 @@
-"""How modules convert and load parameters: by setting their data, by new ones, or by exchanging them."""
+"""How modules convert and load parameters: by setting their data, by creating new ones, or by swapping
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ _overwrite = _swap = False
 
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
-    """Whether ``module.to(...)`` and the like make new parameters; who holds the old ones keeps them."""
+    """Sets whether ``module.to(...)`` and similar calls create new parameters; holders of the old ones
+    keep these.
+    """
     global _overwrite
     _overwrite = value
 
@@ -16,8 +20,9 @@ def get_overwrite_module_params_on_conversion() -> bool:
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
-    """Whether ``module.to(...)`` and ``load_state_dict`` exchange what parameters are with new tensors
-    (:func:`facula.utils.swap_tensors`), so that a parameter stays the same object whatever its type becomes.
+    """Sets whether ``module.to(...)`` and ``load_state_dict`` swap the contents of parameters with new
+    tensors (:func:`facula.utils.swap_tensors`), so that a parameter remains the same object when its type
+    changes.
     """
     global _swap
     _swap = value

@@ -1,7 +1,7 @@
 """Facula: tensors, gradients and training, with PyTorch's names and meanings.
 
-``import facula as torch`` is enough for most programs. Importing it loads the native module only: nn,
-optim, autograd and the rest follow at their first use.
+``import facula as torch`` is enough for most programs. The import loads the native module only: nn,
+optim, autograd and others are imported at first use.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from . import _C
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # for tools that read: all names, also those that follow at their first use
-    from ._lazy import *  # what the tables below say
+if TYPE_CHECKING:  # for type checkers: all names, including those that are imported at first use
+    from ._lazy import *  # the contents of the tables below
     from ._functions import *
     from ._modes import *
     from ._C import *
     from ._C.ops import *
 
-    # Once more, or at last, what stubs declare too: of two, mypy takes the first and pyright the last.
+    # Repeated although stubs declare it too: mypy uses the first declaration and pyright the last.
     from ._functions import can_cast as can_cast
     from ._functions import einsum as einsum
     from ._modes import set_grad_enabled as set_grad_enabled
@@ -65,7 +65,7 @@ __version__ = "0.1.0"
 
 globals().update((_name, _f) for _name, _f in vars(_C.functions).items() if not _name.startswith("_"))
 
-# After the operators: what is written in Python, and the grad modes.
+# Imported after the operators: functions written in Python, and the grad modes.
 from . import __config__ as __config__  # noqa: E402
 from . import __future__ as __future__  # noqa: E402
 from . import _tensor  # noqa: E402  (completes Tensor)
@@ -136,7 +136,7 @@ _SUBMODULES = frozenset(
     """.split()
 )
 _OPERATOR_MODULES = frozenset(["fft", "linalg", "special"])
-# Names that follow at their first use, by the module that has them.
+# Names that are imported at first use, by the module that defines them.
 _ELSEWHERE = {
     _name: _module
     for _module, _names in {
@@ -227,7 +227,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBMODULES, *_OPERATOR_MODULES, *_ELSEWHERE})
 
 
-# PyTorch's short names of dtypes; last, because some hide builtins of Python.
+# PyTorch's short names of dtypes; at the end, because some hide builtins of Python.
 half, float, double = _C.float16, _C.float32, _C.float64
 chalf, cfloat, cdouble = _C.complex32, _C.complex64, _C.complex128
 short, int, long = _C.int16, _C.int32, _C.int64

@@ -1,4 +1,4 @@
-"""Checks of a program's own, as PyTorch names them."""
+"""Assertions for programs, under PyTorch's names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], An
 
 
 def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
-    """RuntimeError unless ``cond`` is True."""
+    """Raises RuntimeError unless ``cond`` is True."""
     _raise_unless(RuntimeError, cond, message)
 
 
@@ -55,7 +55,7 @@ def _check_not_implemented(cond: Any, message: Callable[[], Any] | None = None) 
 
 
 def _check_is_size(i: Any, message: Callable[[], Any] | None = None, *, max: Any = None) -> None:
-    """RuntimeError unless ``i`` may be a size: not negative, and at most ``max``."""
+    """Raises RuntimeError unless ``i`` is a valid size: not negative, and at most ``max``."""
     _check(bool(i >= 0), message)
     if max is not None:
         _check(bool(i <= max), message)
@@ -64,7 +64,7 @@ def _check_is_size(i: Any, message: Callable[[], Any] | None = None, *, max: Any
 def _check_tensor_all_with(
     error_type: type[Exception], cond: Any, message: Callable[[], Any] | None = None
 ) -> None:
-    """Raises unless all elements of a bool tensor are True."""
+    """Raises an error unless all elements of a bool tensor are True."""
     if not isinstance(cond, _C.Tensor):
         raise TypeError(f"cond must be a tensor, but got {type(cond)}")
     if cond.dtype != _C.bool:

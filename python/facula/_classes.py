@@ -1,5 +1,5 @@
-"""``facula.classes``: C++ classes that libraries registered (``class_`` of facula/extension.h), by namespace
-and name.
+"""``facula.classes``: C++ classes that libraries registered (``class_`` of facula/extension.h), by
+namespace and name.
 
 >>> facula.classes.mine.Stack  # doctest: +SKIP
 <class 'facula.classes.mine.Stack'>
@@ -28,7 +28,7 @@ def _parameter(fact: tuple) -> inspect.Parameter:
 
 
 def _describe(f: Any, fact: tuple, owner: str, bound: bool) -> Any:
-    """Gives a function the name, text and signature of a method."""
+    """Gives a function the name, docstring and signature of a method."""
     name, doc, schema, parameters, result = fact
     shown = [_parameter(p) for p in parameters]
     if bound:
@@ -69,7 +69,7 @@ def _property(fact: tuple) -> property:
 
 
 class _Base(ScriptObject):
-    """What all C++ classes have in Python. Objects are equal if they are the same one in C++."""
+    """Base of all C++ classes in Python. Objects are equal if they are the same object in C++."""
 
     __slots__ = ()
     _namespace = _class_name = ""
@@ -88,7 +88,7 @@ class _Base(ScriptObject):
 
 
 def _restore(namespace: str, name: str, state: Any) -> Any:
-    """What pickles call; the library of the class has to be loaded."""
+    """Restores an object from a pickle; the library of its class has to be loaded."""
     return _C.class_restore(namespace, name, state)
 
 
@@ -121,16 +121,16 @@ class _ClassNamespace(ModuleType):
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = _make(self._ns, name)
-        setattr(self, name, made)
-        return made
+        created = _make(self._ns, name)
+        setattr(self, name, created)
+        return created
 
     def __dir__(self) -> list[str]:
         return [*object.__dir__(self), *(name for ns, name in _C.class_names() if ns == self._ns)]
 
 
 class _Classes(ModuleType):
-    """C++ classes by namespace, as libraries registered them."""
+    """C++ classes by namespace, registered by libraries."""
 
     def __init__(self) -> None:
         super().__init__(f"{__name__.partition('.')[0]}.classes")

@@ -1,5 +1,5 @@
-"""Small models of the kinds that people train, for :mod:`facula.warm`: whole training steps meet layouts,
-sums of gradients and optimizers that single layers do not.
+"""Small models of common kinds, for :mod:`facula.warm`: entire training steps use layouts, sums of
+gradients and optimizers that single layers do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def pictures(n: int, side: int, channels: int = 3) -> torch.Tensor:
 
 
 class Apply(nn.Module):
-    """A module of parts, which are modules or parameters, and what to do with them."""
+    """A module with parts, which are modules or parameters, and a function that uses them."""
 
     def __init__(self, function: Callable, **parts: nn.Module | nn.Parameter) -> None:
         super().__init__()

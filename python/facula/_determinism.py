@@ -1,5 +1,5 @@
-"""The switches of determinism. Results are the same bits for any number of threads, with them or without:
-they choose what ``empty`` leaves in memory, and are remembered.
+"""The determinism switches. Results have the same bits for any number of threads, whatever they say: they
+only control the contents of ``empty``, and are stored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _precision = "highest"
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Remembers what products of float32 may lose; here they are always computed in float32 ("highest")."""
+    """Stores the precision; products of float32 are always computed in float32 ("highest")."""
     global _precision
     if precision in ("highest", "high", "medium"):
         _precision = precision
@@ -26,7 +26,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What set_float32_matmul_precision set."""
+    """Returns the value from set_float32_matmul_precision."""
     return _precision
 
 
@@ -38,7 +38,9 @@ def _apply() -> None:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Asks for deterministic operators, which all are; new tensors without a value are filled from now on."""
+    """Requests deterministic operators, which all are; new tensors without a value are filled from then
+    on.
+    """
     if not isinstance(mode, bool):
         raise TypeError(f"use_deterministic_algorithms: mode must be bool, not {type(mode).__name__}")
     _state.update(enabled=mode, warn_only=bool(warn_only))
@@ -54,17 +56,17 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_deterministic(d: bool) -> None:
-    """The older name of ``use_deterministic_algorithms``."""
+    """The former name of ``use_deterministic_algorithms``."""
     use_deterministic_algorithms(d)
 
 
 def is_deterministic() -> bool:
-    """The older name of ``are_deterministic_algorithms_enabled``."""
+    """The former name of ``are_deterministic_algorithms_enabled``."""
     return _state["enabled"]
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """0 or "default", 1 or "warn", 2 or "error"."""
+    """Sets 0 or "default", 1 or "warn", 2 or "error"."""
     names = ("default", "warn", "error")
     if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")

@@ -1,4 +1,4 @@
-"""FileCheck: what a text must contain, in order. After LLVM's tool of that name."""
+"""FileCheck: checks that a text contains patterns in order. Named after LLVM's tool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Rule:
 
 
 class FileCheck:
-    """Checks that are run over a text from its beginning, each behind what the last one found.
+    """A sequence of checks; each one searches the text after the match of the previous one.
 
     >>> facula.testing.FileCheck().check("a").check_next("b").check_not("c").run("a 1\\nb 2\\n")
     """
@@ -30,40 +30,40 @@ class FileCheck:
         return self
 
     def check(self, test: str) -> FileCheck:
-        """The text follows."""
+        """The text must follow."""
         return self._add("check", test)
 
     def check_not(self, test: str) -> FileCheck:
-        """The text is not between what the checks around this one find."""
+        """The text must not occur between the matches of the neighbouring checks."""
         return self._add("not", test)
 
     def check_same(self, test: str) -> FileCheck:
-        """The text follows on the same line."""
+        """The text must follow on the same line."""
         return self._add("same", test)
 
     def check_next(self, test: str) -> FileCheck:
-        """The text follows on the next line."""
+        """The text must follow on the next line."""
         return self._add("next", test)
 
     def check_count(self, test: str, count: int, exactly: bool = False) -> FileCheck:
-        """The text follows ``count`` times; no more often, if ``exactly``."""
+        """The text must follow ``count`` times, and not more often if ``exactly``."""
         return self._add("count", test, count, exactly)
 
     def check_dag(self, test: str) -> FileCheck:
-        """The text follows; checks of this kind that stand together may match in any order."""
+        """The text must follow; adjacent checks of this kind may match in any order."""
         return self._add("dag", test)
 
     def check_regex(self, test: str) -> FileCheck:
-        """A match of the regular expression follows."""
+        """A match of the regular expression must follow."""
         return self._add("regex", test)
 
     def check_source_highlighted(self, test: str) -> FileCheck:
-        """The text follows, and the line under it marks all of it with ``~``."""
+        """The text must follow, and the line below must mark all of it with ``~``."""
         return self._add("highlighted", test)
 
     def run(self, *texts: str) -> None:
-        """``run(text)`` runs the checks, ``run(checks, text)`` those that its lines ``# CHECK: ...`` say.
-        RuntimeError for what does not hold.
+        """``run(text)`` runs the checks, ``run(checks, text)`` those in its lines ``# CHECK: ...``.
+        Raises RuntimeError for a check that fails.
         """
         if not 1 <= len(texts) <= 2:
             raise TypeError(f"FileCheck.run() takes a text, or checks and a text, got {len(texts)} arguments")
@@ -90,10 +90,10 @@ class FileCheck:
 def _read(checks: str) -> list[_Rule]:
     rules = []
     for line in checks.splitlines():
-        found = _DIRECTIVE.match(line)
-        if not found:
+        directive = _DIRECTIVE.match(line)
+        if not directive:
             continue
-        kind, what = found[1] or "check", found[2].strip()
+        kind, what = directive[1] or "check", directive[2].strip()
         if kind.startswith("COUNT"):
             rules.append(_Rule("count", what, int(kind.rpartition("-")[2]), "EXACTLY" in kind))
         else:
@@ -109,10 +109,10 @@ def _fail(text: str, at: int, message: str) -> Any:
 
 
 def _find(text: str, at: int, rule: _Rule, end: int | None = None) -> tuple[int, int]:
-    found = text.find(rule.what, at, len(text) if end is None else end)
-    if found < 0:
+    position = text.find(rule.what, at, len(text) if end is None else end)
+    if position < 0:
         _fail(text, at, f'Expected to find "{rule.what}" but did not find it')
-    return found, found + len(rule.what)
+    return position, position + len(rule.what)
 
 
 def _line_end(text: str, at: int) -> int:
@@ -140,10 +140,10 @@ def _count(text: str, at: int, rule: _Rule) -> tuple[int, int]:
 
 
 def _regex(text: str, at: int, rule: _Rule) -> tuple[int, int]:
-    found = re.compile(rule.what).search(text, at)
-    if not found:
+    match = re.compile(rule.what).search(text, at)
+    if not match:
         _fail(text, at, f'Expected to find a match of "{rule.what}" but did not find it')
-    return found.span()  # type: ignore[union-attr]
+    return match.span()  # type: ignore[union-attr]
 
 
 def _highlighted(text: str, at: int, rule: _Rule) -> tuple[int, int]:

@@ -1,6 +1,4 @@
-"""Functions on tensors that are no operators: questions, comparisons, conveniences over operators, random
-state.
-"""
+"""Functions on tensors that are not operators: queries, comparisons, convenience functions, random state."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ def is_tensor(obj: object) -> bool:
 
 
 def is_storage(obj: object) -> bool:
-    """Is it the memory of tensors, as bytes or elements?"""
+    """Returns whether ``obj`` is the storage of a tensor, as bytes or elements."""
     from .storage import TypedStorage, UntypedStorage
 
     return isinstance(obj, (TypedStorage, UntypedStorage))
@@ -35,17 +33,17 @@ def is_complex(input: Tensor) -> bool:
 
 
 def is_conj(input: Tensor) -> bool:
-    """Is it a view of the conjugates of its memory, as ``conj()`` gives it?"""
+    """Returns whether the tensor is a lazily conjugated view, as ``conj()`` returns."""
     return input.is_conj()
 
 
 def is_neg(input: Tensor) -> bool:
-    """Is it a view of the negatives of its memory, as the imaginary part of a ``conj()`` is?"""
+    """Returns whether the tensor is a lazily negated view, such as the imaginary part of a ``conj()``."""
     return input.is_neg()
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Is the only element non-zero?"""
+    """Returns whether the only element is not zero."""
     if input.numel() != 1:
         raise RuntimeError(f"is_nonzero: expected one element, got shape {list(input.shape)}")
     return bool(input.item())
@@ -56,7 +54,9 @@ def numel(input: Tensor) -> int:
 
 
 def typename(obj: Any) -> str:
-    """The name of a class, or of an object's; of a tensor, its dtype's as well: facula.FloatTensor."""
+    """Returns the name of a class or of an object's class; for a tensor including its dtype:
+    facula.FloatTensor.
+    """
     if isinstance(obj, Tensor):
         return obj.type()
     kind = obj if hasattr(obj, "__qualname__") and hasattr(obj, "__module__") else type(obj)
@@ -107,15 +107,15 @@ class iinfo(_TypeFacts):
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Is every element close (isclose)?"""
+    """Returns whether every element is close (isclose)."""
     return bool(_f.isclose(input, other, rtol, atol, equal_nan).all())
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
-    """Have both the same shape and elements?"""
+    """Returns whether both have the same shape and elements."""
     if input.shape != other.shape:
         return False
-    if input.ndim and input.numel() > 1 << 17:  # most that differ do so at the beginning
+    if input.ndim and input.numel() > 1 << 17:  # most unequal tensors differ at the beginning
         rows = max(1, (input.shape[0] << 14) // input.numel())
         if not (input[:rows] == other[:rows]).all():
             return False
@@ -126,8 +126,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
-    """Positions of the non-zero elements: int64 ``[count, rank]``, or with ``as_tuple`` a vector for each
-    dimension.
+    """Returns the positions of non-zero elements: int64 ``[count, rank]``, or with ``as_tuple`` a vector
+    for each dimension.
 
     >>> facula.nonzero(facula.tensor([0, 5, 3]))
     tensor([[1],
@@ -144,12 +144,14 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
 
 
 def broadcast_shapes(*shapes: Any) -> Any:
-    """The common shape that these broadcast to."""
+    """Returns the common shape after broadcasting."""
     return _C.broadcast_shapes(*shapes)
 
 
 def _as_equation(given: tuple) -> tuple[str, tuple]:
-    """Of einsum(a, [0, 1], b, [1, 2], [0, 2]): numbers and Ellipsis name dimensions."""
+    """Converts the form einsum(a, [0, 1], b, [1, 2], [0, 2]), in which numbers and Ellipsis name
+    dimensions.
+    """
     if not all(isinstance(t, Tensor) for t in given[: len(given) // 2 * 2 : 2]):
         raise TypeError("einsum(): operands and lists of their dimensions must come in turn")
 
@@ -168,8 +170,8 @@ def _as_equation(given: tuple) -> tuple[str, tuple]:
 
 
 def einsum(equation: Any, *operands: Any) -> Tensor:
-    """Sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands also as one
-    list, or in turn with lists of numbers of their dimensions.
+    """Returns a sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands may
+    also be one list, or alternate with lists of their dimensions' numbers.
     """
     if isinstance(equation, Tensor):
         equation, operands = _as_equation((equation, *operands))
@@ -181,7 +183,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
 ) -> Tensor:
-    """The p-norms of the differences of all pairs of points ``[*, n, width]`` and ``[*, m, width]``.
+    """Returns the p-norms of the differences of all pairs of points ``[*, n, width]`` and ``[*, m,
+    width]``.
 
     >>> facula.cdist(facula.zeros(1, 2), facula.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[5., 1.]])
@@ -193,52 +196,58 @@ def cdist(
 
 
 def _several(tensors: tuple) -> Any:
-    """The tensors that a function was given one by one, or as one list."""
+    """Returns the tensors, which may be separate arguments or one list."""
     return tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Views of all tensors with their common shape."""
+    """Returns views of all tensors with their common shape."""
     return _f.broadcast_tensors(_several(tensors))
 
 
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """Coordinates of a grid from one vector for each dimension; 'xy' exchanges the first two dimensions."""
+    """Returns the coordinates of a grid from one vector for each dimension; 'xy' swaps the first two
+    dimensions.
+    """
     return _f.meshgrid(_several(tensors), indexing=indexing)
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All combinations of the elements of vectors, one a row."""
+    """Returns all combinations of the elements of vectors, one per row."""
     return _f.cartesian_prod(tensors)
 
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """The tensor, or each of several, as a vector where it is 0-d."""
+    """Returns each tensor with at least one dimension."""
     return _f.atleast_1d(tensors[0] if len(tensors) == 1 else tensors)
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """The tensor, or each of several, as a matrix of one row where it has fewer dimensions."""
+    """Returns each tensor with at least two dimensions; a vector becomes a matrix of one row."""
     return _f.atleast_2d(tensors[0] if len(tensors) == 1 else tensors)
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """The tensor, or each of several, with dimensions of size 1 in front and behind, up to 3."""
+    """Returns each tensor with at least three dimensions; dimensions of size 1 are added in front and
+    behind.
+    """
     return _f.atleast_3d(tensors[0] if len(tensors) == 1 else tensors)
 
 
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """vstack under its older name."""
+    """vstack under its former name."""
     return _f.vstack(tensors, out=out)
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """Matrices in the last two dimensions transposed and conjugated: ``input.mH``."""
+    """Returns transposed and conjugated matrices: ``input.mH``."""
     return input.mH
 
 
 def result_type(tensor1: Any, tensor2: Any) -> Any:
-    """The dtype of an arithmetic result of both: tensors with dimensions before 0-d ones before numbers."""
+    """Returns the dtype of an arithmetic result; tensors with dimensions precede 0-d tensors, these
+    numbers.
+    """
     a, b = (x.flatten()[:0] if isinstance(x, Tensor) and x.dim() else x for x in (tensor1, tensor2))
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
         a, b = _C.tensor(a), _C.tensor(b)
@@ -246,7 +255,9 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-    """May a value of one dtype become another without losing its kind (bool, integer, real, complex)?"""
+    """Returns whether a dtype can be cast to another one of the same or a wider kind (bool, int, real,
+    complex).
+    """
 
     def kind(d: Any) -> int:
         return 3 if d.is_complex else 2 if d.is_floating_point else 0 if d == _C.bool else 1
@@ -255,7 +266,7 @@ def can_cast(from_: Any, to: Any) -> bool:
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A DLPack capsule over the tensor's memory."""
+    """Returns a DLPack capsule over the tensor's memory."""
     return tensor.__dlpack__()
 
 
@@ -263,7 +274,7 @@ def to_dlpack(tensor: Tensor) -> Any:
 
 
 def initial_seed() -> int:
-    """The seed of the default generator."""
+    """Returns the seed of the default generator."""
     return _C.default_generator.initial_seed()
 
 
@@ -273,7 +284,7 @@ def seed() -> int:
 
 
 def get_rng_state() -> Tensor:
-    """The state of the default generator, a uint8 tensor."""
+    """Returns the state of the default generator, a uint8 tensor."""
     return _C.default_generator.get_state()
 
 

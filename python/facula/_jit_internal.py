@@ -1,4 +1,6 @@
-"""What libraries take from PyTorch's inner home of annotations for scripts, which run plain."""
+"""Names that libraries import from PyTorch's internal module of script annotations; functions run
+unchanged.
+"""
 
 from __future__ import annotations
 

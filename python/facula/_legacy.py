@@ -1,4 +1,6 @@
-"""torch.FloatTensor and its like: makers of tensors of one dtype, and what isinstance asks."""
+"""torch.FloatTensor and similar classes: constructors of tensors of one dtype, which also support
+isinstance.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ for _name, _dtype in _KINDS.items():
 
 
 def maker_of(dtype: Any) -> Any:
-    """The maker of tensors of a dtype."""
+    """Returns the constructor of tensors of a dtype."""
     for name, d in _KINDS.items():
         if d == dtype:
             return globals()[name]
@@ -62,7 +64,7 @@ def maker_of(dtype: Any) -> Any:
 
 
 class _SparseMaker(type):
-    """Makers of sparse tensors: of indices, values and sizes."""
+    """Constructors of sparse tensors from indices, values and sizes."""
 
     dtype: Any
 
@@ -79,13 +81,13 @@ class _SparseMaker(type):
 
 
 def sparse_maker(name: str) -> Any:
-    """``facula.sparse.FloatTensor`` and its like; None if there is none of that name."""
+    """Returns ``facula.sparse.FloatTensor`` and similar constructors; None for other names."""
     dtype = _KINDS.get(name)
     return dtype and _SparseMaker(name, (), {"dtype": dtype, "__module__": "facula.sparse"})
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """The dtype of new floating tensors, by the name or the maker of its tensors: ``facula.DoubleTensor``."""
+    """Sets the default floating dtype, by a constructor of tensors or its name: ``facula.DoubleTensor``."""
     if isinstance(t, str):
         t = globals().get(t.rpartition(".")[2])
     if not isinstance(t, _Maker):

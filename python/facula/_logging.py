@@ -1,4 +1,4 @@
-"""What the library tells about its work, on standard error: what ``FACULA_LOG`` does, at runtime."""
+"""The library's log on standard error: ``FACULA_LOG`` at run time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _C
 
-# What the log of PyTorch's compiler has: such names are accepted, since programs that run without it ask for
+# The log areas of PyTorch's compiler. They are accepted, because programs that run without the compiler set
 # them.
 _COMPILERS = frozenset(
     """aot aot_graphs aot_joint_graph autograd_cache bytecode caching compiled_autograd
@@ -21,12 +21,12 @@ _COMPILERS = frozenset(
 
 
 def areas() -> dict[str, str]:
-    """Every area of the log, and what its lines tell."""
+    """Returns every area of the log with the description of its lines."""
     return {name: doc for name, doc in (line.split(None, 1) for line in _C._log_help().splitlines())}
 
 
 def set_logs(**on: Any) -> None:
-    """Logs the areas given as true, and no others; ``all=True`` stands for every area.
+    """Enables the areas that are passed as true, and disables the others; ``all=True`` means every area.
 
     >>> facula.set_logs(ops=True)
     >>> facula.set_logs()  # nothing any more
@@ -35,10 +35,10 @@ def set_logs(**on: Any) -> None:
     if asked:
         warnings.warn(f"set_logs: nothing is logged of PyTorch's compiler: {', '.join(asked)}", stacklevel=2)
         on = {name: value for name, value in on.items() if name not in _COMPILERS}
-    known = [*areas(), "all"]
-    if unknown := [name for name in on if name not in known]:
+    valid = [*areas(), "all"]
+    if unknown := [name for name in on if name not in valid]:
         raise ValueError(
-            f"set_logs: there is no area '{unknown[0]}' to log\n  hint: areas are {', '.join(known)}"
+            f"set_logs: there is no area '{unknown[0]}' to log\n  hint: areas are {', '.join(valid)}"
         )
     chosen = sorted(on, key=lambda name: name != "all")  # all=True, ops=False: all but one
     _C._set_logs(",".join(["-all", *(("+" if on[name] else "-") + name for name in chosen)]))

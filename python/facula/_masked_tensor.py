@@ -1,4 +1,4 @@
-"""MaskedTensor: a tensor with a mask of which elements count."""
+"""MaskedTensor: a tensor with a mask of its valid elements."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _refused(func: Callable) -> TypeError:
 
 
 class MaskedTensor(Tensor):
-    """The elements of ``data`` where ``mask`` is True. Functions element by element leave the mask, those of
-    two masked tensors want equal ones; reductions leave out what is masked, and so do gradients.
+    """The elements of ``data`` where ``mask`` is True. Element-wise functions keep the mask, and require
+    equal masks of two masked tensors; reductions ignore masked elements, and so do gradients.
 
     >>> facula.masked.MaskedTensor(facula.tensor([1.0, 2.0, 3.0]), facula.tensor([True, False, True])).sum()
     MaskedTensor(  4.0000, True)
@@ -68,21 +68,21 @@ class MaskedTensor(Tensor):
     def __new__(cls: Any, data: Any, mask: Any, requires_grad: bool = False) -> Any:
         _check(data, mask)
         data = data.detach() if requires_grad else data
-        return _made(data.clone().requires_grad_() if requires_grad else data, mask)
+        return _masked(data.clone().requires_grad_() if requires_grad else data, mask)
 
     def __init__(self, data: Any, mask: Any, requires_grad: bool = False) -> None:
         pass
 
     def get_data(self) -> Tensor:
-        """The elements, those that are masked too."""
+        """Returns all elements, including masked ones."""
         return self._masked_data
 
     def get_mask(self) -> Tensor:
-        """True where an element counts."""
+        """Returns the mask: True for valid elements."""
         return self._masked_mask
 
     def to_tensor(self, value: Any) -> Tensor:
-        """The elements, and ``value`` where they are masked."""
+        """Returns the elements, with ``value`` in place of masked ones."""
         return self._masked_data.masked_fill(~self._masked_mask, value)
 
     def __repr__(self) -> str:  # type: ignore[override]
@@ -99,18 +99,18 @@ class MaskedTensor(Tensor):
             name = getattr(getattr(func, "__self__", None), "__name__", "")
             if name == "grad":
                 return _gradient(args, func.__name__)
-            if name not in _VIEWS:  # sizes, dtypes: those of the data
+            if name not in _VIEWS:  # metadata, which is that of the data
                 return func(*(_data(a) for a in args), **kwargs)
-        found = _computed(func, name.strip("_") if name not in _VIEWS else name, args, kwargs)
-        if found is NotImplemented:
+        result = _computed(func, name.strip("_") if name not in _VIEWS else name, args, kwargs)
+        if result is NotImplemented:
             raise _refused(func)
-        return found
+        return result
 
 
-def _made(data: Tensor, mask: Tensor) -> MaskedTensor:
-    made = _C.make_subclass(MaskedTensor, data.detach())
-    made.__dict__.update(_masked_data=data, _masked_mask=mask)
-    return made
+def _masked(data: Tensor, mask: Tensor) -> MaskedTensor:
+    masked = _C.make_subclass(MaskedTensor, data.detach())
+    masked.__dict__.update(_masked_data=data, _masked_mask=mask)
+    return masked
 
 
 def _check(data: Any, mask: Any) -> None:
@@ -142,7 +142,7 @@ def _gradient(args: tuple, how: str) -> Any:
         masked._masked_data.grad = None if args[1] is None else _data(args[1])
         return None
     grad = masked._masked_data.grad
-    return None if grad is None else _made(grad, masked._masked_mask)
+    return None if grad is None else _masked(grad, masked._masked_mask)
 
 
 def _mask_of_both(args: tuple) -> Tensor:
@@ -160,16 +160,16 @@ def _reduced(name: str, x: MaskedTensor, args: tuple, kwargs: dict) -> Any:
     data, mask = x._masked_data, x._masked_mask
     dim = args[0] if args else kwargs.get("dim")
     if name == "all":
-        found = (data.bool() | ~mask).all() if dim is None else (data.bool() | ~mask).all(dim, *args[1:])
+        reduced = (data.bool() | ~mask).all() if dim is None else (data.bool() | ~mask).all(dim, *args[1:])
     else:
-        found = getattr(masked, name)(data, *args, mask=mask, **kwargs)
-    keepdim = found.dim() == data.dim() and data.dim() > 0
+        reduced = getattr(masked, name)(data, *args, mask=mask, **kwargs)
+    keepdim = reduced.dim() == data.dim() and data.dim() > 0
     if dim is None or dim == ():
         there = mask.any()
-        return _made(found, there.reshape(found.shape) if keepdim else there)
+        return _masked(reduced, there.reshape(reduced.shape) if keepdim else there)
     for d in sorted({d % data.dim() for d in ([dim] if isinstance(dim, int) else dim)}, reverse=True):
         mask = mask.any(d, keepdim=keepdim)
-    return _made(found, mask)
+    return _masked(reduced, mask)
 
 
 def _viewed(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -178,12 +178,12 @@ def _viewed(func: Callable, args: tuple, kwargs: dict) -> Any:
 
     datas, masks = func(*map(_data, args), **kwargs), func(*map(mask, args), **kwargs)
     if isinstance(datas, (tuple, list)):
-        return tuple(map(_made, datas, masks))
-    return _made(datas, masks)
+        return tuple(map(_masked, datas, masks))
+    return _masked(datas, masks)
 
 
 def _computed(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
-    """The function of masked tensors; NotImplemented where there is none."""
+    """Computes a function of masked tensors; NotImplemented if it is not supported."""
     from . import masked
 
     first = args[0] if args else None
@@ -201,16 +201,16 @@ def _computed(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
     ):
         return func(*map(_data, args), **kwargs)
     if name in ("cat", "stack"):
-        items = [x if _is_masked(x) else _made(x, f.ones_like(x, dtype=_C.bool)) for x in first]  # type: ignore[union-attr]
+        items = [x if _is_masked(x) else _masked(x, f.ones_like(x, dtype=_C.bool)) for x in first]  # type: ignore[union-attr]
         more = (args[1:], kwargs)
-        return _made(
+        return _masked(
             func([x._masked_data for x in items], *more[0], **more[1]),
             func([x._masked_mask for x in items], *more[0], **more[1]),
         )
     if name == "where" and len(args) == 3:
         condition, *both = args
         masks = [x._masked_mask if _is_masked(x) else f.ones_like(condition) for x in both]
-        return _made(f.where(condition, *map(_data, both)), f.where(condition, *masks))
+        return _masked(f.where(condition, *map(_data, both)), f.where(condition, *masks))
     if name in _VIEWS:
         return _viewed(func, args, kwargs)
     if not any(map(_is_masked, args)):
@@ -222,14 +222,14 @@ def _computed(func: Any, name: str, args: tuple, kwargs: dict) -> Any:
     elif name in _REDUCED and _is_masked(first):
         return _reduced(name, first, args[1:], kwargs)  # type: ignore[arg-type]
     elif name in _NORMALISED and _is_masked(first):
-        given = {k: v for k, v in kwargs.items() if k not in ("_stacklevel", "input") and v is not None}
+        options = {k: v for k, v in kwargs.items() if k not in ("_stacklevel", "input") and v is not None}
         args = args[:2] if name != "normalize" else args
-        found = getattr(masked, name)(first._masked_data, *args[1:], mask=first._masked_mask, **given)  # type: ignore[union-attr]
-        return _made(found, first._masked_mask)  # type: ignore[union-attr]
+        normalised = getattr(masked, name)(first._masked_data, *args[1:], mask=first._masked_mask, **options)  # type: ignore[union-attr]
+        return _masked(normalised, first._masked_mask)  # type: ignore[union-attr]
     else:
         return NotImplemented
     result = func(*map(_data, args), **kwargs)
-    return first if in_place else _made(result, mask)
+    return first if in_place else _masked(result, mask)
 
 
 def _shown(x: Any) -> str:
@@ -248,18 +248,18 @@ def _lines(data: Tensor, mask: Tensor, depth: int) -> list[str]:
 
 
 def masked_tensor(data: Tensor, mask: Tensor, requires_grad: bool = False) -> MaskedTensor:
-    """A MaskedTensor of these elements, apart from the history of ``data``."""
+    """Returns a MaskedTensor of these elements, detached from ``data``."""
     return MaskedTensor(data.detach() if isinstance(data, Tensor) else data, mask, requires_grad)
 
 
 def as_masked_tensor(data: Tensor, mask: Tensor) -> MaskedTensor:
-    """A MaskedTensor of these elements; gradients go on to ``data``."""
+    """Returns a MaskedTensor of these elements; differentiable with respect to ``data``."""
     _check(data, mask)
-    return _made(data, mask)
+    return _masked(data, mask)
 
 
 def is_masked_tensor(obj: Any, /) -> bool:
-    """Is it a MaskedTensor?"""
+    """Returns whether ``obj`` is a MaskedTensor."""
     return isinstance(obj, MaskedTensor)
 
 

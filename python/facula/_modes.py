@@ -1,4 +1,4 @@
-"""Grad modes: context managers that are decorators too, of functions and of generators."""
+"""Grad modes: context managers that are also decorators of functions and generators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GENERATOR = 0x20  # inspect.CO_GENERATOR; inspect is slow to import
 
 
 class _Decorator:
-    """Calls of what it decorates run in a fresh instance of the mode."""
+    """Runs each call of a decorated function in a new instance of the mode."""
 
     def __call__(self, f: Callable) -> Callable:
         if isinstance(f, type):
@@ -47,7 +47,7 @@ class _Decorator:
     def _wrap_generator(self, f: Callable) -> Callable:
         @wraps(f)
         def in_mode(*args: Any, **kwargs: Any) -> Generator:
-            """The mode holds while the generator runs, not while its user does."""
+            """The mode applies while the generator's code runs, not between its values."""
             generator = f(*args, **kwargs)
             try:
                 with self._again():
@@ -98,7 +98,7 @@ class enable_grad(_GradMode):
 
 
 class set_grad_enabled(_Decorator):
-    """Switches recording at once; as a context manager, until its end."""
+    """Switches recording immediately; as a context manager, until the end of the block."""
 
     def __init__(self, mode: bool) -> None:
         if not isinstance(mode, bool):
@@ -125,8 +125,8 @@ class set_grad_enabled(_Decorator):
 
 
 class inference_mode(_Decorator, _C.InferenceMode):
-    """As no_grad, and results carry no version counter or views: faster, but never part of a later
-    recording.
+    """Like no_grad; in addition, results have no version counter or view tracking: faster, but they can
+    never take part in a later recording.
     """
 
     def __new__(cls, mode: bool | Callable = True) -> Any:
@@ -148,17 +148,17 @@ class inference_mode(_Decorator, _C.InferenceMode):
 
 
 def get_default_device() -> Any:
-    """The device that new tensors are on."""
+    """Returns the device of new tensors."""
     return _C.get_default_device()
 
 
 def set_default_device(device: Any) -> None:
-    """Where this thread's new tensors are from now on; None: on the CPU."""
+    """Sets the device of this thread's new tensors; None means the CPU."""
     _C.set_default_device("cpu" if device is None else device)
 
 
 class _Outer(_local):
-    """The default devices to come back to, of this thread."""
+    """The stack of this thread's default devices to restore."""
 
     def __init__(self) -> None:
         self.devices: list[Any] = []
@@ -183,8 +183,8 @@ _C.device.__exit__ = _exit_device
 
 
 def _load_device(name: str) -> None:
-    """Loads the installed packages that add devices (entry points of "facula.backends"), once a name is
-    asked for that no device has.
+    """Loads the installed packages that add devices (entry points of "facula.backends") when a device of
+    an unknown name is requested.
     """
     from importlib.metadata import entry_points
 

@@ -1,5 +1,5 @@
-"""Functions made of operators, under PyTorch's names: repetition, unique elements, random picks; how
-tensors print.
+"""Functions composed of operators, under PyTorch's names: repetition, unique elements and others; print
+options of tensors; memory statistics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """How tensors are shown: digits, elements before only edges are, elements of an edge, columns of a line.
+    """Sets how tensors are displayed: digits, the size from which they are abbreviated, edge items, line
+    width.
 
     ``profile`` "default", "short" or "full" sets all at once; ``sci_mode`` forces or forbids exponents.
 
@@ -47,9 +48,9 @@ def set_printoptions(
         if profile not in _PROFILES:
             raise ValueError(f"set_printoptions: profile must be one of {list(_PROFILES)}, not {profile!r}")
         values = list(_PROFILES[profile])
-    for k, given in enumerate((precision, threshold, edgeitems, linewidth)):
-        if given is not None:
-            values[k] = 2**62 if given == math.inf else int(given)
+    for k, setting in enumerate((precision, threshold, edgeitems, linewidth)):
+        if setting is not None:
+            values[k] = 2**62 if setting == math.inf else int(setting)
     _C.set_print_options(*values, sci_mode)
 
 
@@ -59,7 +60,8 @@ def set_printoptions(
 def profile(
     *, record_shapes: bool = True, profile_memory: bool = True, with_stack: bool = False
 ) -> profiler.profile:
-    """Records what runs in a ``with`` block: a :class:`facula.profiler.profile` with shapes and memory.
+    """Records the operations of a ``with`` block: a :class:`facula.profiler.profile` with shapes and
+    memory.
 
     >>> with facula.profile() as prof:
     ...     y = facula.ones(100, 100).exp().sum()
@@ -109,30 +111,30 @@ def tile(input: Tensor, *counts: Any, dims: Any = None) -> Tensor:
     >>> facula.tile(facula.tensor([1, 2]), (2,))
     tensor([1, 2, 1, 2])
     """
-    given = counts if dims is None else dims
-    times = list(given[0]) if len(given) == 1 and not isinstance(given[0], int) else list(given)
+    repeats = counts if dims is None else dims
+    times = list(repeats[0]) if len(repeats) == 1 and not isinstance(repeats[0], int) else list(repeats)
     return input.repeat([1] * (input.dim() - len(times)) + times)
 
 
 # ---- unique elements
 
 
-def _wanted(found: tuple[Tensor, Tensor, Tensor], inverse: bool, counts: bool) -> Any:
-    """The values alone, or with those of the others that were asked for."""
-    extra = [x for x, wanted in zip(found[1:], (inverse, counts), strict=True) if wanted]
-    return (found[0], *extra) if extra else found[0]
+def _wanted(results: tuple[Tensor, Tensor, Tensor], inverse: bool, counts: bool) -> Any:
+    """Returns the values, together with the other results that were requested."""
+    extra = [x for x, wanted in zip(results[1:], (inverse, counts), strict=True) if wanted]
+    return (results[0], *extra) if extra else results[0]
 
 
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The first of every run of equal elements, or of equal slices along ``dim``.
+    """Returns the first element of every run of equal elements, or of equal slices along ``dim``.
 
     >>> facula.unique_consecutive(facula.tensor([1, 1, 2, 2, 1]), return_counts=True)
     (tensor([1, 2, 1]), tensor([2, 2, 1]))
     """
-    found = _C.ops.unique_consecutive(input, return_inverse, return_counts, dim)
-    return _wanted(found, return_inverse, return_counts)
+    results = _C.ops.unique_consecutive(input, return_inverse, return_counts, dim)
+    return _wanted(results, return_inverse, return_counts)
 
 
 def unique(
@@ -142,20 +144,20 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements in ascending order, or the different slices along ``dim``.
+    """Returns the distinct elements in ascending order, or the distinct slices along ``dim``.
 
     >>> facula.unique(facula.tensor([3, 1, 3]), return_inverse=True)
     (tensor([1, 3]), tensor([1, 0, 1]))
     """
     if dim is None:
-        found = _C.ops._unique2(input, sorted, return_inverse, return_counts)
+        results = _C.ops._unique2(input, sorted, return_inverse, return_counts)
     else:
-        found = _C.ops.unique_dim(input, dim, sorted, return_inverse, return_counts)
-    return _wanted(found, return_inverse, return_counts)
+        results = _C.ops.unique_dim(input, dim, sorted, return_inverse, return_counts)
+    return _wanted(results, return_inverse, return_counts)
 
 
-def _given(out: Tensor | None) -> dict[str, Tensor]:
-    """The keyword argument out=, if there is one."""
+def _out_option(out: Tensor | None) -> dict[str, Tensor]:
+    """Returns the keyword argument out=, if there is one."""
     return {} if out is None else {"out": out}
 
 
@@ -166,12 +168,12 @@ def _given(out: Tensor | None) -> dict[str, Tensor]:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """All elements as one vector; a view where possible."""
+    """Returns all elements as one vector; a view if possible."""
     return input.reshape(-1)
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """The matrix with the given ones along its diagonal, 0 elsewhere.
+    """Returns the block-diagonal matrix of these matrices.
 
     >>> facula.block_diag(facula.tensor([[1, 2]]), facula.tensor(3))
     tensor([[1, 2, 0],
@@ -181,7 +183,8 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
-    """Sums of products over dimensions of both: the last ``dims`` of a and the first of b, or two lists.
+    """Sums products over dimensions of both: the last ``dims`` of a and the first of b, or two lists of
+    dimensions.
 
     >>> facula.tensordot(facula.ones(2, 3), facula.ones(3, 2), dims=1)
     tensor([[3., 3.],
@@ -198,7 +201,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
         dims = (list(range(-dims, 0)), list(range(dims)))
     elif not isinstance(dims, (tuple, list)) or len(dims) != 2:
         raise RuntimeError(f"tensordot: dims must be an int or two lists of ints, got {dims}")
-    return _C.ops.tensordot(a, b, *map(_as_list, dims), **_given(out))
+    return _C.ops.tensordot(a, b, *map(_as_list, dims), **_out_option(out))
 
 
 def _as_list(dims: Any) -> list[int]:
@@ -216,7 +219,7 @@ class _Histogramdd(NamedTuple):
         return f"{kind.__module__}.{kind.__qualname__}(\nhist={self.hist},\nbin_edges={self.bin_edges})"
 
 
-# Shown as the classes of operators' results are.
+# Displayed like the result classes of operators.
 _Histogramdd.__module__ = f"{__name__.partition('.')[0]}.return_types"
 _Histogramdd.__name__ = _Histogramdd.__qualname__ = "histogramdd"
 
@@ -224,7 +227,8 @@ _Histogramdd.__name__ = _Histogramdd.__qualname__ = "histogramdd"
 def histogramdd(
     input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
 ) -> _Histogramdd:
-    """How many points ``[*, dimensions]`` lie in each cell of a grid: of equal parts, or of given edges.
+    """Counts the points ``[*, dimensions]`` in each cell of a grid, from numbers of equal parts or from
+    edges.
 
     >>> facula.histogramdd(facula.tensor([[0.0, 1.0], [1.0, 0.0]]), [2, 2]).hist
     tensor([[0., 1.],
@@ -247,9 +251,9 @@ def from_file(
     dtype: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``size`` elements of a file, mapped into memory; with ``shared`` changes of them are written to it.
+    """Maps ``size`` elements of a file into memory; with ``shared``, changes are written to the file.
 
-    RuntimeError for a file that can't be opened, or, if it is not shared, is too short.
+    Raises RuntimeError if the file cannot be opened or, unless it is shared, is too short.
     """
     from .storage import UntypedStorage
 
@@ -259,7 +263,7 @@ def from_file(
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    """A 0-d tensor of a number, in the default dtype."""
+    """Returns a 0-d tensor of a number, in the default dtype."""
     return _C.tensor(
         s,
         dtype=_C.get_default_dtype() if dtype is None else dtype,
@@ -274,34 +278,30 @@ def _assert(condition: Any, message: str) -> None:
 
 
 def memory_allocated() -> int:
-    """Bytes that tensors of this process hold now; blocks kept for reuse do not count."""
+    """Returns the bytes that tensors of this process hold; cached blocks do not count."""
     return _C.memory_stats()["current_bytes"]
 
 
 def max_memory_allocated() -> int:
-    """The most bytes that tensors held at once since the start, or since :func:`reset_peak_memory_stats`.
+    """Returns the peak of memory_allocated since the start, or since :func:`reset_peak_memory_stats`.
 
-    Threads count for themselves and pass on what exceeds 64 KiB, so the figure is that coarse.
+    Threads count separately and report amounts above 64 KiB, which is the accuracy of the result.
     """
     return _C.memory_stats()["peak_bytes"]
 
 
 def memory_reserved() -> int:
-    """Bytes taken from the system for tensors: those that tensors hold, and those that wait to be used
-    again.
-    """
+    """Returns the bytes allocated from the system for tensors, including cached blocks."""
     return _C.memory_stats()["reserved_bytes.all.current"]
 
 
 def max_memory_reserved() -> int:
-    """The most bytes taken from the system at once since the start, or since
-    :func:`reset_peak_memory_stats`.
-    """
+    """Returns the peak of memory_reserved since the start, or since :func:`reset_peak_memory_stats`."""
     return _C.memory_stats()["reserved_bytes.all.peak"]
 
 
 def memory_summary() -> str:
-    """A table of :func:`memory_stats`, for people."""
+    """Formats :func:`memory_stats` as a table."""
     stats = _C.memory_stats()
     columns = ("current", "peak", "allocated", "freed")
     lines = [f"{'MiB':24}" + "".join(f"{c:>12}" for c in columns)]
@@ -317,7 +317,7 @@ def memory_summary() -> str:
 
 
 def reset_peak_memory_stats() -> None:
-    """Starts a new peak at what is held now."""
+    """Resets the peak to the present amount."""
     _C.reset_peak_memory()
 
 

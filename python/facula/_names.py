@@ -1,5 +1,5 @@
-"""Names of PyTorch's top level that are other functions of ours with the arguments in its order: functions of
-networks, numbers that may be symbolic, switches, questions about builds.
+"""Names of PyTorch's top level that differ from ours by the order of arguments: neural network functions,
+symbolic numbers, switches, queries about builds.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ def _reduction(number: int | str) -> str:
 
 
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """``input`` after dropout, and which elements were kept.
+    """Returns ``input`` after dropout, and the mask of the elements that were not dropped.
 
     >>> facula.native_dropout(facula.ones(2), 0.5, False)
     (tensor([1., 1.]), tensor([True, True]))
     """
     if train is False or p == 0:
         return input.clone(), _f.ones_like(input, dtype=_C.bool)
-    kept = F.dropout(_f.ones_like(input), p, True)
-    return input * kept, kept != 0
+    scale = F.dropout(_f.ones_like(input), p, True)
+    return input * scale, scale != 0
 
 
 def cosine_embedding_loss(
@@ -140,19 +140,19 @@ def triplet_margin_loss(
 
 
 def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """The root of the sum of squares over ``dim``."""
+    """Returns the root of the sum of squares over ``dim``."""
     return _C.linalg.vector_norm(input, 2, dim, keepdim, out=out)
 
 
 def nuclear_norm(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """The sum of the singular values of matrices in the dimensions ``dim``."""
+    """Returns the sum of the singular values of matrices in the dimensions ``dim``."""
     return _C.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norm over all dimensions but ``dim``; -1: over all."""
+    """Returns the norm over all dimensions but ``dim``; -1: over all."""
     if dim == -1:
         return v.norm(pow)
     return _C.linalg.vector_norm(v, pow, [d for d in _builtin_range(v.dim()) if d != dim % v.dim()], True)
@@ -162,7 +162,7 @@ _builtin_range = __builtins__["range"] if isinstance(__builtins__, dict) else __
 
 
 def range(start: Any, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
-    """Numbers from ``start`` to ``end``, which is one of them; of the default dtype. See ``arange``."""
+    """Returns numbers from ``start`` to ``end`` inclusive, in the default dtype. See ``arange``."""
     import warnings
 
     warnings.warn(
@@ -215,13 +215,13 @@ def detach_(input: Tensor) -> Tensor:
 
 
 def dequantize(input: Any) -> Any:
-    """The tensor, or the list of tensors, as float32: none is quantised here."""
+    """Returns the tensor, or the list of tensors, as float32: no tensor is quantised here."""
     if isinstance(input, Tensor):
         return input.to(_C.float32)
     return [t.to(_C.float32) for t in input]
 
 
-# ---- numbers that PyTorch's tracer may know by name; here they are numbers
+# ---- numbers that may be symbolic in PyTorch's tracer; here they are plain numbers
 
 
 def sym_int(a: Any) -> int:
@@ -237,14 +237,14 @@ def sym_not(a: Any) -> bool:
 
 
 def sym_max(a: Any, b: Any) -> Any:
-    """The larger, a float if one of them is."""
+    """Returns the maximum, as a float if one of them is a float."""
     if isinstance(a, float) or isinstance(b, float):
         return float(max(a, b))
     return _C.sym_max(a, b) if isinstance(a, int) and isinstance(b, int) else max(a, b)
 
 
 def sym_min(a: Any, b: Any) -> Any:
-    """The smaller, a float if one of them is."""
+    """Returns the minimum, as a float if one of them is a float."""
     if isinstance(a, float) or isinstance(b, float):
         return float(min(a, b))
     return _C.sym_min(a, b) if isinstance(a, int) and isinstance(b, int) else min(a, b)
@@ -270,7 +270,7 @@ _interop = 1
 
 
 def set_warn_always(b: bool) -> None:
-    """Are warnings that come once in a process given each time?"""
+    """Sets whether warnings that are issued once per process are issued every time."""
     if not isinstance(b, bool):
         raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
     _C.set_warn_always(b)
@@ -317,14 +317,14 @@ def set_autocast_gpu_dtype(dtype: Any) -> None:
 
 
 def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
-    """Anomaly mode from now on; ``autograd.detect_anomaly`` is for a block."""
+    """Switches anomaly mode; ``autograd.detect_anomaly`` does it for a block."""
     from .autograd.anomaly_mode import set_detect_anomaly
 
     set_detect_anomaly(enabled, check_nan)
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: subnormal numbers are kept, as gradual underflow wants them; there is no such switch."""
+    """Returns False: subnormal numbers are never flushed."""
     return False
 
 
@@ -333,7 +333,7 @@ def get_num_interop_threads() -> int:
 
 
 def set_num_interop_threads(n: int) -> None:
-    """Operators of a program run one after the other; the number is kept."""
+    """Stores the number; operators of a program run one after the other."""
     global _interop
     if n <= 0:
         raise RuntimeError("set_num_interop_threads expects a positive integer")
@@ -341,7 +341,7 @@ def set_num_interop_threads(n: int) -> None:
 
 
 def init_num_threads() -> None:
-    """Nothing to begin."""
+    """Has no effect: there is nothing to initialize."""
 
 
 def is_vulkan_available() -> bool:
@@ -349,7 +349,7 @@ def is_vulkan_available() -> bool:
 
 
 def get_device_module(device: Any = None) -> Any:
-    """The module of a type of device: ``facula.cpu`` or ``facula.cuda``."""
+    """Returns the module of a device type: ``facula.cpu`` or ``facula.cuda``."""
     import importlib
 
     kind = "cpu" if device is None else _C.device(device).type
@@ -359,14 +359,14 @@ def get_device_module(device: Any = None) -> Any:
 
 
 def thread_safe_generator() -> Any:
-    """The generator of the worker that a sampler runs in; None in the main process."""
+    """Returns the generator of the worker in which a sampler runs; None in the main process."""
     from .utils.data import get_worker_info
 
     return getattr(get_worker_info(), "generator", None)
 
 
 def fork(func: Callable, *args: Any, **kwargs: Any) -> Any:
-    """A Future with what the function gives, which runs at once: see ``facula.jit.fork``."""
+    """Runs the function immediately and returns a Future of its result: see ``facula.jit.fork``."""
     from .futures import Future
 
     future: Any = Future()

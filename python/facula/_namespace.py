@@ -1,4 +1,4 @@
-"""What modules of functions have in common."""
+"""Helpers for modules of functions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from . import _C
 
 
 def renamed(name: str, old: str, new: str) -> str | None:
-    """A dotted name with another beginning; None if it does not begin with ``old``."""
+    """Replaces the prefix ``old`` of a dotted name; None if it does not have that prefix."""
     return new + name[len(old) :] if name == old or name.startswith(old + ".") else None
 
 
 def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], object]:
-    """Gives a module, by its globals, the public operators of `namespace`.
+    """Adds the public operators of `namespace` to a module, which is passed as its globals.
 
-    Returns its ``__getattr__``, which finds those that are defined after the import.
+    Returns its ``__getattr__``, which finds operators that are defined after the import.
     """
 
     def public(name: str) -> bool:
@@ -34,18 +34,18 @@ def fill(module: dict[str, object], namespace: ModuleType) -> Callable[[str], ob
 def later(
     module: dict[str, object], submodules: Iterable[str], elsewhere: Mapping[str, str] = {}
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package, by its globals, for what follows at its first use:
-    modules of its own, and names by the module that has them. ``cmake/write_lazy.py`` tells the same to
-    tools that read, from what the package calls ``_SUBMODULES`` and ``_ELSEWHERE``.
+    """Returns ``__getattr__`` and ``__dir__`` of a package, from its globals, for lazy imports:
+    submodules, and names by the module that defines them. ``cmake/write_lazy.py`` generates the same
+    imports for type checkers, from ``_SUBMODULES`` and ``_ELSEWHERE`` of the package.
     """
-    known = frozenset(submodules)
+    modules = frozenset(submodules)
     home = {name: owner for owner, names in elsewhere.items() for name in names.split()}
 
     def getattribute(name: str) -> object:
         from importlib import import_module
 
         package = str(module["__name__"])
-        if name in known:
+        if name in modules:
             return import_module("." + name, package)
         if name in home:
             value: object = getattr(import_module("." + home[name], package), name)
@@ -53,18 +53,18 @@ def later(
             return value
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
-    return getattribute, lambda: sorted({*module, *known, *home})
+    return getattribute, lambda: sorted({*module, *modules, *home})
 
 
 def of_tensors(f: FunctionType) -> bool:
-    """Does a function take or give tensors, as its annotations say?"""
+    """Returns whether a function takes or returns tensors, by its annotations."""
     return any("Tensor" in str(said) for said in f.__annotations__.values())
 
 
 def overridable(module: dict[str, object], which: Callable[[FunctionType], bool] = lambda f: True) -> None:
-    """Lets arguments with a ``__torch_function__`` of their own take the public functions of a module.
+    """Lets arguments with a ``__torch_function__`` method override the public functions of a module.
 
-    The module is given by its globals; of its functions those for which ``which`` holds.
+    The module is passed as its globals; only functions for which ``which`` is true are affected.
     """
     for name, f in list(module.items()):
         if isinstance(f, FunctionType) and not name.startswith("_") and which(f):

@@ -1,5 +1,5 @@
-"""Names of PyTorch's native module: those that programs annotate with or switch, though what they switch is
-not there, and those by which pickles know functions.
+"""Names of PyTorch's native module: types for annotations, switches of absent components, and the names
+under which pickles refer to functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 _TYPES = "Graph Value Block ScriptModule ScriptFunction Argument FunctionSchema".split()
-# Switches of TorchScript's compilers and of usage logs, and what they answer.
+# Switches of TorchScript's compilers and of usage logs, and their constant values.
 _SWITCHES = {
     "_jit_can_fuse_on_cpu": False,
     "_jit_can_fuse_on_gpu": False,
@@ -28,7 +28,7 @@ _SWITCHES = {
 }
 
 
-# Modules of functions: how their names begin, and where ours are.
+# Modules of functions: the prefix of their names, and our modules.
 _FUNCTIONS = {
     "_nn": ("", ".nn.functional"),
     "_special": ("special_", ".special"),
@@ -54,7 +54,7 @@ def _functions(native: ModuleType, name: str, prefix: str, where: str) -> Module
 
 
 def complete(native: ModuleType) -> None:
-    """Adds the names that are not there; a second time changes nothing."""
+    """Adds the missing names. Idempotent."""
     if hasattr(native, "_VariableFunctions"):
         return
     native._VariableFunctions = native._VariableFunctionsClass = native.functions

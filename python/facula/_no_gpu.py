@@ -1,4 +1,4 @@
-"""What programs ask of a kind of GPU before they use one, where there is none."""
+"""Functions that programs call before they use a kind of GPU, for kinds that are absent."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def device_count() -> int:
 
 
 def empty_cache() -> None:
-    """Nothing to free."""
+    """Has no effect: there is nothing to free."""
 
 
 def manual_seed(seed: int) -> None:
-    """No generator to seed."""
+    """Has no effect: there is no generator to seed."""
 
 
 def manual_seed_all(seed: int) -> None:
-    """No generators to seed."""
+    """Has no effect: there are no generators to seed."""

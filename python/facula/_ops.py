@@ -1,5 +1,5 @@
-"""``facula.ops``: operators by namespace, name and overload, from the registry; those of the catalog are in
-``ops.aten``, those of users (:mod:`facula.library`) in namespaces of their own.
+"""``facula.ops``: operators by namespace, name and overload, from the registry. Those of the catalog are
+in ``ops.aten``, those of users (:mod:`facula.library`) in the users' namespaces.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Return(NamedTuple):
 
 
 class FunctionSchema:
-    """What is known of an operator's arguments and results; ``str`` gives the text that it was defined by."""
+    """An operator's arguments and results; ``str`` returns the text of its definition."""
 
     def __init__(self, facts: dict, namespace: str, overload: str) -> None:
         self.name = facts["name"] if "::" in facts["name"] else f"{namespace}::{facts['name']}"
@@ -83,7 +83,7 @@ class OpOverload:
         self.__qualname__ = str(self)
         self.__module__ = f"{__name__}.{packet._namespace}"
         self.tags: list = []
-        self._functions = _defined.get(operators[0])  # of a user's operator
+        self._functions = _defined.get(operators[0])  # for a user's operator
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._functions is not None and self._functions.autocast:
@@ -91,7 +91,7 @@ class OpOverload:
         return self._op(*args, **kwargs)
 
     def name(self) -> str:
-        """``aten::add.Tensor``; without the overload if it is the default one."""
+        """Returns ``aten::add.Tensor``; without the overload if it is the default one."""
         overload = "" if self._overloadname == "default" else "." + self._overloadname
         return f"{self.namespace}::{self._opname}{overload}"
 
@@ -126,8 +126,8 @@ _TYPES = {"Tensor", "Scalar", "int", "ints", "IntList", "float", "bool", "str", 
 
 
 class OpOverloadPacket:
-    """All overloads of a name: ``facula.ops.aten.add``. Calling it takes the first that fits the
-    arguments.
+    """All overloads of a name: ``facula.ops.aten.add``. Calling it uses the first overload that matches
+    the arguments.
     """
 
     def __init__(self, namespace: str, name: str, operators: list[str], in_place: bool) -> None:
@@ -151,18 +151,18 @@ class OpOverloadPacket:
         return [*self._by_overload, *(["out"] if out else [])]
 
     def __getattr__(self, overload: str) -> OpOverload:
-        found = [] if overload.startswith("_") else self._overload(overload)
-        if not found:
+        operators = [] if overload.startswith("_") else self._overload(overload)
+        if not operators:
             raise AttributeError(
                 f"The underlying op of '{self._namespace}.{self._name}' has no overload name '{overload}'"
             )
-        made = OpOverload(self, overload, found, self._in_place)
-        setattr(self, overload, made)
-        return made
+        resolved = OpOverload(self, overload, operators, self._in_place)
+        setattr(self, overload, resolved)
+        return resolved
 
     def _overload(self, overload: str) -> list[str]:
-        """The operators behind an overload of PyTorch: one here may serve several, which are named after the
-        types or names of their parameters.
+        """Returns the operators behind an overload of PyTorch: one overload here may serve several, which
+        PyTorch names after the types or names of their parameters.
         """
         if overload in self._by_overload:
             return [self._by_overload[overload]]
@@ -174,11 +174,11 @@ class OpOverloadPacket:
         facts = [_C.operator_facts(full) for full in every]
         words = set(re.split("_", overload))
         out = {"out"} if any(f["out"] for f in facts) and not self._in_place else set()
-        known = [{p[0] for p in f["parameters"]} | _TYPES | out for f in facts]
-        found = [full for full, names in zip(every, known) if words <= names]
+        parameter_names = [{p[0] for p in f["parameters"]} | _TYPES | out for f in facts]
+        matching = [full for full, names in zip(every, parameter_names) if words <= names]
         names = _named()
         of_pytorch = names.get(self._name, []) + (names.get(self._name + ".out", []) if out else [])
-        return found or (every if any(overload == o for o, *_ in of_pytorch) else [])
+        return matching or (every if any(overload == o for o, *_ in of_pytorch) else [])
 
     def __dir__(self) -> list[str]:
         return [*object.__dir__(self), *self.overloads()]
@@ -219,7 +219,7 @@ class _OpNamespace(ModuleType):
 
 
 class _Ops(ModuleType):
-    """Operators by namespace: ``facula.ops.aten``, and those of users' libraries."""
+    """Operators by namespace: ``facula.ops.aten``, and the namespaces of users' libraries."""
 
     def __init__(self) -> None:
         super().__init__(f"{__name__.partition('.')[0]}.ops")
@@ -233,9 +233,9 @@ class _Ops(ModuleType):
         return namespace
 
     def load_library(self, path: str | os.PathLike[str]) -> None:
-        """Loads a shared library, whose operators and classes (:data:`facula.classes`) are then there: all,
-        or none if it raises. OSError: no such file, or none that the system loads; RuntimeError: compiled
-        against another Facula, or a faulty registration.
+        """Loads a shared library and makes its operators and classes (:data:`facula.classes`) available:
+        all, or none if it raises. Raises OSError if the file does not exist or the system cannot load it,
+        RuntimeError if it was compiled against another Facula or a registration is faulty.
         """
         path = os.path.abspath(path) if os.path.exists(path) else os.fspath(path)
         _announce(_C.load_library(path))
@@ -246,18 +246,18 @@ ops = _Ops()
 
 
 def _announce(operators: list[str]) -> None:
-    """Operators that came with a library: their names may have been asked for before."""
+    """Invalidates cached names of operators that were loaded with a library."""
     for full in operators:
         namespace, _, name = full.partition("::")
         if name:
             forget(namespace, name.partition(".")[0])
 
 
-# ---- the operator of a call, as dispatch modes see it
+# ---- the overload of a call, as dispatch modes see it
 
 
 def _kinds(x: Any) -> str:
-    """The kinds of parameters (_overload_names.py) that take an argument."""
+    """Returns the kinds of parameters (_overload_names.py) that accept an argument."""
     if x is None:
         return "TNLSifbsIFdg"
     if isinstance(x, _C.Tensor):
@@ -280,41 +280,43 @@ def _kinds(x: Any) -> str:
 def _named() -> dict[str, list[tuple[str, str, set[str]]]]:
     from ._overload_names import NAMES
 
-    found: dict[str, list[tuple[str, str, set[str]]]] = {}
+    named: dict[str, list[tuple[str, str, set[str]]]] = {}
     for line in NAMES.strip().split("\n"):
         name, overload = line.split()
         overload, kinds, keywords = (overload + "::").split(":")[:3]
-        found.setdefault(name, []).append((overload, kinds, set(keywords.split(",")) - {""}))
-    return found
+        named.setdefault(name, []).append((overload, kinds, set(keywords.split(",")) - {""}))
+    return named
 
 
 def _overload_name(name: str, own: str, out: bool, args: tuple, kwargs: dict) -> str:
-    """As PyTorch calls the overload that takes these arguments; ``own``: as it is called here."""
+    """Returns PyTorch's name of the overload that accepts these arguments; ``own`` is our name."""
     usual = "out" if out else "default"
-    known = _named().get(name + ".out" * out)
-    if known is None:
+    overloads = _named().get(name + ".out" * out)
+    if overloads is None:
         return usual if out else own or usual
     keywords = {
         k for k in kwargs if k not in ("out", "dtype", "layout", "device", "pin_memory", "memory_format")
     }
     fitting = [
         (len(kinds) != len(args), overload)
-        for overload, kinds, names in known
+        for overload, kinds, names in overloads
         if len(args) <= len(kinds)
         and all(k in _kinds(x) for k, x in zip(kinds, args))
         and keywords <= names
         and ("generator" in keywords or "generator" not in overload)
     ]
-    if fitting:  # one that takes no more arguments before others
-        return min(fitting, key=lambda found: found[0])[1]
-    return usual if any(o == usual for o, *_ in known) else known[0][0]
+    if fitting:  # the one with the fewest arguments
+        return min(fitting, key=lambda candidate: candidate[0])[1]
+    return usual if any(o == usual for o, *_ in overloads) else overloads[0][0]
 
 
-_derived: dict[str, OpOverload] = {}  # gradients that follow from definitions, by full name
+_derived: dict[str, OpOverload] = {}  # gradients derived from definitions, by full name
 
 
 def _shown(full_name: str, form: str, args: tuple, kwargs: dict) -> OpOverload:
-    """The overload that stands for a call of an operator: ``form`` is functional, in_place or out."""
+    """Returns the overload that represents a call of an operator: ``form`` is functional, in_place or
+    out.
+    """
     base, _, own = full_name.partition(".")
     namespace, _, name = base.rpartition("::")
     if "=" in own:
@@ -327,7 +329,7 @@ def _shown(full_name: str, form: str, args: tuple, kwargs: dict) -> OpOverload:
     overload = (own or "default") if namespace else _overload_name(name, own, form == "out", args, kwargs)
     if full_name in packet._overload(overload):
         return getattr(packet, overload)
-    key = overload, full_name  # the operator follows from another: a batch of its calls, say
+    key = overload, full_name  # a derived operator, such as the batch of another one
     if key not in packet._others:
         packet._others[key] = OpOverload(packet, overload, [full_name], form == "in_place")
     return packet._others[key]
@@ -337,11 +339,11 @@ _C.set_overload_source(_shown)
 
 
 def operator_of(schema: FunctionSchema) -> OpOverload:
-    """The overload with this schema."""
+    """Returns the overload with this schema."""
     namespace, _, name = schema.name.partition("::")
     return _operator(namespace, name, schema.overload_name or "default")
 
 
 def forget(namespace: str, name: str) -> None:
-    """The overloads of a name have changed."""
+    """Invalidates the overloads of a name."""
     vars(getattr(ops, namespace)).pop(name, None)

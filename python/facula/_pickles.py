@@ -1,6 +1,7 @@
-"""PyTorch's pickles: its names for what is ours in writing, what is ours for its names in reading.
+"""PyTorch's pickles: writing our objects under PyTorch's names, and reading PyTorch's names as our
+objects.
 
-A pickle refers to storages by numbers; where their elements are is the matter of the file's format
+A pickle refers to storages by numbers; the file format determines where their elements are
 (serialization.py, _stream_format.py).
 """
 
@@ -28,14 +29,14 @@ _STORAGE_OF = {d: name for name, d in LEGACY.items()}
 
 
 class StorageType:
-    """A class of storages in a pickle that is being read."""
+    """A storage class in a pickle that is being read."""
 
     def __init__(self, dtype: Any, made: type) -> None:
         self.dtype, self.made = dtype, made
 
 
 class _Global:
-    """Stands for a name of PyTorch's in a pickle that is being written."""
+    """A reference to a name of PyTorch's in a pickle that is being written."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -44,13 +45,13 @@ class _Global:
         raise TypeError("stands for a name")
 
 
-_global = cache(_Global)  # of one name one object, to which the pickle refers the second time
+_global = cache(_Global)  # one object for each name, to which later references point
 
 
-class Pickler(pickle._Pickler):  # the one in Python: its dispatch can be extended
-    """Writes facula's objects under PyTorch's names; storages go to ``storages``.
+class Pickler(pickle._Pickler):  # the pure Python one, whose dispatch can be extended
+    """Writes facula's objects under PyTorch's names; collects storages in ``storages``.
 
-    ``refer`` makes the reference to a storage out of its type, its number and how many elements it has.
+    ``refer`` creates the reference to a storage from its type, its number and its number of elements.
     """
 
     dispatch = dict(pickle._Pickler.dispatch)
@@ -109,20 +110,20 @@ class Pickler(pickle._Pickler):  # the one in Python: its dispatch can be extend
 
 
 def bytes_at(address: int, size: int) -> memoryview:
-    """Memory of a tensor, which lives as long as it is used."""
+    """Returns the memory of a tensor, which must stay alive while the result is in use."""
     if size and not address:
         raise NotImplementedError("save: Cannot copy out of meta tensor; no data!")
     return memoryview((ctypes.c_char * size).from_address(address)).cast("B") if size else memoryview(b"")
 
 
 def bytes_of(storage: TypedStorage | UntypedStorage) -> memoryview:
-    """All whole elements of a storage."""
+    """Returns the bytes of all complete elements of a storage."""
     return bytes_at(storage.data_ptr(), len(storage) * storage.element_size())
 
 
 @cache
 def _allowed() -> dict[tuple[str, str], Any]:
-    """What any file may refer to, by PyTorch's names."""
+    """Returns the objects that any file may refer to, by PyTorch's names."""
     from .nn.parameter import Parameter
 
     table: dict[tuple[str, str], Any] = {
@@ -137,7 +138,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
         ("collections", "defaultdict"): defaultdict,
         ("_codecs", "encode"): _encode,
     }
-    for module in ("builtins", "__builtin__"):  # Python 2's name, which protocol 2 keeps
+    for module in ("builtins", "__builtin__"):  # Python 2's name, which protocol 2 uses
         for builtin in (dict, list, set, frozenset, complex, slice):
             table[module, builtin.__name__] = builtin
         table[module, "bytearray"], table[module, "bytes"] = _bytearray, _bytes
@@ -161,7 +162,7 @@ def _allowed() -> dict[tuple[str, str], Any]:
 
 
 def get_layout(name: str) -> Any:
-    """A layout by PyTorch's name of it."""
+    """Returns a layout by PyTorch's name."""
     layout = getattr(_C, name.removeprefix("torch."), None) if isinstance(name, str) else None
     if not isinstance(layout, _C.layout) or not name.startswith("torch."):
         raise UnpicklingError(f"load: the layout {reprlib.repr(name)} is not known; torch.strided is")
@@ -169,19 +170,19 @@ def get_layout(name: str) -> Any:
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """How protocol 2 writes bytes."""
+    """Decodes bytes as protocol 2 writes them."""
     return text.encode("latin1")
 
 
 def _bytearray(data: Any = b"", encoding: str = "latin1") -> bytearray:
-    """A bytearray of what is there, not of a size."""
+    """Creates a bytearray from data, not from a size."""
     if not isinstance(data, (str, bytes)):
         raise TypeError(f"a bytearray of {reprlib.repr(data)}")
     return bytearray(data, "latin1") if isinstance(data, str) else bytearray(data)
 
 
 def _bytes() -> bytes:
-    """How protocol 2 writes b""."""
+    """Protocol 2's representation of b""."""
     return b""
 
 
@@ -189,22 +190,22 @@ _safe_globals: list[Any] = []
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Lets load() make objects of these classes and call these functions."""
+    """Allows load() to create objects of these classes and to call these functions."""
     _safe_globals.extend(safe_globals)
 
 
 def get_safe_globals() -> list[Any]:
-    """What add_safe_globals allowed."""
+    """Returns the classes and functions that add_safe_globals allowed."""
     return list(_safe_globals)
 
 
 def clear_safe_globals() -> None:
-    """Takes back what add_safe_globals allowed."""
+    """Revokes the permissions of add_safe_globals."""
     _safe_globals.clear()
 
 
 class safe_globals:
-    """add_safe_globals for a ``with`` block."""
+    """Applies add_safe_globals within a ``with`` block."""
 
     def __init__(self, safe_globals: list[Any]) -> None:
         self._added = safe_globals
@@ -218,7 +219,7 @@ class safe_globals:
 
 
 class Unpickler(pickle.Unpickler):
-    """Reads a pickle from a binary file, if not ``trusted`` after ``check`` of its bytes."""
+    """Reads a pickle from a binary file; unless ``trusted``, ``check`` inspects its bytes first."""
 
     def __init__(self, file: Any, where: str, storage: Callable[..., Tensor], trusted: bool) -> None:
         super().__init__(file)
@@ -226,7 +227,7 @@ class Unpickler(pickle.Unpickler):
         self._safe = {(o.__module__, o.__qualname__): o for o in _safe_globals}
 
     def known(self, module: str, name: str) -> Any:
-        """What this file may refer to by that name."""
+        """Returns the object that this file may refer to by that name."""
         return self._safe.get((module, name)) or _allowed().get((module, name))
 
     def find_class(self, module: str, name: str) -> Any:
@@ -247,7 +248,7 @@ class Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         if self._trusted and isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
-            return pid[1]  # a class, with what was its source
+            return pid[1]  # a class with its source
         if not (
             isinstance(pid, tuple)
             and len(pid) in (5, 6)
@@ -264,7 +265,9 @@ class Unpickler(pickle.Unpickler):
 
 
 def check(data: Any, where: str) -> int:
-    """The length of the pickle that ``data`` begins with, if it asks for nothing that no checkpoint needs."""
+    """Returns the length of the pickle that ``data`` begins with, if it contains no opcode that
+    checkpoints do not need.
+    """
     try:
         return _C.check_pickle(data, where)
     except RuntimeError as error:

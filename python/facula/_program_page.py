@@ -1,4 +1,4 @@
-"""The page that shows a program: one HTML text, without scripts and without anything from elsewhere."""
+"""The HTML page of a program: one file without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def amount(bytes: float) -> str:
 
 
 def chart(steps: Any) -> str:
-    """Memory that is held while each step runs, a bar a step; what the step itself allocates is darker."""
+    """A bar chart of the memory held during each step; the step's own allocations are darker."""
     peak, width = max(steps.peak, 1), WIDTH / max(len(steps), 1)
     bars = []
     for k, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""How quantised numbers share scales and zero points: names that options of programs say."""
+"""Quantisation schemes: names that options of programs use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from . import _C
 
 
 class qscheme:
-    """A way to quantise: ``per_tensor_affine`` and its like.
+    """A quantisation scheme, such as ``per_tensor_affine``.
 
     >>> facula.per_tensor_affine
     facula.per_tensor_affine
     """
 
     __slots__ = ("_name",)
-    __module__ = __package__  # as PyTorch's
+    __module__ = __package__  # the same as PyTorch's
     _name: str
 
     def __new__(cls) -> NoReturn:
@@ -25,7 +25,7 @@ class qscheme:
         return f"{_C.package_name()}.{self._name}"
 
     def __reduce__(self) -> str:
-        return self._name  # of the module that the class shows
+        return self._name  # its module is the one that the class reports
 
     def __copy__(self) -> qscheme:
         return self

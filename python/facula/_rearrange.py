@@ -1,4 +1,4 @@
-"""Dimensions permuted, split and joined by a pattern, as einops writes them."""
+"""Permutes, splits and joins dimensions by a pattern in the notation of einops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["rearrange"]
 
 Tensor = _C.Tensor
 _REST = "..."
-_BARE = [_REST]  # the ellipsis as dimensions of their own, as against "(...)"
+_BARE = [_REST]  # the ellipsis as separate dimensions, in contrast to "(...)"
 
 
 def _axis(name: str) -> str:
@@ -25,24 +25,24 @@ def _axis(name: str) -> str:
 
 
 def _tokens(text: str) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     word = ""
     for c in text.replace(_REST, "\u2026") + " ":
         if c.isalnum() or c == "_":
             word += c
             continue
         if word:
-            found.append(word)
+            words.append(word)
             word = ""
         if c in "()\u2026":
-            found.append(c)
+            words.append(c)
         elif c != " ":
             raise ValueError(f"Unknown character '{c}'")
-    return found
+    return words
 
 
 def _parsed(text: str) -> list[list[str]]:
-    """The dimensions of one side, each the list of its axes."""
+    """Returns the dimensions of one side, each as the list of its axes."""
     dimensions: list[list[str]] = []
     inside: list[str] | None = None
     names: set[str] = set()
@@ -80,11 +80,11 @@ def _parsed(text: str) -> list[list[str]]:
 
 
 def _sizes(left: list[list[str]], shape: Any, lengths: dict[str, int]) -> dict[str, int]:
-    """The length of each axis."""
-    known = dict(lengths)
+    """Returns the length of each axis."""
+    resolved = dict(lengths)
     for axes, size in zip(left, shape):
-        open_axes = [a for a in axes if a not in known]
-        product = math.prod(known[a] for a in axes if a in known)
+        open_axes = [a for a in axes if a not in resolved]
+        product = math.prod(resolved[a] for a in axes if a in resolved)
         if len(open_axes) > 1:
             raise ValueError(
                 f"cannot infer the sizes of {len(open_axes)} dimensions at once: {' '.join(open_axes)}"
@@ -95,17 +95,17 @@ def _sizes(left: list[list[str]], shape: Any, lengths: dict[str, int]) -> dict[s
                     f"inferred dimension does not evenly fit into larger dimension: {size} is no "
                     f"multiple of {product}"
                 )
-            known[open_axes[0]] = size // product
+            resolved[open_axes[0]] = size // product
         elif product != size:
             raise ValueError(
                 f"expected a dimension of size {product} ({' '.join(axes) or '1'}), but got {size}"
             )
-    return known
+    return resolved
 
 
 def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
-    """The tensor with its dimensions permuted, split and joined as the pattern says; a list of tensors is
-    stacked first.
+    """Returns the tensor with its dimensions permuted, split and joined by the pattern; a list of tensors
+    is stacked first.
 
     >>> tuple(facula.func.rearrange(facula.ones(2, 3, 8), "b c (h w) -> (b h) w c", h=2).shape)
     (4, 4, 3)

@@ -1,6 +1,7 @@
-"""Tensors in memory that processes share: a file without a name, or one that the program named.
+"""Tensors in memory that processes share: an unnamed file, or one that the program named.
 
-Forked processes see the same bytes; others are sent the file's descriptor, when a tensor is pickled for them.
+Forked processes see the same bytes; other processes receive the file's descriptor when a tensor is
+pickled for them.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ Tensor = _C.Tensor
 
 
 def reach(sizes: Any, strides: Any) -> int:
-    """How many elements lie from the first to the last of this geometry; 0 if it has none."""
+    """Returns the number of elements between the first and the last of this geometry; 0 if it has none."""
     return 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if all(sizes) else 0
 
 
 class _Block(mmap.mmap):
-    """Memory of a file. Freed with the last tensor that looks at it."""
+    """The memory of a file, which is freed with the last tensor that uses it."""
 
     address: int
-    descriptor: int | None = None  # of a file without a name: what other processes are sent
-    taken: int = 0  # bytes that tensors were given
-    owner: int = 0  # the process that may give them
+    descriptor: int | None = None  # of an unnamed file: sent to other processes
+    taken: int = 0  # bytes assigned to tensors
+    owner: int = 0  # the process that may assign bytes
 
 
 _blocks: weakref.WeakSet[_Block] = weakref.WeakSet()
 _lock = threading.Lock()
-_small: weakref.ref[_Block] | None = None  # where the next small tensor goes: descriptors are few
+_small: weakref.ref[_Block] | None = None  # block for small tensors: descriptors are scarce
 _SMALL, _TOGETHER = 1 << 20, 4 << 20
 
 
-def _known(block: _Block, descriptor: int | None = None) -> _Block:
+def _registered(block: _Block, descriptor: int | None = None) -> _Block:
     block.address = _C.frombuffer(block, dtype=_C.uint8).data_ptr()
     if descriptor is not None:
         block.descriptor = descriptor
@@ -46,7 +47,7 @@ def _known(block: _Block, descriptor: int | None = None) -> _Block:
     return block
 
 
-def _made(nbytes: int) -> _Block:
+def _new_block(nbytes: int) -> _Block:
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("facula")
     else:
@@ -54,21 +55,21 @@ def _made(nbytes: int) -> _Block:
             file = os.dup(named.fileno())
     try:
         os.ftruncate(file, nbytes)
-        return _known(_Block(file, nbytes), file)
+        return _registered(_Block(file, nbytes), file)
     except (OSError, OverflowError):
         os.close(file)
         raise
 
 
 def _place(nbytes: int) -> tuple[_Block, int]:
-    """A block with so many free bytes, and where. A forked process goes on in blocks of its own."""
+    """Returns a block with that many free bytes, and their position. A forked process uses new blocks."""
     global _small
     if nbytes >= _SMALL:
-        return _made(nbytes), 0
+        return _new_block(nbytes), 0
     with _lock:
         block = _small() if _small is not None else None
         if block is None or block.owner != os.getpid() or block.taken + nbytes > len(block):
-            block = _made(_TOGETHER)
+            block = _new_block(_TOGETHER)
             block.owner, _small = os.getpid(), weakref.ref(block)
         start = block.taken
         block.taken += -(-nbytes // 64) * 64
@@ -81,16 +82,16 @@ def _block_of(t: Tensor) -> _Block | None:
 
 
 def is_shared(t: Tensor) -> bool:
-    """Does the tensor lie in memory that processes share?"""
+    """Returns whether the tensor is in memory that processes share."""
     return t.numel() == 0 or _block_of(t) is not None
 
 
 def share_memory_(t: Tensor) -> Tensor:
-    """Moves the elements to shared memory; views made before keep the old one."""
+    """Moves the elements to shared memory; existing views keep the old memory."""
     if is_shared(t):
         return t
     strides = t.stride()
-    # What it reaches of its memory, with gaps and shared elements as they are.
+    # copies its entire range of memory, with gaps and shared elements
     count = reach(t.shape, strides)
     nbytes = count * t.element_size()
     try:
@@ -105,7 +106,9 @@ def share_memory_(t: Tensor) -> Tensor:
 
 
 def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
-    """The first bytes of a file as uint8; changes are written to it if it is shared, else they stay here."""
+    """Returns the first bytes of a file as uint8; changes are written to it if it is shared, else they
+    stay here.
+    """
     if not isinstance(filename, str):
         raise TypeError(f"from_file: argument 'filename' must be str, not {type(filename).__name__}")
     if nbytes < 0:
@@ -130,7 +133,7 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
             return _C.functions.empty([0], dtype=_C.uint8)
         if not shared:
             return _C.frombuffer(mmap.mmap(file, nbytes, access=mmap.ACCESS_COPY), dtype=_C.uint8)
-        return _C.frombuffer(_known(_Block(file, nbytes)), dtype=_C.uint8)
+        return _C.frombuffer(_registered(_Block(file, nbytes)), dtype=_C.uint8)
     finally:
         os.close(file)
 
@@ -139,8 +142,9 @@ def map_file(filename: str, shared: bool, nbytes: int) -> Tensor:
 
 
 def _for_child(block: _Block) -> Any:
-    """What another process gets the block's file by. One that is being started takes a descriptor once, by
-    its number: no other file may have that until then, so that the block stays, a copy made for this too.
+    """Returns the object by which another process gets the block's file. A process that is being started
+    receives a descriptor once, by its number: until then no other file may get that number, so the
+    descriptor is duplicated and kept open.
     """
     from multiprocessing import context, reduction
 
@@ -154,15 +158,17 @@ def _for_child(block: _Block) -> Any:
 
 
 def _alone(t: Tensor) -> bool:
-    """Is its memory looked at by no other tensor, and all its own?"""
+    """Returns whether its memory has no other user and no other elements."""
     info = t._storage_info()
     return info is not None and info[1] == t.numel() * t.element_size() and info[2] == 1
 
 
 def reduced_for_process(t: Tensor) -> Any:
-    """As ``multiprocessing`` pickles a tensor: where its memory is found, which both processes look at then.
+    """Reduces a tensor for ``multiprocessing``: to the location of its memory, which both processes use
+    then.
 
-    A tensor that is not shared moves to shared memory; if others look at its memory too, a copy of it goes.
+    A tensor that is not shared moves to shared memory; if other tensors use its memory too, a copy is
+    sent.
     """
     if t.requires_grad and not t.is_leaf:
         raise RuntimeError(
@@ -178,23 +184,23 @@ def reduced_for_process(t: Tensor) -> Any:
         block = _block_of(memory)
     else:
         memory = t
-    if block is None or block.descriptor is None:  # of a file that the program named
+    if block is None or block.descriptor is None:  # a file that the program named
         return t.__reduce_ex__(2)
     place = memory.data_ptr() - block.address, t.dtype, tuple(t.shape), memory.stride()
-    return _found, (type(t), _for_child(block), len(block), *place, t.requires_grad)
+    return _received, (type(t), _for_child(block), len(block), *place, t.requires_grad)
 
 
-def _found(
+def _received(
     kind: type, sent: Any, nbytes: int, start: int, dtype: Any, shape: Any, stride: Any, requires_grad: bool
 ) -> Tensor:
-    """A tensor that another process sent, over the same memory as others of its block."""
+    """Rebuilds a tensor that another process sent, over the same memory as other tensors of its block."""
     file = sent.detach()
     of_file = os.fstat(file)
-    known = (b for b in list(_blocks) if b.descriptor is not None)
+    candidates = (b for b in list(_blocks) if b.descriptor is not None)
     with _lock:
-        block = next((b for b in known if os.path.samestat(os.fstat(b.descriptor), of_file)), None)
+        block = next((b for b in candidates if os.path.samestat(os.fstat(b.descriptor), of_file)), None)
         if block is None:
-            block = _known(_Block(file, nbytes), file)
+            block = _registered(_Block(file, nbytes), file)
         elif block.descriptor != file:
             os.close(file)
     count = (nbytes - start) // dtype.itemsize

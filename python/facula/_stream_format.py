@@ -1,10 +1,10 @@
-"""The format of PyTorch before 1.6: pickles one after the other, then the elements of the storages.
+"""The format of PyTorch before 1.6: consecutive pickles, followed by the elements of the storages.
 
-    a magic number; the format's version; facts of the writer; the object; the keys of its storages
-    for each key in this order: how many elements, in 8 bytes, and the elements
+  a magic number; the format's version; facts of the writer; the object; the keys of its storages
+  for each key in this order: the number of elements, in 8 bytes, and the elements
 
-The elements come last, but what is made of them may look at them: the object's pickle is read twice,
-the first time for its storages only.
+The elements come last, but objects may need them while they are created: the object's pickle is read
+twice, the first time for its storages only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WRITER = {
 
 
 def write(obj: Any, file: Any) -> None:
-    """Writes what PyTorch's ``save(..., _use_new_zipfile_serialization=False)`` does."""
+    """Writes the format of PyTorch's ``save(..., _use_new_zipfile_serialization=False)``."""
     for head in (_MAGIC, _VERSION, _WRITER):
         pickle.dump(head, file, 2)
     pickler = Pickler(file, lambda kind, key, numel: ("storage", kind, key, "cpu", numel, None))
@@ -43,7 +43,7 @@ def write(obj: Any, file: Any) -> None:
 
 
 class _Anything:
-    """Stands for whatever a pickle makes."""
+    """A placeholder for any object that a pickle creates."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> _Anything:
         return super().__new__(cls)
@@ -54,11 +54,11 @@ class _Anything:
 
 
 class _Storages(Unpickler):
-    """Makes nothing but the storages that a pickle refers to."""
+    """Creates only the storages that a pickle refers to."""
 
     def find_class(self, module: str, name: str) -> Any:
-        known = self.known(module, name)
-        return known if isinstance(known, StorageType) else _Anything
+        allowed = self.known(module, name)
+        return allowed if isinstance(allowed, StorageType) else _Anything
 
     def persistent_load(self, pid: Any) -> Any:
         is_class = isinstance(pid, tuple) and pid[:1] == ("module",)
@@ -66,7 +66,7 @@ class _Storages(Unpickler):
 
 
 class _Stream:
-    """A file's pickles, each looked at before it is read unless the file is trusted."""
+    """The pickles of a file, each checked before it is read unless the file is trusted."""
 
     def __init__(self, file: Any, where: str, trusted: bool) -> None:
         self.file, self.where, self.trusted = file, where, trusted
@@ -80,7 +80,7 @@ class _Stream:
     def _all(self) -> Any:
         try:
             return memoryview(mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (AttributeError, OSError):  # no file of the system's
+        except (AttributeError, OSError):  # not a file of the operating system
             begin = self.file.tell()
             self.file.seek(0)
             data = memoryview(self.file.read())
@@ -96,28 +96,28 @@ class _Stream:
         return unpickler(self.file, self.where, self._storage, self.trusted).load()
 
     def _storage(self, key: str, dtype: Any, numel: int, view: Any = None) -> Tensor:
-        known = self.storages.get(key)
-        if known is None:
+        cached = self.storages.get(key)
+        if cached is None:
             size = numel * dtype.itemsize
             self._claimed += size
             if not 0 <= size <= self._claimed <= self.size:
                 raise self.damaged(
                     f"its storage {key} claims {numel} elements in a file of {self.size} bytes"
                 )
-            known = self.storages[key] = _C.functions.empty([numel], dtype=dtype)
-        if known.dtype != dtype:
-            raise UnpicklingError(f"load: {self.where} views storage {key} as {known.dtype} and as {dtype}")
+            cached = self.storages[key] = _C.functions.empty([numel], dtype=dtype)
+        if cached.dtype != dtype:
+            raise UnpicklingError(f"load: {self.where} views storage {key} as {cached.dtype} and as {dtype}")
         if view is None:
-            return known
-        # A storage that lies within another: its own key, where it begins, how long it is.
+            return cached
+        # A storage that is part of another one: its key, its position, its length.
         if not (
             isinstance(view, tuple)
             and len(view) == 3
             and all(type(n) is int and n >= 0 for n in view[1:])
-            and sum(view[1:]) <= known.numel()
+            and sum(view[1:]) <= cached.numel()
         ):
             raise self.damaged(f"its storage {key} has no part {reprlib.repr(view)}")
-        return known[view[1] : view[1] + view[2]]
+        return cached[view[1] : view[1] + view[2]]
 
     def fill(self, key: Any) -> None:
         tensor = self.storages.get(key) if isinstance(key, str) else None
@@ -136,7 +136,7 @@ class _Stream:
 
 
 def read(file: Any, where: str, trusted: bool) -> Any:
-    """Reads an object from where the file stands, and leaves the file behind it."""
+    """Reads an object from the file's position, and leaves the file behind it."""
     stream = _Stream(file, where, trusted)
     magic, version, writer = (stream.next() for _ in range(3))
     if magic != _MAGIC or version != _VERSION:

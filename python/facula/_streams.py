@@ -1,4 +1,4 @@
-"""Orders of work of any device: of the processor, whose calls are done when they return."""
+"""Streams and events of any device, for the CPU, whose calls are complete when they return."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Event", "Stream"]
 
 
 def _processor(device: Any, name: str) -> Any:
-    found = _C.device("cpu" if device is None else device)
-    if found.type != "cpu":
-        raise RuntimeError(f"{name}: there is no device {found}")
-    return found
+    target = _C.device("cpu" if device is None else device)
+    if target.type != "cpu":
+        raise RuntimeError(f"{name}: there is no device {target}")
+    return target
 
 
 class Stream:
-    """An order of work; also a context manager, within which work belongs to it."""
+    """A queue of work; also a context manager that makes it the current one."""
 
     device_index, stream_id = -1, 0
 
@@ -26,20 +26,20 @@ class Stream:
         self.device = _processor(device, "Stream")
 
     def query(self) -> bool:
-        """Is all work done?"""
+        """Returns True: all work is complete."""
         return True
 
     def synchronize(self) -> None:
-        """Work is done."""
+        """Has no effect: all work is complete."""
 
     def wait_stream(self, stream: Any) -> None:
-        """Nothing is under way."""
+        """Has no effect: no work is pending."""
 
     def wait_event(self, event: Any) -> None:
-        """Events have happened."""
+        """Has no effect: events are complete."""
 
     def record_event(self, event: Any = None) -> Any:
-        """An event of now."""
+        """Returns an event of the present moment."""
         event = Event() if event is None else event
         event.record(self)
         return event
@@ -56,7 +56,7 @@ class Stream:
 
 
 class Event:
-    """A point of a stream, with its time if ``enable_timing``."""
+    """A point in a stream, with its time if ``enable_timing``."""
 
     event_id = 0
 
@@ -72,20 +72,20 @@ class Event:
         self._timed, self._time = enable_timing, None
 
     def record(self, stream: Any = None) -> None:
-        """The point is now."""
+        """Records the present moment."""
         self._time = time.perf_counter()  # type: ignore[assignment]
 
     def query(self) -> bool:
         return True
 
     def wait(self, stream: Any = None) -> None:
-        """It has been reached."""
+        """Has no effect: the event is complete."""
 
     def synchronize(self) -> None:
-        """It has been reached."""
+        """Has no effect: the event is complete."""
 
     def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds to another event."""
+        """Returns the milliseconds to another event."""
         if not self._timed or not end_event._timed:
             raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
         if self._time is None or end_event._time is None:
@@ -98,4 +98,4 @@ class Event:
 
 
 for _class in (Stream, Event):
-    _class.__module__ = __package__  # as PyTorch's
+    _class.__module__ = __package__  # the same as PyTorch's

@@ -1,4 +1,4 @@
-"""What Tensor gets from Python: copying and pickling, and methods that only arrange others."""
+"""Python methods of Tensor: copying, pickling, and methods that only combine others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _f = _C.functions
 
 
 def from_elements(data: Any, dtype: _C.dtype, sizes: Any) -> Tensor:
-    """A tensor over a writable buffer of elements in row-major order."""
+    """Returns a tensor over a writable buffer of elements in row-major order."""
     if len(data) == 0:
         return _f.empty(list(sizes), dtype=dtype)
     return _C.frombuffer(data, dtype=dtype).view(list(sizes))
 
 
 def _rebuild_from_type_v2(rebuild: Callable, cls: type, args: tuple, state: Any) -> Tensor:
-    """What pickles make a tensor with attributes with, or of a subclass."""
+    """Rebuilds, from a pickle, a tensor of a subclass or with attributes."""
     from ._utils import UnpicklingError, set_state
 
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
@@ -48,20 +48,20 @@ _C.set_reduce_helper(_reduce)
 
 
 def __copy__(self: Tensor) -> Tensor:
-    """A leaf that shares the elements, as in PyTorch also of what is none."""
+    """Returns a leaf that shares the elements, as PyTorch does even for tensors that are not leaves."""
     t = self.detach() if type(self) is Tensor else _C.make_subclass(type(self), self, False)
     return t.requires_grad_(self.requires_grad)
 
 
-def _made_like(self: Tensor, fill: Callable, given: tuple, options: dict) -> Tensor:
-    """What ``fill`` makes with the dtype, device and class of a tensor."""
+def _filled_like(self: Tensor, fill: Callable, arguments: tuple, options: dict) -> Tensor:
+    """Returns the result of ``fill`` with the dtype, device and class of a tensor."""
     for k in ("dtype", "device"):
         if options.get(k) is None:
             options[k] = getattr(self, k)
-    made = fill(*given, **options)
+    filled = fill(*arguments, **options)
     if _C.vmap_level():
-        made = _C.in_level_of(self, made)
-    return made if type(self) is Tensor else _C.rewrap(self, made)
+        filled = _C.in_level_of(self, filled)
+    return filled if type(self) is Tensor else _C.rewrap(self, filled)
 
 
 def _size_of(name: str, sizes: tuple, size: Any) -> Any:
@@ -73,17 +73,19 @@ def _size_of(name: str, sizes: tuple, size: Any) -> Any:
 
 
 def _sized(fill: Callable) -> Callable:
-    """The method ``new_...`` of a function of sizes: its result has the dtype and class of the tensor."""
+    """Returns the method ``new_...`` for a function of sizes; its result has the tensor's dtype and
+    class.
+    """
 
     def f(self: Tensor, *sizes: Any, size: Any = None, **options: Any) -> Tensor:
-        return _made_like(self, fill, (_size_of(f.__name__, sizes, size),), options)
+        return _filled_like(self, fill, (_size_of(f.__name__, sizes, size),), options)
 
     return f
 
 
 def new_full(self: Tensor, size: Any, fill_value: Any, **options: Any) -> Tensor:
-    """A tensor of the same dtype, of ``size`` times ``fill_value``."""
-    return _made_like(self, _f.full, (size, fill_value), options)
+    """Returns a tensor of the same dtype and of ``size``, filled with ``fill_value``."""
+    return _filled_like(self, _f.full, (size, fill_value), options)
 
 
 def new_tensor(
@@ -96,26 +98,26 @@ def new_tensor(
     layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor of the same dtype with a copy of the data."""
-    made = _C.tensor(
+    """Returns a tensor of the same dtype with a copy of the data."""
+    copied = _C.tensor(
         data,
         dtype=self.dtype if dtype is None else dtype,
         device=self.device if device is None else device,
         requires_grad=requires_grad,
         pin_memory=pin_memory,
     )
-    return made if type(self) is Tensor else _C.rewrap(self, made)
+    return copied if type(self) is Tensor else _C.rewrap(self, copied)
 
 
 def __format__(self: Tensor, format_spec: str) -> str:
-    """A 0-d tensor is formatted as its number."""
+    """Formats a 0-d tensor as its number."""
     if self.dim() == 0 and type(self) is Tensor:
         return format(self.item(), format_spec)
     return object.__format__(self, format_spec)
 
 
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:
-    """Calls ``hook(self)`` after a gradient was added to ``.grad``."""
+    """Calls ``hook(self)`` after a gradient is added to ``.grad``."""
     return _C.add_accumulated_hook(self, hook)
 
 
@@ -129,7 +131,7 @@ def _from_functions(name: str, module: str = "_functions") -> Callable:
 
 
 def new(self: Tensor, *args: Any) -> Tensor:
-    """A tensor of the same dtype: of sizes, of the elements of a sequence, or empty."""
+    """Returns a tensor of the same dtype: of sizes, from the elements of a sequence, or empty."""
     from . import _legacy
 
     return _legacy.maker_of(self.dtype)(*args)
@@ -140,7 +142,7 @@ def cuda(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def is_shared(self: Tensor) -> bool:
-    """Does the tensor lie in memory that child processes share?"""
+    """Returns whether the tensor is in memory that child processes share."""
     from . import _shared
 
     return _shared.is_shared(self)
@@ -165,13 +167,13 @@ def __contains__(self: Tensor, element: Any) -> bool:
 
 
 def __array_wrap__(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-    """What NumPy's functions of a tensor give: a tensor."""
+    """Converts results of NumPy's functions to tensors."""
     return _C.from_numpy(array)
 
 
 @staticmethod
 def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, **_: Any) -> Tensor:
-    """A tensor of the class over the memory of ``data``."""
+    """Returns a tensor of the class over the memory of ``data``."""
     return _C.make_subclass(cls, data.detach(), require_grad)
 
 
@@ -192,16 +194,16 @@ def _make_wrapper_subclass(
     dispatch_layout: bool = False,
     **_: Any,
 ) -> Tensor:
-    """A tensor of the class, which defines ``__torch_dispatch__``, with sizes and no memory: for tensors that
-    are made of others.
+    """Returns a tensor of a class that defines ``__torch_dispatch__``, with sizes and no memory: for
+    tensors that wrap others.
     """
     if layout not in (None, _C.strided):
         raise NotImplementedError(f"_make_wrapper_subclass: wrappers are of layout strided, not {layout}")
-    given = {"dtype": dtype, "device": "meta"}
+    options = {"dtype": dtype, "device": "meta"}
     if strides is None:
-        like = _C.functions.empty(size, memory_format=memory_format, **given)
+        like = _C.functions.empty(size, memory_format=memory_format, **options)
     else:
-        like = _C.functions.empty_strided(tuple(size), tuple(strides), **given)
+        like = _C.functions.empty_strided(tuple(size), tuple(strides), **options)
     if storage_offset:
         like = _C.functions.as_strided(like, like.shape, like.stride(), int(storage_offset))
     device = _C.device("cpu") if device is None else _C.device(device)
@@ -209,7 +211,7 @@ def _make_wrapper_subclass(
 
 
 def is_pinned(self: Tensor, device: Any = None) -> bool:
-    """Is the memory pinned for transfers? There is no device to transfer to."""
+    """Returns False: memory is not pinned, because there is no device to transfer to."""
     return False
 
 
@@ -218,24 +220,24 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 
 def is_same_size(self: Tensor, other: Tensor) -> bool:
-    """Have both the same shape?"""
+    """Returns whether both have the same shape."""
     return self.shape == other.shape
 
 
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
-    """The dimensions from the outermost in memory to the innermost."""
+    """Returns the dimensions from the outermost in memory to the innermost."""
     return tuple(sorted(range(self.dim()), key=lambda d: -self.stride(d)))
 
 
 def untyped_storage(self: Tensor) -> Any:
-    """The memory that the tensor and its views share, as bytes."""
+    """Returns the storage of the tensor and its views as bytes."""
     from .storage import UntypedStorage
 
     return UntypedStorage(self)
 
 
 def storage(self: Tensor) -> Any:
-    """The memory that the tensor and its views share, as elements of its dtype."""
+    """Returns the storage of the tensor and its views as elements of its dtype."""
     from .storage import TypedStorage
 
     return TypedStorage(self)
@@ -252,7 +254,7 @@ def polygamma_(self: Tensor, n: int) -> Tensor:
 
 
 def __rdiv__(self: Tensor, other: Any) -> Tensor:
-    if not isinstance(self, Tensor):  # an error of this type in PyTorch
+    if not isinstance(self, Tensor):  # PyTorch raises an error of this type
         raise AttributeError(f"__rdiv__: {type(self).__name__!r} object is no Tensor")
     return Tensor.__rtruediv__(self, other)
 
@@ -269,14 +271,16 @@ def _own_values(self: Tensor, name: str) -> None:
 
 
 def _mapped(name: str, count: int) -> Callable:
-    """Tensor.map_ and its like: elements become what a function of Python gives of those at their place."""
+    """Returns Tensor.map_ and similar methods: elements become results of a Python function of the
+    elements at their position.
+    """
 
-    def f(self: Tensor, *given: Any) -> Tensor:
+    def f(self: Tensor, *arguments: Any) -> Tensor:
         _own_values(self, name)
-        if len(given) != count + 1 or not callable(given[-1]):
+        if len(arguments) != count + 1 or not callable(arguments[-1]):
             wanted = "a function" if not count else f"{count} tensor{'s' * (count > 1)} and a function"
             raise TypeError(f"{name}() expects {wanted}")
-        *others, function = given
+        *others, function = arguments
         columns = [self.detach(), *(t.detach().expand(self.shape) for t in others)]
         rows = zip(*(t.reshape(-1).tolist() for t in columns))
         values = [function(*row) for row in rows]
@@ -290,7 +294,9 @@ def _mapped(name: str, count: int) -> Callable:
 
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """What ``load_state_dict`` puts in place of self for ``other``, where modules swap their tensors."""
+    """Returns the replacement of self when ``load_state_dict`` loads ``other`` and modules swap their
+    tensors.
+    """
     if not assign:
         return self.copy_(other).detach()
     from .nn.parameter import Parameter
@@ -303,7 +309,7 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 def set_(
     self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
 ) -> Tensor:
-    """Lies over the memory of ``source``, a tensor or a storage, from now on."""
+    """Makes the tensor an alias of the memory of ``source``, a tensor or a storage."""
     from .storage import TypedStorage, UntypedStorage
 
     if source is None:
@@ -331,27 +337,27 @@ def set_(
 
 
 def storage_type(self: Tensor) -> Any:
-    """The class of its storage: FloatStorage for float32."""
+    """Returns the class of its storage: FloatStorage for float32."""
     from . import storage
 
     return getattr(storage, self.storage().pickle_storage_type())
 
 
 def const_data_ptr(self: Tensor) -> int:
-    """data_ptr, to read only."""
+    """Returns data_ptr, for reading only."""
     return self.data_ptr()
 
 
 def is_coalesced(self: Tensor) -> bool:
-    """Has a sparse tensor every index once, in order?"""
+    """Returns whether a sparse tensor has no duplicate indices, in ascending order."""
     if self.layout is not _C.sparse_coo:
-        given = "Strided" if self.layout is _C.strided else "SparseCsr"
-        raise RuntimeError(f"is_coalesced expected sparse coordinate tensor layout but got {given}")
+        layout_name = "Strided" if self.layout is _C.strided else "SparseCsr"
+        raise RuntimeError(f"is_coalesced expected sparse coordinate tensor layout but got {layout_name}")
     return self._sparse_info()[2]
 
 
 def _nnz(self: Tensor) -> int:
-    """The number of elements that a sparse tensor holds."""
+    """Returns the number of stored elements of a sparse tensor."""
     info = self._sparse_info()
     if info is None:
         raise NotImplementedError("_nnz expected sparse tensor layout but got Strided")
@@ -359,18 +365,18 @@ def _nnz(self: Tensor) -> int:
 
 
 def sparse_dim(self: Tensor) -> int:
-    """The number of sparse dimensions."""
+    """Returns the number of sparse dimensions."""
     info = self._sparse_info()
     return info[1] if info else 0
 
 
 def dense_dim(self: Tensor) -> int:
-    """The number of dimensions that are not sparse."""
+    """Returns the number of dimensions that are not sparse."""
     return self.dim() - sparse_dim(self)
 
 
 def dequantize(self: Tensor) -> Tensor:
-    """As float32: none is quantised."""
+    """Converts to float32: no tensor is quantised."""
     return self.to(_C.float32)
 
 
@@ -423,8 +429,8 @@ def to_sparse(
     blocksize: Any = None,
     dense_dim: int | None = None,
 ) -> Tensor:
-    """The elements that are not 0, in a sparse layout: sparse_coo, of which the first ``sparse_dim``
-    dimensions are sparse and the last ``dense_dim`` dense, or sparse_csr.
+    """Returns the elements that are not 0, in a sparse layout: sparse_coo, with ``sparse_dim`` leading
+    sparse and ``dense_dim`` trailing dense dimensions, or sparse_csr.
     """
     if sparse_dim is not None and (layout, blocksize, dense_dim) != (None, None, None):
         raise TypeError("to_sparse: sparse_dim is given without layout, blocksize and dense_dim")
@@ -452,7 +458,7 @@ def to_sparse(
 
 
 def resize(self: Tensor, *sizes: Any) -> Tensor:
-    """A view of other sizes with as many elements; ``reshape`` under an older name."""
+    """Returns a view with other sizes and the same number of elements; ``reshape`` under a former name."""
     import math
     import warnings
 
@@ -468,7 +474,7 @@ def resize(self: Tensor, *sizes: Any) -> Tensor:
 
 
 def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
-    """``resize`` to the sizes of another tensor."""
+    """Resizes to the sizes of another tensor."""
     return resize(self, *tensor.shape)
 
 
@@ -539,7 +545,7 @@ _fact("name", None)
 
 
 def _to_padded_tensor(self: Tensor, padding: float, output_size: Any = None) -> Tensor:
-    """The rows of a nested tensor one below the other, filled up with ``padding``."""
+    """Returns the rows of a nested tensor as a dense tensor, padded with ``padding``."""
     from .nested import to_padded_tensor
 
     return to_padded_tensor(self, padding, output_size)
@@ -559,18 +565,19 @@ for _n in ("tile", "unique", "unique_consecutive", "ravel", "lu"):
     _add(_n, _from_functions(_n, "_more"))
 
 
-# ---- subclasses with a __torch_function__ of their own
+# ---- subclasses with a __torch_function__ method
 
-# Slots of Python's syntax that are no operators; arithmetic and indexing ask overrides themselves.
+# Special methods that are not operators; arithmetic and indexing handle overrides themselves.
 _SYNTAX = frozenset("__len__ __bool__ __float__ __int__ __index__ __iter__ __contains__ __repr__".split())
 _UNTOUCHED = frozenset(["__dict__", "__weakref__", "__doc__", "__class__", "_storage_info", "as_subclass"])
 
 
 def _natives() -> Any:
-    """What Tensor has that is no operator: name, descriptor, and is it a property?"""
+    """Returns Tensor's attributes that are not operators: name, descriptor, and whether it is a property."""
     own, slots = _C.own_methods(), type(Tensor.__len__)
     for name, d in list(vars(Tensor).items()):
-        if name in _UNTOUCHED or isinstance(d, (_C.Overridable, _C.OverridableAttribute)):  # asks by itself
+        # handles overrides itself
+        if name in _UNTOUCHED or isinstance(d, (_C.Overridable, _C.OverridableAttribute)):
             continue
         if hasattr(type(d), "__set__"):
             yield name, d, True
@@ -583,7 +590,9 @@ def _natives() -> Any:
 
 
 def _make_overridable(cls: type) -> None:
-    """What is no operator goes to the class's ``__torch_function__`` too; of Tensor itself, to modes."""
+    """Passes attributes that are not operators to the class's ``__torch_function__`` too; those of Tensor
+    itself, to modes.
+    """
     before = cls.__mro__[: cls.__mro__.index(Tensor)]
     for name, native, is_property in _natives():
         if not any(name in vars(c) for c in before):

@@ -1,4 +1,4 @@
-"""How tensors are shown: the options, and a scope of others."""
+"""Display options of tensors, and a context manager that changes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["get_printoptions", "printoptions", "set_printoptions"]
 
 
 class _Options:
-    """The options in force, as attributes."""
+    """The current options, as attributes."""
 
     def __getattr__(self, name: str) -> Any:
         options = get_printoptions()
@@ -32,13 +32,13 @@ PRINT_OPTS = _Options()
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options by name."""
+    """Returns the options by name."""
     return dict(_C.get_print_options())
 
 
 @contextlib.contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """Other options until the end of a ``with`` block."""
+    """Changes options until the end of a ``with`` block."""
     outer = get_printoptions()
     try:
         set_printoptions(**options)

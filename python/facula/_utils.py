@@ -1,4 +1,4 @@
-"""How tensors are taken apart and put together by pickles, under the names that PyTorch's pickles know."""
+"""Reduction and rebuilding of tensors in pickles, under the names that PyTorch's pickles use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Tensor = _C.Tensor
 
 
 class UnpicklingError(pickle.UnpicklingError, RuntimeError):
-    """A file that is not what load() reads, or holds what it refuses."""
+    """Raised for a file that load() cannot read, or that contains something it refuses."""
 
 
 def _rebuild_tensor_v2(
@@ -32,13 +32,13 @@ def _rebuild_tensor_v2(
     hooks: Any = None,
     metadata: Any = None,
 ) -> Tensor:
-    """A tensor over a storage. Raises UnpicklingError if it does not lie within it."""
+    """Returns a tensor over a storage. Raises UnpicklingError if it exceeds the storage."""
 
-    def whole(*numbers: Any) -> bool:
+    def are_integers(*numbers: Any) -> bool:
         return all(type(n) is int and 0 <= n < 2**60 for n in numbers)
 
     good = isinstance(storage, TypedStorage) and isinstance(size, tuple) and isinstance(stride, tuple)
-    if good and len(size) == len(stride) <= 64 and whole(offset, *size, *stride):
+    if good and len(size) == len(stride) <= 64 and are_integers(offset, *size, *stride):
         needed = reach(size, stride)
         good = (not needed or offset + needed <= len(storage)) and math.prod(n or 1 for n in size) < 2**60
     else:
@@ -50,7 +50,7 @@ def _rebuild_tensor_v2(
             f"{reprlib.repr(offset)} lies outside of its storage of {held}"
         )
     t = _C.functions.as_strided(storage._elements, size, stride, offset)
-    put_off = metadata if isinstance(metadata, dict) else {}  # until the elements are read
+    put_off = metadata if isinstance(metadata, dict) else {}  # applied once the elements are read
     if put_off.get("conj") is True:
         t = t.conj()
     if put_off.get("neg") is True:
@@ -68,14 +68,14 @@ def _rebuild_tensor_v3(
     dtype: Any = None,
     metadata: Any = None,
 ) -> Tensor:
-    """A tensor of a dtype over the bytes of a storage. Raises UnpicklingError if these do not hold it."""
+    """Returns a tensor of a dtype over the bytes of a storage. Raises UnpicklingError if it exceeds them."""
     if not isinstance(storage, UntypedStorage) or not isinstance(dtype, _C.dtype):
         raise UnpicklingError(f"load: a tensor of dtype {reprlib.repr(dtype)} over {reprlib.repr(storage)}")
-    whole = storage._elements[: len(storage) // dtype.itemsize * dtype.itemsize].view(dtype)
-    return _rebuild_tensor_v2(TypedStorage(whole), offset, size, stride, requires_grad, hooks, metadata)
+    elements = storage._elements[: len(storage) // dtype.itemsize * dtype.itemsize].view(dtype)
+    return _rebuild_tensor_v2(TypedStorage(elements), offset, size, stride, requires_grad, hooks, metadata)
 
 
-_rebuild_tensor = _rebuild_tensor_v2  # what PyTorch 0.3 wrote had no more than a storage, an offset and sizes
+_rebuild_tensor = _rebuild_tensor_v2  # PyTorch 0.3 wrote only storage, offset and sizes
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any = None) -> Tensor:
@@ -89,11 +89,11 @@ def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any,
 
 
 def _rebuild_sparse_tensor(layout: Any, data: tuple) -> Tensor:
-    """A sparse tensor of its parts. Raises UnpicklingError if they do not fit."""
+    """Returns a sparse tensor from its parts. Raises UnpicklingError if they are inconsistent."""
     from .sparse import sparse_coo_tensor, sparse_csr_tensor
 
-    made = {_C.sparse_coo: sparse_coo_tensor, _C.sparse_csr: sparse_csr_tensor}.get(layout)
-    if made is None:
+    constructor = {_C.sparse_coo: sparse_coo_tensor, _C.sparse_csr: sparse_csr_tensor}.get(layout)
+    if constructor is None:
         raise UnpicklingError(
             f"load: cannot make tensors of layout {reprlib.repr(layout)}; sparse_coo and sparse_csr can be"
         )
@@ -102,13 +102,13 @@ def _rebuild_sparse_tensor(layout: Any, data: tuple) -> Tensor:
     if not tensors or not rest or not isinstance(rest[0], tuple):
         raise UnpicklingError(f"load: a sparse tensor is made of {reprlib.repr(data)}")
     try:
-        return made(*parts, rest[0], **({"is_coalesced": rest[1]} if len(rest) > 1 else {}))
+        return constructor(*parts, rest[0], **({"is_coalesced": rest[1]} if len(rest) > 1 else {}))
     except (RuntimeError, TypeError, IndexError) as error:
         raise UnpicklingError(f"load: the parts of a sparse tensor do not fit: {error}") from None
 
 
 def _rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
-    """A tensor that has sizes and no memory."""
+    """Returns a tensor with sizes and no memory."""
     try:
         t = _C.functions.empty_strided(list(size), list(stride), dtype=dtype, device="meta")
         return t.requires_grad_(bool(requires_grad))
@@ -117,7 +117,7 @@ def _rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires
 
 
 def set_state(t: Tensor, state: Any) -> Tensor:
-    """Gives a tensor the attributes of a dict, or of a pair of dicts, the second for slots."""
+    """Sets the attributes of a tensor from a dict, or from a pair of dicts, the second for slots."""
     attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
     if not isinstance(attributes or {}, dict) or not isinstance(slots or {}, dict):
         raise UnpicklingError(f"load: a tensor with attributes of type {type(state).__name__}")
@@ -130,7 +130,7 @@ def set_state(t: Tensor, state: Any) -> Tensor:
 
 
 def reduced(t: Tensor) -> tuple:
-    """What a pickle of a tensor calls, and with what."""
+    """Returns the function and arguments with which a pickle rebuilds a tensor."""
     if t.layout is not _C.strided:
         parts = (
             (t._indices(), t._values(), t.shape, t.is_coalesced())
@@ -140,7 +140,7 @@ def reduced(t: Tensor) -> tuple:
         return _rebuild_sparse_tensor, (t.layout, parts)
     if t.is_meta:
         return _rebuild_meta_tensor_no_storage, (t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad)
-    # PyTorch has no class of storages for the dtypes that it got last: their pickles say bytes and a dtype.
+    # PyTorch has no storage classes for its most recent dtypes: their pickles contain bytes and a dtype.
     typed = t.dtype in LEGACY.values()
     rebuild = _rebuild_tensor_v2 if typed else _rebuild_tensor_v3
     lazy = {name: True for name, on in (("conj", t.is_conj()), ("neg", t.is_neg())) if on}
@@ -160,11 +160,11 @@ def reduced(t: Tensor) -> tuple:
     return _rebuild_from_type_v2, (rebuild, type(t), args, state)
 
 
-# ---- what libraries take from here
+# ---- names that libraries import from here
 
 
 class ExceptionWrapper:
-    """An exception of a worker, raised again in another process or thread with where it came from."""
+    """An exception of a worker, to be raised in another process or thread with its origin."""
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
         kind, error, trace = sys.exc_info() if exc_info is None else exc_info
@@ -173,19 +173,19 @@ class ExceptionWrapper:
         self._text = f"Caught {kind.__name__} {where}.\nOriginal {self.exc_msg}"
 
     def reraise(self) -> None:
-        """Raises one of the same type; RuntimeError if that takes other arguments."""
+        """Raises an exception of the same type, or RuntimeError if its constructor takes other arguments."""
         try:
             error = self.exc_type(self._text)
         except Exception:
             error = RuntimeError(self._text)
-        if isinstance(error, KeyError):  # shows its argument by repr
+        if isinstance(error, KeyError):  # displays its argument by repr
             shown = {"__str__": lambda e: e.args[0], "__module__": "builtins"}
             error = type("KeyError", (KeyError,), shown)(self._text)
         raise error
 
 
 class classproperty:
-    """A property of a class: ``f`` of the class, also where an instance is asked."""
+    """A property of a class: calls ``f`` with the class, also when an instance is accessed."""
 
     def __init__(self, f: Any) -> None:
         self.fget = getattr(f, "__func__", f)
@@ -195,20 +195,20 @@ class classproperty:
 
 
 def _flatten_dense_tensors(tensors: Any) -> Tensor:
-    """The elements of all tensors in one."""
+    """Returns the elements of all tensors in one tensor."""
     tensors = list(tensors)
     return _C.functions.cat([t.reshape(-1) for t in tensors]) if tensors else _C.functions.empty([0])
 
 
 def _unflatten_dense_tensors(flat: Tensor, tensors: Any) -> tuple[Tensor, ...]:
-    """Views of the flat elements, of the tensors' shapes."""
+    """Returns views of the flat elements with the tensors' shapes."""
     tensors = tuple(tensors)
     parts = flat.split([t.numel() for t in tensors])
     return tuple(p.view(t.shape) for p, t in zip(parts, tensors))
 
 
 def _take_tensors(tensors: Any, size_limit: int) -> Any:
-    """Tensors of one type after the other, in lists of so many bytes at most, but one tensor at least."""
+    """Groups tensors of one type in lists of at most ``size_limit`` bytes, but at least one tensor."""
     held: dict[str, tuple[list[Tensor], int]] = {}
     for t in tensors:
         kind, nbytes = t.type(), t.numel() * t.element_size()
@@ -221,7 +221,7 @@ def _take_tensors(tensors: Any, size_limit: int) -> Any:
 
 
 def _get_available_device_type() -> str | None:
-    """No accelerator: None."""
+    """Returns None: there is no accelerator."""
     return None
 
 
@@ -230,22 +230,22 @@ def _get_all_device_indices() -> list[int]:
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """The number of a device; -1 of the CPU, where that is allowed."""
-    found = _C.device(device) if isinstance(device, str) else device
-    if isinstance(found, _C.device):
-        if found.type == "cpu" and allow_cpu:
+    """Returns the number of a device; -1 for the CPU, if that is allowed."""
+    parsed = _C.device(device) if isinstance(device, str) else device
+    if isinstance(parsed, _C.device):
+        if parsed.type == "cpu" and allow_cpu:
             return -1
-        if found.type != "cpu" and found.index is not None:
-            return int(found.index)
-    elif isinstance(found, int):
-        return found
+        if parsed.type != "cpu" and parsed.index is not None:
+            return int(parsed.index)
+    elif isinstance(parsed, int):
+        return parsed
     raise ValueError(f"Expected a device with a specified index or an integer, but got: {device}")
 
 
 def _import_dotted_name(name: str) -> Any:
-    """The module or object of this dotted name, whose first part is a module."""
+    """Returns the module or object of a dotted name, whose first part is a module."""
     first, *rest = name.split(".")
-    found = importlib.import_module(first)
+    target = importlib.import_module(first)
     for part in rest:
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target

@@ -1,8 +1,8 @@
-"""``vmap``: a function of one example as a function of a batch of them.
+"""``vmap``: turns a function of one example into a function of a batch.
 
-Inside of the function a tensor of the batch stands for one of it; what is called on it does the work of all
-(facula/batch/level.h). This file has what surrounds that: which dimensions are the batch, and of which
-leaves.
+Inside of the function, a batched tensor represents one example; each operator called on it processes the
+entire batch (facula/batch/level.h). This file handles arguments and results: which dimension of which
+leaf is the batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tensor = _C.Tensor
 
 
 class _Invalid(Exception):
-    """The tree of dimensions is no prefix of the other."""
+    """Raised if the tree of dimensions is not a prefix of the other tree."""
 
 
 def _name(func: Callable) -> str:
@@ -29,20 +29,20 @@ def _name(func: Callable) -> str:
 
 
 def _spread(dims: Any, tree: Any, is_dim: Callable) -> list:
-    """A dimension for each leaf of ``tree``, of which ``dims`` is a prefix."""
+    """Returns a dimension for each leaf of ``tree``; ``dims`` is a prefix of it."""
     if is_dim(dims):
         return [dims] * len(_pytree.tree_leaves(tree))
-    found, of = _pytree._children(dims), _pytree._children(tree)
-    same = found and of and type(dims) is type(tree) and len(found[0]) == len(of[0])
+    prefix, of = _pytree._children(dims), _pytree._children(tree)
+    same = prefix and of and type(dims) is type(tree) and len(prefix[0]) == len(of[0])
     if not same or (isinstance(dims, dict) and dims.keys() != tree.keys()):
         raise _Invalid
     if isinstance(dims, dict):
         return [d for k in tree for d in _spread(dims[k], tree[k], is_dim)]
-    return [d for a, b in zip(found[0], of[0]) for d in _spread(a, b, is_dim)]
+    return [d for a, b in zip(prefix[0], of[0]) for d in _spread(a, b, is_dim)]
 
 
 def _structure(tree: Any) -> str:
-    """How a tree is built, its leaves as stars."""
+    """Describes the structure of a tree, with stars as leaves."""
     children = _pytree._children(tree)
     if children is None:
         return "*"
@@ -57,7 +57,7 @@ def _is_dim(d: Any) -> bool:
 
 
 class _Inputs:
-    """Arguments taken apart, and of each leaf the dimension that is the batch."""
+    """The flattened arguments, and the batch dimension of each leaf."""
 
     def __init__(self, func: Callable, in_dims: Any, args: tuple) -> None:
         call = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
@@ -126,8 +126,8 @@ def _out_dims(func: Callable, out_dims: Any, outputs: Any) -> list:
 
 
 def _left(func: Callable, level: Any, out_dims: Any, outputs: Any) -> tuple[list, list]:
-    """The leaves of ``outputs`` outside of the level, and where the batch is in each."""
-    leaves, dims, found = _pytree.tree_leaves(outputs), _out_dims(func, out_dims, outputs), []
+    """Returns the leaves of ``outputs`` outside of the level, and the batch dimension of each."""
+    leaves, dims, results = _pytree.tree_leaves(outputs), _out_dims(func, out_dims, outputs), []
     for k, (x, d) in enumerate(zip(leaves, dims)):
         if d is None:
             if level.has(x):
@@ -135,7 +135,7 @@ def _left(func: Callable, level: Any, out_dims: Any, outputs: Any) -> tuple[list
                     f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor "
                     "when out_dim is None"
                 )
-            found.append(x)
+            results.append(x)
             continue
         if not isinstance(x, Tensor):
             raise ValueError(
@@ -148,8 +148,8 @@ def _left(func: Callable, level: Any, out_dims: Any, outputs: Any) -> tuple[list
                 f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {d})"
             )
         dims[k] = d % rank
-        found.append(level.leave(x, dims[k]))
-    return found, dims
+        results.append(level.leave(x, dims[k]))
+    return results, dims
 
 
 def _mapped(
@@ -159,8 +159,8 @@ def _mapped(
     leave()
     level = _C.enter_vmap(size, randomness, same_variables)
     try:
-        given = [x if d is None else level.enter(x, d) for x, d in zip(leaves, dims)]
-        outputs = func(*_pytree.tree_unflatten(given, tree), **kwargs)
+        entered = [x if d is None else level.enter(x, d) for x, d in zip(leaves, dims)]
+        outputs = func(*_pytree.tree_unflatten(entered, tree), **kwargs)
         return _pytree.tree_structure(outputs), *_left(func, level, out_dims, outputs)
     finally:
         level.end()
@@ -173,7 +173,7 @@ def _call(
     inputs = _Inputs(func, in_dims, args)
     step = inputs.size if chunk_size is None else min(chunk_size, inputs.size)
     if step == inputs.size:
-        tree, found, _ = _mapped(
+        tree, outputs, _ = _mapped(
             func,
             inputs.size,
             inputs.leaves,
@@ -184,7 +184,7 @@ def _call(
             kwargs,
             same_variables,
         )
-        return _pytree.tree_unflatten(found, tree)
+        return _pytree.tree_unflatten(outputs, tree)
     state = _C.default_generator.get_state() if randomness == "same" else None
     parts: list[list] = []
     for start in range(0, inputs.size, step):
@@ -192,12 +192,12 @@ def _call(
         if state is not None:
             _C.default_generator.set_state(state)
         leaves = [x if d is None else x.narrow(d, start, n) for x, d in zip(inputs.leaves, inputs.dims)]
-        tree, found, dims = _mapped(
+        tree, outputs, dims = _mapped(
             func, n, leaves, inputs.dims, inputs.tree, out_dims, randomness, kwargs, same_variables
         )
-        parts.append(found)
-    whole = [x[0] if d is None else _C.functions.cat(list(x), d) for x, d in zip(zip(*parts), dims)]
-    return _pytree.tree_unflatten(whole, tree)
+        parts.append(outputs)
+    joined = [x[0] if d is None else _C.functions.cat(list(x), d) for x, d in zip(zip(*parts), dims)]
+    return _pytree.tree_unflatten(joined, tree)
 
 
 def vmap(
@@ -208,13 +208,13 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable:
-    """A function that maps ``func`` over a dimension of its arguments: ``func`` is written for one example
-    and runs once, for all.
+    """Returns a function that maps ``func`` over a dimension of its arguments: ``func`` is written for
+    one example and runs once, for all.
 
-    ``in_dims`` says which dimension of each argument is the batch: a number, or a tree of numbers and None
-    (the same for all) of the arguments' form; ``out_dims`` where the batch is in the results.
-    ``randomness``: what random numbers are, an "error", "different" or the "same" for each example.
-    ``chunk_size``: at most so many at once.
+    ``in_dims`` is the batch dimension of each argument: a number, or a tree of numbers and None (not
+    batched) with the arguments' structure; ``out_dims`` is the batch dimension in the results.
+    ``randomness`` decides about random numbers: an "error", "different" or the "same" for each example.
+    ``chunk_size`` limits how many examples are processed at once.
 
     >>> dot = facula.vmap(facula.dot)
     >>> dot(facula.ones(2, 3), facula.ones(2, 3))
@@ -234,18 +234,18 @@ def vmap(
     return mapped
 
 
-# ---- functions with gradients of their own
+# ---- autograd.Function inside of vmap
 
 
 class _Info(NamedTuple):
-    """What the static method ``vmap`` of a Function is told."""
+    """The first argument of a Function's static method ``vmap``."""
 
     batch_size: int
     randomness: str
 
 
 class _Context:
-    """The ctx of one call of a batch: what it saves is put away for all."""
+    """The ctx of one example's call; tensors that it saves are saved for the entire batch."""
 
     def __init__(self, needs: tuple) -> None:
         self.needs_input_grad = needs
@@ -258,31 +258,31 @@ class _Context:
 
 
 def _physical(x: Any) -> tuple[Any, bool]:
-    """(the batch, True) of what belongs to the innermost level, (x, False) of anything else."""
+    """Returns (batch, True) for a tensor of the innermost level, (x, False) for anything else."""
     batch = _C.batch_of(x) if isinstance(x, Tensor) else None
     inside = batch is not None and batch[0] == _C.vmap_level()
     return (batch[1], True) if inside else (x, False)
 
 
 def apply_function(cls: Any, args: tuple) -> Any:
-    """``cls.apply(*args)`` inside of vmap, with arguments of the innermost level."""
-    whole, batched = zip(*map(_physical, args))
-    size = next(t.shape[0] for t, b in zip(whole, batched) if b)
+    """Runs ``cls.apply(*args)`` inside of vmap, with arguments of the innermost level."""
+    physical, batched = zip(*map(_physical, args))
+    size = next(t.shape[0] for t, b in zip(physical, batched) if b)
     if hasattr(cls, "vmap"):
         in_dims = tuple(0 if b else None for b in batched)
-        outputs, out_dims = _C.beneath_vmap(cls.vmap, _Info(size, "error"), in_dims, *whole)
+        outputs, out_dims = _C.beneath_vmap(cls.vmap, _Info(size, "error"), in_dims, *physical)
         leaves, tree = _pytree.tree_flatten(outputs)
         dims = _spread(out_dims, outputs, _is_dim)
     else:
-        outputs = _C.beneath_vmap(_mapped_function(cls, batched, size).apply, *whole)
+        outputs = _C.beneath_vmap(_mapped_function(cls, batched, size).apply, *physical)
         leaves, tree = _pytree.tree_flatten(outputs)
         dims = [0] * len(leaves)
-    found = [x if d is None else _C.into_vmap(x, d % x.dim()) for x, d in zip(leaves, dims)]
-    return _pytree.tree_unflatten(found, tree)
+    batched_outputs = [x if d is None else _C.into_vmap(x, d % x.dim()) for x, d in zip(leaves, dims)]
+    return _pytree.tree_unflatten(batched_outputs, tree)
 
 
 def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
-    """The Function of batches whose forward and backward are vmap over those of ``cls``."""
+    """Returns a Function of batches whose forward and backward map those of ``cls``."""
     from .autograd.function import Function
 
     separate = cls.setup_context is not Function.setup_context
@@ -296,16 +296,16 @@ def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
 
     class Mapped(Function):
         @staticmethod
-        def forward(ctx: Any, *whole: Any) -> Any:
+        def forward(ctx: Any, *physical: Any) -> Any:
             inner = _Context(ctx.needs_input_grad)
 
             def one(level: Any) -> Any:
-                args = [level.enter(x, 0) if b else x for x, b in zip(whole, batched)]
+                args = [level.enter(x, 0) if b else x for x, b in zip(physical, batched)]
                 output = cls.forward(*args) if separate else cls.forward(inner, *args)
                 if separate:
                     cls.setup_context(inner, tuple(args), output)
-                kept, inner.saved_tensors = inner.saved_tensors, ()
-                pairs = [_physical(t) for t in kept]
+                saved, inner.saved_tensors = inner.saved_tensors, ()
+                pairs = [_physical(t) for t in saved]
                 ctx.which, ctx.inner = [b for _, b in pairs], inner
                 ctx.save_for_backward(*(t for t, _ in pairs))
                 if isinstance(output, tuple):
@@ -320,13 +320,13 @@ def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
                 ctx.inner.saved_tensors = tuple(
                     level.enter(t, 0) if b else t for t, b in zip(ctx.saved_tensors, ctx.which)
                 )
-                given = [None if g is None else level.enter(g, 0) for g in grads]
-                found = cls.backward(ctx.inner, *given)
-                found = found if isinstance(found, tuple) else (found,)
-                return [None if g is None else level.leave(g, 0) for g in found]
+                entered_grads = [None if g is None else level.enter(g, 0) for g in grads]
+                grads_out = cls.backward(ctx.inner, *entered_grads)
+                grads_out = grads_out if isinstance(grads_out, tuple) else (grads_out,)
+                return [None if g is None else level.leave(g, 0) for g in grads_out]
 
-            found = inside(one)
-            return tuple(g if g is None or b else g.sum(0) for g, b in zip(found, batched))
+            grads_out = inside(one)
+            return tuple(g if g is None or b else g.sum(0) for g, b in zip(grads_out, batched))
 
     Mapped.__name__, Mapped.__qualname__ = cls.__name__, cls.__qualname__
     return Mapped

@@ -1,4 +1,4 @@
-"""No accelerator: what programs ask before they use one is answered."""
+"""Accelerators: there is none, and the queries of programs say so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def current_accelerator(check_available: bool = False) -> Any:
-    """None: there is none."""
+    """Returns None: there is none."""
     return None
 
 
@@ -32,7 +32,7 @@ def _none_available() -> NoReturn:
 
 @contextmanager
 def device_index(device: int | None, /) -> Iterator[None]:
-    """Makes this accelerator the current one within; with None nothing changes."""
+    """Makes this accelerator the current one within the block; None has no effect."""
     if device is not None:
         _none_available()
     yield
@@ -47,7 +47,7 @@ def set_device_index(device: Any, /) -> None:
 
 
 def empty_cache() -> None:
-    """Nothing is cached for an accelerator."""
+    """Has no effect: no memory of an accelerator is cached."""
 
 
 def get_device_capability(device: Any = None, /) -> dict[str, Any]:

@@ -18,14 +18,14 @@ _LOWER = (_C.bfloat16, _C.float16)
 
 
 def _check_device(device_type: str) -> None:
-    """That a device of this type exists, if not here."""
+    """Checks that a device type of this name exists, not necessarily here."""
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     _C.device(device_type)
 
 
 def _deprecated(name: str, instead: str) -> None:
-    """Warns whoever makes a class that has this older name, of what is used instead of it."""
+    """Warns when a deprecated class is used, and names its replacement."""
     import warnings
 
     package = _C.package_name()
@@ -43,10 +43,11 @@ def _warn(text: str) -> None:
 
 
 class autocast(_Decorator):
-    """Inside, products and convolutions compute in ``dtype``; losses, decompositions and transforms in
-    float32; everything else in the dtype of its operands. Gradients have the dtype of what they belong to.
+    """Within the block, products and convolutions compute in ``dtype``; losses, decompositions and
+    transforms in float32; everything else in the dtype of its operands. Gradients have the dtype of their
+    tensors.
 
-    A context manager and a decorator. Regions nest; ``enabled=False`` leaves it for a while.
+    A context manager and a decorator. Regions nest; ``enabled=False`` suspends autocast.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class autocast(_Decorator):
         self.fast_dtype = current if dtype is None else dtype
         self._cache_enabled = caches if cache_enabled is None else cache_enabled
         self._enabled = enabled
-        if self.fast_dtype not in _LOWER:  # a dtype that is not used is not complained about
+        if self.fast_dtype not in _LOWER:  # an unsupported dtype matters only if it is used
             if enabled:
                 _warn(
                     "In CPU autocast, but the target dtype is not supported. Disabling autocast.\n"
@@ -85,7 +86,7 @@ class autocast(_Decorator):
 
     def __enter__(self) -> autocast:
         self._outer.append(_C.autocast_state())
-        if self.device != "cpu":  # what runs on the CPU is not its business
+        if self.device != "cpu":  # other devices do not affect the CPU
             _C.enter_autocast()
             return self
         _C.set_autocast(bool(self._enabled), self.fast_dtype, bool(self._cache_enabled))
@@ -101,12 +102,12 @@ _autocast = autocast
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Can autocast be used on this kind of device?"""
+    """Returns whether autocast is available for this device type."""
     return device_type == "cpu"
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Is autocast on for this thread and devices of this type? Without one, of CUDA's, as in PyTorch."""
+    """Returns whether autocast is on for this thread and device type (default CUDA, as in PyTorch)."""
     return device_type == "cpu" and _C.autocast_state()[0]
 
 
@@ -119,35 +120,35 @@ def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
 
 
 def get_autocast_dtype(device_type: str) -> Any:
-    """What products are lowered to."""
+    """Returns the dtype of products under autocast."""
     _check_device(device_type)
     return _C.autocast_state()[1]
 
 
 def set_autocast_dtype(device_type: str, dtype: Any) -> None:
-    """Sets what products are lowered to."""
+    """Sets the dtype of products under autocast."""
     _check_device(device_type)
     enabled, _, caches = _C.autocast_state()
     _C.set_autocast(enabled, dtype, caches)
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """Is autocast on for this thread?"""
+    """Returns whether autocast is on for this thread."""
     return is_autocast_enabled("cpu")
 
 
 def get_autocast_cpu_dtype() -> Any:
-    """What products are lowered to."""
+    """Returns the dtype of products under autocast."""
     return get_autocast_dtype("cpu")
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Are casts of parameters kept until the outermost region ends?"""
+    """Returns whether casts of parameters are cached until the outermost region ends."""
     return _C.autocast_state()[2]
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Sets whether casts of parameters are kept until the outermost region ends."""
+    """Sets whether casts of parameters are cached until the outermost region ends."""
     on, dtype, _ = _C.autocast_state()
     _C.set_autocast(on, dtype, bool(enabled))
 
@@ -168,8 +169,9 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 
 def custom_fwd(fwd: Callable | None = None, *, device_type: str = "cpu", cast_inputs: Any = None) -> Any:
-    """For ``forward`` of an autograd.Function: with ``cast_inputs``, inside a region its tensors are cast to
-    that dtype and it runs with autocast off; else it runs as it is called. Its ``custom_bwd`` does the same.
+    """Decorates ``forward`` of an autograd.Function: with ``cast_inputs``, inside of a region its tensors
+    are cast to that dtype and it runs with autocast off; otherwise it runs under the caller's autocast.
+    ``custom_bwd`` decorates its ``backward`` correspondingly.
     """
     _check_device(device_type)
     if fwd is None:
@@ -190,8 +192,8 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str = "cpu", cast_in
 
 
 def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cpu") -> Any:
-    """For ``backward`` of an autograd.Function whose ``forward`` is decorated with ``custom_fwd``: it runs
-    with autocast as ``forward`` did.
+    """Decorates ``backward`` of an autograd.Function whose ``forward`` is decorated with ``custom_fwd``:
+    it runs with the autocast state of ``forward``.
     """
     _check_device(device_type)
     if bwd is None:
@@ -206,12 +208,12 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str = "cpu") -> Any:
 
 
 class GradScaler:
-    """Scales losses so that gradients in float16 do not vanish, and steps only where they are finite.
+    """Scales losses so that gradients in float16 do not underflow, and skips steps with gradients that
+    are not finite.
 
     ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``: the scale grows by
-    ``growth_factor`` after ``growth_interval`` finite steps and shrinks by ``backoff_factor`` after one that
-    is not. Micikevicius et al., "Mixed Precision Training", 2018. With ``enabled=False`` all of it does
-    nothing.
+    ``growth_factor`` after ``growth_interval`` finite steps and shrinks by ``backoff_factor`` after a
+    skipped one. Micikevicius et al., "Mixed Precision Training", 2018. ``enabled=False`` disables it.
     """
 
     def __init__(
@@ -236,7 +238,7 @@ class GradScaler:
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
         self._optimizers: dict[int, dict[str, Any]] = {}
-        self._scaled = False  # was scale() ever called?
+        self._scaled = False  # whether scale() was ever called
 
     def _check_scaled(self, what: str) -> None:
         if not self._scaled:
@@ -249,7 +251,7 @@ class GradScaler:
         return self._enabled
 
     def scale(self, outputs: Any) -> Any:
-        """A tensor, or tensors in nested lists and tuples, times the scale."""
+        """Returns a tensor, or tensors in nested lists and tuples, times the scale."""
         if not self._enabled:
             return outputs
         self._scaled = True
@@ -265,7 +267,7 @@ class GradScaler:
         )
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divides the gradients of an optimizer's parameters by the scale; step() does it otherwise."""
+        """Divides the gradients of an optimizer's parameters by the scale; otherwise step() does it."""
         if not self._enabled:
             return
         self._check_scaled("unscale_")
@@ -287,7 +289,7 @@ class GradScaler:
         of["stage"] = "unscaled"
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """``optimizer.step(*args, **kwargs)`` if the gradients are finite."""
+        """Runs ``optimizer.step(*args, **kwargs)`` if the gradients are finite."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
@@ -343,7 +345,7 @@ class GradScaler:
         self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty if it is not enabled."""
+        """Returns the state; empty if the scaler is disabled."""
         if not self._enabled:
             return {}
         return {
@@ -368,14 +370,14 @@ class GradScaler:
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
-# torch.amp.grad_scaler and torch.amp.autocast_mode are this module too.
+# this module also serves as torch.amp.grad_scaler and torch.amp.autocast_mode
 __path__: list[str] = []
 for _name in ("grad_scaler", "autocast_mode"):
     sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
 
 
 class OptState(enum.Enum):
-    """What a scaler has done to an optimizer's gradients in this step."""
+    """The scaler's progress with an optimizer's gradients in this step."""
 
     READY = 0
     UNSCALED = 1

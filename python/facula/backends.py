@@ -1,5 +1,5 @@
-"""Switches of PyTorch's backends. Those of GPUs are kept and change nothing; the CPU's libraries are
-always there.
+"""Switches of PyTorch's backends. Those of GPUs are stored and have no effect; the CPU's libraries are
+always available.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ fp32_precision = "none"
 
 
 class _Backend(ModuleType):
-    """A backend's switches; ``available`` is what is_available says."""
+    """The switches of a backend; ``available`` is the result of is_available."""
 
     def __init__(self, name: str, available: bool, **switches: Any) -> None:
         super().__init__(f"facula.backends.{name}")
@@ -34,7 +34,7 @@ class _Backend(ModuleType):
 
 
 def _flags(backend: _Backend, *names: str) -> Callable:
-    """``backend.flags``: within its ``with`` block switches have other values."""
+    """Returns ``backend.flags``, which sets switches within a ``with`` block."""
 
     @contextlib.contextmanager
     def flags(*args: Any, **values: Any) -> Iterator[None]:
@@ -62,7 +62,7 @@ class _BlasBackend(enum.Enum):
 
 
 class _Matmul(_Backend):
-    """The switches of matrix products on GPUs: others are refused."""
+    """The switches of matrix products on GPUs; setting unknown ones raises an error."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in self.__dict__:
@@ -71,7 +71,7 @@ class _Matmul(_Backend):
 
 
 class _Verbose:
-    """Would let a library tell of its calls; ``FACULA_LOG`` tells of ours."""
+    """Has no effect: would make a library log its calls; ``FACULA_LOG`` logs ours."""
 
     def __init__(self, enable: int) -> None:
         self.enable = enable
@@ -109,7 +109,7 @@ cpu = _Backend("cpu", True)
 nnpack = _Backend("nnpack", False)
 cusparselt = _Backend("cusparselt", False, version=lambda: None)
 _fast_path = [True]
-# Whether Transformer layers may take their short way: there is one way, whatever it says.
+# The fast path of Transformer layers: there is only one path, whatever this says.
 mha = _Backend(
     "mha",
     True,
@@ -119,7 +119,7 @@ mha = _Backend(
 
 
 def _attention_switches() -> None:
-    """Which kernels of attention PyTorch may choose: there is one, whatever they say."""
+    """Defines the switches of attention kernels: there is only one kernel, whatever they say."""
     kinds = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
 
     def pair(kind: str) -> tuple[Callable, Callable]:
@@ -141,8 +141,8 @@ def _attention_switches() -> None:
         enable_cudnn: bool = True,
     ) -> Iterator[None]:
         before = dict(kinds)
-        given = (enable_flash, enable_mem_efficient, enable_math, enable_cudnn)
-        kinds.update(zip(kinds, map(bool, given)))
+        choices = (enable_flash, enable_mem_efficient, enable_math, enable_cudnn)
+        kinds.update(zip(kinds, map(bool, choices)))
         try:
             yield
         finally:
@@ -160,13 +160,13 @@ def _preferred(kinds: type[enum.Enum], first: enum.Enum) -> Callable:
     chosen = [first]
 
     def preferred(backend: Any = None) -> Any:
-        """The library that a GPU's work would prefer; another one, if given, from now on."""
+        """Returns the preferred library of a GPU; sets it if an argument is passed."""
         if backend is not None:
             names = {k.name.lower(): k for k in kinds}
-            found = names.get(backend.lower()) if isinstance(backend, str) else backend
-            if not isinstance(found, kinds):
+            choice = names.get(backend.lower()) if isinstance(backend, str) else backend
+            if not isinstance(choice, kinds):
                 raise RuntimeError(f"Unknown input value. Choose from: {', '.join(names)}.")
-            chosen[0] = found
+            chosen[0] = choice
         return chosen[0]
 
     return preferred
@@ -177,7 +177,7 @@ def _no_mps(*args: Any) -> bool:
 
 
 def _cpu_capability() -> str:
-    """The instructions that kernels use, as PyTorch names them: DEFAULT, AVX2, AVX512."""
+    """Returns the instruction set of kernels, by PyTorch's names: DEFAULT, AVX2, AVX512."""
     import os
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``facula.compile`` and what programs ask about it."""
+"""``facula.compile`` and related functions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .nn.modules.module import Module
 
 
 class OptimizedModule(Module):
-    """What :func:`compile` makes of a module, which is its ``_orig_mod``: names of its state begin with that.
+    """The result of :func:`compile` for a module, which is its ``_orig_mod``: names of its state have
+    that prefix.
 
-    Attributes are read from the module and written to it.
+    Attributes are read from and written to the module.
     """
 
     _orig_mod: Module
@@ -58,12 +59,12 @@ class OptimizedModule(Module):
 
 
 def compile(model: Any = None, *, backend: Any = None, options: Any = None, **others: Any) -> Any:
-    """The function itself, or the module as an ``OptimizedModule``, with a warning: every operator is
-    compiled in eager already, but operators of a program are not fused with each other yet. Also a
-    decorator, with or without options.
+    """Returns the function itself, or the module as an ``OptimizedModule``, with a warning: every
+    operator is already compiled in eager mode, but operators of a program are not fused with each other
+    yet. Also a decorator, with or without options.
 
-    A ``backend`` that is a function gets the calls of the program as graphs, ``backend(graph_module,
-    inputs)``, and gives functions that run in their place: see :mod:`facula._dynamo.capture`.
+    A ``backend`` that is a function receives the calls of the program as graphs, ``backend(graph_module,
+    inputs)``, and returns functions that run in their place: see :mod:`facula._dynamo.capture`.
 
     >>> facula.compile(facula.nn.ReLU())(facula.tensor([-1.0, 2.0]))
     tensor([0., 2.])
@@ -98,9 +99,9 @@ def _with_backend(model: Any, backend: Any, options: Any) -> Any:
 
     run = Compiled(model, backend, getattr(backend, "__name__", type(backend).__name__), options)
     if isinstance(model, Module):
-        made = OptimizedModule(model)
-        made.__dict__["_run"] = run
-        return made
+        optimized = OptimizedModule(model)
+        optimized.__dict__["_run"] = run
+        return optimized
 
     @functools.wraps(model)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -123,21 +124,21 @@ def is_exporting() -> bool:
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """The function itself, as a decorator with or without arguments."""
+    """Returns the function itself; a decorator with or without arguments."""
     return fn if callable(fn) else lambda f: f
 
 
 def reset() -> None:
-    """Nothing to forget."""
+    """Has no effect: there is no compiled state."""
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """The function itself: a mark for programs that are compiled as a whole."""
+    """Returns the function itself: a mark for programs that are compiled as a whole."""
     return fn
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """The function itself."""
+    """Returns the function itself."""
     return fn
 
 
@@ -146,7 +147,7 @@ _STANCES = ("default", "eager_then_compile", "aot_eager_then_compile", "force_ea
 
 
 class set_stance:
-    """How ``compile`` treats calls, from now on or within a ``with`` block: all run as in eager."""
+    """Has no effect: sets how ``compile`` treats calls, permanently or within a ``with`` block."""
 
     def __init__(
         self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
@@ -165,17 +166,17 @@ class set_stance:
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """None: there is one way to run."""
+    """Returns an empty list: there are no named backends."""
     return []
 
 
 def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
-    """The decorated function itself: nothing is captured that it would stand for."""
+    """Returns the decorated function itself: nothing is captured for which it would be substituted."""
     return lambda fn: fn
 
 
 def wrap_numpy(fn: Any) -> Any:
-    """``fn``, a function of NumPy arrays, on tensors.
+    """Wraps ``fn``, a function of NumPy arrays, for tensors.
 
     >>> facula.compiler.wrap_numpy(lambda a: a + 1)(facula.tensor([1]))
     tensor([2])
@@ -196,43 +197,43 @@ def wrap_numpy(fn: Any) -> Any:
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        given = tree_map(array, (list(args), kwargs))
-        return tree_map(tensor, fn(*given[0], **given[1]))
+        arrays = tree_map(array, (list(args), kwargs))
+        return tree_map(tensor, fn(*arrays[0], **arrays[1]))
 
     return wrapped
 
 
 def nested_compile_region(fn: Any = None, **options: Any) -> Any:
-    """The function itself: a mark for programs that are compiled as a whole."""
+    """Returns the function itself: a mark for programs that are compiled as a whole."""
     return fn if callable(fn) else lambda f: f
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Nothing to mark without CUDA."""
+    """Has no effect without CUDA."""
 
 
 _default_backend: list[Any] = ["inductor"]
 
 
 def get_default_backend() -> Any:
-    """What set_default_backend was given; there is one way to run."""
+    """Returns the value from set_default_backend, which has no effect."""
     return _default_backend[0]
 
 
 def set_default_backend(backend: Any) -> None:
-    """Kept, for programs that ask."""
+    """Stores the value for get_default_backend."""
     if backend is not None and not isinstance(backend, str) and not callable(backend):
         raise TypeError("set_default_backend() expects a string, callable, or None")
     _default_backend[0] = "inductor" if backend is None else backend
 
 
 def save_cache_artifacts() -> tuple[bytes, Any] | None:
-    """None: kernels are kept in files of their own, by what they compute."""
+    """Returns None: kernels are cached in separate files, under keys of what they compute."""
     return None
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> Any:
-    """None: nothing of PyTorch's compiler is of use here."""
+    """Returns None: artifacts of PyTorch's compiler cannot be used here."""
     return None
 
 
@@ -241,7 +242,7 @@ def load_compiled_function(file: Any, **options: Any) -> Any:
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:
-    """Whether it was set before: no guards are exchanged between processes."""
+    """Returns the previous value: no guards are exchanged between processes."""
     before, _collectives[0] = _collectives[0], bool(enabled)
     return before
 
@@ -250,11 +251,11 @@ _collectives = [False]
 
 
 def skip_all_guards_unsafe(guard_entries: Any) -> list[bool]:
-    """Filters of guards, for ``compile(options={"guard_filter_fn": ...})``: which to keep."""
+    """Filters of guards, for ``compile(options={"guard_filter_fn": ...})``."""
     return [False for _ in guard_entries]
 
 
-def _kept(guard_entries: Any, *kinds: str) -> list[bool]:
+def _selected(guard_entries: Any, *kinds: str) -> list[bool]:
     return [getattr(g, "guard_type", None) not in kinds for g in guard_entries]
 
 
@@ -282,7 +283,7 @@ def _is_parameter(x: Any) -> bool:
 
 
 def keep_portable_guards_unsafe(guard_entries: Any) -> list[bool]:
-    return _kept(
+    return _selected(
         guard_entries, "FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "ID_MATCH", "OBJECT_MATCH"
     )
 

@@ -1,6 +1,7 @@
-"""Export of modules as PyTorch's graphs: there is none yet. What programs import is here, and raises.
+"""Export of modules as PyTorch's graphs, which is not implemented yet: the functions exist and raise
+errors.
 
-Sizes that may change are told to :func:`facula.program.trace` in its own way.
+:func:`facula.program.trace` has other options for sizes that may change.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from typing import Any, NoReturn
 
 from .utils._pytree import register_dataclass as register_dataclass
 
-__path__: list[str] = []  # for the modules that PyTorch divides it into
+__path__: list[str] = []  # for the submodules into which PyTorch divides it
 
 __all__ = ["Dim", "ExportedProgram", "export", "load", "register_dataclass", "save"]
 
 
 class Dim:
-    """The name of a size that may change, between bounds: what ``dynamic_shapes`` is made of.
+    """The name of a size that may change, within bounds, for ``dynamic_shapes``.
 
     >>> batch = Dim("batch", min=2, max=8)
     >>> batch.__name__, batch.max
@@ -37,7 +38,7 @@ class Dim:
 
 
 class ExportedProgram:
-    """What libraries ask ``isinstance`` of: no object is one."""
+    """For ``isinstance`` checks of libraries: no object is an instance."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _refuse("ExportedProgram")

@@ -1,7 +1,7 @@
-"""Functions that make functions: of a batch of examples, gradients, Jacobians and their products.
+"""Function transforms: batching, gradients, Jacobians and products with them.
 
-Each takes ``func``, pure and made of Facula's operators, and gives a function or the value asked for.
-``argnums`` says for which positional arguments; arguments may be trees (tuples, lists, dicts) of tensors.
+Each takes ``func``, a pure function composed of Facula's operators, and returns a function or a value.
+``argnums`` selects positional arguments; arguments may be trees (tuples, lists, dicts) of tensors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Tensor = _C.Tensor
 
 
 def _map(f: Callable, *trees: Any) -> Any:
-    """``f`` at every tensor of trees of one form."""
+    """Applies ``f`` to every tensor of trees with the same structure."""
     head = trees[0]
     if isinstance(head, Tensor):
         return f(*trees)
@@ -52,13 +52,13 @@ def _map(f: Callable, *trees: Any) -> Any:
 
 
 def _leaves(tree: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    _map(lambda t: found.append(t) or t, tree)
-    return found
+    tensors: list[Tensor] = []
+    _map(lambda t: tensors.append(t) or t, tree)
+    return tensors
 
 
 def _rebuilt(tree: Any, leaves: list) -> Any:
-    """The tree with these, which may be trees, in the places of its tensors."""
+    """Returns the tree with ``leaves``, which may be trees, in place of its tensors."""
     it = iter(leaves)
     return _map(lambda _: next(it), tree)
 
@@ -74,8 +74,8 @@ def _chosen(argnums: int | tuple[int, ...], args: tuple) -> tuple[int, ...]:
 
 
 def _tracked(args: tuple, numbers: tuple[int, ...]) -> tuple:
-    """``args``, the chosen of them as new variables: on the caller's tape, if that is what they are on.
-    Inside of vmap each call has variables, and gradients, of its own.
+    """Returns ``args`` with the selected ones as new variables: on the caller's tape, if the originals
+    are. Inside of vmap each call has separate variables and gradients.
     """
 
     def variable(t: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def _taped(trees: Any) -> bool:
 
 
 def _loose(tree: Any, taped: bool) -> Any:
-    """Off the tape, unless the caller is on it, with tangents, which detaching would end."""
+    """Detaches the tensors, unless the caller records them on its tape; detaching would end tangents."""
     if taped:
         return tree
     with _C.GradMode(False):
@@ -105,7 +105,7 @@ def _loose(tree: Any, taped: bool) -> Any:
 
 
 def _apart(output: Any, has_aux: bool) -> tuple[Any, Any]:
-    """What is differentiated, and what else the function gives."""
+    """Splits the output in the differentiated part and auxiliary results."""
     if not has_aux:
         return output, None
     if not isinstance(output, tuple) or len(output) != 2:
@@ -114,7 +114,7 @@ def _apart(output: Any, has_aux: bool) -> tuple[Any, Any]:
 
 
 def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
-    """``func(*primals)`` and a function that gives u^T J for a cotangent u of the output."""
+    """Returns ``func(*primals)`` and a function that computes u^T J for a cotangent u of the output."""
     taped = _taped(primals)
     with _C.GradMode(True):
         inputs = _tracked(primals, tuple(range(len(primals))))
@@ -122,26 +122,26 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> Any:
         output, aux = _apart(output, has_aux)
 
     def pull(cotangents: Any) -> Any:
-        outputs, given = _leaves(output), _leaves(cotangents)
-        if len(outputs) != len(given):
+        outputs, cotangent_leaves = _leaves(output), _leaves(cotangents)
+        if len(outputs) != len(cotangent_leaves):
             raise RuntimeError(
-                f"vjp: expected {len(outputs)} cotangents, as func gives, but got {len(given)}"
+                f"vjp: expected {len(outputs)} cotangents, as func gives, but got {len(cotangent_leaves)}"
             )
-        pairs = [(o, g) for o, g in zip(outputs, given) if o.requires_grad]
-        again = _C.is_grad_enabled() and (taped or any(g.requires_grad for g in given))
+        pairs = [(o, g) for o, g in zip(outputs, cotangent_leaves) if o.requires_grad]
+        again = _C.is_grad_enabled() and (taped or any(g.requires_grad for g in cotangent_leaves))
         wanted = _leaves(inputs)
-        found: Any = [None] * len(wanted)
+        gradients: Any = [None] * len(wanted)
         if pairs:
             os, gs = zip(*pairs)
-            found = _grad(os, wanted, gs, retain_graph=True, create_graph=again, allow_unused=True)
-        return _rebuilt(inputs, _zeros_for_none(found, wanted))
+            gradients = _grad(os, wanted, gs, retain_graph=True, create_graph=again, allow_unused=True)
+        return _rebuilt(inputs, _zeros_for_none(gradients, wanted))
 
     value = _loose(output, taped)
     return (value, pull, _loose(aux, taped)) if has_aux else (value, pull)
 
 
 def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """A function that gives the gradient of ``func``, which gives one number, and its value."""
+    """Returns a function that computes the gradient of ``func``, which returns a scalar, and its value."""
 
     @functools.wraps(func)
     def f(*args: Any, **kwargs: Any) -> Any:
@@ -159,10 +159,10 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
                 what = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
                 raise RuntimeError(f"Expected f(*args) to return a scalar tensor, got {what}")
             wanted = [t for k in numbers for t in _leaves(inputs[k])]
-            found: Any = [None] * len(wanted)
+            gradients: Any = [None] * len(wanted)
             if output.requires_grad:
-                found = _grad(output, wanted, create_graph=taped, allow_unused=True)
-            flat = iter(_zeros_for_none(found, wanted))
+                gradients = _grad(output, wanted, create_graph=taped, allow_unused=True)
+            flat = iter(_zeros_for_none(gradients, wanted))
         grads = tuple(_map(lambda _: next(flat), inputs[k]) for k in numbers)
         result = _loose(grads if isinstance(argnums, tuple) else grads[0], taped)
         value = _loose(output, taped)
@@ -172,7 +172,7 @@ def grad_and_value(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: 
 
 
 def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:
-    """A function that gives the gradient of ``func``, which gives one number."""
+    """Returns a function that computes the gradient of ``func``, which returns a scalar."""
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
@@ -184,7 +184,7 @@ def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 
 
 def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
-    """``func(*primals)`` and the product of its Jacobian with ``tangents``, by forward mode."""
+    """Returns ``func(*primals)`` and the product of its Jacobian with ``tangents``, by forward mode."""
     for name, x in (("primals", primals), ("tangents", tangents)):
         if not isinstance(x, tuple) or not x:
             raise RuntimeError(
@@ -194,30 +194,30 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
         raise RuntimeError(
             "jvp(f, primals, tangents): Expected primals and tangents to have the same structure"
         )
-    if _C.forward_level():  # there is one level: inside of another product the gradient's gradient is taken
-        kept: list = []
+    if _C.forward_level():  # there is only one forward level: a nested product differentiates the gradient
+        aux_results: list = []
 
         def without_aux(*inputs: Any) -> Any:
             output = func(*inputs)
             output, aux = _apart(output, has_aux)
-            kept[:] = [aux]
+            aux_results[:] = [aux]
             return output
 
         taped = _taped((primals, tangents))
         value, push = _linearized(without_aux, primals, taped)
         result = push(*tangents)
-        return (value, result, _loose(kept[0], taped)) if has_aux else (value, result)
+        return (value, result, _loose(aux_results[0], taped)) if has_aux else (value, result)
     with forward_ad.dual_level():
         output = func(*_map(forward_ad.make_dual, primals, tangents))
         output, aux = _apart(output, has_aux)
 
         def tangent(t: Tensor) -> Tensor:
-            found = forward_ad.unpack_dual(t).tangent
-            if found is None and strict:
+            unpacked = forward_ad.unpack_dual(t).tangent
+            if unpacked is None and strict:
                 raise RuntimeError(
                     "jvp(f, primals, tangents, strict=True): the output of f is independent of the inputs"
                 )
-            return _C.functions.zeros_like(t) if found is None else found
+            return _C.functions.zeros_like(t) if unpacked is None else unpacked
 
         result = _map(tangent, output)
         value = _map(lambda t: forward_ad.unpack_dual(t).primal, output)
@@ -225,7 +225,7 @@ def jvp(func: Callable, primals: Any, tangents: Any, *, strict: bool = False, ha
 
 
 def _basis(leaves: list[Tensor]) -> list[Tensor]:
-    """The unit vectors of all elements together, stacked: for each leaf its part of them."""
+    """Returns the stacked unit vectors of all elements, split by leaves."""
     total, start, parts = sum(t.numel() for t in leaves), 0, []
     for t in leaves:
         part = _C.functions.zeros(total, t.numel(), dtype=t.dtype, device=t.device)
@@ -236,7 +236,7 @@ def _basis(leaves: list[Tensor]) -> list[Tensor]:
 
 
 def _check_real(name: str, what: str, leaves: list[Tensor]) -> None:
-    """Half of a complex derivative would be a wrong one."""
+    """Checks that inputs or outputs are real: a complex derivative would be incomplete."""
     for k, t in enumerate(leaves):
         if t.is_complex():
             raise RuntimeError(
@@ -245,7 +245,7 @@ def _check_real(name: str, what: str, leaves: list[Tensor]) -> None:
 
 
 def _partial(func: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...]) -> Callable:
-    """``func`` of the chosen arguments alone."""
+    """Returns ``func`` as a function of the selected arguments."""
 
     def f(*chosen: Any) -> Any:
         full = list(args)
@@ -269,8 +269,8 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable:
-    """A function that gives the Jacobian of ``func`` by reverse mode: the pulls for all elements of the
-    output at once, or for ``chunk_size`` of them.
+    """Returns a function that computes the Jacobian of ``func`` by reverse mode, for all elements of the
+    output at once, or in chunks of ``chunk_size``.
     """
     _check_chunk("jacrev", chunk_size)
 
@@ -316,8 +316,8 @@ def jacfwd(
     randomness: str = "error",
     chunk_size: int | None = None,
 ) -> Callable:
-    """A function that gives the Jacobian of ``func`` by forward mode: the pushes for all elements of the
-    input at once, or for ``chunk_size`` of them.
+    """Returns a function that computes the Jacobian of ``func`` by forward mode, for all elements of the
+    input at once, or in chunks of ``chunk_size``.
     """
     _check_chunk("jacfwd", chunk_size)
 
@@ -339,7 +339,7 @@ def jacfwd(
 
         if basis[0].shape[0]:
             columns = _vmap_call(columns_of, 0, 0, randomness, chunk_size, basis, {})
-        else:  # one call tells the shapes
+        else:  # one call determines the shapes
             pushed = columns_of(*(_C.functions.zeros_like(x) for x in inputs))
             columns = [t.new_zeros((0, *t.shape)) for t in pushed]
         jacobians = []
@@ -359,23 +359,24 @@ def jacfwd(
 
 
 def _first(t: Tensor) -> Tensor:
-    """That of the first call, where calls of a batch have one each; for what is the same in all."""
+    """Returns the first element of a batch, for a value that is the same in all calls."""
     batch = _C.batch_of(t)
     return t if batch is None else batch[1][0]
 
 
 def linearize(func: Callable, *primals: Any) -> tuple[Any, Callable]:
-    """``func(*primals)``, and the function that gives the product of its Jacobian there with tangents.
+    """Returns ``func(*primals)``, and a function that computes the product of its Jacobian at that point
+    with tangents.
 
-    ``func`` is called once, and its derivative may be called many times: it is the gradient of the gradient,
-    which is linear in what arrives.
+    ``func`` is called once, and the returned function may be called many times: it differentiates the
+    gradient, which is linear in the cotangent.
     """
     output, push = _linearized(func, primals)
     return output, lambda *tangents: _map(lambda t: t.detach(), push(*tangents))
 
 
 def _linearized(func: Callable, primals: tuple, taped: bool = False) -> tuple[Any, Callable]:
-    """What linearize gives; ``taped``: products may be differentiated too."""
+    """Implements linearize; ``taped``: products are differentiable too."""
     with _C.GradMode(True):
         inputs = _tracked(primals, tuple(range(len(primals))))
         output = func(*inputs)
@@ -386,18 +387,20 @@ def _linearized(func: Callable, primals: tuple, taped: bool = False) -> tuple[An
             pulled = _grad(outputs, wanted, arriving, create_graph=True, allow_unused=True)
 
     def push(*tangents: Any) -> Any:
-        given = _leaves(tangents)
-        if len(given) != len(wanted) or any(a.shape != b.shape for a, b in zip(given, wanted)):
+        tangent_leaves = _leaves(tangents)
+        if len(tangent_leaves) != len(wanted) or any(
+            a.shape != b.shape for a, b in zip(tangent_leaves, wanted)
+        ):
             raise RuntimeError(
                 "linearize: expected tangents of the primals' structure and shapes, "
-                f"{[tuple(t.shape) for t in wanted]}, got {[tuple(t.shape) for t in given]}"
+                f"{[tuple(t.shape) for t in wanted]}, got {[tuple(t.shape) for t in tangent_leaves]}"
             )
-        pairs = [(p, t) for p, t in zip(pulled, given) if p is not None and p.requires_grad]
-        found: Any = [None] * len(arriving)
+        pairs = [(p, t) for p, t in zip(pulled, tangent_leaves) if p is not None and p.requires_grad]
+        products: Any = [None] * len(arriving)
         if pairs:
             ps, ts = zip(*pairs)
-            found = _grad(ps, arriving, ts, retain_graph=True, create_graph=taped, allow_unused=True)
-        rest = iter(found)
+            products = _grad(ps, arriving, ts, retain_graph=True, create_graph=taped, allow_unused=True)
+        rest = iter(products)
 
         def tangent(t: Tensor) -> Tensor:
             v = next(rest) if t.requires_grad else None
@@ -409,9 +412,9 @@ def _linearized(func: Callable, primals: tuple, taped: bool = False) -> tuple[An
 
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and the buffers of modules of one kind, stacked: what ``vmap`` over an ensemble takes.
+    """Stacks the parameters and the buffers of modules of one kind, for ``vmap`` over an ensemble.
 
-    Each is a new leaf that requires gradients if those of the modules do.
+    Each result is a new leaf that requires gradients if those of the modules do.
     """
     models = list(models)
     if not models:
@@ -422,15 +425,15 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
 
     def stacked(states: list[dict]) -> dict[str, Any]:
-        found = {}
+        tensors = {}
         for name, first in states[0].items():
             all_of = [s[name] for s in states]
-            whole = _C.functions.stack([t.detach() for t in all_of])
+            joined = _C.functions.stack([t.detach() for t in all_of])
             flags = {t.requires_grad for t in all_of}
             if len(flags) > 1:
                 raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
-            found[name] = whole.requires_grad_() if first.requires_grad else whole
-        return found
+            tensors[name] = joined.requires_grad_() if first.requires_grad else joined
+        return tensors
 
     return (
         stacked([dict(m.named_parameters()) for m in models]),
@@ -439,7 +442,7 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
-    """``func``: a trace of it has no mutation, because graphs here never have one (docs/programs.md)."""
+    """Returns ``func``: graphs here contain no mutation, so a trace of it has none (docs/programs.md)."""
     if remove not in ("mutations", "mutations_and_views"):
         raise RuntimeError(
             "functionalize(f, remove='mutations'): the remove argument must be 'mutations' or "
@@ -449,7 +452,7 @@ def functionalize(func: Callable, *, remove: str = "mutations") -> Callable:
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
-    """Inside of vmap, the batch that ``tensor`` stands for one of; for looking at it, not for computing."""
+    """Returns the batch behind ``tensor`` inside of vmap; for inspection, not for computing."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"Expected a tensor, got {type(tensor)}")
     batch = _C.batch_of(tensor)
@@ -459,8 +462,8 @@ def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Any) -> Any:
-    """Takes the running statistics out of every batch norm in ``root``, in place: inside of vmap they would
-    be written by all calls of the batch.
+    """Removes the running statistics of every batch norm in ``root``, in place: inside of vmap all calls
+    of the batch would write them.
     """
     for module in root.modules():
         if hasattr(module, "track_running_stats") and "BatchNorm" in type(module).__name__:
@@ -470,7 +473,7 @@ def replace_all_batch_norm_modules_(root: Any) -> Any:
 
 
 def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:
-    """A function that gives the Hessian of ``func``: forward mode over reverse mode."""
+    """Returns a function that computes the Hessian of ``func``: forward mode over reverse mode."""
     return jacfwd(jacrev(func, argnums), argnums)
 
 
@@ -483,40 +486,42 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """``module(*args, **kwargs)`` with parameters and buffers replaced by those given by name, for this
-    call.
-    """
-    given: dict[str, Tensor] = {}
+    """Calls ``module(*args, **kwargs)`` with parameters and buffers replaced by name for this call."""
+    replacements: dict[str, Tensor] = {}
     for d in (
         parameter_and_buffer_dicts
         if isinstance(parameter_and_buffer_dicts, (tuple, list))
         else (parameter_and_buffer_dicts,)
     ):
         for name in d:
-            if name in given:
+            if name in replacements:
                 raise ValueError(f"functional_call: {name} appears in more than one of the dictionaries")
-        given.update(d)
+        replacements.update(d)
     own = dict(module.named_parameters(remove_duplicate=False)) | dict(
         module.named_buffers(remove_duplicate=False)
     )
-    unexpected, missing = [n for n in given if n not in own], [n for n in own if n not in given]
+    unexpected, missing = [n for n in replacements if n not in own], [n for n in own if n not in replacements]
     if strict and (unexpected or missing):
         raise RuntimeError(f"functional_call: unexpected keys {unexpected}, missing keys {missing}")
     if unexpected:
         raise KeyError(f"functional_call: the module has no parameter or buffer {unexpected[0]!r}")
     if tie_weights:
-        same = {id(own[n]): t for n, t in given.items()}
-        given = {n: given.get(n, same.get(id(x))) for n, x in own.items() if n in given or id(x) in same}
+        same = {id(own[n]): t for n, t in replacements.items()}
+        replacements = {
+            n: replacements.get(n, same.get(id(x)))
+            for n, x in own.items()
+            if n in replacements or id(x) in same
+        }
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    kept = []
+    originals = []
     try:
-        for name, value in given.items():
+        for name, value in replacements.items():
             path, _, leaf = name.rpartition(".")
             owner = module.get_submodule(path) if path else module
             store = owner._parameters if leaf in owner._parameters else owner._buffers
-            kept.append((store, leaf, store[leaf]))
+            originals.append((store, leaf, store[leaf]))
             store[leaf] = value
         return module(*args, **(kwargs or {}))
     finally:
-        for store, leaf, value in reversed(kept):
+        for store, leaf, value in reversed(originals):
             store[leaf] = value

@@ -1,4 +1,4 @@
-"""Functions of the top level that PyTorch defines in Python, under the name of their module."""
+"""Top-level functions that PyTorch defines in Python, under PyTorch's module name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that come later."""
+"""Futures: results that become available later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class Future(Generic[T]):
-    """A value, or an exception, that some thread sets once; others wait for it, or are called with it.
+    """A value, or an exception, that one thread sets once; others wait for it, or register callbacks.
 
     >>> f = facula.futures.Future()
     >>> g = f.then(lambda done: done.value() + 1)
@@ -30,17 +30,17 @@ class Future(Generic[T]):
         self._callbacks: list[Callable] = []
 
     def done(self) -> bool:
-        """Was it set?"""
+        """Returns whether the result is set."""
         return self._done
 
     def wait(self) -> T:
-        """Waits until it is set; gives the value or raises the exception."""
+        """Waits until the result is set; returns the value or raises the exception."""
         with self._lock:
             self._lock.wait_for(lambda: self._done)
         return self.value()
 
     def value(self) -> T:
-        """The value, which must have been set; raises the exception."""
+        """Returns the value, which must have been set, or raises the exception."""
         if not self._done:
             raise RuntimeError("Future.value(): the future is not done; wait() for it")
         if self._error is not None:
@@ -70,7 +70,9 @@ class Future(Generic[T]):
         self._set(None, result)
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
-        """Calls ``callback(self)`` when it is done, or now; what it raises is reported and ends there."""
+        """Calls ``callback(self)`` when the result is set, or now; an exception of the callback is logged
+        only.
+        """
 
         def guarded(future: Future[T]) -> None:
             try:
@@ -90,7 +92,7 @@ class Future(Generic[T]):
         callback(self)
 
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
-        """A future of what ``callback(self)`` gives when this one is done."""
+        """Returns a future for the result of ``callback(self)``, which is called when this one is done."""
         following: Future[S] = Future()
 
         def run(future: Future[T]) -> None:
@@ -106,7 +108,7 @@ class Future(Generic[T]):
 
 
 def collect_all(futures: list[Future]) -> Future[list[Future]]:
-    """A future of the list, done when all are."""
+    """Returns a future of the list, which is done when all are."""
     result: Future[list[Future]] = Future()
     left, lock = len(futures), threading.Lock()
     if not futures:
@@ -126,5 +128,5 @@ def collect_all(futures: list[Future]) -> Future[list[Future]]:
 
 
 def wait_all(futures: list[Future]) -> list:
-    """The values of all; raises the first exception."""
+    """Returns the values of all; raises the first exception."""
     return [f.wait() for f in collect_all(futures).wait()]

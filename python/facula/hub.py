@@ -1,4 +1,4 @@
-"""Models and files that others publish: files by address, models from a folder with a ``hubconf.py``."""
+"""Models and files that others publish: files by URL, models from a folder with a ``hubconf.py``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .serialization import load as _load
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
-HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # model-5c106cde.pth
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # matches model-5c106cde.pth
 _READ = 1 << 17  # bytes at a time
 _folder: str | None = None
 
@@ -31,7 +31,7 @@ def _get_torch_home() -> str:
 
 
 def get_dir() -> str:
-    """Where downloads are kept: ``set_dir``'s folder, or ``$TORCH_HOME/hub``."""
+    """Returns the folder of downloads: the one from ``set_dir``, or ``$TORCH_HOME/hub``."""
     return _folder or os.path.join(_get_torch_home(), "hub")
 
 
@@ -41,7 +41,7 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 class _Progress:
-    """The few members of ``tqdm.tqdm`` that downloads use, where that is not installed; it shows nothing."""
+    """The members of ``tqdm.tqdm`` that downloads use, if that is not installed; it displays nothing."""
 
     def __init__(self, iterable: Any = None, total: int | None = None, **ignored: Any) -> None:
         self.iterable, self.total, self.n = iterable, total, 0
@@ -65,7 +65,7 @@ class _Progress:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "tqdm":  # which libraries take from here
+    if name == "tqdm":  # libraries import it from here
         try:
             from tqdm import tqdm
         except ImportError:
@@ -77,9 +77,10 @@ def __getattr__(name: str) -> Any:
 def download_url_to_file(
     url: str, dst: str | os.PathLike[str], hash_prefix: str | None = None, progress: bool = True
 ) -> None:
-    """The file at an address, as ``dst``; it is written beside and renamed when it is whole.
+    """Downloads a URL to ``dst``; the file is written under another name and renamed when it is complete.
 
-    RuntimeError if its SHA-256 does not begin with ``hash_prefix``; URLError if the address is out of reach.
+    Raises RuntimeError if its SHA-256 does not begin with ``hash_prefix``, URLError if the URL cannot be
+    reached.
     """
     target = os.path.abspath(os.fspath(dst))
     digest = hashlib.sha256()
@@ -119,10 +120,11 @@ def load_state_dict_from_url(
     file_name: str | None = None,
     weights_only: bool = True,
 ) -> dict[str, Any]:
-    """A checkpoint by its address, downloaded once to ``model_dir`` (``get_dir()/checkpoints``).
+    """Loads a checkpoint from a URL, downloaded once to ``model_dir`` (default
+    ``get_dir()/checkpoints``).
 
-    With ``check_hash`` its name holds the first digits of its SHA-256: ``model-5c106cde.pth``. Unlike
-    PyTorch, and like :func:`facula.load`, it runs nothing of the file's unless ``weights_only=False``.
+    With ``check_hash`` its name contains the first digits of its SHA-256: ``model-5c106cde.pth``. Unlike
+    PyTorch, and like :func:`facula.load`, it executes no code of the file unless ``weights_only=False``.
     """
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     os.makedirs(folder, exist_ok=True)
@@ -130,8 +132,8 @@ def load_state_dict_from_url(
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         print(f'Downloading: "{url}" to {path}', file=sys.stderr)
-        found = HASH_REGEX.search(name) if check_hash else None
-        download_url_to_file(url, path, found[1] if found else None, progress)
+        match = HASH_REGEX.search(name) if check_hash else None
+        download_url_to_file(url, path, match[1] if match else None, progress)
     return _load(path, map_location=map_location, weights_only=weights_only)
 
 
@@ -170,7 +172,7 @@ def _entry(module: ModuleType, model: str, name: str) -> Any:
 
 
 def list(github: str, force_reload: bool = False, *, source: str = "local", **ignored: Any) -> list[str]:  # type: ignore[valid-type]
-    """The names of models that a folder's ``hubconf.py`` has."""
+    """Returns the names of the models in a folder's ``hubconf.py``."""
     with _hubconf(github, source, "list") as module:
         return [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
 
@@ -178,7 +180,7 @@ def list(github: str, force_reload: bool = False, *, source: str = "local", **ig
 def help(
     github: str, model: str, force_reload: bool = False, *, source: str = "local", **ignored: Any
 ) -> str | None:
-    """What a model's maker says of itself."""
+    """Returns a model's documentation."""
     with _hubconf(github, source, "help") as module:
         return _entry(module, model, "help").__doc__
 
@@ -194,6 +196,8 @@ def load(
     skip_validation: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """``model(*args, **kwargs)`` of a folder's ``hubconf.py``; sources other than "local" are refused."""
+    """Returns ``model(*args, **kwargs)`` from a folder's ``hubconf.py``; only the source "local" is
+    supported.
+    """
     with _hubconf(repo_or_dir, source, "load") as module:
         return _entry(module, model, "load")(*args, **kwargs)

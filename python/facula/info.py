@@ -12,7 +12,7 @@ from facula import _C
 
 
 def processor() -> str:
-    """The processor's name, and those of its features that matter here."""
+    """Returns the processor's name and its relevant features."""
     name, flags = platform.machine(), set()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -24,7 +24,7 @@ def processor() -> str:
                 break
     except OSError:
         pass
-    known = [
+    features = [
         "avx2",
         "fma",
         "f16c",
@@ -36,7 +36,7 @@ def processor() -> str:
         "amx_bf16",
         "amx_int8",
     ]
-    return f"{name}, {os.cpu_count()} logical cores\n{'':15}{' '.join(f for f in known if f in flags)}"
+    return f"{name}, {os.cpu_count()} logical cores\n{'':15}{' '.join(f for f in features if f in flags)}"
 
 
 def size_of(folder: Path) -> str:
@@ -45,7 +45,7 @@ def size_of(folder: Path) -> str:
 
 
 def memory() -> str:
-    """Of the machine, and of this process."""
+    """Returns the memory of the machine and of this process."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     reserved = _C.memory_stats()["reserved_bytes.all.current"]
     return (

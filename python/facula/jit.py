@@ -1,4 +1,6 @@
-"""Marks for TorchScript, which Facula does without: programs that carry them run unchanged, in eager."""
+"""Marks of TorchScript, which Facula does not need: programs that contain them run unchanged in eager
+mode.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .nn.modules.module import Module
 
 T = TypeVar("T")
 _isinstance = isinstance
-__path__: list[str] = []  # import torch.jit.annotations
+__path__: list[str] = []  # for import torch.jit.annotations
 
 
 def is_scripting() -> bool:
@@ -26,7 +28,7 @@ def is_tracing() -> bool:
 
 
 def ignore(f: Any = None, drop: bool = False, **kwargs: Any) -> Any:
-    """Gives the function itself, as a decorator with or without arguments."""
+    """Returns the function itself; a decorator with or without arguments."""
     return f if callable(f) else lambda g: g
 
 
@@ -51,7 +53,7 @@ def _script_if_tracing(f: T) -> T:
 
 
 def script_method(fn: T) -> T:
-    """Of methods of a ScriptModule."""
+    """Returns the function itself: marks a method of a ScriptModule."""
     return fn
 
 
@@ -64,12 +66,12 @@ def annotate(the_type: Any, the_value: T) -> T:
 
 
 def script(obj: T, *args: Any, **kwargs: Any) -> T:
-    """The function or module itself: there is one way to run it."""
+    """Returns the function or module itself: it runs in eager mode."""
     return obj
 
 
 def trace(func: T, example_inputs: Any = None, *args: Any, **kwargs: Any) -> T:
-    """The function or module itself, as ``script``."""
+    """Returns the function or module itself, like ``script``."""
     return func
 
 
@@ -78,7 +80,7 @@ def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
 
 
 def freeze(mod: T, preserved_attrs: Any = None, optimize_numerics: bool = True) -> T:
-    """The module itself, which must be in evaluation mode."""
+    """Returns the module itself, which must be in evaluation mode."""
     if getattr(mod, "training", False):
         raise RuntimeError(
             "Freezing is currently only implemented for modules in eval mode. Please call .eval()"
@@ -91,7 +93,9 @@ def optimize_for_inference(mod: T, *args: Any, **kwargs: Any) -> T:
 
 
 def isinstance(obj: Any, target_type: Any) -> bool:
-    """Is it of the type, which may be ``List[int]`` or a union? Elements are looked at too."""
+    """Returns whether ``obj`` has the type, which may be ``List[int]`` or a union; elements are checked
+    too.
+    """
     origin, inner = typing.get_origin(target_type), typing.get_args(target_type)
     if origin is None:
         return target_type is Any or _isinstance(obj, target_type)
@@ -107,7 +111,7 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 
 def fork(func: Callable, *args: Any, **kwargs: Any) -> Any:
-    """A call whose result ``wait`` gives; it runs at once."""
+    """Calls the function immediately; ``wait`` returns its result."""
     return _Future(func(*args, **kwargs))
 
 
@@ -126,7 +130,7 @@ class _Future:
 
 
 class ScriptModule(Module):
-    """Only asked whether a module is one: none is."""
+    """For ``isinstance`` checks: no module is an instance."""
 
 
 class RecursiveScriptModule(ScriptModule):
@@ -134,7 +138,7 @@ class RecursiveScriptModule(ScriptModule):
 
 
 class ScriptFunction:
-    """Only asked whether a function is one: none is."""
+    """For ``isinstance`` checks: no function is an instance."""
 
 
 class Attribute(typing.NamedTuple):
@@ -161,7 +165,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def set_fusion_strategy(strategy: Any) -> list[Any]:
-    """There is one way to fuse, in eager."""
+    """Has no effect: there is one way to fuse, in eager."""
     return []
 
 
@@ -175,7 +179,7 @@ def optimized_execution(should_optimize: bool) -> typing.Iterator[None]:
     yield
 
 
-# torch.jit.annotations: names of types.
+# torch.jit.annotations: type names.
 annotations = ModuleType(__name__ + ".annotations")
 vars(annotations).update(
     {n: getattr(typing, n) for n in ("Any", "Dict", "List", "Optional", "Tuple", "Union")}
@@ -183,7 +187,7 @@ vars(annotations).update(
 
 
 class _BroadcastingList:
-    """``BroadcastingList2[int]``: a list of so many, or one for all."""
+    """``BroadcastingList2[int]``: a list of this length, or one value for all elements."""
 
     def __getitem__(self, types: Any) -> None:
         return None

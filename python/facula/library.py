@@ -1,4 +1,4 @@
-"""Operators of your own: a schema, what computes it, what its results are without data, and its gradient.
+"""Custom operators: a schema, the implementation, a fake implementation for metadata, and a gradient.
 
 >>> from facula import Tensor
 >>> @facula.library.custom_op("mine::scaled", mutates_args=())
@@ -13,8 +13,8 @@
 >>> scaled(facula.ones(2), 3.0)
 tensor([3., 3.])
 
-They are operators like all others: ``facula.ops.mine.scaled``; a traced program calls them as one, with the
-gradient that they say.
+They behave like built-in operators: ``facula.ops.mine.scaled``; a traced program calls each as one
+operator, with the registered gradient.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 
 Tensor = _C.Tensor
 
-# ---- what an operator does
+# ---- the behaviour of an operator
 
 _DEVICES = "CPU CUDA XPU MPS HPU XLA IPU MTIA Lazy PrivateUse1 Meta".split()
 _KEYS = {
@@ -67,24 +67,24 @@ _KEYS = {
 
 
 def _key(name: str) -> str:
-    """A dispatch key, from its name or the type of a device."""
+    """Returns a dispatch key from its name or a device type."""
     if name in _KEYS:
         return name
-    known = {d.lower(): d for d in _DEVICES} | {"default": "CompositeExplicitAutograd"}
-    if name not in known:
+    keys = {d.lower(): d for d in _DEVICES} | {"default": "CompositeExplicitAutograd"}
+    if name not in keys:
         raise RuntimeError(f"could not parse dispatch key: {name}")
-    return known[name]
+    return keys[name]
 
 
 def _any_meta(values: Iterable[Any]) -> bool:
-    """Is one of them, or of a list of them, a tensor on meta?"""
+    """Returns whether any of the values, or of their items, is a tensor on meta."""
     return any(
         x.is_meta if isinstance(x, Tensor) else isinstance(x, (list, tuple)) and _any_meta(x) for x in values
     )
 
 
 class _Functions:
-    """What was registered for one operator, as the native operator asks for it."""
+    """The functions that were registered for one operator; the native operator calls them."""
 
     def __init__(self, qualname: str, opdef: CustomOpDef | None = None) -> None:
         self.qualname, self.opdef = qualname, opdef
@@ -94,8 +94,8 @@ class _Functions:
         self.backward: Callable | None = None
         self.setup_context: Callable | None = None
         self.vmap: Callable | None = None
-        self.autocast: dict[str, Any] = {}  # by type of device: dtype
-        self.function: type | None = None  # of autograd, made when first needed
+        self.autocast: dict[str, Any] = {}  # device type: dtype
+        self.function: type | None = None  # the autograd function, created on demand
         self.schema: FunctionSchema  # set when the operator is defined
 
     @property
@@ -105,7 +105,7 @@ class _Functions:
 
     @property
     def composite(self) -> bool:
-        """Is it made of operators alone, which the tape and traces are to see?"""
+        """Returns whether it is composed of operators, which the tape and traces see."""
         return "CompositeImplicitAutograd" in self.kernels and not self._explicit()
 
     def _explicit(self) -> Callable | None:
@@ -159,7 +159,7 @@ class _Functions:
             _contexts.pop()
 
     def set_native_kernel(self, key: str, kernel: Callable) -> None:
-        """A library gave a kernel in C++."""
+        """Registers a C++ kernel of a library."""
         self.kernels[key] = kernel
 
     # ---- gradients
@@ -170,44 +170,45 @@ class _Functions:
             if own is None and _C.is_dispatched_in_python(args):
                 with no_grad():
                     return self.below(*args, **kwargs)
-            return (own or self.run)(*args, **kwargs)  # without a formula, what the kernel records counts
+            # without a formula, what the kernel records counts
+            return (own or self.run)(*args, **kwargs)
         if self.function is None:
             self.function = _autograd_function(self)
         flat: list = []
         for x in args:
             flat += x if _is_tensor_list(x) else [x]
-        made = self.function.apply((args, kwargs), *flat)  # type: ignore[attr-defined]
+        results = self.function.apply((args, kwargs), *flat)  # type: ignore[attr-defined]
         returns = self.schema.returns
         if not returns:
             return None
         if len(returns) == 1:
-            return list(made) if returns[0].type.endswith("[]") else made[0]
-        return made
+            return list(results) if returns[0].type.endswith("[]") else results[0]
+        return results
 
     def save(self, ctx: Any, args: tuple, kwargs: dict, output: Any) -> None:
         if self.setup_context is None:
             return
-        given = {"keyword_only_inputs": kwargs} if kwargs else {}
-        self.setup_context(ctx=ctx, inputs=args, output=output, **given)
+        keywords = {"keyword_only_inputs": kwargs} if kwargs else {}
+        self.setup_context(ctx=ctx, inputs=args, output=output, **keywords)
 
     def pull(self, ctx: Any, args: tuple, kwargs: dict, grads: list) -> list:
-        """Gradients of the positional arguments, lists of tensors item by item."""
+        """Returns the gradients of the positional arguments; lists of tensors item by item."""
         if self.backward is None:
             raise RuntimeError(
                 f"Trying to backward through {self.dotted} but no autograd formula was registered. "
                 "Please use register_autograd to add one."
             )
         returns = self.schema.returns
-        given = [grads] if len(returns) == 1 and returns[0].type.endswith("[]") else grads
-        found = self.backward(ctx, *given)
-        found = found if isinstance(found, tuple) else (found,)
-        if len(found) != len(args):
+        grad_arguments = [grads] if len(returns) == 1 and returns[0].type.endswith("[]") else grads
+        gradients = self.backward(ctx, *grad_arguments)
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        if len(gradients) != len(args):
             raise RuntimeError(
                 f"the backward of {self.dotted} returned an incorrect number of gradients (expected "
-                f"{len(args)}, got {len(found)})"
+                f"{len(args)}, got {len(gradients)})"
             )
         flat: list = []
-        for x, g in zip(args, found):
+        for x, g in zip(args, gradients):
             if not _is_tensor_list(x):
                 flat.append(g)
                 continue
@@ -220,7 +221,7 @@ class _Functions:
         return flat
 
     def gradient(self, args: tuple, kwargs: dict, results: tuple, grads: tuple, needs: list[bool]) -> list:
-        """Of a call in a trace, by the tensors of the call in order."""
+        """Returns the gradients of a call in a trace, by the tensors of the call in order."""
         returns = self.schema.returns
         single = len(returns) == 1 and not returns[0].type.endswith("[]")
         as_list = len(returns) == 1 and not single
@@ -229,18 +230,18 @@ class _Functions:
         self.save(ctx, args, kwargs, output)
         if ctx.materialize:
             grads = tuple(_C.functions.zeros_like(r) if g is None else g for g, r in zip(grads, results))
-        flat, found = self.pull(ctx, args, kwargs, list(grads)), []
+        flat, gradients = self.pull(ctx, args, kwargs, list(grads)), []
         it = iter(flat)
         for p, x in zip(self.schema.arguments, args):
             n = len(x) if _is_tensor_list(x) else 1
             of_argument = [next(it) for _ in range(n)]
             if p.type.startswith("Tensor"):
-                found += of_argument
-        return found
+                gradients += of_argument
+        return gradients
 
     def batched(self, args: tuple, kwargs: dict, flags: list[bool], size: int) -> Any:
-        """One call for a batch of calls (vmap), by the registered rule: the batch is the first dimension of
-        the tensors that ``flags`` marks, and of all results.
+        """Runs one call for a batch of calls (vmap), by the registered rule: the batch is the first
+        dimension of the tensors that ``flags`` marks, and of all results.
         """
         it = iter(flags)
 
@@ -251,15 +252,15 @@ class _Functions:
             return marks if isinstance(x, list) else marks[0]
 
         in_dims = tuple([dim(p.type, x) for p, x in zip(self.schema.arguments, args)])
-        given, out_dims = self.vmap(VmapInfo(size, "error"), in_dims, *args, **kwargs)  # type: ignore[misc]
+        results, out_dims = self.vmap(VmapInfo(size, "error"), in_dims, *args, **kwargs)  # type: ignore[misc]
 
         def in_front(t: Tensor, d: int | None) -> Tensor:
             return t.expand(size, *t.shape) if d is None else t.movedim(d, 0)
 
-        if isinstance(given, Tensor):
-            return in_front(given, out_dims)
-        dims = out_dims if isinstance(out_dims, (tuple, list)) else [out_dims] * len(given)
-        return [in_front(t, d) for t, d in zip(given, dims)]
+        if isinstance(results, Tensor):
+            return in_front(results, out_dims)
+        dims = out_dims if isinstance(out_dims, (tuple, list)) else [out_dims] * len(results)
+        return [in_front(t, d) for t, d in zip(results, dims)]
 
     def autocast_arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         from . import amp
@@ -277,7 +278,7 @@ class _Functions:
 
 
 class VmapInfo(typing.NamedTuple):
-    """What a rule of :func:`register_vmap` is told."""
+    """The first argument of a rule of :func:`register_vmap`."""
 
     batch_size: int
     randomness: str
@@ -292,7 +293,7 @@ def _is_tensor_list(x: Any) -> bool:
 
 
 def _by_argument(args: tuple, flags: Any) -> tuple:
-    """Flags, one a tensor, in the form of the arguments."""
+    """Arranges flags, one per tensor, in the structure of the arguments."""
 
     def of(x: Any) -> Any:
         if _is_tensor_list(x):
@@ -317,7 +318,7 @@ class _TraceContext:
         self.materialize = on
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """The graph knows by dtype what has gradients."""
+        """Has no effect: the graph derives it from the dtype."""
 
     mark_dirty = mark_non_differentiable
 
@@ -350,7 +351,7 @@ def _autograd_function(functions: _Functions) -> type:
     return Generated
 
 
-_A_TENSOR = _C.tensor(0)  # stands for an item of a list of tensors
+_A_TENSOR = _C.tensor(0)  # a placeholder for an item of a list of tensors
 
 
 def _check_memory(name: str, schema: FunctionSchema, args: tuple, kwargs: dict, output: Any) -> None:
@@ -374,14 +375,14 @@ def _check_memory(name: str, schema: FunctionSchema, args: tuple, kwargs: dict, 
 
 
 class FakeImplCtx:
-    """What a fake implementation may ask for (:func:`get_ctx`)."""
+    """The context of a fake implementation (:func:`get_ctx`)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:
-        """A size that depends on the elements of the arguments. opcheck takes any number for it; a traced
-        function has no such sizes.
+        """Returns a size that depends on the elements of the arguments. opcheck accepts any number in its
+        place; traced functions do not support such sizes.
         """
         if _unknown_sizes is None:
             raise NotImplementedError(
@@ -394,11 +395,11 @@ class FakeImplCtx:
 
 
 _contexts: list[FakeImplCtx] = []
-_unknown_sizes: list[int] | None = None  # while opcheck runs a fake implementation
+_unknown_sizes: list[int] | None = None  # set while opcheck runs a fake implementation
 
 
 def get_ctx() -> FakeImplCtx:
-    """The context of the fake implementation that is running."""
+    """Returns the context of the fake implementation that is running."""
     if not _contexts:
         raise RuntimeError("get_ctx: only a fake implementation (register_fake) has a context while it runs")
     return _contexts[-1]
@@ -435,7 +436,7 @@ _RETURNS = {Tensor, list[Tensor], typing.List[Tensor], int, float, bool, int | f
 
 def _annotation(prototype: Callable, annotation: Any) -> Any:
     if isinstance(annotation, str):
-        return eval(annotation, getattr(prototype, "__globals__", {}))  # as typing.get_type_hints
+        return eval(annotation, getattr(prototype, "__globals__", {}))  # like typing.get_type_hints
     return annotation
 
 
@@ -459,8 +460,8 @@ def infer_schema(
     op_name: str | None = None,
     tags: Any = (),
 ) -> str:
-    """The schema that a function's annotations say; ``mutates_args`` names the arguments that it writes, or
-    is "unknown": all tensors may be written.
+    """Infers the schema from a function's annotations; ``mutates_args`` names the arguments that it
+    writes, or is "unknown": all tensors may be written.
 
     >>> def f(x: facula.Tensor, k: int = 2) -> facula.Tensor: ...
     >>> facula.library.infer_schema(f, mutates_args=())
@@ -535,7 +536,7 @@ def _returns_text(annotation: Any, error: Callable) -> str:
     return texts[0] if typing.get_origin(annotation) is not tuple else f"({', '.join(texts)})"
 
 
-# ---- defining
+# ---- definitions
 
 
 def _split(qualname: str) -> tuple[str, str]:
@@ -549,7 +550,7 @@ def _split(qualname: str) -> tuple[str, str]:
 
 
 def _define(schema: str, opdef: CustomOpDef | None = None, tags: Any = ()) -> str:
-    """Defines ``ns::name(...) -> ...``; gives its full name, with the overload."""
+    """Defines ``ns::name(...) -> ...`` and returns its full name, with the overload."""
     head = schema.partition("(")[0].strip()
     namespace, name = _split(head)
     functions = _Functions(head, opdef)
@@ -571,7 +572,7 @@ def _retire(full: str) -> None:
 
 
 def _full_name(op: Any) -> str:
-    """The full name of what was defined: of a name, an overload or a definition."""
+    """Returns the full name of an operator from a name, an overload or a definition."""
     if isinstance(op, CustomOpDef):
         return op._qualname
     if isinstance(op, OpOverload):
@@ -590,9 +591,9 @@ def _functions_of(what: str, op: Any) -> _Functions:
         return _defined[full]
     if "::" in full and _C.operator_overloads(full.partition(".")[0]) and _is_native(full):
         return _adopt(full)
-    known = full.partition("::")[2] if full.startswith("aten::") else full
-    if _C.operator_overloads(known.partition(".")[0]):
-        whose = "a definition, from which all follows" if "::" in known else "built in"
+    short_name = full.partition("::")[2] if full.startswith("aten::") else full
+    if _C.operator_overloads(short_name.partition(".")[0]):
+        whose = "a definition, from which all follows" if "::" in short_name else "built in"
         raise NotImplementedError(f"{what}: {full} is {whose}, and cannot be given another implementation")
     raise RuntimeError(f"{what}: operator {full} does not exist; define it first")
 
@@ -602,7 +603,7 @@ def _is_native(full: str) -> bool:
 
 
 def _adopt(full: str) -> _Functions:
-    """An operator that a library defined in C++ gets more from Python: its functions are asked for here."""
+    """Lets Python add functions to an operator that a library defined in C++."""
     namespace, name = _split(full)
     functions = _Functions(full)
     facts = _C.operator_facts(full)
@@ -614,7 +615,7 @@ def _adopt(full: str) -> _Functions:
 
 
 class Library:
-    """Definitions ("DEF", one a namespace, or "FRAGMENT") or implementations ("IMPL") of a namespace.
+    """Definitions ("DEF", one per namespace, or "FRAGMENT") or implementations ("IMPL") of a namespace.
 
     >>> lib = facula.library.Library("mine2", "DEF")
     >>> _ = lib.define("twice(Tensor x) -> Tensor")
@@ -635,7 +636,7 @@ class Library:
         return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
-        """Defines an operator, ``name(Tensor x) -> Tensor``; gives its name."""
+        """Defines an operator, ``name(Tensor x) -> Tensor``, and returns its name."""
         if self.kind == "IMPL":
             raise RuntimeError(
                 f'def("{schema.partition("(")[0]}"): Cannot define an operator inside of a library of kind '
@@ -667,8 +668,8 @@ class Library:
         with_keyset: bool = False,
         allow_override: bool = True,
     ) -> None:
-        """Gives an operator its implementation for a dispatch key: a device, "CompositeImplicitAutograd"
-        (operators that the tape sees), "Autograd" (what records), "Meta" (the fake one).
+        """Registers an implementation for a dispatch key: a device, "CompositeImplicitAutograd" (recorded
+        operators), "Autograd" (a recording function), "Meta" (the fake implementation).
         """
         if not callable(fn):
             raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
@@ -697,7 +698,7 @@ class Library:
 
 
 def fallthrough_kernel() -> None:
-    """Given as an implementation: the next dispatch key is asked."""
+    """An implementation that passes the call to the next dispatch key."""
     raise NotImplementedError("fallthrough_kernel() should never be called.")
 
 
@@ -715,12 +716,14 @@ def _give_kernel(what: str, qualname: str, key: str, fn: Callable) -> None:
     functions.kernels[key] = fn
 
 
-_kept: dict[str, Library] = {}  # by namespace: of the functions below
+_libraries: dict[str, Library] = {}  # libraries of the functions below, by namespace
 
 
 def define(qualname: Any, schema: Any = None, *, lib: Library | None = None, tags: Any = ()) -> Any:
-    """``define("ns::name", "(Tensor x) -> Tensor")``; then :func:`impl` and its like say what it does."""
-    if isinstance(qualname, Library):  # define(lib, schema): a decorator of the implementation, as of old
+    """Defines ``define("ns::name", "(Tensor x) -> Tensor")``; :func:`impl` and similar functions
+    implement it.
+    """
+    if isinstance(qualname, Library):  # the former define(lib, schema): a decorator of the implementation
 
         def wrap(f: Callable) -> Callable:
             name = qualname.define(schema, tags=tags)
@@ -738,14 +741,14 @@ def define(qualname: Any, schema: Any = None, *, lib: Library | None = None, tag
             f'define(qualname, schema, ...): expected schema to look like e.g. "(Tensor x) -> Tensor" but '
             f'got "{schema}"'
         )
-    lib = lib or _kept.setdefault(namespace, Library(namespace, "FRAGMENT"))
+    lib = lib or _libraries.setdefault(namespace, Library(namespace, "FRAGMENT"))
     lib.define(name + schema, tags=tags)
     return None
 
 
 def impl(qualname: Any, types: Any, func: Callable | None = None, *, lib: Library | None = None) -> Any:
-    """Gives an operator its implementation for types of devices ("cpu", "cuda", "default") or dispatch keys;
-    without ``func`` a decorator.
+    """Registers an implementation for device types ("cpu", "cuda", "default") or dispatch keys; a
+    decorator without ``func``.
     """
     if isinstance(qualname, Library):  # impl(lib, name, dispatch_key="")
         library, name, key = qualname, types, func or ""
@@ -769,7 +772,7 @@ def impl(qualname: Any, types: Any, func: Callable | None = None, *, lib: Librar
 def register_kernel(
     op: Any, device_types: Any, func: Callable | None = None, /, *, lib: Library | None = None
 ) -> Any:
-    """Gives an operator its implementation on types of devices; None: on all."""
+    """Registers an implementation for device types; None means all."""
     if isinstance(op, CustomOpDef):
         return op.register_kernel(device_types, func)
     return impl(_full_name(op), "default" if device_types is None else device_types, func, lib=lib)
@@ -784,8 +787,8 @@ def register_fake(
     _stacklevel: int = 1,
     allow_override: bool = True,
 ) -> Any:
-    """What the results of an operator are, for tensors without data: a function that gives tensors of their
-    sizes, dtypes and strides (``facula.empty_like(x)``). Without ``func`` a decorator.
+    """Registers a function that returns tensors with the sizes, dtypes and strides of an operator's
+    results, for tensors without data (``facula.empty_like(x)``). A decorator without ``func``.
     """
 
     def register(f: Callable) -> Callable:
@@ -798,7 +801,7 @@ def register_fake(
 def impl_abstract(
     qualname: str, func: Callable | None = None, *, lib: Any = None, _stacklevel: int = 1
 ) -> Any:
-    """:func:`register_fake` under its older name."""
+    """:func:`register_fake` under its former name."""
     return register_fake(qualname, func, lib=lib)
 
 
@@ -810,8 +813,8 @@ def register_autograd(
     setup_context: Callable | None = None,
     lib: Library | None = None,
 ) -> None:
-    """The gradient of an operator: ``setup_context(ctx, inputs, output)`` keeps what ``backward(ctx,
-    *grads)`` needs, which gives one gradient, or None, for each positional argument.
+    """Registers a gradient: ``setup_context(ctx, inputs, output)`` saves what ``backward(ctx, *grads)``
+    needs, which returns one gradient, or None, for each positional argument.
     """
     functions = _functions_of("register_autograd", op)
     if functions.schema.is_mutable or any(r.is_alias for r in functions.schema.returns):
@@ -830,15 +833,15 @@ def register_autograd(
 
 
 def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Library | None = None) -> None:
-    """Where autocast is on, floating-point arguments of the operator become ``cast_inputs``."""
+    """Casts floating-point arguments of the operator to ``cast_inputs`` where autocast is on."""
     if device_type not in ("cpu", "cuda"):
         raise ValueError(f"Unknown device type: {device_type}")
     _functions_of("register_autocast", op).autocast[device_type] = cast_inputs
 
 
 def register_vmap(op: Any, func: Callable | None = None, /, *, lib: Library | None = None) -> Any:
-    """How :func:`facula.vmap` runs an operator: ``func(info, in_dims, *args)`` gives the results and the
-    dimensions over which they are mapped. Without ``func`` a decorator.
+    """Registers a rule for :func:`facula.vmap`: ``func(info, in_dims, *args)`` returns the results and
+    their batch dimensions. A decorator without ``func``.
     """
 
     def register(f: Callable) -> Callable:
@@ -849,13 +852,13 @@ def register_vmap(op: Any, func: Callable | None = None, /, *, lib: Library | No
 
 
 class _BuiltIn:
-    """The implementation of an operator that is built in."""
+    """The implementation of a built-in operator."""
 
     def __init__(self, operator: OpOverload) -> None:
         self._operator = operator
 
     def call_boxed(self, keys: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """What the operator gives, without history."""
+        """Computes the operator's result, without recording."""
         with no_grad():
             return self._operator(*args, **kwargs)
 
@@ -875,8 +878,8 @@ def _built_in(full: str) -> OpOverload | None:
 
 
 def get_kernel(op: Any, dispatch_key: str) -> Callable | _BuiltIn:
-    """The implementation for a dispatch key: the function that was given, or of an operator that is built
-    in an object whose ``call_boxed(keys, ...)`` computes.
+    """Returns the implementation for a dispatch key: the registered function, or for a built-in operator
+    an object whose ``call_boxed(keys, ...)`` computes.
     """
     if dispatch_key not in _KEYS:
         raise ValueError(f"Invalid dispatch key: {dispatch_key}")
@@ -894,12 +897,12 @@ def get_kernel(op: Any, dispatch_key: str) -> Callable | _BuiltIn:
 
 
 class CustomOpDef:
-    """An operator that was made of a function: call it, or give it more by its methods."""
+    """An operator created from a function: it can be called, and its methods register more functions."""
 
     def __init__(self, namespace: str, name: str, schema: str, fn: Callable, tags: Any = None) -> None:
         self._namespace, self._name, self._init_fn = namespace, name, fn
         self._qualname = f"{namespace}::{name}"
-        if self._qualname in _defined:  # a notebook's cell that ran again
+        if self._qualname in _defined:  # a notebook cell that ran again
             _retire(self._qualname)
         _define(self._qualname + schema, self, tags)
         self._functions = _defined[self._qualname]
@@ -912,7 +915,7 @@ class CustomOpDef:
         return self._opoverload(*args, **kwargs)
 
     def register_kernel(self, device_types: Any, fn: Callable | None = None, /) -> Any:
-        """An implementation for these types of devices; None: for all. Without ``fn`` a decorator."""
+        """Registers an implementation for these device types; None means all. A decorator without ``fn``."""
         names = ["default"] if device_types is None else device_types
         keys = [_key(t) for t in ([names] if isinstance(names, str) else names)]
 
@@ -925,7 +928,9 @@ class CustomOpDef:
 
     @contextlib.contextmanager
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Any:
-        """Within the block the kernel of a device is not used, or is again: the one for all devices is."""
+        """Within the block, disables or enables the kernel of a device; the kernel for all devices
+        replaces it.
+        """
         before = set(self._functions.disabled)
         (self._functions.disabled.discard if enabled else self._functions.disabled.add)(device_type)
         try:
@@ -960,42 +965,42 @@ def custom_op(
     schema: str | None = None,
     tags: Any = None,
 ) -> Any:
-    """Makes an operator of a function that Facula does not look into; without ``fn`` a decorator.
+    """Creates an operator from a function that Facula treats as opaque; a decorator without ``fn``.
 
-    ``name`` is ``namespace::name``. The schema follows from the annotations, or is given. ``mutates_args``
-    names the arguments that the function writes: what it does not name must stay as it is. Results must be
-    new tensors.
+    ``name`` is ``namespace::name``. The schema is inferred from the annotations, or passed.
+    ``mutates_args`` names the arguments that the function writes: it must not write others. Results must
+    be new tensors.
     """
 
     def make(f: Callable) -> CustomOpDef:
         text = infer_schema(f, mutates_args=mutates_args) if schema is None else schema
         namespace, op_name = _split(name)
-        made = CustomOpDef(namespace, op_name, text, f, tags)
-        declared = made._functions.schema
+        definition = CustomOpDef(namespace, op_name, text, f, tags)
+        declared = definition._functions.schema
         tensors = [a for a in declared.arguments if a.kwarg_only and a.type.startswith("Tensor")]
         if schema is not None and declared.is_mutable != (mutates_args != () and bool(mutates_args)):
-            _retire(made._qualname)
+            _retire(definition._qualname)
             raise ValueError(
                 f"custom_op: mutates_args={mutates_args!r} does not agree with what the schema says is "
                 f"written: {declared}"
             )
         if tensors:
-            _retire(made._qualname)
+            _retire(definition._qualname)
             raise NotImplementedError(
                 "custom_op with kwarg-only Tensor args. Please make your tensors not kwarg-only. Got: "
                 f"{declared}"
             )
-        made.register_kernel(device_types, f)
-        return made
+        definition.register_kernel(device_types, f)
+        return definition
 
     return make if fn is None else make(fn)
 
 
-# ---- checking
+# ---- checks
 
 
 class OpCheckError(Exception):
-    """A check of :func:`opcheck` failed."""
+    """Raised if a check of :func:`opcheck` fails."""
 
 
 def _leaves(tree: Any) -> list[Tensor]:
@@ -1061,7 +1066,7 @@ def _test_faketensor(op: OpOverload, args: tuple, kwargs: dict, **_: Any) -> Non
     with _C.GradMode(False):
         results = _leaves(op(*_copied(args), **_copied(kwargs)))
         if not _C.operator_facts(op._operators[0])["foreign"]:
-            return  # results of other operators follow from the rules that their calls check
+            return  # results of other operators follow from shape rules, which their calls check
         _unknown_sizes = []
         try:
             fake = _C.infer_operator(op._operators[0], *args, **kwargs)
@@ -1085,30 +1090,30 @@ def _test_faketensor(op: OpOverload, args: tuple, kwargs: dict, **_: Any) -> Non
 
 
 def _test_program(op: OpOverload, args: tuple, kwargs: dict, *, dynamic: bool, atol: Any, rtol: Any) -> None:
-    """Eager and a traced program give the same, gradients included."""
+    """Checks that eager and a traced program give equal results and gradients."""
     from . import autograd, program
     from .testing import assert_close
 
     close = {} if atol is None and rtol is None else {"atol": atol or 0.0, "rtol": rtol or 0.0}
 
     def outcome(f: Callable) -> tuple:
-        given = _copied((args, kwargs))
-        results = [r for r in _leaves(f(*given[0], **given[1]))]
-        inputs = [t for t in _leaves(given) if t.requires_grad]
+        copies = _copied((args, kwargs))
+        results = [r for r in _leaves(f(*copies[0], **copies[1]))]
+        inputs = [t for t in _leaves(copies) if t.requires_grad]
         with_history = [r for r in results if r.requires_grad]
         grads: tuple = ()
         if inputs and with_history:
             ones = [_C.functions.ones_like(r) for r in with_history]
             grads = autograd.grad(with_history, inputs, ones, allow_unused=True)
-        written = [t.detach() for t in _leaves(given)]
+        written = [t.detach() for t in _leaves(copies)]
         return [r.detach() for r in results], list(grads), written
 
-    given = _copied((args, kwargs))
+    copies = _copied((args, kwargs))
     try:
-        traced = program.trace(op, *given[0], dynamic=dynamic, **given[1])
+        traced = program.trace(op, *copies[0], dynamic=dynamic, **copies[1])
     except NotImplementedError as e:
         if "depends on elements" in str(e):
-            return  # data-dependent sizes: no program has them, as the error says
+            return  # programs do not support data-dependent sizes, as the error says
         raise
     for one, other in zip(outcome(op), outcome(traced)):
         for a, b in zip(one, other):
@@ -1139,10 +1144,11 @@ def opcheck(
     atol: float | None = None,
     rtol: float | None = None,
 ) -> dict[str, Any]:
-    """Checks an operator on sample arguments: that it writes and shares only what its schema says, that its
-    gradient is registered, that its fake implementation agrees, that a traced program does what eager does.
+    """Checks an operator on sample arguments: that it writes and aliases only what its schema says, that
+    its gradient is registered, that its fake implementation agrees, and that a traced program agrees with
+    eager.
 
-    Gives "SUCCESS" or the exception by the name of the check; raises the first failure unless told not to.
+    Returns "SUCCESS" or the exception by the name of the check; raises the first failure unless disabled.
     """
     op = op._opoverload if isinstance(op, CustomOpDef) else op
     if isinstance(op, OpOverloadPacket):
@@ -1157,23 +1163,23 @@ def opcheck(
             f"opcheck(op, ..., test_utils={names}), expected test_utils to be subset of {tuple(_CHECKS)} but "
             "it was not"
         )
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for name in names:
         compare = {"atol": atol, "rtol": rtol} if "dispatch" in name else {}
         try:
             _CHECKS[name](op, tuple(args), dict(kwargs or {}), **compare)
-            found[name] = "SUCCESS"
+            outcomes[name] = "SUCCESS"
         except Exception as e:
             if raise_exception:
                 raise OpCheckError(f"opcheck(op, ...): {name} failed with {e}") from e
-            found[name] = e
-    return found
+            outcomes[name] = e
+    return outcomes
 
 
 def triton_op(
     name: str, fn: Callable | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """Refused: there are no kernels of Triton."""
+    """Raises an error: kernels of Triton are not supported."""
     raise NotImplementedError(
         f"library.triton_op: kernels of Triton do not run here: '{name}'\n"
         "  hint: facula.library.custom_op makes an operator of a function in Python"
@@ -1181,5 +1187,5 @@ def triton_op(
 
 
 def wrap_triton(triton_kernel: Callable, /) -> Any:
-    """Refused: there are no kernels of Triton."""
+    """Raises an error: kernels of Triton are not supported."""
     raise NotImplementedError("library.wrap_triton: kernels of Triton do not run here")

@@ -18,7 +18,9 @@ def _powsum(
     dtype: _C.dtype | None = None,
     out: _C.Tensor | None = None,
 ) -> _C.Tensor:
-    """The sum of ``abs(x) ** ord``: a vector norm without its root, so that parts can be added up."""
+    """Returns the sum of ``abs(x) ** ord``: a vector norm without its root, so that partial results can
+    be added.
+    """
     if not (x.is_floating_point() or x.is_complex()):
         raise NotImplementedError(
             f"linalg._powsum: expected a floating-point or complex tensor, not {x.dtype}"

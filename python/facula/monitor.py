@@ -1,4 +1,4 @@
-"""Events and statistics of running programs, which handlers write where they are wanted.
+"""Events and statistics of running programs, which registered handlers receive.
 
 >>> from datetime import timedelta
 >>> handle = facula.monitor.register_event_handler(lambda event: print(event.name, event.data))
@@ -28,9 +28,9 @@ STAT_EVENT = "torch.monitor.Stat"
 
 
 class Aggregation(Enum):
-    """What a :class:`Stat` makes of the values of a window."""
+    """The aggregation of a :class:`Stat` over the values of a window."""
 
-    VALUE = 0  # the last one
+    VALUE = 0  # the last value
     MEAN = 2
     COUNT = 3
     SUM = 4
@@ -48,14 +48,14 @@ VALUE, MEAN, COUNT, SUM, MAX, MIN = Aggregation
 
 
 class data_value_t:
-    """The values of an event's data: ``str``, ``float``, ``int`` or ``bool``."""
+    """The types of values in an event's data: ``str``, ``float``, ``int`` or ``bool``."""
 
     def __init__(self) -> None:
         raise TypeError("data_value_t stands for str, float, int and bool, and is not constructed")
 
 
 class Event:
-    """Something that happened: the name of its kind, when, and facts by name.
+    """An event: the name of its kind, its time, and data by name.
 
     >>> from datetime import datetime
     >>> facula.monitor.Event("epoch", datetime(2020, 1, 1), {"loss": 0.5}).data
@@ -72,7 +72,7 @@ class Event:
 
 
 class EventHandlerHandle:
-    """What ``register_event_handler`` gave: the handler, until it is unregistered."""
+    """The result of ``register_event_handler``, with which the handler can be unregistered."""
 
     def __init__(self, handler: Callable[[Event], None]) -> None:
         self._handler = handler
@@ -83,7 +83,7 @@ _handles: list[EventHandlerHandle] = []
 
 
 def register_event_handler(callback: Callable[[Event], None]) -> EventHandlerHandle:
-    """``callback`` gets every event that is logged, on the thread that logs it."""
+    """Registers ``callback`` for every event that is logged; it runs on the thread that logs it."""
     if not callable(callback):
         raise TypeError(f"register_event_handler: expected a function, not {type(callback).__name__}")
     handle = EventHandlerHandle(callback)
@@ -93,7 +93,7 @@ def register_event_handler(callback: Callable[[Event], None]) -> EventHandlerHan
 
 
 def unregister_event_handler(handler: EventHandlerHandle) -> None:
-    """The handler gets no more events."""
+    """Unregisters the handler."""
     if not isinstance(handler, EventHandlerHandle):
         raise TypeError("unregister_event_handler: expected what register_event_handler gave")
     with _lock:
@@ -102,7 +102,7 @@ def unregister_event_handler(handler: EventHandlerHandle) -> None:
 
 
 def log_event(event: Event) -> None:
-    """Gives the event to all handlers."""
+    """Passes the event to all handlers."""
     if not isinstance(event, Event):
         raise TypeError(f"log_event: expected an Event, not {type(event).__name__}")
     with _lock:
@@ -112,11 +112,12 @@ def log_event(event: Event) -> None:
 
 
 class Stat:
-    """Statistics of the values of a window of time, logged as an event when it closes: at the first value
-    after its end, when it has ``max_samples`` (further ones of the window are dropped), and when the Stat
-    goes.
+    """Statistics of the values in a time window, logged as an event when the window closes: at the first
+    value after its end, when it has ``max_samples`` values (further ones are dropped), and when the Stat
+    is deleted.
 
-    ``get()`` gives those of the last window that was closed, ``count`` the values of the present one.
+    ``get()`` returns the statistics of the last closed window, ``count`` the number of values in the
+    present one.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Stat:
             raise ValueError(f"Stat: window_size must be a millisecond or more, got {window_size}")
         self._lock = threading.Lock()
         self._values: list[float] = []
-        self._last = self._made_of([])
+        self._last = self._aggregated([])
         self._window, self._taken = self._now(), 0
 
     def _now(self) -> int:
@@ -171,7 +172,7 @@ class Stat:
     def get(self) -> dict[Aggregation, float]:
         return dict(self._last)
 
-    def _made_of(self, values: list[float]) -> dict[Aggregation, float]:
+    def _aggregated(self, values: list[float]) -> dict[Aggregation, float]:
         facts = {
             VALUE: lambda: values[-1],
             MEAN: lambda: sum(values) / len(values),
@@ -183,11 +184,11 @@ class Stat:
         return {kind: facts[kind]() if values else 0.0 for kind in self._kinds}
 
     def _close(self) -> Event | None:
-        """Ends the window. The event of what was in it; None if nothing was."""
+        """Closes the window. Returns the event of its values; None if there are none."""
         values, self._values = self._values, []
         if not values:
             return None
-        self._last = self._made_of(values)
+        self._last = self._aggregated(values)
         data = {f"{self._name}.{kind.name.lower()}": value for kind, value in self._last.items()}
         return Event(STAT_EVENT, datetime.now(), data)
 

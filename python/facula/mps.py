@@ -1,4 +1,4 @@
-"""No Apple GPU: what programs ask before they use one is answered, the rest raises."""
+"""Apple GPUs: there are none. Queries say so, and other functions raise errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["device_count", "empty_cache", "is_available", "manual_seed", "seed",
 
 
 def seed() -> None:
-    """No generator to seed."""
+    """Has no effect: there is no generator."""
 
 
 def synchronize() -> NoReturn:

@@ -1,4 +1,4 @@
-"""``__torch_function__``: classes that take part in Facula's functions, whether they are subclasses of Tensor
+"""``__torch_function__``: classes that override Facula's functions, whether they are subclasses of Tensor
 or not.
 
 >>> class Logged(facula.Tensor):
@@ -47,11 +47,11 @@ DisableTorchFunctionSubclass = _C.DisableTorchFunctionSubclass
 handle_torch_function = _C.handle_torch_function
 
 
-_next = threading.local()  # .skipped: the function that redispatch_function calls does not ask again
+_next = threading.local()  # .skipped: the function that redispatch_function calls is not overridden
 
 
 def has_torch_function(relevant_args: Iterable[object]) -> bool:
-    """Has one of these arguments, or a mode, a ``__torch_function__`` of its own?"""
+    """Returns whether one of these arguments, or a mode, overrides ``__torch_function__``."""
     if getattr(_next, "skipped", False):
         _next.skipped = False
         return False
@@ -59,23 +59,23 @@ def has_torch_function(relevant_args: Iterable[object]) -> bool:
 
 
 def has_torch_function_unary(tensor: object) -> bool:
-    """Has this argument, or a mode, a ``__torch_function__`` of its own?"""
+    """Returns whether this argument, or a mode, overrides ``__torch_function__``."""
     return has_torch_function((tensor,))
 
 
 def has_torch_function_variadic(*args: object) -> bool:
-    """Has one of these arguments, or a mode, a ``__torch_function__`` of its own?"""
+    """Returns whether one of these arguments, or a mode, overrides ``__torch_function__``."""
     return has_torch_function(args)
 
 
 def is_tensor_like(inp: object) -> bool:
-    """Is it a Tensor, or of a class with ``__torch_function__``?"""
+    """Returns whether ``inp`` is a Tensor, or of a class with ``__torch_function__``."""
     return isinstance(inp, Tensor) or hasattr(type(inp), "__torch_function__")
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable]) -> Callable:
-    """Decorates a function so that arguments may override it; ``dispatcher``, called with the same arguments,
-    gives those that may.
+    """Decorates a function so that arguments may override it; ``dispatcher``, called with the same
+    arguments, returns the candidates.
     """
 
     def inner(func: Callable) -> Callable:
@@ -92,8 +92,9 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable]) -> Callable:
 
 
 class TorchFunctionMode:
-    """Within the ``with`` block this object's ``__torch_function__(func, types, args, kwargs)`` takes every
-    call of an operator or overridable function; calls that it makes itself go to the next mode out.
+    """Within the ``with`` block, ``__torch_function__(func, types, args, kwargs)`` of this object
+    receives every call of an operator or overridable function; calls that it makes itself go to the next
+    outer mode.
     """
 
     def __torch_function__(
@@ -110,7 +111,7 @@ class TorchFunctionMode:
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):
-    """Calls what it takes, unchanged: for modes that change some calls, and give the others to it."""
+    """Executes calls unchanged: a base of modes that change some calls."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -151,7 +152,7 @@ def _names() -> dict[Any, str]:
 
 
 def resolve_name(f: Callable) -> str | None:
-    """The name of an overridable function, as ``facula.Tensor.add``."""
+    """Returns the name of an overridable function, such as ``facula.Tensor.add``."""
     import facula
 
     try:
@@ -162,7 +163,7 @@ def resolve_name(f: Callable) -> str | None:
 
 
 def is_tensor_method_or_property(func: Callable) -> bool:
-    """Does it belong to Tensor?"""
+    """Returns whether ``func`` is a method or property of Tensor."""
     try:
         return _names().get(func, "").startswith("facula.Tensor.")
     except TypeError:
@@ -170,21 +171,21 @@ def is_tensor_method_or_property(func: Callable) -> bool:
 
 
 def get_overridable_functions() -> dict[Any, list[Callable]]:
-    """The functions that can be overridden, by the module or class that has them."""
+    """Returns the functions that can be overridden, by the module or class that defines them."""
     import facula
     from facula.nn import functional
 
     owners = {"facula": facula, "facula.fft": facula.fft, "facula.linalg": facula.linalg}
     owners |= {"facula.special": facula.special, "facula.nn.functional": functional, "facula.Tensor": Tensor}
-    found: dict[Any, list[Callable]] = {}
+    functions_by_owner: dict[Any, list[Callable]] = {}
     for f, name in _names().items():
         owner = "facula.Tensor" if name.startswith("facula.Tensor.") else name.rpartition(".")[0]
-        found.setdefault(owners[owner], []).append(f)
-    return found
+        functions_by_owner.setdefault(owners[owner], []).append(f)
+    return functions_by_owner
 
 
 def get_testing_overrides() -> dict[Callable, Callable]:
-    """By overridable function one that takes its arguments and gives -1."""
+    """Returns, for each overridable function, one with its signature that returns -1."""
 
     def dummy(*args: Any, **kwargs: Any) -> int:
         return -1
@@ -193,7 +194,9 @@ def get_testing_overrides() -> dict[Callable, Callable]:
 
 
 def redispatch_function(func: Callable, types: Any, args: Any, kwargs: Any) -> Any:
-    """The call below the ``__torch_function__`` that runs; what a Python function calls goes there again."""
+    """Calls ``func`` without its outermost ``__torch_function__``; calls made by Python code are
+    overridden again.
+    """
     if not isinstance(func, (FunctionType, _C.Overridable)):
         with DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -207,12 +210,14 @@ def redispatch_function(func: Callable, types: Any, args: Any, kwargs: Any) -> A
 
 
 def get_default_nowrap_functions() -> set[Callable]:
-    """Functions whose results the default ``__torch_function__`` leaves as they are."""
+    """Returns the functions whose results the default ``__torch_function__`` does not wrap."""
     return {vars(Tensor)[n].__get__ for n in ("grad", "_base") if n in vars(Tensor)}
 
 
 def get_ignored_functions() -> set[Callable]:
-    """Functions of the top level that no argument overrides: they make tensors, or ask no tensor."""
+    """Returns top-level functions that cannot be overridden: constructors of tensors, and functions
+    without tensors.
+    """
     import facula
 
     overridable = {f for fs in get_overridable_functions().values() for f in fs}
@@ -223,5 +228,5 @@ def get_ignored_functions() -> set[Callable]:
 
 @contextlib.contextmanager
 def enable_reentrant_dispatch() -> Iterator[None]:
-    """Within a ``__torch_function__`` calls are dispatched again in any case."""
+    """Has no effect: calls within a ``__torch_function__`` are always dispatched again."""
     yield

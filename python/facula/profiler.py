@@ -1,7 +1,7 @@
-"""Profiles programs: what ran, for how long, with how much memory, and on which line.
+"""Profiles programs: the operations, their times, memory and source lines.
 
-``with facula.profile() as prof: ...`` and ``print(prof)`` is enough for most questions; docs/diagnostics.md
-tells the rest. While no profile is recorded, an operator tests one flag.
+``with facula.profile() as prof: ...`` and ``print(prof)`` is enough for most questions;
+docs/diagnostics.md describes the rest. While no profile is recorded, an operator tests one flag.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ __all__ = [
 
 
 class DeviceType(enum.Enum):
-    """Where an event took place."""
+    """The device of an event."""
 
     CPU = 0
     CUDA = 1
 
 
 def kineto_available() -> bool:
-    """Is PyTorch's library for traces of GPUs there?"""
+    """Returns whether PyTorch's library for traces of GPUs is available: False."""
     return False
 
 
 class ProfilerActivity(enum.Enum):
-    """What may be recorded. There is only the processor."""
+    """Activities that can be recorded: only the CPU."""
 
     CPU = 0
     CUDA = 2
 
 
 class ProfilerAction(enum.Enum):
-    """What a profile does during a step."""
+    """The action of a profile during a step."""
 
     NONE = 0
     WARMUP = 1
@@ -62,7 +62,7 @@ class ProfilerAction(enum.Enum):
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """What can be recorded in this build."""
+    """Returns what can be recorded in this build."""
     return {ProfilerActivity.CPU}
 
 
@@ -75,9 +75,9 @@ def schedule(
     skip_first: int = 0,
     skip_first_wait: int = 0,
 ) -> Callable[[int], ProfilerAction]:
-    """Which steps are recorded: after ``skip_first`` steps, cycles of ``wait`` steps off, ``warmup`` steps
-    that are dropped and ``active`` steps recorded; ``repeat`` cycles, or for ever (0). ``skip_first_wait``:
-    the first cycle does not wait.
+    """Returns a schedule of recorded steps: after ``skip_first`` steps, cycles of ``wait`` idle steps,
+    ``warmup`` steps that are dropped and ``active`` steps that are recorded; ``repeat`` cycles, or
+    endlessly (0). ``skip_first_wait``: the first cycle does not wait.
 
     >>> s = facula.profiler.schedule(wait=1, warmup=1, active=2)
     >>> [s(k).name for k in range(5)]
@@ -111,7 +111,7 @@ def schedule(
 def tensorboard_trace_handler(
     dir_name: str, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
-    """For ``on_trace_ready``: writes each trace into a folder, under a name that nobody else uses."""
+    """For ``on_trace_ready``: writes each trace to a folder, under a unique name."""
 
     def handler(prof: profile) -> None:
         os.makedirs(dir_name, exist_ok=True)
@@ -130,15 +130,16 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class profile(_base.profile):
-    """Records what runs inside the block, on all threads; step by step with a ``schedule``.
+    """Records the operations of the block, on all threads; step by step with a ``schedule``.
 
     Arguments:
         activities: ``[ProfilerActivity.CPU]``.
-        schedule: what to do in which step, see :func:`schedule`; the program calls :meth:`step` after each.
+        schedule: the action for each step, see :func:`schedule`; the program calls :meth:`step` after
+        each.
         on_trace_ready: called with the profile whenever a recording is complete.
         record_shapes: sizes and dtypes of operands.
-        profile_memory: memory that tensors take and give back.
-        with_stack: all lines of the program that led to a call; without it, the innermost.
+        profile_memory: memory that tensors allocate and free.
+        with_stack: all lines of the program that led to a call; otherwise only the innermost.
         with_flops: counts the floating-point operations of products, convolutions, ``add`` and ``mul``.
         acc_events: keeps the events of earlier cycles.
 
@@ -192,7 +193,7 @@ class profile(_base.profile):
 
     @property
     def profiler(self) -> profile | None:
-        """What has the events, once there are any: this object."""
+        """This object, once it has events; else None."""
         return None if self._session is None and self._events is None else self
 
     def __enter__(self) -> profile:
@@ -208,19 +209,19 @@ class profile(_base.profile):
         self.stop()
 
     def start(self) -> None:
-        """Begins; ``with`` does it."""
+        """Starts the profile; ``with`` does this too."""
         if self.current_action in _RECORDING:
             self._start()
         self._mark_step()
 
     def stop(self) -> None:
-        """Ends; ``with`` does it."""
+        """Stops the profile; ``with`` does this too."""
         self._leave_step()
         if self._session is not None:
             self._finish()
 
     def step(self) -> None:
-        """The next step of the program begins."""
+        """Marks the beginning of the program's next step."""
         self._leave_step()
         before = self.current_action
         self.step_num += 1
@@ -248,13 +249,13 @@ class profile(_base.profile):
             step.__exit__()
 
     def add_metadata(self, key: str, value: str) -> None:
-        """A text that goes into the trace."""
+        """Adds a text to the trace."""
         self._metadata[key] = value
 
     def add_metadata_json(self, key: str, value: str) -> None:
-        """The same, of a value written as JSON."""
+        """Adds a value that is passed as JSON to the trace."""
         self._metadata[key] = json.loads(value)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends in ``.gz``."""
+        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends with ``.gz``."""
         write_beside(path, json.dumps(self._recorded()._trace() | self._metadata))

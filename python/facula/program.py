@@ -1,8 +1,8 @@
-"""Programs: functions of tensors that are traced once and then run as a whole.
+"""Programs: functions of tensors that are traced once and then run as one.
 
-In eager every operator is a program of its own. :func:`trace` runs a function once on tensors without
-data, notes its calls as a graph, and gives a :class:`Program`, whose calls are fused with each other.
-A program is kept in a file by :meth:`Program.save`, and run from there (:func:`load`), also without Python.
+In eager every operator is a separate program. :func:`trace` runs a function once on tensors without data,
+records its calls as a graph, and returns a :class:`Program`, whose calls are fused with each other.
+:meth:`Program.save` writes a program to a file, from which :func:`load` and C++ run it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ Tensor = _C.Tensor
 
 
 class Step(NamedTuple):
-    """A kernel, a view, or a call of a library."""
+    """A kernel, a view, or a library call."""
 
     text: str  # "kernel mul+sum: %0, %1 -> %3"
     kind: str
     calls: str
     allocates: int  # bytes
-    holds: int  # bytes, while it runs
+    holds: int  # bytes held while it runs
 
 
 class Memory(list):
-    """The steps of a call with what they allocate and hold; printed as a table.
+    """The steps of a call with the memory that they allocate and hold; printed as a table.
 
     Attributes:
-        arena: bytes of the one block in which values lie that are not there at the same time. The program
-            keeps it for its next call, one for each thread that calls it meanwhile and for each of the last
-            few sizes. It goes with the program, or by ``facula.empty_cache()``; where all programs of a
-            process keep more than 1 GiB, those that were not called lately give theirs back.
-        taken: bytes that a call takes at most, of that block and others; ``peak`` is a lower bound of it
+        arena: bytes of the block that holds all values whose live ranges do not conflict. The program
+        retains
+            it for its next call, one for each thread that calls it at the same time and for each of the
+            last
+            few sizes. It is freed with the program, or by ``facula.empty_cache()``; if all programs of a
+            process retain more than 1 GiB, those that were not called lately free theirs.
+        taken: maximum number of bytes that a call takes, of that block and others; at least ``peak``
     """
 
     def __init__(self, steps: Iterable[Step], arena: int, taken: int) -> None:
@@ -48,7 +50,7 @@ class Memory(list):
 
     @property
     def peak(self) -> int:
-        """Bytes that are held at most, beside arguments and captured tensors."""
+        """The maximum number of bytes held, besides arguments and captured tensors."""
         return max((step.holds for step in self), default=0)
 
     def __str__(self) -> str:
@@ -60,20 +62,22 @@ class Memory(list):
 
 
 class Program:
-    """A traced function: called with tensors like those it was traced with, it gives what the function gives,
-    with gradients, and writes what the function writes (inputs, captured tensors, buffers of modules).
+    """A traced function: called with tensors like those it was traced with, it returns the function's
+    results, with gradients, and writes what the function writes (inputs, captured tensors, buffers of
+    modules).
 
-    Made by :func:`trace`. ``print(program)`` shows its graph.
+    Created by :func:`trace`. ``print(program)`` shows its graph.
     """
 
     def __init__(self, native: Any, example: Any, results: Any, assumed: list[tuple]) -> None:
         self._native = native
         self._assumed = assumed
         self._example = example  # (args, kwargs), with _TENSOR for tensors
-        self._results = results  # a tree; leaves: number of the result, or what the function gave
+        self._results = results  # a tree whose leaves are numbers of results, or constants
         args, kwargs = example
         plain = not kwargs and all(x is _TENSOR for x in args)
-        self._plain = len(args) if plain else -1  # that many arguments, all of them tensors
+        # the number of arguments if all of them are tensors, else -1
+        self._plain = len(args) if plain else -1
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for what, read, value in self._assumed:
@@ -84,39 +88,42 @@ class Program:
                     "  hint: give it as a tensor of one element, which is read at each call, or trace again"
                 )
         plain = len(args) == self._plain and not kwargs and all(isinstance(x, Tensor) for x in args)
-        found = self._native.run(args if plain else self._tensors(args, kwargs))
+        outputs = self._native.run(args if plain else self._tensors(args, kwargs))
         results = self._results
         if isinstance(results, _Result):
-            return found[results.number]
+            return outputs[results.number]
         if type(results) is tuple and all(isinstance(x, _Result) for x in results):
-            return tuple([found[x.number] for x in results])
-        return tree_map(lambda x: found[x.number] if isinstance(x, _Result) else x, results)
+            return tuple([outputs[x.number] for x in results])
+        return tree_map(lambda x: outputs[x.number] if isinstance(x, _Result) else x, results)
 
     def _tensors(self, args: tuple, kwargs: dict) -> list[Tensor]:
-        given, traced = tree_leaves((args, kwargs)), tree_leaves(self._example)
-        same = len(given) == len(traced) and all(
+        leaves, traced = tree_leaves((args, kwargs)), tree_leaves(self._example)
+        same = len(leaves) == len(traced) and all(
             isinstance(g, Tensor) if t is _TENSOR else not isinstance(g, Tensor) and _equal(g, t)
-            for g, t in zip(given, traced)
+            for g, t in zip(leaves, traced)
         )
         if not same:
             raise ValueError(
                 "what is no tensor is part of a program: it was traced with "
                 f"{_shown(self._example)}, and is called with {_shown(_without_tensors((args, kwargs)))}"
             )
-        return [g for g, t in zip(given, traced) if t is _TENSOR]
+        return [g for g, t in zip(leaves, traced) if t is _TENSOR]
 
     @property
     def captured(self) -> tuple[Tensor, ...]:
-        """Tensors that the function read besides its arguments: parameters, buffers, constants."""
+        """Returns the tensors that the function read besides its arguments: parameters, buffers,
+        constants.
+        """
         return self._native.captured()
 
     def steps(self) -> list[str]:
-        """What runs when no gradient is asked for: a line for each kernel, with the operators that are fused
-        in it, each call of a library, and each view."""
+        """Returns the steps of a call without gradients, one line each: kernels with the operators that
+        are fused in them, library calls, and views.
+        """
         return [step[0] for step in self._native.report()[0]]
 
     def memory(self) -> Memory:
-        """The memory that a call holds, step by step, for the sizes that the program was traced with.
+        """Returns the memory of a call, step by step, for the sizes that the program was traced with.
 
         >>> print(facula.program.trace(lambda x: (x @ x).exp().sum(), facula.ones(8, 8)).memory())
         allocates      holds  step
@@ -129,8 +136,8 @@ class Program:
         return Memory((Step(*step) for step in steps), arena, taken)
 
     def html(self) -> str:
-        """A page that shows the program: memory over its steps, what runs, and the graph. It needs nothing
-        but a browser; notebooks show it.
+        """Returns a page that shows the program: memory over its steps, the steps, and the graph. It
+        needs only a browser; notebooks display it.
         """
         from ._program_page import page
 
@@ -139,13 +146,14 @@ class Program:
     _repr_html_ = html
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the program to a file for :func:`load`, or for C++ (``facula::Program::load``): its calls,
-        and the tensors that it captured, as they are now.
+        """Writes the program to a file for :func:`load`, or for C++ (``facula::Program::load``): its
+        calls, and the present values of the tensors that it captured.
 
-        What it assumed of Python (options of optimizers, modes of modules) is not kept: a loaded program is
-        what it was when it was traced. Captured tensors are leaves of their own there, and require gradients
-        if they were leaves that did. NotImplementedError for arguments and results that a file cannot hold:
-        containers other than tuples, lists, dicts and registered ones (``utils._pytree``), objects.
+        Assumptions about Python objects (options of optimizers, modes of modules) are not saved: a loaded
+        program does what it did when it was traced. Captured tensors become separate leaves, and require
+        gradients if they were leaves that did. Raises NotImplementedError for arguments and results that
+        a file cannot contain: containers other than tuples, lists, dicts and registered ones
+        (``utils._pytree``), objects.
 
         >>> p = facula.program.trace(lambda x: (x * 2).sum(), facula.ones(3))
         >>> p.save(path := tempfile.mktemp())
@@ -184,30 +192,35 @@ def _shown(example: Any) -> str:
 
 
 class _Trace:
-    """What a function that is being traced leaves to its program besides calls."""
+    """The properties of a traced function besides its calls."""
 
     def __init__(self) -> None:
-        self.assumed: list[tuple] = []  # (what, how it is read, its value)
-        self.checks: list[tuple] = []  # (tensor of one bool, kind of exception, its text)
-        self.counted: list[Tensor] = []  # of optimizers' steps: what counts them
+        self.assumed: list[tuple] = []  # (description, function that reads it, its value)
+        self.checks: list[tuple] = []  # (tensor of one bool, exception class, its text)
+        self.counted: list[Tensor] = []  # step counters of optimizers
 
 
-_traces: list[_Trace] = []  # the innermost last
+_traces: list[_Trace] = []  # active traces, the innermost last
 
 
 def assume(what: str, read: Callable[[], Any]) -> None:
-    """While a function is traced: its program raises if ``read()`` gives something else when it is called."""
+    """While a function is traced: makes its program raise if ``read()`` returns another value when it is
+    called.
+    """
     _traces[-1].assumed.append((what, read, read()))
 
 
 def counted() -> list[Tensor]:
-    """What counts the steps of optimizers that the traced function has taken; its numbers are old ones."""
+    """Returns the step counters of optimizers that the traced function has used; their values are
+    outdated.
+    """
     return _traces[-1].counted if _traces else []
 
 
 def require(valid: Tensor, kind: type[Exception], text: str) -> None:
-    """Raises unless ``valid``, a tensor of one bool; while a function is traced, its program does so at the
-    end of each call. Of a batch of calls (vmap) all have to be; elements on meta are not known.
+    """Raises unless ``valid``, a tensor of one bool; while a function is traced, its program checks it at
+    the end of each call. In a batch of calls (vmap) all have to be true; elements on meta are not
+    checked.
     """
     while (batch := _C.batch_of(valid)) is not None:
         valid = batch[1].all()
@@ -226,23 +239,26 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Program:
-    """Runs ``f(*args, **kwargs)`` once on tensors without data and gives what it does as a :class:`Program`.
+    """Runs ``f(*args, **kwargs)`` once on tensors without data and returns its calls as a
+    :class:`Program`.
 
-    Tensors among the arguments, also inside of tuples, lists and dicts, are the program's inputs. All else
-    is fixed: numbers, flags, the branches that Python took, modules and their training mode. Tensors that
-    ``f`` reads besides (parameters, buffers) are read anew at each call, and gradients reach them. Sizes of
-    inputs are fixed, or with ``dynamic=True`` may change where they were not 0 or 1 and ``f`` did not rely
-    on them (``x.shape`` gives numbers, which are fixed then; operators rely on nothing).
+    Tensors among the arguments, also inside of tuples, lists and dicts, are the program's inputs.
+    Everything else is fixed: numbers, flags, the branches that Python took, modules and their training
+    mode. Other tensors that ``f`` reads (parameters, buffers) are read at each call, and receive
+    gradients. Sizes of inputs are fixed; with ``dynamic=True`` those that were not 0 or 1 may change if
+    ``f`` did not depend on them (``x.shape`` returns numbers, which fix them; operators do not).
 
-    ``f`` may be a whole step of training: ``zero_grad()``, ``backward()``, ``autograd.grad()`` and the steps
-    of optimizers are part of the program then, which fills ``.grad`` as ``f`` does, and its results have no
-    history. Options of optimizers are numbers, which are fixed, but a learning rate that is a tensor is read
-    at each call. States are made when ``f`` is traced, if they are not there.
+    ``f`` may be an entire training step: ``zero_grad()``, ``backward()``, ``autograd.grad()`` and the
+    steps of optimizers become part of the program, which sets ``.grad`` as ``f`` does, and its results
+    have no history. Options of optimizers are numbers, which are fixed, but a learning rate that is a
+    tensor is read at each call. States of optimizers are created when ``f`` is traced, if they do not
+    exist.
 
-    What masks pick (``x[mask]``, ``nonzero``, ``unique``) has a size that the program knows when it runs;
-    Python cannot decide by it.
+    Selections by masks (``x[mask]``, ``nonzero``, ``unique``) have a size that is known when the program
+    runs; Python cannot branch on it.
 
-    Raises RuntimeError or NotImplementedError for what a graph cannot hold: calls that look at elements
+    Raises RuntimeError or NotImplementedError for operations that a graph cannot represent: calls that
+    read elements (``item()``, ``if tensor:``), branches on such sizes, hooks.
     (``item()``, ``if tensor:``), branches on such sizes, hooks.
 
     >>> def f(x, y):
@@ -281,11 +297,11 @@ def trace(f: Callable, *args: Any, dynamic: bool = False, **kwargs: Any) -> Prog
 
 
 def load(path: str | os.PathLike) -> Program:
-    """The program that :meth:`Program.save` wrote. RuntimeError if the file is damaged or none of those; it
-    is read, and nothing in it is executed but the operators of the graph.
+    """Returns the program that :meth:`Program.save` wrote. Raises RuntimeError if the file is damaged or
+    of another kind. Loading executes nothing, and a call only the operators of the graph.
     """
     native, extra = _C.load_program(os.fspath(path))
-    if not extra:  # saved from C++: tensors in, tensors out
+    if not extra:  # saved from C++, with tensors as arguments and results
         arguments: Any = ((_TENSOR,) * native.inputs(), {})
         return Program(native, arguments, tuple(_Result(k) for k in range(native.outputs())), [])
     try:
@@ -293,16 +309,16 @@ def load(path: str | os.PathLike) -> Program:
         arguments, results = _read(trees["arguments"]), _read(trees["results"])
         inputs = sum(x is _TENSOR for x in tree_leaves(arguments))
         numbers = [x.number for x in tree_leaves(results) if isinstance(x, _Result)]
-        whole = inputs == native.inputs() and all(0 <= n < native.outputs() for n in numbers)
+        complete = inputs == native.inputs() and all(0 <= n < native.outputs() for n in numbers)
         args, kwargs = arguments
-        if not (whole and type(args) is tuple and type(kwargs) is dict):
+        if not (complete and type(args) is tuple and type(kwargs) is dict):
             raise ValueError("arguments or results of another number")
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise RuntimeError(f"load: {os.fspath(path)} is damaged: {e}") from None
     return Program(native, arguments, results, [])
 
 
-# ---- trees as JSON: plain values as they are, all else as {what: ...}
+# ---- trees as JSON: plain values directly, all others as {kind: ...}
 
 
 def _name_of(kind: type) -> str:
@@ -346,9 +362,9 @@ def _read(x: Any) -> Any:
     if what == "dict":
         return {_read(k): _read(v) for k, v in value}
     if what == "dtype":
-        if not isinstance(found := getattr(_C, value), _C.dtype):
+        if not isinstance(dtype := getattr(_C, value), _C.dtype):
             raise ValueError(f"{value} is no dtype")
-        return found
+        return dtype
     if what == "device":
         return _C.device(value)
     if what == "tensor":

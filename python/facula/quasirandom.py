@@ -1,7 +1,8 @@
 """Sobol sequences: points that fill the unit cube more evenly than random ones.
 
-Sources: Sobol, 1967; the order of Antonov and Saleev, 1979; direction numbers of Joe and Kuo, "Constructing
-Sobol sequences with better two-dimensional projections", 2008; scrambling of Matousek, 1998.
+Sources: Sobol, 1967; the order of Antonov and Saleev, 1979; direction numbers of Joe and Kuo,
+"Constructing Sobol sequences with better two-dimensional projections", 2008; scrambling of Matousek,
+1998.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ __all__ = ["SobolEngine"]
 Tensor = _C.Tensor
 f = _C.functions
 
-# Dimension 2 and on: the coefficients of the primitive polynomial, the first and last of which are 1, and
-# the first
-# direction numbers. new-joe-kuo-6.21201 goes on, and is in SciPy.
+# For dimensions from 2 on: the coefficients of the primitive polynomial, without the first and last ones,
+# which are 1, and the first direction numbers. SciPy has the remainder of new-joe-kuo-6.21201.
 _FIRST = """
 1  1
 2 1  1 3
@@ -46,7 +46,7 @@ _FIRST = """
 
 
 def _built_in() -> list[tuple[int, list[int]]]:
-    """(polynomial as bits, direction numbers) by dimension, from the second on."""
+    """Returns (polynomial as bits, direction numbers) by dimension, from the second on."""
     rows: list[tuple[int, list[int]]] = []
     for line in _FIRST.strip().split("\n"):
         head, _, numbers = line.partition("  ")
@@ -65,8 +65,8 @@ def _table(dimension: int) -> list[tuple[int, list[int]]]:
         import scipy.stats  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         file = Path(scipy.stats.__file__).parent / "_sobol_direction_numbers.npz"
-        with numpy.load(file) as found:
-            polynomials, numbers = found["poly"], found["vinit"]
+        with numpy.load(file) as table:
+            polynomials, numbers = table["poly"], table["vinit"]
     except (ImportError, OSError, KeyError) as e:
         raise NotImplementedError(
             f"SobolEngine: {dimension} dimensions need the direction numbers of Joe and Kuo beyond the "
@@ -80,7 +80,7 @@ def _table(dimension: int) -> list[tuple[int, list[int]]]:
 
 
 def _directions(dimension: int, bits: int) -> list[list[int]]:
-    """The direction numbers: row d, bit 0 first, as integers of that many bits."""
+    """Returns the direction numbers: row d, bit 0 first, as integers of that many bits."""
     rows = [[1 << (bits - 1 - j) for j in range(bits)]]
     for polynomial, first in _table(dimension):
         degree = polynomial.bit_length() - 1
@@ -96,10 +96,10 @@ def _directions(dimension: int, bits: int) -> list[list[int]]:
 
 
 class SobolEngine:
-    """Draws from a Sobol sequence of up to 21201 dimensions (more than 21 where SciPy is installed).
+    """Draws from a Sobol sequence of up to 21201 dimensions (more than 21 require SciPy).
 
-    ``scramble`` permutes it at random, by ``seed`` or the default generator; the points keep how evenly they
-    lie.
+    ``scramble`` permutes it at random, by ``seed`` or the default generator, without changing how evenly
+    the points are distributed.
     """
 
     MAXBIT = 30
@@ -118,7 +118,7 @@ class SobolEngine:
         self.num_generated = 0
 
     def draw(self, n: int = 1, out: Tensor | None = None, dtype: _C.dtype | None = None) -> Tensor:
-        """The next ``n`` points, ``[n, dimension]``, in [0, 1)."""
+        """Returns the next ``n`` points, ``[n, dimension]``, in [0, 1)."""
         dtype = get_default_dtype() if dtype is None else dtype
         if self.num_generated == 0:
             if n == 1:
@@ -134,7 +134,9 @@ class SobolEngine:
         return result
 
     def draw_base2(self, m: int, out: Tensor | None = None, dtype: _C.dtype | None = None) -> Tensor:
-        """The next ``2**m`` points, which together are balanced: their number so far must be a power of 2."""
+        """Returns the next ``2**m`` points, which are balanced: their total number must become a power of
+        2.
+        """
         n = 2**m
         total = self.num_generated + n
         if total & (total - 1) != 0:
@@ -147,7 +149,7 @@ class SobolEngine:
         return self.draw(n=n, out=out, dtype=dtype)
 
     def _points(self, n: int) -> Tensor:
-        """Moves on by ``n``: point k + 1 is point k and the direction number of the lowest 0 of k."""
+        """Returns ``n`` points: point k + 1 is point k xor the direction number of the lowest 0 bit of k."""
         begin = max(self.num_generated - 1, 0)
         k = f.arange(begin, begin + n, dtype=_C.int64)
         lowest = f.zeros_like(k)
@@ -155,7 +157,7 @@ class SobolEngine:
             lowest = f.where((k & ((1 << (bit + 1)) - 1)) == (1 << bit) - 1, bit, lowest)
         steps = self.sobolstate.index_select(1, lowest)  # [dimension, n]
         gathered = f.zeros_like(steps)
-        for bit in range(self.MAXBIT):  # what has been applied so far, bit by bit: parities of sums
+        for bit in range(self.MAXBIT):  # accumulated xor, bit by bit: parities of sums
             ones = ((steps >> bit) & 1).cumsum(1) & 1
             gathered |= ones << bit
         points = gathered ^ self.quasi.unsqueeze(1)
@@ -164,11 +166,11 @@ class SobolEngine:
         return points.t() / 2**self.MAXBIT
 
     def fast_forward(self, n: int) -> SobolEngine:
-        """Leaves out ``n`` points."""
+        """Skips ``n`` points."""
         steps = n - 1 if self.num_generated == 0 else n
         begin = max(self.num_generated - 1, 0)
         if steps > 0:
-            # Gray code: which direction numbers have been applied an odd number of times.
+            # Gray code: the direction numbers that are applied an odd number of times.
             before, after = begin ^ begin >> 1, (begin + steps) ^ (begin + steps) >> 1
             for bit in range(self.MAXBIT):
                 if (before ^ after) >> bit & 1:
@@ -177,7 +179,7 @@ class SobolEngine:
         return self
 
     def reset(self) -> SobolEngine:
-        """Back to the first point."""
+        """Returns to the first point."""
         self.quasi = self.shift.clone()
         self.num_generated = 0
         return self
@@ -191,7 +193,7 @@ class SobolEngine:
         weights = 2 ** f.arange(bits, dtype=_C.int64)
         shifts = f.randint(2, (size, bits), generator=g, dtype=_C.int64)
         self.shift = (shifts * weights).sum(1)
-        # A random lower triangular matrix over GF(2), with ones on its diagonal, for each dimension.
+        # For each dimension, a random lower triangular matrix over GF(2) with ones on its diagonal.
         lower = f.randint(2, (size, bits, bits), generator=g, dtype=_C.int64).tril(-1) + f.eye(
             bits, dtype=_C.int64
         )

@@ -28,7 +28,7 @@ def fork_rng(
     _devices_kw: str = "devices",
     device_type: str | None = None,
 ) -> Iterator[None]:
-    """The default generator's state is afterwards as before the ``with`` block.
+    """Restores the default generator's state after the ``with`` block.
 
     >>> with facula.random.fork_rng():
     ...     x = facula.rand(3)
@@ -44,7 +44,7 @@ def fork_rng(
 
 
 def thread_safe_generator() -> Any:
-    """The generator of the worker that a sampler runs in; None in the main process."""
+    """Returns the generator of the worker in which a sampler runs; None in the main process."""
     from ._names import thread_safe_generator as of_worker
 
     return of_worker()

@@ -1,4 +1,4 @@
-"""The classes of results with names: ``facula.return_types.max`` is that of ``facula.max(x, 0)``."""
+"""The classes of results with named fields: ``facula.return_types.max`` is that of ``facula.max(x, 0)``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _find(name: str) -> Any:
 
 
 def pytree_register_structseq(cls: Any) -> None:
-    """Trees of tensors take results that have names apart already; a class that is none raises."""
+    """Checks the class; trees of tensors support results with named fields without registration."""
     from .utils._pytree import is_structseq_class
 
     if not is_structseq_class(cls):
@@ -24,16 +24,16 @@ def pytree_register_structseq(cls: Any) -> None:
 
 
 TYPE_CHECKING = False
-if not TYPE_CHECKING:  # found when they are asked for
+if not TYPE_CHECKING:  # created on demand
 
     def __getattr__(name: str) -> Any:
         if name == "all_return_types":
-            return [found for n in __dir__() if n[0] != "_" and (found := _find(n)) is not None]
-        found = None if name.startswith("_") else _find(name)
-        if found is None:
+            return [result_class for n in __dir__() if n[0] != "_" and (result_class := _find(n)) is not None]
+        result_class = None if name.startswith("_") else _find(name)
+        if result_class is None:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        globals()[name] = found
-        return found
+        globals()[name] = result_class
+        return result_class
 
 
 def __dir__() -> list[str]:

@@ -3,9 +3,9 @@
     file   := size of the header (8 bytes, little-endian), header (JSON, blanks at its end), data
     header := {name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {text: text}}
 
-Reading checks everything before it makes a tensor: the header's size, each dtype and shape against its
-bytes, and that the tensors cover the data without gaps or overlaps. Tensors of a file are mapped, not
-copied, and read when they are used.
+Reading validates the file before it creates a tensor: the header's size, each dtype and shape against its
+bytes, and that the tensors cover the data without gaps or overlaps. Tensors of a file are memory-mapped,
+not copied.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LARGEST_HEADER = 100_000_000
 
 
 class SafetensorError(UnpicklingError):
-    """A file that does not keep to the format."""
+    """Raised for a file that violates the format."""
 
 
 # ---- writing
@@ -78,8 +78,8 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> tuple[bytes, list[Tensor]]:
-    """The header, and the tensors in the order of their data: widest elements first, so that all are
-    aligned.
+    """Returns the header, and the tensors in the order of their data: the widest elements first, so that
+    all are aligned.
     """
     header: dict[str, Any] = {}
     if metadata is not None:
@@ -99,7 +99,7 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -
 
 
 def _elements(t: Tensor) -> Any:
-    """The elements in row-major order, and what keeps them."""
+    """Returns the elements in row-major order, and an object that owns them."""
     from ._pickles import bytes_at
 
     t = t.detach().resolve_conj().resolve_neg().contiguous()
@@ -108,7 +108,7 @@ def _elements(t: Tensor) -> Any:
 
 
 def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a file with these tensors.
+    """Returns the bytes of a file with these tensors.
 
     >>> from facula import safetensors
     >>> safetensors.load(safetensors.save({"a": facula.tensor([1.0, 2.0])}))
@@ -122,7 +122,7 @@ def save(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = Non
 def save_file(
     tensors: Mapping[str, Tensor], filename: str | os.PathLike, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes tensors by name to a file; an interruption leaves the old file."""
+    """Writes tensors by name to a file; if interrupted, the old file remains."""
     _check(tensors)
     header, ordered = _header(tensors, metadata)
     with replacing(os.fspath(filename), "safetensors") as file:
@@ -133,7 +133,7 @@ def save_file(
 
 
 def save_model(model: Any, filename: str, metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a module's state; of tied tensors the first."""
+    """Writes a module's state; for tied tensors, only the first one."""
     seen: set[tuple[int, tuple, tuple]] = set()
     state = {}
     for name, t in model.state_dict().items():
@@ -148,10 +148,10 @@ def save_model(model: Any, filename: str, metadata: Mapping[str, str] | None = N
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise ValueError("a name stands there twice")
-    return found
+    return entries
 
 
 class _Entry:
@@ -232,9 +232,7 @@ class _Slice:
 
 
 class safe_open:
-    """The tensors of a file, read when they are asked for: ``with safe_open(path, "pt") as f:
-    f.get_tensor(name)``.
-    """
+    """The tensors of a file, read on demand: ``with safe_open(path, "pt") as f: f.get_tensor(name)``."""
 
     def __init__(self, filename: str | os.PathLike, framework: str = "pt", device: Any = "cpu") -> None:
         import mmap
@@ -245,7 +243,7 @@ class safe_open:
         where = os.fspath(filename)
         with open(where, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # Copy on write: the tensors may be changed, the file is not.
+            # copy on write: changes of tensors do not reach the file
             mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
         self._open(memoryview(mapped), str(where))
 
@@ -263,13 +261,13 @@ class safe_open:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._data = None  # the map stays while a tensor looks at it
+        self._data = None  # the mapping lives as long as a tensor uses it
 
     def keys(self) -> list[str]:
         return sorted(self._entries)
 
     def offset_keys(self) -> list[str]:
-        """The names in the order of the data."""
+        """Returns the names in the order of the data."""
         return sorted(self._entries, key=lambda name: self._entries[name].begin)
 
     def metadata(self) -> dict[str, str] | None:
@@ -293,19 +291,19 @@ class safe_open:
 
 
 def load(data: bytes) -> dict[str, Tensor]:
-    """The tensors of a file's bytes."""
+    """Returns the tensors in a file's bytes."""
     f = safe_open.__new__(safe_open)._open(memoryview(data), "the data")
     return {name: f.get_tensor(name) for name in f.offset_keys()}
 
 
 def load_file(filename: str | os.PathLike, device: Any = "cpu") -> dict[str, Tensor]:
-    """The tensors of a file by name."""
+    """Returns the tensors of a file by name."""
     with safe_open(filename, "pt", device) as f:
         return {name: f.get_tensor(name) for name in f.offset_keys()}
 
 
 def load_model(model: Any, filename: str | os.PathLike, strict: bool = True, device: Any = "cpu") -> Any:
-    """Loads a module's state; returns the missing and unexpected names. Tied tensors need be there once."""
+    """Loads a module's state; returns missing and unexpected names. Tied tensors have to occur only once."""
     state = load_file(filename, device)
     own = model.state_dict()
     missing, unexpected = model.load_state_dict(state, strict=False)

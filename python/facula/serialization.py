@@ -1,9 +1,9 @@
 """save and load, in PyTorch's file format: a zip archive with a pickle of the structure and a record for
 each storage.
 
-Loading is safe by default: what is no tensor, container or number is refused by its name and nothing of
-the file is run. Files are written beside their target and renamed, so an interrupted save leaves the old
-file.
+Loading is safe by default: objects other than tensors, containers and numbers are refused by name, and no
+code of the file is executed. Files are written under another name and renamed, so an interrupted save
+leaves the old file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ._pickles import (
     get_safe_globals,
     safe_globals,
 )
-from ._pickles import get_layout as _get_layout  # noqa: F401  (by this name pickles refer to it)
+from ._pickles import get_layout as _get_layout  # noqa: F401  (pickles refer to it by this name)
 from ._tensor import from_elements
 
 __all__ = [
@@ -78,7 +78,7 @@ DEFAULT_PROTOCOL = 2  # of the pickles that ``save`` writes
 
 
 def _is_zipfile(f: Any) -> bool:
-    """Does a file begin as those that ``save`` writes today? The file stays where it was."""
+    """Returns whether a file begins like those that ``save`` writes; does not move the file's position."""
     at = f.tell()
     begins = f.read(4)
     f.seek(at)
@@ -94,12 +94,12 @@ _settings: dict[str, Any] = {"endianness": None, "mmap": 2, "crc32": True, "skip
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
-    """The byte order of files that do not say theirs: the machine's."""
+    """Returns the byte order for files without that information: the machine's."""
     return _settings["endianness"]
 
 
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
-    """Little endian is the only other order that is read."""
+    """Sets the byte order; only little endian is supported."""
     if endianness is LoadEndianness.BIG:
         raise NotImplementedError("set_default_load_endianness: files of big-endian machines are not read")
     if endianness is not None and not isinstance(endianness, LoadEndianness):
@@ -108,29 +108,29 @@ def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
 
 
 def get_default_mmap_options() -> int:
-    """How files are mapped: MAP_PRIVATE, so that writes to tensors do not reach the file."""
+    """Returns how files are mapped: MAP_PRIVATE, so that writes to tensors do not reach the file."""
     return _settings["mmap"]
 
 
 def set_default_mmap_options(flags: int) -> None:
-    """MAP_PRIVATE is the only one: a loaded tensor never writes to its file."""
+    """Accepts MAP_PRIVATE only: a loaded tensor never writes to its file."""
     if flags != 2:
         raise NotImplementedError("set_default_mmap_options: files are mapped with MAP_PRIVATE only")
 
 
 def get_crc32_options() -> bool:
-    """Are check sums asked for in files that save writes?"""
+    """Returns the switch for checksums, which has no effect: files always contain them."""
     return _settings["crc32"]
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
-    """Kept, for programs that ask; files have their check sums in any case."""
+    """Stores the switch; files always contain checksums."""
     _settings["crc32"] = bool(compute_crc32)
 
 
 class skip_data:
-    """Within the ``with`` block save() leaves the places of elements empty, to be filled by another writer,
-    and load() gives tensors whose elements were not read.
+    """Within the ``with`` block, save() leaves the space of elements empty, to be filled by another
+    writer, and load() returns tensors whose elements were not read.
     """
 
     def __init__(self, materialize_fake_tensors: bool = False) -> None:
@@ -145,11 +145,13 @@ class skip_data:
 
 
 class SourceChangeWarning(Warning):
-    """PyTorch's, of classes whose source changed since they were saved: no file keeps sources any more."""
+    """PyTorch's warning about classes whose source changed since they were saved: files contain no
+    sources any more.
+    """
 
 
 class StorageType:
-    """Stands for a class of storages by its name."""
+    """Stands for a storage class by its name."""
 
     def __init__(self, name: str) -> None:
         self._dtype = _dtype_of(name)
@@ -169,7 +171,7 @@ def _dtype_of(name: str) -> Any:
 
 
 def location_tag(storage: Any) -> str:
-    """Where a storage is, as files say it: ``cpu``."""
+    """Returns the location of a storage, as files record it: ``cpu``."""
     kind = storage.device.type
     if kind not in ("cpu", "meta"):
         raise RuntimeError(f"don't know how to determine data location of {type(storage).__name__}")
@@ -177,7 +179,7 @@ def location_tag(storage: Any) -> str:
 
 
 def default_restore_location(storage: Any, location: str) -> Any:
-    """The storage where a file says that it was: on the CPU, where it is."""
+    """Returns the storage at the location that a file records, which is always the CPU."""
     if location != "cpu":
         raise RuntimeError(
             f"don't know how to restore data location of {type(storage).__name__} (tagged with {location})"
@@ -186,14 +188,14 @@ def default_restore_location(storage: Any, location: str) -> Any:
 
 
 def register_package(priority: int, tagger: Any, deserializer: Any) -> None:
-    """Raises: files are read to the CPU, whatever device a program has added."""
+    """Raises an error: files are read to the CPU, whatever devices a program adds."""
     raise NotImplementedError(
         "register_package: files are read to the CPU; x.to(device) moves what was loaded"
     )
 
 
 def validate_cuda_device(location: str) -> int:
-    """Raises: there is no CUDA to restore to."""
+    """Raises an error: CUDA is unavailable."""
     raise RuntimeError(
         "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
         "you are running "
@@ -204,7 +206,7 @@ def validate_cuda_device(location: str) -> int:
 
 
 def validate_hpu_device(location: str) -> int:
-    """Raises: there is no HPU to restore to."""
+    """Raises an error: HPU is unavailable."""
     raise RuntimeError(
         "Attempting to deserialize object on a HPU device but torch.hpu.is_available() is False. If you "
         "are running on "
@@ -217,10 +219,12 @@ def validate_hpu_device(location: str) -> int:
 def check_module_version_greater_or_equal(
     module: Any, req_version_tuple: tuple[int, ...], error_if_malformed: bool = True
 ) -> bool:
-    """Has a module at least that version? RuntimeError, or a warning and True, if that cannot be told."""
+    """Returns whether a module has at least that version. If it has no version, raises RuntimeError, or
+    warns and returns True.
+    """
     try:
         parts = module.__version__.split(".")
-        found = tuple(type(r)(p) for r, p in zip(req_version_tuple, parts))
+        installed = tuple(type(r)(p) for r, p in zip(req_version_tuple, parts))
     except Exception as e:
         message = (
             f"'{module.__name__}' module version string is malformed '{module.__version__}' and cannot "
@@ -231,32 +235,32 @@ def check_module_version_greater_or_equal(
             raise RuntimeError(message) from e
         warnings.warn(message + ", but continuing assuming that requirement is met", stacklevel=2)
         return True
-    return found >= req_version_tuple
+    return installed >= req_version_tuple
 
 
 @contextmanager
 def mkdtemp() -> Iterator[str]:
-    """A folder for the ``with`` block."""
+    """Creates a folder for the ``with`` block."""
     with tempfile.TemporaryDirectory() as path:
         yield path
 
 
 def normalize_storage_type(storage_type: Any) -> Any:
-    """The class of storages, of this library, that has this class's name."""
+    """Returns the storage class of this library with this class's name."""
     from . import storage
 
     return getattr(storage, storage_type.__name__)
 
 
 def storage_to_tensor_type(storage: Any) -> Any:
-    """The old class of tensors that goes with the class of a storage: FloatTensor with FloatStorage."""
+    """Returns the legacy tensor class for a storage class: FloatTensor for FloatStorage."""
     from . import _legacy
 
     return getattr(_legacy, type(storage).__name__.replace("Storage", "Tensor"))
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
-    """The classes and functions of a file that load() would refuse unless they are allowed.
+    """Returns the classes and functions in a file that load() would refuse unless they are allowed.
 
     >>> import io, fractions
     >>> file = io.BytesIO()
@@ -284,7 +288,7 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
 
 
 def _names_of(data: bytes) -> Iterator[tuple[str, str]]:
-    """Modules and names that a pickle asks for; nothing of it runs."""
+    """Returns modules and names to which a pickle refers, without executing it."""
     texts: list[str] = []
     for opcode, argument, _ in pickletools.genops(data):
         if opcode.name == "GLOBAL":
@@ -300,11 +304,13 @@ def _names_of(data: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _write_record(archive: zipfile.ZipFile, path: str, data: Any) -> None:
-    """Stored without compression, its data at a multiple of 64 bytes, as readers that map files want."""
+    """Writes an uncompressed record, with data at a multiple of 64 bytes as memory-mapping readers
+    require.
+    """
     info = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
     start = archive.fp.tell() + 30 + len(path.encode()) + 4
     if len(data) * 1.05 > zipfile.ZIP64_LIMIT:
-        start += 20  # the header then has a field for larger sizes
+        start += 20  # the header then has an additional field for large sizes
     padding = -start % _ALIGN
     info.extra = struct.pack("<HH", 0x4246, padding) + b"Z" * padding
     archive.writestr(info, data)
@@ -331,7 +337,7 @@ def save(
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
     """Writes ``obj`` (tensors, containers, numbers, strings; other objects by pickle) to a path or a
-    binary file; without ``_use_new_zipfile_serialization`` in the format of PyTorch before 1.6.
+    binary file; without ``_use_new_zipfile_serialization``, in the format of PyTorch before 1.6.
     """
 
     def write(file: Any, name: str) -> None:
@@ -351,26 +357,26 @@ def save(
 
 
 class WriteError(OSError, RuntimeError):
-    """A file that could not be written."""
+    """Raised if a file cannot be written."""
 
 
 _numbers = itertools.count()
 
 
 def _beside(path: str) -> tuple[str, Any]:
-    """A new file next to ``path``, of this writer alone: threads may save to one path at the same time."""
+    """Creates a unique file next to ``path``: threads may save to one path at the same time."""
     folder, name = os.path.split(path)
     while True:
         beside = os.path.join(folder, f".{name}.{os.getpid()}-{next(_numbers)}.tmp")
         try:
             return beside, open(beside, "xb")
-        except FileExistsError:  # left by a process that was killed
+        except FileExistsError:  # left over from a process that was killed
             continue
 
 
 @contextmanager
 def replacing(path: str, what: str = "save") -> Iterator[Any]:
-    """A file to write that takes the place of ``path`` once it is complete and on the disk."""
+    """Yields a file that replaces ``path`` when it is complete and on the disk."""
     try:
         beside, file = _beside(path)
         try:
@@ -385,8 +391,8 @@ def replacing(path: str, what: str = "save") -> Iterator[Any]:
     except OSError as error:
         if error.errno is None:
             raise
-        kept = "; the file that is there stays as it was" if os.path.lexists(path) else ""
-        message = f"{what}: cannot write {path}: {os.strerror(error.errno)}{kept}"
+        note = "; the file that is there stays as it was" if os.path.lexists(path) else ""
+        message = f"{what}: cannot write {path}: {os.strerror(error.errno)}{note}"
         raise WriteError(error.errno, message) from None
 
 
@@ -394,7 +400,7 @@ def replacing(path: str, what: str = "save") -> Iterator[Any]:
 
 
 def _to_meta(map_location: Any) -> bool:
-    """Are tensors to have sizes and no elements? Raises for a device that files are not read to."""
+    """Returns whether tensors get sizes and no elements. Raises for an unsupported device."""
     if isinstance(map_location, dict):
         return {str(saved): _to_meta(place) for saved, place in map_location.items()}.get("cpu", False)
     if map_location is None or callable(map_location):
@@ -407,16 +413,14 @@ def _to_meta(map_location: Any) -> bool:
     return bool(kind == "meta")
 
 
-def _weights_only(given: bool | None) -> bool:
-    """Is code of a file left alone? What the call says, or the variables by which PyTorch's users decide
-    it.
-    """
+def _weights_only(requested: bool | None) -> bool:
+    """Returns whether the file's code is refused: from the argument, or PyTorch's environment variables."""
     force = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     allow = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     forced, allowed = (os.environ.get(name, "0") in ("1", "y", "yes", "true") for name in (force, allow))
     if forced and allowed:
         raise RuntimeError(f"Only one of `{force}` or `{allow}` should be set, but both were set.")
-    if given is None and allowed:
+    if requested is None and allowed:
         warnings.warn(
             f"Environment variable {allow} detected, since the`weights_only` argument was not explicitly "
             "passed to `torch.load`, forcing weights_only=False.",
@@ -424,7 +428,7 @@ def _weights_only(given: bool | None) -> bool:
             stacklevel=3,
         )
         return False
-    return forced or given is None or given
+    return forced or requested is None or requested
 
 
 def load(
@@ -436,12 +440,13 @@ def load(
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Reads what save() of facula or PyTorch wrote, from a path or a binary file.
+    """Reads a file that save() of facula or PyTorch wrote, from a path or a binary file.
 
-    ``weights_only=False`` also makes other objects, which can run code: for trusted files only. Where it is
-    not given, PyTorch's variable ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` says so. ``mmap=True`` leaves
-    elements in the file until they are used, after a look at their checksums; changes of tensors don't
-    reach it. Tensors are made on the CPU wherever they were; with ``map_location="meta"`` without elements.
+    ``weights_only=False`` also creates other objects, which can execute code: for trusted files only. The
+    default is True unless PyTorch's variable ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1`` is set. With
+    ``mmap=True`` elements stay in the file until they are used, after a check of their checksums; changes
+    of tensors do not reach it. Tensors are created on the CPU wherever they were; with
+    ``map_location="meta"`` without elements.
 
     >>> facula.save({"w": facula.ones(2)}, path := tempfile.mktemp())
     >>> facula.load(path)
@@ -482,24 +487,26 @@ def load(
     except Exception if weights_only else _DAMAGE as error:  # noqa: B030
         if (
             isinstance(error, OSError) and error.errno != errno.EINVAL
-        ):  # a seek to nowhere is the file's fault
+        ):  # an invalid seek is caused by the file
             raise
         raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {_short(error)}") from error
 
 
 def _short(error: Exception) -> str:
-    """An error's text, which may quote the file."""
+    """Returns an error's text, abbreviated, because it may quote the file."""
     text = str(error)
     return text if len(text) <= 300 else text[:300] + "..."
 
 
-# What reading an archive raises; what unpickling raises besides, with weights_only=False, may be a class's
+# Exceptions from reading a damaged archive; with weights_only=False, unpickling may also raise a class's
 # own.
 _DAMAGE = (EOFError, struct.error, KeyError, pickle.UnpicklingError, UnicodeDecodeError)
 
 
 def _check_records(archive: zipfile.ZipFile, where: str, size: int) -> None:
-    """Records as save() writes them: not compressed, each name once, no larger together than the file."""
+    """Checks that records are as save() writes them: uncompressed, with unique names, not larger together
+    than the file.
+    """
     seen = set()
     total = 0
     for info in archive.infolist():
@@ -522,7 +529,7 @@ def _check_records(archive: zipfile.ZipFile, where: str, size: int) -> None:
 
 
 def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
-    """A record's bytes, read once into their place; the archive checks their sum."""
+    """Returns a record's bytes, read directly into their buffer; the archive verifies their checksum."""
     data = bytearray(info.file_size)
     view, at = memoryview(data), 0
     with archive.open(info) as file:
@@ -535,7 +542,7 @@ def _record(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
 
 
 def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo, where: str) -> memoryview | None:
-    """A record where it lies in the file, after a look at its sum; None if it is not aligned."""
+    """Returns a record in the mapped file, after verifying its checksum; None if it is not aligned."""
     at = info.header_offset
     if at + 30 > len(mapped):
         return None
@@ -543,7 +550,7 @@ def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo, where: str) -> mem
     if begin % 16 or begin + info.file_size > len(mapped):
         return None
     record = mapped[begin : begin + info.file_size]
-    if zlib.crc32(record) != info.CRC:  # pages of the file, none of the process's own
+    if zlib.crc32(record) != info.CRC:  # reads pages of the file without allocating memory
         raise UnpicklingError(f"load: {where} is damaged: Bad CRC-32 for record {info.filename}")
     return record
 

@@ -1,8 +1,9 @@
-"""Sparse tensors: their construction, and functions on them.
+"""Sparse tensors: constructors and functions.
 
-A tensor of layout ``sparse_coo`` holds the indices and the values of its elements that are not zero, one of
-layout ``sparse_csr`` a matrix by rows. Operators that do not take them raise, and say so; ``to_dense()``
-gives a tensor that all of them take. Gradients of sparse operands are sparse, with the operand's indices.
+A tensor of layout ``sparse_coo`` contains the indices and the values of its nonzero elements, one of
+layout ``sparse_csr`` a matrix by rows. Operators that do not support them raise an error; ``to_dense()``
+returns a tensor that all of them support. Gradients of sparse operands are sparse, with the operand's
+indices.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ __all__ = [
 
 
 class SparseSemiStructuredTensor(Tensor):
-    """A matrix with two of each four elements zero, for GPUs that multiply such: none is ever made here."""
+    """A matrix with two zeros in each group of four elements, for GPUs that support it: cannot be created
+    here.
+    """
 
 
 def to_sparse_semi_structured(original_tensor: Tensor, transposed: bool = False) -> Any:
-    """Refused, as PyTorch refuses what is not on a GPU."""
+    """Raises an error, as PyTorch does for tensors that are not on a GPU."""
     raise RuntimeError(
         f"Error original_tensor.device= {original_tensor.device} is not supported! Only CUDA tensors are "
         "currently supported."
@@ -46,9 +49,9 @@ def _tensor(data: Any, dtype: Any = None) -> Tensor:
 
 
 def _check_device(name: str, device: Any) -> None:
-    """Raises for a device that is not there, and for those that hold no sparse tensors."""
-    if device is not None and (found := _f.empty((0,), device=device).device).type != "cpu":
-        raise NotImplementedError(f"{name}(): sparse tensors are on the CPU, not on {found}")
+    """Raises for a device that does not exist, or that does not support sparse tensors."""
+    if device is not None and (sample_tensor := _f.empty((0,), device=device).device).type != "cpu":
+        raise NotImplementedError(f"{name}(): sparse tensors are on the CPU, not on {sample_tensor}")
 
 
 def _finished(t: Tensor, requires_grad: bool) -> Tensor:
@@ -67,10 +70,10 @@ def sparse_coo_tensor(
     check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
 ) -> Tensor:
-    """A sparse tensor whose element at ``indices[:, k]`` is ``values[k]``.
+    """Returns a sparse tensor whose element at ``indices[:, k]`` is ``values[k]``.
 
-    Elements of the same index are added up. Without ``size`` it is as large as the indices need, and with
-    nothing but a size it has no elements. Indices are always checked.
+    Elements with equal indices are added. By default ``size`` is as large as the indices require; with
+    only a size the tensor has no elements. Indices are always checked.
 
     >>> facula.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
     tensor([[0., 0., 3.],
@@ -84,11 +87,11 @@ def sparse_coo_tensor(
         values = _f.zeros((0,), dtype=dtype or _C.get_default_dtype())
     _check_device("sparse_coo_tensor", device)
     v = _tensor(values, dtype)
-    made = _C.ops.sparse_coo_tensor(
+    result = _C.ops.sparse_coo_tensor(
         _tensor(indices), v if v.dim() else v.reshape(1), None if size is None else tuple(size),
         is_coalesced=bool(is_coalesced),
     )  # fmt: skip
-    return _finished(made, requires_grad)
+    return _finished(result, requires_grad)
 
 
 def sparse_csr_tensor(
@@ -103,29 +106,31 @@ def sparse_csr_tensor(
     requires_grad: bool = False,
     check_invariants: bool | None = None,
 ) -> Tensor:
-    """A sparse matrix by rows: row i has the elements from ``crow_indices[i]`` to ``crow_indices[i + 1]``.
+    """Returns a sparse matrix by rows: row i has the elements from ``crow_indices[i]`` to
+    ``crow_indices[i + 1]``.
 
     >>> facula.sparse_csr_tensor([0, 1, 2], [1, 0], [3.0, 4.0]).to_dense()
     tensor([[0., 3.],
             [4., 0.]])
     """
     _check_device("sparse_csr_tensor", device)
-    made = _C.ops.sparse_csr_tensor(
+    result = _C.ops.sparse_csr_tensor(
         _tensor(crow_indices), _tensor(col_indices), _tensor(values, dtype),
         None if size is None else tuple(size),
     )  # fmt: skip
-    return _finished(made, requires_grad)
+    return _finished(result, requires_grad)
 
 
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin"}
 
 
 def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
-    """The product of matrices of which either may be sparse; of two sparse ones it is sparse.
+    """Returns the product of matrices, either of which may be sparse; the product of two sparse ones is
+    sparse.
 
-    With ``reduce`` ('sum', 'mean', 'amax' or 'max', 'amin' or 'min') the terms of each element are reduced
-    that way: those of the elements that a CSR matrix ``mat1`` has, 0 where a row has none. ``mat2`` is dense
-    then.
+    With ``reduce`` ('sum', 'mean', 'amax' or 'max', 'amin' or 'min') the products in each element are
+    reduced in that way, over the stored elements of a CSR matrix ``mat1``; a row without elements is 0.
+    ``mat2`` must be dense then.
 
     >>> a = facula.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]).to_sparse_csr()
     >>> facula.sparse.mm(a, facula.tensor([[1.0], [5.0], [3.0]]), "mean")
@@ -145,12 +150,13 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
 
 
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: tuple[int, int], layout: Any = None) -> Tensor:
-    """A sparse matrix with these rows as its diagonals: element j of a row is in column j.
+    """Returns a sparse matrix with these rows as its diagonals: element j of a row is in column j.
 
     Args:
-        diagonals: a row for each diagonal, or the only one.
-        offsets: where each lies: 0 is the main diagonal, those above it are positive. Each once.
-        layout: sparse_coo (as without it) or sparse_csr.
+        diagonals: a row for each diagonal, or a single one.
+        offsets: the position of each: 0 is the main diagonal, those above it are positive. Without
+        duplicates.
+        layout: sparse_coo (default) or sparse_csr.
 
     >>> rows = facula.tensor([[1, 2, 3], [4, 5, 6]])
     >>> facula.sparse.spdiags(rows, facula.tensor([0, -1]), (3, 3)).to_dense()
@@ -181,14 +187,15 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: tuple[int, int], layout: 
     columns = [_f.arange(a, b) for a, b in ranges]
     values = [row[a:b] for row, (a, b) in zip(rows, ranges)]
     indices = _f.stack([_f.cat([c - k for c, k in zip(columns, where)]), _f.cat(columns)])
-    made = sparse_coo_tensor(indices, _f.cat(values), tuple(shape))
-    return made.coalesce().to_sparse_csr() if layout is _C.sparse_csr else made
+    result = sparse_coo_tensor(indices, _f.cat(values), tuple(shape))
+    return result.coalesce().to_sparse_csr() if layout is _C.sparse_csr else result
 
 
 def sampled_addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0, out: Tensor | None = None
 ) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2) where the CSR matrix ``input`` has elements; of its layout.
+    """Returns beta * input + alpha * (mat1 @ mat2) at the elements of the CSR matrix ``input``, in its
+    layout.
 
     >>> at = facula.eye(2).to_sparse_csr()
     >>> facula.sparse.sampled_addmm(at, facula.ones(2, 3), facula.ones(3, 2)).values()
@@ -203,12 +210,12 @@ def sampled_addmm(
 
 
 def smm(input: Tensor, mat: Tensor) -> Tensor:
-    """The product of a sparse matrix with a dense one, as a sparse tensor."""
+    """Returns the product of a sparse and a dense matrix, as a sparse tensor."""
     return _f.mm(input, mat).to_sparse()
 
 
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of a matrix, which may be sparse, with a dense one: ``mm``, by an old name."""
+    """Returns the product of a matrix, which may be sparse, with a dense one: a former name of ``mm``."""
     return _f.mm(input, mat2)
 
 
@@ -216,12 +223,12 @@ dsmm = spmm
 
 
 def addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta * mat + alpha * (mat1 @ mat2), where mat1 may be sparse."""
+    """Returns beta * mat + alpha * (mat1 @ mat2), where mat1 may be sparse."""
     return _f.addmm(mat, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
-    """The sum of a sparse tensor over ``dim``: sparse, or dense where no sparse dimension is left."""
+    """Returns the sum of a sparse tensor over ``dim``: sparse, or dense if no sparse dimension is left."""
     if input.layout is _C.strided:
         raise RuntimeError("sparse.sum: expected a sparse tensor; facula.sum takes dense ones")
     return _f.sum(input, dtype=dtype) if dim is None else _f.sum(input, dim, dtype=dtype)
@@ -240,14 +247,14 @@ def _softmax(input: Tensor, dim: int, dtype: Any, log: bool, name: str) -> Tenso
     d = dim % s.dim()
     indices, values = s.indices(), s.values()
     if d >= s.sparse_dim():
-        found = (_f.log_softmax if log else _f.softmax)(values, d - s.sparse_dim() + 1)
+        results = (_f.log_softmax if log else _f.softmax)(values, d - s.sparse_dim() + 1)
     else:
-        found = _softmax_of_groups(indices, values, s.shape, d, log)
-    return sparse_coo_tensor(indices, found, s.shape, is_coalesced=True)
+        results = _softmax_of_groups(indices, values, s.shape, d, log)
+    return sparse_coo_tensor(indices, results, s.shape, is_coalesced=True)
 
 
 def _softmax_of_groups(indices: Tensor, values: Tensor, shape: Any, d: int, log: bool) -> Tensor:
-    """Over elements that share all sparse indices but that of dimension ``d``."""
+    """Computes softmax over elements that share all sparse indices except that of dimension ``d``."""
     from ._more import unique
 
     key = _f.zeros((indices.shape[1],), dtype=_C.int64)
@@ -257,14 +264,14 @@ def _softmax_of_groups(indices: Tensor, values: Tensor, shape: Any, d: int, log:
     groups, group = unique(key, return_inverse=True)
     low = _f.full((groups.shape[0], *values.shape[1:]), -float("inf"), dtype=values.dtype)
     rows = group.view(-1, *[1] * (values.dim() - 1)).expand_as(values)
-    top = low.scatter_reduce(0, rows, values.detach(), "amax")  # index_reduce would warn of itself
+    top = low.scatter_reduce(0, rows, values.detach(), "amax")  # index_reduce would warn
     shifted = values - top[group]
     total = _f.zeros_like(low).index_add(0, group, shifted.exp())[group]
     return shifted - total.log() if log else shifted.exp() / total
 
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """softmax over ``dim`` of the elements that are there; the others count as minus infinity.
+    """Returns softmax over ``dim`` of the stored elements; other elements count as minus infinity.
 
     >>> facula.sparse.softmax(facula.tensor([[1.0, 0.0, 1.0]]).to_sparse(), 1).to_dense()
     tensor([[0.5000, 0.0000, 0.5000]])
@@ -273,12 +280,12 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """The logarithms of softmax, of the elements that are there."""
+    """Returns the logarithms of softmax, for the stored elements."""
     return _softmax(input, dim, dtype, True, "log_softmax")
 
 
 class check_sparse_tensor_invariants:
-    """PyTorch's switch for checks of indices, which are always made here."""
+    """PyTorch's switch for index checks, which always happen here."""
 
     @staticmethod
     def is_enabled() -> bool:
@@ -314,7 +321,7 @@ if not TYPE_CHECKING:
         if name.endswith("Tensor"):
             from ._legacy import sparse_maker
 
-            if (found := sparse_maker(name)) is not None:
-                globals()[name] = found
-                return found
+            if (maker := sparse_maker(name)) is not None:
+                globals()[name] = maker
+                return maker
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

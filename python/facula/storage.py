@@ -1,5 +1,5 @@
-"""The memory behind tensors, as ``Tensor.untyped_storage()`` and ``Tensor.storage()`` give it, and memory of
-one's own: ``UntypedStorage(8)``, ``FloatStorage([1.0, 2.0])``.
+"""The memory behind tensors, as ``Tensor.untyped_storage()`` and ``Tensor.storage()`` return it, and
+separate memory: ``UntypedStorage(8)``, ``FloatStorage([1.0, 2.0])``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class _Storage:
-    """Elements of one dtype over the whole of a storage, also before and between those of the tensor."""
+    """Elements of one dtype over an entire storage, including those outside of the tensor."""
 
     _elements: Tensor
     _filename: str | None = None
@@ -41,14 +41,14 @@ class _Storage:
         info = tensor._storage_info()
         if info is None:
             raise NotImplementedError("untyped_storage: the tensor has no storage")
-        memory = tensor.detach()  # as it lies, whatever conj() has put off
+        memory = tensor.detach()  # the physical elements, without lazy conjugation
         memory = memory.conj() if memory.is_conj() else memory
         memory = _C.ops._neg_view(memory) if memory.is_neg() else memory
-        whole = _C.functions.as_strided(memory, [info[1] // tensor.element_size()], [1], 0)
-        self._elements, self._address, self._bytes = whole.view(dtype), info[0], info[1]
+        entire = _C.functions.as_strided(memory, [info[1] // tensor.element_size()], [1], 0)
+        self._elements, self._address, self._bytes = entire.view(dtype), info[0], info[1]
 
     def data_ptr(self) -> int:
-        """The address of the first byte; equal for tensors that share memory."""
+        """Returns the address of the first byte, which is equal for tensors that share memory."""
         return self._address
 
     def nbytes(self) -> int:
@@ -66,7 +66,7 @@ class _Storage:
         return self._elements.element_size()
 
     def size(self) -> int:
-        """The number of elements."""
+        """Returns the number of elements."""
         return len(self)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class _Storage:
         raise RuntimeError(f"can't index a {type(self)} with {type(k)}")
 
     def _as_tensor(self, dtype: Any) -> Tensor:
-        """A tensor over this memory, of this dtype: what as_tensor and asarray give."""
+        """Returns a tensor over this memory in a dtype, for as_tensor and asarray."""
         if dtype not in (None, self._elements.dtype):
             raise RuntimeError(f"asarray: the storage has elements of {self._elements.dtype}, not of {dtype}")
         return self._elements
@@ -96,19 +96,19 @@ class _Storage:
         return self._elements.tolist()
 
     def fill_(self, value: Any) -> Any:
-        """Sets all elements; tensors over this memory see it."""
+        """Sets all elements, which tensors over this memory share."""
         self._elements.fill_(value)
         return self
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> Any:
-        """Takes over the elements of another storage of the same size."""
+        """Copies the elements of another storage of the same size."""
         if len(source) != len(self):
             raise RuntimeError(f"copy_: expected {len(self)} elements, got {len(source)}")
         self._elements.copy_(source._elements)
         return self
 
     def clone(self) -> Any:
-        """The same elements in memory of their own."""
+        """Returns a copy in separate memory."""
         return type(self)._of(self._elements.clone())
 
     def cpu(self) -> Any:
@@ -131,7 +131,7 @@ class _Storage:
         return False
 
     def resize_(self, size: int) -> Any:
-        """Tensors of one storage hold its memory as it is: only its own size is possible."""
+        """Checks the size: tensors hold the memory of a storage, so it cannot change."""
         if size != len(self):
             raise RuntimeError("Trying to resize storage that is not resizable")
         return self
@@ -176,17 +176,17 @@ class _Storage:
 
     @classmethod
     def _of(cls, elements: Tensor) -> Any:
-        made = cls.__new__(cls)
-        made._over(elements, elements.dtype)
-        return made
+        storage = cls.__new__(cls)
+        storage._over(elements, elements.dtype)
+        return storage
 
     @property
     def filename(self) -> str | None:
-        """The file that holds the memory, if ``from_file`` mapped it to be shared."""
+        """The file that contains the memory, if ``from_file`` mapped it as shared."""
         return self._filename
 
     def is_shared(self) -> bool:
-        """Does it lie in memory that child processes share?"""
+        """Returns whether the memory is shared with child processes."""
         return self._elements.is_shared()
 
     def __repr__(self) -> str:
@@ -217,7 +217,7 @@ class UntypedStorage(_Storage):
         return self
 
     def _as_tensor(self, dtype: Any) -> Tensor:
-        dtype = dtype or _C.int64  # PyTorch's for a sequence of bytes
+        dtype = dtype or _C.int64  # PyTorch's dtype for a sequence of bytes
         return self._elements[: len(self) // dtype.itemsize * dtype.itemsize].view(dtype)
 
     def _part(self, k: Any) -> UntypedStorage:
@@ -228,27 +228,28 @@ class UntypedStorage(_Storage):
             raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
         if self.device.type != "cpu":
             raise NotImplementedError(f"Not available for '{self.device.type}' device type")
-        # Through NumPy, which makes another storage of the part: tensors over it reach no further.
+        # NumPy creates a separate storage of the part: tensors over it cannot exceed it.
         return UntypedStorage(_C.from_numpy(self._elements[start : max(start, stop)].numpy()))
 
     @staticmethod
     def from_file(filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """The first ``nbytes`` bytes of a file, mapped into memory.
+        """Maps the first ``nbytes`` bytes of a file into memory.
 
         Args:
-            filename: path of the file; with ``shared`` it is made, or made longer, where it is too short.
-            shared: are changes of the elements written to the file? Otherwise they stay in this process.
+            filename: path of the file; with ``shared`` it is created, or extended, if it is too short.
+            shared: whether changes of the elements are written to the file; otherwise they stay in this
+            process.
             nbytes: the number of bytes.
         Raises:
-            RuntimeError: the file can't be opened, or is too short.
+            RuntimeError: the file cannot be opened, or is too short.
         """
-        made = UntypedStorage(map_file(filename, shared, nbytes))
-        made._filename = filename if shared else None
-        return made
+        mapped = UntypedStorage(map_file(filename, shared, nbytes))
+        mapped._filename = filename if shared else None
+        return mapped
 
     @staticmethod
     def from_buffer(*args: Any, **kwargs: Any) -> UntypedStorage:
-        """The bytes of a buffer, copied."""
+        """Returns a copy of the bytes of a buffer."""
         return UntypedStorage(_C.frombuffer(args[0], dtype=_C.uint8, **kwargs).clone())
 
 
@@ -276,7 +277,7 @@ class TypedStorage(_Storage):
         return self._elements.dtype
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """The name of the class of its dtype; with a dtype, the elements converted."""
+        """Returns the name of the class of its dtype; with a dtype, converts the elements."""
         if dtype is not None:
             return self._to(dtype)
         return f"{__name__.partition('.')[0]}.{self.pickle_storage_type()}"
@@ -303,7 +304,9 @@ class TypedStorage(_Storage):
 
 
 def _memory_of(source: Any, dtype: Any) -> Tensor:
-    """A tensor over the memory: of a tensor or storage, of so many elements, or with those of a sequence."""
+    """Returns a tensor over the memory of a tensor or storage, of so many elements, or with the elements
+    of a sequence.
+    """
     if isinstance(source, Tensor):
         return source
     if isinstance(source, _Storage):
@@ -330,7 +333,9 @@ LEGACY = {
 
 
 class _Maker(type):
-    """``FloatStorage``: makes typed storages of one dtype, and says by isinstance which are."""
+    """The metaclass of ``FloatStorage`` and others: creates typed storages of one dtype, and supports
+    isinstance.
+    """
 
     dtype: Any
 
@@ -354,7 +359,7 @@ for _name, _dtype in LEGACY.items():
 
 
 def _load_from_bytes(b: bytes) -> Any:
-    """By this name pickles refer to a storage."""
+    """Pickles refer to a storage by this name."""
     from .serialization import load
 
     return load(io.BytesIO(b), weights_only=False)

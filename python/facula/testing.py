@@ -10,7 +10,7 @@ from ._file_check import FileCheck as FileCheck
 
 Tensor = _C.Tensor
 
-# (rtol, atol) by dtype; all others are compared exactly.
+# (rtol, atol) by dtype; other dtypes are compared exactly.
 _TOLERANCES = {
     _C.float16: (1e-3, 1e-5),
     _C.bfloat16: (1.6e-2, 1e-5),
@@ -20,7 +20,7 @@ _TOLERANCES = {
     _C.complex64: (1.3e-6, 1e-5),
     _C.complex128: (1e-7, 1e-7),
 }
-# What differences are computed in; all others in their own dtype.
+# The dtype in which differences are computed; for others, their own dtype.
 _WIDER = {
     **dict.fromkeys((_C.float16, _C.bfloat16, _C.float32), _C.float64),
     **dict.fromkeys((_C.complex32, _C.complex64), _C.complex128),
@@ -99,7 +99,7 @@ class _Comparison:
         self.tensors(x, y, at, x.dim() == 0 and y.dim() == 0, kinds[0] == "number")
 
     def sparse(self, a: Tensor, b: Tensor, at: str) -> None:
-        """The parts of sparse tensors of one layout."""
+        """Compares the parts of sparse tensors of one layout."""
         kind = "COO" if a.is_sparse else "CSR"
         if a.is_sparse and a.is_coalesced() != b.is_coalesced():
             a, b = a.coalesce(), b.coalesce()
@@ -167,7 +167,7 @@ class _Comparison:
                 rest //= n
             largest = flat[k]
             if name == "relative" and largest.is_floating_point():
-                largest = largest.to(_C.float32)  # as many digits as there are
+                largest = largest.to(_C.float32)  # with the significant digits of the operands
             where = "" if scalar else f" at index {tuple(place)}"
             allowed = "" if exact else f" (up to {limit} allowed)"
             lines.append(
@@ -194,8 +194,8 @@ def assert_close(
 ) -> None:
     """Raises AssertionError unless |actual - expected| <= atol + rtol * |expected| everywhere.
 
-    Takes tensors, arrays, numbers, and sequences and mappings of them. Without rtol and atol they follow from
-    the dtypes; integers and booleans are then compared exactly.
+    Accepts tensors, arrays, numbers, and sequences and mappings of them. The default rtol and atol depend
+    on the dtypes; integers and booleans are compared exactly.
 
     >>> facula.testing.assert_close(facula.tensor([1.0, 2.0]), facula.tensor([1.0, 2.0000001]))
     """
@@ -223,9 +223,11 @@ def make_tensor(
     exclude_zero: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """A tensor of random elements from ``low`` to ``high``: -9 to 9 for numbers, 0 to 9 for bytes.
+    """Returns a tensor of random elements from ``low`` to ``high``: -9 to 9 for numbers, 0 to 9 for
+    bytes.
 
-    ``noncontiguous`` leaves every second place of its memory out, ``exclude_zero`` puts a small number for 0.
+    ``noncontiguous`` uses every second element of its memory, ``exclude_zero`` replaces 0 by a small
+    number.
     """
     sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else tuple(shape)
     floating = dtype.is_floating_point or dtype.is_complex
@@ -251,23 +253,23 @@ def make_tensor(
         def parts() -> Tensor:
             return (f.rand(wanted, dtype=wide) * (high - low) + low).to(real)
 
-        made = f.complex(parts(), parts()) if dtype.is_complex else parts()
+        elements = f.complex(parts(), parts()) if dtype.is_complex else parts()
     else:
         facts = (0, 2) if dtype == _C.bool else None
         if facts is None:
             limits = _C.iinfo_of(dtype)
             facts = limits["min"], limits["max"] + 1
         start, end = max(int(-(-low // 1)), facts[0]), min(int(-(-high // 1)), facts[1])
-        made = f.randint(start, max(end, start + 1), wanted, dtype=_C.int64).to(dtype)
+        elements = f.randint(start, max(end, start + 1), wanted, dtype=_C.int64).to(dtype)
     if noncontiguous and sizes:
-        made = made[..., ::2]
+        elements = elements[..., ::2]
     elif memory_format is not None:
-        made = made.clone(memory_format=memory_format)
+        elements = elements.clone(memory_format=memory_format)
     if exclude_zero:
-        made[made == 0] = (
+        elements[elements == 0] = (
             _C.finfo_of(dtype.to_real() if dtype.is_complex else dtype)["tiny"] if floating else 1
         )
-    return made.requires_grad_() if requires_grad else made
+    return elements.requires_grad_() if requires_grad else elements
 
 
 def assert_allclose(
@@ -278,7 +280,7 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """:func:`assert_close` under its older name: dtypes are not compared."""
+    """:func:`assert_close` under its former name: dtypes are not compared."""
     actual, expected = (x if isinstance(x, Tensor) else _C.tensor(x) for x in (actual, expected))
     if rtol is None and atol is None:
         pairs = {_C.float16: (1e-3, 1e-3), _C.float32: (1e-4, 1e-5), _C.float64: (1e-5, 1e-8)}

@@ -1,4 +1,5 @@
-"""PyTorch's programs, unchanged: behind this alias ``import torch`` is Facula, be PyTorch installed or not.
+"""Runs PyTorch's programs unchanged: behind this alias ``import torch`` is Facula, whether PyTorch is
+installed or not.
 
 From the command line, where Python's own options say what to run::
 
@@ -8,8 +9,9 @@ From the command line, where Python's own options say what to run::
 
 In a program or a notebook, before anything imports torch: ``import facula.torch as torch``.
 
-``torch.x`` is the same module object as ``facula.x``. What objects show begins with torch: reprs, messages,
-the modules of classes, hence the paths in pickles. Child processes inherit the alias through ``PYTHONPATH``.
+``torch.x`` is the same module object as ``facula.x``. Displayed names begin with torch: reprs, messages,
+the modules of classes, and hence the paths in pickles. Child processes inherit the alias through
+``PYTHONPATH``.
 """
 
 from __future__ import annotations

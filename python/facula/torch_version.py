@@ -15,11 +15,11 @@ _FORM = re.compile(
 
 
 def _key(text: str) -> tuple | None:
-    """What versions are ordered by; None if the text is no version."""
-    found = _FORM.fullmatch(text.strip())
-    if not found:
+    """Returns the sort key of a version; None if the text is not a version."""
+    match = _FORM.fullmatch(text.strip())
+    if not match:
         return None
-    release, stage, number, post, dev, local = found.groups()
+    release, stage, number, post, dev, local = match.groups()
     numbers = [int(n) for n in release.split(".")]
     while numbers and not numbers[-1]:
         numbers.pop()
@@ -38,7 +38,7 @@ def _key(text: str) -> tuple | None:
 
 
 class TorchVersion(str):
-    """``TorchVersion("2.1") >= (1, 8)``; beside texts that are no versions it is a text.
+    """``TorchVersion("2.1") >= (1, 8)``; compared with texts that are not versions, it is a text.
 
     >>> facula.torch_version.TorchVersion("2.10.0+cpu") > "2.9"
     True

@@ -1,4 +1,4 @@
-"""Of what this library is made, under PyTorch's names."""
+"""The version and components of this library, under PyTorch's names."""
 
 from . import __version__ as __version__
 from ._C import _build

@@ -1,5 +1,5 @@
 """Runs common programs so that their kernels are compiled: `python -m facula.warm --out DIR` fills the
-cache that is shipped.
+cache that is shipped with the library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ nn, F = torch.nn, torch.nn.functional
 
 
 def cnn() -> None:
-    """The training step of examples/fashion_mnist, at its batch size and the last, smaller one."""
+    """The training step of examples/fashion_mnist, with its batch size and the smaller last one."""
     model = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
@@ -43,7 +43,7 @@ def cnn() -> None:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
-    for _ in range(2):  # the second finds states and gradients in place
+    for _ in range(2):  # the second step uses existing states and gradients
         optimizer.zero_grad()
         logits = model(x)
         loss = F.cross_entropy(logits, y)
@@ -192,7 +192,9 @@ def step(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer, tim
 
 
 def layers() -> None:
-    """Every layer that needs no arguments, on tensors of two to four dimensions as layers hand them on."""
+    """Every layer without required arguments, on tensors of two to four dimensions, as previous layers
+    produce them.
+    """
     plain = [c for c in vars(nn).values() if isinstance(c, type) and issubclass(c, nn.Module)]
     inputs = [torch.randn(8, 16), torch.randn(4, 8, 16), torch.randn(4, 8, 6, 6)]
     convolved = nn.Conv2d(3, 8, 3)(torch.randn(4, 3, 8, 8)).detach()
@@ -205,7 +207,7 @@ def layers() -> None:
                     y = run(leaf)
                     y.backward(torch.ones_like(y))
                 except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, NotImplementedError):
-                    break  # needs arguments, or other inputs
+                    break  # requires arguments, or other inputs
 
 
 def losses() -> None:
@@ -221,11 +223,11 @@ def losses() -> None:
                 for through in (lambda x: x, torch.sigmoid, lambda x: x.log_softmax(-1), lambda x: x[:, 0]):
                     try:
                         x = logits.clone().requires_grad_()
-                        given = through(x)
-                        if given.dim() == 1 and not rest[0].is_floating_point():
+                        features = through(x)
+                        if features.dim() == 1 and not rest[0].is_floating_point():
                             continue
                         y = loss(reduction=reduction)(
-                            given, *(r[:, 0] if given.dim() < r.dim() else r for r in rest)
+                            features, *(r[:, 0] if features.dim() < r.dim() else r for r in rest)
                         )
                         y.backward(torch.ones_like(y))
                     except (TypeError, ValueError, RuntimeError, IndexError):
@@ -257,9 +259,7 @@ def optimizers() -> None:
                     p.grad = torch.randn_like(p)
                 optimizer = kind(parameters, lr=0.1, **options)
                 for at in range(3):
-                    if (
-                        at
-                    ):  # gradients lie in rows, or the other way, beside parameters and states that do not
+                    if at:  # gradients are row-major, or transposed, while parameters and states are not
                         for p in parameters:
                             p.grad = (
                                 torch.randn(p.shape[::-1]).permute(tuple(reversed(range(p.dim())))).to(dtype)
@@ -271,8 +271,8 @@ def optimizers() -> None:
 
 
 def convolutions() -> None:
-    """Networks of every convolution with norm, activation and pooling, whose tensors lie as libraries like
-    them.
+    """Networks of every convolution with norm, activation and pooling, with tensors in the layouts that
+    libraries prefer.
     """
 
     def train(model: nn.Module, x: torch.Tensor) -> None:
@@ -323,7 +323,7 @@ def convolutions() -> None:
         for side in (5, 7, 9):
             depthwise = nn.Conv2d(channels, channels, side, padding=side // 2, groups=channels)
             train(nn.Sequential(nn.Conv2d(3, channels, 1), depthwise, nn.Flatten()), image)
-    for activation in activations:  # of images, beside what lies as libraries like it
+    for activation in activations:  # activations of images, after tensors in a library's layout
         train(
             nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), activation, nn.Conv2d(8, 8, 3, 1, 1), activation), image
         )
@@ -334,7 +334,7 @@ def convolutions() -> None:
                 nn.Conv2d(channels, 2 * channels, 3, 1, 1, bias=False), nn.ReLU(),
                 nn.Conv2d(2 * channels, channels, 3, 1, 1), nn.Flatten())  # fmt: skip
             train(block, torch.randn(8, 3, side, side))
-    for channels in (16, 32, 64):  # of every width that transformed images are multiplied in
+    for channels in (16, 32, 64):  # of every width for which images are transformed by Winograd's algorithm
         for side in (8, 16):
             inner = [
                 [nn.Conv2d(channels, channels, 3, 1, 1), nn.BatchNorm2d(channels), nn.ReLU()]
@@ -353,7 +353,7 @@ def convolutions() -> None:
                 )
 
     class Branches(nn.Module):
-        """Sums, concatenations, gates and means of what convolutions made."""
+        """Sums, concatenations, gates and means of results of convolutions."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -376,7 +376,7 @@ def convolutions() -> None:
 
 
 def shapes() -> None:
-    """Arithmetic of tensors that broadcast, copies of tensors that lie otherwise, reductions along each
+    """Arithmetic of tensors that broadcast, copies of tensors in other layouts, reductions along each
     dimension, and their gradients, for two to four dimensions.
     """
     for sizes in ([6, 8], [4, 6, 8], [3, 4, 6, 8]):
@@ -447,7 +447,9 @@ def shapes() -> None:
 
 
 def indices() -> None:
-    """Rows picked by number and added back, masks, and comparisons, as graphs and samplers do."""
+    """Rows that are selected by number and added back, masks, and comparisons, as graphs and samplers use
+    them.
+    """
     rows, at, numbers = torch.randn(12, 6), torch.arange(24) % 12, torch.arange(12)
     picks: list[Callable] = [
         lambda t: t[at], lambda t: t[at] * t[at.flip(0)], lambda t: t[:, 0][at],
@@ -502,7 +504,7 @@ def library_attention() -> None:
 
 
 def numbers() -> None:
-    """Losses weighted and added, and Python's numbers on either side of tensors of zero to three
+    """Weighted sums of losses, and Python's numbers on either side of tensors of zero to three
     dimensions.
     """
     for sizes in ([], [6], [4, 6], [3, 4, 6]):
@@ -537,9 +539,7 @@ def numbers() -> None:
 
 
 def contrast() -> None:
-    """Pairs compared with each other, whole pictures with their masks, latent variables, nodes with their
-    neighbours.
-    """
+    """Contrastive pairs, images with their masks, latent variables, nodes with their neighbours."""
     net = nn.Linear(16, 16)
     scale = nn.Parameter(torch.tensor(2.0))
 
@@ -607,7 +607,7 @@ def contrast() -> None:
 
 
 def text() -> None:
-    """Words looked up, added to their places, hidden where there are none, averaged and classified."""
+    """Embedded words with positions and masks, averaged and classified."""
     for width in (16, 64):
         words, places = nn.Embedding(40, width, padding_idx=0), nn.Embedding(12, width)
         norm, head, out = nn.LayerNorm(width), nn.Linear(width, 40), nn.Linear(width, 4)
@@ -622,13 +622,13 @@ def text() -> None:
             largest = x.masked_fill(there == 0, float("-inf")).max(1)[0]
             logits = head(x)
             shifted = F.cross_entropy(logits[:, :-1].reshape(-1, 40), at[:, 1:].reshape(-1), ignore_index=0)
-            whole = F.cross_entropy(logits.transpose(1, 2), at, label_smoothing=0.1)
+            loss_of_words = F.cross_entropy(logits.transpose(1, 2), at, label_smoothing=0.1)
             classes = F.cross_entropy(out(pooled + largest), torch.arange(4)) + F.nll_loss(
                 F.log_softmax(out(x[:, -1]), -1), torch.arange(4), weight=torch.ones(4)
             )
             return (
                 shifted
-                + whole
+                + loss_of_words
                 + classes
                 + F.cross_entropy(out(x.mean(1)), torch.arange(4), weight=torch.ones(4), label_smoothing=0.1)
             )
@@ -646,7 +646,7 @@ def text() -> None:
 
 
 def diffusion() -> None:
-    """Pictures beside times: norms over groups, what is added for every pixel, losses between pictures."""
+    """Diffusion: images with times, group norms, additive terms for every pixel, losses between images."""
     denoise(16, 4)
     denoise(32, 8)
 
@@ -657,11 +657,11 @@ def denoise(width: int, groups: int) -> None:
     norm, time, narrow = nn.GroupNorm(groups, width), nn.Linear(8, width), nn.Conv2d(width, width, 1)
     parameters = [p for m in (before, after, norm, time, narrow) for p in m.parameters()]
     spread = torch.linspace(1e-4, 0.02, 20)
-    kept = (1 - spread).cumprod(0)
+    signal = (1 - spread).cumprod(0)
 
     def loss(side: int, of: Callable) -> torch.Tensor:
         x, noise, t = torch.randn(4, 3, side, side), torch.randn(4, 3, side, side), torch.arange(4)
-        a = kept[t].view(-1, 1, 1, 1)
+        a = signal[t].view(-1, 1, 1, 1)
         noisy = a.sqrt() * x + (1 - a).sqrt() * noise
         rates = torch.exp(-torch.arange(4) * 0.5)
         angles = t.float()[:, None] * rates[None]
@@ -678,7 +678,9 @@ def denoise(width: int, groups: int) -> None:
 
 
 def heads_by_hand(width: int, side: int) -> None:
-    """Heads split, multiplied and merged, with everything that variants put between."""
+    """Attention by hand: heads are split, multiplied and merged, with the steps that variants put in
+    between.
+    """
     n, length, heads = 4, (side // 8) ** 2, 4
     projections = nn.Linear(width, 3 * width)
     norm, out, mix = nn.LayerNorm(width), nn.Linear(width, width), nn.Linear(heads, heads)
@@ -757,8 +759,8 @@ def recurrence() -> None:
 
 
 def recurrent_layers() -> None:
-    """Layers of each kind, over sequences that registers hold four, two and one of at a time, with as many
-    units as four vectors, pairs of vectors, vectors, and neither have.
+    """Recurrent layers of each kind, over four, two and one sequences at a time in registers, with
+    numbers of units that fill four vectors, pairs of vectors, vectors, and none of these.
     """
     for kind in (nn.LSTM, nn.GRU, nn.RNN):
         for units in (64, 32, 48, 20):
@@ -768,8 +770,8 @@ def recurrent_layers() -> None:
                 layer(x)
 
 
-def whole_models() -> None:
-    """Two training steps of each common kind of model: the second finds states and gradients in place."""
+def complete_models() -> None:
+    """Two training steps of each common kind of model: the second uses existing states and gradients."""
     for kind in KINDS:
         for loss, optimizer in kind():
             step(loss, optimizer)
@@ -792,7 +794,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     torch._C.record_kernels_to(str(args.out))
     torch.manual_seed(0)
-    warnings.simplefilter("ignore")  # what some of these calls are warned of is of no matter here
+    warnings.simplefilter("ignore")  # warnings of these calls do not matter here
     mixed = [in_bfloat16(f) for f in (cnn, mlp, transformer, attention, text)]
     for program in (
         cnn,
@@ -810,7 +812,7 @@ def main() -> None:
         text,
         diffusion,
         recurrent_layers,
-        whole_models,
+        complete_models,
         *mixed,
     ):
         program()

@@ -1,4 +1,4 @@
-"""No Intel GPU: what programs ask before they use one is answered, the rest raises."""
+"""Intel GPUs: there are none. Queries say so, and other functions raise errors."""
 
 from __future__ import annotations
 

@@ -82,11 +82,11 @@ void expect_products(DType d) {
     bool a_turned = round % 2, b_turned = round % 3 == 0;
     auto a = drawn<T>(count * m * k), b = drawn<T>(count * k * n),
          out = std::vector<T>(size_t(count * m * n));
-    FewProducts p{
+    BatchedProducts p{
         m,     n,     k,    a_turned ? 1 : k, a_turned ? m : 1, b_turned ? 1 : n, b_turned ? k : 1, 1, 0,
         m * k, k * n, m * n};
-    few_products(d, p, reinterpret_cast<char*>(a.data()), reinterpret_cast<char*>(b.data()),
-                 reinterpret_cast<char*>(out.data()), count);
+    batched_products(d, p, reinterpret_cast<char*>(a.data()), reinterpret_cast<char*>(b.data()),
+                     reinterpret_cast<char*>(out.data()), count);
     for (int at = 0; at < count; ++at) {
       auto x = std::vector(a.begin() + at * m * k, a.begin() + (at + 1) * m * k);
       auto y = std::vector(b.begin() + at * k * n, b.begin() + (at + 1) * k * n);
@@ -97,7 +97,7 @@ void expect_products(DType d) {
   }
 }
 
-TEST(FewProducts, AreThoseOfPlainLoopsForEveryShapeAndOrder) {
+TEST(BatchedProducts, AreThoseOfPlainLoopsForEveryShapeAndOrder) {
   expect_products<float>(DType::Float32);
   expect_products<double>(DType::Float64);
   expect_products<std::complex<float>>(DType::Complex64);
@@ -107,15 +107,15 @@ TEST(FewProducts, AreThoseOfPlainLoopsForEveryShapeAndOrder) {
 TEST(FewEigenvalues, GoWithTheirVectors) {
   using C = std::complex<double>;
   for (int round = 0; round < 400; ++round) {
-    int n = up_to(kFewEigen);
+    int n = up_to(kMostEigenRows);
     auto a = drawn<double>(n * n);
     std::vector<C> values(size_t(n), 0.0), vectors(size_t(n * n)), wide(a.begin(), a.end()),
         scaled(size_t(n * n));
-    if (!few_eigenvalues(n, a.data(), values.data(), vectors.data())) continue;
+    if (!small_eigenvalues(n, a.data(), values.data(), vectors.data())) continue;
     for (int i = 0; i < n * n; ++i) scaled[size_t(i)] = vectors[size_t(i)] * values[size_t(i % n)];
     EXPECT_LT(distance(product(n, n, n, wide.data(), vectors.data()), scaled.data()), 1e-11);
     std::vector<C> alone(size_t(n), 0.0);
-    ASSERT_TRUE(few_eigenvalues(n, a.data(), alone.data(), static_cast<C*>(nullptr)));
+    ASSERT_TRUE(small_eigenvalues(n, a.data(), alone.data(), static_cast<C*>(nullptr)));
     EXPECT_LT(distance(alone, values.data()), 1e-9);
   }
 }
@@ -123,7 +123,7 @@ TEST(FewEigenvalues, GoWithTheirVectors) {
 template <class T>
 void expect_pivoted(bool hermitian) {
   for (int round = 0; round < 200; ++round) {
-    int n = up_to(kFewPivoted), columns = up_to(3);
+    int n = up_to(kMostLdlRows), columns = up_to(3);
     auto a = drawn<T>(n * n), b = drawn<T>(n * columns);
     for (int i = 0; i < n; ++i)
       for (int j = 0; j <= i; ++j) {
@@ -136,8 +136,8 @@ void expect_pivoted(bool hermitian) {
       }
     auto factors = a, x = b;
     std::vector<int> pivots(size_t(n), 0);
-    ASSERT_EQ(few_pivoted(n, factors.data(), hermitian, pivots.data()), 0);
-    solve_few_pivoted(n, columns, factors.data(), hermitian, pivots.data(), x.data());
+    ASSERT_EQ(factor_small_ldl(n, factors.data(), hermitian, pivots.data()), 0);
+    solve_small_ldl(n, columns, factors.data(), hermitian, pivots.data(), x.data());
     double size = 1;
     for (auto& v : x) size = std::max(size, double(std::abs(v)));
     EXPECT_LT(distance(product(n, n, columns, a.data(), x.data()), b.data()), 1e-12 * size * n);

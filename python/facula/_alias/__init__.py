@@ -1,8 +1,9 @@
-"""The name torch for Facula: a finder that gives our modules under it, and the running of programs behind it.
+"""The name torch for Facula: an import finder that returns our modules under that name, and a runner for
+programs behind it.
 
-``path/`` is what processes find before the finder is there: a package torch that installs it, and the
-metadata of a distribution torch, whose version is the one that programs are told; and what stands in for
-libraries that need PyTorch's own binaries.
+``path/`` is on the path of processes before the finder is installed. It contains a package torch that
+installs the finder, the metadata of a distribution torch with the version that programs see, and
+replacements for libraries that need PyTorch's binaries.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ _OURS, _THEIRS = "facula", "torch"
 
 
 def _rename(module: ModuleType) -> None:
-    """A module of ours, and the classes and functions that it defines, say that they are torch's."""
+    """Renames a module of ours, and the classes and functions that it defines, to torch."""
     module.__name__ = renamed(module.__name__, _OURS, _THEIRS) or module.__name__
     for value in list(vars(module).values()):
         where = getattr(value, "__module__", None)
         if isinstance(where, str) and (new := renamed(where, _OURS, _THEIRS)):
             if isinstance(value, facula._C.Overridable):
-                value = value.__wrapped__  # it shows what its function does
+                value = value.__wrapped__  # displays the name of its function
             try:
                 value.__module__ = new
             except (AttributeError, TypeError):
-                pass  # an instance, which has its class's
+                pass  # an instance, which has the name of its class
 
 
 class _SameModule(importlib.abc.Loader):
-    """Loads torch.x as the module facula.x, which stays what it is."""
+    """Loads torch.x as the module facula.x, which is not changed."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module, self.spec = module, module.__spec__
@@ -54,10 +55,10 @@ class _SameModule(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # the import put its own there
+        module.__spec__ = self.spec  # the import system set it to its own
 
     def get_code(self, name: str) -> Any:
-        """What ``python -m torch.x`` runs."""
+        """The code that ``python -m torch.x`` runs."""
         return self.spec.loader.get_code(self.spec.name) if self.spec and self.spec.loader else None
 
 
@@ -79,11 +80,11 @@ class _Renaming(importlib.abc.Loader):
         _rename(module)
         theirs = _THEIRS + ours[len(_OURS) :]
         if theirs not in _asked_for:
-            # Not imported again by that name, which would bind it in its package instead of a function.
+            # An import under that name would bind the module in its package in place of a function.
             sys.modules[theirs] = module
 
 
-# Modules of PyTorch's whose names are in another of ours.
+# Modules of PyTorch whose names are defined by another module of ours.
 _HOMES = {
     "_dynamo.eval_frame": "compiler",
     "_dynamo.external_utils": "compiler",
@@ -114,14 +115,14 @@ _HOMES = {
     "quantization": "ao.quantization",
     "utils.data._utils.worker": "utils.data.worker",
 }
-# Modules of torchvision that load its shared libraries and register what is in them: vision.py.
+# Modules of torchvision that load its shared libraries and register their contents: vision.py.
 _BINARIES = {
     "torchvision._autograd_registrations",
     "torchvision._meta_registrations",
     "torchvision.extension",
     "torchvision.ops._register_onnx_ops",
 }
-_asked_for: set[str] = set()  # names whose modules the finder is importing: it will answer with them
+_asked_for: set[str] = set()  # names of modules that the finder is importing, and which it will return
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -134,7 +135,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                 module = importlib.import_module(ours)
             except ModuleNotFoundError as e:
                 if e.name is None or renamed(ours, e.name, "") is None:
-                    raise  # ours is there; what it imports is not
+                    raise  # our module exists; one of its imports does not
                 return None
             finally:
                 _asked_for.discard(name)
@@ -158,7 +159,7 @@ def _version() -> str:
 
 
 def install() -> None:
-    """Makes ``import torch`` import Facula, here and in child processes; a second time changes nothing.
+    """Makes ``import torch`` import Facula, here and in child processes. Idempotent.
 
     Raises ImportError if PyTorch itself has been imported.
     """
@@ -182,7 +183,7 @@ def install() -> None:
     facula.torch = facula  # type: ignore[attr-defined]  # torch.torch is torch
     sys.meta_path.insert(0, _Finder())
     if _PATH not in sys.path:
-        sys.path.insert(1, _PATH)  # for programs that ask whether the distribution is there
+        sys.path.insert(1, _PATH)  # for programs that check whether the distribution is installed
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if _PATH not in inherited:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_PATH, *inherited]))
@@ -194,7 +195,7 @@ def _stop(text: str) -> NoReturn:
 
 
 def main(arguments: Sequence[str], usage: str | None = None) -> None:
-    """Runs a program behind the alias, as ``python ARGUMENTS...`` would without it."""
+    """Runs a program behind the alias, as ``python ARGUMENTS...`` would run it."""
     import runpy
 
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -208,7 +209,7 @@ def main(arguments: Sequence[str], usage: str | None = None) -> None:
     if not what.startswith("-") and not os.path.exists(what):
         _stop(f"can't open file {what!r}: there is no such file")
     install()
-    # Not this program's own __main__, which spawned children would run again.
+    # a new module, because spawned children would run this program's __main__ again
     program = sys.modules["__main__"] = ModuleType("__main__")
     program.__builtins__ = builtins
     if what == "-c":

@@ -1,8 +1,9 @@
-"""What the real torchvision takes from its shared libraries, which are linked with PyTorch's: the finder
-gives this module for those of torchvision that load them and register their operators.
+"""Replacements for functions that the real torchvision uses from its shared libraries, which are linked
+with PyTorch's: the finder returns this module for those modules of torchvision that load them and
+register their operators.
 
-``nms`` and ``deform_conv2d`` are here, files of images are read and written by PIL; ``roi_align`` torchvision
-has in Python too. Other operators are absent, and an AttributeError names them.
+``nms`` and ``deform_conv2d`` are implemented here, files of images are read and written by PIL;
+torchvision has ``roi_align`` in Python too. Other operators are absent, and an AttributeError names them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from facula.serialization import replacing
 
 
 def _has_ops() -> bool:
-    """Are its own operators there? No: it takes what it has in Python."""
+    """Returns False: torchvision's own operators are absent, and it uses its Python implementations."""
     return False
 
 
 def _assert_has_ops() -> None:
-    """What it asks before each call of an operator, which is looked up by name next."""
+    """torchvision calls this before each operator, which it then looks up by name."""
 
 
 def _check_cuda_version() -> int:
@@ -36,7 +37,7 @@ def _load_library(name: str) -> bool:
 
 
 def _register_custom_op() -> None:
-    """Exporters of its operators: there is nothing to register."""
+    """Has no effect: torchvision registers exporters of its operators here."""
 
 
 def _boxes(name: str, dets: Tensor, scores: Tensor) -> None:
@@ -50,30 +51,30 @@ def _boxes(name: str, dets: Tensor, scores: Tensor) -> None:
 
 
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Boxes that no better one overlaps by more than the threshold, best first."""
+    """Returns the boxes that no better one overlaps by more than the threshold, best first."""
     _boxes("nms", dets, scores)
-    boxes, kept = dets.detach().numpy(), []
+    boxes, selected = dets.detach().numpy(), []
     left = scores.detach().sort(descending=True, stable=True)[1].numpy()
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     while left.size:
         best, left = left[0], left[1:]
-        kept.append(best)
+        selected.append(best)
         low, high = np.maximum(boxes[best, :2], boxes[left, :2]), np.minimum(boxes[best, 2:], boxes[left, 2:])
         width, height = np.maximum(high - low, 0).T
         common = width * height
         with np.errstate(invalid="ignore", divide="ignore"):
             left = left[~(common / (areas[best] + areas[left] - common) > iou_threshold)]
-    return facula.tensor(np.array(kept, np.int64))
+    return facula.tensor(np.array(selected, np.int64))
 
 
 def _bilinear(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """``x`` [n, c, h, w] at places [n, p] between its elements, zero outside: [n, c, p]."""
+    """Interpolates ``x`` [n, c, h, w] at positions [n, p], with zeros outside: [n, c, p]."""
     (channels, height, width), flat = x.shape[1:], x.flatten(2)
     top, left = rows.floor(), columns.floor()
-    below, right = rows - top, columns - left
+    row_fraction, column_fraction = rows - top, columns - left
     total: Any = 0
-    for i, of_row in ((0, 1 - below), (1, below)):
-        for j, of_column in ((0, 1 - right), (1, right)):
+    for i, of_row in ((0, 1 - row_fraction), (1, row_fraction)):
+        for j, of_column in ((0, 1 - column_fraction), (1, column_fraction)):
             r, c = top + i, left + j
             inside = (r >= 0) & (r < height) & (c >= 0) & (c < width)
             place = facula.where(inside, r * width + c, 0).long()
@@ -87,18 +88,20 @@ def deform_conv2d(
     stride_h: int, stride_w: int, pad_h: int, pad_w: int, dilation_h: int, dilation_w: int,
     groups: int, offset_groups: int, use_mask: bool,
 ) -> Tensor:  # fmt: skip
-    """A convolution that reads each element of its kernel beside its place, by ``offset`` (row, column)."""
+    """A convolution that reads each element of its kernel at a position shifted by ``offset`` (row,
+    column).
+    """
     (n, channels, h, w), (out, _, kh, kw) = input.shape, weight.shape
     oh = (h + 2 * pad_h - dilation_h * (kh - 1) - 1) // stride_h + 1
     ow = (w + 2 * pad_w - dilation_w * (kw - 1) - 1) // stride_w + 1
-    for name, given, wanted in (
+    for name, tensor, wanted in (
         ("offset", offset, (n, offset_groups * 2 * kh * kw, oh, ow)),
         ("mask", mask, (n, offset_groups * kh * kw, oh, ow) if use_mask else tuple(mask.shape)),
         ("weight", weight, (out, channels // groups, kh, kw)),
         ("bias", bias, (out,)),
     ):
-        if tuple(given.shape) != wanted:
-            raise RuntimeError(f"deform_conv2d: {name} should have shape {wanted}, got {tuple(given.shape)}")
+        if tuple(tensor.shape) != wanted:
+            raise RuntimeError(f"deform_conv2d: {name} should have shape {wanted}, got {tuple(tensor.shape)}")
     if channels % groups or out % groups or channels % offset_groups:
         raise RuntimeError(
             f"deform_conv2d: channels {channels} and {out} should be divisible by the groups, {groups} and "
@@ -133,7 +136,7 @@ def _decode(
     try:
         image: Any = Image.open(io.BytesIO(data.numpy().tobytes()), formats=formats)
         if image.format == "JPEG" and mode == 1:
-            image.draft("L", image.size)  # the brightness that is in the file
+            image.draft("L", image.size)  # reads brightness directly from the file
         image.load()
     except OSError as e:
         raise RuntimeError(f"{name}: {e}") from e
@@ -167,7 +170,7 @@ def decode_webp(data: Tensor, mode: int) -> Tensor:
 
 
 def decode_gif(data: Tensor) -> Tensor:
-    """Of several images a batch."""
+    """Several images become a batch."""
     from PIL import Image, ImageSequence
 
     image = Image.open(io.BytesIO(data.numpy().tobytes()), formats=("GIF",))

@@ -1,4 +1,4 @@
-"""PyTorch's inner home of what :mod:`facula.compiler` gives: marks for functions that are compiled."""
+"""PyTorch's internal module for :mod:`facula.compiler`: marks for functions that are compiled."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def allow_in_graph(fn: Any) -> Any:
 
 
 def graph_break(msg: str = "") -> None:
-    """Nothing to break."""
+    """Has no effect: there is no graph to break."""
 
 
 def mark_dynamic(t: Any, index: Any, *, hint_override: Any = None, min: Any = None, max: Any = None) -> None:
-    """Every dimension may have another size at the next call."""
+    """Has no effect: every dimension may have another size at the next call."""
 
 
 maybe_mark_dynamic = mark_dynamic
 
 
 def mark_static(t: Any, index: Any = None) -> None:
-    """Nothing to fix: see ``mark_dynamic``."""
+    """Has no effect: see ``mark_dynamic``."""
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:
-    """Nothing is compiled for an address."""
+    """Has no effect: kernels do not depend on addresses."""
 
 
 def optimize(backend: Any = "inductor", **options: Any) -> Any:
@@ -47,7 +47,7 @@ def list_backends(*args: Any, **kwargs: Any) -> list[str]:
 
 
 class ExplainOutput(NamedTuple):
-    """The graphs that a call gives to a backend."""
+    """The graphs that a call passes to a backend."""
 
     graphs: list[Any]
     graph_count: int
@@ -62,7 +62,7 @@ class ExplainOutput(NamedTuple):
 
 
 def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
-    """A function that calls ``f`` and tells which graphs a backend of ``compile`` gets.
+    """Returns a function that calls ``f`` and reports the graphs that a backend of ``compile`` receives.
 
     >>> print(facula._dynamo.explain(lambda x: x + 1 if x.sum() > 0 else x)(facula.ones(2)))
     Graph Count: 2

@@ -1,12 +1,13 @@
-"""``compile(backend=function)``: the calls of a program, gathered as graphs that the backend gets.
+"""``compile(backend=function)``: collects the calls of a program in graphs and passes them to the
+backend.
 
-A call of the compiled function runs its Python once, on this call's arguments. Functions of tensors are not
-computed but noted, as nodes of a graph, and give tensors without elements. Where elements are asked for (by
-``if``, ``item()``, ``print``, ``backward()``), at a function that cannot be noted, where gradient modes
-change, and at the end, the graph is complete: the backend makes a function of it, which runs on the real
-tensors, and the tensors that the program still has become its results. So whatever Python does, it does
-once and in its order. A backend is asked once for equal graphs. Once memory is shared with NumPy, the rest
-of the call is computed as it comes.
+A call of the compiled function runs its Python once, on this call's arguments. Functions of tensors are
+not computed but recorded as nodes of a graph, and return tensors without elements. The graph is complete
+when elements are needed (by ``if``, ``item()``, ``print``, ``backward()``), at a function that cannot be
+recorded, when gradient modes change, and at the end. The backend then converts it to a function, which
+runs on the real tensors, and the tensors that the program still holds become its results. So Python's
+side effects happen once and in order. The backend is called once for equal graphs. After memory is shared
+with NumPy, the rest of the call is computed directly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..utils._pytree import tree_leaves, tree_map
 
 Tensor = _C.Tensor
 
-# Asked of tensors without elements, and not noted.
+# Attributes of tensors without elements, which are not recorded.
 _FACTS = frozenset(
     """
     dim ndimension size stride numel nelement is_contiguous is_floating_point is_complex is_signed
@@ -36,18 +37,18 @@ _FACTS = frozenset(
     """.split()
 )
 _VIEWS = frozenset("T mT H mH real imag".split())  # attributes that are tensors
-# Functions of no tensor that can be noted.
+# Functions without tensor arguments that can be recorded.
 _FACTORIES = frozenset(
     """
     arange empty eye full linspace logspace ones rand randint randn randperm range tril_indices
     triu_indices zeros
     """.split()
 )
-# Ask for elements.
+# Functions that read elements.
 _READS = frozenset(
     "item tolist numpy backward __bool__ __float__ __int__ __index__ __array__ __repr__".split()
 )
-# Share memory with what is no tensor, which may be written unseen from then on.
+# Functions that share memory with objects that are not tensors and may be written unnoticed.
 _SHARE = frozenset(
     "numpy __array__ __dlpack__ data_ptr storage untyped_storage from_numpy frombuffer from_dlpack".split()
 )
@@ -56,11 +57,11 @@ _RESULTS = "a backend of compile must give a function whose results are those of
 
 
 class _NotNoted(Exception):
-    """The call has to be computed now."""
+    """Raised if a call has to be computed immediately."""
 
 
 def _modes() -> tuple:
-    """What a call depends on beside its arguments."""
+    """Returns the modes that a call depends on besides its arguments."""
     g = _C.default_generator
     return (
         _C.is_grad_enabled(),
@@ -72,7 +73,7 @@ def _modes() -> tuple:
 
 
 def _stand_in(t: Tensor) -> Tensor:
-    """A tensor like this one, without elements."""
+    """Returns a tensor with the same metadata, without elements."""
     if (
         type(t) not in (Tensor, Parameter)
         or t.layout is not _C.strided
@@ -80,13 +81,13 @@ def _stand_in(t: Tensor) -> Tensor:
         or _C.batch_of(t) is not None
     ):
         raise _NotNoted
-    made = _C.functions.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+    stand_in = _C.functions.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
     if t.requires_grad:
-        made.requires_grad_()
+        stand_in.requires_grad_()
         if not t.is_leaf:
             with _C.GradMode(True):
-                made = made.clone(memory_format=_C.preserve_format)
-    return made
+                stand_in = stand_in.clone(memory_format=_C.preserve_format)
+    return stand_in
 
 
 def _on_meta(x: Any) -> Any:
@@ -101,7 +102,7 @@ def _is_meta(x: Any) -> bool:
 
 
 class _Segment:
-    """The calls that were noted since elements were asked for last."""
+    """The calls recorded since elements were last needed."""
 
     def __init__(self, names: dict[int, str]) -> None:
         from ..fx import Graph
@@ -109,14 +110,15 @@ class _Segment:
         self.graph, self.names, self.modes = Graph(), names, _modes()
         self.generator = _C.default_generator.get_state()
         self.inputs: list[Tensor] = []
-        self.nodes: dict[int, Any] = {}  # by the id of a tensor that the program has
-        self.made: list[Tensor] = []  # what the program got, which lives here so that ids stay its own
-        self.stands: dict[int, Tensor] = {}  # of an input
-        self.owners: dict[int, Tensor] = {}  # the input of what stands for it
-        self.last: Any = None  # of the placeholders
+        self.nodes: dict[int, Any] = {}  # by the id of a tensor that the program holds
+        # tensors that the program received; kept alive, so that their ids stay unique
+        self.received: list[Tensor] = []
+        self.stands: dict[int, Tensor] = {}  # the stand-in of an input
+        self.owners: dict[int, Tensor] = {}  # the input of a stand-in
+        self.last: Any = None  # the last placeholder
 
     def meta_of(self, x: Any) -> Any:
-        """An argument for the call without elements."""
+        """Returns an argument for the call without elements."""
         if not isinstance(x, Tensor):
             return _on_meta(x)
         if id(x) in self.nodes:
@@ -135,11 +137,11 @@ class _Segment:
         return self.nodes[id(x)] if isinstance(x, Tensor) else x
 
     def result(self, value: Any, node: Any) -> Any:
-        """What the program gets for a result of a noted call."""
+        """Returns the program's value for a result of a recorded call."""
         if isinstance(value, Tensor):
             mine = self.owners.get(id(value), value)
             if id(mine) not in self.nodes:
-                self.made.append(mine)
+                self.received.append(mine)
             self.nodes[id(mine)] = node
             return mine
         if isinstance(value, (tuple, list)):
@@ -151,13 +153,13 @@ class _Segment:
         return value
 
     def living(self) -> list[tuple[Tensor, Any]]:
-        """The results that the program still has, and their nodes."""
-        found = []
-        while self.made:
-            t = self.made.pop()
-            if sys.getrefcount(t) > 2:  # more than this variable and the call's
-                found.append((t, self.nodes[id(t)]))
-        return found[::-1]
+        """Returns the results that the program still holds, and their nodes."""
+        living = []
+        while self.received:
+            t = self.received.pop()
+            if sys.getrefcount(t) > 2:  # more references than this variable and the call's
+                living.append((t, self.nodes[id(t)]))
+        return living[::-1]
 
 
 def _has_tensors(x: Any) -> bool:
@@ -165,7 +167,7 @@ def _has_tensors(x: Any) -> bool:
 
 
 def _called(func: Callable, args: tuple) -> tuple[str, Any]:
-    """The kind and target of the node of a call."""
+    """Returns the kind and target of a call's node."""
     name = getattr(func, "__name__", "")
     if name in _OPERATORS:
         return "call_function", _OPERATORS[name]
@@ -179,13 +181,13 @@ def _called(func: Callable, args: tuple) -> tuple[str, Any]:
 
 
 class Capture(TorchFunctionMode):
-    """Takes the calls of one call of a compiled function."""
+    """Records the operator calls during one call of a compiled function."""
 
     def __init__(self, compiled: Compiled, names: dict[int, str]) -> None:
         self.compiled, self.names = compiled, names
         self.segment = _Segment(names)
-        self.met_meta = False  # did the program name the device meta itself?
-        self.over = False  # is nothing more noted?
+        self.met_meta = False  # whether the program used the device meta itself
+        self.over = False  # whether recording has ended
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -193,7 +195,8 @@ class Capture(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         self.over = self.over or name in _SHARE or any(hasattr(a, "__array_interface__") for a in args)
-        if self.over or _C.forward_level() or _C.vmap_level():  # at a level tensors stand for others
+        # inside of a level, tensors have other meanings
+        if self.over or _C.forward_level() or _C.vmap_level():
             self.flush()
             return func(*args, **kwargs)
         if name in ("__get__", "__set__"):
@@ -249,7 +252,7 @@ class Capture(TorchFunctionMode):
             meta_kwargs["device"] = "meta"
         try:
             value = meta_args[0] if name == "cpu" else func(*meta_args, **meta_kwargs)
-        except Exception:  # it needs elements, or is wrong: the call with them tells
+        except Exception:  # needs elements, or is an error: the real call will tell
             raise _NotNoted from None
         if not _has_tensors(value) and not (value is None and name in ("__setitem__",)):
             raise _NotNoted
@@ -266,7 +269,7 @@ class Capture(TorchFunctionMode):
         return segment.result(value, node)
 
     def flush(self) -> None:
-        """Runs what was noted; the tensors that the program has get their elements."""
+        """Runs the recorded calls; the tensors that the program holds get their elements."""
         segment, self.segment = self.segment, _Segment(self.names)
         noted = any(n.op != "placeholder" for n in segment.graph.nodes)
         living = segment.living()
@@ -289,11 +292,12 @@ class Compiled:
 
     def __init__(self, f: Callable, backend: Callable, name: str, options: dict | None) -> None:
         self.f, self.backend, self.name, self.options = f, backend, name, options
-        self.known: dict[Any, Callable] = {}
+        self.compiled_graphs: dict[Any, Callable] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _capturing or _C.is_tracing() or _C.vmap_level() or _C.forward_level():
-            return self.f(*args, **kwargs)  # inside of another one its calls are noted there
+            # inside of another compiled function, its calls are recorded there
+            return self.f(*args, **kwargs)
         capture = Capture(self, self._names(args, kwargs))
         _capturing.append(capture)
         leaving.append(capture.flush)
@@ -316,8 +320,8 @@ class Compiled:
 
     @staticmethod
     def _abandon(capture: Capture) -> None:
-        """What was noted before an error happens as it would have; the error itself is what the caller
-        sees.
+        """Runs the recorded calls after an error, as the program would have; the caller sees the error
+        itself.
         """
         import contextlib
 
@@ -325,7 +329,9 @@ class Compiled:
             capture.flush()
 
     def _names(self, args: tuple, kwargs: dict) -> dict[int, str]:
-        """What graphs call tensors: parameters and buffers by their path, arguments by their name."""
+        """Returns the names of tensors in graphs: the path of parameters and buffers, the name of
+        arguments.
+        """
         import inspect
 
         names: dict[int, str] = {}
@@ -338,10 +344,10 @@ class Compiled:
                     names[id(t)] = f"L_self_{inner}{kind}_{last}_"
         f = getattr(owner, "forward", self.f)
         try:
-            given = inspect.signature(f).bind(*args, **kwargs).arguments
+            arguments = inspect.signature(f).bind(*args, **kwargs).arguments
         except (TypeError, ValueError):
-            given = {f"args_{k}": a for k, a in enumerate(args)} | kwargs
-        for name, value in given.items():
+            arguments = {f"args_{k}": a for k, a in enumerate(args)} | kwargs
+        for name, value in arguments.items():
             leaves = [t for t in tree_leaves(value) if isinstance(t, Tensor)]
             for k, t in enumerate(leaves):
                 names.setdefault(id(t), f"L_{name}_" if value is t else f"L_{name}_{k}_")
@@ -360,28 +366,28 @@ class Compiled:
         _C.set_grad_enabled(grad)
         _C.set_autocast(*autocast)
         try:
-            found = self._compiled(segment)(*segment.inputs)
+            outputs = self._compiled(segment)(*segment.inputs)
         finally:
             _C.set_grad_enabled(outer[0])
             _C.set_autocast(*outer[2])
             if after is not None:
                 g.set_state(after)
-        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
     def _compiled(self, segment: _Segment) -> Callable:
         from ..fx import GraphModule
 
         nodes = [(n.op, n.target, repr((n.args, n.kwargs))) for n in segment.graph.nodes]
-        given = [(type(t), t.dtype, tuple(t.shape), t.stride(), t.requires_grad) for t in segment.inputs]
-        key = tuple(nodes), tuple(given), segment.modes[:3]
-        if key not in self.known:
+        metadata = [(type(t), t.dtype, tuple(t.shape), t.stride(), t.requires_grad) for t in segment.inputs]
+        key = tuple(nodes), tuple(metadata), segment.modes[:3]
+        if key not in self.compiled_graphs:
             module = GraphModule({}, segment.graph)
             options = {} if self.options is None else {"options": self.options}
-            made = self.backend(module, list(segment.inputs), **options)
-            if not callable(made):
-                raise TypeError(f"compile: the backend {self.name} gave {made!r}, which is no function")
-            self.known[key] = made
-        return self.known[key]
+            compiled = self.backend(module, list(segment.inputs), **options)
+            if not callable(compiled):
+                raise TypeError(f"compile: the backend {self.name} gave {compiled!r}, which is no function")
+            self.compiled_graphs[key] = compiled
+        return self.compiled_graphs[key]
 
 
 _capturing: list[Capture] = []

@@ -1,4 +1,4 @@
-"""Settings of PyTorch's tracer: they are kept and change nothing."""
+"""Settings of PyTorch's tracer: they are stored and have no effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ verbose = False
 
 
 def patch_of(settings: ModuleType) -> Any:
-    """The ``patch`` of a module of settings: in a block, or a function that it decorates, some are others."""
+    """Returns the ``patch`` of a settings module: it changes settings within a block, or in a decorated
+    function.
+    """
 
     @contextmanager
     def changed(changes: dict[str, Any]) -> Iterator[None]:
@@ -32,8 +34,8 @@ def patch_of(settings: ModuleType) -> Any:
     def patch(
         name: str | dict[str, Any] | None = None, value: Any = None, **changes: Any
     ) -> AbstractContextManager:
-        given = name if isinstance(name, dict) else {} if name is None else {name: value}
-        return changed(given | changes)
+        named = name if isinstance(name, dict) else {} if name is None else {name: value}
+        return changed(named | changes)
 
     return patch
 

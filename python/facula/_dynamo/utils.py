@@ -1,10 +1,11 @@
-"""What libraries ask PyTorch's tracer."""
+"""Names that libraries import from PyTorch's tracer."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-counters: defaultdict[str, Counter[str]] = defaultdict(Counter)  # how often it did what: nothing is counted
+# statistics of the tracer, which are always empty
+counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
 
 def is_compile_supported(device_type: str) -> bool:

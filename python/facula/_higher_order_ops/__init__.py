@@ -1,4 +1,4 @@
-"""Control flow as functions of functions; in eager they are what Python would do."""
+"""Control flow as functions of functions; in eager they behave like Python's statements."""
 
 from .associative_scan import associative_scan as associative_scan
 from .cond import cond as cond

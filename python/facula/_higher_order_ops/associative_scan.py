@@ -1,4 +1,4 @@
-"""What an associative function makes of all that came before, along a dimension."""
+"""Inclusive scans with an associative function along a dimension."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def associative_scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """For each place along ``dim``, ``combine_fn`` of the values up to there.
+    """Returns, for each position along ``dim``, ``combine_fn`` of all values up to it.
 
     >>> from facula._higher_order_ops import associative_scan
     >>> associative_scan(lambda a, b: a * b, facula.tensor([1., 2., 3.]), 0, combine_mode="generic")
@@ -35,7 +35,7 @@ def associative_scan(
         raise ValueError(f"associative_scan: all xs must have the same size, which is not 0, along dim={dim}")
     order = list(range(sizes.pop()))
     slices = [slice_of(xs, dim, k) for k in (reversed(order) if reverse else order)]
-    found = slices[:1]
+    results = slices[:1]
     for x in slices[1:]:
-        found.append(combine_fn(found[-1], x))
-    return stacked(found[::-1] if reverse else found, dim)
+        results.append(combine_fn(results[-1], x))
+    return stacked(results[::-1] if reverse else results, dim)

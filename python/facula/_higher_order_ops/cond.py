@@ -12,7 +12,7 @@ __all__ = ["cond"]
 
 
 def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: tuple | list = ()) -> Any:
-    """``true_fn(*operands)`` if ``pred``, a bool or a tensor of one element, is true, else
+    """Returns ``true_fn(*operands)`` if ``pred``, a bool or a tensor of one element, is true, else
     ``false_fn(*operands)``.
 
     >>> facula.cond(facula.tensor(3) > 2, lambda x: x + 1, lambda x: x - 1, (facula.zeros(2),))

@@ -1,4 +1,4 @@
-"""A function of each of the tensors of lists."""
+"""Maps a function over lists of tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ __all__ = ["foreach_map"]
 
 
 def foreach_map(op: Callable, *operands: Any, **kwargs: Any) -> list:
-    """``op`` of the first of each list, of the second of each, and so on; what is no list is given to all.
+    """Applies ``op`` to the first items of all lists, to the second ones, and so on; other arguments are
+    repeated.
 
     >>> from facula._higher_order_ops import foreach_map
     >>> foreach_map(facula.mul, [facula.ones(1), facula.ones(2)], 3)

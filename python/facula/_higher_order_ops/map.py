@@ -1,4 +1,4 @@
-"""A function of each slice of tensors."""
+"""Maps a function over slices of tensors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["map"]
 
 
 def stacked(trees: list[Any], dim: int = 0) -> Any:
-    """Trees of tensors as one, whose tensors have one more dimension."""
+    """Stacks trees of tensors to one tree, whose tensors have one more dimension."""
     columns = zip(*(tree_leaves(t) for t in trees))
     return tree_unflatten([_C.functions.stack(c, dim) for c in columns], tree_structure(trees[0]))
 
 
 def slice_of(tree: Any, dim: int, k: int) -> Any:
-    """The ``k``-th slices of the tensors of a tree."""
+    """Returns the ``k``-th slices of the tensors of a tree."""
     return tree_map(lambda x: x.select(dim, k), tree)
 
 
 def map(f: Callable, xs: Any, *args: Any) -> Any:
-    """``f(x, *args)`` for each slice ``x`` of the first dimension of ``xs``, a tree of tensors, stacked.
+    """Stacks ``f(x, *args)`` for each slice ``x`` of the first dimension of ``xs``, a tree of tensors.
 
     >>> from facula._higher_order_ops import map
     >>> map(lambda x, k: x * k, facula.tensor([[1., 2.], [3., 4.]]), facula.tensor(2.))

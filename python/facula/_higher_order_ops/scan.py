@@ -1,4 +1,4 @@
-"""A state that goes along a dimension."""
+"""Scans that carry a state along a dimension."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def scan(
     dim: int = 0,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """The last state, and the outputs stacked, of ``state, output = combine_fn(state, x)`` for each slice
-    ``x`` of ``xs`` along ``dim``, from ``init`` on.
+    """Runs ``state, output = combine_fn(state, x)`` for each slice ``x`` of ``xs`` along ``dim``,
+    starting with ``init``. Returns the last state and the stacked outputs.
 
     >>> from facula._higher_order_ops import scan
     >>> scan(lambda s, x: (s + x, s * x), facula.tensor(1.), facula.tensor([2., 3.]))

@@ -11,7 +11,7 @@ __all__ = ["while_loop"]
 
 
 def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | list) -> Any:
-    """``carried_inputs``, replaced by ``body_fn`` of them as long as ``cond_fn`` of them is true.
+    """Replaces ``carried_inputs`` by ``body_fn`` of them as long as ``cond_fn`` of them is true.
 
     >>> from facula._higher_order_ops import while_loop
     >>> step = lambda i, x: (i + 1, x * 2)
@@ -33,7 +33,7 @@ def while_loop(cond_fn: Callable, body_fn: Callable, carried_inputs: tuple | lis
             )
         if not pred:
             return values
-        found = body_fn(*values)
-        if not isinstance(found, (tuple, list)) or len(found) != len(values):
+        outputs = body_fn(*values)
+        if not isinstance(outputs, (tuple, list)) or len(outputs) != len(values):
             raise RuntimeError("body_fn should return the same number of elements as carried_inputs")
-        values = tuple(found)
+        values = tuple(outputs)

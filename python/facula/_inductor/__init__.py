@@ -1,3 +1,3 @@
-"""PyTorch's compiler of graphs: its settings alone."""
+"""PyTorch's graph compiler: only its settings."""
 
 from . import config as config

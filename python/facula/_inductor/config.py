@@ -1,4 +1,4 @@
-"""Settings of PyTorch's compiler of graphs: they are kept and change nothing."""
+"""Settings of PyTorch's graph compiler: they are stored and have no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The home of quantisation in PyTorch."""
+"""PyTorch's package of quantisation."""
 
 from . import nn as nn
 from . import quantization as quantization

@@ -1,4 +1,4 @@
-"""Gradients: backward, grad, functions with gradients of their own, checks, anomaly detection."""
+"""Gradients: backward, grad, functions with custom gradients, checks, anomaly detection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ Tensor = _C.Tensor
 
 
 class set_multithreading_enabled:
-    """Do gradients of other devices have threads of their own? There is one device: nothing changes."""
+    """Has no effect: sets whether gradients of other devices have separate threads, and there is only the
+    CPU.
+    """
 
     def __init__(self, mode: bool) -> None:
         self.mode = bool(mode)
@@ -58,7 +60,7 @@ def _list(x: Any) -> list:
 
 
 def _tensors(x: list) -> list:
-    """With an edge of the graph as a tensor that stands for it."""
+    """Replaces each edge of the graph by a tensor that represents it."""
     return [_C.tensor_at_edge(*t) if isinstance(t, graph.GradientEdge) else t for t in x]
 
 
@@ -77,8 +79,8 @@ def backward(
     grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
-    """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or of
-    ``inputs`` alone.
+    """Adds the gradients of ``tensors``, weighted by ``grad_tensors``, to ``.grad`` of the leaves, or
+    only of ``inputs``.
     """
     leave()
     tensors = _tensors(_list(tensors))
@@ -111,7 +113,9 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; nothing is accumulated."""
+    """Returns the gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; accumulates
+    nothing.
+    """
     leave()
     if not only_inputs:
         warnings.warn(
@@ -129,11 +133,11 @@ def grad(
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     unused = materialize_grads if allow_unused is None else allow_unused
-    given = _or_none(grad_outputs, len(outputs))
+    cotangents = _or_none(grad_outputs, len(outputs))
     if is_grads_batched:
-        result = _batched_grad(outputs, inputs, given, retain_graph, create_graph, unused)
+        result = _batched_grad(outputs, inputs, cotangents, retain_graph, create_graph, unused)
     else:
-        result = _C.grad(outputs, inputs, given, retain_graph, create_graph, unused)
+        result = _C.grad(outputs, inputs, cotangents, retain_graph, create_graph, unused)
     if materialize_grads and any(g is None for g in result):
         result = tuple(
             _C.functions.zeros_like(x, requires_grad=create_graph) if g is None else g
@@ -145,15 +149,15 @@ def grad(
 def _batched_grad(
     outputs: list,
     inputs: list,
-    given: list | None,
+    cotangents: list | None,
     retain_graph: bool | None,
     create_graph: bool,
     unused: bool,
 ) -> tuple:
-    """A gradient for each slice of ``given`` along its first dimension, stacked."""
-    if given is None:
+    """Returns the stacked gradients for each slice of ``cotangents`` along its first dimension."""
+    if cotangents is None:
         raise RuntimeError("grad: is_grads_batched=True needs grad_outputs, one slice for each of the batch")
-    sizes = {g.shape[0] for g in given if g is not None}
+    sizes = {g.shape[0] for g in cotangents if g is not None}
     if len(sizes) != 1:
         raise RuntimeError(f"grad: grad_outputs must have the same first dimension, got {sorted(sizes)}")
     n = sizes.pop()
@@ -162,7 +166,7 @@ def _batched_grad(
         rows = _C.grad(
             outputs,
             inputs,
-            [None if g is None else level.enter(g, 0) for g in given],
+            [None if g is None else level.enter(g, 0) for g in cotangents],
             retain_graph,
             create_graph,
             unused,

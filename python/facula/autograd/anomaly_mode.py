@@ -1,5 +1,5 @@
-"""Anomaly detection: an error of backward, or a NaN it makes, is reported with the line of the forward
-call.
+"""Anomaly detection: an error in backward, or a NaN that it produces, is reported with the line of the
+forward call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ is_anomaly_check_nan_enabled = _C.is_anomaly_check_nan_enabled
 
 
 class set_detect_anomaly:
-    """Switches anomaly detection at once; as a context manager, until its end."""
+    """Switches anomaly detection immediately; as a context manager, until the end of the block."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._before = (_C.is_anomaly_enabled(), _C.is_anomaly_check_nan_enabled())
@@ -25,7 +25,7 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Anomaly detection within a ``with`` block. Slow: for debugging."""
+    """Enables anomaly detection within a ``with`` block. Slow: for debugging."""
 
     def __init__(self, check_nan: bool = True) -> None:
         self._check_nan = check_nan

@@ -1,6 +1,7 @@
 """Forward-mode differentiation: tensors that carry tangents within a level.
 
-Every operator has a tangent: it is derived from the operator's gradient, which is linear in what arrives.
+Every operator has a tangent, which is derived from its gradient, a linear function of the incoming
+gradient.
 
 Example::
 
@@ -30,7 +31,7 @@ Tensor = _C.Tensor
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What :func:`unpack_dual` gives."""
+    """The result of :func:`unpack_dual`."""
 
     primal: Tensor
     tangent: Tensor | None
@@ -44,7 +45,7 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Leaves the level; all tangents end."""
+    """Leaves the level and discards all tangents."""
     if level not in (None, 0):
         raise RuntimeError(
             f"Trying to exit a forward AD level that was not the last one that was created: {level}"
@@ -53,7 +54,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level:
-    """The level for a scope."""
+    """A context manager for the level."""
 
     def __enter__(self) -> int:
         return enter_dual_level()
@@ -83,7 +84,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """The tensor without its tangent, and the tangent, None if it has none."""
+    """Returns the tensor without its tangent, and the tangent, or None if it has none."""
     if not _C.forward_level():
         return UnpackedDualTensor(tensor, None)
     tangent = _C.tangent_of(tensor)

@@ -1,4 +1,4 @@
-"""Functions whose gradient the user defines."""
+"""Functions with gradients that the user defines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .. import _C
 Tensor = _C.Tensor
 FunctionCtx = _C.FunctionCtx
 
-# What a function that is being captured (compile) has to do before a computation that is not noted call by
-# call.
+# Callbacks of functions that are being captured (compile), to be run before a computation that cannot be
+# recorded call by call.
 leaving: list[Callable[[], None]] = []
 
 
@@ -22,7 +22,7 @@ def leave() -> None:
 
 
 def _left(f: Callable, args: tuple, kwargs: dict) -> Any:
-    """``f(*args, **kwargs)``, of which nothing is captured."""
+    """Calls ``f(*args, **kwargs)`` without capturing it."""
     capture = leaving.pop()
     try:
         capture()
@@ -33,10 +33,11 @@ def _left(f: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 class Function(FunctionCtx):
-    """Subclass with static methods, and call ``apply``.
+    """Base class: subclasses define static methods, and are called by ``apply``.
 
-    Either ``forward(ctx, *args)``, or ``forward(*args)`` with ``setup_context(ctx, inputs, output)``; and
-    ``backward(ctx, *grad_outputs)``, which gives one gradient, or None, for each argument of forward.
+    They define ``forward(ctx, *args)``, or ``forward(*args)`` with ``setup_context(ctx, inputs,
+    output)``; and ``backward(ctx, *grad_outputs)``, which returns one gradient, or None, for each
+    argument of forward.
     """
 
     @staticmethod
@@ -63,8 +64,8 @@ class Function(FunctionCtx):
 
     vjp = backward
 
-    # Is vmap over forward and backward the rule for batches? A static method vmap(info, in_dims, *args),
-    # which gives the results and their dimensions that are the batch, takes the place of it.
+    # Whether vmap runs forward and backward mapped over the batch. Otherwise a static method vmap(info,
+    # in_dims, *args), which returns the results and their batch dimensions, defines the rule.
     generate_vmap_rule = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +76,7 @@ class Function(FunctionCtx):
         )
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keeps tensors for jvp, as ctx.saved_tensors."""
+        """Saves tensors for jvp, as ctx.saved_tensors."""
         self._saved_for_forward = tensors
 
     @classmethod
@@ -86,7 +87,7 @@ class Function(FunctionCtx):
             if kwargs or getattr(cls.forward, "__defaults__", None):
                 args, kwargs = _with_defaults(cls.forward, args, kwargs)
         if kwargs:
-            cls = _given(cls, kwargs)
+            cls = _with_keywords(cls, kwargs)
         if _C.is_tracing() and (_C.vmap_level() or _C.forward_level()):
             raise NotImplementedError(
                 f"{cls.__name__}.apply is called inside of vmap or a dual level while a function is traced: "
@@ -107,7 +108,7 @@ def _in_innermost(x: Tensor) -> bool:
 
 
 def _with_defaults(f: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """All arguments, so that setup_context sees them and backward gives a gradient for each."""
+    """Returns all arguments, including defaults, for setup_context and the gradients of backward."""
     import inspect
 
     bound = inspect.signature(f).bind(*args, **kwargs)
@@ -115,8 +116,10 @@ def _with_defaults(f: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return bound.args, bound.kwargs
 
 
-def _given(cls: Any, kwargs: dict) -> Any:
-    """``cls`` whose forward gets these keyword arguments: backward gives no gradients for them."""
+def _with_keywords(cls: Any, kwargs: dict) -> Any:
+    """Returns ``cls`` with keyword arguments bound to its forward: backward returns no gradients for
+    them.
+    """
 
     class Given(cls):
         @staticmethod
@@ -128,7 +131,7 @@ def _given(cls: Any, kwargs: dict) -> Any:
 
 
 class _ForwardContext:
-    """The ctx of jvp: forward's, with what it saved for jvp."""
+    """The ctx of jvp: forward's ctx with the tensors that it saved for jvp."""
 
     def __init__(self, ctx: Any) -> None:
         self.__dict__["_ctx"] = ctx
@@ -146,28 +149,30 @@ class _ForwardContext:
 
 
 def _apply_forward(cls: Any, args: tuple) -> Any:
-    """apply within a forward level: forward's operators see no tangents, jvp gives those of the results."""
+    """Applies the function within a forward level: forward's operators see no tangents, jvp computes
+    them.
+    """
     tangents = [_C.tangent_of(x) if isinstance(x, Tensor) else None for x in args]
     if all(t is None for t in tangents):
         return _C.apply_function(cls, *args)
-    made: list = []
-    outputs = _C.pause_forward(_C.apply_function, _noting_context(cls, made), *args)
-    given = cls.jvp(_ForwardContext(made[0]), *tangents)
+    contexts: list = []
+    outputs = _C.pause_forward(_C.apply_function, _noting_context(cls, contexts), *args)
+    tangents_out = cls.jvp(_ForwardContext(contexts[0]), *tangents)
     single = not isinstance(outputs, tuple)
     results = (outputs,) if single else outputs
-    given = given if isinstance(given, tuple) else (given,)
-    if len(given) != len(results):
+    tangents_out = tangents_out if isinstance(tangents_out, tuple) else (tangents_out,)
+    if len(tangents_out) != len(results):
         raise RuntimeError(
-            f"{cls.__name__}.jvp gave {len(given)} tangents, but forward gave {len(results)} results"
+            f"{cls.__name__}.jvp gave {len(tangents_out)} tangents, but forward gave {len(results)} results"
         )
-    for r, t in zip(results, given):
+    for r, t in zip(results, tangents_out):
         if t is not None:
             _C.set_tangent(r, t)
     return outputs
 
 
-def _noting_context(cls: Any, made: list) -> Any:
-    """``cls``, whose forward (or setup_context) puts its ctx into ``made``."""
+def _noting_context(cls: Any, contexts: list) -> Any:
+    """Returns ``cls`` with a forward (or setup_context) that appends its ctx to ``contexts``."""
     separate = cls.setup_context is not Function.setup_context
 
     class Noting(cls):
@@ -175,14 +180,14 @@ def _noting_context(cls: Any, made: list) -> Any:
 
             @staticmethod
             def setup_context(ctx: Any, inputs: tuple, output: Any) -> Any:
-                made.append(ctx)
+                contexts.append(ctx)
                 return cls.setup_context(ctx, inputs, output)
 
         else:
 
             @staticmethod
             def forward(ctx: Any, *args: Any) -> Any:
-                made.append(ctx)
+                contexts.append(ctx)
                 return cls.forward(ctx, *args)
 
     Noting.__name__, Noting.__qualname__ = cls.__name__, cls.__qualname__
@@ -202,11 +207,12 @@ class _Once(Function):
 
 
 def once_differentiable(backward: Callable) -> Callable:
-    """For a ``backward`` that is not made of differentiable operations: differentiating its result raises."""
+    """Decorates a ``backward`` that is not differentiable: differentiating its result raises an error."""
 
     @wraps(backward)
     def f(ctx: Any, *grads: Any) -> Any:
-        with _C.GradMode(_C.is_tracing()):  # a program refuses the gradient of all that it follows from
+        # a program has to see the inputs, in order to refuse gradients of the result
+        with _C.GradMode(_C.is_tracing()):
             result = backward(ctx, *grads)
         if not _C.is_grad_enabled() or not any(isinstance(g, Tensor) and g.requires_grad for g in grads):
             return result
@@ -217,8 +223,8 @@ def once_differentiable(backward: Callable) -> Callable:
             if isinstance(g, Tensor) and (g.is_floating_point() or g.is_complex())
         ]
         traced = _C.is_tracing()
-        given = [items[k] if traced else items[k].detach().requires_grad_() for k in at]
-        guarded = _Once.apply(*given) if given else ()
+        inputs = [items[k] if traced else items[k].detach().requires_grad_() for k in at]
+        guarded = _Once.apply(*inputs) if inputs else ()
         replaced = dict(zip(at, guarded))
         items = tuple(replaced.get(k, g) for k, g in enumerate(items))
         return items if isinstance(result, tuple) else items[0]
@@ -227,7 +233,7 @@ def once_differentiable(backward: Callable) -> Callable:
 
 
 class InplaceFunction(Function):
-    """A Function that knows whether it works in place, as functions of old do."""
+    """A Function with the attribute ``inplace``, for old programs."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Derivatives of functions of tensors: products with the Jacobian and the Hessian, and both whole.
+"""Derivatives of functions of tensors: the Jacobian and the Hessian, and products with them.
 
-``func`` takes the tensors of ``inputs`` and gives a tensor or a tuple of them. With ``create_graph`` results
-can be differentiated again; with ``strict`` an output that does not depend on an input is an error instead of
-zeros.
+``func`` takes the tensors of ``inputs`` and returns a tensor or a tuple of tensors. With ``create_graph``
+the results can be differentiated again; with ``strict`` an output that does not depend on an input is an
+error instead of zeros.
 """
 
 from __future__ import annotations
@@ -20,29 +20,35 @@ Tensor = _C.Tensor
 _f = _C.functions
 
 
-# ---- tuples in, tuples out
+# ---- conversion between tensors and tuples
 
 
 def _tuple(x: Any, what: str, function: str) -> tuple[bool, tuple]:
     if isinstance(x, Tensor):
         return False, (x,)
-    given = isinstance(x, (tuple, list))
-    for k, t in enumerate(x if given else (x,)):
+    is_tuple = isinstance(x, (tuple, list))
+    for k, t in enumerate(x if is_tuple else (x,)):
         if not isinstance(t, Tensor):
-            at = f"; the value at index {k} is a {type(t).__name__}" if given else f", not {type(t).__name__}"
+            at = (
+                f"; the value at index {k} is a {type(t).__name__}"
+                if is_tuple
+                else f", not {type(t).__name__}"
+            )
             raise TypeError(f"{function}: {what} must be a Tensor or a tuple of Tensors{at}")
-    return given, tuple(x)
+    return is_tuple, tuple(x)
 
 
 def _shaped(x: tuple, *nested: bool) -> Any:
-    """``x`` with its levels of tuples undone where the caller gave a tensor alone."""
+    """Removes the tuple levels of ``x`` where the caller passed a single tensor."""
     if len(nested) == 2:
         x = tuple(_shaped(row, nested[1]) for row in x)
     return x if nested[0] else x[0]
 
 
 def _variables(inputs: tuple, create_graph: bool) -> tuple:
-    """What the function is differentiated for: on the caller's tape if results are to be."""
+    """Returns the variables of differentiation: on the caller's tape if results have to be
+    differentiable.
+    """
     return tuple(
         t.view_as(t) if create_graph and t.requires_grad else t.detach().requires_grad_() for t in inputs
     )
@@ -52,8 +58,10 @@ def _detached(x: Any) -> Any:
     return tuple(_detached(t) for t in x) if isinstance(x, tuple) else x.detach()
 
 
-def _checked_v(v: Any, other: tuple, given: bool, function: str, what: str) -> tuple:
-    """``v``, which must have the shapes of ``other``; ones if it is left out and there is one element."""
+def _checked_v(v: Any, other: tuple, is_tuple: bool, function: str, what: str) -> tuple:
+    """Checks that ``v`` has the shapes of ``other``; if it is omitted and there is one element, it is
+    one.
+    """
     if v is None:
         if len(other) != 1 or other[0].numel() != 1:
             raise RuntimeError(
@@ -67,7 +75,7 @@ def _checked_v(v: Any, other: tuple, given: bool, function: str, what: str) -> t
         raise RuntimeError(f"{function}: v has {len(v)} elements, but the function has {len(other)} {what}s")
     for k, (a, b) in enumerate(zip(v, other)):
         if a.shape != b.shape:
-            at = f"entry {k} of " if given or len(other) > 1 else ""
+            at = f"entry {k} of " if is_tuple or len(other) > 1 else ""
             raise RuntimeError(
                 f"{function}: {at}v has size {tuple(a.shape)}, but the {what} has size {tuple(b.shape)}"
             )
@@ -84,7 +92,7 @@ def _graph_needed(tensors: tuple, what: str, function: str) -> None:
 
 
 def _grads(outputs: tuple, inputs: tuple, v: Any, create_graph: bool, keep: bool = False) -> tuple:
-    """None where nothing depends on an input."""
+    """Returns the gradients, with None where nothing depends on an input."""
     pairs = [(y, w) for y, w in zip(outputs, v) if y.requires_grad]
     if not pairs:
         return (None,) * len(inputs)
@@ -99,7 +107,7 @@ def _grads(outputs: tuple, inputs: tuple, v: Any, create_graph: bool, keep: bool
 
 
 def _filled(grads: tuple, like: tuple, strict: bool, create_graph: bool, function: str) -> tuple:
-    """Zeros for what is None; with strict that is an error, as is a result that is off the tape."""
+    """Replaces None by zeros; with strict, None and results that are off the tape are errors."""
     filled = []
     for k, (g, x) in enumerate(zip(grads, like)):
         if strict and g is None:
@@ -123,7 +131,7 @@ def _loose(create_graph: bool, *values: Any) -> Any:
 
 
 def _check_real(outputs: tuple, function: str) -> None:
-    """A gradient that nobody says is that of a real number."""
+    """Checks that outputs are real: without cotangents, the gradient of a complex output is undefined."""
     for y in outputs:
         if y.is_complex() and y.requires_grad:
             raise RuntimeError(
@@ -131,8 +139,8 @@ def _check_real(outputs: tuple, function: str) -> None:
             )
 
 
-def _one_number(outputs: tuple, given: bool, function: str) -> Tensor:
-    if given or len(outputs) != 1:
+def _one_number(outputs: tuple, is_tuple: bool, function: str) -> Tensor:
+    if is_tuple or len(outputs) != 1:
         raise RuntimeError(f"{function}: the function must give a single Tensor, not a tuple")
     if outputs[0].numel() != 1:
         raise RuntimeError(
@@ -148,7 +156,7 @@ def _one_number(outputs: tuple, given: bool, function: str) -> Tensor:
 def vjp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple:
-    """``(func(*inputs), v^T J)``, ``v`` in the shape of the output.
+    """Returns ``(func(*inputs), v^T J)``, with ``v`` in the shape of the output.
 
     >>> from facula.autograd.functional import vjp
     >>> vjp(lambda x: x.exp().sum(), facula.zeros(2))
@@ -171,8 +179,8 @@ def vjp(
 def jvp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple:
-    """``(func(*inputs), J v)``, ``v`` in the shape of the inputs: by the gradient of the gradient, which is
-    linear in what arrives.
+    """Returns ``(func(*inputs), J v)``, with ``v`` in the shape of the inputs: by differentiating the
+    gradient, which is linear in the cotangent.
     """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "jvp")
@@ -189,8 +197,8 @@ def jvp(
 
 
 def _gradient(func: Callable, inputs: tuple, strict: bool, function: str) -> tuple[Tensor, tuple]:
-    given, outputs = _tuple(func(*inputs), "the output of the function", function)
-    y = _one_number(outputs, given, function)
+    is_tuple, outputs = _tuple(func(*inputs), "the output of the function", function)
+    y = _one_number(outputs, is_tuple, function)
     _check_real(outputs, function)
     if strict:
         _graph_needed(outputs, "output", function)
@@ -200,7 +208,7 @@ def _gradient(func: Callable, inputs: tuple, strict: bool, function: str) -> tup
 def vhp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple:
-    """``(func(*inputs), v^T H)`` of a function with one number as result."""
+    """Returns ``(func(*inputs), v^T H)`` for a function with a scalar result."""
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "vhp")
         inputs = _variables(inputs, create_graph)
@@ -214,8 +222,8 @@ def vhp(
 def hvp(
     func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple:
-    """``(func(*inputs), H v)`` of a function with one number as result; ``vhp`` is cheaper, and equal where
-    the Hessian is symmetric.
+    """Returns ``(func(*inputs), H v)`` for a function with a scalar result; ``vhp`` is cheaper, and equal
+    if the Hessian is symmetric.
     """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "hvp")
@@ -229,11 +237,11 @@ def hvp(
     return y, _shaped(products, several)
 
 
-# ---- whole matrices
+# ---- Jacobian and Hessian matrices
 
 
 def _forward_jacobian(func: Callable, inputs: Any) -> Any:
-    """All columns at once: vmap over the tangents."""
+    """Computes all columns at once, by vmap over the tangents."""
     from .._vmap import _call
     from ..func import _basis
     from . import forward_ad
@@ -246,8 +254,8 @@ def _forward_jacobian(func: Callable, inputs: Any) -> Any:
         with forward_ad.dual_level():
             duals = [forward_ad.make_dual(x.detach(), t) for x, t in zip(inputs, tangents)]
             many, outputs = _tuple(func(*duals), "the output of the function", "jacobian")
-            found = [forward_ad.unpack_dual(y) for y in outputs]
-            return tuple(_f.zeros_like(p) if t is None else t for p, t in found)
+            unpacked = [forward_ad.unpack_dual(y) for y in outputs]
+            return tuple(_f.zeros_like(p) if t is None else t for p, t in unpacked)
 
     columns = _call(columns_of, 0, 0, "error", None, tuple(_basis(list(inputs))), {})
     rows = []
@@ -262,13 +270,13 @@ def _forward_jacobian(func: Callable, inputs: Any) -> Any:
 
 
 def _reverse_jacobian(outputs: tuple, inputs: tuple, create_graph: bool) -> tuple:
-    """All rows at once: gradients of a batch of unit vectors."""
+    """Computes all rows at once, as gradients for a batch of unit vectors."""
     from ..func import _basis
 
     pairs = [(y, b) for y, b in zip(outputs, _basis(list(outputs))) if y.requires_grad]
-    found: Any = [None] * len(inputs)
+    gradients: Any = [None] * len(inputs)
     if pairs:
-        found = _autograd_grad(
+        gradients = _autograd_grad(
             [y for y, _ in pairs],
             inputs,
             [b for _, b in pairs],
@@ -277,13 +285,13 @@ def _reverse_jacobian(outputs: tuple, inputs: tuple, create_graph: bool) -> tupl
             is_grads_batched=True,
         )
     total, start, rows = sum(y.numel() for y in outputs), 0, []
-    whole = [
+    complete = [
         _f.zeros(total, *x.shape, dtype=x.dtype, device=x.device) if g is None else g
-        for g, x in zip(found, inputs)
+        for g, x in zip(gradients, inputs)
     ]
     for y in outputs:
         stop = start + y.numel()
-        rows.append(tuple(g[start:stop].reshape((*y.shape, *g.shape[1:])) for g in whole))
+        rows.append(tuple(g[start:stop].reshape((*y.shape, *g.shape[1:])) for g in complete))
         start = stop
     return tuple(rows)
 
@@ -296,8 +304,8 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The Jacobian: for output and input tensors of shapes ``O`` and ``I`` a tensor of shape ``O + I``; a
-    tuple of them for several inputs, a tuple over outputs for several outputs.
+    """Returns the Jacobian: a tensor of shape ``O + I`` for output and input tensors of shapes ``O`` and
+    ``I``; a tuple for several inputs, and a tuple over outputs for several outputs.
 
     >>> from facula.autograd.functional import jacobian
     >>> jacobian(lambda x: x * x, facula.tensor([1.0, 2.0]))
@@ -331,19 +339,19 @@ def jacobian(
         _check_real(outputs, "jacobian")
         rows = []
         for y in outputs:
-            found: list[list[Tensor]] = [[] for _ in inputs]
+            rows_of: list[list[Tensor]] = [[] for _ in inputs]
             for e in range(y.numel()):
                 v = _f.zeros(y.numel(), dtype=y.dtype, device=y.device)
                 v[e] = 1
                 grads = _grads((y,), inputs, (v.view(y.shape),), create_graph, keep=True)
                 for k, g in enumerate(_filled(grads, inputs, strict, create_graph, "jacobian")):
-                    found[k].append(g)
+                    rows_of[k].append(g)
             rows.append(
                 tuple(
                     (_f.stack(g) if g else _f.zeros(0, *x.shape, dtype=x.dtype, device=x.device)).reshape(
                         (*y.shape, *x.shape)
                     )
-                    for g, x in zip(found, inputs)
+                    for g, x in zip(rows_of, inputs)
                 )
             )
     return _shaped(_loose(create_graph, tuple(rows)), many, several)
@@ -357,8 +365,8 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """The Hessian of a function with one number as result: for inputs ``i`` and ``j`` a tensor of shape
-    ``I_i + I_j``; a tuple of tuples for several inputs.
+    """Returns the Hessian of a function with a scalar result: for inputs ``i`` and ``j`` a tensor of
+    shape ``I_i + I_j``; a tuple of tuples for several inputs.
     """
     if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError(
@@ -370,8 +378,8 @@ def hessian(
 
     def gradient(*args: Tensor) -> Any:
         def number(*xs: Tensor) -> Tensor:
-            given, outputs = _tuple(func(*xs), "the output of the function", "hessian")
-            y = _one_number(outputs, given, "hessian")
+            is_tuple, outputs = _tuple(func(*xs), "the output of the function", "hessian")
+            y = _one_number(outputs, is_tuple, "hessian")
             if strict:
                 _graph_needed(outputs, "output", "hessian")
             return y.reshape(())

@@ -1,8 +1,8 @@
-"""Gradients against finite differences.
+"""Compares gradients with finite differences.
 
-Both are written as real matrices: each real number of an input (a complex one has two) by each real number
-of an output. With a cotangent g, a gradient is d Re(conj(g) * output) / d Re(input) + i d Re(conj(g) *
-output) / d Im(input).
+Both are written as real matrices: each real number of an input (a complex one has two) by each real
+number of an output. With a cotangent g, a gradient is d Re(conj(g) * output) / d Re(input) + i d
+Re(conj(g) * output) / d Im(input).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tensor = _C.Tensor
 
 
 class GradcheckError(RuntimeError):
-    """A gradient does not agree with finite differences."""
+    """Raised if a gradient does not agree with finite differences."""
 
 
 def _differentiable(x: Any) -> bool:
@@ -30,7 +30,7 @@ def _tensors(x: Any) -> tuple:
 
 
 def _reals(t: Tensor) -> list[float]:
-    """The real numbers of a tensor, in row-major order."""
+    """Returns the real numbers of a tensor, in row-major order."""
     flat = t.detach().reshape(-1).tolist()
     return [part for z in flat for part in (z.real, z.imag)] if t.is_complex() else flat
 
@@ -40,23 +40,23 @@ def _positions(t: Tensor) -> Any:
 
 
 def _numerical(f: Callable[[], tuple], x: Tensor, eps: float) -> list[list[list[float]]]:
-    """rows[real number of x][output] = derivatives of its real numbers."""
+    """Returns rows[real number of x][output] = derivatives of the output's real numbers."""
     rows = []
     data = x.data
     for at in _positions(x):
         for direction in (1.0, 1.0j) if x.is_complex() else (1.0,):
             before = data[at].item()
             data[at] = before + eps * direction
-            above = [_reals(y) for y in f()]
+            upper = [_reals(y) for y in f()]
             data[at] = before - eps * direction
-            below = [_reals(y) for y in f()]
+            lower = [_reals(y) for y in f()]
             data[at] = before
-            rows.append([[(a - b) / (2 * eps) for a, b in zip(up, down)] for up, down in zip(above, below)])
+            rows.append([[(a - b) / (2 * eps) for a, b in zip(up, down)] for up, down in zip(upper, lower)])
     return rows
 
 
 def _analytical(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
-    """columns[real number of y][input] = gradient's real numbers."""
+    """Returns columns[real number of y][input] = the gradient's real numbers."""
     columns = []
     for at in _positions(y):
         for direction in (1.0, 1.0j) if y.is_complex() else (1.0,):
@@ -79,7 +79,7 @@ def _analytical(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
 
 
 def _batched(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
-    """As ``_analytical``, from one backward of all cotangents."""
+    """The same as ``_analytical``, by one backward with all cotangents."""
     from . import grad
 
     cotangents = []
@@ -104,15 +104,15 @@ def _batched(y: Tensor, inputs: list[Tensor]) -> list[list[list[float]]]:
 
 
 def _tangents(func: Callable, inputs: tuple, x: Tensor) -> list[list[list[float]]]:
-    """rows[real number of x][output], as ``_numerical``, by forward mode."""
+    """Returns rows[real number of x][output] like ``_numerical``, by forward mode."""
     rows = []
     for at in _positions(x):
         for direction in (1.0, 1.0j) if x.is_complex() else (1.0,):
             tangent = _C.functions.zeros_like(x.detach())
             tangent[at] = direction
             with forward_ad.dual_level():
-                given = [forward_ad.make_dual(t, tangent) if t is x else t for t in inputs]
-                ys = [y for y in _tensors(func(*given)) if _differentiable(y)]
+                dual_inputs = [forward_ad.make_dual(t, tangent) if t is x else t for t in inputs]
+                ys = [y for y in _tensors(func(*dual_inputs)) if _differentiable(y)]
                 duals = [forward_ad.unpack_dual(y) for y in ys]
                 rows.append(
                     [[0.0] * len(_reals(d.primal)) if d.tangent is None else _reals(d.tangent) for d in duals]
@@ -178,19 +178,19 @@ def _compare(
 
 
 def _check_undefined(ys: tuple) -> None:
-    """The functions of users that made ``ys`` take None for a gradient as zeros, for all of their outputs and
-    for one of several. Nodes of operators do, and none is called without any gradient.
+    """Checks that the custom functions that produced ``ys`` treat None as a gradient of zeros, for all of
+    their outputs and for one of several. Operators do, and no node is called without any gradient.
     """
     by_node: dict[Any, list[Tensor]] = {}
     for y in ys:
         if y.grad_fn is not None and hasattr(y.grad_fn, "saved_tensors"):
             by_node.setdefault(y.grad_fn, []).append(y)
-    for node, made in by_node.items():
-        given = [None] * len(node._input_metadata)
-        calls = [given]
-        for missing in made if len(made) > 1 else []:
-            calls.append(list(given))
-            for y in made:
+    for node, outputs in by_node.items():
+        cotangents = [None] * len(node._input_metadata)
+        calls = [cotangents]
+        for missing in outputs if len(outputs) > 1 else []:
+            calls.append(list(cotangents))
+            for y in outputs:
                 calls[-1][y.output_nr] = None if y is missing else _C.functions.zeros_like(y)
         for call in calls:
             try:
@@ -199,8 +199,8 @@ def _check_undefined(ys: tuple) -> None:
                 raise GradcheckError(
                     f"Expected backward function to handle undefined output grads, but it raised: {error}"
                 ) from error
-            found = grads if isinstance(grads, tuple) else (grads,)
-            if any(g is not None and not (g == 0).all() for g in found):
+            gradients = grads if isinstance(grads, tuple) else (grads,)
+            if any(g is not None and not (g == 0).all() for g in gradients):
                 raise GradcheckError(
                     "Expected all input grads to be undefined or zero when all output grads are undefined or "
                     "zero."
@@ -225,13 +225,13 @@ def gradcheck(
     fast_mode: bool = False,
     masked: bool | None = None,
 ) -> bool:
-    """Do the gradients of ``func(*inputs)`` agree with central differences?
+    """Checks that the gradients of ``func(*inputs)`` agree with central differences.
 
     Inputs that require gradients should be float64 or complex128. Every element is checked, also with
-    ``fast_mode``; gradients must be the same (up to ``nondet_tol``) when computed twice, and have the dtypes
-    of their inputs. ``check_undefined_grad`` asks that custom functions take None for a gradient as zeros,
-    ``check_forward_ad`` the same as of gradients of derivatives in forward mode, ``check_batched_grad`` that
-    gradients for many cotangents at once (``is_grads_batched``) are those of one after the other.
+    ``fast_mode``; repeated computations must give the same gradients (up to ``nondet_tol``) in the dtypes
+    of the inputs. ``check_undefined_grad`` requires that custom functions treat None as a gradient of
+    zeros, ``check_forward_ad`` compares derivatives in forward mode too, and ``check_batched_grad``
+    compares gradients for many cotangents at once (``is_grads_batched``) with single ones.
     """
     if not (check_backward_ad or check_forward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -330,10 +330,10 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """Do the gradients of the gradients agree with finite differences?
+    """Checks that the gradients of the gradients agree with finite differences.
 
-    By backward of the backward; with ``check_fwd_over_rev`` also in forward mode of it. The rest is as for
-    :func:`gradcheck`.
+    Uses backward of the backward; with ``check_fwd_over_rev`` also forward mode of it. Other arguments
+    are those of :func:`gradcheck`.
     """
     inputs = _tensors(inputs)
     ys = [y for y in _tensors(func(*inputs)) if _differentiable(y) and y.requires_grad]
@@ -351,9 +351,9 @@ def gradgradcheck(
     count = len(cotangents)
 
     def first_gradients(*args: Any) -> tuple:
-        given, weights = args[:-count], args[-count:]
-        outputs = [y for y in _tensors(func(*given)) if _differentiable(y) and y.requires_grad]
-        wanted = [x for x in given if _differentiable(x) and x.requires_grad]
+        arguments, weights = args[:-count], args[-count:]
+        outputs = [y for y in _tensors(func(*arguments)) if _differentiable(y) and y.requires_grad]
+        wanted = [x for x in arguments if _differentiable(x) and x.requires_grad]
         return tuple(g for g in _C.grad(outputs, wanted, list(weights), True, True, True) if g is not None)
 
     return gradcheck(

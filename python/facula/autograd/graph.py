@@ -1,4 +1,4 @@
-"""The recorded graph: its nodes and edges, hooks on what it saves and on several gradients at once."""
+"""The recorded graph: nodes and edges, and hooks on saved tensors and on several gradients at once."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Node = _C.Node
 
 
 class GradientEdge(NamedTuple):
-    """Where the gradient of a tensor goes: result ``output_nr`` of ``node``."""
+    """The destination of a tensor's gradient: result ``output_nr`` of ``node``."""
 
     node: Node
     output_nr: int
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The edge of a tensor that requires gradients. ``autograd.grad`` and ``backward`` take it for the
-    tensor.
+    """Returns the edge of a tensor that requires gradients. ``autograd.grad`` and ``backward`` accept it
+    in place of the tensor.
     """
     return GradientEdge(*_C.gradient_edge(tensor))
 
@@ -46,8 +46,8 @@ def increment_version(tensor: Any) -> None:
 
 
 class saved_tensors_hooks:
-    """Within the ``with`` block every tensor kept for backward goes through ``pack_hook(tensor)``, which may
-    give any object; backward gets the tensor back by ``unpack_hook(object)``.
+    """Within the ``with`` block, every tensor that is saved for backward is replaced by the result of
+    ``pack_hook(tensor)``, any object; backward restores the tensor by ``unpack_hook(object)``.
 
     >>> with facula.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
     ...     y = (facula.ones(2, requires_grad=True) ** 2).sum()
@@ -65,7 +65,7 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keeps what is saved in the CPU's memory, and brings it back to its device for backward."""
+    """Keeps saved tensors in the CPU's memory, and moves them back to their device for backward."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         def pack(t: Tensor) -> tuple[Any, Tensor]:
@@ -80,8 +80,8 @@ class save_on_cpu(saved_tensors_hooks):
 
 @contextlib.contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[None]:
-    """Within the ``with`` block what is kept for backward is a copy, so that tensors may be written in place
-    after.
+    """Within the ``with`` block, copies are saved for backward, so that the originals may be written in
+    place.
 
     >>> with facula.autograd.graph.allow_mutation_on_saved_tensors():
     ...     x = facula.ones(2, requires_grad=True)
@@ -98,7 +98,7 @@ def allow_mutation_on_saved_tensors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within the ``with`` block hooks on saved tensors raise ``error_message``."""
+    """Within the ``with`` block, hooks on saved tensors raise ``error_message``."""
     before = _C.saved_tensors_hooks_disabled()
     _C.set_saved_tensors_hooks_disabled(error_message)
     try:
@@ -108,7 +108,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class _Handles:
-    """Several hooks that go together."""
+    """Several hooks that are removed together."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
         self.handles = tuple(handles)
@@ -125,8 +125,8 @@ class _Handles:
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: str = "all") -> _Handles:
-    """Calls ``fn`` once a backward: with the gradients of all ``tensors`` (None for those that get none) when
-    the last has come, or with the first to come (``mode="any"``).
+    """Calls ``fn`` once per backward: with the gradients of all ``tensors`` (None for those without) when
+    the last one is computed, or with the first one (``mode="any"``).
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
@@ -144,7 +144,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable, *, mode: s
 
         return _Handles([t.register_hook(first) for t in tensors])
 
-    # The hooks, which a tensor holds, hold no tensor.
+    # A tensor holds the hooks, so these must not hold the tensor.
     nodes, count = [_C.gradient_edge(t)[0] for t in tensors], len(tensors)
     arrived: dict[int, list] = {}
     expected: dict[int, int] = {}

@@ -1,4 +1,6 @@
-"""Profiles a block: every operator, kernel, library call and compilation, with time, memory and line."""
+"""Profiles a block: every operator, kernel, library call and compilation, with time, memory and source
+line.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "profile", "record_
 
 
 class record_function(ContextDecorator):
-    """Names a part of the program in profiles; as context manager or decorator. Costs next to nothing while
-    no profile is recorded.
+    """Names a part of the program in profiles; a context manager and a decorator. Almost free while no
+    profile is recorded.
 
     >>> with facula.profile() as prof:
     ...     with facula.profiler.record_function("normalise"):
@@ -46,7 +48,7 @@ class record_function(ContextDecorator):
 
 
 def _record_function_enter(name: str, args: str | None = None) -> record_function:
-    """``record_function`` as two calls, for graphs: ``facula.ops.profiler._record_function_enter``."""
+    """``record_function`` as two functions, for graphs: ``facula.ops.profiler._record_function_enter``."""
     return record_function(name, args).__enter__()
 
 
@@ -64,13 +66,13 @@ _complete(ops.profiler)
 
 
 class profile:
-    """Records what runs inside the block.
+    """Records the operations of the block.
 
     Arguments:
-        enabled: nothing is recorded if false.
+        enabled: if false, nothing is recorded.
         record_shapes: sizes and dtypes of operands.
-        profile_memory: memory that tensors take and give back.
-        with_stack: all lines of the program that led to a call; without it, the innermost.
+        profile_memory: memory that tensors allocate and free.
+        with_stack: all lines of the program that led to a call; otherwise only the innermost.
         with_flops: counts the floating-point operations of products, convolutions, ``add`` and ``mul``.
 
     >>> with facula.autograd.profiler.profile() as prof:
@@ -148,7 +150,7 @@ class profile:
         return self._events
 
     def events(self) -> EventList:
-        """Every event, in order of their beginnings."""
+        """Returns every event, in order of start."""
         return self._recorded()
 
     @property
@@ -161,16 +163,16 @@ class profile:
         group_by_stack_n: int = 0,
         group_by_overload_name: bool = False,
     ) -> EventList:
-        """Sums by name; told apart by shapes and lines where asked (overloads have one name)."""
+        """Returns sums by name, optionally separated by shapes and lines (overloads have one name)."""
         return self._recorded().key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
 
     def total_average(self) -> FunctionEventAvg:
-        """Everything in one sum."""
+        """Returns the sum over all events."""
         return self._recorded().total_average()
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Time of all events in microseconds, each moment of a thread counted once."""
+        """The time of all events in microseconds; each moment of a thread counts once."""
         return self._recorded().self_cpu_time_total
 
     def table(self, *args: Any, **kwargs: Any) -> str:
@@ -178,11 +180,11 @@ class profile:
         return self._recorded().table(*args, **kwargs)
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends in ``.gz``."""
+        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends with ``.gz``."""
         self._recorded().export_chrome_trace(path)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Writes stacks with their times, for flame graphs. Needs ``with_stack=True``."""
+        """Writes stacks with their times, for flame graphs. Requires ``with_stack=True``."""
         if not self.with_stack:
             raise ValueError("export_stacks: profile with with_stack=True")
         self._recorded().export_stacks(path, metric)

@@ -1,4 +1,4 @@
-"""What a profile recorded: events, their sums by name, tables and traces."""
+"""The contents of a profile: events, their sums by name, tables and traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "Interval"]
 
 
 class Interval:
-    """A piece of time, in microseconds since the profile began."""
+    """A time interval, in microseconds since the beginning of the profile."""
 
     __slots__ = ("end", "start")
 
@@ -43,7 +43,7 @@ def _shown_bytes(n: int) -> str:
 
 
 class _Times:
-    """What events and their sums have in common; times are microseconds."""
+    """The common part of events and their sums; times are in microseconds."""
 
     name: str
     count: int
@@ -59,7 +59,7 @@ class _Times:
 
     @property
     def cpu_time(self) -> float:
-        """Mean time of a call."""
+        """The mean time of a call."""
         return self.cpu_time_total / self.count if self.count else 0.0
 
     @property
@@ -74,18 +74,18 @@ class _Times:
     def self_cpu_time_total_str(self) -> str:
         return _shown_time(self.self_cpu_time_total)
 
-    # There is no other device to wait for.
+    # There is no other device.
     device_time_total = self_device_time_total = device_time = 0.0
     device_memory_usage = self_device_memory_usage = 0
 
 
 class FunctionEvent(_Times):
-    """One event: an operator's call, a kernel, a library's function, a compilation, or a part that the
+    """One event: an operator call, a kernel, a library function, a compilation, or a part that the
     program named.
 
-    ``category`` says which: ``"operator"``, ``"kernel"``, ``"library"``, ``"compile"`` or ``"user"``.
-    ``location`` is the line of the user's program, ``"file(line): function"``; for gradients that of the
-    call whose gradient it is.
+    ``category`` is ``"operator"``, ``"kernel"``, ``"library"``, ``"compile"`` or ``"user"``. ``location``
+    is the line of the user's program, ``"file(line): function"``; for a gradient, that of the
+    differentiated call.
     """
 
     count = 1
@@ -101,7 +101,7 @@ class FunctionEvent(_Times):
         self.input_shapes: list[Any] = json.loads(shapes) if shapes else []
         self.input_dtypes: list[str] = json.loads(dtypes) if dtypes else []
         self.result_shape: list[int] | None = json.loads(result) if result else None
-        self.flops = 0  # where they were asked for
+        self.flops = 0  # set if requested
         self.stack: list[str] = stack.split("\n") if stack else []
         self.cpu_parent: FunctionEvent | None = None
         self.cpu_children: list[FunctionEvent] = []
@@ -123,7 +123,7 @@ class FunctionEvent(_Times):
 
 
 class FunctionEventAvg(_Times):
-    """The sum of the events of one name (and shapes, and line, if they were told apart)."""
+    """The sum of the events of one name (and shapes, and line, if these are separated)."""
 
     def __init__(self, first: FunctionEvent | None = None) -> None:
         self.name = first.name if first else ""
@@ -139,7 +139,7 @@ class FunctionEventAvg(_Times):
     def add(self, e: FunctionEvent) -> None:
         self.count += 1
         self.flops += e.flops
-        # Recursive calls are inside one another: their time counts once.
+        # Recursive calls are nested: their time counts once.
         outer = e.cpu_parent
         while outer is not None and (outer.name, outer.category) != (e.name, e.category):
             outer = outer.cpu_parent
@@ -154,7 +154,7 @@ class FunctionEventAvg(_Times):
 
     @property
     def location(self) -> str:
-        """The line that spent most, and how many others there are."""
+        """The line with the largest time, and the number of others."""
         if not self._locations:
             return ""
         first = max(self._locations, key=self._locations.__getitem__)
@@ -190,7 +190,7 @@ def _clipped(text: str, width: int, keep_end: bool = False) -> str:
 
 
 class EventList(list[_Any]):
-    """Events, or their sums. Printing it shows a table.
+    """Events, or their sums. Its repr is a table.
 
     >>> with facula.profile() as prof:
     ...     y = facula.ones(100, 100).exp()
@@ -235,8 +235,8 @@ class EventList(list[_Any]):
         group_by_stack_n: int = 0,
         group_by_overload_name: bool = False,
     ) -> EventList:
-        """Sums by name; told apart by the shapes of the operands, and by the innermost lines of the program,
-        where asked.
+        """Returns sums by name, optionally separated by the shapes of the operands and by the innermost
+        lines of the program.
         """
         sums: dict[Any, FunctionEventAvg] = {}
         for e in self:
@@ -251,7 +251,7 @@ class EventList(list[_Any]):
         return EventList(sums.values(), profile_memory=self._profile_memory)
 
     def total_average(self) -> FunctionEventAvg:
-        """Everything in one sum."""
+        """Returns the sum over all events."""
         total = FunctionEventAvg()
         for e in self:
             total.count += e.count
@@ -273,7 +273,7 @@ class EventList(list[_Any]):
         top_level_events_only: bool = False,
         time_unit: str | None = None,
     ) -> str:
-        """A table, the largest first where ``sort_by`` says by what: ``"cpu_time_total"``,
+        """Returns a table, sorted by decreasing ``sort_by``: ``"cpu_time_total"``,
         ``"self_cpu_time_total"``, ``"cpu_memory_usage"``, ``"count"``, ...
         """
         rows: list[Any] = list(self)
@@ -343,11 +343,11 @@ class EventList(list[_Any]):
         return self.table()
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends in ``.gz``."""
+        """Writes a trace for Perfetto or chrome://tracing; compressed if the name ends with ``.gz``."""
         write_beside(path, json.dumps(self._trace()))
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Writes a line for each stack with its sum in microseconds, as flame graphs want them."""
+        """Writes a line for each stack with its sum in microseconds, in the format of flame graphs."""
         if metric not in ("self_cpu_time_total", "self_device_time_total"):
             raise ValueError(f"export_stacks: metric must be 'self_cpu_time_total', not {metric!r}")
         sums: dict[str, float] = {}
@@ -406,7 +406,7 @@ class EventList(list[_Any]):
 
 
 def write_beside(path: str | os.PathLike[str], text: str) -> None:
-    """The whole file or none: written under another name, then renamed."""
+    """Writes the file atomically: under another name, which is then renamed."""
     path = os.fspath(path)
     beside = f"{path}.{os.getpid()}.{threading.get_native_id()}.tmp"
     try:
@@ -428,7 +428,9 @@ _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose2d"
 
 
 def _counted(e: FunctionEvent) -> int:
-    """The floating-point operations of one call, a multiplication and an addition being 2, by its shapes."""
+    """Returns the floating-point operations of one call from its shapes; a multiplication and an addition
+    are 2.
+    """
     name, shapes, result = e.name.rstrip("_"), e.input_shapes, e.result_shape
     if e.category != "operator" or result is None:
         return 0
@@ -446,7 +448,7 @@ def _counted(e: FunctionEvent) -> int:
 
 
 def count_flops(events: EventList) -> None:
-    """Gives events their counts; a call inside of one that is counted is part of it."""
+    """Sets the counts of events; a call inside of a counted one is part of it."""
     for e in events:
         outer, flops = e.cpu_parent, _counted(e)
         while flops and outer is not None:
@@ -455,7 +457,7 @@ def count_flops(events: EventList) -> None:
 
 
 def parse(recorded: tuple[int, int, list[Any], list[Any]], profile_memory: bool, held: int) -> EventList:
-    """The events of a recording, in order of their beginnings, with their relations."""
+    """Returns the events of a recording, in order of start, with their relations."""
     start, _, raw, memory = recorded
     events = [FunctionEvent(r, start) for r in raw]
     by_id = {e.id: e for e in events}

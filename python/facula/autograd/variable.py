@@ -1,4 +1,4 @@
-"""The former name of tensors with gradients."""
+"""The former class of tensors with gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tensor = _C.Tensor
 
 
 class VariableMeta(type):
-    """Every tensor is a Variable."""
+    """Makes every tensor an instance of Variable."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor)
@@ -26,7 +26,7 @@ class VariableMeta(type):
 
 
 class Variable(metaclass=VariableMeta):
-    """``Variable(t, requires_grad=True)``: the tensor, off the tape that it is on, as a leaf.
+    """``Variable(t, requires_grad=True)``: the tensor as a leaf, detached from its history.
 
     >>> facula.autograd.Variable(facula.ones(1), requires_grad=True)
     tensor([1.], requires_grad=True)

@@ -1,4 +1,4 @@
-"""What PyTorch keeps under ``torch.cpu``."""
+"""The contents of ``torch.cpu``."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ from typing import Any
 from . import amp as amp
 
 
-# Names of Linux for what PyTorch calls otherwise, and those that are the same.
+# Linux's names of features that PyTorch names differently, and of those with equal names.
 _FLAGS = {
     "clflush": "clflush", "clflushopt": "clflushopt", "clwb": "clwb", "sha": "sha_ni", "aes": "aes",
     "lzcnt": "abm", "popcnt": "popcnt", "bmi": "bmi1", "bmi2": "bmi2", "fma3": "fma", "fma4": "fma4",
@@ -29,8 +29,8 @@ _FLAGS = {
 
 @functools.cache
 def get_capabilities() -> Mapping[str, Any]:
-    """What the processor can do, as the system says: ``avx2``, ``avx512_f``, ... and what it is
-    (``architecture``, ``cpu_name``, ``num_logical_cores``).
+    """Returns the processor's features as the system reports them: ``avx2``, ``avx512_f``, ... and facts
+    about it (``architecture``, ``cpu_name``, ``num_logical_cores``).
 
     >>> facula.cpu.get_capabilities()["num_logical_cores"] >= 1
     True
@@ -42,66 +42,66 @@ def get_capabilities() -> Mapping[str, Any]:
     lines = [line.partition(":") for line in text.splitlines()]
     facts = {key.strip(): value.strip() for key, _, value in reversed(lines)}
     flags = set(facts.get("flags", "").split())
-    found: dict[str, Any] = {name: flag in flags for name, flag in _FLAGS.items()} if flags else {}
-    found["architecture"] = platform.machine()
-    found["cpu_name"] = facts.get("model name", platform.processor())
-    found["num_logical_cores"] = os.cpu_count() or 1
-    return MappingProxyType(found)
+    capabilities: dict[str, Any] = {name: flag in flags for name, flag in _FLAGS.items()} if flags else {}
+    capabilities["architecture"] = platform.machine()
+    capabilities["cpu_name"] = facts.get("model name", platform.processor())
+    capabilities["num_logical_cores"] = os.cpu_count() or 1
+    return MappingProxyType(capabilities)
 
 
 def is_available() -> bool:
-    """There is always a processor."""
+    """Returns True: there is always a processor."""
     return True
 
 
 def device_count() -> int:
-    """One: threads share it."""
+    """Returns 1: threads share one device."""
     return 1
 
 
 def current_device() -> str:
-    """Its name."""
+    """Returns the name of the device."""
     return "cpu"
 
 
 def synchronize(device: object = None) -> None:
-    """Work on the processor is done when a call returns."""
+    """Has no effect: calls are complete when they return."""
 
 
 class Stream:
-    """An order of work: on the processor calls are done when they return."""
+    """A queue of work: on the CPU, calls are complete when they return."""
 
     def __init__(self, priority: int = -1) -> None:
         pass
 
     def wait_stream(self, stream: object) -> None:
-        """Nothing is under way."""
+        """Has no effect: no work is pending."""
 
     def record_event(self, event: object = None) -> object:
         return event or Event()
 
     def wait_event(self, event: object) -> None:
-        """Events have happened."""
+        """Has no effect: events are complete."""
 
 
 class Event:
-    """A point of such an order: it has been reached."""
+    """A point in a stream, which is always complete."""
 
     def query(self) -> bool:
         return True
 
     def record(self, stream: object = None) -> None:
-        """Done."""
+        """Has no effect."""
 
     def synchronize(self) -> None:
-        """Done."""
+        """Has no effect: the event is complete."""
 
     def wait(self, stream: object = None) -> None:
-        """Done."""
+        """Has no effect: the event is complete."""
 
 
 class StreamContext:
-    """Within the ``with`` block work belongs to a stream, which changes nothing."""
+    """Makes a stream current within the ``with`` block, which has no effect."""
 
     def __init__(self, stream: object) -> None:
         self.stream = stream
@@ -129,4 +129,4 @@ def is_initialized() -> bool:
 
 
 def set_device(device: object) -> None:
-    """There is one."""
+    """Has no effect: there is one device."""

@@ -1,4 +1,4 @@
-"""No CUDA: what programs ask before they use it is answered, the rest raises as PyTorch without CUDA does."""
+"""CUDA is unavailable: queries say so, and other functions raise the errors of PyTorch without CUDA."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for _name in ("synchronize", "current_device", "set_device", "get_device_name", 
 
 
 class Event:
-    """Marks a point of a stream: there is none without CUDA."""
+    """A point in a stream: unavailable without CUDA."""
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -52,7 +52,7 @@ class Event:
 
 
 class Stream:
-    """An order of work on a GPU: there is none without CUDA."""
+    """A queue of work on a GPU: unavailable without CUDA."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         synchronize()
@@ -60,7 +60,7 @@ class Stream:
 
 @contextmanager
 def stream(stream: Any) -> Iterator[None]:
-    """Work within goes to the stream; with None, as everything here, nowhere else."""
+    """Makes a stream current within the block; None, the only valid value here, has no effect."""
     if stream is not None:
         synchronize()
     yield
@@ -68,7 +68,7 @@ def stream(stream: Any) -> Iterator[None]:
 
 @contextmanager
 def device(device: Any) -> Iterator[None]:
-    """The current GPU within; a negative number or None changes nothing."""
+    """Makes a GPU current within the block; a negative number or None has no effect."""
     if device is not None and not (isinstance(device, int) and device < 0):
         synchronize()
     yield
@@ -91,11 +91,11 @@ def max_memory_reserved(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Nothing to reset."""
+    """Has no effect: there is nothing to reset."""
 
 
 def ipc_collect() -> None:
-    """Nothing to free."""
+    """Has no effect: there is nothing to free."""
 
 
 max_memory_cached, memory_cached = max_memory_reserved, memory_reserved
@@ -103,12 +103,12 @@ has_half, has_magma = True, False
 
 
 def initial_seed() -> int:
-    """The seed of the current GPU's generator."""
+    """Raises an error: there is no GPU's generator."""
     raise AssertionError("Facula not compiled with CUDA enabled")
 
 
 def get_arch_list() -> list[str]:
-    """The kinds of GPUs that there is code for."""
+    """Returns the GPU architectures that this build supports: none."""
     return []
 
 
@@ -133,28 +133,28 @@ def is_tf32_supported() -> bool:
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Nothing to reset."""
+    """Has no effect: there is nothing to reset."""
 
 
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 class CUDAGraph:
-    """A recorded order of work on a GPU: there is none without CUDA."""
+    """A recorded sequence of work on a GPU: unavailable without CUDA."""
 
     def __init__(self, keep_graph: bool = False) -> None:
         synchronize()
 
 
 class graph(CUDAGraph):
-    """Records work on a GPU."""
+    """Records work on a GPU: unavailable without CUDA."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         synchronize()
 
 
 class _Absent(type):
-    """The class of makers of tensors on a GPU: no tensor is one, and none is made."""
+    """The metaclass of constructors of GPU tensors: no tensor is an instance, and none can be created."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return False
@@ -171,7 +171,7 @@ for _name in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Ch
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """Nothing to tell."""
+    """Returns an empty text."""
     return ""
 
 
@@ -181,5 +181,5 @@ def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list
 
 @contextmanager
 def device_of(obj: Any) -> Iterator[None]:
-    """The GPU of a tensor within: none."""
+    """Has no effect: makes the GPU of a tensor current within the block, and there is none."""
     yield

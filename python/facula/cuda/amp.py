@@ -1,4 +1,4 @@
-"""PyTorch's older names of automatic mixed precision on CUDA, where it is off: there is no CUDA."""
+"""PyTorch's former names of automatic mixed precision on CUDA, which is off without CUDA."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..amp import _deprecated, custom_bwd, custom_fwd
 from ..amp import autocast as _autocast
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
-__path__: list[str] = []  # for the modules that PyTorch divides it into
+__path__: list[str] = []  # for the submodules into which PyTorch divides it
 
 
 class autocast(_autocast):
-    """``facula.autocast("cuda", ...)``: warns that it changes nothing."""
+    """``facula.autocast("cuda", ...)``: warns that it has no effect."""
 
     def __init__(self, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> None:
         _deprecated("cuda.amp.autocast", "amp.autocast('cuda', args...)")
@@ -21,7 +21,7 @@ class autocast(_autocast):
 
 
 class GradScaler(_GradScaler):
-    """``facula.amp.GradScaler("cuda", ...)``: warns that it changes nothing."""
+    """``facula.amp.GradScaler("cuda", ...)``: warns that it has no effect."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _deprecated("cuda.amp.GradScaler", "amp.GradScaler('cuda', args...)")

@@ -1,4 +1,4 @@
-"""Marks in traces of NVIDIA's tools: there are none without CUDA, as PyTorch says without it."""
+"""Marks in traces of NVIDIA's tools: unavailable without CUDA, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def range_push(msg: str) -> int:
 
 
 def range_pop() -> int:
-    """Ends the range that was begun last."""
+    """Ends the innermost range of this thread."""
     return _absent()
 
 
@@ -34,13 +34,13 @@ def range_end(range_id: int) -> None:
 
 
 def mark(msg: str) -> None:
-    """Marks a moment."""
+    """Marks a point in time."""
     _absent()
 
 
 @contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """A range around the block."""
+    """Surrounds the block by a range."""
     range_push(msg.format(*args, **kwargs))
     try:
         yield

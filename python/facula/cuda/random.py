@@ -1,4 +1,4 @@
-"""Generators of GPUs: none."""
+"""Random number generators of GPUs: there are none."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = [
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing to seed."""
+    """Has no effect: there is no generator."""
 
 
 def manual_seed_all(seed: int) -> None:
-    """Nothing to seed."""
+    """Has no effect: there is no generator."""
 
 
 def seed() -> None:
-    """Nothing to seed."""
+    """Has no effect: there is no generator."""
 
 
 def seed_all() -> None:
-    """Nothing to seed."""
+    """Has no effect: there is no generator."""
 
 
 def get_rng_state(device: Any = "cuda") -> _C.Tensor:
@@ -40,12 +40,12 @@ def get_rng_state(device: Any = "cuda") -> _C.Tensor:
 
 
 def get_rng_state_all() -> list[_C.Tensor]:
-    """The state of each GPU's generator."""
+    """Returns the state of each GPU's generator: an empty list."""
     return []
 
 
 def set_rng_state(new_state: _C.Tensor, device: Any = "cuda") -> None:
-    """Kept by PyTorch for the day that CUDA starts, which does not come here."""
+    """Has no effect: PyTorch stores the state until CUDA starts, which does not happen here."""
 
 
 def set_rng_state_all(new_states: Iterable[_C.Tensor]) -> None:

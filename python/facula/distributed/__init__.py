@@ -1,6 +1,7 @@
-"""Training by one process: a group of size 1, in which collective operations leave tensors as they are.
+"""Distributed training with a single process: a group of size 1, in which collective operations leave
+tensors unchanged.
 
-Programs that ask for more processes are told that they are not there yet.
+Programs that ask for more processes get an error: these are not supported yet.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ __all__ = [
 
 
 class _RedOpType(enum.Enum):
-    """How a collective operation joins the processes' tensors; of one process's it is the tensor itself."""
+    """The reduction of the processes' tensors by a collective operation; for one process it is the tensor
+    itself.
+    """
 
     SUM = 0
     AVG = 1
@@ -131,19 +134,20 @@ class _RedOpType(enum.Enum):
         return int(self.value)
 
 
-# Its members are shown and pickled by the short name.
+# Members are displayed and pickled under the short name.
 _RedOpType.__name__, _RedOpType.__qualname__ = "RedOpType", "ReduceOp.RedOpType"
 
 
 class _Reductions(type):
-    """The class of ReduceOp, whose constants are instances of it to users."""
+    """The class of ReduceOp, whose constants users see as instances of it."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _RedOpType) or type.__instancecheck__(cls, instance)
 
 
 class ReduceOp(metaclass=_Reductions):
-    """A way to join the tensors of processes: ``ReduceOp.SUM`` and its like, or ``ReduceOp(ReduceOp.SUM)``.
+    """A reduction of the tensors of processes: ``ReduceOp.SUM`` and others, or
+    ``ReduceOp(ReduceOp.SUM)``.
 
     >>> facula.distributed.ReduceOp.SUM
     <RedOpType.SUM: 0>
@@ -168,7 +172,7 @@ class ReduceOp(metaclass=_Reductions):
 
 
 class Backend(str):
-    """The name of a way to communicate."""
+    """The name of a communication backend."""
 
     UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI = "undefined", "gloo", "nccl", "xccl", "ucc", "mpi"
     backend_list = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI]
@@ -179,7 +183,7 @@ class Backend(str):
         return super().__new__(cls, name.lower())
 
     def _checked(self) -> Backend:
-        """Itself, if it joins processes here: gloo does, which may be said for each kind of device."""
+        """Returns itself if the backend is available: gloo is, and may be named for each device type."""
         for part in self.split(","):
             device, _, name = part.rpartition(":")
             if device:
@@ -201,7 +205,7 @@ _debug_level: DebugLevel | None = None
 
 
 def get_debug_level() -> DebugLevel:
-    """What ``set_debug_level`` or the environment asks for by TORCH_DISTRIBUTED_DEBUG."""
+    """Returns the level from ``set_debug_level`` or the environment variable TORCH_DISTRIBUTED_DEBUG."""
     if _debug_level is not None:
         return _debug_level
     name = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
@@ -238,7 +242,7 @@ class ProcessGroup:
 
 
 class Work:
-    """A collective operation that was asked for with ``async_op=True``: it is done."""
+    """A collective operation that was called with ``async_op=True``, which is complete."""
 
     def __init__(self, result: Any = None) -> None:
         self._result = result
@@ -257,7 +261,7 @@ class Work:
 
 
 class reduce_op:
-    """``ReduceOp`` as it was called before."""
+    """The former name of ``ReduceOp``."""
 
     SUM, PRODUCT, MIN, MAX = ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX
 
@@ -267,7 +271,7 @@ class group:
 
 
 class GroupMember:
-    """What ``new_group`` gives to a process that is not in it."""
+    """The value that ``new_group`` returns to a process outside of the group."""
 
     WORLD: ProcessGroup | None = None
     NON_GROUP_MEMBER = -100
@@ -320,10 +324,11 @@ def init_process_group(
     pg_options: Any = None,
     device_id: Any = None,
 ) -> None:
-    """Makes the group of this process, for ``world_size`` processes, or WORLD_SIZE of the environment.
+    """Creates the default group of this process, for ``world_size`` processes, or WORLD_SIZE of the
+    environment.
 
-    NotImplementedError for more than one; ValueError if there is a group already; AssertionError or
-    RuntimeError for a backend that is not known or not there: ``gloo`` is.
+    Raises NotImplementedError for more than one process, ValueError if there is a group already,
+    AssertionError or RuntimeError for a backend that is unknown or unavailable: ``gloo`` is available.
 
     >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
     >>> facula.distributed.get_world_size()
@@ -352,7 +357,7 @@ def init_process_group(
 
 
 _store: Store | None = None
-_groups = 0  # how many were made since the default one
+_groups = 0  # number of groups created since the default group
 
 
 def _get_default_group() -> ProcessGroup:
@@ -372,7 +377,7 @@ def get_pg_count() -> int:
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Takes the default group away; groups that ``new_group`` made need no end."""
+    """Destroys the default group; groups from ``new_group`` need no destruction."""
     world = globals()["group"]
     if world.WORLD is None:
         raise AssertionError(
@@ -385,7 +390,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
 
 
 def _member(pg: Any, *tensors: Any) -> bool:
-    """Is this process in the group? ValueError where there is none yet, TypeError for what is no tensor."""
+    """Returns whether this process is in the group. Raises ValueError if there is none, TypeError for a
+    value that is not a tensor.
+    """
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"Expected a parameter of type torch.Tensor in a collective, got {type(tensor)}")
@@ -403,16 +410,18 @@ def _member(pg: Any, *tensors: Any) -> bool:
 
 
 def _check_reduction(name: str, op: Any, tensor: Tensor) -> None:
-    """Raises for what cannot be reduced so, though one process's tensor stays as it is."""
+    """Raises if the tensor does not support this reduction, although one process's tensor would not
+    change.
+    """
     if not isinstance(op, ReduceOp) or op == ReduceOp.PREMUL_SUM:
         raise TypeError(f"{name}: expected a ReduceOp that joins numbers, got {op!r}")
     kind = op.op if type(op) is ReduceOp else op
     if tensor.is_complex() and kind not in (ReduceOp.SUM, ReduceOp.AVG):
         raise ValueError(f"{name} does not support {kind} on complex tensors")
-    whole = not (tensor.is_complex() or tensor.is_floating_point())
-    if kind in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR) and not whole:
+    integral = not (tensor.is_complex() or tensor.is_floating_point())
+    if kind in (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR) and not integral:
         raise RuntimeError(f"{name}: cannot use ReduceOp.{kind.name} with non-integral dtype {tensor.dtype}")
-    if kind == ReduceOp.AVG and whole:
+    if kind == ReduceOp.AVG and integral:
         raise RuntimeError(f"{name}: an average can't be cast to the desired output type {tensor.dtype}")
 
 
@@ -435,18 +444,18 @@ def get_process_group_ranks(group: Any) -> list[int]:
 
 
 def new_group(ranks: list[int] | None = None, *args: Any, backend: str | None = None, **kwargs: Any) -> Any:
-    """A group of these ranks: of rank 0, or none that this process is in."""
+    """Returns a group of these ranks: of rank 0, or one without this process."""
     _member(None)
     name = Backend(backend or get_backend())._checked()
-    given = [0] if ranks is None else list(ranks)
-    for rank in given:
+    members = [0] if ranks is None else list(ranks)
+    for rank in members:
         if rank != 0:
             raise ValueError(f"Rank {rank} is out of range. Valid ranks are 0 to 0 (world_size=1)")
-    if len(given) > 1:
-        raise ValueError(f"ranks list must not contain duplicate entries, got {given}")
+    if len(members) > 1:
+        raise ValueError(f"ranks list must not contain duplicate entries, got {members}")
     global _groups
     _groups += 1
-    return ProcessGroup(name) if given else GroupMember.NON_GROUP_MEMBER
+    return ProcessGroup(name) if members else GroupMember.NON_GROUP_MEMBER
 
 
 def new_subgroups(
@@ -456,7 +465,7 @@ def new_subgroups(
     backend: str | None = None,
     **kwargs: Any,
 ) -> tuple[Any, list[Any]]:
-    """The group of this process, and all groups, of so many processes each."""
+    """Returns the group of this process, and all groups of ``group_size`` processes."""
     if group_size is None:
         raise ValueError("new_subgroups: group_size must be given, as there is no GPU to count")
     if group_size <= 0:
@@ -470,7 +479,7 @@ def new_subgroups(
 def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: list[list[int]], timeout: Any = None, backend: str | None = None, **kwargs: Any
 ) -> tuple[Any, list[Any]]:
-    """The group of this process, and all groups, by the ranks in each."""
+    """Returns the group of this process, and all groups, from the ranks of each."""
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
     if sum(0 in ranks for ranks in ranks_per_subgroup_list) > 1:
@@ -483,7 +492,7 @@ def new_subgroups_by_enumeration(
 def split_group(
     parent_pg: Any = None, split_ranks: list[list[int]] | None = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """The part of a group that this process is in."""
+    """Returns the part of a group that contains this process."""
     _member(parent_pg)
     if not split_ranks:
         raise ValueError("split_ranks cannot be None or empty")
@@ -495,7 +504,7 @@ def _done(async_op: bool, result: Any = None) -> Work | None:
 
 
 def _fill(name: str, target: Any, source: Any) -> None:
-    """Writes what a process receives; of another shape or dtype it would not be what was sent."""
+    """Writes what a process receives; shape and dtype have to be those of the tensor that was sent."""
     _member(None, target, source)
     if target.shape != source.shape or target.dtype != source.dtype:
         shown = [f"{str(t.dtype).rpartition('.')[2]}{list(t.shape)}" for t in (target, source)]
@@ -503,17 +512,17 @@ def _fill(name: str, target: Any, source: Any) -> None:
     target.copy_(source)
 
 
-def _only(name: str, what: str, given: list[Any] | None) -> Any:
-    if given is None or len(given) != 1:
-        count = "none" if given is None else len(given)
-        error = ValueError if given is None else RuntimeError
+def _only(name: str, what: str, items: list[Any] | None) -> Any:
+    if items is None or len(items) != 1:
+        count = "none" if items is None else len(items)
+        error = ValueError if items is None else RuntimeError
         raise error(f"{name}: {what} must have an element for each of 1 process, got {count}")
-    return given[0]
+    return items[0]
 
 
 def _root(name: str, rank: int | None, group_rank: int | None = None, default: int | None = None) -> None:
-    """Checks the process that a collective begins or ends at, by its rank in the world or in the group;
-    ``default`` where neither is said.
+    """Checks the root of a collective, by its rank in the world or in the group; ``default`` if neither
+    is passed.
     """
     if group_rank is None and rank is None:
         rank = default
@@ -522,13 +531,13 @@ def _root(name: str, rank: int | None, group_rank: int | None = None, default: i
         raise ValueError(
             f"{name}: {which} the rank in the world {'or' if rank is None else 'and'} that in the group"
         )
-    for given in (rank, group_rank):
-        if given not in (0, None):
-            raise RuntimeError(f"{name}: rank {given} of a world of 1 process, which is rank 0")
+    for root in (rank, group_rank):
+        if root not in (0, None):
+            raise RuntimeError(f"{name}: rank {root} of a world of 1 process, which is rank 0")
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
-    """``tensor``, of all processes joined by ``op``, in place."""
+    """Replaces ``tensor`` by the reduction ``op`` over all processes, in place."""
     _member(group, tensor)
     _check_reduction("all_reduce", op, tensor)
     return _done(async_op, [tensor])
@@ -725,7 +734,7 @@ def all_gather_coalesced(
 def _partner(
     name: str, what: str, rank: int | None, group_rank: int | None, default: int | None = None
 ) -> None:
-    """Raises: the only process has nobody to exchange messages with."""
+    """Raises an error: the only process has no partner for messages."""
     _root(name, rank, group_rank, default)
     raise ValueError(
         f"Invalid {what} rank: {what} rank should not be the same as the rank of the current process."
@@ -735,28 +744,28 @@ def _partner(
 def isend(
     tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> Any:
-    """To another process, of which there is none: ValueError."""
+    """Sends to another process; there is none, so this raises ValueError."""
     return _partner("isend", "destination", dst, group_dst) if _member(group, tensor) else None
 
 
 def send(
     tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
 ) -> None:
-    """To another process, of which there is none: ValueError."""
+    """Sends to another process; there is none, so this raises ValueError."""
     return _partner("send", "destination", dst, group_dst) if _member(group, tensor) else None
 
 
 def irecv(
     tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
 ) -> Any:
-    """From another process, of which there is none: ValueError."""
+    """Receives from another process; there is none, so this raises ValueError."""
     return _partner("irecv", "source", src, group_src, default=0) if _member(group, tensor) else None
 
 
 def recv(
     tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
 ) -> int:
-    """From another process, of which there is none: ValueError."""
+    """Receives from another process; there is none, so this raises ValueError."""
     if not _member(group, tensor):
         return -1
     _partner("recv", "source", src, group_src, default=0)
@@ -787,7 +796,7 @@ def recv_object_list(
 
 
 class P2POp:
-    """One of the messages that ``batch_isend_irecv`` exchanges at once."""
+    """One of the messages that ``batch_isend_irecv`` exchanges together."""
 
     def __init__(
         self,
@@ -820,7 +829,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """The backend that joins tensors of a device."""
+    """Returns the backend for tensors of a device."""
     if _C.device(device).type != "cpu":
         raise ValueError(f"Default backend not registered for device : {device}")
     return "gloo"
@@ -831,7 +840,7 @@ def get_backend_config(group: Any = None) -> str:
 
 
 def supports_complex(reduceOp: ReduceOp) -> bool:
-    """Does this way of joining take complex numbers?"""
+    """Returns whether this reduction supports complex numbers."""
     return reduceOp in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PREMUL_SUM)
 
 
@@ -839,14 +848,16 @@ _rendezvous_handlers: dict[str, Any] = {}
 
 
 def register_rendezvous_handler(scheme: str, handler: Any) -> None:
-    """``handler(url, **kwargs)`` gives stores, ranks and world sizes for addresses of this scheme."""
+    """Registers ``handler(url, **kwargs)``, which yields stores, ranks and world sizes, for URLs of this
+    scheme.
+    """
     if scheme in (*_rendezvous_handlers, "env", "tcp", "file"):
         raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
     _rendezvous_handlers[scheme] = handler
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Any:
-    """Yields (store, rank, world size) for an address: ``env://``, ``tcp://host:port``, ``file:///path``."""
+    """Yields (store, rank, world size) for a URL: ``env://``, ``tcp://host:port``, ``file:///path``."""
     from urllib.parse import parse_qs, urlparse
 
     parts = urlparse(url)
@@ -866,7 +877,7 @@ def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) ->
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None) -> Any:
-    """Waits for all processes: for none."""
+    """Waits for all processes, which are this one only."""
     _member(group)
     return _done(async_op)
 
@@ -876,21 +887,21 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
 
 
 def get_global_rank(group: Any, group_rank: int) -> int:
-    """The rank in the world of a rank of a group."""
+    """Returns the rank in the world for a rank of a group."""
     if group_rank != 0:
         raise ValueError(f"Group rank {group_rank} is not part of group {group}")
     return 0
 
 
 def get_group_rank(group: Any, global_rank: int) -> int:
-    """The rank in a group of a rank of the world."""
+    """Returns the rank in a group for a rank of the world."""
     if global_rank != 0:
         raise ValueError(f"Global rank {global_rank} is not part of group {group}")
     return 0
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """This process's number on its machine, as launchers say it by LOCAL_RANK."""
+    """Returns this process's number on its machine, which launchers pass as LOCAL_RANK."""
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     if fallback_rank is not None:
@@ -902,7 +913,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
     )
 
 
-distributed_c10d = sys.modules[__name__]  # where PyTorch has all this
+distributed_c10d = sys.modules[__name__]  # PyTorch's module of these functions
 
 from .device_mesh import DeviceMesh as DeviceMesh  # noqa: E402
 from .device_mesh import init_device_mesh as init_device_mesh  # noqa: E402

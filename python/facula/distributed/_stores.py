@@ -1,6 +1,7 @@
-"""Values by name that threads and processes share: in memory, in a file, by a server.
+"""Key-value stores that threads and processes share: in memory, in a file, or over TCP.
 
-A store is told how to change its values by one primitive, ``_apply``; all that programs call is made of it.
+A subclass defines one primitive, ``_apply``, which changes the values atomically; all public methods use
+it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-# What may be done to the values at once: functions of them and of arguments that JSON can hold.
+# The atomic actions on the values: functions of them and of arguments that JSON can represent.
 def _set(values: Values, key: str, value: bytes) -> None:
     values[key] = value
 
@@ -93,7 +94,7 @@ ACTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Store:
-    """Values by name. Waiting calls raise DistStoreError after ``timeout``."""
+    """A key-value store. Calls that wait raise DistStoreError after ``timeout``."""
 
     timeout: timedelta = default_pg_timeout
 
@@ -107,16 +108,16 @@ class Store:
         self._apply("_set", key, _bytes(value))
 
     def get(self, key: str) -> bytes:
-        """The value; waits until it is set."""
+        """Returns the value; waits until it is set."""
         self.wait([key])
         return bytes(self._apply("_get", key))
 
     def add(self, key: str, amount: int) -> int:
-        """Adds to a number; gives the sum."""
+        """Adds to a number and returns the sum."""
         return int(self._apply("_add", key, amount))
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        """Sets the value if it is the expected one; gives what it is then."""
+        """Sets the value if it equals the expected one, and returns the resulting value."""
         return bytes(self._apply("_compare_set", key, _bytes(expected_value), _bytes(desired_value)))
 
     def append(self, key: str, value: str | bytes) -> None:
@@ -144,7 +145,7 @@ class Store:
         return [self.get(key) for key in keys]
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Waits until all are set; DistStoreError when it takes longer than the timeout."""
+        """Waits until all keys are set; raises DistStoreError after the timeout."""
         limit = self.timeout if timeout is None else timeout
         end, pause = time.monotonic() + limit.total_seconds(), 0.001
         while missing := self._apply("_missing", *keys):
@@ -158,7 +159,7 @@ class Store:
         time.sleep(seconds)
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
-        """Waits until so many have come; the last one opens the gate."""
+        """Waits until ``world_size`` processes have arrived; the last one releases the others."""
         if self.add(key, 1) == world_size:
             self.set(f"{key}/open", "1")
         self.wait([f"{key}/open"], timeout)
@@ -167,7 +168,7 @@ class Store:
         return True
 
     def clone(self) -> Store:
-        """The same values, with a timeout of its own."""
+        """Returns a store of the same values with a separate timeout."""
         import copy
 
         return copy.copy(self)
@@ -188,7 +189,7 @@ class Store:
 
 
 class HashStore(Store):
-    """Values for the threads of one process."""
+    """A store for the threads of one process."""
 
     def __init__(self) -> None:
         self._values: Values = {}
@@ -215,12 +216,12 @@ def _decoded(value: Any) -> Any:
 
 
 class FileStore(Store):
-    """Values for all processes that name the same file. Each change is made while the file is locked."""
+    """A store for all processes that name the same file. The file is locked during each change."""
 
     def __init__(self, file_name: str, world_size: int = -1) -> None:
         self._path = os.fspath(file_name)
         with self._locked():
-            pass  # an error of the path is raised here
+            pass  # reports an invalid path here
 
     @property
     def path(self) -> str:
@@ -251,7 +252,7 @@ class FileStore(Store):
 
 
 class _Server:
-    """Serves a HashStore: a line asks for an action, a line answers with an error or the result."""
+    """Serves a HashStore: a line requests an action, a line answers with an error or the result."""
 
     def __init__(self, host: str, port: int) -> None:
         self.values = HashStore()
@@ -260,13 +261,13 @@ class _Server:
         threading.Thread(target=_accept, args=(self._socket, self.values), daemon=True).start()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # of a socket that the end of the process took already
+        with contextlib.suppress(OSError):  # the end of the process may have closed the socket already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def _accept(listening: socket.socket, values: HashStore) -> None:
-    with contextlib.suppress(OSError):  # it was closed
+    with contextlib.suppress(OSError):  # the socket was closed
         while True:
             connection, _ = listening.accept()
             threading.Thread(target=_answer, args=(connection, values), daemon=True).start()
@@ -284,7 +285,9 @@ def _answer(connection: socket.socket, values: HashStore) -> None:
 
 
 class TCPStore(Store):
-    """Values for all who connect to the master, which serves them while it lives. Port 0 is a free one."""
+    """A store for all clients of the master, which serves it as long as it lives. Port 0 selects a free
+    port.
+    """
 
     def __init__(
         self,
@@ -354,7 +357,7 @@ class TCPStore(Store):
         return _decoded(result)
 
     def clone(self) -> Store:
-        """Another connection to the same values."""
+        """Returns another connection to the same values."""
         return TCPStore(self.host, self.port, None, False, self.timeout)
 
     def list_keys(self) -> list[str]:
@@ -375,7 +378,7 @@ class TCPStore(Store):
 
 
 class PrefixStore(Store):
-    """The values of another store whose names begin with ``prefix`` and a slash."""
+    """A view of another store: keys are prefixed with ``prefix`` and a slash."""
 
     def __init__(self, prefix: str, store: Store) -> None:
         self._prefix, self._store, self.timeout = prefix, store, store.timeout
@@ -393,5 +396,5 @@ class PrefixStore(Store):
         if action == "_names":
             return [k.removeprefix(start) for k in self._store._apply(action) if k.startswith(start)]
         keys = len(args) if action == "_missing" else 1
-        found = self._store._apply(action, *(start + k for k in args[:keys]), *args[keys:])
-        return [k.removeprefix(start) for k in found] if action == "_missing" else found
+        result = self._store._apply(action, *(start + k for k in args[:keys]), *args[keys:])
+        return [k.removeprefix(start) for k in result] if action == "_missing" else result

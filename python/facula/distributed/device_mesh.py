@@ -1,4 +1,4 @@
-"""Processes laid out as a grid whose dimensions have names: of one process, grids of size 1."""
+"""Processes arranged as a grid with named dimensions: for one process, grids of size 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DeviceMesh", "init_device_mesh"]
 
 
 class DeviceMesh:
-    """The ranks of processes by their places in a grid.
+    """The ranks of processes by their positions in a grid.
 
     >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
     >>> mesh = facula.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
@@ -65,7 +65,7 @@ class DeviceMesh:
         return range(self.ndim)[dim or 0]
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
-        """The dimensions of these names."""
+        """Returns the submesh of these dimensions."""
         if not self.mesh_dim_names:
             raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
         names = (names,) if isinstance(names, str) else tuple(names)
@@ -115,7 +115,7 @@ def init_device_mesh(
     mesh_dim_names: tuple[str, ...] | None = None,
     **options: Any,
 ) -> DeviceMesh:
-    """A grid of all processes, by its sizes and names."""
+    """Creates a grid of all processes, from its sizes and names."""
     if ":" in device_type:
         raise RuntimeError(f"Device type with index is not supported but got {device_type}.")
     if mesh_dim_names is not None and len(set(mesh_dim_names)) != len(mesh_dim_names):

@@ -1,4 +1,4 @@
-"""Modules whose parameters lie in parts, one a process: a program has one process, so no module is one."""
+"""Fully sharded modules. A program has one process, so no module is sharded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "size_based_auto_wrap_policy",
     "transformer_auto_wrap_policy",
 ]
-__path__: list[str] = []  # for the modules that PyTorch divides it into
+__path__: list[str] = []  # for PyTorch's submodules of it
 
 
 class ShardingStrategy(enum.Enum):
@@ -48,7 +48,7 @@ class StateDictType(enum.Enum):
 
 @dataclass
 class MixedPrecision:
-    """The dtypes in which parts are computed and exchanged."""
+    """The dtypes in which shards are computed and exchanged."""
 
     param_dtype: Any = None
     reduce_dtype: Any = None
@@ -72,7 +72,7 @@ class FullStateDictConfig:
 FullOptimStateDictConfig = FullStateDictConfig
 
 
-# Which modules below one are wrapped: functions that choose, of use to checkpoints too.
+# Policies that select the submodules to wrap; checkpoints use them too.
 def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -97,7 +97,9 @@ def size_based_auto_wrap_policy(
 
 
 class FullyShardedDataParallel(Module):
-    """What libraries ask ``isinstance`` of before they unwrap or save: no module is one."""
+    """For ``isinstance`` checks of libraries before they unwrap or save modules: no module is an
+    instance.
+    """
 
     def __init__(self, module: Module, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(

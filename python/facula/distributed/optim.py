@@ -1,4 +1,4 @@
-"""Optimizers whose state lies in parts over processes: of one process, all of it."""
+"""Optimizers with sharded state: with one process, it has all of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ZeroRedundancyOptimizer"]
 
 
 class ZeroRedundancyOptimizer(Optimizer):
-    """Another optimizer of these parameters, which keeps this process's part of its state: all.
+    """Wraps another optimizer of these parameters and keeps this process's shard of its state: all of it.
 
     >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
     >>> w = facula.ones(2, requires_grad=True)
@@ -31,7 +31,7 @@ class ZeroRedundancyOptimizer(Optimizer):
     ) -> None:
         from . import get_world_size
 
-        get_world_size(process_group)  # raises where there is no group
+        get_world_size(process_group)  # raises if there is no group
         self.optim = optimizer_class(params, **defaults)
         super().__init__(self.optim.param_groups, dict(self.optim.defaults))
         self.param_groups, self.state = self.optim.param_groups, self.optim.state
@@ -40,13 +40,13 @@ class ZeroRedundancyOptimizer(Optimizer):
         return self.optim.step(closure, **kwargs) if closure is not None else self.optim.step(**kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters; those with which it began are the inner optimizer's already."""
+        """Adds parameters; the inner optimizer has those of the constructor already."""
         if not any(param_group is g for g in self.optim.param_groups):
             self.optim.add_param_group(param_group)
             self.param_groups = self.optim.param_groups
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Gathers the parts of the state: there is one."""
+        """Gathers the shards of the state; there is only one."""
 
     def state_dict(self) -> dict[str, Any]:
         return self.optim.state_dict()

@@ -1,6 +1,6 @@
-"""The launcher of programs of several processes, for one: ``python -m torch.distributed.run script.py``.
+"""Launcher of distributed programs, for one process: ``python -m torch.distributed.run script.py``.
 
-It says to the program by its environment that it is process 0 of 1, as torchrun does.
+It sets the environment as torchrun does: the program is process 0 of 1.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def _arguments(args: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--node-rank", "--node_rank", "--machine_rank", default=0, type=int)
     parser.add_argument("--master-addr", "--master_addr", default="127.0.0.1", type=str)
     parser.add_argument("--master-port", "--master_port", default=29500, type=int)
-    for name, kept in (("rdzv", ("backend", "endpoint", "id", "conf")), ("max", ("restarts",))):
-        for option in kept:
+    for name, suffixes in (("rdzv", ("backend", "endpoint", "id", "conf")), ("max", ("restarts",))):
+        for option in suffixes:
             parser.add_argument(f"--{name}-{option}", f"--{name}_{option}", default=None)
     for option in ("monitor-interval", "start-method", "role", "log-dir", "redirects", "tee"):
         parser.add_argument(f"--{option}", f"--{option.replace('-', '_')}", default=None)
@@ -41,7 +41,7 @@ def _free_port() -> int:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Runs the program and ends with its status; NotImplementedError for more than one process."""
+    """Runs the program and exits with its status; raises NotImplementedError for more than one process."""
     a = _arguments(args)
     processes = {"auto": 1, "cpu": 1}.get(a.nproc_per_node, a.nproc_per_node)
     if str(processes) != "1" or a.nnodes not in ("1", "1:1"):

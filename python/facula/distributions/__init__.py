@@ -1,7 +1,7 @@
 """Probability distributions: samples, densities, transforms and divergences.
 
 Every distribution is a batch of independent ones; ``sample`` and ``log_prob`` have PyTorch's shapes.
-Samples of those with ``has_rsample`` are differentiable (``rsample``).
+Samples of ``rsample`` are differentiable; ``has_rsample`` says whether a distribution has them.
 
 >>> d = facula.distributions.Gamma(facula.tensor([2.0, 3.0]), 1.0)
 >>> d.mean, d.sample((4,)).shape

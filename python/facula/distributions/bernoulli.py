@@ -1,4 +1,4 @@
-"""Single trials."""
+"""Single Bernoulli trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers between 0 and 1."""
+"""The beta distribution, on (0, 1)."""
 
 from __future__ import annotations
 

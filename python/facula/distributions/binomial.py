@@ -1,4 +1,4 @@
-"""Successes among trials."""
+"""Numbers of successes among trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Binomial"]
 
 
 def with_count(total_count: Any, probs: Any, logits: Any) -> Any:
-    """The number of trials in the dtype of what says their probability."""
+    """Returns the number of trials in the dtype of the parameter for their probability."""
     either(probs, logits)
     param = logits if probs is None else probs
     if isinstance(total_count, Tensor) and isinstance(param, Tensor):

@@ -1,4 +1,4 @@
-"""One of several."""
+"""The choice of one among several categories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Categorical(HasOdds, Distribution):
 
     Args:
         probs: probabilities along the last dimension, which are divided by their sum
-        logits: their logarithms, up to a number
+        logits: their logarithms, up to an additive constant
 
     >>> facula.distributions.Categorical(facula.tensor([1.0, 3.0])).probs
     tensor([0.2500, 0.7500])
@@ -34,14 +34,14 @@ class Categorical(HasOdds, Distribution):
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         either(probs, logits)
-        name, given = ("probs", probs) if logits is None else ("logits", logits)
-        if given.dim() < 1:
+        name, parameter = ("probs", probs) if logits is None else ("logits", logits)
+        if parameter.dim() < 1:
             raise ValueError(f"`{name}` parameter must be at least one-dimensional.")
         if logits is None:
             self.probs = probs / probs.sum(-1, keepdim=True)
         else:
             self.logits = logits - logits.logsumexp(-1, keepdim=True)
-        super().__init__(given.shape[:-1], validate_args=validate_args)
+        super().__init__(parameter.shape[:-1], validate_args=validate_args)
 
     @property
     def _num_events(self) -> int:
@@ -88,7 +88,7 @@ class Categorical(HasOdds, Distribution):
 
 
 class OverCategorical(Distribution):
-    """What a Categorical, whose parameters are its own, draws, as vectors over the categories."""
+    """Samples of a Categorical, whose parameters it shares, as vectors over the categories."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
@@ -104,12 +104,12 @@ class OverCategorical(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities of each."""
+        """The probability of each category."""
         return self._categorical.probs
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms."""
+        """The logarithms of the probabilities."""
         return self._categorical.logits
 
     @property

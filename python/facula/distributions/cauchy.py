@@ -1,4 +1,4 @@
-"""Numbers without a mean."""
+"""The Cauchy distribution, which has no mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of squares."""
+"""The chi-square distribution."""
 
 from __future__ import annotations
 

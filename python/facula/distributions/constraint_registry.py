@@ -1,8 +1,7 @@
 """Transforms from all real numbers to the region of a constraint.
 
-``biject_to(constraint)`` is bijective and has ``log_abs_det_jacobian``, as Hamiltonian Monte Carlo needs
-it; ``transform_to(constraint)`` may have more numbers than the region has dimensions, as gradient descent
-likes it.
+``biject_to(constraint)`` is bijective and has ``log_abs_det_jacobian``, as Hamiltonian Monte Carlo needs;
+``transform_to(constraint)`` may be overparametrized, as suits gradient descent.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
 
 class ConstraintRegistry:
-    """A table from constraints to functions that make their transforms.
+    """A table from constraints to functions that create their transforms.
 
     >>> from facula.distributions import constraints, transform_to
     >>> transform_to(constraints.greater_than(2.0))(facula.zeros(1))
@@ -27,9 +26,11 @@ class ConstraintRegistry:
         self._registry: dict[type, Callable[[Any], Any]] = {}
 
     def register(self, constraint: Any, factory: Callable[[Any], Any] | None = None) -> Any:
-        """Registers a function for a class of constraints, or that of a constraint; also a decorator."""
+        """Registers a function for a class of constraints, or for the class of a constraint; also a
+        decorator.
+        """
         if factory is None:
-            return lambda made: self.register(constraint, made)
+            return lambda function: self.register(constraint, function)
         kind = type(constraint) if isinstance(constraint, constraints.Constraint) else constraint
         if not isinstance(kind, type) or not issubclass(kind, constraints.Constraint):
             raise TypeError(

@@ -1,7 +1,7 @@
-"""Regions of values: what parameters must lie in, and where samples do.
+"""Constraints: the regions of parameters and samples.
 
-``check`` gives, for each event, whether it is in the region. ``event_dim`` says of how many trailing
-dimensions an event consists.
+``check`` returns, for each event, whether it is in the region. ``event_dim`` is the number of trailing
+dimensions of an event.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Constraint:
 
     is_discrete = False
     event_dim = 0
-    _shown: tuple[str, ...] = ()  # attributes that repr shows, by their names
+    _shown: tuple[str, ...] = ()  # names of the attributes that repr shows
 
     def check(self, value: Tensor) -> Tensor:
-        """Is each event of `value` in the region?"""
+        """Returns whether each event of `value` is in the region."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """A region that follows from other values, so that it cannot be checked without them."""
+    """A region that depends on other values and cannot be checked without them."""
 
     def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
         self._is_discrete, self._event_dim = is_discrete, event_dim
@@ -90,10 +90,10 @@ class _Dependent(Constraint):
         return self._event_dim
 
     def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> _Dependent:
-        """The same with its kind of events told."""
+        """Returns the same constraint with its kind of events."""
         told = (is_discrete, event_dim)
-        known = (self._is_discrete, self._event_dim)
-        d, e = (k if t is NotImplemented else t for t, k in zip(told, known))
+        present = (self._is_discrete, self._event_dim)
+        d, e = (k if t is NotImplemented else t for t, k in zip(told, present))
         return _Dependent(is_discrete=d, event_dim=e)
 
     def check(self, value: Tensor) -> Tensor:
@@ -101,12 +101,12 @@ class _Dependent(Constraint):
 
 
 def is_dependent(constraint: Constraint) -> bool:
-    """Does a constraint depend on other values?"""
+    """Returns whether a constraint depends on other values."""
     return isinstance(constraint, _Dependent)
 
 
 class _DependentProperty(property, _Dependent):
-    """A property of instances that is a constraint; a dependent one for the class.
+    """A property that is a constraint for instances, and a dependent constraint for the class.
 
     >>> from facula.distributions import constraints
     >>> class D:
@@ -131,7 +131,7 @@ class _DependentProperty(property, _Dependent):
 
 
 class _Derived(Constraint):
-    """A region made of another one."""
+    """A region derived from another one."""
 
     def __init__(self, base_constraint: Constraint) -> None:
         if not isinstance(base_constraint, Constraint):
@@ -150,7 +150,9 @@ class _Derived(Constraint):
 
 
 class _IndependentConstraint(_Derived):
-    """Events of the base region's with `reinterpreted_batch_ndims` dimensions more, in it where all are."""
+    """The base region with `reinterpreted_batch_ndims` more event dimensions; all parts of an event must
+    be in it.
+    """
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         super().__init__(base_constraint)
@@ -175,14 +177,14 @@ class _IndependentConstraint(_Derived):
 
 
 class MixtureSameFamilyConstraint(_Derived):
-    """The region of values that lie in those of all components of a mixture."""
+    """The intersection of the regions of all components of a mixture."""
 
     def check(self, value: Tensor) -> Tensor:
         if value.dim() < self.event_dim:
             raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.dim()}")
         valid = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
-        kept = value.dim() - self.event_dim
-        return valid.reshape([*valid.shape[:kept], -1]).all(-1)
+        batch_dims = value.dim() - self.event_dim
+        return valid.reshape([*valid.shape[:batch_dims], -1]).all(-1)
 
     def __repr__(self) -> str:
         return f"MixtureSameFamilyConstraint({self.base_constraint!r})"
@@ -203,11 +205,11 @@ class _OneHot(Constraint):
 
 
 class _Bounded(Constraint):
-    """Numbers between bounds; subclasses say which bounds there are and which belong to the region."""
+    """Numbers between bounds; subclasses define which bounds exist and whether they belong to the region."""
 
     lower_bound: Any
     upper_bound: Any
-    _open_below = _open_above = False
+    _excludes_lower = _excludes_upper = False
 
     def __init__(self, **bounds: Any) -> None:
         self.__dict__.update(bounds)
@@ -216,11 +218,11 @@ class _Bounded(Constraint):
     def check(self, value: Tensor) -> Tensor:
         valid = value % 1 == 0 if self.is_discrete else None
         if "lower_bound" in self.__dict__:
-            above = self.lower_bound < value if self._open_below else self.lower_bound <= value
-            valid = above if valid is None else valid & above
+            is_above = self.lower_bound < value if self._excludes_lower else self.lower_bound <= value
+            valid = is_above if valid is None else valid & is_above
         if "upper_bound" in self.__dict__:
-            below = value < self.upper_bound if self._open_above else value <= self.upper_bound
-            valid = below if valid is None else valid & below
+            is_below = value < self.upper_bound if self._excludes_upper else value <= self.upper_bound
+            valid = is_below if valid is None else valid & is_below
         assert valid is not None
         return valid
 
@@ -253,7 +255,7 @@ class _IntegerGreaterThan(_From):
 
 
 class _GreaterThan(_From):
-    _open_below = True
+    _excludes_lower = True
 
 
 class _GreaterThanEq(_From):
@@ -261,7 +263,7 @@ class _GreaterThanEq(_From):
 
 
 class _LessThan(_To):
-    _open_above = True
+    _excludes_upper = True
 
 
 class _Interval(_FromTo):
@@ -269,7 +271,7 @@ class _Interval(_FromTo):
 
 
 class _HalfOpenInterval(_FromTo):
-    _open_above = True
+    _excludes_upper = True
 
 
 class _Real(Constraint):
@@ -309,7 +311,7 @@ class _LowerCholesky(_LowerTriangular):
 
 
 class _CorrCholesky(_LowerCholesky):
-    """Cholesky factors of correlation matrices: their rows have length 1."""
+    """Cholesky factors of correlation matrices, whose rows have length 1."""
 
     def check(self, value: Tensor) -> Tensor:
         tolerance = facula.finfo(value.dtype).eps * value.shape[-1] * 10
@@ -333,7 +335,7 @@ class _Symmetric(_Square):
 
 
 class _Definite(_Symmetric):
-    """Symmetric matrices whose Cholesky factor exists."""
+    """Symmetric matrices that have a Cholesky factor."""
 
     def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
@@ -351,7 +353,9 @@ class _PositiveDefinite(_Definite):
 
 
 class _PositiveSemidefinite(_Definite):
-    """Symmetric matrices without negative eigenvalues: their sums with any multiple of 1 are definite."""
+    """Symmetric matrices without negative eigenvalues: adding a positive multiple of 1 makes them
+    definite.
+    """
 
     def _holds(self, matrices: Tensor) -> Tensor:
         n, info = matrices.shape[-1], facula.finfo(matrices.dtype)

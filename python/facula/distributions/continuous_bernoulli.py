@@ -27,8 +27,9 @@ def _near(logits: Tensor, series: Tensor, exact: Tensor) -> Tensor:
 class ContinuousBernoulli(HasOdds, ExponentialFamily):
     """Density proportional to probs ** x * (1 - probs) ** (1 - x) for x in [0, 1].
 
-    With t = `logits` that is exp(t x - A), A = log((exp(t) - 1) / t); mean and variance are derivatives of A.
-    Where abs(t) < 1/2 series take the place of formulas that cancel; `lims`, where PyTorch does so, is kept.
+    With t = `logits` this is exp(t x - A), A = log((exp(t) - 1) / t); mean and variance are derivatives
+    of A. For abs(t) < 1/2, series replace formulas that suffer from cancellation; `lims`, PyTorch's
+    bounds for its series, is stored only.
     Source: Loaiza-Ganem and Cunningham, "The continuous Bernoulli", 2019.
     """
 
@@ -100,7 +101,7 @@ class ContinuousBernoulli(HasOdds, ExponentialFamily):
         tiny = t.abs() < 1e-6
         far = facula.where(tiny, 1.0, t)
         fall = -far.abs()
-        # (exp(t x) - 1) / (exp(t) - 1); of positive t both divided by exp(t)
+        # (exp(t x) - 1) / (exp(t) - 1); for positive t both are divided by exp(t)
         rising = (far * (x - 1)).exp() * (-far * x).expm1() / fall.expm1()
         falling = (far * x).expm1() / fall.expm1()
         inside = facula.where(tiny, x, facula.where(far > 0, rising, falling))

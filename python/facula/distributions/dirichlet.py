@@ -1,4 +1,4 @@
-"""Probabilities of several."""
+"""The Dirichlet distribution, on the simplex."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Dirichlet"]
 class Dirichlet(ExponentialFamily):
     """Points of the simplex: gamma numbers with these concentrations, divided by their sum.
 
-    Samples have a gradient, that of the gamma numbers. Source: Figurnov, Mohamed, Mnih, "Implicit
+    Samples are differentiable through the gamma numbers. Source: Figurnov, Mohamed, Mnih, "Implicit
     reparameterization gradients", 2018.
     """
 

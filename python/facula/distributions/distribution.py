@@ -26,21 +26,23 @@ def invalid(what: str, value: Tensor, of: Distribution, condition: str) -> Value
 
 
 class Distribution:
-    """A probability distribution: a batch of independent ones, of which each draws events.
+    """A probability distribution: a batch of independent distributions of events.
 
     A subclass declares the constraints of its parameters, ``arg_constraints``, and of its samples,
-    ``support``; from them follow validation, `expand` and ``repr``.
+    ``support``; validation, `expand` and ``repr`` follow from them.
 
     Args:
         batch_shape: the shape of the batch
         event_shape: the shape of one event
-        validate_args: are parameters and values checked? None: as `set_default_validate_args` says
+        validate_args: whether parameters and values are checked; None: `set_default_validate_args`
+        decides
     """
 
     has_rsample = False
     has_enumerate_support = False
     _validate_args = __debug__
-    # The class whose constructor's attributes `expand` knows: the last one of this package.
+    # The last class of this package in the hierarchy: `expand` handles only the attributes of its
+    # constructor.
     _expanded_as: type[Distribution] | None = None
     _batch_shape: Size
     _event_shape: Size
@@ -52,7 +54,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Says whether distributions made from now on check their arguments."""
+        """Sets whether distributions that are created later check their arguments."""
         if value not in (True, False):
             raise ValueError(f"expects True or False, got {value!r}")
         Distribution._validate_args = value
@@ -90,10 +92,10 @@ class Distribution:
                 raise invalid(f"parameter {name}", value, self, condition)
 
     def _take(self, validate_args: bool | None, event_dim: int = 0, **parameters: Any) -> None:
-        """Broadcasts parameters, of which events have the last `event_dim` dimensions; None is left out."""
-        given = {name: value for name, value in parameters.items() if value is not None}
-        self.__dict__.update(zip(given, broadcast_all(*given.values())))
-        shape = self.__dict__[next(iter(given))].shape
+        """Broadcasts parameters whose events have the last `event_dim` dimensions; None is skipped."""
+        present = {name: value for name, value in parameters.items() if value is not None}
+        self.__dict__.update(zip(present, broadcast_all(*present.values())))
+        shape = self.__dict__[next(iter(present))].shape
         cut = len(shape) - event_dim
         Distribution.__init__(self, shape[:cut], shape[cut:], validate_args=validate_args)
 
@@ -113,13 +115,13 @@ class Distribution:
             elif isinstance(value, Distribution):
                 value = value.expand([*shape, *value.batch_shape[rank:]])
             elif isinstance(getattr(type(self), name, None), lazy_property):
-                continue  # computed again when asked for
+                continue  # recomputed on demand
             new.__dict__[name] = value
         new._batch_shape = shape
         return new
 
     def _declared(self) -> dict[str, constraints.Constraint]:
-        """The parameters' constraints, with those of the families that this one belongs to."""
+        """Returns the parameters' constraints, including those of base families."""
         declared = dict(self.arg_constraints)
         for c in type(self).__mro__:
             if isinstance(more := c.__dict__.get("arg_constraints"), dict):
@@ -184,7 +186,7 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} has no samples with a gradient: use sample()")
 
     def sample_n(self, n: int) -> Tensor:
-        """``sample((n,))``, which is to be used instead."""
+        """Deprecated: use ``sample((n,))``."""
         warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))`.", FutureWarning, stacklevel=2)
         return self.sample((n,))
 
@@ -193,15 +195,17 @@ class Distribution:
         raise NotImplementedError(f"{type(self).__name__} does not define log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of at most `value`."""
+        """The probability of a value of at most `value`."""
         raise NotImplementedError(f"{type(self).__name__} does not define cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The number that a sample is at most with probability `value`."""
+        """The quantile: a sample is at most this number with probability `value`."""
         raise NotImplementedError(f"{type(self).__name__} does not define icdf")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values of a discrete distribution, along dimension 0; the batch has size 1 unless expanded."""
+        """Returns all values of a discrete distribution, along dimension 0; the batch has size 1 unless
+        expanded.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define enumerate_support")
 
     def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
@@ -221,7 +225,7 @@ class Distribution:
         return Size([*sample_shape, *self._batch_shape, *self._event_shape])
 
     def _checked(self, value: Tensor) -> Tensor:
-        """The value, validated if this distribution validates."""
+        """Returns the value, after validation if that is enabled."""
         if self._validate_args:
             self._validate_sample(value)
         return value
@@ -255,10 +259,10 @@ class Distribution:
             raise invalid("value argument", value, self, condition)
 
     def _shown(self) -> dict[str, Tensor]:
-        """The parameters that repr shows: those that were given."""
+        """Returns the parameters that repr shows: those that the constructor received."""
         declared = self.arg_constraints
-        given = {k: self.__dict__[k] for k in declared if k in self.__dict__}
-        return given or {k: getattr(self, k) for k in declared}
+        stored = {k: self.__dict__[k] for k in declared if k in self.__dict__}
+        return stored or {k: getattr(self, k) for k in declared}
 
     def __repr__(self) -> str:
         shown = (f"{k}: {v if v.numel() == 1 else v.size()}" for k, v in self._shown().items())
@@ -266,19 +270,19 @@ class Distribution:
 
 
 def either(probs: Any, logits: Any) -> None:
-    """Raises unless one of two parameters is given."""
+    """Raises unless exactly one of the two parameters is passed."""
     if (probs is None) == (logits is None):
         raise ValueError("Either `probs` or `logits` must be specified, but not both.")
 
 
 class HasOdds:
-    """The parameters of distributions of trials: probabilities, or the logarithms of odds."""
+    """The parameters of distributions of trials: probabilities, or log-odds."""
 
     _is_binary = True
 
     @lazy_property
     def logits(self) -> Tensor:
-        """Logarithms of odds, or of probabilities."""
+        """The log-odds, or the logarithms of probabilities."""
         return probs_to_logits(self.probs, is_binary=self._is_binary)
 
     @lazy_property
@@ -288,7 +292,7 @@ class HasOdds:
 
     @property
     def _param(self) -> Tensor:
-        """That of the two which was given."""
+        """The one of the two that the constructor received."""
         return next(v for k, v in self.__dict__.items() if k in ("probs", "logits"))
 
     @property

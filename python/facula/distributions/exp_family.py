@@ -16,8 +16,8 @@ __all__ = ["ExponentialFamily"]
 
 
 class ExponentialFamily(Distribution):
-    """Base of exponential families: from ``_natural_params``, ``_log_normalizer`` and
-    ``_mean_carrier_measure`` follow the entropy and the divergence of two members, as the gradient of the
+    """Base of exponential families. The entropy and the divergence of two members follow from
+    ``_natural_params``, ``_log_normalizer`` and ``_mean_carrier_measure``, because the gradient of the
     log normalizer is the mean of the statistics.
 
     Source: Nielsen and Nock, "Entropies and cross-entropies of exponential families", 2010.

@@ -1,4 +1,4 @@
-"""Waiting times."""
+"""The exponential distribution."""
 
 from __future__ import annotations
 

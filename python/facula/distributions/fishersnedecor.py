@@ -1,4 +1,4 @@
-"""Ratios of variances."""
+"""The F distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of waiting times."""
+"""The gamma distribution."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["Gamma"]
 class Gamma(ExponentialFamily):
     """Density proportional to x ** (concentration - 1) * exp(-rate * x).
 
-    Samples have a gradient by the concentration too: that of the number at which the distribution function
-    has the same value. Source: Figurnov, Mohamed, Mnih, "Implicit reparameterization gradients", 2018.
+    Samples are differentiable by the concentration too: the gradient holds the distribution function
+    constant. Source: Figurnov, Mohamed, Mnih, "Implicit reparameterization gradients", 2018.
     """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}

@@ -1,4 +1,4 @@
-"""Excesses over a threshold."""
+"""The generalized Pareto distribution: excesses over a threshold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GeneralizedPareto"]
 
 
 class GeneralizedPareto(Distribution):
-    """What exceeds `loc`, in units of `scale`: the smaller the `concentration`, the shorter the tail."""
+    """The excess over `loc`, in units of `scale`; a smaller `concentration` has a shorter tail."""
 
     arg_constraints = {
         "loc": constraints.real,
@@ -41,7 +41,7 @@ class GeneralizedPareto(Distribution):
 
     @property
     def _shape_or_one(self) -> tuple[Tensor, Tensor]:
-        """Where the concentration is as good as 0, and the concentration with 1 in these places."""
+        """Returns where the concentration is practically 0, and the concentration with 1 in these places."""
         zero = self.concentration.abs() < facula.finfo(self.concentration.dtype).tiny
         return zero, facula.where(zero, 1.0, self.concentration)
 
@@ -54,7 +54,7 @@ class GeneralizedPareto(Distribution):
         return facula.where(zero, -z, -(1 + 1 / k) * (k * z).log1p()) - self.scale.log()
 
     def log_survival_function(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability of more than `value`."""
+        """The logarithm of the probability of a value above `value`."""
         zero, k = self._shape_or_one
         z = self._z(self._checked(value))
         return facula.where(zero, -z, -(k * z).log1p() / k)

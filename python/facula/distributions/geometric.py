@@ -1,4 +1,4 @@
-"""Failures before a success."""
+"""The geometric distribution: failures before a success."""
 
 from __future__ import annotations
 

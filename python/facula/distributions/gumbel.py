@@ -1,4 +1,4 @@
-"""Largest of many."""
+"""The Gumbel distribution: the limit of maxima."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Gumbel"]
 
 
 class Gumbel(TransformedDistribution):
-    """loc - scale * log(-log(u)) of uniform numbers u: the largest of many waiting times."""
+    """loc - scale * log(-log(u)) of uniform numbers u."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -1,4 +1,4 @@
-"""Batches as events."""
+"""Distributions whose batch dimensions are event dimensions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["Independent"]
 
 
 class Independent(Distribution):
-    """A distribution of which the `reinterpreted_batch_ndims` last dimensions of the batch belong to events.
+    """Turns the last `reinterpreted_batch_ndims` batch dimensions of a distribution into event
+    dimensions.
 
     >>> facula.distributions.Independent(facula.distributions.Normal(facula.zeros(3), 1.0), 1).event_shape
     facula.Size([3])

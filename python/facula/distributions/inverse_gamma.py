@@ -1,4 +1,4 @@
-"""Inverses of gamma numbers."""
+"""The inverse gamma distribution."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The divergence of Kullback and Leibler, E_p[log p(x) - log q(x)].
+"""The Kullback-Leibler divergence, E_p[log p(x) - log q(x)].
 
-Of two distributions of one family it has a formula. Of different families on the real line it is the cross
-entropy E_p[-log q(x)] less the entropy of p; -log q is a combination of few functions of x, whose means
-under p are in a table, and q must have density wherever p has: the bounds of the supports say so.
+Two distributions of one family have a formula. For different families on the real line it is the cross
+entropy E_p[-log q(x)] minus the entropy of p. -log q is a combination of a few functions of x, whose
+means under p are in a table; q must have density wherever p has, which the bounds of the supports decide.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _FOUND: dict[tuple[type, type], Callable[[Any, Any], Tensor] | None] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
-    """Registers the decorated function for `kl_divergence` of two classes and what is derived from them.
+    """Registers the decorated function for `kl_divergence` of two classes and their subclasses.
 
-    Among several that fit the most specific is taken; a RuntimeWarning says where that is ambiguous.
+    The most specific match is used; a RuntimeWarning reports an ambiguous one.
     """
     for name, kind in (("type_p", type_p), ("type_q", type_q)):
         if not isinstance(kind, type) or not issubclass(kind, Distribution):
@@ -71,7 +71,7 @@ def _find(type_p: type, type_q: type) -> Callable[[Any, Any], Tensor] | None:
     fitting = [k for k in _REGISTRY if issubclass(type_p, k[0]) and issubclass(type_q, k[1])]
     if not fitting:
         return None
-    # The nearest classes, as the order of resolution has them: once by p first, once by q first.
+    # The nearest classes in method resolution order: comparing p first, and comparing q first.
     distance = {k: (type_p.__mro__.index(k[0]), type_q.__mro__.index(k[1])) for k in fitting}
     by_p = min(fitting, key=lambda k: distance[k])
     by_q = min(fitting, key=lambda k: distance[k][::-1])
@@ -86,7 +86,7 @@ def _find(type_p: type, type_q: type) -> Callable[[Any, Any], Tensor] | None:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """How much longer messages about samples of p are in a code for q, in nats; of shape ``batch_shape``.
+    """The number of additional nats that a code for q needs for samples of p; of shape ``batch_shape``.
 
     >>> from facula.distributions import Normal, kl_divergence
     >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 2.0))
@@ -103,7 +103,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     return f(p, q)
 
 
-# ---- One family.
+# ---- Distributions of one family.
 
 
 def _same(kind: type) -> Callable[[Any], Any]:
@@ -121,13 +121,13 @@ def _kl_expfamily_expfamily(p: Any, q: Any) -> Tensor:
     theirs = q._natural_params
     result = q._log_normalizer(*theirs) - normalizer
     for a, b, mean in zip(natural, theirs, means):
-        rank = a.dim() - normalizer.dim()  # a parameter may have less dimensions than an event
+        rank = a.dim() - normalizer.dim()  # a parameter may have fewer dimensions than an event
         result = result - _sum_rightmost((b - a) * mean, rank)
     return result
 
 
 def _trials(p: Any, q: Any) -> Tensor:
-    """Of one trial: where p has no probability there is nothing to add, where only q has none, infinity."""
+    """The divergence of one trial: 0 where p has no probability, infinity where only q has none."""
 
     def outcome(mine: Tensor, theirs: Tensor, log_mine: Tensor, log_theirs: Tensor) -> Tensor:
         term = mine * (log_mine - log_theirs)
@@ -206,7 +206,7 @@ def _kl_gamma_gamma(p: Any, q: Any) -> Tensor:
 
 @_same(Geometric)
 def _kl_geometric_geometric(p: Any, q: Any) -> Tensor:
-    return _trials(p, q) / p.probs  # as many trials as there are on average
+    return _trials(p, q) / p.probs  # times the average number of trials
 
 
 @_same(Gumbel)
@@ -279,7 +279,8 @@ def _normal_vectors(p: Any, q: Any) -> Tensor:
             return d._log_det()
         return 2 * _half_log_det(d._unbroadcasted_scale_tril)
 
-    # The trace of inverse(Q) P is the sum over the columns of a root of P of their squared lengths in Q.
+    # The trace of inverse(Q) P is the sum of the squared lengths, under inverse(Q), of the columns of a root
+    # of P.
     if isinstance(p, LowRankMultivariateNormal):
         diagonal = p.cov_diag.sqrt().unsqueeze(-1) * facula.eye(p.event_shape[0], dtype=p.loc.dtype)
         columns = facula.cat([p.cov_factor, diagonal], -1)
@@ -302,7 +303,7 @@ for _p in (MultivariateNormal, LowRankMultivariateNormal):
         register_kl(_p, _q)(_normal_vectors)
 
 
-# ---- Different families.
+# ---- Distributions of different families.
 
 
 def _bounds(d: Any) -> tuple[Any, Any]:
@@ -311,14 +312,14 @@ def _bounds(d: Any) -> tuple[Any, Any]:
 
 
 def _within(p: Any, q: Any, result: Tensor) -> Tensor:
-    """The result where q's support contains p's, else infinity."""
+    """Returns the result where q's support contains p's, else infinity."""
     (low, high), (least, most) = _bounds(p), _bounds(q)
     contained = facula.as_tensor(low >= least) & facula.as_tensor(high <= most)
     return facula.where(contained, result, facula.inf)
 
 
 def _mean_of_log(d: Any) -> Tensor:
-    """E[log x] where all x are positive."""
+    """E[log x] for distributions of positive x."""
     if isinstance(d, Beta):
         return d.concentration1.digamma() - d._total.digamma()
     if isinstance(d, Gamma):
@@ -373,7 +374,7 @@ def _code_gumbel(p: Any, q: Any) -> Tensor:
 
 
 def _code_laplace(p: Any, q: Any) -> Tensor:
-    # E|x - loc| of normal x
+    # E|x - loc| for normal x
     apart = p.loc - q.loc
     z = apart / p.scale
     mean = math.sqrt(2 / math.pi) * p.scale * (-0.5 * z.square()).exp() + apart * (z / math.sqrt(2)).erf()
@@ -399,7 +400,7 @@ def _cross(code: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
 
 
 def _infinite(p: Any, q: Any) -> Tensor:
-    """p has samples where q has no density."""
+    """Infinite, because p has samples where q has no density."""
     shape = facula.broadcast_shapes(p.batch_shape, q.batch_shape)
     return facula.full(shape, facula.inf, dtype=p.mean.dtype)
 
@@ -415,7 +416,7 @@ _CODES = {
     Pareto: _code_pareto,
     Uniform: _code_uniform,
 }
-# Whose samples which codes can be finite for, and which cannot.
+# For each class of p, the classes of q with a finite cross entropy, and those without.
 _CROSS: dict[type, tuple[tuple[type, ...], tuple[type, ...]]] = {
     Beta: ((ContinuousBernoulli, Exponential, Gamma, Normal, Uniform), (Pareto,)),
     ContinuousBernoulli: ((Exponential, Normal, Uniform), (Pareto,)),

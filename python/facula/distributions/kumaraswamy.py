@@ -1,4 +1,4 @@
-"""Like beta, with a distribution function of powers."""
+"""The Kumaraswamy distribution: similar to beta, with a closed distribution function."""
 
 from __future__ import annotations
 

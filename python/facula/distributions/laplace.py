@@ -1,4 +1,4 @@
-"""Two exponential tails."""
+"""The Laplace distribution."""
 
 from __future__ import annotations
 

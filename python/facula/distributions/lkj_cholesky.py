@@ -1,4 +1,4 @@
-"""Correlation matrices."""
+"""The LKJ distribution of correlation matrices."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ __all__ = ["LKJCholesky"]
 class LKJCholesky(Distribution):
     """Cholesky factors of correlation matrices, whose density is det(matrix) ** (concentration - 1).
 
-    Source: Lewandowski, Kurowicka, Joe, "Generating random correlation matrices based on vines and extended
-    onion method", 2009: each row is a direction on a sphere, shorter than 1 by a beta distributed share.
+    Source: Lewandowski, Kurowicka, Joe, "Generating random correlation matrices based on vines and
+    extended onion method", 2009: each row is a direction on a sphere, scaled by a beta distributed length
+    below 1.
     """
 
     arg_constraints = {"concentration": constraints.positive}
@@ -39,7 +40,7 @@ class LKJCholesky(Distribution):
 
     @lazy_property
     def _beta(self) -> Beta:
-        """Squared lengths of the rows below the diagonal; that of the first is not used."""
+        """The squared lengths of the rows left of the diagonal; that of the first row is not used."""
         before = facula.arange(self.dim, dtype=self.concentration.dtype).clamp(min=1) - 1
         most = self.concentration + 0.5 * (self.dim - 2)
         return Beta(before / 2 + 0.5, most.unsqueeze(-1) - before / 2, validate_args=False)
@@ -49,15 +50,15 @@ class LKJCholesky(Distribution):
             share = self._beta.sample(sample_shape).unsqueeze(-1)
             direction = facula.randn(self._extended_shape(sample_shape), dtype=share.dtype).tril(-1)
             length = direction.square().sum(-1, keepdim=True).sqrt()
-            below = share.sqrt() * direction / facula.where(length == 0, 1.0, length)
-            left = (1 - below.square().sum(-1)).clamp(min=facula.finfo(share.dtype).tiny)
-            return below + _diagonal_matrix(left.sqrt())
+            left_part = share.sqrt() * direction / facula.where(length == 0, 1.0, length)
+            rest = (1 - left_part.square().sum(-1)).clamp(min=facula.finfo(share.dtype).tiny)
+            return left_part + _diagonal_matrix(rest.sqrt())
 
     def log_prob(self, value: Tensor) -> Tensor:
         diagonal = self._checked(value).diagonal(dim1=-2, dim2=-1)[..., 1:]
-        below, eta = self.dim - 1, self.concentration
-        rest = facula.arange(below, 0, -1, dtype=eta.dtype) - 1  # columns behind each row's diagonal
+        rows, eta = self.dim - 1, self.concentration
+        rest = facula.arange(rows, 0, -1, dtype=eta.dtype) - 1  # columns behind each row's diagonal
         density = ((2 * (eta - 1).unsqueeze(-1) + rest) * diagonal.log()).sum(-1)
-        top = eta + 0.5 * below
-        constant = 0.5 * below * math.log(math.pi) + _mvlgamma(top - 0.5, below) - below * top.lgamma()
+        top = eta + 0.5 * rows
+        constant = 0.5 * rows * math.log(math.pi) + _mvlgamma(top - 0.5, rows) - rows * top.lgamma()
         return density - constant

@@ -1,4 +1,4 @@
-"""Exponentials of normal numbers."""
+"""The log-normal distribution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LogNormal"]
 
 
 class LogNormal(TransformedDistribution):
-    """exp(x) of normal x with mean `loc` and deviation `scale`."""
+    """exp(x) of normal x with mean `loc` and standard deviation `scale`."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive
@@ -33,7 +33,7 @@ class LogNormal(TransformedDistribution):
 
     @property
     def scale(self) -> Tensor:
-        """The deviation of the logarithm."""
+        """The standard deviation of the logarithm."""
         return self.base_dist.scale
 
     @property

@@ -16,7 +16,9 @@ __all__ = ["LogisticNormal"]
 
 
 class LogisticNormal(TransformedDistribution):
-    """Points of the simplex that stick breaking makes of independent normal numbers, one less."""
+    """Points of the simplex, by stick breaking with independent normal numbers, one fewer than
+    coordinates.
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
@@ -35,5 +37,5 @@ class LogisticNormal(TransformedDistribution):
 
     @property
     def scale(self) -> Tensor:
-        """Their deviations."""
+        """The standard deviations of the normal numbers."""
         return self.base_dist.base_dist.scale

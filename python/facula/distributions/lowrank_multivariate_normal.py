@@ -1,4 +1,4 @@
-"""Normal vectors with a covariance of low rank and a diagonal."""
+"""Normal vectors whose covariance is a low-rank matrix plus a diagonal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["LowRankMultivariateNormal"]
 class LowRankMultivariateNormal(Distribution):
     """Normal vectors with covariance cov_factor @ cov_factor.T + diag(cov_diag).
 
-    The determinant and products with the inverse come from a matrix as small as the rank, the capacitance
-    I + W.T D^-1 W (lemma of Sherman, Morrison and Woodbury).
+    The determinant and products with the inverse use the capacitance I + W.T D^-1 W, a matrix of the size
+    of the rank (Sherman-Morrison-Woodbury formula).
     """
 
     arg_constraints = {
@@ -68,8 +68,8 @@ class LowRankMultivariateNormal(Distribution):
 
     def _mahalanobis(self, x: Tensor) -> Tensor:
         projected = (self._scaled_factor @ x.unsqueeze(-1)).squeeze(-1)
-        whole = (x.square() / self.cov_diag).sum(-1)
-        return whole - _mahalanobis(self._capacitance_tril, projected)
+        diagonal_part = (x.square() / self.cov_diag).sum(-1)
+        return diagonal_part - _mahalanobis(self._capacitance_tril, projected)
 
     @property
     def mean(self) -> Tensor:

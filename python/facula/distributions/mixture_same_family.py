@@ -1,4 +1,4 @@
-"""Mixtures."""
+"""Mixtures of distributions of one family."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """A sample of one of several distributions, picked at random.
+    """A sample of one of several distributions, chosen at random.
 
     Args:
-        mixture_distribution: a Categorical, which picks
+        mixture_distribution: a Categorical, which chooses
         component_distribution: the distributions, along the last dimension of its batch
     """
 
@@ -77,16 +77,16 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mixture_distribution(self) -> Categorical:
-        """Which picks."""
+        """The distribution of the choice."""
         return self._mixture_distribution
 
     @property
     def component_distribution(self) -> Distribution:
-        """Those that are picked from."""
+        """The distributions to choose from."""
         return self._component_distribution
 
     def _weighted(self, x: Tensor) -> Tensor:
-        """The mean over components."""
+        """Returns the mean over components."""
         n = len(self._event_shape)
         weights = self._mixture_distribution.probs
         return (weights.reshape([*weights.shape, *[1] * n]) * x).sum(-1 - n)

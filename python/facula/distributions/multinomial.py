@@ -1,4 +1,4 @@
-"""Counts of several."""
+"""The multinomial distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Multinomial"]
 
 
 class Multinomial(OverCategorical):
-    """How often each of several came up in `total_count` trials."""
+    """The numbers of occurrences of several categories in `total_count` trials."""
 
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -63,6 +63,6 @@ class Multinomial(OverCategorical):
     def log_prob(self, value: Tensor) -> Tensor:
         logits, value = broadcast_all(self.logits, self._checked(value))
         ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
-        # 0 * log(0) is 0: what cannot come up did not
+        # 0 * log(0) is 0: impossible categories did not occur
         logits = facula.where((value == 0) & (logits == -facula.inf), 0.0, logits)
         return ways + (logits * value).sum(-1)

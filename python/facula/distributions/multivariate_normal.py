@@ -23,10 +23,13 @@ _LOG_2PI = math.log(2 * math.pi)
 
 
 def _mahalanobis(factor: Tensor, x: Tensor) -> Tensor:
-    """Squared length of inverse(factor) x, of lower triangular matrices and vectors that broadcast."""
+    """Returns the squared length of inverse(factor) x, for lower triangular matrices and vectors that
+    broadcast.
+    """
     shape = facula.broadcast_shapes(factor.shape[:-2], x.shape[:-1])
     n = x.shape[-1]
-    # Systems with the same matrix are solved together: the batch of matrices leads, that of vectors trails.
+    # Systems with the same matrix are solved together: batch dimensions of matrices lead, those of vectors
+    # trail.
     if factor.dim() == 2:
         columns = x.reshape(-1, n).mT
         solved = facula.linalg.solve_triangular(factor, columns, upper=False)
@@ -40,14 +43,14 @@ def _half_log_det(factor: Tensor) -> Tensor:
 
 
 def _inverse_from_factor(factor: Tensor) -> Tensor:
-    """The inverse of factor @ factor.mT."""
+    """Returns the inverse of factor @ factor.mT."""
     identity = facula.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape)
     inverse = facula.linalg.solve_triangular(factor, identity, upper=False)
     return inverse.mT @ inverse
 
 
 def _precision_to_scale_tril(precision: Tensor) -> Tensor:
-    """The lower factor of inverse(precision), from the upper factor of the precision."""
+    """Returns the lower factor of inverse(precision), from the upper factor of the precision."""
     reversed_factor = facula.linalg.cholesky(precision.flip([-2, -1]))
     upper = reversed_factor.flip([-2, -1]).mT
     identity = facula.eye(precision.shape[-1], dtype=precision.dtype).expand(precision.shape)
@@ -55,19 +58,21 @@ def _precision_to_scale_tril(precision: Tensor) -> Tensor:
 
 
 class HasCovariance:
-    """Distributions by a covariance, its inverse or its factor; computations use the factor."""
+    """Distributions with a covariance, its inverse or its factor as parameter; computations use the
+    factor.
+    """
 
     _event_shape: Size
     _batch_shape: Size
     _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril")
 
-    def _given_matrix(self, error: type[Exception], **matrices: Any) -> tuple[str, Tensor]:
-        given = {name: m for name, m in matrices.items() if m is not None}
-        if len(given) != 1:
+    def _matrix_argument(self, error: type[Exception], **matrices: Any) -> tuple[str, Tensor]:
+        present = {name: m for name, m in matrices.items() if m is not None}
+        if len(present) != 1:
             raise error(
                 "Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified."
             )
-        ((name, matrix),) = given.items()
+        ((name, matrix),) = present.items()
         if matrix.dim() < 2:
             raise ValueError(
                 f"{name} must be at least two-dimensional, with optional leading batch dimensions"
@@ -126,7 +131,7 @@ class MultivariateNormal(HasCovariance, Distribution):
     ) -> None:
         if loc.dim() < 1:
             raise ValueError("loc must be at least one-dimensional.")
-        name, matrix = self._given_matrix(
+        name, matrix = self._matrix_argument(
             ValueError,
             covariance_matrix=covariance_matrix,
             precision_matrix=precision_matrix,
@@ -141,7 +146,7 @@ class MultivariateNormal(HasCovariance, Distribution):
         self.loc = loc.expand([*batch, n])
         self.__dict__[name] = matrix.expand([*batch, n, n])
         super().__init__(batch, [n], validate_args=validate_args)
-        if matrix.dim() == 2:  # one factor for the whole batch
+        if matrix.dim() == 2:  # one factor for the entire batch
             alone = type(self).__new__(type(self))
             alone.__dict__[name] = matrix
             self._unbroadcasted_scale_tril = alone._unbroadcasted_scale_tril

@@ -1,4 +1,4 @@
-"""Successes before failures."""
+"""The negative binomial distribution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NegativeBinomial"]
 
 
 class NegativeBinomial(HasOdds, Distribution):
-    """Successes, of probability `probs` each, before `total_count` failures."""
+    """The number of successes, with probability `probs` each, before `total_count` failures."""
 
     arg_constraints = {
         "total_count": constraints.greater_than_eq(0),

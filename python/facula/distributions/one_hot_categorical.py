@@ -1,4 +1,4 @@
-"""One of several as a vector."""
+"""The choice of one among several categories, as a one-hot vector."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OneHotCategorical(OverCategorical):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """OneHotCategorical whose samples have the gradient of the probabilities.
+    """OneHotCategorical with samples that have the gradient of the probabilities.
 
     Source: Bengio, Leonard, Courville, "Estimating or propagating gradients through stochastic neurons",
     2013.

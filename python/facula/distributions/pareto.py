@@ -1,4 +1,4 @@
-"""Long tails."""
+"""The Pareto distribution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Pareto"]
 
 
 class Pareto(TransformedDistribution):
-    """Density proportional to x ** -(alpha + 1) from `scale` on."""
+    """Density proportional to x ** -(alpha + 1) for x >= `scale`."""
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
 

@@ -1,4 +1,4 @@
-"""Counts of events."""
+"""The Poisson distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials with a gradient."""
+"""Differentiable approximations of Bernoulli trials."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LogitRelaxedBernoulli(HasOdds, Distribution):
 
 
 class RelaxedBernoulli(TransformedDistribution):
-    """Numbers between 0 and 1, the closer to either the lower the temperature; they have a gradient."""
+    """Numbers between 0 and 1, closer to either for lower temperatures; samples are differentiable."""
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
@@ -68,7 +68,7 @@ class RelaxedBernoulli(TransformedDistribution):
 
     @property
     def logits(self) -> Tensor:
-        """Logarithms of odds."""
+        """The log-odds."""
         return self.base_dist.logits
 
     @property

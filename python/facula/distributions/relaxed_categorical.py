@@ -1,4 +1,4 @@
-"""One of several with a gradient."""
+"""Differentiable approximations of the choice of a category."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ExpRelaxedCategorical(OneHotCategorical):
     reparameterization with Gumbel-softmax", 2017.
     """
 
-    support = constraints.real_vector  # which contains the true one
+    support = constraints.real_vector  # contains the exact support
     has_rsample = True
     has_enumerate_support = False
 
@@ -65,7 +65,7 @@ class ExpRelaxedCategorical(OneHotCategorical):
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Points of the simplex, the closer to a corner the lower the temperature; they have a gradient."""
+    """Points of the simplex, closer to a corner for lower temperatures; samples are differentiable."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex

@@ -1,4 +1,4 @@
-"""Heavy tails."""
+"""Student's t distribution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["StudentT"]
 
 
 class StudentT(Distribution):
-    """A normal number divided by the root of a chi-square number's mean, times `scale`, around `loc`."""
+    """A normal number divided by the root of chi2 / df, times `scale`, plus `loc`."""
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

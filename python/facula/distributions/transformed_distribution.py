@@ -1,4 +1,4 @@
-"""Distributions of functions of samples."""
+"""Distributions of transformed samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
-    """What transforms make of samples of a base distribution.
+    """The distribution of samples of a base distribution after transforms.
 
     >>> from facula.distributions import Normal, ExpTransform, TransformedDistribution
     >>> TransformedDistribution(Normal(0.0, 1.0), [ExpTransform()]).log_prob(facula.tensor(1.0))
@@ -39,22 +39,23 @@ class TransformedDistribution(Distribution):
         if not all(isinstance(t, Transform) for t in transforms):
             raise ValueError(f"transforms must be a Transform or a list of Transforms, but was {transforms}")
         self.transforms = transforms
-        whole, event_dim = ComposeTransform(transforms), len(base_distribution.event_shape)
-        need = whole.domain.event_dim
+        composed, event_dim = ComposeTransform(transforms), len(base_distribution.event_shape)
+        need = composed.domain.event_dim
         shape = base_distribution.batch_shape + base_distribution.event_shape
         if len(shape) < need:
             raise ValueError(
                 f"base_distribution needs to have shape with size at least {need}, but got {shape}."
             )
-        made = Size(whole.forward_shape(shape))
-        grown = Size(whole.inverse_shape(made))  # parameters of transforms may make the batch larger
-        if grown != shape:
-            base_distribution = base_distribution.expand(grown[: len(grown) - event_dim])
+        transformed_shape = Size(composed.forward_shape(shape))
+        # parameters of transforms may enlarge the batch
+        base_shape = Size(composed.inverse_shape(transformed_shape))
+        if base_shape != shape:
+            base_distribution = base_distribution.expand(base_shape[: len(base_shape) - event_dim])
         if need > event_dim:
             base_distribution = Independent(base_distribution, need - event_dim)
         self.base_dist = base_distribution
-        cut = len(made) - whole.codomain.event_dim - max(event_dim - need, 0)
-        super().__init__(made[:cut], made[cut:], validate_args=validate_args)
+        cut = len(transformed_shape) - composed.codomain.event_dim - max(event_dim - need, 0)
+        super().__init__(transformed_shape[:cut], transformed_shape[cut:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         new = super().expand(batch_shape, _instance)
@@ -102,7 +103,7 @@ class TransformedDistribution(Distribution):
         return total + _sum_rightmost(self.base_dist.log_prob(y), event_dim - len(self.base_dist.event_shape))
 
     def _monotonize_cdf(self, value: Tensor) -> Tensor:
-        """Of decreasing functions of samples the probability of at least becomes that of at most."""
+        """If samples are transformed by a decreasing function, P(X >= x) becomes P(Y <= y)."""
         sign: Any = 1
         for t in self.transforms:
             sign = sign * t.sign

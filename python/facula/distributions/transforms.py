@@ -1,4 +1,4 @@
-"""Transforms of tensors with inverses and the logarithm of their Jacobian's determinant."""
+"""Transforms of tensors with their inverses and the logarithm of their Jacobian's determinant."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Transform:
     Subclasses define ``_call``, ``_inverse`` and, if they are bijective, ``log_abs_det_jacobian``.
 
     Args:
-        cache_size: 1 keeps the last pair of values, so that the inverse of a result is what it was made of
+        cache_size: 1 caches the last pair of values, so that the inverse of a result is its original operand
     """
 
     bijective = False
     domain: Any
     codomain: Any
-    # Names of the constructor's arguments, which are attributes too: by them transforms are compared and made
-    # again. None: by identity, and only constructors without arguments are known.
+    # Names of the constructor's arguments, which are also attributes: they define equality and copies of
+    # transforms. None means equality by identity, and copies only of constructors without arguments.
     _arguments: tuple[str, ...] | None = None
 
     def __init__(self, cache_size: int = 0) -> None:
@@ -78,7 +78,7 @@ class Transform:
 
     @property
     def event_dim(self) -> int:
-        """Trailing dimensions that make an event, of the domain and of the codomain."""
+        """The number of trailing dimensions of an event, if domain and codomain agree."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim
         raise ValueError("Please use either .domain.event_dim or .codomain.event_dim")
@@ -96,7 +96,7 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} does not define sign")
 
     def with_cache(self, cache_size: int = 1) -> Transform:
-        """The same transform with another size of its cache."""
+        """Returns the same transform with another cache size."""
         if self._cache_size == cache_size:
             return self
         if self._arguments is None and type(self).__init__ is not Transform.__init__:
@@ -158,7 +158,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 class _InverseTransform(Transform):
-    """The inverse of a transform, which has no name of its own."""
+    """The inverse of a transform that has no class for it."""
 
     _arguments = ("inv",)
 
@@ -224,7 +224,7 @@ class ComposeTransform(Transform):
         self.parts = [p.with_cache(cache_size) for p in parts] if cache_size else list(parts)
 
     def _event_dims(self) -> tuple[int, int]:
-        """Dimensions of events before the first part and behind the last."""
+        """The numbers of event dimensions before the first part and after the last."""
         need = change = 0
         for p in self.parts:
             need = max(need, p.domain.event_dim - change)
@@ -289,7 +289,7 @@ identity_transform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
-    """A transform whose `reinterpreted_batch_ndims` last dimensions of batches belong to events."""
+    """A transform whose last `reinterpreted_batch_ndims` batch dimensions belong to events."""
 
     _arguments = ("base_transform", "reinterpreted_batch_ndims")
 
@@ -343,7 +343,7 @@ class IndependentTransform(Transform):
 
 
 def _replaced(shape: Any, old: Size, new: Size) -> Size:
-    """A shape with other trailing sizes."""
+    """Returns a shape with other trailing sizes."""
     if len(shape) < len(old):
         raise ValueError(f"Too few dimensions on input: shape {tuple(shape)} does not end with {tuple(old)}")
     cut = len(shape) - len(old)
@@ -353,7 +353,7 @@ def _replaced(shape: Any, old: Size, new: Size) -> Size:
 
 
 class ReshapeTransform(Transform):
-    """Events of another shape with as many elements."""
+    """Reshapes events."""
 
     bijective = True
     _arguments = ("in_shape", "out_shape")
@@ -444,7 +444,7 @@ class PowerTransform(_Elementwise):
 
 
 class SigmoidTransform(_Elementwise):
-    """y = 1 / (1 + exp(-x)), at least the dtype's tiny and below 1."""
+    """y = 1 / (1 + exp(-x)), clamped to at least the dtype's tiny and below 1."""
 
     codomain = constraints.unit_interval
 
@@ -557,7 +557,7 @@ class AffineTransform(Transform):
 
 
 class SoftmaxTransform(Transform):
-    """y = softmax(x), not bijective: to x belongs what differs from it by a number."""
+    """y = softmax(x), which is not bijective: x is determined up to an additive constant."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -576,14 +576,14 @@ class SoftmaxTransform(Transform):
 
 
 def _resized(shape: Any, size: Callable[[int], int], rank: int = 1) -> Size:
-    """A shape whose `rank` last sizes are the same number, with another such number."""
+    """Returns a shape whose last `rank` sizes, which are equal, are replaced by another size."""
     if len(shape) < rank:
         raise ValueError(f"Too few dimensions on input: {len(shape)} < {rank}")
     return Size([*shape[:-1], size(shape[-1])])
 
 
 class StickBreakingTransform(Transform):
-    """From n - 1 numbers to n probabilities: each takes a share, a sigmoid, of what is left of a stick."""
+    """Maps n - 1 numbers to n probabilities: the sigmoid of each is its share of the remaining stick."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -592,7 +592,7 @@ class StickBreakingTransform(Transform):
 
     @staticmethod
     def _log_remaining(x: Tensor) -> Tensor:
-        """log of the number of pieces behind each: 0 gives them all the same size."""
+        """The log of the number of remaining pieces: with it, zeros lead to pieces of equal size."""
         return facula.arange(x.shape[-1], 0, -1, dtype=x.dtype).log()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -618,7 +618,9 @@ class StickBreakingTransform(Transform):
 
 
 class LowerCholeskyTransform(Transform):
-    """From square matrices to lower triangular ones with a positive diagonal, by its exponential."""
+    """Maps square matrices to lower triangular ones with a positive diagonal, by the exponential of the
+    diagonal.
+    """
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -632,7 +634,7 @@ class LowerCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """From square matrices to positive definite ones, by their Cholesky factor."""
+    """Maps square matrices to positive definite ones, by their Cholesky factor."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
@@ -647,9 +649,9 @@ class PositiveDefiniteTransform(Transform):
 
 
 class CorrCholeskyTransform(Transform):
-    """From n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix of size n.
+    """Maps n (n - 1) / 2 numbers to the Cholesky factor of a correlation matrix of size n.
 
-    The tanh of the numbers are partial correlations; each row is a stick of squares that they break.
+    The tanh of the numbers are partial correlations, which break each row's squared length like a stick.
     Source: Lewandowski, Kurowicka, Joe, "Generating random correlation matrices based on vines and extended
     onion method", 2009.
     """
@@ -662,7 +664,7 @@ class CorrCholeskyTransform(Transform):
     def _call(self, x: Tensor) -> Tensor:
         eps = facula.finfo(x.dtype).eps
         r = vec_to_tril_matrix(x.tanh().clamp(min=-1 + eps, max=1 - eps), diag=-1)
-        left = (1 - r.square()).sqrt().cumprod(-1)  # of each row's length, behind each column
+        left = (1 - r.square()).sqrt().cumprod(-1)  # the remaining length of each row, after each column
         r = r + facula.eye(r.shape[-1], dtype=r.dtype)
         return r * F.pad(left[..., :-1], [1, 0], value=1.0)
 
@@ -672,7 +674,7 @@ class CorrCholeskyTransform(Transform):
         return share.atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        # Element (i, j) is tanh(x_ij) times the root of what the row has left there.
+        # Element (i, j) is tanh(x_ij) times the root of the row's remaining squared length.
         left = 1 - (y * y).cumsum(-1)
         roots = 0.5 * tril_matrix_to_vec(left, diag=-2).log().sum(-1)
         slope = -2 * (x + F.softplus(-2 * x) - math.log(2.0)).sum(-1)
@@ -695,7 +697,7 @@ class CorrCholeskyTransform(Transform):
 
 
 class _Parts(Transform):
-    """Transforms side by side along a dimension."""
+    """Transforms of slices along a dimension."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         if not all(isinstance(t, Transform) for t in tseq):
@@ -720,7 +722,7 @@ class _Parts(Transform):
 
 
 class CatTransform(_Parts):
-    """Transforms of pieces of `lengths` along a dimension.
+    """Transforms of slices of sizes `lengths` along a dimension.
 
     >>> t = facula.distributions.CatTransform([facula.distributions.ExpTransform(),
     ...                                        facula.distributions.identity_transform], lengths=[1, 2])
@@ -780,7 +782,7 @@ class CatTransform(_Parts):
 
 
 class StackTransform(_Parts):
-    """A transform for each index of a dimension."""
+    """Transforms for each index of a dimension."""
 
     _arguments = ("transforms", "dim")
 

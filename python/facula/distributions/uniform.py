@@ -1,4 +1,4 @@
-"""Equal densities."""
+"""The uniform distribution."""
 
 from __future__ import annotations
 

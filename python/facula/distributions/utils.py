@@ -1,4 +1,4 @@
-"""What distributions share: broadcast parameters, probabilities and logits, values computed once."""
+"""Shared helpers of distributions: broadcasting of parameters, probabilities and logits, lazy properties."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
-    """Tensors and numbers as tensors of one shape; numbers take the dtype of the first tensor.
+    """Broadcasts tensors and numbers to tensors of one shape; numbers take the dtype of the first tensor.
 
     >>> [x.shape for x in facula.distributions.utils.broadcast_all(1.0, facula.zeros(3))]
     [facula.Size([3]), facula.Size([3])]
@@ -64,7 +64,7 @@ def _xlogy(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _multivariate(f: Callable[[Tensor], Tensor], x: Tensor, p: int) -> Tensor:
-    """Sum of f(x - j / 2) for j below p: the body of the multivariate lgamma and digamma."""
+    """Returns the sum of f(x - j / 2) for j below p: the core of the multivariate lgamma and digamma."""
     return f(x.unsqueeze(-1) - facula.arange(p, dtype=x.dtype) / 2).sum(-1)
 
 
@@ -77,24 +77,26 @@ def _diagonal_matrix(x: Tensor) -> Tensor:
 
 
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
-    """Probabilities of log-odds (binary), or of unnormalised log-probabilities along the last dimension."""
+    """Converts log-odds (binary), or unnormalised log-probabilities along the last dimension, to
+    probabilities.
+    """
     return logits.sigmoid() if is_binary else logits.softmax(-1)
 
 
 def clamp_probs(probs: Tensor) -> Tensor:
-    """Probabilities kept at least the dtype's eps away from 0 and 1."""
+    """Clamps probabilities to at least the dtype's eps away from 0 and 1."""
     eps = facula.finfo(probs.dtype).eps
     return probs.clamp(min=eps, max=1 - eps)
 
 
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
-    """The opposite of `logits_to_probs`, of clamped probabilities."""
+    """The inverse of `logits_to_probs`, for clamped probabilities."""
     p = clamp_probs(probs)
     return p.log() - (-p).log1p() if is_binary else p.log()
 
 
 class lazy_property:
-    """A method whose value is computed once and then an attribute of the instance."""
+    """A method whose value is computed once and then stored as an attribute of the instance."""
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
@@ -110,7 +112,7 @@ class lazy_property:
 
 
 class _LazyPropertyOfClass(lazy_property, property):
-    """What a class gives for its lazy property: documentation sees a property."""
+    """The lazy property of a class, which documentation tools see as a property."""
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         property.__init__(self, wrapped)
@@ -122,7 +124,7 @@ def _lower(n: int, diag: int) -> Tensor:
 
 
 def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
-    """The elements of square matrices on and below a diagonal, row by row."""
+    """Returns the elements of square matrices on and below a diagonal, row by row."""
     n = mat.shape[-1]
     if not -n <= diag < n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
@@ -130,7 +132,7 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
 
 
 def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
-    """Lower triangular matrices of their elements on and below a diagonal, row by row."""
+    """Returns lower triangular matrices from their elements on and below a diagonal, row by row."""
     count, n = vec.shape[-1], max(-diag, 0)
     while (m := int(_lower(n, diag).sum())) < count:
         n += 1

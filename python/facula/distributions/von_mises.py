@@ -1,4 +1,4 @@
-"""Angles."""
+"""The von Mises distribution of angles."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class VonMises(Distribution):
         self._take(validate_args, loc=loc, concentration=concentration)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        # Both exponentials without their largest factor, exp(concentration).
-        beside = self.concentration * ((self._checked(value) - self.loc).cos() - 1)
-        return beside - math.log(2 * math.pi) - facula.special.i0e(self.concentration).log()
+        # Both exponentials are divided by exp(concentration), their largest factor.
+        exponent = self.concentration * ((self._checked(value) - self.loc).cos() - 1)
+        return exponent - math.log(2 * math.pi) - facula.special.i0e(self.concentration).log()
 
     def sample(self, sample_shape: Sequence[int] = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -73,5 +73,5 @@ class VonMises(Distribution):
 
     @lazy_property
     def variance(self) -> Tensor:  # type: ignore[override]
-        """1 less the mean cosine of the deviation."""
+        """1 minus the mean cosine of the deviation."""
         return 1 - facula.special.i1e(self.concentration) / facula.special.i0e(self.concentration)

@@ -1,4 +1,4 @@
-"""Lifetimes."""
+"""The Weibull distribution."""
 
 from __future__ import annotations
 

@@ -26,9 +26,10 @@ _LOG_2 = math.log(2)
 
 
 class Wishart(HasCovariance, ExponentialFamily):
-    """Sums of x @ x.T of `df` normal vectors with a covariance, its inverse, or its lower Cholesky factor.
+    """Sums of x @ x.T for `df` normal vectors with a covariance, its inverse, or its lower Cholesky
+    factor.
 
-    Samples are drawn by Bartlett's factors; those that rounding makes singular are drawn again.
+    Samples use the Bartlett decomposition; samples that rounding makes singular are drawn again.
     """
 
     support = constraints.positive_definite
@@ -52,20 +53,20 @@ class Wishart(HasCovariance, ExponentialFamily):
         scale_tril: Any = None,
         validate_args: bool | None = None,
     ) -> None:
-        name, matrix = self._given_matrix(
+        name, matrix = self._matrix_argument(
             AssertionError,
             covariance_matrix=covariance_matrix,
             precision_matrix=precision_matrix,
             scale_tril=scale_tril,
         )
         event = matrix.shape[-2:]
-        given = df if isinstance(df, Tensor) else facula.tensor(df, dtype=matrix.dtype)
-        batch = facula.broadcast_shapes(matrix.shape[:-2], given.shape)
-        self.df = given.expand(batch)
+        degrees = df if isinstance(df, Tensor) else facula.tensor(df, dtype=matrix.dtype)
+        batch = facula.broadcast_shapes(matrix.shape[:-2], degrees.shape)
+        self.df = degrees.expand(batch)
         self.__dict__[name] = matrix.expand([*batch, *event])
-        if bool((given <= event[-1] - 1).any()):
+        if bool((degrees <= event[-1] - 1).any()):
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {event[-1] - 1}.")
-        if bool((given < event[-1]).any()):
+        if bool((degrees < event[-1]).any()):
             warnings.warn(
                 "Low df values detected. Singular samples are highly likely to occur for "
                 "ndim - 1 < df < ndim.",
@@ -75,8 +76,8 @@ class Wishart(HasCovariance, ExponentialFamily):
 
     @lazy_property
     def _chi2(self) -> Chi2:
-        below = facula.arange(self._event_shape[-1], dtype=self.df.dtype)
-        return Chi2(self.df.unsqueeze(-1) - below, validate_args=False)
+        indices = facula.arange(self._event_shape[-1], dtype=self.df.dtype)
+        return Chi2(self.df.unsqueeze(-1) - indices, validate_args=False)
 
     @property
     def _df_of_matrices(self) -> Tensor:
@@ -100,8 +101,8 @@ class Wishart(HasCovariance, ExponentialFamily):
     def _bartlett_sampling(self, sample_shape: Sequence[int] = Size()) -> Tensor:
         root = self._chi2.rsample(sample_shape).sqrt()
         root = root.clamp(min=facula.finfo(root.dtype).eps)
-        below = _standard_normal(self._extended_shape(sample_shape), root.dtype).tril(-1)
-        factor = self._unbroadcasted_scale_tril @ (below + _diagonal_matrix(root))
+        left_part = _standard_normal(self._extended_shape(sample_shape), root.dtype).tril(-1)
+        factor = self._unbroadcasted_scale_tril @ (left_part + _diagonal_matrix(root))
         return factor @ factor.mT
 
     def rsample(self, sample_shape: Sequence[int] = Size(), max_try_correction: int = 10) -> Tensor:

@@ -1,5 +1,5 @@
-"""Programs as graphs of Python calls: a Tracer runs a module on proxies, a Graph holds what it did, a
-GraphModule runs that again. Graphs are read, changed, and written as Python.
+"""Programs as graphs of Python calls: a Tracer runs a module on proxies and records its calls in a Graph,
+and a GraphModule executes that. Graphs can be inspected, changed, and written as Python code.
 
 >>> class M(facula.nn.Module):
 ...     def __init__(self):
@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._lazy import *
 
-# What follows at its first use: libraries import this package only to ask whether what they got is a Proxy.
+# Imported at first use: libraries import this package only to check whether a value is a Proxy.
 _SUBMODULES = "_symbolic_trace experimental graph_module interpreter passes subgraph_rewriter".split()
 _ELSEWHERE = {
     "_symbolic_trace": "PH ProxyableClassMeta Tracer symbolic_trace wrap",

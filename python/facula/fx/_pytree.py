@@ -1,4 +1,4 @@
-"""Arguments that are trees, flattened as a given structure is."""
+"""Flattening of trees to a structure that is prescribed."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["tree_flatten_spec"]
 
 
 def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
-    """The parts of a tree where ``spec`` has leaves."""
+    """Returns the subtrees at the positions of the leaves of ``spec``."""
     return spec.flatten_up_to(pytree)

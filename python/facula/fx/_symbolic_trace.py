@@ -1,4 +1,4 @@
-"""Tracer: runs a module's forward, or a function, on proxies, and so makes a Graph of it."""
+"""Tracer: runs a module's forward, or a function, on proxies, and records a Graph."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = ["PH", "ProxyableClassMeta", "Tracer", "is_fx_tracing", "symbolic_trac
 _original_getattribute = _C.ModuleBase.__getattribute__
 _original_call = _C.ModuleBase.__call__
 _tracing = 0
-_wrapped_functions: dict[tuple[int, str], dict] = {}  # by globals and name: the globals
+_wrapped_functions: dict[tuple[int, str], dict] = {}  # (id of globals, name): the globals
 _wrapped_methods: list[tuple[type, str]] = []
 _proxyable_classes: dict[type, None] = {}
 
 
 class PHBase:
-    """Stands for an input in ``concrete_args``: a leaf that stays an input."""
+    """Stands for an input in ``concrete_args``: a leaf that remains an input."""
 
     def __repr__(self) -> str:
         return "PH"
@@ -44,7 +44,7 @@ PH = PHBase()
 
 
 class ProxyableClassMeta(type):
-    """The class of classes whose construction from proxies is a node of the graph."""
+    """The metaclass of classes whose construction from proxies becomes a node of the graph."""
 
     def __init__(cls, name: str, bases: tuple, attrs: dict) -> None:
         _proxyable_classes.setdefault(cls)
@@ -65,7 +65,7 @@ class ProxyableClassMeta(type):
 
 
 def is_fx_tracing() -> bool:
-    """Is a Tracer running a program now?"""
+    """Returns whether a Tracer is running a program."""
     return _tracing > 0
 
 
@@ -79,7 +79,7 @@ def _proxies(tree: Any) -> list[Proxy]:
 
 
 class _Patches:
-    """Attributes and entries that are others until the ``with`` block ends."""
+    """Replaces attributes and dictionary entries until the ``with`` block ends."""
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []
@@ -115,7 +115,7 @@ class _Patches:
 
 
 def _restore_modules() -> None:
-    """Gives all classes of modules back the fast call and look-up that patched ones lose."""
+    """Restores the fast call and attribute lookup of module classes, which patching disables."""
     classes = [Module]
     for c in classes:
         classes += type.__subclasses__(c)
@@ -123,8 +123,8 @@ def _restore_modules() -> None:
 
 
 class Tracer(TracerBase):
-    """Runs a program on proxies. Subclasses say which modules are called as a whole (``is_leaf_module``),
-    what becomes of attributes (``getattr``) and of arguments (``create_arg``).
+    """Runs a program on proxies. Subclasses decide which modules are called as leaves
+    (``is_leaf_module``), and how attributes (``getattr``) and arguments (``create_arg``) are converted.
 
     >>> class M(facula.nn.Module):
     ...     def forward(self, x):
@@ -159,7 +159,7 @@ class Tracer(TracerBase):
         self.node_name_to_scope: dict[str, tuple[str, Any]] = {}
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that the root has not: the prefix and a number."""
+        """Returns a name that the root does not have: the prefix and a number."""
         number = 0
         while hasattr(self.root, f"{prefix}{number}"):
             number += 1
@@ -181,7 +181,7 @@ class Tracer(TracerBase):
                 if a is b:
                     return self.create_node("get_attr", name, (), {})
             path = self.tensor_attrs.get(a)
-            if path is None:  # a tensor that the program made of none of its inputs
+            if path is None:  # a tensor that does not depend on inputs
                 path = self.tensor_attrs[a] = self.get_fresh_qualname("_tensor_constant")
                 setattr(self.root, path, a)
             return self.create_node("get_attr", path, (), {})
@@ -198,14 +198,14 @@ class Tracer(TracerBase):
         return super().create_arg(a)
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-        """Is the module called as a whole? Those of facula.nn are, but for Sequential."""
+        """Returns whether a call of the module is a node: true for those of facula.nn, except Sequential."""
         from ..nn import Sequential
 
         home = type(m).__module__.replace("torch.", "facula.", 1)
         return home.startswith(("facula.nn", "facula.ao.nn")) and not isinstance(m, Sequential)
 
     def path_of_module(self, mod: Module) -> str:
-        """A submodule's path in the root. NameError if the root does not have it."""
+        """Returns a submodule's path in the root. Raises NameError if it has none."""
         if self.submodule_paths:
             path = self.submodule_paths.get(mod)
             if path is None:
@@ -217,7 +217,7 @@ class Tracer(TracerBase):
         raise NameError("module is not installed as a submodule")
 
     def call_module(self, m: Module, forward: Callable, args: tuple, kwargs: dict) -> Any:
-        """A call of a submodule: a node if it is a leaf, else ``forward`` is traced."""
+        """Records a call of a submodule: as a node if it is a leaf, else by tracing ``forward``."""
         path = self.path_of_module(m)
         with ScopeContextManager(self.scope, Scope(path, type(m))) as scope:
             calls = self.num_calls.get(path, 0)
@@ -232,7 +232,7 @@ class Tracer(TracerBase):
                 self.module_stack.popitem(last=True)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What the program gets for an attribute of a module: parameters become proxies."""
+        """Returns the traced value of a module's attribute: parameters become proxies."""
         if isinstance(attr_val, Parameter):
             return self._proxy_of(attr_val, self.root.named_parameters(), parameter_proxy_cache)
         if self.proxy_buffer_attributes and isinstance(attr_val, _C.Tensor):
@@ -256,7 +256,7 @@ class Tracer(TracerBase):
     def create_args_for_root(
         self, root_fn: Callable, is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
-        """The function, and proxies for its parameters: what it will be called with."""
+        """Returns the function, and the proxies to call it with."""
         f = inspect.unwrap(root_fn)
         code = f.__code__
         count = code.co_argcount + code.co_kwonlyargcount
@@ -291,7 +291,7 @@ class Tracer(TracerBase):
         self.graph._codegen = codegen = _PyTreeCodeGen(
             _PyTreeInfo(list(code.co_varnames[:count]), None, None)
         )
-        given = args[skipped:]
+        caller_args = args[skipped:]
 
         def flat(*flat_args: Any) -> Any:
             out = root_fn(*pytree.tree_unflatten(list(flat_args), spec))
@@ -299,7 +299,7 @@ class Tracer(TracerBase):
             codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
             return out_leaves
 
-        codegen.pytree_info = codegen.pytree_info._replace(in_spec=pytree.tree_structure(given))
+        codegen.pytree_info = codegen.pytree_info._replace(in_spec=pytree.tree_structure(caller_args))
         return flat, leaves
 
     def _placeholder(
@@ -340,7 +340,9 @@ class Tracer(TracerBase):
         return pytree.tree_map(leaf, concrete[name])
 
     def trace(self, root: Module | Callable, concrete_args: Any = None) -> Graph:
-        """The graph of a module's forward or of a function; ``concrete_args`` fixes arguments by name."""
+        """Returns the graph of a module's forward or of a function; ``concrete_args`` fixes arguments by
+        name.
+        """
         global _tracing
         if isinstance(root, Module):
             self.root = root
@@ -408,15 +410,17 @@ class Tracer(TracerBase):
     def __deepcopy__(self, memo: dict) -> Tracer:
         import copy
 
-        made = Tracer.__new__(type(self))
+        copied = Tracer.__new__(type(self))
         for k, v in self.__dict__.items():
             keep = k == "_autowrap_search" or isinstance(v, ModuleType)
-            made.__dict__[k] = copy.copy(v) if keep else copy.deepcopy(v, memo)
-        return made
+            copied.__dict__[k] = copy.copy(v) if keep else copy.deepcopy(v, memo)
+        return copied
 
 
 def _annotation(said: Any, f: Callable) -> Any:
-    """An annotation as a value; None for text that names nothing here, and for Any of our own."""
+    """Returns an annotation as a value; None for text that cannot be evaluated, and for Any in our
+    functions.
+    """
     if said in (Any, "Any") and (f.__module__ or "").startswith(("facula.", "torch.")):
         return None
     if isinstance(said, str):
@@ -428,24 +432,24 @@ def _annotation(said: Any, f: Callable) -> Any:
 
 
 def _with_plain_parameters(f: Any, count: int) -> Callable:
-    """The function with its ``*args``, ``**kwargs`` and keyword-only parameters as plain ones."""
+    """Returns the function with its ``*args``, ``**kwargs`` and keyword-only parameters as plain ones."""
     code = f.__code__
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     plain = code.replace(co_argcount=count, co_kwonlyargcount=0, co_flags=flags)
-    made = FunctionType(plain, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
-    made.__kwdefaults__ = None
-    return made
+    plain_function = FunctionType(plain, f.__globals__, f.__name__, f.__defaults__, f.__closure__)
+    plain_function.__kwdefaults__ = None
+    return plain_function
 
 
 def _recorded_if_proxies(f: Callable) -> Callable:
-    """``f``, but a call with proxies among its arguments is a node."""
+    """Wraps ``f``: a call with proxies among its arguments becomes a node."""
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        found = _proxies((args, kwargs))
-        if not found:
+        proxies = _proxies((args, kwargs))
+        if not proxies:
             return f(*args, **kwargs)
-        result = found[0].tracer.create_proxy("call_function", f, args, kwargs)
+        result = proxies[0].tracer.create_proxy("call_function", f, args, kwargs)
         result.node.meta["is_wrapped"] = True
         return result
 
@@ -457,10 +461,10 @@ def _recorded_method(cls: type, name: str) -> Callable:
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        found = _proxies((args, kwargs))
-        if not found:
+        proxies = _proxies((args, kwargs))
+        if not proxies:
             return f(*args, **kwargs)
-        return found[0].tracer.create_proxy("call_method", name, args, kwargs)
+        return proxies[0].tracer.create_proxy("call_method", name, args, kwargs)
 
     return wrapped
 
@@ -475,8 +479,9 @@ def _patch_wrapped(patches: _Patches) -> None:
 
 
 def wrap(fn_or_name: Any) -> Any:
-    """At the top level of a module: calls of this function, or of this name in the module, are nodes of
-    traced programs instead of being entered. Gives it back, hence a decorator.
+    """Marks a function, or a name in the calling module: its calls in traced programs become nodes
+    instead of being traced. To be called at the top level of a module; returns its argument, hence a
+    decorator.
     """
     if not callable(fn_or_name) and not isinstance(fn_or_name, str):
         raise RuntimeError("Unsupported type for global function! Must be either a callable or string name")
@@ -494,10 +499,11 @@ def wrap(fn_or_name: Any) -> Any:
 
 
 def symbolic_trace(root: Module | Callable, concrete_args: Any = None) -> GraphModule:
-    """A module that does what ``root``, a module or function, does, with its program as ``.graph``.
+    """Returns a module that computes the same as ``root``, a module or function, with its program as
+    ``.graph``.
 
-    The program is what one run on proxies did: control flow may depend on ``concrete_args`` and on modules,
-    not on values of tensors.
+    The program consists of the calls of one run on proxies: control flow may depend on ``concrete_args``
+    and on modules, not on values of tensors.
 
     >>> def power(x, n):
     ...     for _ in range(n):

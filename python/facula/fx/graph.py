@@ -1,4 +1,4 @@
-"""Graph: a program as a list of calls, and the Python that it is written as."""
+"""Graph: a program as a list of calls, and its Python source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ inplace_methods = {f"i{n.rstrip('_')}": f"{{}} {sign}= {{}}" for n, sign in _BIN
 
 
 def _always_there() -> dict[str, tuple[str, Any]]:
-    """Names that generated code may use, with the lines that import them."""
+    """Returns the names that generated code may use, with the lines that import them."""
     root = _root().__name__
     return {
         "inf": ("from math import inf", math.inf),
@@ -64,15 +64,16 @@ def _snake_case(s: str) -> str:
 
 
 class _Namespace:
-    """Names that are valid in Python, each for one object."""
+    """Valid Python names, each for one object."""
 
     def __init__(self) -> None:
-        self._obj_to_name: dict[int, tuple[Any, str]] = {}  # the object is kept, so that its id stays its own
+        # keeps the object alive, so that its id stays unique
+        self._obj_to_name: dict[int, tuple[Any, str]] = {}
         self._used_names: set[str] = set()
         self._base_count: dict[str, int] = defaultdict(int)
 
     def create_name(self, candidate: str, obj: Any) -> str:
-        """A name that nothing else has, like ``candidate``; an object's second name is its first."""
+        """Returns a unique name similar to ``candidate``; an object keeps its first name."""
         if obj is not None and id(obj) in self._obj_to_name:
             return self._obj_to_name[id(obj)][1]
         candidate = re.sub("[^0-9a-zA-Z_]+", "_", candidate) or "_unnamed"
@@ -107,7 +108,7 @@ class _Namespace:
 
 @dataclass
 class PythonCode:
-    """A graph as source, and the objects that the source has by name."""
+    """A graph as source code, and the objects that the source refers to by name."""
 
     src: str
     globals: dict[str, Any]
@@ -122,10 +123,12 @@ def _format_target(base: str, target: str) -> str:
 
 
 class CodeGen:
-    """How a graph becomes the source of a function; subclasses change the head and the ends of it."""
+    """Generates the source of a function from a graph; subclasses change its signature and its inputs and
+    outputs.
+    """
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **ignored: Any) -> str:
-        """The line ``def forward``, with what goes before the body."""
+        """Returns the line ``def forward``, and the lines before the body."""
         if not free_vars or free_vars[0] != "self":
             free_vars.insert(0, "self")
         return f"def forward({', '.join(free_vars)}){maybe_return_annotation}:"
@@ -134,11 +137,11 @@ class CodeGen:
         return f"return {output_args!r}"
 
     def process_inputs(self, *args: Any) -> Any:
-        """The values of placeholders, from what the function is called with."""
+        """Returns the values of placeholders from the arguments of a call."""
         return args
 
     def process_outputs(self, outputs: Any) -> Any:
-        """What the function gives, from what the output node has."""
+        """Returns the function's result from the value of the output node."""
         return outputs
 
     def additional_globals(self) -> list[tuple[str, Any]]:
@@ -156,7 +159,7 @@ class CodeGen:
 
 
 class _Writer:
-    """The source of one graph, while it is written."""
+    """Writes the source of one graph."""
 
     def __init__(self, codegen: CodeGen, root_module: str, namespace: _Namespace, verbose: bool) -> None:
         self.codegen, self.root_module, self.namespace, self.verbose = (
@@ -174,7 +177,7 @@ class _Writer:
 
     def add_global(self, hint: str, obj: Any) -> str:
         if hint.startswith(_root().__name__ + ".") and _reached(hint) is obj:
-            return hint  # read through the package
+            return hint  # reached through the package
         name = self.namespace.create_name(hint.replace(".", "_"), obj)
         self.globals[name] = obj
         return name
@@ -190,7 +193,7 @@ class _Writer:
         return self.add_global("annotation", t)
 
     def text(self, a: Any) -> str:
-        """An argument as source."""
+        """Returns an argument as source code."""
         if isinstance(a, Node):
             return repr(a)
         if isinstance(a, tuple) and hasattr(a, "_fields"):
@@ -238,7 +241,7 @@ class _Writer:
         self.body.append(self._call(node, typed) + ends + "\n")
 
     def _with_names(self, a: Any) -> Any:
-        """What a return statement's repr shows: functions and classes by names that the source has."""
+        """Prepares a returned value for repr: functions and classes by their names in the source."""
         return _AsText(self.text(a)) if not isinstance(a, (tuple, list, dict, Node)) else _Named.of(a, self)
 
     def _call(self, node: Node, typed: str) -> str:
@@ -282,7 +285,7 @@ class _AsText:
 
 
 class _Named:
-    """Containers whose leaves print as source."""
+    """Containers whose leaves are printed as source code."""
 
     @staticmethod
     def of(a: Any, writer: _Writer) -> Any:
@@ -298,20 +301,20 @@ class _Named:
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node the arguments that nobody reads after it."""
+    """Returns for each node the arguments that no later node reads."""
     seen: set[Node] = set()
-    found: dict[Node, list[Node]] = defaultdict(list)
+    last_uses: dict[Node, list[Node]] = defaultdict(list)
     for user in reversed(graph.nodes):
 
         def used(n: Node, user: Node = user) -> Node:
             if n not in seen:
                 seen.add(n)
-                found[user].append(n)
+                last_uses[user].append(n)
             return n
 
         map_arg(user.args, used)
         map_arg(user.kwargs, used)
-    return found
+    return last_uses
 
 
 class _PyTreeInfo(NamedTuple):
@@ -321,7 +324,7 @@ class _PyTreeInfo(NamedTuple):
 
 
 class _PyTreeCodeGen(CodeGen):
-    """The source of a function whose arguments or results are trees: it takes them apart and makes them."""
+    """The source of a function whose arguments or results are trees: it flattens and rebuilds them."""
 
     def __init__(self, pytree_info: _PyTreeInfo) -> None:
         self.pytree_info = pytree_info
@@ -340,8 +343,8 @@ class _PyTreeCodeGen(CodeGen):
         if not free_vars:
             return head
         inner = [v.partition(":")[0].partition("=")[0].strip() for v in free_vars if v != "self"]
-        given = ", ".join(n.partition(":")[0].partition("=")[0].strip() for n in names if n != "self")
-        return f"{head}\n    {', '.join(inner)}, = fx_pytree.tree_flatten_spec([{given}], self._in_spec)"
+        parameters = ", ".join(n.partition(":")[0].partition("=")[0].strip() for n in names if n != "self")
+        return f"{head}\n    {', '.join(inner)}, = fx_pytree.tree_flatten_spec([{parameters}], self._in_spec)"
 
     def generate_output(self, output_args: Argument, **ignored: Any) -> str:
         if self.pytree_info.out_spec is None:
@@ -350,7 +353,7 @@ class _PyTreeCodeGen(CodeGen):
 
 
 class _InsertPoint:
-    """Where new nodes go; as a context manager, until it ends."""
+    """The position of new nodes; as a context manager, until the block ends."""
 
     def __init__(self, graph: Graph, place: Callable[[Node], None]) -> None:
         self.graph, self.before = graph, graph._insert
@@ -364,7 +367,7 @@ class _InsertPoint:
 
 
 class _node_list:
-    """The nodes of a graph in order, while others are inserted and erased."""
+    """The nodes of a graph in order; nodes may be inserted and erased during iteration."""
 
     def __init__(self, graph: Graph, direction: str = "_next") -> None:
         self.graph, self.direction = graph, direction
@@ -384,7 +387,7 @@ class _node_list:
 
 
 class Graph:
-    """A program: nodes in the order of their execution, made by a Tracer or one by one.
+    """A program: nodes in the order of execution, created by a Tracer or one by one.
 
     >>> g = facula.fx.Graph()
     >>> x = g.placeholder("x")
@@ -414,7 +417,7 @@ class Graph:
 
     @property
     def owning_module(self) -> Any:
-        """The GraphModule whose graph this is, if it is one's alone."""
+        """The GraphModule that owns this graph, if exactly one does."""
         return self._owning_module
 
     @owning_module.setter
@@ -427,17 +430,17 @@ class Graph:
 
     @property
     def nodes(self) -> _node_list:
-        """The nodes in order; may be iterated, also backwards by reversed(), while the graph changes."""
+        """The nodes in order; the graph may change during iteration, also in reverse by reversed()."""
         return _node_list(self)
 
     def find_nodes(self, *, op: str, target: Target | None = None, sort: bool = True) -> list[Node]:
-        """The nodes of a kind, and of a target if one is given."""
+        """Returns the nodes of a kind, optionally with a certain target."""
         if op == "call_function" and target is None:
             raise AssertionError("target must not be None for op='call_function'")
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
     def output_node(self) -> Node:
-        """The node that is what the program returns."""
+        """Returns the node of the program's return value."""
         for node in reversed(self.nodes):
             if node.op == "output":
                 return node
@@ -452,7 +455,7 @@ class Graph:
         name: str | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """Adds a node at the place where new ones go: at the end, or within ``inserting_before`` there."""
+        """Adds a node at the insertion point: the end, or the one that ``inserting_before`` sets."""
         args, kwargs = () if args is None else args, {} if kwargs is None else kwargs
         if op == "root" or op not in (
             "call_function", "call_method", "get_attr", "call_module", "placeholder", "output",
@@ -473,18 +476,18 @@ class Graph:
 
     def _target_to_str(self, target: Target | None) -> str:
         name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
-        name = getattr(target, "_opname", name)  # of an operator, without its overload
+        name = getattr(target, "_opname", name)  # the operator's name without its overload
         if name.startswith("__") and name.endswith("__"):
             name = name[2:-2]
         return _snake_case(name)
 
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
-        """An input of this name."""
+        """Adds an input of this name."""
         args = () if default_value is ... else (default_value,)
         return self.create_node("placeholder", name, args=args, type_expr=type_expr)
 
     def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
-        """A parameter, buffer, or submodule of the owner."""
+        """Adds a read of a parameter, buffer, or submodule of the owner."""
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
     def call_module(
@@ -503,7 +506,7 @@ class Graph:
         kwargs: dict[str, Argument] | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """A method of the first argument."""
+        """Adds a call of a method of the first argument."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 
     def call_function(
@@ -517,11 +520,13 @@ class Graph:
         return self.create_node("call_function", the_function, args, kwargs, name=name, type_expr=type_expr)
 
     def output(self, result: Argument, type_expr: Any = None) -> Node:
-        """What the program returns."""
+        """Adds the return value of the program."""
         return self.create_node("output", "output", (result,), type_expr=type_expr)
 
     def inserting_before(self, n: Node | None = None) -> _InsertPoint:
-        """New nodes go before ``n``, or to the beginning: until the ``with`` block ends, or from now on."""
+        """Inserts new nodes before ``n``, or at the beginning: until the ``with`` block ends, or
+        permanently.
+        """
         if n is None:
             return self.inserting_after(self._root)
         if n.graph is not self:
@@ -529,7 +534,7 @@ class Graph:
         return _InsertPoint(self, n.prepend)
 
     def inserting_after(self, n: Node | None = None) -> _InsertPoint:
-        """New nodes go after ``n``, or to the end."""
+        """Inserts new nodes after ``n``, or at the end."""
         if n is None:
             return self.inserting_before(self._root)
         if n.graph is not self:
@@ -537,7 +542,9 @@ class Graph:
         return _InsertPoint(self, n.append)
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Argument] = lambda x: x) -> Node:
-        """Adds a node like another graph's, whose arguments ``arg_transform`` maps to this graph's."""
+        """Adds a copy of another graph's node; ``arg_transform`` maps its arguments to nodes of this
+        graph.
+        """
         args, kwargs = map_arg(node.args, arg_transform), map_arg(node.kwargs, arg_transform)
         if not isinstance(args, tuple):
             raise AssertionError(f"Expected args to be a tuple, got {type(args)}")
@@ -548,9 +555,11 @@ class Graph:
     def graph_copy(
         self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False
     ) -> Argument | None:
-        """Adds all nodes of another graph but its output; ``val_map`` gets what became of them.
+        """Adds copies of all nodes of another graph but its output; ``val_map`` maps the originals to
+        them.
 
-        Nodes that are in ``val_map`` already are not copied. The result is what the other's output returns.
+        Nodes that ``val_map`` already contains are not copied. Returns the mapped return value of the
+        other graph.
         """
         for node in g.nodes:
             if node in val_map:
@@ -562,7 +571,7 @@ class Graph:
         return None
 
     def erase_node(self, to_erase: Node) -> None:
-        """Takes out a node that nobody uses."""
+        """Removes a node that has no users."""
         if to_erase.users:
             raise RuntimeError(
                 f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: "
@@ -583,7 +592,7 @@ class Graph:
         to_erase._set_arguments((), {})
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Erases calls whose results nobody uses and that do nothing else; were there any?"""
+        """Erases calls without users and side effects; returns whether there were any."""
         self.lint()
         before = self._len
         for node in reversed(self.nodes):
@@ -593,7 +602,9 @@ class Graph:
         return self._len != before
 
     def lint(self) -> None:
-        """Raises if a node is used before it is there, belongs elsewhere, or names what its owner lacks."""
+        """Raises if a node is used before it is defined, belongs elsewhere, or names something its owner
+        lacks.
+        """
         seen: set[Node] = set()
         names: set[str] = set()
 
@@ -625,20 +636,20 @@ class Graph:
     def _check_target(self, node: Node) -> None:
         from ..nn.modules.module import Module
 
-        found, path = self.owning_module, ""
+        member, path = self.owning_module, ""
         for part in node.target.split("."):
-            if not hasattr(found, part):
+            if not hasattr(member, part):
                 raise RuntimeError(
                     f"Node {node} target {node.target} references nonexistent attribute {part} of {path}"
                 )
-            found, path = getattr(found, part), f"{path}.{part}".lstrip(".")
-        if node.op == "call_module" and not isinstance(found, Module):
+            member, path = getattr(member, part), f"{path}.{part}".lstrip(".")
+        if node.op == "call_module" and not isinstance(member, Module):
             raise RuntimeError(
-                f"Node {node} target {node.target} {path} of {type(found)} does not reference an nn.Module"
+                f"Node {node} target {node.target} {path} of {type(member)} does not reference an nn.Module"
             )
 
     def process_inputs(self, *args: Any) -> Any:
-        """The values of placeholders, from what the program is called with."""
+        """Returns the values of placeholders from the arguments of a call."""
         return self._codegen.process_inputs(*args)
 
     def process_outputs(self, out: Any) -> Any:
@@ -649,8 +660,8 @@ class Graph:
 
     @contextlib.contextmanager
     def on_generate_code(self, make_transformer: Callable[[Any], Any]) -> Iterator[None]:
-        """Within the ``with`` block the body of generated code goes through
-        ``make_transformer(the former one)``.
+        """Within the ``with`` block, transforms the body of generated code by ``make_transformer(previous
+        transformer)``.
         """
         before = getattr(self._codegen, "_body_transformer", None)
         self._codegen._body_transformer = make_transformer(before)  # type: ignore[attr-defined]
@@ -660,7 +671,9 @@ class Graph:
             self._codegen._body_transformer = before  # type: ignore[attr-defined]
 
     def python_code(self, root_module: str, *, verbose: bool = False, **ignored: Any) -> PythonCode:
-        """The graph as the source of a function ``forward``; ``root_module`` is its owner's name there."""
+        """Returns the graph as the source of a function ``forward``; ``root_module`` is its owner's name
+        there.
+        """
         namespace = _Namespace()
         nodes = list(self.nodes)
         shown = [n._repr_fn for n in nodes]
@@ -690,9 +703,9 @@ class Graph:
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
         g = Graph(tracer_cls=self._tracer_cls)
         values: dict[Node, Node] = {}
-        found = g.graph_copy(self, values, return_output_node=True)
+        returned = g.graph_copy(self, values, return_output_node=True)
         g._codegen = copy.deepcopy(self._codegen)
-        if found is not None:
-            result, old = found
+        if returned is not None:
+            result, old = returned
             g.output(result, old.type).meta = copy.copy(old.meta)
         return g

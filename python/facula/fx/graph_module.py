@@ -1,4 +1,4 @@
-"""GraphModule: a module whose forward is made of a Graph."""
+"""GraphModule: a module whose forward is generated from a Graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _number = itertools.count()
 
 
 def _forward_from(src: str, names: dict[str, Any]) -> Callable:
-    """The function ``forward`` of this source, which tracebacks show."""
+    """Compiles the function ``forward`` from this source, which tracebacks show."""
     file = f"<eval_with_key>.{next(_number)}"
     linecache.cache[file] = (len(src), None, [line + "\n" for line in src.splitlines()], file)
     space = dict(names)
@@ -31,7 +31,7 @@ def _forward_from(src: str, names: dict[str, Any]) -> Callable:
 
 
 def _import_block(code: PythonCode) -> str:
-    """Lines that import what the source has by name."""
+    """Returns lines that import the objects that the source names."""
     there = _always_there()
     lines = set()
     for name, value in code.globals.items():
@@ -52,13 +52,13 @@ def _import_block(code: PythonCode) -> str:
 def _owner(root: Any, path: str, make: bool) -> tuple[Any, str]:
     *prefix, last = path.split(".")
     for name in prefix:
-        found = getattr(root, name, None)
-        if found is None:
+        submodule = getattr(root, name, None)
+        if submodule is None:
             if not make:
                 raise AttributeError(path)
-            found = Module()
-            setattr(root, name, found)
-        root = found
+            submodule = Module()
+            setattr(root, name, submodule)
+        root = submodule
     return root, last
 
 
@@ -76,7 +76,7 @@ def _copy_attr(source: Module, target: Module, path: str) -> None:
     for name in prefix:
         f, t = getattr(here, name), getattr(there, name, None)
         if f is t:
-            return  # a submodule that is copied as a whole
+            return  # a submodule that is copied as one
         if t is None:
             t = Module()
             setattr(there, name, t)
@@ -87,12 +87,12 @@ def _copy_attr(source: Module, target: Module, path: str) -> None:
 class GraphModule(Module):
     """A module with a ``graph``, whose ``forward`` is the graph's ``code``.
 
-    ``root``, a module or a dict by path, has what the graph's nodes name; it is shared, not copied. Assign
-    the graph, or call ``recompile()``, after it was changed.
+    ``root``, a module or a dict by path, provides the objects that the graph's nodes name; it is shared,
+    not copied. After changing the graph, assign it or call ``recompile()``.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> GraphModule:
-        # A class of its own, since forward belongs to the class.
+        # Each instance has its own class, since forward belongs to the class.
         for base in cls.__mro__:
             if not base.__qualname__.endswith("GraphModuleImpl"):
                 cls = base
@@ -154,7 +154,7 @@ class GraphModule(Module):
         return self.__dict__["_code"]
 
     def recompile(self) -> PythonCode:
-        """Makes forward anew from the graph as it stands."""
+        """Generates forward again from the present graph."""
         codegen = self._graph._codegen
         if isinstance(codegen, _PyTreeCodeGen):
             self.__dict__["_in_spec"] = codegen.pytree_info.in_spec
@@ -165,22 +165,22 @@ class GraphModule(Module):
         return code
 
     def add_submodule(self, target: str, m: Module) -> bool:
-        """Puts a module at a path, with empty ones on the way; False if something else is in the way."""
+        """Adds a module at a path, creating empty ones on the way; False if another object is in the way."""
         owner: Any = self
         *prefix, last = target.split(".")
         for name in prefix:
-            found = getattr(owner, name, None)
-            if found is None:
-                found = Module()
-                setattr(owner, name, found)
-            if not isinstance(found, Module):
+            submodule = getattr(owner, name, None)
+            if submodule is None:
+                submodule = Module()
+                setattr(owner, name, submodule)
+            if not isinstance(submodule, Module):
                 return False
-            owner = found
+            owner = submodule
         owner.add_module(last, m)
         return True
 
     def delete_submodule(self, target: str) -> bool:
-        """Takes the module at a path out; False if there is none."""
+        """Deletes the module at a path; False if there is none."""
         try:
             owner, last = _owner(self, target, make=False)
         except AttributeError:
@@ -191,7 +191,7 @@ class GraphModule(Module):
         return True
 
     def delete_all_unused_submodules(self) -> None:
-        """Takes out the modules that no node of the graph names, nor anything within them."""
+        """Deletes the modules that no node of the graph names, directly or through a submodule."""
         used: set[str] = set()
         for node in self.graph.nodes:
             if node.op not in ("call_module", "get_attr"):
@@ -206,7 +206,7 @@ class GraphModule(Module):
             self.delete_submodule(name)
 
     def print_readable(self, print_output: bool = True, **ignored: Any) -> str:
-        """The code as a class; printed unless told otherwise."""
+        """Returns the code as a class, and prints it unless ``print_output`` is False."""
         body = self._graph.python_code("self", verbose=True).src.strip("\n").rstrip(" ")
         from .node import _root
 
@@ -218,7 +218,7 @@ class GraphModule(Module):
         return text
 
     def to_folder(self, folder: str | os.PathLike[str], module_name: str = "FxModule") -> None:
-        """Writes a package that defines the class ``module_name``, with the state beside it."""
+        """Writes a package that defines the class ``module_name``, and its state."""
         from .. import save
         from .node import _root
 
@@ -258,24 +258,24 @@ class GraphModule(Module):
         (where / "__init__.py").write_text("from .module import *\n")
 
     def __copy__(self) -> GraphModule:
-        made = GraphModule(self, self.graph)
-        made.meta = getattr(self, "meta", {})
-        return made
+        copied = GraphModule(self, self.graph)
+        copied.meta = getattr(self, "meta", {})
+        return copied
 
     def __deepcopy__(self, memo: dict) -> GraphModule:
-        made = GraphModule.__new__(type(self))
-        memo[id(self)] = made
+        result = GraphModule.__new__(type(self))
+        memo[id(self)] = result
         copied = copy.deepcopy({k: v for k, v in self.__dict__.items() if k not in _NOT_COPIED}, memo)
-        made.__dict__.update(copied)
+        result.__dict__.update(copied)
         for k in _NOT_COPIED:
             if k in self.__dict__:
-                made.__dict__[k] = list(self.__dict__[k]) if k.endswith("_hooks") else self.__dict__[k]
-        type(made).__name__ = type(self).__name__
-        made.graph = copy.deepcopy(self._graph)
-        made.meta = copy.copy(self.meta)
+                result.__dict__[k] = list(self.__dict__[k]) if k.endswith("_hooks") else self.__dict__[k]
+        type(result).__name__ = type(self).__name__
+        result.graph = copy.deepcopy(self._graph)
+        result.meta = copy.copy(self.meta)
         for hook in self._deepcopy_hooks:
-            hook(made)
-        return made
+            hook(result)
+        return result
 
     def __reduce__(self) -> Any:
         code = self._graph.python_code("self")
@@ -320,7 +320,8 @@ class GraphModule(Module):
         return "\n".join([super().__repr__(), self._code, hint])
 
 
-_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"  # in ``meta``: members that copies keep
+# in ``meta``: names of attributes that copies keep
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 _NOT_COPIED = (
     "_graph", "_tracer_cls", "meta",
     "_replace_hooks", "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks",
@@ -328,7 +329,7 @@ _NOT_COPIED = (
 
 
 class _CodeOnlyModule(Module):
-    """What a pickled program's nodes name, and its forward."""
+    """The objects that a pickled program's nodes name, and its forward."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__()
@@ -336,7 +337,7 @@ class _CodeOnlyModule(Module):
 
 
 def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
-    """The GraphModule of a pickle: the source runs on proxies once more."""
+    """Restores a GraphModule from a pickle, by tracing its source."""
     from ._symbolic_trace import Tracer
 
     source = body.get("_code") or body["code"]
@@ -347,17 +348,17 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
 
     Members.forward = forward  # type: ignore[method-assign]
     members = Members(body)
-    made_by = body.get("_tracer_cls") or Tracer
+    tracer_cls = body.get("_tracer_cls") or Tracer
 
-    class KeepModules(made_by):  # type: ignore[misc, valid-type]
+    class KeepModules(tracer_cls):  # type: ignore[misc, valid-type]
         def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
             return True
 
     graph = KeepModules().trace(members)
-    graph._tracer_cls = made_by
-    made = GraphModule(members, graph, class_name=body.get("_graphmodule_cls_name", "GraphModule"))
+    graph._tracer_cls = tracer_cls
+    restored = GraphModule(members, graph, class_name=body.get("_graphmodule_cls_name", "GraphModule"))
     for k, v in body.items():
-        if not hasattr(made, k):
-            setattr(made, k, v)
-    made.training = body.get("training", True)
-    return made
+        if not hasattr(restored, k):
+            setattr(restored, k, v)
+    restored.training = body.get("training", True)
+    return restored

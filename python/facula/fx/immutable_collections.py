@@ -1,4 +1,4 @@
-"""Lists and dicts that stay as they are: a node's arguments, which are changed by assigning new ones."""
+"""Immutable lists and dicts for a node's arguments, which are changed by assigning new ones."""
 
 from __future__ import annotations
 

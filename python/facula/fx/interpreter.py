@@ -1,4 +1,4 @@
-"""Interpreter: runs a graph node by node; Transformer: makes another graph so."""
+"""Interpreter: runs a graph node by node; Transformer: creates another graph in this way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Interpreter", "Transformer"]
 
 
 class Interpreter:
-    """Runs a GraphModule node by node; subclasses replace what a kind of node does.
+    """Runs a GraphModule node by node; subclasses override how a kind of node is executed.
 
     >>> class Doubled(facula.fx.Interpreter):
     ...     def call_function(self, target, args, kwargs):
@@ -42,10 +42,10 @@ class Interpreter:
     def run(
         self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True
     ) -> Any:
-        """What the program returns for these inputs; values in ``initial_env`` are not computed."""
+        """Returns the program's result for these inputs; values in ``initial_env`` are not computed."""
         self.env = initial_env if initial_env is not None else {}
-        given = self.graph.process_inputs(*args) if enable_io_processing else args
-        self.args_iter: Iterator[Any] = iter(given)
+        inputs = self.graph.process_inputs(*args) if enable_io_processing else args
+        self.args_iter: Iterator[Any] = iter(inputs)
         for node in self.graph.nodes:
             if node in self.env:
                 continue
@@ -68,7 +68,9 @@ class Interpreter:
         return None
 
     def boxed_run(self, args_list: list[Any]) -> Any:
-        """``run`` with the inputs in a list, which is emptied first, so that they die when they may."""
+        """Like ``run``, with the inputs in a list, which is cleared first so that they can be freed
+        early.
+        """
         inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
         env = {n: value for n, value in zip(inputs, args_list)}
         args_list.clear()
@@ -79,7 +81,7 @@ class Interpreter:
         yield
 
     def run_node(self, n: Node) -> Any:
-        """The value of one node, whose arguments have been computed."""
+        """Returns the value of one node, whose arguments have been computed."""
         with self._set_current_node(n):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             return getattr(self, n.op)(n.target, args, kwargs)
@@ -115,23 +117,23 @@ class Interpreter:
         return args[0]
 
     def fetch_attr(self, target: str) -> Any:
-        """A parameter, buffer or submodule of the module, by its path."""
-        found, parts = self.module, target.split(".")
+        """Returns a parameter, buffer or submodule of the module by its path."""
+        member, parts = self.module, target.split(".")
         for k, name in enumerate(parts):
-            if not hasattr(found, name):
+            if not hasattr(member, name):
                 raise RuntimeError(
                     f"Node referenced nonexistent target {'.'.join(parts[: k + 1])}; "
                     f"original whole target: '{target}'"
                 )
-            found = getattr(found, name)
-        return found
+            member = getattr(member, name)
+        return member
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The values of a node's arguments."""
+        """Returns the values of a node's arguments."""
         return self.map_nodes_to_values(n.args, n), self.map_nodes_to_values(n.kwargs, n)
 
     def map_nodes_to_values(self, args: Argument, n: Node) -> Argument:
-        """Arguments with values in place of nodes."""
+        """Returns arguments with values in place of nodes."""
 
         def value(node: Node) -> Any:
             if node not in self.env:
@@ -144,7 +146,7 @@ class Interpreter:
 
 
 class Transformer(Interpreter):
-    """Runs a GraphModule on proxies: what its methods call becomes the nodes of another one.
+    """Runs a GraphModule on proxies: the calls of its methods become the nodes of another GraphModule.
 
     >>> class Swap(facula.fx.Transformer):
     ...     def call_function(self, target, args, kwargs):
@@ -192,9 +194,9 @@ class Transformer(Interpreter):
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
     def transform(self) -> GraphModule:
-        """The module with the graph that this run makes."""
-        made: dict[Node, Any] = {}
-        result = super().run(initial_env=made, enable_io_processing=False)
+        """Returns the module with the graph that this run records."""
+        env: dict[Node, Any] = {}
+        result = super().run(initial_env=env, enable_io_processing=False)
         old = self.graph.output_node()
 
         def node_of(a: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Node: one call of a traced program, and the names that calls are printed by."""
+"""Node: one call of a traced program, and the names under which calls are printed."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _OPS = ("call_function", "call_method", "call_module", "get_attr", "output", "pl
 BaseArgumentTypes = (str, int, float, bool, complex, _C.dtype, _C.Tensor, _C.device, _C.memory_format)
 base_types = (*BaseArgumentTypes, _C.layout, type(None), type(...), range)
 
-_side_effects: set[Callable] = set()  # functions whose calls a graph keeps, though nobody reads them
+_side_effects: set[Callable] = set()  # functions whose calls a graph keeps even if their results are unused
 
 
 def has_side_effect(fn: Callable) -> Callable:
-    """Marks a function whose calls must stay in a graph: gives it back."""
+    """Marks a function whose calls must stay in a graph, and returns it."""
     _side_effects.add(fn)
     return fn
 
 
 def _root() -> Any:
-    """The package, whose name is torch behind the alias."""
+    """Returns the package, whose name is torch behind the alias."""
     import facula
 
     return facula
 
 
 def _reached(path: str) -> Any:
-    """What a dotted name that begins with the package's says; None if nothing."""
+    """Resolves a dotted name that begins with the package's name; None if it does not exist."""
     first, *rest = path.split(".")
-    found = _root() if first == _root().__name__ else None
+    member = _root() if first == _root().__name__ else None
     for name in rest:
-        found = getattr(found, name, None)
-    return found
+        member = getattr(member, name, None)
+    return member
 
 
 def _get_qualified_name(func: Any) -> str:
-    """The dotted name of a function, as generated code and printed graphs have it."""
+    """Returns the dotted name of a function for generated code and printed graphs."""
     if getattr(builtins, getattr(func, "__name__", ""), None) is func:
         return func.__name__
     from .._ops import OpOverload, OpOverloadPacket
@@ -56,22 +56,24 @@ def _get_qualified_name(func: Any) -> str:
 
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         return f"{_root().__name__}.ops.{func}"
-    known = resolve_name(func)
-    if known and not is_tensor_method_or_property(func):
-        return known
+    public_name = resolve_name(func)
+    if public_name and not is_tensor_method_or_property(func):
+        return public_name
     name = getattr(func, "__name__", None) or type(func).__name__
     if isinstance(func, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return f"{_root().__name__}.Tensor.{name}"
     module = getattr(func, "__module__", None) or _root().__name__
     if module == "facula" or module.startswith("facula."):
-        module = _root().__name__ + module.removeprefix("facula")  # functions in classes keep our name
+        # functions in classes keep our package's name
+        module = _root().__name__ + module.removeprefix("facula")
     if module.startswith(_root().__name__ + "._") and getattr(_root(), name, None) is func:
         return f"{_root().__name__}.{name}"
     return f"{module}.{name}"
 
 
 def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
-    """``fn`` of everything in tuples, lists, dicts and slices, in the like of them.
+    """Applies ``fn`` to every element of nested tuples, lists, dicts and slices, and returns the same
+    structure.
 
     >>> facula.fx.node.map_aggregate(([1, 2], {"a": 3}), lambda x: -x)
     ([-1, -2], {'a': -3})
@@ -89,14 +91,14 @@ def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
 
 
 def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
-    """``fn`` of every Node in such containers."""
+    """Applies ``fn`` to every Node in nested containers."""
     if not callable(fn):
         raise AssertionError("torch.fx.map_arg(a, fn): fn must be a callable")
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
 def _shown(a: Any) -> str:
-    """An argument as a printed node has it."""
+    """Returns an argument as printed nodes show it."""
     if isinstance(a, Node):
         return "%" + a.name
     if isinstance(a, tuple) and not hasattr(a, "_fields"):
@@ -110,7 +112,7 @@ def _shown(a: Any) -> str:
 
 
 def _type_repr(obj: Any) -> str:
-    """A type, or a value that stands in an annotation, as text."""
+    """Returns a type, or a value in an annotation, as text."""
     if isinstance(obj, type) and not isinstance(obj, types.GenericAlias):
         if obj.__module__ == "builtins":
             return obj.__qualname__
@@ -125,10 +127,12 @@ def _type_repr(obj: Any) -> str:
 
 
 class Node:
-    """A call in a Graph: ``op`` says of what kind, ``target`` of what, ``args`` and ``kwargs`` with what.
+    """A call in a Graph: ``op`` is its kind, ``target`` the callee, ``args`` and ``kwargs`` the
+    arguments.
 
-    placeholder: an input of this name. get_attr: a parameter, buffer or submodule by its path. call_function,
-    call_module, call_method: what is called. output: its one argument is what the program returns.
+    placeholder: an input of this name. get_attr: a parameter, buffer or submodule by its path.
+    call_function, call_module, call_method: a call. output: its only argument is the return value of the
+    program.
     """
 
     def __init__(
@@ -212,12 +216,12 @@ class Node:
 
     @property
     def all_input_nodes(self) -> list[Node]:
-        """The nodes among the arguments, each once."""
+        """The nodes among the arguments, without duplicates."""
         return list(self._input_nodes)
 
     @property
     def stack_trace(self) -> str | None:
-        """Where the call stands in the traced program, if the tracer recorded it."""
+        """The call site in the traced program, if the tracer recorded it."""
         return self.meta.get("stack_trace")
 
     @stack_trace.setter
@@ -228,7 +232,7 @@ class Node:
         self._prev._next, self._next._prev = self._next, self._prev
 
     def prepend(self, x: Node) -> None:
-        """Moves ``x`` to the place before this node."""
+        """Moves ``x`` in front of this node."""
         if self.graph is not x.graph:
             raise AssertionError("Attempting to move a Node into a different Graph")
         if self is x:
@@ -238,27 +242,27 @@ class Node:
         before._next, x._prev, x._next, self._prev = x, before, self, x
 
     def append(self, x: Node) -> None:
-        """Moves ``x`` to the place after this node."""
+        """Moves ``x`` behind this node."""
         self._next.prepend(x)
 
     def update_arg(self, idx: int, arg: Argument) -> None:
-        """Puts another positional argument at ``idx``."""
+        """Replaces the positional argument at ``idx``."""
         args = list(self._args)
         args[idx] = arg
         self.args = tuple(args)
 
     def insert_arg(self, idx: int, arg: Argument) -> None:
-        """Puts a positional argument in before ``idx``."""
+        """Inserts a positional argument before ``idx``."""
         if not 0 <= idx <= len(self._args):
             raise AssertionError("insert_args index must be between 0 and len(self.args)")
         self.args = (*self._args[:idx], arg, *self._args[idx:])
 
     def update_kwarg(self, key: str, arg: Argument) -> None:
-        """Puts another keyword argument at ``key``."""
+        """Replaces the keyword argument ``key``."""
         self.kwargs = {**self._kwargs, key: arg}
 
     def replace_input_with(self, old_input: Node, new_input: Node) -> None:
-        """Puts ``new_input`` wherever ``old_input`` is an argument of this node."""
+        """Replaces ``old_input`` by ``new_input`` in the arguments of this node."""
 
         def swapped(n: Node) -> Node:
             return new_input if n is old_input else n
@@ -273,9 +277,9 @@ class Node:
         *,
         propagate_meta: bool = False,
     ) -> list[Node]:
-        """Puts ``replace_with`` in the place of this node in its users' arguments; gives the users.
+        """Replaces this node by ``replace_with`` in its users' arguments and returns these users.
 
-        Only users for which ``delete_user_cb`` is true are changed and given.
+        Only users for which ``delete_user_cb`` is true are changed and returned.
         """
         if propagate_meta:
             if replace_with.meta:
@@ -294,7 +298,7 @@ class Node:
             hook(old=old, new=new.name, user=user)
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Does it do something besides giving a result, so that it must stay?"""
+        """Returns whether the call has side effects, so that it must stay."""
         if self.op in ("placeholder", "output"):
             return True
         if self.op == "call_function":
@@ -323,7 +327,9 @@ class Node:
         kwarg_types: dict[str, Any] | None = None,
         normalize_to_only_use_kwargs: bool = False,
     ) -> Any:
-        """The arguments bound to parameters' names as an ArgsKwargsPair; None where no signature is known."""
+        """Returns the arguments by parameter names as an ArgsKwargsPair; None if the signature is
+        unknown.
+        """
         from .operator_schemas import normalize_function, normalize_module
 
         if self.op == "call_function":
@@ -357,8 +363,8 @@ class Node:
         *,
         include_tensor_metadata: bool = False,
     ) -> str | None:
-        """The line of this node in a printed graph; given lists collect placeholders and the return type
-        instead.
+        """Returns the line of this node in a printed graph; if lists are passed, they collect
+        placeholders and the return type instead.
         """
         typed = f"{_type_repr(self.type)} " if self.type else ""
         if self.op == "placeholder":
@@ -385,7 +391,7 @@ class Node:
         return self._repr_fn(self) if self._repr_fn else self.name
 
     def __lt__(self, other: Node) -> bool:
-        """Does it stand earlier in its graph?"""
+        """Returns whether this node precedes ``other`` in its graph."""
         for n in self.graph.nodes:
             if n is self:
                 return n is not other

@@ -1,4 +1,4 @@
-"""Arguments bound to the names of parameters."""
+"""Binding of arguments to parameter names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def normalize_function(
     kwarg_types: dict[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """The arguments by the names of parameters, with defaults; None if the signature is unknown."""
+    """Returns the arguments by parameter names, with defaults; None if the signature is unknown."""
     try:
         signature = inspect.signature(inspect.unwrap(target))
     except (TypeError, ValueError):
@@ -55,7 +55,7 @@ def normalize_module(
     kwargs: dict[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """The same for the forward of a submodule."""
+    """Returns the same for the forward of a submodule."""
     try:
         module = root.get_submodule(target)
     except AttributeError as e:

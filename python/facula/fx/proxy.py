@@ -1,4 +1,4 @@
-"""Proxy: a value of a program that is being traced; what is done with it becomes nodes of a graph."""
+"""Proxy: a value of a program that is being traced; operations on it become nodes of a graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ITERATED = (
 
 
 class TraceError(ValueError):
-    """The traced program needs a value that is known only when it runs."""
+    """Raised if the traced program needs a value that is known only at run time."""
 
 
 class Scope:
@@ -47,7 +47,7 @@ class Scope:
 
 
 class ScopeContextManager:
-    """Within the ``with`` block a scope is another one."""
+    """Replaces a scope within the ``with`` block."""
 
     def __init__(self, scope: Scope, current_scope: Scope) -> None:
         self.scope, self.before = scope, Scope(scope.module_path, scope.module_type)
@@ -61,7 +61,7 @@ class ScopeContextManager:
 
 
 class TracerBase:
-    """What makes nodes of calls on proxies; Tracer follows modules besides."""
+    """Creates nodes for calls on proxies; Tracer also follows modules."""
 
     graph: Graph
     record_stack_traces = False
@@ -87,7 +87,7 @@ class TracerBase:
         return node
 
     def proxy(self, node: Node) -> Proxy:
-        """The value of a node, for the traced program."""
+        """Returns the value of a node, for the traced program."""
         return Proxy(node, self)
 
     def create_proxy(
@@ -100,7 +100,7 @@ class TracerBase:
         type_expr: Any = None,
         proxy_factory_fn: Callable[[Node], Proxy] | None = None,
     ) -> Proxy:
-        """Adds a node with arguments as the program has them, and gives its value."""
+        """Adds a node with the program's arguments, and returns its value."""
         args_, kwargs_ = self.create_arg(args), self.create_arg(kwargs)
         node = self.create_node(kind, target, args_, kwargs_, name, type_expr)
         if self.record_stack_traces:
@@ -111,7 +111,7 @@ class TracerBase:
         return proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
 
     def _find_user_frame(self) -> Any:
-        """The frame that called us: the first that is none of this package's."""
+        """Returns the caller's frame: the innermost one outside of this package."""
         frame = inspect.currentframe()
         while frame is not None and (frame.f_globals.get("__name__") or "").startswith(
             __name__.rpartition(".")[0]
@@ -120,7 +120,7 @@ class TracerBase:
         return frame
 
     def create_arg(self, a: Any) -> Argument:
-        """A value as the argument of a node: proxies become their nodes, in containers too."""
+        """Converts a value to the argument of a node: proxies become their nodes, also in containers."""
         if isinstance(a, Proxy):
             return a.node
         if hasattr(type(a), "__fx_create_arg__"):
@@ -158,7 +158,7 @@ class TracerBase:
         return key
 
     def to_bool(self, obj: Proxy) -> bool:
-        """Called when control flow asks a proxy."""
+        """Called when control flow tests a proxy."""
         raise TraceError("symbolically traced variables cannot be used as inputs to control flow")
 
     def iter(self, obj: Proxy) -> Iterator:
@@ -171,7 +171,7 @@ class TracerBase:
 
 
 class GraphAppendingTracer(TracerBase):
-    """Adds to a graph that is there."""
+    """Appends to an existing graph."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -181,11 +181,11 @@ class GraphAppendingTracer(TracerBase):
 
 
 class Proxy:
-    """Stands for a value while a program is traced: operators, functions of tensors, methods and attributes
-    of it give further proxies, and nodes.
+    """Stands for a value while a program is traced: operators, functions of tensors, methods and
+    attributes return further proxies, and become nodes.
 
-    Control flow cannot ask it, loops cannot go over it, ``len`` and numbers of Python cannot be made of it:
-    these raise TraceError, RuntimeError or TypeError.
+    Control flow cannot test it, loops cannot iterate over it, and ``len`` and conversions to Python
+    numbers fail: these raise TraceError, RuntimeError or TypeError.
     """
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
@@ -196,7 +196,7 @@ class Proxy:
         return f"{type(self).__name__}({self.node.name})"
 
     def __getattr__(self, k: str) -> Attribute:
-        if k in ("node", "tracer"):  # while a copy is made
+        if k in ("node", "tracer"):  # while a copy is being created
             raise AttributeError(k)
         return Attribute(self, k)
 
@@ -209,9 +209,9 @@ class Proxy:
     def __deepcopy__(self, memo: dict) -> Proxy:
         import copy
 
-        made = Proxy.__new__(type(self))
-        made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items()})
-        return made
+        copied = Proxy.__new__(type(self))
+        copied.__dict__.update({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items()})
+        return copied
 
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
@@ -219,7 +219,7 @@ class Proxy:
     def __iter__(self) -> Iterator[Proxy]:
         frame = inspect.currentframe()
         caller = frame.f_back if frame else None
-        if caller is not None:  # a, b = proxy says how many there are
+        if caller is not None:  # unpacking, ``a, b = proxy``, tells the number of elements
             code = list(dis.get_instructions(caller.f_code))
             at = bisect.bisect_left([i.offset for i in code], caller.f_lasti)
             if at < len(code) and code[at].opname == "UNPACK_SEQUENCE":
@@ -264,7 +264,7 @@ class Proxy:
             )
         (tracer,) = tracers
         if is_tensor_method_or_property(orig_method):
-            owner = getattr(orig_method, "__self__", None)  # of a property's __get__
+            owner = getattr(orig_method, "__self__", None)  # a property's __get__
             if owner is not None and orig_method.__name__ == "__get__":
                 return tracer.create_proxy("call_function", getattr, (args[0], owner.__name__), {})
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
@@ -273,7 +273,9 @@ class Proxy:
 
 
 class Attribute(Proxy):
-    """An attribute of a proxy: a node once it is used as a value, none if it is called as a method."""
+    """An attribute of a proxy: becomes a node when it is used as a value, but not when it is called as a
+    method.
+    """
 
     def __init__(self, root: Proxy, attr: str) -> None:
         self.root, self.attr, self.tracer = root, attr, root.tracer
@@ -290,7 +292,7 @@ class Attribute(Proxy):
 
 
 class ParameterProxy(Proxy):
-    """A parameter whose shape is known while its program is traced."""
+    """A parameter, whose shape is available while its program is traced."""
 
     def __init__(self, tracer: TracerBase, node: Node, name: str, param: Any) -> None:
         super().__init__(node, tracer)
@@ -338,7 +340,7 @@ def _define_operators() -> None:
         setattr(Proxy, f"__{name.strip('_')}__", method(target))
         if name in reflectable_magic_methods:
             setattr(Proxy, f"__r{name.strip('_')}__", reflected(target))
-    Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]  (__eq__ makes nodes)
+    Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]  (__eq__ creates nodes)
 
 
 _define_operators()

@@ -1,4 +1,4 @@
-"""Replaces the places of a graph that look like a pattern."""
+"""Replaces the subgraphs that match a pattern."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with
 
 
 class Match(NamedTuple):
-    """A place: the pattern's last node there, and what stands for each node of the pattern."""
+    """A match: the pattern's last node there, and the nodes that correspond to the pattern's."""
 
     anchor: Node
     nodes_map: dict[Node, Node]
@@ -25,7 +25,7 @@ class Match(NamedTuple):
 
 @dataclass
 class ReplacedPatterns:
-    """A place, and the nodes that were put there."""
+    """A match, and the nodes that replace it."""
 
     anchor: Node
     nodes_map: dict[Node, Node]
@@ -39,7 +39,9 @@ def _graph_of(f: Any) -> Graph:
 
 
 def _take_members(gm: GraphModule, replacement: Any) -> None:
-    """Gives the module what the replacement's nodes name; takes out what no node names any more."""
+    """Copies the objects that the replacement's nodes name to the module; removes those that no node
+    names any more.
+    """
     gm.delete_all_unused_submodules()
     if not isinstance(replacement, GraphModule):
         return
@@ -51,22 +53,22 @@ def _take_members(gm: GraphModule, replacement: Any) -> None:
             for part in node.target.split("."):
                 owner = getattr(owner, part)
         except AttributeError:
-            found: Any = replacement
+            member: Any = replacement
             for part in node.target.split("."):
-                found = getattr(found, part, None)
-            if found is None:
+                member = getattr(member, part, None)
+            if member is None:
                 raise RuntimeError(
                     f'Attempted to create a "{node.op}" node during subgraph rewriting with target '
                     f"{node.target}, but the referenced attribute does not exist in the replacement "
                     "GraphModule"
                 ) from None
-            _assign(copy.deepcopy(found), gm, node.target)
+            _assign(copy.deepcopy(member), gm, node.target)
     gm.graph.lint()
 
 
 def replace_pattern(gm: GraphModule, pattern: Any, replacement: Any) -> list[Match]:
-    """Puts ``replacement`` at all places of a graph that look like ``pattern`` and do not overlap; both are
-    functions or GraphModules with the same inputs. Inner values of a place must have no other uses.
+    """Replaces all disjoint subgraphs that match ``pattern`` by ``replacement``; both are functions or
+    GraphModules with the same inputs. Inner values of a match must have no other users.
 
     >>> gm = facula.fx.symbolic_trace(lambda x: facula.relu(x).neg() + 1)
     >>> found = facula.fx.replace_pattern(gm, lambda x: facula.relu(x).neg(), lambda x: -x)
@@ -88,8 +90,9 @@ def replace_pattern_with_filters(
     replacement_callback: Callable | None = None,
     node_name_match: str = "",
 ) -> list[ReplacedPatterns]:
-    """``replace_pattern`` at the places for which all ``match_filters(match, graph, pattern_graph)`` are
-    true; ``replacement_callback`` with the same arguments may make each replacement.
+    """Like ``replace_pattern``, for the matches for which all ``match_filters(match, graph,
+    pattern_graph)`` are true; ``replacement_callback``, with the same arguments, may create each
+    replacement.
     """
     graph, pattern_graph = gm.graph, _graph_of(pattern)
     matcher = SubgraphMatcher(
@@ -99,7 +102,7 @@ def replace_pattern_with_filters(
         remove_overlapping_matches=True,
         ignore_literals=ignore_literals,
     )
-    found = [
+    matches = [
         m
         for m in matcher.match(graph, node_name_match=node_name_match)
         if all(f(m, graph, pattern_graph) for f in match_filters or ())
@@ -109,8 +112,8 @@ def replace_pattern_with_filters(
     elif replacement_callback is None:
         raise AssertionError("Must provide either a replacement GraphModule or a replacement callback")
     done: list[ReplacedPatterns] = []
-    replaced: dict[Node, Node] = {}  # nodes of former places, which are gone
-    for match in found:
+    replaced: dict[Node, Node] = {}  # erased nodes of earlier matches, and their replacements
+    for match in matches:
         new = replacement_callback(match, graph, pattern_graph) if replacement_callback else common
         done.append(_put(graph, match, new, replaced, pattern_graph))
     gm.recompile()
@@ -148,8 +151,8 @@ def _put(
         replaced[old] = now
     for node in reversed(pattern.nodes):
         if node.op not in ("placeholder", "output") and node in match.nodes_map:
-            gone = match.nodes_map[node]
-            if not gone._erased:
-                graph.erase_node(gone)
+            replaced_node = match.nodes_map[node]
+            if not replaced_node._erased:
+                graph.erase_node(replaced_node)
     added = [n for n in graph.nodes if n not in before]
     return ReplacedPatterns(match.anchors[0], match.nodes_map, added)

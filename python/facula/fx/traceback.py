@@ -1,4 +1,4 @@
-"""What nodes remember of the program that they come from."""
+"""Metadata of nodes about the program that they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _preserved = 0
 
 @contextlib.contextmanager
 def preserve_node_meta(enable: bool = True) -> Iterator[None]:
-    """Within the ``with`` block nodes that an Interpreter makes would keep what their models remember."""
+    """Sets ``has_preserved_node_meta()`` within the ``with`` block; nothing else depends on it."""
     global _preserved
     _preserved += enable
     try:

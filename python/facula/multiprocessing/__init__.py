@@ -1,5 +1,6 @@
-"""Python's multiprocessing. Tensors in shared memory (``Tensor.share_memory_``) are the same everywhere; one
-that goes through a queue, a pipe or the arguments of a process lies in it from then on.
+"""Python's multiprocessing. Tensors in shared memory (``Tensor.share_memory_``) are shared with other
+processes; a tensor that passes through a queue, a pipe or the arguments of a process moves to shared
+memory.
 """
 
 from multiprocessing import *  # noqa: F403
@@ -20,7 +21,7 @@ for _kind in (_Tensor, _Parameter):
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """How processes share tensors: through files."""
+    """Returns how processes share tensors: through files."""
     return {"file_system"}
 
 
@@ -29,7 +30,7 @@ def get_sharing_strategy() -> str:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Changes nothing; ValueError for a name that is no strategy of PyTorch's."""
+    """Has no effect; raises ValueError for a name that is not a strategy of PyTorch's."""
     if new_strategy not in ("file_system", "file_descriptor"):
         raise ValueError(
             f"set_sharing_strategy: {new_strategy!r} is neither 'file_system' nor 'file_descriptor'"

@@ -1,4 +1,4 @@
-"""Pools of processes that tensors go to and come from."""
+"""Pools of processes that exchange tensors."""
 
 from multiprocessing.pool import Pool as Pool
 

@@ -1,4 +1,4 @@
-"""Queues that tensors go through."""
+"""Queues for tensors."""
 
 from multiprocessing.queues import Queue as Queue
 from multiprocessing.queues import SimpleQueue as SimpleQueue

@@ -1,4 +1,4 @@
-"""How multiprocessing pickles tensors."""
+"""Pickling of tensors for multiprocessing."""
 
 from multiprocessing.reduction import ForkingPickler as ForkingPickler
 
@@ -6,7 +6,7 @@ from .._shared import reduced_for_process as reduce_tensor
 
 
 def init_reductions() -> None:
-    """What importing this package did."""
+    """Has no effect: importing this package has done it."""
 
 
 __all__ = ["ForkingPickler", "init_reductions", "reduce_tensor"]

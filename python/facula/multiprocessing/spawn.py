@@ -1,4 +1,4 @@
-"""Several processes that run one function, and whose failure is the caller's."""
+"""Several processes that run one function, and whose failure is raised in the caller."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _run(fn: Callable, rank: int, args: tuple[Any, ...], errors: Any) -> None:
         fn(rank, *args)
     except KeyboardInterrupt:
         pass
-    except Exception:  # noqa: BLE001  told to the parent
+    except Exception:  # noqa: BLE001  reported to the parent
         errors.send(traceback.format_exc())
         raise SystemExit(1) from None
 
 
 class ProcessContext:
-    """Processes that run; ``join`` waits for them."""
+    """Running processes; ``join`` waits for them."""
 
     def __init__(self, processes: list[Any], errors: list[Any]) -> None:
         self.processes, self._errors = processes, errors
@@ -62,9 +62,10 @@ class ProcessContext:
         return [p.pid for p in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Waits until one fails or all are done, or for a number of seconds; True if all are done.
+        """Waits until one fails or all are done, at most for ``timeout`` seconds; returns True if all are
+        done.
 
-        Of a process that fails the others are ended, and its failure is raised.
+        If a process fails, the others are ended and its failure is raised.
         """
         if not self._left:
             return True
@@ -94,7 +95,7 @@ class ProcessContext:
         said = None
         try:
             said = errors.recv() if errors.poll() else None
-        except EOFError:  # it ended without a word
+        except EOFError:  # it ended without sending anything
             pass
         if said:
             text = f"\n\n-- Process {i} terminated with the following error:\n{said}"
@@ -120,7 +121,7 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """``fn(rank, *args)`` in each of ``nprocs`` processes; waits for them, or gives their context."""
+    """Runs ``fn(rank, *args)`` in each of ``nprocs`` processes; waits for them, or returns their context."""
     context: Any = multiprocessing.get_context(start_method)
     processes, errors = [], []
     for rank in range(nprocs):
@@ -148,6 +149,6 @@ def spawn(
 ) -> ProcessContext | None:
     """``start_processes`` with new interpreters.
 
-    ProcessRaisedException with the traceback of a process that fails; the others are ended.
+    Raises ProcessRaisedException with the traceback of a process that fails; the others are ended.
     """
     return start_processes(fn, args, nprocs, join, daemon, start_method)

@@ -1,12 +1,12 @@
-"""Tensors of rows that differ in length along one dimension, of layout ``jagged``: without padding, the rows
-stand one after the other in ``values()``, and ``offsets()`` says where each begins.
+"""Tensors whose rows differ in length along one dimension, of layout ``jagged``: without padding, the
+rows are consecutive in ``values()``, and ``offsets()`` are the positions where they begin.
 
     nt = facula.nested.nested_tensor([facula.ones(2, 8), facula.ones(5, 8)], layout=facula.jagged)
     nt.shape                                    # facula.Size([2, j1, 8])
     facula.nn.Linear(8, 4)(nt).sum(1)           # [2, 4]
 
-Functions element by element, linear, normalisation, attention, softmax, reductions and views take them;
-every other function raises. Gradients go through ``values()``.
+Element-wise functions, linear, normalisation, attention, softmax, reductions and views support them;
+every other function raises an error. Gradients pass through ``values()``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _C
-from ._jagged import NestedTensor, _made, _Ragged, as_tensors, lengths_of, ragged_of
+from ._jagged import NestedTensor, _nested, _Ragged, as_tensors, lengths_of, ragged_of
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -48,7 +48,7 @@ def _joined(name: str, rows: list[Tensor]) -> NestedTensor:
                 f"{[tuple(r.shape) for r in rows[:6]]} of dtypes {sorted({str(r.dtype) for r in rows})}"
             )
     lengths = _C.tensor([t.shape[0] for t in rows], dtype=_C.int64)
-    return _made(_f.cat(rows, 0), ragged_of(lengths), 1)
+    return _nested(_f.cat(rows, 0), ragged_of(lengths), 1)
 
 
 def nested_tensor(
@@ -60,7 +60,7 @@ def nested_tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> NestedTensor:
-    """A jagged tensor of copies of the rows (tensors or lists of numbers), without their history.
+    """Returns a jagged tensor with copies of the rows (tensors or lists of numbers), detached from them.
 
     >>> nt = facula.nested.nested_tensor([[1.0, 2.0], [3.0]], layout=facula.jagged)
     >>> nt.offsets()
@@ -69,12 +69,12 @@ def nested_tensor(
     _check_layout("nested_tensor", layout)
     rows = [t.detach() if isinstance(t, Tensor) else _C.tensor(t) for t in as_tensors(tensor_list)]
     rows = [t if dtype is None else t.to(dtype) for t in rows]
-    made = _joined("nested_tensor", rows if device is None else [t.to(device) for t in rows])
-    return made.requires_grad_(requires_grad)  # type: ignore[return-value]
+    joined = _joined("nested_tensor", rows if device is None else [t.to(device) for t in rows])
+    return joined.requires_grad_(requires_grad)  # type: ignore[return-value]
 
 
 def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any = None) -> NestedTensor:
-    """A jagged tensor of the rows, or of the first dimension of a tensor; gradients go on to them."""
+    """Returns a jagged tensor of the rows, or of the first dimension of a tensor; differentiable."""
     if isinstance(ts, NestedTensor):
         return ts if dtype is None and device is None else ts.to(dtype or ts.dtype)  # type: ignore[return-value]
     _check_layout("as_nested_tensor", layout)
@@ -85,13 +85,14 @@ def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any
             )
         lengths = _f.full((ts.shape[0],), ts.shape[1], dtype=_C.int64)
         values = ts.flatten(0, 1)
-        return _made(values if dtype is None else values.to(dtype), ragged_of(lengths), 1)
+        return _nested(values if dtype is None else values.to(dtype), ragged_of(lengths), 1)
     rows = [t if isinstance(t, Tensor) else _C.tensor(t) for t in ts]
     return _joined("as_nested_tensor", [t if dtype is None else t.to(dtype) for t in rows])
 
 
 def to_padded_tensor(input: Tensor, padding: float, output_size: Any = None, out: Any = None) -> Tensor:
-    """The rows one below the other, filled up with ``padding`` to the longest or to ``output_size``.
+    """Returns the rows as a dense tensor, padded with ``padding`` to the longest one or to
+    ``output_size``.
 
     >>> nt = facula.nested.nested_tensor([[1.0, 2.0], [3.0]], layout=facula.jagged)
     >>> facula.nested.to_padded_tensor(nt, 0.0)
@@ -115,9 +116,9 @@ def nested_tensor_from_jagged(
     min_seqlen: int | None = None,
     max_seqlen: int | None = None,
 ) -> NestedTensor:
-    """A jagged tensor of values that stand one after the other already, which it shares: row i begins at
-    ``offsets[i]`` and ends at the next offset, or after ``lengths[i]``. The ragged dimension is
-    ``jagged_dim`` (1). Tensors of the same ``offsets`` fit each other.
+    """Returns a jagged tensor of consecutive values, which it shares: row i begins at ``offsets[i]`` and
+    ends at the next offset, or after ``lengths[i]``. The ragged dimension is ``jagged_dim`` (default 1).
+    Tensors with the same ``offsets`` object are compatible.
 
     >>> nt = facula.nested.nested_tensor_from_jagged(facula.arange(5), facula.tensor([0, 2, 5]))
     >>> nt.unbind()
@@ -141,12 +142,12 @@ def nested_tensor_from_jagged(
         raise RuntimeError(
             f"nested_tensor_from_jagged: rows end at {end}, but values have {values.shape[axis - 1]} elements"
         )
-    return _made(values, ragged, axis)
+    return _nested(values, ragged, axis)
 
 
 def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = None) -> NestedTensor:
-    """The ``length`` elements from ``start`` on of each row of ``tensor`` [rows, n, ...] (numbers, or tensors
-    of one for each row), which share its memory if it is contiguous. ``dim`` must be 1.
+    """Returns ``length`` elements from ``start`` on of each row of ``tensor`` [rows, n, ...] (numbers, or
+    tensors with one for each row), which share its memory if it is contiguous. ``dim`` must be 1.
     """
     _check_layout("narrow", layout)
     if dim != 1 or tensor.dim() < 2:
@@ -162,11 +163,11 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = None
     if rows and not bool(((begin >= 0) & (count >= 0) & (begin + count <= n)).all()):
         raise RuntimeError(f"nested.narrow: start and length leave rows of {n} elements")
     offsets = _f.cat([begin + _f.arange(rows) * n, _C.tensor([rows * n])])
-    return _made(tensor.flatten(0, 1), _Ragged(offsets, count), 1)
+    return _nested(tensor.flatten(0, 1), _Ragged(offsets, count), 1)
 
 
 def masked_select(tensor: Tensor, mask: Tensor) -> NestedTensor:
-    """The elements of each row of a matrix where ``mask`` is True.
+    """Returns the elements of each row of a matrix where ``mask`` is True.
 
     >>> x = facula.tensor([[1, 2], [3, 4]])
     >>> facula.nested.masked_select(x, x != 3).unbind()
@@ -180,4 +181,4 @@ def masked_select(tensor: Tensor, mask: Tensor) -> NestedTensor:
             f"{tuple(tensor.shape)} and {mask.dtype}"
         )
     mask = mask.expand(tensor.shape)
-    return _made(tensor.masked_select(mask), ragged_of(mask.sum(1)), 1)
+    return _nested(tensor.masked_select(mask), ragged_of(mask.sum(1)), 1)

@@ -1,4 +1,4 @@
-"""NestedTensor: values that stand one after the other, and where each row begins."""
+"""NestedTensor: consecutive values, and the position where each row begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _f = _C.functions
 
 
 class _Ragged:
-    """The length of a ragged dimension: equal to itself only. Row i is elements begins[i] to ends[i]."""
+    """The length of a ragged dimension, equal only to itself. Row i has elements begins[i] to ends[i]."""
 
     _numbers = itertools.count(1)
 
@@ -58,7 +58,7 @@ class _Ragged:
         return _f.arange(self.rows.shape[0]) - before[self.rows]
 
     def fills(self, n: int) -> bool:
-        """Do the rows stand one after the other, and are they all of ``n`` elements?"""
+        """Returns whether the rows are consecutive and all have ``n`` elements."""
         return self.given is None and len(self) > 0 and self._ends == (0, n)
 
     @functools.cached_property
@@ -70,21 +70,22 @@ _by_offsets: dict[int, tuple[Any, _Ragged]] = {}
 
 
 def ragged_of(lengths: Tensor | None, offsets: Tensor | None = None) -> _Ragged:
-    """Of given lengths, or of given offsets: the same object for the same offsets."""
+    """Returns the ragged length for lengths or offsets: the same object for the same offsets tensor."""
     if offsets is None:
         zero = _f.zeros((1,), dtype=_C.int64)
         return _Ragged(_f.cat([zero, lengths.to(_C.int64).cumsum(0)]))  # type: ignore[union-attr]
     if lengths is not None:
         return _Ragged(offsets, lengths)
-    kept, known = _by_offsets.get(id(offsets), (None, None))
-    if known is not None and kept() is not None:
-        return known
+    offsets_ref, cached = _by_offsets.get(id(offsets), (None, None))
+    if cached is not None and offsets_ref() is not None:
+        return cached
     import weakref
 
-    made = _Ragged(offsets.view(offsets.shape))  # another object, so that the entry goes with the given one
+    # a new view, because the cache entry lives as long as the caller's tensor
+    ragged = _Ragged(offsets.view(offsets.shape))
     key = id(offsets)
-    _by_offsets[key] = (weakref.ref(offsets, lambda _: _by_offsets.pop(key, None)), made)
-    return made
+    _by_offsets[key] = (weakref.ref(offsets, lambda _: _by_offsets.pop(key, None)), ragged)
+    return ragged
 
 
 class _Size(tuple):
@@ -95,9 +96,9 @@ class _Size(tuple):
 
 
 class NestedTensor(Tensor):
-    """Rows of different lengths: made by the functions of :mod:`facula.nested`.
+    """Rows of different lengths, created by the functions of :mod:`facula.nested`.
 
-    ``_ragged_idx`` is the ragged dimension, whose size is a symbol that equals itself.
+    ``_ragged_idx`` is the ragged dimension, whose size is a symbol that is equal only to itself.
     """
 
     _values: Tensor
@@ -105,26 +106,26 @@ class NestedTensor(Tensor):
     _ragged_idx: int
 
     def values(self) -> Tensor:
-        """The elements of all rows, one row after the other, with their history."""
+        """Returns the elements of all rows, one row after the other; differentiable."""
         return self._values
 
     def offsets(self) -> Tensor:
-        """Where each row begins, and where the last one ends: [rows + 1]."""
+        """Returns the positions where rows begin, and where the last one ends: [rows + 1]."""
         return self._ragged.offsets
 
     def lengths(self) -> Tensor | None:
-        """How long each row is, where there are elements between the rows; else None."""
+        """Returns the length of each row if there are gaps between the rows; else None."""
         return self._ragged.given
 
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """The rows."""
+        """Returns the rows."""
         if _dim("unbind", self, dim) != 0:
             raise RuntimeError("unbind(): only supported for NestedTensor on dim=0")
         both = zip(self._ragged.begins.tolist(), self._ragged.lengths.tolist())
         return tuple(self._values.narrow(self._ragged_idx - 1, a, n) for a, n in both)
 
     def to_padded_tensor(self, padding: float, output_size: Any = None) -> Tensor:
-        """The rows one below the other, filled up with ``padding``."""
+        """Returns the rows as a dense tensor, padded with ``padding``."""
         n = self._ragged.longest if output_size is None else output_size[self._ragged_idx]
         y = _padded(self, padding, n)
         for d, size in enumerate(output_size or ()):
@@ -139,7 +140,7 @@ class NestedTensor(Tensor):
                 y = _f.cat([y, _f.full(more, padding, dtype=y.dtype)], d)
         return y
 
-    # Methods whose arguments are looked at before functions of subclasses are asked for.
+    # Overridden as methods: their arguments are parsed before overrides of subclasses are called.
     def view(self, *shape: Any) -> NestedTensor:  # type: ignore[override]
         return _rules["view"](Tensor.view, self, *shape)
 
@@ -192,22 +193,22 @@ def _refused(name: str) -> NotImplementedError:
     )
 
 
-def _made(values: Tensor, ragged: _Ragged, axis: int) -> NestedTensor:
-    made = _C.make_subclass(NestedTensor, values.detach())
-    made.__dict__.update(_values=values, _ragged=ragged, _ragged_idx=axis)
-    return made
+def _nested(values: Tensor, ragged: _Ragged, axis: int) -> NestedTensor:
+    nested = _C.make_subclass(NestedTensor, values.detach())
+    nested.__dict__.update(_values=values, _ragged=ragged, _ragged_idx=axis)
+    return nested
 
 
 def _again(values: Tensor, offsets: Tensor, lengths: Tensor | None, axis: int) -> NestedTensor:
-    return _made(values, _Ragged(offsets, lengths), axis)
+    return _nested(values, _Ragged(offsets, lengths), axis)
 
 
 def _like(x: NestedTensor, values: Tensor, axis: int | None = None) -> NestedTensor:
-    return _made(values, x._ragged, x._ragged_idx if axis is None else axis)
+    return _nested(values, x._ragged, x._ragged_idx if axis is None else axis)
 
 
-def as_tensors(given: Any) -> list:
-    return list(given.unbind(0)) if isinstance(given, Tensor) else list(given)
+def as_tensors(source: Any) -> list:
+    return list(source.unbind(0)) if isinstance(source, Tensor) else list(source)
 
 
 def lengths_of(x: NestedTensor) -> Tensor:
@@ -234,7 +235,7 @@ def _dim(name: str, x: NestedTensor, dim: int) -> int:
 
 
 def _inner(name: str, x: NestedTensor, dim: int) -> int:
-    """The dimension of the values that is neither that of rows nor the ragged one."""
+    """Returns the corresponding dimension of the values for one that is neither that of rows nor ragged."""
     d = _dim(name, x, dim)
     if d in (0, x._ragged_idx):
         raise RuntimeError(
@@ -248,7 +249,7 @@ def _is_contiguous(x: NestedTensor) -> bool:
 
 
 def _packed(x: NestedTensor) -> Tensor:
-    """The elements of the rows and no others, one row after the other."""
+    """Returns the elements of the rows without gaps, one row after the other."""
     r, n = x._ragged, x._values.shape[x._ragged_idx - 1]
     if r.fills(n):
         return x._values
@@ -273,16 +274,16 @@ def _padded(x: NestedTensor, fill: Any, n: int | None = None) -> Tensor:
 
 
 def _of_padded(like: NestedTensor, y: Tensor, axis: int) -> NestedTensor:
-    """The elements of a padded tensor that belong to rows."""
+    """Returns the elements of a padded tensor that belong to rows."""
     r = like._ragged
     lines = y.movedim(0, axis - 1).flatten(axis - 1, axis)
     at = r.rows * y.shape[axis] + r.within
     ragged = r if r.given is None and r._ends[0] == 0 else ragged_of(r.lengths)
-    return _made(lines.index_select(axis - 1, at), ragged, axis)
+    return _nested(lines.index_select(axis - 1, at), ragged, axis)
 
 
 def _each_row(x: NestedTensor, t: Tensor) -> Tensor:
-    """A dense operand of as many dimensions as x, against the values of x."""
+    """Aligns a dense operand with as many dimensions as x with the values of x."""
     r, axis = x._ragged, x._ragged_idx
     rows, n = t.shape[0], t.shape[axis]
     if rows == 1 and n == 1:
@@ -300,14 +301,14 @@ def _each_row(x: NestedTensor, t: Tensor) -> Tensor:
 
 @functools.cache
 def _pointwise() -> frozenset[str]:
-    found = set(_SAME.split())
+    names = set(_SAME.split())
     for o in _C.operators():
         if o["kind"] == "pointwise" and not o["name"].startswith("_"):
-            found |= {o["name"], *o["aliases"]}
-    return frozenset(found)
+            names |= {o["name"], *o["aliases"]}
+    return frozenset(names)
 
 
-# Further functions whose result has an element for each: no pointwise operators, or by other names.
+# Further functions whose result has an element for each element: not pointwise, or under other names.
 _SAME = """
     alpha_dropout bernoulli bfloat16 bool byte cdouble cfloat char clone conj contiguous cpu detach double
     dropout empty_like feature_dropout float full_like half int isclose logsigmoid long normal ones_like
@@ -317,8 +318,8 @@ _SAME = """
 
 
 def _elementwise(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
-    given = [*args, *kwargs.values()]
-    first = next((a for a in given if isinstance(a, NestedTensor)), None)
+    operands = [*args, *kwargs.values()]
+    first = next((a for a in operands if isinstance(a, NestedTensor)), None)
     if first is None:
         raise _refused(name)
 
@@ -359,7 +360,7 @@ def _elementwise(func: Callable, name: str, args: tuple, kwargs: dict) -> Any:
     return _like(first, result) if isinstance(result, Tensor) else result
 
 
-# Attributes that are those of the values.
+# Attributes that are taken from the values.
 _FACTS = """
     dtype device is_leaf grad_fn is_cuda is_cpu is_meta is_mps is_xpu is_quantized retains_grad output_nr
     requires_grad itemsize nbytes _version name is_sparse is_sparse_csr is_mkldnn
@@ -404,4 +405,4 @@ def rule(*names: str) -> Callable[[Callable], Callable]:
     return note
 
 
-from . import _rules as _functions  # noqa: E402, F401  all others, by name
+from . import _rules as _functions  # noqa: E402, F401  registers all others by name

@@ -1,4 +1,4 @@
-"""The functions of nested tensors that are not element by element, by name."""
+"""Functions of nested tensors that are not element-wise, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._jagged import (
     _inner,
     _is_contiguous,
     _like,
-    _made,
+    _nested,
     _of_padded,
     _packed,
     _padded,
@@ -68,8 +68,8 @@ def fact(func: Callable, x: NestedTensor) -> Any:
 
 @rule("backward")
 def backward(_: Any, x: NestedTensor, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
-    given = gradient._values if isinstance(gradient, NestedTensor) else gradient
-    x._values.backward(given, *args, **kwargs)
+    gradient_values = gradient._values if isinstance(gradient, NestedTensor) else gradient
+    x._values.backward(gradient_values, *args, **kwargs)
 
 
 @rule("equal")
@@ -95,7 +95,7 @@ _FILL = {"sum": 0, "mean": 0, "prod": 1, "any": False, "all": True}
 
 
 def _fill(name: str, x: NestedTensor) -> Any:
-    """What does not change the result beside the elements of a row."""
+    """Returns the fill value next to a row's elements that does not change the result."""
     if name in _FILL:
         return _FILL[name]
     least = name in ("amax", "max", "argmax")
@@ -308,9 +308,9 @@ def unsqueeze(_: Any, x: NestedTensor, dim: int) -> NestedTensor:
 def squeeze(_: Any, x: NestedTensor, dim: Any = None) -> NestedTensor:
     if dim is None:
         raise RuntimeError("squeeze(): expected dim for a nested tensor")
-    gone = sorted(_inner("squeeze", x, d) for d in ([dim] if isinstance(dim, int) else dim))
-    gone = [d for d in gone if x._values.shape[d] == 1]
-    return _like(x, x._values.squeeze(gone), x._ragged_idx - sum(d < x._ragged_idx - 1 for d in gone))
+    removed = sorted(_inner("squeeze", x, d) for d in ([dim] if isinstance(dim, int) else dim))
+    removed = [d for d in removed if x._values.shape[d] == 1]
+    return _like(x, x._values.squeeze(removed), x._ragged_idx - sum(d < x._ragged_idx - 1 for d in removed))
 
 
 @rule("select")
@@ -331,14 +331,14 @@ def narrow(_: Any, x: NestedTensor, dim: int, start: int, length: int) -> Nested
 @rule("chunk", "split", "tensor_split")
 def parts(func: Callable, x: NestedTensor, how: Any, dim: int = 0) -> tuple:
     if _dim(func.__name__, x, dim) != 0:
-        found = getattr(x._values, func.__name__)(how, _inner(func.__name__, x, dim))
-        return tuple(_like(x, y) for y in found)
+        pieces = getattr(x._values, func.__name__)(how, _inner(func.__name__, x, dim))
+        return tuple(_like(x, y) for y in pieces)
     rows = x.unbind()
     groups = getattr(_f.arange(len(rows)), func.__name__)(how)
     lengths = x._ragged.lengths
     axis = x._ragged_idx
     return tuple(
-        _made(_f.cat([rows[k] for k in g.tolist()], axis - 1), ragged_of(lengths[g]), axis) for g in groups
+        _nested(_f.cat([rows[k] for k in g.tolist()], axis - 1), ragged_of(lengths[g]), axis) for g in groups
     )
 
 
@@ -364,7 +364,7 @@ def expand(_: Any, x: NestedTensor, *shape: Any) -> NestedTensor:
 
 
 def _of_each_row(x: NestedTensor, index: int) -> Tensor:
-    """Element ``index`` of every row."""
+    """Returns element ``index`` of every row."""
     lengths = x._ragged.lengths
     if len(lengths) and not -int(lengths.min()) <= index < int(lengths.min()):
         raise IndexError(f"index {index} is out of range of rows of {int(lengths.min())} elements")
@@ -375,29 +375,31 @@ def _of_each_row(x: NestedTensor, index: int) -> Tensor:
 
 @rule("__getitem__")
 def getitem(_: Any, x: NestedTensor, index: Any) -> Tensor:
-    given = list(index) if isinstance(index, tuple) else [index]
-    if any(not (isinstance(i, (int, slice)) or i is Ellipsis) for i in given):
+    indices = list(index) if isinstance(index, tuple) else [index]
+    if any(not (isinstance(i, (int, slice)) or i is Ellipsis) for i in indices):
         raise NotImplementedError("indexing: nested tensors take integers, slices and ..., got other indices")
-    if Ellipsis in given:
-        k = given.index(Ellipsis)
-        given[k : k + 1] = [slice(None)] * (_rank(x) - len(given) + 1)
-    if len(given) > _rank(x):
+    if Ellipsis in indices:
+        k = indices.index(Ellipsis)
+        indices[k : k + 1] = [slice(None)] * (_rank(x) - len(indices) + 1)
+    if len(indices) > _rank(x):
         raise IndexError(f"too many indices for tensor of dimension {_rank(x)}")
-    if isinstance(given[0], int):
-        if not -len(x._ragged) <= given[0] < len(x._ragged):
-            raise IndexError(f"index {given[0]} is out of bounds for dimension 0 with size {len(x._ragged)}")
-        row = x.unbind()[given[0]]
-        return row[tuple(given[1:])] if given[1:] else row
-    whole = slice(None)
-    if given[0] != whole:
+    if isinstance(indices[0], int):
+        if not -len(x._ragged) <= indices[0] < len(x._ragged):
+            raise IndexError(
+                f"index {indices[0]} is out of bounds for dimension 0 with size {len(x._ragged)}"
+            )
+        row = x.unbind()[indices[0]]
+        return row[tuple(indices[1:])] if indices[1:] else row
+    everything = slice(None)
+    if indices[0] != everything:
         raise RuntimeError("slice(): not supported for NestedTensor on dim=0")
-    given += [whole] * (_rank(x) - len(given))
-    at = given[x._ragged_idx]
+    indices += [everything] * (_rank(x) - len(indices))
+    at = indices[x._ragged_idx]
     if isinstance(at, int):
         y = _of_each_row(x, at)
-        rest = [i for k, i in enumerate(given) if k not in (0, x._ragged_idx)]
-        return y[(whole, *rest)]
-    if at != whole:
+        rest = [i for k, i in enumerate(indices) if k not in (0, x._ragged_idx)]
+        return y[(everything, *rest)]
+    if at != everything:
         raise RuntimeError("slice(): not supported for NestedTensor on ragged dim")
-    gone = sum(isinstance(i, int) for i in given[1 : x._ragged_idx])
-    return _like(x, x._values[tuple(given[1:])], x._ragged_idx - gone)
+    removed = sum(isinstance(i, int) for i in indices[1 : x._ragged_idx])
+    return _like(x, x._values[tuple(indices[1:])], x._ragged_idx - removed)

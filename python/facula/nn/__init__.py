@@ -24,7 +24,7 @@ else:
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:
-    """The arguments of a module's constructor that its tensors are made with: device, dtype,
+    """Returns the arguments of a module's constructor that its tensors are created with: device, dtype,
     memory_format.
     """
     if kwargs is None:
@@ -33,9 +33,9 @@ def factory_kwargs(kwargs: dict | None) -> dict:
     expected = simple | {"factory_kwargs"}
     if not kwargs.keys() <= expected:
         raise TypeError(f"unexpected kwargs {kwargs.keys() - expected}")
-    made = dict(kwargs.get("factory_kwargs", {}))
+    tensor_options = dict(kwargs.get("factory_kwargs", {}))
     for name in simple & kwargs.keys():
-        if name in made:
+        if name in tensor_options:
             raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
-        made[name] = kwargs[name]
-    return made
+        tensor_options[name] = kwargs[name]
+    return tensor_options

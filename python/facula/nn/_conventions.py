@@ -1,5 +1,5 @@
-"""Conventions of ``nn.functional`` that are Python's alone; the functions that operators declare use them
-(``_forms.py``, which the build writes).
+"""Argument conventions of ``nn.functional`` that exist in Python only. The functions that operators
+declare (``_forms.py``, which the build generates) call them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def reduction_of(size_average: Any, reduce: Any, reduction: str) -> str:
 
 
 def last_dim(name: str, ndim: int) -> int:
-    """The dimension that PyTorch chooses where none is given."""
+    """Returns the dimension that PyTorch chooses if none is passed."""
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
         f"an argument.",
@@ -76,17 +76,17 @@ def check_probability(p: float) -> None:
 
 
 def drops(input: Tensor, p: float, training: bool) -> bool:
-    """Whether a dropout writes at all, which no leaf that has a gradient takes."""
+    """Returns whether a dropout writes its input, which is an error for a leaf that requires a gradient."""
     return training and p > 0 and input.numel() > 0
 
 
 def variance_of(input: Tensor, var: Any) -> Tensor:
-    """A variance as a tensor."""
+    """Returns a variance as a tensor."""
     if isinstance(var, Tensor):
         return var
     if not isinstance(var, float):
         raise TypeError(f"gaussian_nll_loss: var must be a Tensor or a float, not {type(var).__name__}")
-    return _f.mul(_f.ones_like(input), var)  # infinite where the dtype ends
+    return _f.mul(_f.ones_like(input), var)  # infinite beyond the range of the dtype
 
 
 # ---- pools
@@ -104,19 +104,23 @@ def _each(x: Any, n: int) -> list:
 
 
 def given_sizes(input: Tensor, output_size: Any, n: int) -> Any:
-    """The sizes to reach in the last n dimensions; None keeps a size."""
+    """Returns the target sizes of the last n dimensions; None keeps a size."""
     if isinstance(output_size, int):
         return output_size
     if input.dim() <= n and output_size is not None:
         raise ValueError(f"Input dimension should be at least {n + 1}, got {list(input.shape)}")
     if output_size is not None and len(output_size) != n:
         raise RuntimeError(f"output_size must be {n} numbers, got {list(output_size)}")
-    kept = list(input.shape[-n:])
-    return kept if output_size is None else [m if o is None else o for m, o in zip(kept, output_size)]
+    input_sizes = list(input.shape[-n:])
+    return (
+        input_sizes
+        if output_size is None
+        else [m if o is None else o for m, o in zip(input_sizes, output_size)]
+    )
 
 
 def fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> Any:
-    """The size of a result, told as it is or as a part of the input's."""
+    """Returns the size of a result, which is passed directly or as a ratio of the input's size."""
     if size is not None:
         return size
     if ratio is None:
@@ -130,7 +134,7 @@ def fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> Any:
 
 
 def row_of(padding_idx: int | None, weight: Tensor) -> int:
-    """The row of a table, counted from its beginning; -1 for None."""
+    """Returns the row of a table, counted from its beginning; -1 for None."""
     if padding_idx is None:
         return -1
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:
@@ -139,7 +143,9 @@ def row_of(padding_idx: int | None, weight: Tensor) -> int:
 
 
 def before_table(input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Integers, and the table that they pick rows of, which may be given first."""
+    """Returns integers and the table whose rows they select, which callers may pass in the opposite
+    order.
+    """
     if weight.dtype != _C.int64 or not input.is_floating_point():
         return input, weight
     warnings.warn(
@@ -151,13 +157,13 @@ def before_table(input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def limit_rows(weight: Tensor, used: Tensor, max_norm: float | None, norm_type: float) -> None:
-    """Scales the rows that are used, in place, to a norm of at most ``max_norm``."""
-    if max_norm is not None and weight.dim() == 2:  # what is no table the operator refuses
+    """Scales the rows that are used to a norm of at most ``max_norm``, in place."""
+    if max_norm is not None and weight.dim() == 2:  # the operator refuses other weights
         _C.ops.embedding_renorm_(weight.detach(), used, max_norm, norm_type)
 
 
 def check_groups(input: Tensor, num_groups: int) -> None:
-    """ValueError where a group holds one element, whose deviation is 0."""
+    """Raises ValueError if a group has one element, whose deviation is 0."""
     if input.dim() < 2 or num_groups <= 0:
         return
     if math.prod([input.shape[0] * input.shape[1] // num_groups, *input.shape[2:]]) == 1:
@@ -178,23 +184,23 @@ def warn_of_masks(padding: Tensor | None, mask: Tensor | None) -> None:
 # ---- images
 
 
-def each_dimension(name: str, given: Any, input: Tensor) -> Any:
-    """One number for all spatial dimensions as one for each; None remains."""
+def each_dimension(name: str, factors: Any, input: Tensor) -> Any:
+    """Expands one number to one for each spatial dimension; None is unchanged."""
     spatial = list(input.shape[2:])
-    if given is None or not isinstance(given, (tuple, list)):
-        return given if given is None else [given] * len(spatial)
-    if len(given) != len(spatial):
+    if factors is None or not isinstance(factors, (tuple, list)):
+        return factors if factors is None else [factors] * len(spatial)
+    if len(factors) != len(spatial):
         raise ValueError(
             "Input and output must have the same number of spatial dimensions, but got input with spatial "
-            f"dimensions of {spatial} and {name} of {given}."
+            f"dimensions of {spatial} and {name} of {factors}."
         )
-    return list(given)
+    return list(factors)
 
 
 def whole_multiples(size: Any, scale_factor: Any, recompute: Any, input: Tensor) -> tuple[Any, Any, Any]:
-    """Scales of a traced function that are whole numbers only known as sizes, as the sizes that they give."""
-    whole = size is None and scale_factor and all(isinstance(n, int) for n in scale_factor)
-    if not whole or not any(type(n) is _C.SymInt for n in scale_factor):
+    """In a traced function, converts integer scales that are symbolic to the sizes that they lead to."""
+    integral = size is None and scale_factor and all(isinstance(n, int) for n in scale_factor)
+    if not integral or not any(type(n) is _C.SymInt for n in scale_factor):
         return size, scale_factor, recompute
     return [d * n for d, n in zip(input.shape[2:], scale_factor, strict=True)], None, None
 

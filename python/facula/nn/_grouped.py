@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with a matrix of its own."""
+"""Products of groups of rows, each with its own matrix."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def grouped_mm(
     bias: Tensor | None = None,
     out_dtype: _C.dtype | None = None,
 ) -> Tensor:
-    """The products of groups: group g ends at ``offs[g]`` of the dimension along which a matrix, instead of a
-    batch of matrices, is divided. Rows behind the last group give 0.
+    """Returns the products of groups: group g ends at ``offs[g]`` of the dimension along which a matrix
+    is divided (where the other operand is a batch of matrices). Rows behind the last group are 0.
 
     Shapes: ``[n, k] x [groups, k, m] -> [n, m]``, ``[groups, n, k] x [k, m] -> [n, m]``,
     ``[n, k] x [k, m] -> [groups, n, m]`` (groups of k) and, without ``offs``,
@@ -72,7 +72,7 @@ def _by_offsets(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
         return _f.stack([a.narrow(1, at, n) @ b.narrow(0, at, n) for at, n in spans], 0)
     rest = extent - (ends[-1] if ends else 0)
     if flat_a:
-        found = [a.narrow(0, at, n) @ b[g] for g, (at, n) in enumerate(spans)]
-        return _f.cat([*found, _f.zeros((rest, b.shape[2]), dtype=a.dtype)], 0)
-    found = [a[g] @ b.narrow(1, at, n) for g, (at, n) in enumerate(spans)]
-    return _f.cat([*found, _f.zeros((a.shape[1], rest), dtype=a.dtype)], 1)
+        products = [a.narrow(0, at, n) @ b[g] for g, (at, n) in enumerate(spans)]
+        return _f.cat([*products, _f.zeros((rest, b.shape[2]), dtype=a.dtype)], 0)
+    products = [a[g] @ b.narrow(1, at, n) for g, (at, n) in enumerate(spans)]
+    return _f.cat([*products, _f.zeros((a.shape[1], rest), dtype=a.dtype)], 1)

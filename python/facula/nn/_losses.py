@@ -1,4 +1,4 @@
-"""Losses of ``facula.nn.functional`` of a function of the user's, and of a linear map."""
+"""Losses of ``facula.nn.functional`` with a user-defined distance, and of a linear layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """:func:`cross_entropy` of the logits ``linear(input, linear_weight, linear_bias)``.
 
-    ``linear_weight`` is ``[classes, *, features]``; dimensions between give a loss for each of their places.
+    ``linear_weight`` is ``[classes, *, features]``; each position of the dimensions in between has its
+    own loss.
 
     >>> F.linear_cross_entropy(facula.ones(2, 3), facula.zeros(4, 3), facula.tensor([0, 3]))
     tensor(1.3863)
@@ -48,7 +49,7 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """triplet_margin_loss with a distance of the caller's."""
+    """triplet_margin_loss with a distance that the caller passes."""
     distance = _C.ops.pairwise_distance if distance_function is None else distance_function
     _C.ops._check_triplet(anchor, positive, negative, margin)
     swapped = distance(positive, negative) if swap else None

@@ -1,4 +1,4 @@
-"""The reductions of losses as numbers, and by the two flags of old."""
+"""The reductions of losses as numbers, and from the two deprecated flags."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def get_enum(reduction: str) -> int:
 
 
 def by_flags(size_average: Any, reduce: Any, stacklevel: int) -> str:
-    """The reduction that the two say, None standing for True. Warns, but at level 0."""
-    whole, mean = reduce is None or reduce, size_average is None or size_average
-    found = ("mean" if mean else "sum") if whole else "none"
+    """Returns the reduction that the two flags select, where None means True. Warns, unless the level is
+    0.
+    """
+    reduces, mean = reduce is None or reduce, size_average is None or size_average
+    reduction = ("mean" if mean else "sum") if reduces else "none"
     if stacklevel:
         warnings.warn(
-            f"size_average and reduce args will be deprecated, please use reduction='{found}' instead.",
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
             stacklevel=stacklevel,
         )
-    return found
+    return reduction
 
 
 def legacy_get_string(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:

@@ -1,6 +1,4 @@
-"""Images at other sizes and places, of ``facula.nn.functional``: what has no operator of its own, and former
-names.
-"""
+"""Resampling functions of ``facula.nn.functional`` that are not operators, and deprecated names."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """interpolate, by its former name."""
+    """interpolate under its former name."""
     warnings.warn(
         "`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=2
     )
@@ -49,9 +47,10 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The grid for grid_sample that moves by matrices theta ``[N, 2, 3]``; ``[N, 3, 4]`` for volumes.
+    """Returns the grid with which grid_sample applies the matrices theta ``[N, 2, 3]``; ``[N, 3, 4]`` for
+    volumes.
 
-    ``size`` is what grid_sample shall give: ``[N, C, H, W]`` or ``[N, C, D, H, W]``.
+    ``size`` is the size of grid_sample's result: ``[N, C, H, W]`` or ``[N, C, D, H, W]``.
     """
     corners = aligned(align_corners)
     if not theta.is_floating_point():

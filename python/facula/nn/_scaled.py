@@ -1,4 +1,4 @@
-"""Products of matrices of small floats, which are scaled."""
+"""Products of matrices in 8-bit floats with scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = TypeVar("Kind")
 
 
 class ScalingType(enum.IntEnum):
-    """What of a matrix has a scale of its own."""
+    """The parts of a matrix that have separate scales."""
 
     TensorWise = 0
     RowWise = 1
@@ -24,7 +24,7 @@ class ScalingType(enum.IntEnum):
 
 
 class SwizzleType(enum.IntEnum):
-    """How scales are arranged in memory."""
+    """The arrangement of scales in memory."""
 
     NO_SWIZZLE = 0
     SWIZZLE_32_4_4 = 1
@@ -48,9 +48,9 @@ def scaled_mm(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """The product of two float8 matrices, each multiplied by its float32 scale: ``TensorWise`` one number,
-    ``RowWise`` one for each row of ``mat_a``, ``[n, 1]``, and each column of ``mat_b``, ``[1, m]``.
-    Summed in float32; other recipes, and arranged scales, raise ValueError.
+    """Returns the product of two float8 matrices, each multiplied by its float32 scale: ``TensorWise`` is
+    one number, ``RowWise`` one for each row of ``mat_a``, ``[n, 1]``, and each column of ``mat_b``, ``[1,
+    m]``. Sums are float32. Other recipes, and swizzled scales, raise ValueError.
 
     Shape: ``[n, k] x [k, m] -> [n, m]``.
 
@@ -92,15 +92,15 @@ def _scaled_mm_v2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """:func:`scaled_mm` with every argument a list."""
+    """:func:`scaled_mm` with a list for every argument."""
     if any([*swizzle_a, *swizzle_b]):
         raise ValueError("_scaled_mm_v2: arranged scales are not supported on a CPU")
     if len(contraction_dim) not in (0, 2):
         raise ValueError(f"_scaled_mm_v2: contraction_dim must have 2 elements, got {contraction_dim}")
     recipes, scales = (list(recipe_a), list(recipe_b)), [*scale_a, *scale_b]
     fits = {ScalingType.TensorWise: lambda s: s.numel() == 1, ScalingType.RowWise: lambda s: s.dim() == 2}
-    known = recipes[0] == recipes[1] and len(recipes[0]) == 1 and recipes[0][0] in fits
-    if not known or len(scales) != 2 or not all(map(fits[ScalingType(recipes[0][0])], scales)):
+    supported = recipes[0] == recipes[1] and len(recipes[0]) == 1 and recipes[0][0] in fits
+    if not supported or len(scales) != 2 or not all(map(fits[ScalingType(recipes[0][0])], scales)):
         raise ValueError(
             "_scaled_mm_v2: invalid scaling configuration: recipes "
             f"{recipes[0]} and {recipes[1]} with scales of shapes {[tuple(s.shape) for s in scales]}; both "

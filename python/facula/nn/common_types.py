@@ -1,4 +1,4 @@
-"""Types of arguments that are one number for every dimension, or a tuple of as many."""
+"""Types of arguments that are one number for all dimensions, or a tuple with one for each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Functions of neural networks. Those that are operators are the builtins themselves; the rest adds PyTorch's
-argument conventions."""
+"""Functions of neural networks. Operators are bound directly; the other functions add PyTorch's argument
+conventions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .. import _C, _namespace
 Tensor = _C.Tensor
 _f = _C.functions
 
-# Every operator bound to nn.functional is found here under its own name.
+# Every operator that is bound to nn.functional is available here under its own name.
 globals().update(
     {name: getattr(_C.nn_functional, name) for name in dir(_C.nn_functional) if not name.startswith("__")}
 )
@@ -75,7 +76,7 @@ def boolean_dispatch(
     module_name: str,
     func_name: str,
 ) -> Callable:
-    """One of two functions, by what an argument of them is."""
+    """Dispatches to one of two functions by the value of an argument."""
 
     def f(*args: Any, **kwargs: Any) -> Any:
         chosen = kwargs.get(arg_name, args[arg_index] if arg_index < len(args) else default)
@@ -108,7 +109,7 @@ def _canonical_mask(
     target_type: Any,
     check_other: bool = True,
 ) -> Tensor | None:
-    """A mask as numbers to add: -inf where a bool one is True."""
+    """Converts a mask to numbers to add: -inf where a boolean mask is True."""
     if mask is None:
         return None
     floating = mask.is_floating_point()
@@ -125,9 +126,9 @@ def _canonical_mask(
     return _C.functions.zeros_like(mask, dtype=target_type).masked_fill_(mask, float("-inf"))
 
 
-for _name in _forms.__all__:  # where users find them
+for _name in _forms.__all__:  # report this module as their home
     globals()[_name].__module__ = __name__
 _namespace.overridable(globals())
 
-if TYPE_CHECKING:  # the operators that are found here under their own names
+if TYPE_CHECKING:  # for type checkers: the operators, which are bound here under their own names
     from .._C.nn_functional import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""The gradients of convolutions by their inputs and weights, as functions."""
+"""The gradients of convolutions with respect to input and weight, as functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def conv1d_input(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of conv1d by its input."""
+    """The gradient of conv1d with respect to its input."""
     return _by_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
@@ -51,7 +51,7 @@ def conv1d_weight(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of conv1d by its weight."""
+    """The gradient of conv1d with respect to its weight."""
     return _by_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
@@ -64,7 +64,7 @@ def conv2d_input(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of conv2d by its input."""
+    """The gradient of conv2d with respect to its input."""
     return _by_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
@@ -77,7 +77,7 @@ def conv2d_weight(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of conv2d by its weight."""
+    """The gradient of conv2d with respect to its weight."""
     return _by_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
 
 
@@ -90,7 +90,7 @@ def conv3d_input(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of conv3d by its input."""
+    """The gradient of conv3d with respect to its input."""
     return _by_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
 
 
@@ -103,5 +103,5 @@ def conv3d_weight(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of conv3d by its weight."""
+    """The gradient of conv3d with respect to its weight."""
     return _by_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)

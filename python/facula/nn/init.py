@@ -1,4 +1,6 @@
-"""Initial values of parameters. All fill the tensor in place, without recording gradients, and return it."""
+"""Initial values of parameters. All functions fill the tensor in place, without recording gradients, and
+return it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _f = _C.functions
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps the variance of activations after this nonlinearity."""
+    """Returns the factor that preserves the variance of activations through this nonlinearity."""
     if nonlinearity in (
         "linear",
         "conv1d",
@@ -69,12 +71,12 @@ def trunc_normal_(
     b: float = 2.0,
     generator: object = None,
 ) -> Tensor:
-    """Normal numbers, as they are distributed between a and b."""
-    # The inverse of the distribution function, of uniform numbers between its values at a and b.
-    below, above = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (a, b))
+    """Fills with normal numbers, truncated to [a, b]."""
+    # The inverse of the distribution function, applied to uniform numbers between its values at a and b.
+    lower, upper = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (a, b))
     with _C.GradMode(False):
         return (
-            tensor.uniform_(below, above, generator=generator)
+            tensor.uniform_(lower, upper, generator=generator)
             .erfinv_()
             .mul_(std * math.sqrt(2))
             .add_(mean)
@@ -157,7 +159,8 @@ def _no_elements(tensor: Tensor) -> bool:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight that passes its input on, channel by channel, in each of the groups.
+    """Fills a convolution's weight such that it passes its input on, channel by channel, in each of the
+    groups.
 
     >>> nn.init.dirac_(facula.empty(2, 2, 3))
     tensor([[[0., 1., 0.],
@@ -181,7 +184,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: object = None) -> Tensor:
-    """A random matrix with orthogonal rows or columns, of ``[rows, ...]`` flattened to two dimensions.
+    """Fills with a random matrix with orthogonal rows or columns; ``[rows, ...]`` is flattened to two
+    dimensions.
 
     Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning", 2013.
     """
@@ -202,7 +206,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: object = None) -> Te
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: object = None) -> Tensor:
-    """Normal numbers, and this part of each column zero.  Martens, 2010."""
+    """Fills with normal numbers and sets this fraction of each column to zero.  Martens, 2010."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     rows, columns = tensor.shape
@@ -233,6 +237,6 @@ dirac, orthogonal, sparse = _former("dirac"), _former("orthogonal"), _former("sp
 xavier_uniform, xavier_normal = _former("xavier_uniform"), _former("xavier_normal")
 kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_normal")
 
-# PyTorch's inner functions, which fill without recording it: all of these do.
+# PyTorch's inner functions, which do not record the fill; the public ones here do not either.
 _no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
 _no_grad_fill_, _no_grad_zero_ = constant_, zeros_

@@ -1,4 +1,4 @@
-"""Tensors that a module owns."""
+"""Tensors that a module owns: parameters, buffers, and tensors of unknown shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ Tensor = _C.Tensor
 
 
 class _ParameterMeta(type(Tensor)):
-    """``isinstance(t, Parameter)`` is also true for subclasses of Tensor that were marked as parameters."""
+    """Makes ``isinstance(t, Parameter)`` true also for subclasses of Tensor that are marked as
+    parameters.
+    """
 
     def __instancecheck__(self, instance: object) -> bool:
         if super().__instancecheck__(instance):
@@ -20,7 +22,7 @@ class _ParameterMeta(type(Tensor)):
 
 
 def _marked(data: Tensor, requires_grad: bool) -> Any:
-    """A tensor of the same class over the same memory, marked as a parameter."""
+    """Returns a tensor of the same class over the same memory, marked as a parameter."""
     t = data.detach().requires_grad_(requires_grad)
     if type(t) is not type(data):
         raise RuntimeError(
@@ -35,7 +37,7 @@ def _marked(data: Tensor, requires_grad: bool) -> Any:
 class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that a module registers when it is assigned as an attribute.
 
-    ``Parameter(data)`` shares the storage of ``data`` and requires gradients unless told otherwise.
+    ``Parameter(data)`` shares the storage of ``data``, and requires gradients by default.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
@@ -73,7 +75,7 @@ class Buffer(Tensor, metaclass=_ParameterMeta):
         return buffer
 
 
-# What can be asked of a tensor whose shape is not known yet.
+# Attributes of a tensor that are available while its shape is unknown.
 _KNOWN = frozenset(
     """
     bfloat16 complex cpu cuda data detach detach_ device double dtype float grad grad_fn half is_complex
@@ -83,7 +85,7 @@ _KNOWN = frozenset(
 
 
 class UninitializedTensorMixin:
-    """A tensor whose shape the first input of a lazy module tells."""
+    """A tensor whose shape is inferred from the first input of a lazy module."""
 
     cls_to_become: type
 
@@ -108,7 +110,9 @@ class UninitializedTensorMixin:
         )
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Gives the tensor its shape, without values; it becomes an ordinary one in its place."""
+        """Gives the tensor its shape and uninitialized memory; the same object becomes an ordinary
+        tensor.
+        """
         self.data = _C.functions.empty(  # type: ignore[misc]
             list(shape), dtype=self.data.dtype if dtype is None else dtype, device=device
         )
@@ -133,7 +137,7 @@ class UninitializedTensorMixin:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A parameter whose shape the first input tells; it can be given to an optimizer before."""
+    """A parameter whose shape is inferred from the first input; an optimizer may get it before."""
 
     cls_to_become = Parameter
 
@@ -142,7 +146,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
-    """A buffer whose shape the first input tells."""
+    """A buffer whose shape is inferred from the first input."""
 
     cls_to_become = Buffer
 
@@ -151,7 +155,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
 
 def is_lazy(tensor: Any) -> bool:
-    """Has the tensor no shape yet?"""
+    """Returns whether the tensor has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)
 
 

@@ -1,4 +1,4 @@
-"""Export to ONNX is not there yet; programs that ask whether it is under way are answered."""
+"""Export to ONNX, which is not implemented yet; queries of programs whether it is running are answered."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ dynamo_export = export
 
 
 def register_custom_op_symbolic(*args: Any, **kwargs: Any) -> None:
-    """Taken and never asked: see ``export``."""
+    """Has no effect: see ``export``."""
 
 
 class OnnxExporterError(RuntimeError):
-    """What export would raise."""
+    """The error that export would raise."""

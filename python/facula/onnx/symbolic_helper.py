@@ -1,4 +1,4 @@
-"""Helpers of functions that say how operators are exported: such functions are never asked."""
+"""Helpers of functions that define the export of operators: such functions are never called."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 def parse_args(*arg_descriptors: str) -> Callable[[T], T]:
-    """The function as it is: see ``onnx.export``."""
+    """Returns the function itself: see ``onnx.export``."""
     return lambda f: f

@@ -6,7 +6,7 @@ from .adamw import AdamW
 from .optimizer import Optimizer
 from .sgd import SGD
 
-# Imported when they are asked for.
+# Imported on demand.
 _SUBMODULES = "lr_scheduler swa_utils".split()
 _ELSEWHERE = {
     "_adafactor": "Adafactor",

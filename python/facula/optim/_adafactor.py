@@ -14,10 +14,11 @@ _adafactor = _C.ops._adafactor_
 
 
 class Adafactor(ListOptimizer):
-    """Steps scaled by the root of a running mean of squares, which of matrices is kept as a row and a column.
+    """Steps scaled by the root of a running mean of squares, which is factored into a row and a column
+    for matrices.
 
     ``eps`` is a lower bound of the mean squares (None: that of the dtype) and one of the parameter's root
-    mean square, to which rates are relative; ``d`` bounds that of a step.
+    mean square, to which the learning rate is relative; ``d`` bounds the root mean square of a step.
 
     Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", 2018.
     """
@@ -91,4 +92,4 @@ class Adafactor(ListOptimizer):
         )
 
 
-Adafactor.__module__ = __package__  # as PyTorch's pickles know it
+Adafactor.__module__ = __package__  # the module name in PyTorch's pickles

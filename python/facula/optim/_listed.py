@@ -15,7 +15,7 @@ _f = _C.functions
 
 
 def single(x: Any) -> Any:
-    """The nearest number of 32 bits, as a state_dict holds."""
+    """Rounds to float32, as a state_dict stores it."""
     return x.float().double() if isinstance(x, Tensor) else ctypes.c_float(x).value
 
 
@@ -26,9 +26,9 @@ def _number(x: Any) -> Tensor:
 class ListOptimizer(GroupOptimizer):
     """An optimizer whose step is one operator over lists of parameters, gradients and each kind of state.
 
-    Parameters whose numbers are equal go together, which nearly always are all of them: they share the
-    tensors that hold these numbers, so that one of them is written in a step. A state_dict has a tensor for
-    each.
+    Parameters whose counters and rates have equal values are updated together, which nearly always are
+    all of them: they share the tensors that hold these numbers, so that a step writes only one. A
+    state_dict has one for each parameter.
     """
 
     _traceable = True
@@ -38,14 +38,16 @@ class ListOptimizer(GroupOptimizer):
         check_implementation(type(self).__name__, self.defaults)
 
     def _kinds(self, group: dict[str, Any]) -> dict[str, bool]:
-        """The kinds of state that are tensors, in the operator's order, and which of them are in use."""
+        """Returns the kinds of state that are tensors, in the operator's order, and whether each is in
+        use.
+        """
         raise NotImplementedError
 
     def _initial(self, kind: str, p: Tensor, group: dict[str, Any]) -> Tensor:
         return _f.zeros_like(p)
 
     def _first(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        """The state before the first step."""
+        """Returns the state before the first step."""
         tensors = {kind: self._initial(kind, p, group) for kind, used in self._kinds(group).items() if used}
         return {**self._numbers, **tensors}
 
@@ -55,9 +57,9 @@ class ListOptimizer(GroupOptimizer):
         return state
 
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Tensor]) -> None:
-        """The operator's call, of parameters, gradients and a list of each kind of state.
+        """Calls the operator on parameters, gradients and a list for each kind of state.
 
-        "step" of ``numbers`` counts already; what is changed of them is so from the next step on.
+        "step" in ``numbers`` is already incremented; changes of ``numbers`` apply from the next step on.
         """
         raise NotImplementedError
 
@@ -85,7 +87,7 @@ class ListOptimizer(GroupOptimizer):
             self._count(states, numbers)
 
     def _alike(self, *lists: list[Any]) -> list[tuple[list[Any], ...]]:
-        """Parameters, gradients and states, those together whose numbers are equal."""
+        """Groups parameters, gradients and states by equal numbers."""
         params, _, states = lists
         if not states:
             return []
@@ -109,7 +111,7 @@ class ListOptimizer(GroupOptimizer):
 
     @staticmethod
     def _share(states: list[dict[str, Any]], name: str) -> None:
-        """One tensor for those of them whose numbers are equal."""
+        """Makes states with equal numbers share one tensor."""
         cells: dict[float, Tensor] = {}
         for state in states:
             if any(state[name] is cell for cell in counted()):
@@ -117,7 +119,7 @@ class ListOptimizer(GroupOptimizer):
             state[name] = cells.setdefault(float(state[name]), _number(state[name]))
 
     def _counted(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """The numbers of this step, as floats or, in a function that is traced, as tensors."""
+        """Returns the numbers of this step, as floats or, in a traced function, as tensors."""
         counts = {name: states[0][name] for name in self._numbers}
         if _C.is_tracing():
             for name, cell in counts.items():
@@ -146,28 +148,28 @@ class ListOptimizer(GroupOptimizer):
                     "together is traced\n"
                     "  hint: give parameters that get no gradient in each step an optimizer of their own"
                 )
-            cell = _number(x)  # the others go on without these
+            cell = _number(x)  # the other states keep the former tensor
             for state in states:
                 state[name] = cell
 
     def _update_parts(
         self, group: dict[str, Any], numbers: dict[str, float], lists: list[list[Tensor]]
     ) -> None:
-        """_update where complex numbers are pairs, each part of which moves for itself."""
+        """Calls _update with complex numbers as pairs, whose parts are updated independently."""
         params, grads, *states = lists
-        # A conjugate has no real view: a copy of it.
+        # A lazily conjugated tensor has no real view, so it is copied.
         values = [p.resolve_conj() for p in params]
-        given = [values, [g.resolve_conj() for g in grads], *states]
+        lists_of_views = [values, [g.resolve_conj() for g in grads], *states]
         self._update(
             group,
             numbers,
-            *([_f.view_as_real(t) if t.is_complex() else t for t in tensors] for tensors in given),
+            *([_f.view_as_real(t) if t.is_complex() else t for t in tensors] for tensors in lists_of_views),
         )
         for p, value in zip(params, values):
             if value is not p:
                 p.copy_(value)
 
-    # What keeps parameters out of one call, of one of them.
+    # Properties of a parameter that keep it out of a joint call.
     _apart: Callable[[Tensor], tuple] | None = None
 
     def _export_state(self, state: dict[str, Any]) -> dict[str, Any]:

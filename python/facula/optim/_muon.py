@@ -12,7 +12,9 @@ Tensor = _C.Tensor
 
 
 def _orthogonal(g: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """Nearly the nearest semi-orthogonal matrix: an odd polynomial, iterated, moves singular values to 1."""
+    """Approximates the nearest semi-orthogonal matrix: iterating an odd polynomial moves singular values
+    to 1.
+    """
     a, b, c = coefficients
     x = g.bfloat16()
     tall = x.size(0) > x.size(1)
@@ -25,10 +27,11 @@ def _orthogonal(g: Tensor, coefficients: tuple[float, float, float], steps: int,
 
 
 class Muon(GroupOptimizer):
-    """Steps along the momentum with its singular values made equal. For matrices; the rest is AdamW's.
+    """Steps along the momentum with equalized singular values. For matrices; use AdamW for other
+    parameters.
 
-    ``adjust_lr_fn``: "original" (or None) makes steps of matrices of any shape alike, "match_rms_adamw" as
-    large as AdamW's.
+    ``adjust_lr_fn``: "original" (or None) makes steps of matrices of any shape comparable,
+    "match_rms_adamw" scales them to AdamW's size.
 
     Source: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024; Liu et al., "Muon
     is Scalable for LLM Training", 2025.
@@ -100,4 +103,4 @@ class Muon(GroupOptimizer):
         p.add_(update, alpha=-lr * scale)
 
 
-Muon.__module__ = __package__  # as PyTorch's pickles know it
+Muon.__module__ = __package__  # the module name in PyTorch's pickles

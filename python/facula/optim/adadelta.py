@@ -12,7 +12,7 @@ _adadelta = _C.ops._adadelta_
 
 
 class Adadelta(ListOptimizer):
-    """Steps scaled by the root of the mean square of the steps before over that of the gradients.
+    """Steps scaled by the ratio of the root mean squares of previous steps and of gradients.
 
     Source: Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012.
     """

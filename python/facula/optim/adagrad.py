@@ -77,7 +77,8 @@ class Adagrad(ListOptimizer):
     def _update_sparse(self, group: dict[str, Any], numbers: dict[str, float], p: Any, sums: Any) -> None:
         if group["weight_decay"]:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        grad = (-p.grad if group["maximize"] else p.grad).coalesce()  # what follows is not linear
+        # duplicate indices must be summed before squaring
+        grad = (-p.grad if group["maximize"] else p.grad).coalesce()
         values = grad._values()
         sums.add_(with_values(grad, values.pow(2)))
         deviation = sums.sparse_mask(grad)._values().sqrt_().add_(group["eps"])

@@ -12,7 +12,8 @@ _adam = _C.ops._adam_
 
 
 class Adam(ListOptimizer):
-    """Steps scaled by running means of gradients and of their squares. ``weight_decay`` adds to the gradient.
+    """Steps scaled by running means of gradients and of their squares. ``weight_decay`` is added to the
+    gradient.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014; ``amsgrad``: Reddi et al.,
     2018.
@@ -44,8 +45,8 @@ class Adam(ListOptimizer):
         if len(tensors) == 1:
             raise ValueError("betas must be either both floats or both Tensors")
         if foreach and not capturable:
-            for name, given in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-                if isinstance(given, _C.Tensor):
+            for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+                if isinstance(value, _C.Tensor):
                     raise ValueError(
                         f"{name} as a Tensor is not supported for capturable=False and foreach=True"
                     )

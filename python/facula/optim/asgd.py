@@ -12,7 +12,8 @@ _asgd = _C.ops._asgd_
 
 
 class ASGD(ListOptimizer):
-    """Stochastic gradient descent with a decaying rate, which averages what it passes.
+    """Stochastic gradient descent with a decaying rate, which also averages the parameters over the
+    steps.
 
     Source: Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992.
     """

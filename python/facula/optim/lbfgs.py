@@ -12,7 +12,7 @@ Tensor = _C.Tensor
 
 
 class _Point(NamedTuple):
-    """A place on the line that is searched: how far, the loss, its gradient, and its slope along the line."""
+    """A point of the line search: distance, loss, gradient, and slope along the line."""
 
     t: float
     loss: float
@@ -21,7 +21,7 @@ class _Point(NamedTuple):
 
 
 def _cubic_minimum(a: _Point, b: _Point, low: float | None = None, high: float | None = None) -> float:
-    """Where the cubic through two points with their slopes is least, within bounds.
+    """Returns the minimum, within bounds, of the cubic through two points with their slopes.
 
     Source: Nocedal and Wright, "Numerical Optimization", 2006, equation 3.59.
     """
@@ -41,8 +41,9 @@ def _cubic_minimum(a: _Point, b: _Point, low: float | None = None, high: float |
 def _strong_wolfe(
     at: Callable[[float], _Point], start: _Point, t: float, widest: float, tolerance: float
 ) -> tuple[_Point, int]:
-    """A step from ``start`` that lowers the loss enough and flattens its slope, and how many losses it took.
-    ``widest``: the largest part of the direction. Nocedal and Wright, algorithms 3.5 and 3.6.
+    """Returns a step from ``start`` that satisfies the strong Wolfe conditions, and the number of loss
+    evaluations. ``widest`` is the largest element of the direction. Nocedal and Wright, algorithms 3.5
+    and 3.6.
     """
     enough, flatter, most = 1e-4, 0.9, 25
 
@@ -77,7 +78,7 @@ def _strong_wolfe(
         t = _cubic_minimum(low, high)
         left, right = min(low.t, high.t), max(low.t, high.t)
         margin = 0.1 * (right - left)
-        if min(right - t, t - left) < margin:  # near an end: the second time in a row it is moved inwards
+        if min(right - t, t - left) < margin:  # near an end: moved inwards if this happens twice in a row
             if stuck or t >= right or t <= left:
                 t = right - margin if abs(t - right) < abs(t - left) else left + margin
                 stuck = False
@@ -100,10 +101,10 @@ def _strong_wolfe(
 
 
 class LBFGS(Optimizer):
-    """Steps along a quasi-Newton direction made of the last ``history_size`` changes of the gradient.
+    """Steps along a quasi-Newton direction from the last ``history_size`` changes of the gradient.
 
-    A step evaluates the closure up to ``max_eval`` times (1.25 ``max_iter``), which must clear gradients,
-    compute the loss and call backward. One group only.
+    A step evaluates the closure up to ``max_eval`` times (default 1.25 ``max_iter``); the closure must
+    clear gradients, compute the loss and call backward. Only one parameter group is supported.
 
     Source: Liu and Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization", 1989.
     """
@@ -140,11 +141,11 @@ class LBFGS(Optimizer):
         return self.param_groups[0]["params"]
 
     def _state_shape(self, kind: str) -> Any:
-        """Of a tensor of its state: some are numbers, the others vectors of all parameters."""
+        """The shape of a tensor of its state: some are numbers, the others vectors of all parameters."""
         return () if kind in ("H_diag", "ro", "al", "t", "prev_loss") else self._gradient().shape
 
     def _gradient(self) -> Tensor:
-        """Of all parameters as one real vector."""
+        """Returns the gradients of all parameters as one real vector."""
         parts = [_C.functions.zeros_like(p) if p.grad is None else p.grad for p in self._params]
         return _C.functions.cat(
             [(_C.functions.view_as_real(g) if g.is_complex() else g).reshape(-1) for g in parts]
@@ -207,7 +208,7 @@ class LBFGS(Optimizer):
     def _search(
         self, closure: Callable[[], Any], start: _Point, t: float, d: Tensor, tolerance: float
     ) -> tuple[float, float, Tensor, int]:
-        """Moves to where the line search ends."""
+        """Moves the parameters to the result of the line search."""
         places = [p.clone() for p in self._params]
 
         def at(t: float) -> _Point:
@@ -217,13 +218,15 @@ class LBFGS(Optimizer):
                 p.copy_(place)
             return _Point(t, loss, g, float(g.dot(d)))
 
-        found, count = _strong_wolfe(at, start, t, float(d.abs().max()), tolerance)
-        self._move(found.t, d)
-        return found.t, found.loss, found.gradient, count
+        best, count = _strong_wolfe(at, start, t, float(d.abs().max()), tolerance)
+        self._move(best.t, d)
+        return best.t, best.loss, best.gradient, count
 
     @staticmethod
     def _direction(state: dict[str, Any], g: Tensor, history: int) -> Tensor:
-        """The gradient by the approximate inverse Hessian, once the last change is remembered (two loops)."""
+        """Stores the last change and returns the descent direction of the approximate inverse Hessian
+        (two-loop recursion).
+        """
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
             return g.neg()
@@ -232,8 +235,8 @@ class LBFGS(Optimizer):
         curvature = y.dot(s)
         if curvature > 1e-10:
             if len(changes) == history:
-                for kept in (changes, steps, inverse):
-                    kept.pop(0)
+                for series in (changes, steps, inverse):
+                    series.pop(0)
             changes.append(y)
             steps.append(s)
             inverse.append(1.0 / curvature)

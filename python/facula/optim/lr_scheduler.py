@@ -1,7 +1,8 @@
-"""Schedules of learning rates. Call ``step()`` after each optimizer step or epoch, as the schedule counts.
+"""Schedules of learning rates. Call ``step()`` after each optimizer step or epoch, depending on the
+schedule.
 
 Every schedule sets ``lr`` of its optimizer's groups from the current ``lr`` or from ``initial_lr``, the
-rate at its start.
+rate at the beginning.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = [
 
 
 def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
-    """One value for each group."""
+    """Returns one value for each group."""
     if not isinstance(value, (list, tuple)):
         return [value] * len(optimizer.param_groups)
     if len(value) != len(optimizer.param_groups):
@@ -51,7 +52,7 @@ def _for_groups(value: Any, optimizer: Optimizer, name: str) -> list:
 
 
 def set_rate(group: dict[str, Any], lr: Any) -> None:
-    """A rate that is a tensor stays that tensor, which programs read."""
+    """Sets a group's rate; a tensor is updated in place, because programs read it."""
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(lr)
     else:
@@ -63,7 +64,7 @@ def copy_of(lr: Any) -> Any:
 
 
 class LRScheduler:
-    """Base: subclasses define ``get_lr``, which gives the rates of all groups at ``last_epoch``."""
+    """Base: subclasses define ``get_lr``, which returns the rates of all groups at ``last_epoch``."""
 
     _get_lr_called_within_step = False
     _is_initial = False
@@ -85,14 +86,16 @@ class LRScheduler:
         self._step_count = 0
         self._warned = False
         optimizer._opt_called = False
-        # A schedule that is resumed finds the rates where the one before it left them.
+        # A resumed schedule keeps the rates that the previous one set.
         self._is_initial = True
         self._get_lr_called_within_step = False
         self.step()
         self._is_initial = False
 
     def get_lr(self) -> list[float]:
-        """The next rates: what a step asks for. Subclasses define this; those here define ``_rates``."""
+        """Returns the next rates, for a step. Subclasses define this; those of this module define
+        ``_rates``.
+        """
         if not self._get_lr_called_within_step:
             import warnings
 
@@ -107,7 +110,9 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} must define get_lr()")
 
     def _next(self) -> list[float]:
-        """get_lr as a step calls it; a call by the user gets a warning instead, since it may move on."""
+        """Calls get_lr for a step; a call by the user warns instead, since it may change the schedule's
+        state.
+        """
         self._get_lr_called_within_step = True
         try:
             return self.get_lr()
@@ -118,11 +123,11 @@ class LRScheduler:
         return [copy_of(group["lr"]) for group in self.optimizer.param_groups]
 
     def get_last_lr(self) -> list[float]:
-        """The rates that the last step set."""
+        """Returns the rates that the last step set."""
         return self._last_lr
 
     def step(self, epoch: int | None = None) -> None:
-        """Moves on by one, or to ``epoch``."""
+        """Advances by one, or to ``epoch``."""
         self._step_count += 1
         if self._step_count == 2 and not self.optimizer._opt_called and not self._warned:
             import warnings
@@ -147,7 +152,7 @@ class LRScheduler:
         self._last_lr = self._current()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer."""
+        """Returns everything but the optimizer."""
         return {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "_warned")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -158,7 +163,7 @@ _LRScheduler = LRScheduler
 
 
 class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch)."""
+    """Sets initial_lr * lr_lambda(epoch)."""
 
     def __init__(
         self,
@@ -173,7 +178,7 @@ class LambdaLR(LRScheduler):
         return [base * f(self.last_epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Without functions; the attributes of callable objects are kept."""
+        """Excludes functions; the attributes of callable objects are included."""
         state = super().state_dict()
         state["lr_lambdas"] = [
             None if isinstance(f, types.FunctionType) else f.__dict__.copy() for f in self.lr_lambdas
@@ -190,7 +195,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Times lr_lambda(epoch) at every step."""
+    """Multiplies by lr_lambda(epoch) at every step."""
 
     def _rates(self) -> list[float]:
         if self._is_initial:
@@ -199,7 +204,7 @@ class MultiplicativeLR(LambdaLR):
 
 
 class StepLR(LRScheduler):
-    """Times ``gamma`` every ``step_size`` epochs."""
+    """Multiplies by ``gamma`` every ``step_size`` epochs."""
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -217,7 +222,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Times ``gamma`` at each of the milestones."""
+    """Multiplies by ``gamma`` at each of the milestones."""
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -237,7 +242,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times ``gamma`` every epoch."""
+    """Multiplies by ``gamma`` every epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -266,7 +271,7 @@ class CosineAnnealingLR(LRScheduler):
             return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (
             2 * self.T_max
-        ) == 0:  # the previous rate was eta_min: no ratio to it
+        ) == 0:  # the previous rate was eta_min, so there is no ratio to it
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             return [lr + (base - self.eta_min) * rise for base, lr in zip(self.base_lrs, self._current())]
         ratio = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / (
@@ -280,10 +285,10 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine from the initial rate to ``eta_min`` in ``T_0`` epochs, then again in ``T_mult`` times
-    as many.
+    """Half a cosine from the initial rate to ``eta_min`` in ``T_0`` epochs; each restart is ``T_mult``
+    times longer.
 
-    ``step(epoch)`` takes fractions of epochs.  Loshchilov and Hutter, 2016.
+    ``step(epoch)`` accepts fractions of epochs.  Loshchilov and Hutter, 2016.
     """
 
     def __init__(
@@ -329,7 +334,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """A factor that goes from ``start_factor`` to ``end_factor`` in ``total_iters`` epochs, and stays."""
+    """A factor that changes linearly from ``start_factor`` to ``end_factor`` in ``total_iters`` epochs,
+    then stays.
+    """
 
     def __init__(
         self,
@@ -366,7 +373,7 @@ class LinearLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Times ``factor`` for the first ``total_iters`` epochs."""
+    """Multiplies by ``factor`` for the first ``total_iters`` epochs."""
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
@@ -390,7 +397,7 @@ class ConstantLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """initial_lr * (1 - epoch / total_iters) ** power, 0 after."""
+    """Sets initial_lr * (1 - epoch / total_iters) ** power, then 0."""
 
     def __init__(
         self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
@@ -427,7 +434,7 @@ class _Several(LRScheduler):
 
 
 class ChainedScheduler(_Several):
-    """Several schedules at once: each multiplies what the ones before it left."""
+    """Several schedules at once: each multiplies the result of the ones before it."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if len(schedulers) < 1:
@@ -459,7 +466,7 @@ class ChainedScheduler(_Several):
 
 
 class SequentialLR(_Several):
-    """One schedule after the other; the next begins, from its own epoch 0, at each of the milestones."""
+    """One schedule after the other; at each milestone the next one begins at its own epoch 0."""
 
     def __init__(
         self,
@@ -487,8 +494,8 @@ class SequentialLR(_Several):
         self.optimizer = optimizer
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         self.last_epoch = last_epoch + 1
-        # Making the schedules has stepped each of them once: back to the initial rates, and step the first
-        # alone.
+        # The constructors of the schedules have stepped each of them once: restore the initial rates, and
+        # step only the first one.
         for group in optimizer.param_groups:
             set_rate(group, group["initial_lr"])
         for s in self._schedulers:
@@ -531,10 +538,10 @@ class _WithMomentum(LRScheduler):
 
 
 class CyclicLR(_WithMomentum):
-    """Up from ``base_lr`` to ``max_lr`` in ``step_size_up`` batches and down again, over and over.
+    """Cycles from ``base_lr`` up to ``max_lr`` in ``step_size_up`` batches, and down again.
 
-    ``mode``: "triangular"; "triangular2" halves the height every cycle; "exp_range" scales it by
-    gamma ** batch; or ``scale_fn`` of the cycle or batch (``scale_mode``).  Smith, 2015.
+    ``mode``: "triangular"; "triangular2" halves the height every cycle; "exp_range" scales it by gamma **
+    batch; or ``scale_fn`` of the cycle or batch (``scale_mode``).  Smith, 2015.
     """
 
     def __init__(
@@ -595,7 +602,7 @@ class CyclicLR(_WithMomentum):
         return [base + (top - base) * height for base, top in zip(self.base_lrs, self.max_lrs)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Without the function; the attributes of a callable object are kept."""
+        """Excludes the function; the attributes of a callable object are included."""
         state = super().state_dict()
         f = state.pop("_scale_fn_custom")
         keep = f is not None and not isinstance(f, types.FunctionType)
@@ -611,8 +618,8 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """Up from max_lr / div_factor to ``max_lr``, then down to max_lr / (div_factor * final_div_factor);
-    momentum the other way.
+    """From max_lr / div_factor up to ``max_lr``, then down to max_lr / (div_factor * final_div_factor);
+    momentum moves in the opposite direction.
 
     Steps count batches. Source: Smith and Topin, "Super-Convergence", 2017.
     """
@@ -706,7 +713,7 @@ class OneCycleLR(_WithMomentum):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times ``factor`` when a metric, given to ``step(metric)``, has not improved for more than
+    """Multiplies by ``factor`` when a metric, passed to ``step(metric)``, has not improved for more than
     ``patience`` epochs.
     """
 

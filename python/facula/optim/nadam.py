@@ -63,7 +63,9 @@ class NAdam(ListOptimizer):
     def _update(self, group: dict[str, Any], numbers: dict[str, float], *lists: list[Any]) -> None:
         beta1, beta2 = (float(b) for b in group["betas"])
         lr, step = rate(group["lr"]), numbers["step"]
-        now, ahead = (beta1 * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in (step, step + 1))
+        now, next_momentum = (
+            beta1 * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in (step, step + 1)
+        )
         numbers["mu_product"] = single(numbers["mu_product"] * single(now))
         product = numbers["mu_product"]
         _nadam(
@@ -75,7 +77,7 @@ class NAdam(ListOptimizer):
             group["weight_decay"],
             1 - beta2**step,
             lr * (1 - now) / (1 - product),
-            lr * ahead / (1 - product * ahead),
+            lr * next_momentum / (1 - product * next_momentum),
             group["decoupled_weight_decay"],
             group["maximize"],
         )

@@ -1,4 +1,4 @@
-"""Optimizer: the base of what updates parameters from their gradients."""
+"""Optimizer: the base class for updating parameters from their gradients."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class _Required:
 
 
 required = _Required()
-# What optimizers take: tensors, groups of them, or tensors with their names.
+# Arguments of optimizers: tensors, groups of them, or tensors with their names.
 ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
 def _use_grad_for_differentiable(step: Callable) -> Callable:
-    """A step of an optimizer of one's own: recorded if the optimizer is ``differentiable``."""
+    """Decorates the step of a user-defined optimizer: it is recorded if the optimizer is
+    ``differentiable``.
+    """
 
     @wraps(step)
     def f(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,14 +41,16 @@ def _use_grad_for_differentiable(step: Callable) -> Callable:
 
 
 def _get_value(x: Any) -> Any:
-    """The number in a tensor."""
+    """Returns the number in a tensor."""
     return x.item() if isinstance(x, Tensor) else x
 
 
 def _default_to_fused_or_foreach(
     params: list[Tensor], differentiable: bool, use_fused: bool = False
 ) -> tuple[bool, bool]:
-    """(fused, foreach): every optimizer here steps all parameters at once, whatever it is asked."""
+    """Returns (fused, foreach): every optimizer here steps all parameters at once, whatever was
+    requested.
+    """
     return False, False
 
 
@@ -77,7 +81,8 @@ def register_optimizer_step_post_hook(hook: Callable) -> Any:
 def _with_hooks(step: Callable) -> Callable:
     @wraps(step)
     def f(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if "_step_pre_hooks" not in self.__dict__:  # around another optimizer, whose step has the hooks
+        # a wrapper of another optimizer, whose step calls the hooks
+        if "_step_pre_hooks" not in self.__dict__:
             return step(self, *args, **kwargs)
         if _C.is_tracing():
             self._check_traced()
@@ -104,10 +109,10 @@ class Optimizer:
     """Holds parameters in groups, each with its options, and a state for each parameter.
 
     Subclasses define ``step(closure=None)``. ``params`` is an iterable of tensors, of (name, tensor), or
-    of dicts with "params" and options that differ from ``defaults``.
+    of dicts with "params" and options that override ``defaults``.
     """
 
-    # States that are one number: their first values. They are tensors in a state_dict, as in PyTorch.
+    # States that are one number, with their initial values. They are tensors in a state_dict, as in PyTorch.
     _numbers: dict[str, float] = {"step": 0.0}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -132,7 +137,7 @@ class Optimizer:
             self.add_param_group(group)
 
     def _make_transient(self) -> None:
-        """What is not part of the state: hooks."""
+        """Creates the attributes that are not part of the state: hooks."""
         self._opt_called = False
         self._step_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
         self._step_post_hooks: OrderedDict[int, Callable] = OrderedDict()
@@ -152,11 +157,11 @@ class Optimizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_transient()
-        kept = {p: self._import_state(s) for p, s in self.state.items()}
-        self.state = defaultdict(dict, kept)
+        imported = {p: self._import_state(s) for p, s in self.state.items()}
+        self.state = defaultdict(dict, imported)
         if type(self).__module__.startswith(Optimizer.__module__.rpartition(".")[0]):
             for option in inspect.signature(type(self)).parameters.values():
-                if option.default is not option.empty:  # older files lack some
+                if option.default is not option.empty:  # older files lack some options
                     for group in self.param_groups:
                         group.setdefault(option.name, option.default)
 
@@ -168,7 +173,7 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters with options of their own."""
+        """Adds a group of parameters with its options."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         params = param_group["params"]
@@ -223,7 +228,7 @@ class Optimizer:
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters, or fills them with zeros."""
+        """Clears the gradients of all parameters, or fills them with zeros."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
@@ -236,7 +241,8 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define step()")
 
-    # Does a step count in tensors while a function is traced, so that a program counts on?
+    # Whether steps are counted in tensors while a function is traced, so that its program continues the
+    # count.
     _traceable = False
 
     def _check_traced(self) -> None:
@@ -251,7 +257,7 @@ class Optimizer:
         assume(f"the states of {name}", lambda: id(self.state))
         for k in range(len(self.param_groups)):
             for option, value in self.param_groups[k].items():
-                if isinstance(value, Tensor):  # its elements may change
+                if isinstance(value, Tensor):  # its elements may change between calls
                     assume(
                         f"the tensor for {option} of {name}",
                         lambda k=k, o=option: id(self.param_groups[k][o]),
@@ -270,8 +276,8 @@ class Optimizer:
     _hook = staticmethod(_register)
 
     def register_step_pre_hook(self, hook: Callable) -> Any:
-        """Calls ``hook(optimizer, args, kwargs)`` before every step; it may return new (args, kwargs). The
-        first of ``args`` is the optimizer.
+        """Calls ``hook(optimizer, args, kwargs)`` before every step; it may return new (args, kwargs).
+        The first of ``args`` is the optimizer.
         """
         return self._hook(self._step_pre_hooks, hook)
 
@@ -284,12 +290,14 @@ class Optimizer:
         return self._hook(self._state_dict_pre_hooks, hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls ``hook(optimizer, state_dict)`` after; a result that is not None replaces the dict."""
+        """Calls ``hook(optimizer, state_dict)`` afterwards; a return value that is not None replaces the
+        dict.
+        """
         return self._hook(self._state_dict_post_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls ``hook(optimizer, state_dict)`` before loading; a result that is not None replaces the
-        dict.
+        """Calls ``hook(optimizer, state_dict)`` before loading; a return value that is not None replaces
+        the dict.
         """
         return self._hook(self._load_state_dict_pre_hooks, hook, prepend)
 
@@ -300,7 +308,9 @@ class Optimizer:
     # ---- state, in PyTorch's format: parameters are numbered in the order of the groups
 
     def state_dict(self) -> dict[str, Any]:
-        """{"state": {number: state of a parameter}, "param_groups": [options, with "params" as numbers]}."""
+        """Returns {"state": {number: state of a parameter}, "param_groups": [options, with "params" as
+        numbers]}.
+        """
         for hook in list(self._state_dict_pre_hooks.values()):
             hook(self)
         numbers: dict[int, int] = {}
@@ -323,7 +333,7 @@ class Optimizer:
         return result
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a state_dict of an optimizer over parameters of the same number and order."""
+        """Loads a state_dict of an optimizer whose parameters have the same number and order."""
         state_dict = dict(state_dict)
         for hook in list(self._load_state_dict_pre_hooks.values()):
             changed = hook(self, state_dict)
@@ -362,7 +372,7 @@ class Optimizer:
             hook(self)
 
     def _like_parameter(self, key: str, value: Any, p: Tensor) -> Any:
-        """A copy of a loaded value; tensors in the parameter's dtype, but for counters."""
+        """Returns a copy of a loaded value; tensors get the parameter's dtype, except for counters."""
         if not isinstance(value, Tensor):
             return deepcopy(value)
         value = value.detach()
@@ -408,7 +418,7 @@ def check_betas(betas: tuple[float, float]) -> None:
 
 
 def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
-    """PyTorch's choices of an implementation are accepted: here there is one, and it is fused."""
+    """Accepts PyTorch's options for the implementation: there is only one here, and it is fused."""
     if options.get("differentiable"):
         if options.get("fused"):
             raise RuntimeError("`fused` does not support `differentiable`")
@@ -421,7 +431,7 @@ def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
 
 
 def rate(lr: Any) -> Any:
-    """A learning rate as a number; it may be a tensor of one element, which a program reads at each call."""
+    """Returns a learning rate as a number; a tensor of one element stays a tensor in traced functions."""
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
@@ -433,7 +443,9 @@ def rate(lr: Any) -> Any:
 def parameters_by_layout(
     group: dict[str, Any], optimizer: str, takes_sparse: bool = True
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Parameters with a dense gradient, these gradients, parameters with a sparse one (if it takes such)."""
+    """Returns parameters with a dense gradient, these gradients, and parameters with a sparse one (if
+    supported).
+    """
     dense, grads, sparse = _C.parameters_by_layout(optimizer, group["params"])
     if sparse and not takes_sparse:
         raise RuntimeError(
@@ -443,5 +455,5 @@ def parameters_by_layout(
 
 
 def with_values(grad: Tensor, values: Tensor) -> Tensor:
-    """A sparse tensor with the indices of a coalesced gradient."""
+    """Returns a sparse tensor with the indices of a coalesced gradient."""
     return _C.ops._sparse_with_values(grad, values)

@@ -12,7 +12,7 @@ _radam = _C.ops._radam_
 
 
 class RAdam(ListOptimizer):
-    """Adam whose variance is rectified, and left out as long as there are too few steps for it.
+    """Adam with a rectified variance, which is ignored as long as there are too few steps for it.
 
     Source: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2019.
     """
@@ -60,7 +60,8 @@ class RAdam(ListOptimizer):
         step = numbers["step"]
         correction2 = 1 - beta2**step
         most = 2 / (1 - beta2) - 1
-        length = most - 2 * step * beta2**step / correction2  # of the simple moving average that approximates
+        # the length of the simple moving average that approximates the exponential one
+        length = most - 2 * step * beta2**step / correction2
         adaptive = length > 5
         rectification = 1.0
         if adaptive:

@@ -12,7 +12,7 @@ _rprop = _C.ops._rprop_
 
 
 class Rprop(ListOptimizer):
-    """Steps by the signs of gradients, whose sizes grow while a sign stays and shrink where it turns.
+    """Steps by the signs of gradients; their sizes grow while a sign persists and shrink when it changes.
 
     Source: Riedmiller and Braun, "A Direct Adaptive Method for Faster Backpropagation Learning", 1993.
     """

@@ -72,18 +72,18 @@ class SGD(GroupOptimizer):
             if params:
                 _sgd(params, grads, [], *options, False)
             return
-        known = [p for p in params if self.state[p].get("momentum_buffer") is not None]
+        started = [p for p in params if self.state[p].get("momentum_buffer") is not None]
         new = [p for p in params if self.state[p].get("momentum_buffer") is None]
         for p in new:
             self.state[p]["momentum_buffer"] = _C.outside_of_trace(_C.functions.zeros_like, p)
-        if new and _C.is_tracing():  # a program takes this step often, a first step would be taken once
+        if new and _C.is_tracing():  # a program repeats this step, but a first step happens only once
             if group["dampening"]:
                 raise NotImplementedError(
                     "SGD with dampening takes its first step otherwise than the rest\n"
                     "  hint: take a step before tracing"
                 )
-            known, new = params, []
-        for chosen, first in ((known, False), (new, True)):
+            started, new = params, []
+        for chosen, first in ((started, False), (new, True)):
             if chosen:
                 _sgd(
                     chosen,
@@ -94,7 +94,7 @@ class SGD(GroupOptimizer):
                 )
 
     def _step_sparse(self, p: Any, group: dict[str, Any]) -> None:
-        """A gradient that is sparse; its running sum is too."""
+        """Steps with a sparse gradient; its running sum is sparse too."""
         if group["weight_decay"]:
             raise RuntimeError("SGD: the weight_decay option is not compatible with sparse gradients")
         grad = -p.grad if group["maximize"] else p.grad

@@ -10,7 +10,7 @@ from .optimizer import GroupOptimizer, check_betas, check_options, parameters_by
 
 
 class SparseAdam(GroupOptimizer):
-    """Adam that updates moments and parameters at the indices of a sparse gradient alone.
+    """Adam that updates moments and parameters only at the indices of a sparse gradient.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014.
     """
@@ -36,7 +36,7 @@ class SparseAdam(GroupOptimizer):
                 f"Complex params at indices {parts}: SparseAdam does not support complex parameters"
             )
 
-    _numbers = {}  # the count of steps is a plain number in its state
+    _numbers = {}  # the step count in its state is a plain number
 
     def _step_group(self, group: dict[str, Any]) -> None:
         dense, _, params = parameters_by_layout(group, "SparseAdam")
@@ -53,13 +53,14 @@ class SparseAdam(GroupOptimizer):
 
     def _update(self, p: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        grad = (-p.grad if group["maximize"] else p.grad).coalesce()  # what follows is not linear
+        # duplicate indices must be summed before squaring
+        grad = (-p.grad if group["maximize"] else p.grad).coalesce()
         values = grad._values()
         if not values.numel():
             return
 
         def moved(mean: Any, towards: Any, by: float) -> Any:
-            """Moves a mean at the indices of the gradient; its values there."""
+            """Updates a mean at the indices of the gradient and returns its new values there."""
             old = mean.sparse_mask(grad)._values()
             step = towards.sub(old).mul_(by)
             mean.add_(with_values(grad, step))

@@ -1,4 +1,4 @@
-"""Averages of models: stochastic weight averaging, and exponential moving averages.
+"""Averages of models: stochastic weight averaging and exponential moving averages.
 
 Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", 2018.
 """
@@ -35,13 +35,13 @@ def _check_decay(decay: float) -> None:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Tensor, Tensor, Any], Tensor]:
-    """decay * average + (1 - decay) * value, of one tensor."""
+    """Returns a function that computes decay * average + (1 - decay) * value for one tensor."""
     _check_decay(decay)
     return lambda average, value, count: decay * average + (1 - decay) * value
 
 
 def get_swa_avg_fn() -> Callable[[Tensor, Tensor, Any], Tensor]:
-    """The mean of all values so far, of one tensor."""
+    """Returns a function that computes the mean of all values so far for one tensor."""
     return lambda average, value, count: average + (value - average) / (count + 1)
 
 
@@ -55,20 +55,21 @@ def _of_all(one: Callable[[Tensor, Tensor, Any], Tensor]) -> Callable[[list, lis
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[list, list, Any], None]:
-    """get_ema_avg_fn over lists, in place."""
+    """Returns get_ema_avg_fn for lists, in place."""
     return _of_all(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> Callable[[list, list, Any], None]:
-    """get_swa_avg_fn over lists, in place."""
+    """Returns get_swa_avg_fn for lists, in place."""
     return _of_all(get_swa_avg_fn())
 
 
 class AveragedModel(Module):
     """A copy of a model whose parameters are an average of those that update_parameters() has seen.
 
-    ``avg_fn(average, value, count)`` gives a new average of one tensor, ``multi_avg_fn`` changes lists in
-    place; without either it is the mean. ``use_buffers`` averages buffers too; else they are the last ones.
+    ``avg_fn(average, value, count)`` returns a new average of one tensor, ``multi_avg_fn`` changes lists
+    in place; by default it is the mean. ``use_buffers`` averages buffers too; otherwise they are copied
+    from the last model.
 
     >>> model = nn.Linear(2, 1)
     >>> average = facula.optim.swa_utils.AveragedModel(model)
@@ -104,7 +105,7 @@ class AveragedModel(Module):
         return [t.detach() for t in (*model.parameters(), *buffers)]
 
     def update_parameters(self, model: Module) -> None:
-        """Takes a model's parameters into the average."""
+        """Includes a model's parameters in the average."""
         averages, values = self._tensors(self.module), self._tensors(model)
         update = self.multi_avg_fn or _of_all(self.avg_fn or get_swa_avg_fn())
         if self.n_averaged == 0:
@@ -117,7 +118,9 @@ class AveragedModel(Module):
 
 
 def _start_norms(model: Module) -> list[Any]:
-    """The batch norms, which begin anew and count every batch alike, and their momenta until then."""
+    """Resets the batch norms, which then weight every batch equally; returns them with their previous
+    momenta.
+    """
     norms = [(m, m.momentum) for m in model.modules() if isinstance(m, _BatchNorm)]
     for norm, _ in norms:
         norm.reset_running_stats()
@@ -131,9 +134,9 @@ def _end_norms(norms: list[Any]) -> None:
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Makes the running statistics of all batch norms those of one pass over ``loader``.
+    """Recomputes the running statistics of all batch norms by one pass over ``loader``.
 
-    Its batches are tensors, or lists whose first item is what the model takes.
+    Its batches are tensors, or lists whose first item is the model's input.
     """
     norms, training = _start_norms(model), model.training
     if not norms:
@@ -148,7 +151,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """Moves each group's rate to ``swa_lr`` within ``anneal_epochs`` and leaves it there."""
+    """Moves each group's rate to ``swa_lr`` within ``anneal_epochs``, and keeps it there."""
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _part(self, step: int) -> float:
-        """How much of the way is done after so many steps."""
+        """Returns the completed fraction of the annealing after ``step`` steps."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 

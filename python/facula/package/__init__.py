@@ -1,12 +1,12 @@
 """Archives of objects together with the source of the modules that they need, in PyTorch's format::
 
     with facula.package.PackageExporter("model.pt") as e:
-        e.intern("mylib.**")                      # this source goes along
-        e.extern("numpy.**")                      # is imported where the package is read
+        e.intern("mylib.**")                      # includes its source
+        e.extern("numpy.**")                      # imported where the package is read
         e.save_pickle("model", "model.pkl", net)
     net = facula.package.PackageImporter("model.pt").load_pickle("model", "model.pkl")
 
-Modules of the library and of Python's are external by themselves. Reading a package runs its code.
+Modules of the library and of Python are external by default. Reading a package runs its code.
 """
 
 from ._files import Directory, GlobGroup

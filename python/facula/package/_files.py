@@ -1,4 +1,4 @@
-"""Patterns of dotted names, and what an archive holds as a tree."""
+"""Patterns of dotted names, and the contents of an archive as a tree."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 
 class GlobGroup:
-    """Names that match one of ``include`` and none of ``exclude``: ``*`` stands for a part of a component,
-    ``**`` for any number of components, none too.
+    """Names that match one of ``include`` and none of ``exclude``: ``*`` matches a part of a component,
+    ``**`` any number of components, including none.
 
     >>> group = facula.package.GlobGroup("lib.**", exclude="lib.test.*")
     >>> group.matches("lib.net"), group.matches("lib"), group.matches("lib.test.a")
@@ -29,8 +29,8 @@ class GlobGroup:
     __repr__ = __str__
 
     def _compiled(self, patterns: str | Iterable[str]) -> list[re.Pattern]:
-        given = [patterns] if isinstance(patterns, str) else patterns
-        return [re.compile("".join(map(self._component, p.split(self.separator)))) for p in given]
+        globs = [patterns] if isinstance(patterns, str) else patterns
+        return [re.compile("".join(map(self._component, p.split(self.separator)))) for p in globs]
 
     def _component(self, part: str) -> str:
         separator = re.escape(self.separator)
@@ -62,7 +62,7 @@ class Directory:
         at.children[last] = Directory(last, False)
 
     def has_file(self, filename: str) -> bool:
-        """Is there something of this path below?"""
+        """Returns whether there is something at this path."""
         at: Directory | None = self
         for part in filename.split("/"):
             at = at.children.get(part) if at else None

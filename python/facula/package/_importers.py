@@ -1,4 +1,4 @@
-"""Where objects that are being packaged come from: names of modules and of what is in them."""
+"""The origins of objects that are being packaged: names of modules and of their contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MANGLED = re.compile(r"<torch_package_\d+>(\.|$)")
 
 
 def new_mangle() -> str:
-    """A name that the modules of one package stand below."""
+    """Returns a name under which the modules of one package are placed."""
     return f"<torch_package_{next(_numbers)}>"
 
 
@@ -28,48 +28,48 @@ def demangled(name: str) -> str:
 
 
 def is_from_package(obj: Any) -> bool:
-    """Was the object, or its class, made by the code of a package?"""
+    """Returns whether the object, or its class, was created by the code of a package."""
     if isinstance(obj, ModuleType):
         return is_mangled(obj.__name__)
     return is_mangled(getattr(obj, "__module__", None) or type(obj).__module__)
 
 
 class ObjNotFoundError(Exception):
-    """An object is not where its name says."""
+    """Raised if an object does not exist under its name."""
 
 
 class ObjMismatchError(Exception):
-    """Another object is where its name says."""
+    """Raised if another object exists under an object's name."""
 
 
 class Importer(ABC):
-    """Gives modules by name, and names of objects."""
+    """Imports modules by name, and returns names of objects."""
 
     @abstractmethod
     def import_module(self, module_name: str) -> ModuleType:
-        """The module, imported if need be."""
+        """Returns the module, imported if necessary."""
 
     def whichmodule(self, obj: Any, name: str) -> str:
         return pickle.whichmodule(obj, name)
 
     def get_name(self, obj: Any, name: str | None = None) -> tuple[str, str]:
-        """(module, name in it) by which this importer finds the object; ObjNotFoundError or
-        ObjMismatchError if it does not.
+        """Returns (module, name in it) under which this importer finds the object; raises
+        ObjNotFoundError or ObjMismatchError otherwise.
         """
         name = name or getattr(obj, "__qualname__", None) or obj.__name__
-        given = self.whichmodule(obj, name)
-        module = demangled(given)
+        module_name = self.whichmodule(obj, name)
+        module = demangled(module_name)
         try:
-            found: Any = self.import_module(module)
+            member: Any = self.import_module(module)
             for part in name.split("."):
-                found = getattr(found, part)
+                member = getattr(member, part)
         except (ImportError, KeyError, AttributeError):
-            where = " from a package" if is_mangled(given) else ""
+            where = " from a package" if is_mangled(module_name) else ""
             raise ObjNotFoundError(
                 f"{obj} was not found as {module}.{name}{where}\n"
                 "  hint: PackageExporter(f, importer=(package_importer, sys_importer)) looks there as well"
             ) from None
-        if found is not obj:
+        if member is not obj:
             raise ObjMismatchError(f"{module}.{name} is not the object {obj}, but another one of that name")
         return module, name
 
@@ -85,7 +85,7 @@ sys_importer = _SysImporter()
 
 
 class OrderedImporter(Importer):
-    """The first of several importers that knows a module."""
+    """The first of several importers that has a module."""
 
     def __init__(self, *args: Importer) -> None:
         self._importers = list(args)

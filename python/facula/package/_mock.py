@@ -1,4 +1,4 @@
-"""Stands for a module that was left out of a package: whatever is asked of it raises, by name."""
+"""Replaces a module that a package omits: every use raises an error with its name."""
 
 _METHODS = """
     abs add and bool bytes call complex contains delitem divmod enter eq exit float floordiv format
@@ -10,7 +10,7 @@ _METHODS = """
 
 
 class MockedObject:
-    """Something of a module that was mocked."""
+    """An object of a mocked module."""
 
     _name: str
 

@@ -1,4 +1,4 @@
-"""PackageExporter: writes objects, and the source that they need, into an archive."""
+"""PackageExporter: writes objects, and the source that they need, to an archive."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def __getattr__(attr):
 
 
 class EmptyMatchError(Exception):
-    """A pattern with ``allow_empty=False`` matched no module."""
+    """Raised if a pattern with ``allow_empty=False`` matched no module."""
 
 
 class PackagingError(Exception):
-    """Some modules cannot be packaged as was asked; the text says which, and why."""
+    """Raised if some modules cannot be packaged as requested; the text names them and the reasons."""
 
     def __init__(self, reasons: dict[str, list[str]], details: str = "") -> None:
         lines = [""]
@@ -50,13 +50,13 @@ class _Pattern:
 
 
 class _Module(NamedTuple):
-    action: str  # intern, extern, mock, or what is wrong
+    action: str  # intern, extern, mock, or the error
     source: str | None = None
     is_package: bool = False
 
 
 class _Pickler(Pickler):
-    """Names objects as an importer does; storages are numbered over a whole archive."""
+    """Names objects by an importer; storages are numbered over the entire archive."""
 
     dispatch = dict(Pickler.dispatch)
 
@@ -86,10 +86,10 @@ class _Pickler(Pickler):
 
 
 class PackageExporter:
-    """Writes a package. Each module that something saved needs is taken care of by the first of the patterns
-    ``intern`` (its source goes along, and what that needs), ``extern`` (it is imported where the package is
-    read), ``mock`` (it is left out, and raises when it is used) and ``deny`` that its name matches;
-    ``close()``, or the end of the ``with`` block, raises PackagingError if there is none.
+    """Writes a package. Each module on which saved objects depend is handled by the first pattern that
+    its name matches: ``intern`` (its source and its dependencies are included), ``extern`` (it is
+    imported where the package is read), ``mock`` (it is omitted, and raises an error when it is used) or
+    ``deny``. ``close()``, or the end of the ``with`` block, raises PackagingError if there is none.
     """
 
     importer: Importer
@@ -111,25 +111,25 @@ class PackageExporter:
         }
         self._unique = 0
 
-    # ---- what is to become of modules
+    # ---- handling of modules
 
     def _pattern(self, action: str, include: Any, exclude: Any, allow_empty: bool) -> None:
         self._patterns.append(_Pattern(GlobGroup(include, exclude=exclude), action, allow_empty))
 
     def intern(self, include: Any, *, exclude: Any = (), allow_empty: bool = True) -> None:
-        """The source of such modules goes along."""
+        """Includes the source of matching modules."""
         self._pattern("intern", include, exclude, allow_empty)
 
     def extern(self, include: Any, *, exclude: Any = (), allow_empty: bool = True) -> None:
-        """Such modules are imported where the package is read."""
+        """Imports matching modules where the package is read."""
         self._pattern("extern", include, exclude, allow_empty)
 
     def mock(self, include: Any, *, exclude: Any = (), allow_empty: bool = True) -> None:
-        """Such modules are left out: what is in them raises when it is used."""
+        """Omits matching modules: their contents raise an error when they are used."""
         self._pattern("mock", include, exclude, allow_empty)
 
     def deny(self, include: Any, *, exclude: Any = ()) -> None:
-        """Such modules must not be needed."""
+        """Makes a dependency on matching modules an error."""
         self._pattern("deny", include, exclude, True)
 
     def _register(self, action: str, hook: Callable) -> RemovableHandle:
@@ -138,7 +138,7 @@ class PackageExporter:
         return handle
 
     def register_intern_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls ``hook(exporter, module name)`` for each module whose source goes along."""
+        """Calls ``hook(exporter, module name)`` for each module whose source is included."""
         return self._register("intern", hook)
 
     def register_extern_hook(self, hook: Callable) -> RemovableHandle:
@@ -150,7 +150,7 @@ class PackageExporter:
         return self._register("mock", hook)
 
     def add_dependency(self, module_name: str, dependencies: bool = True) -> None:
-        """Takes care of a module as the patterns say."""
+        """Handles a module according to the patterns."""
         if module_name in self._modules:
             return
         top = module_name.partition(".")[0]
@@ -212,7 +212,7 @@ class PackageExporter:
         self._needs[who][module] = None
         self.add_dependency(module)
 
-    # ---- what is saved
+    # ---- saving
 
     def _write(self, path: str, data: bytes) -> None:
         if self._closed:
@@ -220,22 +220,22 @@ class PackageExporter:
         self._records[path] = data
 
     def save_binary(self, package: str, resource: str, binary: bytes) -> None:
-        """Bytes, which ``load_binary`` gives."""
+        """Saves bytes, which ``load_binary`` returns."""
         self._write(_path(package, resource), bytes(binary))
 
     def save_text(self, package: str, resource: str, text: str) -> None:
-        """A text, which ``load_text`` gives."""
+        """Saves a text, which ``load_text`` returns."""
         self.save_binary(package, resource, text.encode())
 
     def save_pickle(
         self, package: str, resource: str, obj: Any, dependencies: bool = True, pickle_protocol: int = 3
     ) -> None:
-        """An object, which ``load_pickle`` gives, and the modules that its pickle names."""
+        """Saves an object, which ``load_pickle`` returns, and the modules that its pickle names."""
         if pickle_protocol not in (2, 3):
             raise NotImplementedError(f"save_pickle: expected pickle_protocol 2 or 3, got {pickle_protocol}")
-        buffer, known = io.BytesIO(), len(self._storages)
+        buffer, stored = io.BytesIO(), len(self._storages)
         _Pickler(buffer, self).dump(obj)
-        for k in range(known, len(self._storages)):
+        for k in range(stored, len(self._storages)):
             self._write(f".data/{k}.storage", bytes(bytes_of(self._storages[k])))
         self._write(_path(package, resource), buffer.getvalue())
         if dependencies:
@@ -244,7 +244,7 @@ class PackageExporter:
                 self._need(who, module)
 
     def save_module(self, module_name: str, dependencies: bool = True) -> None:
-        """The source of a module of this process."""
+        """Saves the source of a module of this process."""
         if not isinstance(module_name, str):
             raise TypeError(f"save_module() expects a string input, got {type(module_name).__name__}")
         self._intern(module_name, dependencies)
@@ -252,11 +252,13 @@ class PackageExporter:
     def save_source_string(
         self, module_name: str, src: str, is_package: bool = False, dependencies: bool = True
     ) -> None:
-        """This text as the source of a module."""
+        """Saves a text as the source of a module."""
         self._add_source(module_name, src, is_package, dependencies)
 
     def save_source_file(self, module_name: str, file_or_directory: str, dependencies: bool = True) -> None:
-        """A file as the source of a module, or a folder as that of a package with all below."""
+        """Saves a file as the source of a module, or a folder as that of a package with all of its
+        modules.
+        """
         path = Path(file_or_directory)
         if not path.is_dir():
             is_package = path.name == "__init__.py"
@@ -269,11 +271,11 @@ class PackageExporter:
             self._add_source(name, file.read_text(), is_package, dependencies)
 
     def get_unique_id(self) -> str:
-        """A text that differs for each call on this exporter."""
+        """Returns a text that differs for each call on this exporter."""
         self._unique += 1
         return str(self._unique - 1)
 
-    # ---- what is known
+    # ---- queries
 
     def _of(self, action: str) -> list[str]:
         return [name for name, m in self._modules.items() if m.action == action]
@@ -291,36 +293,36 @@ class PackageExporter:
         return self._of("Module was denied by a pattern.")
 
     def get_rdeps(self, module_name: str) -> list[str]:
-        """Who needs the module: modules, and ``<package.resource>`` for pickles."""
+        """Returns the dependents of a module: modules, and ``<package.resource>`` for pickles."""
         return [who for who, needed in self._needs.items() if module_name in needed]
 
     def dependency_graph_string(self) -> str:
-        """Who needs what, as a graph in DOT."""
+        """Returns the dependencies as a graph in DOT."""
         return _dot((a, b) for a, needed in self._needs.items() for b in needed)
 
     def all_paths(self, src: str, dst: str) -> str:
-        """The part of that graph that leads from ``src`` to ``dst``."""
+        """Returns the part of that graph that leads from ``src`` to ``dst``."""
         reaching, todo = {dst}, [dst]
         while todo:
             for who in self.get_rdeps(todo.pop()):
                 if who not in reaching:
                     reaching.add(who)
                     todo.append(who)
-        found, seen, todo = [], {src}, [src]
+        edges, seen, todo = [], {src}, [src]
         while todo:
             a = todo.pop()
             for b in self._needs.get(a, ()):
                 if b in reaching:
-                    found.append((a, b))
+                    edges.append((a, b))
                     if b not in seen:
                         seen.add(b)
                         todo.append(b)
-        return _dot(found)
+        return _dot(edges)
 
-    # ---- the end
+    # ---- closing
 
     def close(self) -> None:
-        """Writes the package; PackagingError for modules that no pattern takes care of."""
+        """Writes the package; raises PackagingError for modules that no pattern handles."""
         if self._closed:
             return
         reasons = collections.defaultdict(list)

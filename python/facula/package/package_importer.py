@@ -1,4 +1,4 @@
-"""PackageImporter: reads objects out of an archive, and runs the source that they need."""
+"""PackageImporter: reads objects from an archive, and runs the source that they need."""
 
 from __future__ import annotations
 
@@ -20,36 +20,37 @@ from ..serialization import _check_records, _record, _to_meta
 from ._files import Directory, GlobGroup
 from ._importers import Importer, demangled, new_mangle
 
-_OURS = ("torch", "facula")  # the library, by PyTorch's name too
+_OURS = ("torch", "facula")  # the library, also under PyTorch's name
 
 
 class _Unpickler(Unpickler):
-    """Finds classes in the package's own modules."""
+    """Finds classes in the package's modules."""
 
     def __init__(self, file: Any, importer: PackageImporter, storage: Callable[..., Any]) -> None:
         super().__init__(file, str(importer), storage, True)
         self._importer = importer
 
     def persistent_load(self, pid: Any) -> Any:
-        if isinstance(pid, tuple) and len(pid) == 5 and type(pid[2]) is int:  # packages count storages
+        # packages number storages by integers
+        if isinstance(pid, tuple) and len(pid) == 5 and type(pid[2]) is int:
             pid = (*pid[:2], str(pid[2]), *pid[3:])
         return super().persistent_load(pid)
 
     def find_class(self, module: str, name: str) -> Any:
         if module.partition(".")[0] in _OURS:
             return super().find_class(module, name)
-        found: Any = self.known(module, name)
-        if found is None:
-            found = self._importer.import_module(module)
+        member: Any = self.known(module, name)
+        if member is None:
+            member = self._importer.import_module(module)
             for part in name.split("."):
-                found = getattr(found, part)
-        return found
+                member = getattr(member, part)
+        return member
 
 
 class PackageImporter(Importer):
-    """Reads a package (a path or an open binary file), of PyTorch's too. Its modules are apart from those of
-    the process, and of other packages; external ones are those of the process, as far as
-    ``module_allowed(name)`` lets them. **Reading runs the code of the package.**
+    """Reads a package (a path or an open binary file), including PyTorch's. Its modules are separate from
+    those of the process, and of other packages; external ones are those of the process, if
+    ``module_allowed(name)`` permits. **Reading runs the code of the package.**
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class PackageImporter(Importer):
                 )
         self._mangle = new_mangle()
         self.modules: dict[str, ModuleType] = {}
-        self._sources, self._packages = self._found(names)
+        self._sources, self._packages = self._indexed(names)
         self.patched_builtins = {**vars(builtins), "__import__": self._import}
 
     def __str__(self) -> str:
@@ -85,8 +86,8 @@ class PackageImporter(Importer):
 
     __repr__ = __str__
 
-    def _found(self, names: list[str]) -> tuple[dict[str, str], set[str]]:
-        """Paths of sources by module, and the modules that others stand below."""
+    def _indexed(self, names: list[str]) -> tuple[dict[str, str], set[str]]:
+        """Returns the paths of sources by module, and the names of packages."""
         sources, packages = {}, set()
         for full in names:
             path = full.removeprefix(self._root)
@@ -105,18 +106,18 @@ class PackageImporter(Importer):
         except KeyError:
             raise FileNotFoundError(f"{self.filename} has no record {path}") from None
 
-    # ---- what was saved
+    # ---- contents
 
     def load_binary(self, package: str, resource: str) -> bytes:
-        """The bytes that ``save_binary`` wrote."""
+        """Returns the bytes that ``save_binary`` wrote."""
         return self._read(f"{package.replace('.', '/')}/{resource}")
 
     def load_text(self, package: str, resource: str, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The text that ``save_text`` wrote."""
+        """Returns the text that ``save_text`` wrote."""
         return self.load_binary(package, resource).decode(encoding, errors)
 
     def load_pickle(self, package: str, resource: str, map_location: Any = None) -> Any:
-        """The object that ``save_pickle`` wrote, another one each time."""
+        """Returns the object that ``save_pickle`` wrote, a new one at each call."""
         if _to_meta(map_location):
             raise RuntimeError("load_pickle: a package is read to the CPU, not to map_location='meta'")
         storages: dict[str, Any] = {}
@@ -136,21 +137,21 @@ class PackageImporter(Importer):
 
         return _Unpickler(io.BytesIO(self.load_binary(package, resource)), self, storage).load()
 
-    # ---- what the package is
+    # ---- properties of the package
 
     def id(self) -> str:
-        """The name that the modules of this importer stand below."""
+        """Returns the name under which the modules of this importer are placed."""
         return self._mangle
 
     def python_version(self) -> str | None:
-        """The version of Python that wrote the package."""
+        """Returns the version of Python that wrote the package."""
         try:
             return self._read(".data/python_version").decode().strip()
         except FileNotFoundError:
             return None
 
     def file_structure(self, *, include: Any = "**", exclude: Any = ()) -> Directory:
-        """The files of the package whose paths match (``/`` separates components)."""
+        """Returns the files of the package whose paths match (``/`` separates components)."""
         group, top = GlobGroup(include, exclude=exclude, separator="/"), Directory(self.filename, True)
         for full in self._archive.namelist():
             if group.matches(path := full.removeprefix(self._root)):
@@ -158,7 +159,7 @@ class PackageImporter(Importer):
         return top
 
     def get_source(self, module_name: str) -> str:
-        """The source of a module of the package."""
+        """Returns the source of a module of the package."""
         name = demangled(module_name)
         if name not in self._sources:
             raise ImportError(f"{self.filename} has no source of module {name!r}")
@@ -170,18 +171,18 @@ class PackageImporter(Importer):
             return module
         return next((n for n, m in self.modules.items() if getattr(m, name, None) is obj), "__main__")
 
-    # ---- its modules
+    # ---- modules
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
-        """A module of the package, or an external one that it names."""
+        """Imports a module of the package, or an external one that it names."""
         name = demangled(name)
         return self._load(importlib.util.resolve_name(name, package) if package else name)
 
     def _is_external(self, name: str) -> bool:
         if name.partition(".")[0] in _OURS and any(m.partition(".")[0] in _OURS for m in self.extern_modules):
             return True
-        below = (m + "." for m in self.extern_modules)
-        return any((name + ".").startswith(m) or m.startswith(name + ".") for m in below)
+        prefixes = (m + "." for m in self.extern_modules)
+        return any((name + ".").startswith(m) or m.startswith(name + ".") for m in prefixes)
 
     def _load(self, name: str) -> ModuleType:
         if name in self.modules:
@@ -189,10 +190,10 @@ class PackageImporter(Importer):
         parent, _, last = name.rpartition(".")
         if parent and not self._is_external(name):
             self._load(parent)
-            if name in self.modules:  # its parent has imported it
+            if name in self.modules:  # the import of its parent has imported it
                 return self.modules[name]
         if name in self._sources or name in self._packages:
-            module = self._made(name)
+            module = self._created(name)
         elif self._is_external(name) or name == "builtins":
             module = importlib.import_module(renamed(name, "torch", "facula") or name)
             self.modules[name] = module
@@ -207,7 +208,7 @@ class PackageImporter(Importer):
             setattr(self.modules[parent], last, module)
         return module
 
-    def _made(self, name: str) -> ModuleType:
+    def _created(self, name: str) -> ModuleType:
         path = self._sources.get(name)
         mangled = f"{self._mangle}.{name}"
         module = ModuleType(mangled)
@@ -234,7 +235,7 @@ class PackageImporter(Importer):
     def _import(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
-        """``__import__`` of the modules of the package."""
+        """``__import__`` for the modules of the package."""
         if level:
             package = demangled((globals or {}).get("__package__") or "").split(".")
             if level > len(package):

@@ -1,6 +1,6 @@
 """Window functions of ``M`` samples; ``sym=False`` gives one period of a periodic window.
 
-The functions check their arguments; what they compute are operators of the registry.
+The functions check their arguments; operators of the registry compute the windows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _sampled(kind: str, M: int, sym: bool, *parameters: Any, cosines: Any = _NON
 
 
 def bartlett(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """1 - abs(2i / n - 1) over the period n."""
+    """1 - abs(2i / n - 1) for the period n."""
     return _sampled("bartlett", M, sym, **options)
 
 
@@ -64,14 +64,14 @@ def blackman(M: int, *, sym: bool = True, **options: Any) -> Tensor:
 
 
 def cosine(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """sin(pi (i + 0.5) / M), of a periodic window M + 1."""
+    """sin(pi (i + 0.5) / M); a periodic window uses M + 1."""
     return _sampled("cosine", M, sym, **options)
 
 
 def exponential(
     M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, **options: Any
 ) -> Tensor:
-    """exp(-abs(i - center) / tau); ``center`` is for periodic windows."""
+    """exp(-abs(i - center) / tau); ``center`` applies to periodic windows."""
     if tau <= 0:
         raise ValueError(f"exponential: tau must be positive, got: {tau} instead.")
     if sym and center is not None:
@@ -80,7 +80,7 @@ def exponential(
 
 
 def gaussian(M: int, *, std: float = 1.0, sym: bool = True, **options: Any) -> Tensor:
-    """exp(-(i / std)^2 / 2) about the middle."""
+    """exp(-(i / std)^2 / 2), with i counted from the centre."""
     if std <= 0:
         raise ValueError(f"gaussian: standard deviation must be positive, got: {std} instead.")
     return _sampled("gaussian", M, sym, std, **options)
@@ -94,7 +94,7 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, **options: Any) -> T
 
 
 def nuttall(M: int, *, sym: bool = True, **options: Any) -> Tensor:
-    """Four cosines.  Nuttall, 1981."""
+    """A sum of four cosines.  Nuttall, 1981."""
     return _sampled("nuttall", M, sym, **options)
 
 

@@ -15,7 +15,7 @@ _ELSEWHERE = {
 
 
 def swap_tensors(t1: _Any, t2: _Any) -> None:
-    """The two objects exchange what they are: memory, gradient, class and attributes.
+    """Exchanges the identities of two objects: memory, gradient, class and attributes.
 
     >>> a, b = facula.zeros(1), facula.ones(2)
     >>> facula.utils.swap_tensors(a, b)
@@ -28,7 +28,7 @@ def swap_tensors(t1: _Any, t2: _Any) -> None:
 
 
 def get_cpp_backtrace(frames_to_skip: int = 0, maximum_number_of_frames: int = 64) -> str:
-    """The calls that led here, those of Python: native ones are not noted."""
+    """Returns the Python frames that led to this call; native frames are not recorded."""
     import traceback
 
     lines = traceback.format_stack()[: -1 - frames_to_skip]
@@ -36,7 +36,7 @@ def get_cpp_backtrace(frames_to_skip: int = 0, maximum_number_of_frames: int = 6
 
 
 def set_module(obj: _Any, mod: str) -> None:
-    """Sets ``obj.__module__``, which must be text."""
+    """Sets ``obj.__module__``, which must be a string."""
     if not isinstance(mod, str):
         raise TypeError("The mod argument should be a string")
     obj.__module__ = mod

@@ -1,5 +1,6 @@
-"""Modes and classes that take calls below the tape: their ``__torch_dispatch__`` sees every operator that is
-computed, in the forward and in the backward pass, as an overload such as ``facula.ops.aten.mm.default``.
+"""Modes and classes that receive calls below the tape: their ``__torch_dispatch__`` sees every operator
+that is computed, in the forward and in the backward pass, as an overload such as
+``facula.ops.aten.mm.default``.
 
 >>> class Logged(TorchDispatchMode):
 ...     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -46,7 +47,7 @@ Tensor = _C.Tensor
 
 
 class _Entered(threading.local):
-    """The modes of the blocks that a thread is in, also while one of them handles a call."""
+    """The modes whose ``with`` blocks this thread has entered, including one that is handling a call."""
 
     modes: list[Any] = []
 
@@ -55,12 +56,12 @@ _entered = _Entered()
 
 
 class TorchDispatchMode:
-    """Within the ``with`` block this object's ``__torch_dispatch__(func, types, args, kwargs)`` takes every
-    call
-    of an operator on this thread, below autograd: what it gives is the result of the call, whose gradient is
-    the operator's. Calls that it makes itself are not recorded and go to the next mode out.
+    """Within the ``with`` block, ``__torch_dispatch__(func, types, args, kwargs)`` of this object
+    receives every operator call of this thread, below autograd. Its return value is the result of the
+    call, and the gradient is the operator's. Calls that it makes itself are not recorded and go to the
+    next outer mode.
 
-    Functions that PyTorch composes of operators are seen as these operators.
+    Functions that PyTorch composes of operators appear as these operators.
     """
 
     supports_higher_order_operators = False
@@ -87,7 +88,7 @@ class TorchDispatchMode:
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:
-        """A new mode, to be entered."""
+        """Creates a mode, which the caller enters."""
         return cls(*args, **kwargs)
 
     @classmethod
@@ -109,13 +110,13 @@ class BaseTorchDispatchMode(TorchDispatchMode):
 
 
 def _get_current_dispatch_mode() -> Any:
-    """The mode that sees the next call; None if there is none."""
+    """Returns the mode that receives the next call, or None."""
     stack = _C.torch_dispatch_modes()
     return stack[-1] if stack else None
 
 
 def _get_current_dispatch_mode_stack() -> list[Any]:
-    """The modes of this thread, the innermost last."""
+    """Returns the modes of this thread, the innermost last."""
     return _C.torch_dispatch_modes()
 
 
@@ -131,7 +132,7 @@ def _pop_mode_temporarily(k: Any = None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _disable_current_modes() -> Iterator[list[Any]]:
-    """No mode sees what the block calls."""
+    """Disables all modes within the ``with`` block."""
     modes = _C.torch_dispatch_modes()
     for _ in modes:
         _C.pop_torch_dispatch_mode()
@@ -143,7 +144,7 @@ def _disable_current_modes() -> Iterator[list[Any]]:
 
 
 def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:
-    """Is this thread inside of a mode's block?"""
+    """Returns whether this thread is inside of a mode's block."""
     return bool(_entered.modes)
 
 
@@ -156,7 +157,7 @@ def is_in_any_mode_without_ignore_compile_internals() -> bool:
 
 
 class TensorWithFlatten(Protocol):
-    """A class of tensors that are made of others, which it names."""
+    """A tensor class that consists of inner tensors and names them."""
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]: ...
 
@@ -170,7 +171,7 @@ TraceableWrapperSubclass = TensorWithFlatten
 
 
 def is_traceable_wrapper_subclass_type(t: type) -> bool:
-    """Is it a subclass of Tensor that says which tensors it is made of?"""
+    """Returns whether ``t`` is a subclass of Tensor that names its inner tensors."""
     return (
         t is not Tensor
         and isinstance(t, type)
@@ -181,40 +182,40 @@ def is_traceable_wrapper_subclass_type(t: type) -> bool:
 
 
 def is_traceable_wrapper_subclass(t: object) -> bool:
-    """Is it a tensor that says which tensors it is made of?"""
+    """Returns whether ``t`` is a tensor that names its inner tensors."""
     return is_traceable_wrapper_subclass_type(type(t))
 
 
 def transform_subclass(
     t: Any, callback: Callable[[str, Any], Any], outer_size: Any = None, outer_stride: Any = None
 ) -> Any:
-    """The tensor made of what ``callback(name, tensor)`` gives for each that ``t`` is made of."""
+    """Rebuilds ``t`` from the results of ``callback(name, tensor)`` for each of its inner tensors."""
     size = t.size() if outer_size is None else outer_size
     stride = t.stride() if outer_stride is None else outer_stride
     names, context = t.__tensor_flatten__()
     inner = {name: callback(name, getattr(t, name)) for name in names}
-    made = type(t).__tensor_unflatten__(inner, context, size, stride)
-    if tuple(made.shape) != tuple(size):
+    rebuilt = type(t).__tensor_unflatten__(inner, context, size, stride)
+    if tuple(rebuilt.shape) != tuple(size):
         raise AssertionError(
             f"Expected return value from {type(t)}__tensor_unflatten__() to have shape equal to {size}, "
             f"but got: "
-            f"{made.shape}"
+            f"{rebuilt.shape}"
         )
-    if tuple(made.stride()) != tuple(stride):
+    if tuple(rebuilt.stride()) != tuple(stride):
         raise AssertionError(
             f"Expected return value from {type(t)}__tensor_unflatten__() to have stride equal to "
             f"{stride}, but "
-            f"got: {made.stride()}"
+            f"got: {rebuilt.stride()}"
         )
-    return made
+    return rebuilt
 
 
-# ---- what shares memory with what, by the schema
+# ---- aliases between arguments and results, by the schema
 
 
 @dataclass
 class AliasInfo:
-    """An argument or result: the names of the memory that it shares, and whether it is written."""
+    """An argument or result: the names of its alias sets, and whether it is written."""
 
     alias_set: set[str]
     is_write: bool
@@ -230,11 +231,12 @@ class SchemaInfo:
 
 @functools.cache
 def get_alias_info(func: OpOverload) -> SchemaInfo:
-    """What the schema says of the memory of arguments and results."""
+    """Returns the schema's aliasing of arguments and results."""
     schema, in_place = func._schema, func._opname.endswith("_")
     args = [AliasInfo({"a"} if a.is_alias else set(), a.is_write, a.name) for a in schema.arguments]
     outs = [AliasInfo({"a"} if r.is_alias else set(), r.is_write, "") for r in schema.returns]
-    if in_place and args and outs and not args[0].is_write:  # a derived form, which the schema does not name
+    # a derived in-place form, whose schema does not name the alias
+    if in_place and args and outs and not args[0].is_write:
         args[0], outs[0] = AliasInfo({"a"}, True, args[0].name), AliasInfo({"a"}, True, "")
     return SchemaInfo(args, outs)
 
@@ -247,30 +249,30 @@ def _share_memory(result: Any, argument: Any) -> None:
 
 
 def return_and_correct_aliasing(func: OpOverload, args: Any, kwargs: Any, out: Any) -> Any:
-    """What a class's ``__torch_dispatch__`` gives at its end: the argument itself where the operator writes
-    it, and results of views over the argument's memory.
+    """Returns what a class's ``__torch_dispatch__`` should return: the argument itself if the operator
+    writes it, and results of views as aliases of the argument's memory.
     """
     info = get_alias_info(func)
     names = [a.name for a in func._schema.arguments]
-    given = dict(zip(names, args)) | dict(kwargs or {})
+    arguments = dict(zip(names, args)) | dict(kwargs or {})
     results = list(out) if isinstance(out, (list, tuple)) else [out]
     if func.is_view:
         for r in results:
             for a in info.args:
-                if a.alias_set and not a.is_write and is_traceable_wrapper_subclass(given.get(a.name)):
-                    _share_memory(r, given[a.name])
-    written = [a for a in info.args if a.is_write and a.name in given]
-    if "out" in given and not written:
-        return given["out"]
+                if a.alias_set and not a.is_write and is_traceable_wrapper_subclass(arguments.get(a.name)):
+                    _share_memory(r, arguments[a.name])
+    written = [a for a in info.args if a.is_write and a.name in arguments]
+    if "out" in arguments and not written:
+        return arguments["out"]
     if not written or not any(o.is_write for o in info.outs):
         return out
     if len(results) == 1:
-        return given[written[0].name]
-    return type(out)([given[a.name] for a in written])
+        return arguments[written[0].name]
+    return type(out)([arguments[a.name] for a in written])
 
 
 def autograd_would_have_decomposed(func: OpOverload, flat_args: Any) -> bool:
-    """Are its parts what autograd records for these arguments?"""
+    """Returns whether autograd would record this call as calls of its parts."""
     return func._can_decompose() and any(
         isinstance(a, Tensor) and a.requires_grad for a in tree_leaves(flat_args)
     )

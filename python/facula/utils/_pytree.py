@@ -1,4 +1,4 @@
-"""Containers as trees: their leaves, and the same containers with other leaves."""
+"""Containers as trees: flattening into leaves, and rebuilding containers from other leaves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 
 class NodeDef(NamedTuple):
-    """How a container is taken apart, ``x -> (items, context)``, and made: ``(items, context) -> x``; with
-    ``flatten_with_keys_fn`` its items have keys of their own.
+    """Flattens a container, ``x -> (items, context)``, and rebuilds it, ``(items, context) -> x``;
+    ``flatten_with_keys_fn`` returns its items with keys.
     """
 
     type: Any
@@ -26,7 +26,7 @@ class NodeDef(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
-    """A place in a sequence."""
+    """A position in a sequence."""
 
     idx: int
 
@@ -64,12 +64,12 @@ class GetAttrKey:
 
 
 def keystr(kp: Iterable[Any]) -> str:
-    """A path as Python writes it."""
+    """Returns a path in Python's notation."""
     return "".join(map(str, kp))
 
 
 def key_get(obj: Any, kp: Iterable[Any]) -> Any:
-    """What lies at a path."""
+    """Returns the value at a path."""
     for key in kp:
         obj = key.get(obj)
     return obj
@@ -79,10 +79,10 @@ def key_get(obj: Any, kp: Iterable[Any]) -> Any:
 
 
 def is_namedtuple_class(cls: Any) -> bool:
-    """Is it a class of tuples with names, as namedtuple makes?"""
+    """Returns whether ``cls`` is a class as ``namedtuple`` creates."""
     fields = getattr(cls, "_fields", None)
-    known = isinstance(cls, type) and issubclass(cls, tuple) and isinstance(fields, tuple)
-    return known and all(isinstance(f, str) for f in fields or ())
+    is_tuple = isinstance(cls, type) and issubclass(cls, tuple) and isinstance(fields, tuple)
+    return is_tuple and all(isinstance(f, str) for f in fields or ())
 
 
 def is_namedtuple(obj: Any) -> bool:
@@ -94,7 +94,7 @@ def is_namedtuple_instance(obj: Any) -> bool:
 
 
 def is_structseq_class(cls: Any) -> bool:
-    """Is it a class of results that have names?"""
+    """Returns whether ``cls`` is a class of results with named fields."""
     return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields")
 
 
@@ -119,9 +119,10 @@ def register_pytree_node(
     flatten_with_keys_fn: Callable | None = None,
     **names: Any,
 ) -> None:
-    """Makes a class a container of trees. ``names``, for saved programs in PyTorch, are taken and ignored.
+    """Registers a class as a container of trees. ``names``, which PyTorch uses for saved programs, are
+    accepted and ignored.
 
-    ValueError if it is one already.
+    Raises ValueError if the class is registered already.
     """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node. ")
@@ -138,7 +139,7 @@ def register_dataclass(
     drop_field_names: list[str] | None = None,
     serialized_type_name: str | None = None,
 ) -> None:
-    """Makes a dataclass a container of its fields; those that are None are not leaves."""
+    """Registers a dataclass as a container of its fields; fields that are None are not leaves."""
     if field_names is None:
         if not dataclasses.is_dataclass(cls):
             raise ValueError(
@@ -164,7 +165,7 @@ def register_dataclass(
 
 
 def _node_type(x: Any) -> Any:
-    """What a container counts as; None for a leaf."""
+    """Returns the type under which a container is registered; None for a leaf."""
     kind = type(x)
     if kind in SUPPORTED_NODES or kind in (list, tuple, deque) or kind in _MAPPINGS:
         return kind
@@ -186,7 +187,7 @@ def _taken_apart(x: Any, kind: Any) -> tuple[list[Any], Any]:
     return list(x), type(x) if kind is namedtuple else None
 
 
-def _made(kind: Any, items: list[Any], context: Any) -> Any:
+def _rebuilt(kind: Any, items: list[Any], context: Any) -> Any:
     if kind in SUPPORTED_NODES:
         return SUPPORTED_NODES[kind].unflatten_fn(items, context)
     if kind is defaultdict:
@@ -199,12 +200,12 @@ def _made(kind: Any, items: list[Any], context: Any) -> Any:
 
 
 def _keys(x: Any, kind: Any, count: int) -> list[Any]:
-    """What the items of a container are called."""
+    """Returns the keys of a container's items."""
     if kind in SUPPORTED_NODES:
-        found = SUPPORTED_NODES[kind].flatten_with_keys_fn
-        if found is None:
+        flatten = SUPPORTED_NODES[kind].flatten_with_keys_fn
+        if flatten is None:
             raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. ")
-        return [k for k, _ in found(x)[0]]
+        return [k for k, _ in flatten(x)[0]]
     if kind in _MAPPINGS:
         return [MappingKey(k) for k in x]
     if kind is namedtuple:
@@ -213,12 +214,12 @@ def _keys(x: Any, kind: Any, count: int) -> list[Any]:
 
 
 def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
-    """A container's items, and what makes the like of it from others; None for a leaf."""
+    """Returns a container's items and a function that rebuilds it from others; None for a leaf."""
     kind = _node_type(x)
     if kind is None:
         return None
     items, context = _taken_apart(x, kind)
-    return items, lambda others: _made(kind, others, context)
+    return items, lambda others: _rebuilt(kind, others, context)
 
 
 # ---- structures
@@ -260,23 +261,23 @@ class TreeSpec:
         return self.type is None
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """A tree of this structure with these leaves."""
-        given = list(leaves)
-        if len(given) != self.num_leaves:
+        """Returns a tree of this structure with these leaves."""
+        leaf_list = list(leaves)
+        if len(leaf_list) != self.num_leaves:
             raise ValueError(
-                f"treespec.unflatten(leaves): `leaves` has length {len(given)} but the spec refers to a "
+                f"treespec.unflatten(leaves): `leaves` has length {len(leaf_list)} but the spec refers to a "
                 f"pytree that holds {self.num_leaves} items ({self})."
             )
-        rest = iter(given)
+        rest = iter(leaf_list)
         return self._filled(rest)
 
     def _filled(self, rest: Iterator[Any]) -> Any:
         if self.type is None:
             return next(rest)
-        return _made(self.type, [c._filled(rest) for c in self._children], self._context)
+        return _rebuilt(self.type, [c._filled(rest) for c in self._children], self._context)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """The parts of a tree where this structure has leaves."""
+        """Returns the subtrees at the positions of this structure's leaves."""
         if self.type is None:
             return [tree]
         kind = _node_type(tree)
@@ -330,7 +331,7 @@ _LEAF = LeafSpec()
 
 
 def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
-    """The structure alone."""
+    """Returns the structure of a tree."""
     kind = None if is_leaf is not None and is_leaf(tree) else _node_type(tree)
     if kind is None:
         return _LEAF
@@ -339,12 +340,12 @@ def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> T
 
 
 def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
-    """The leaves, and the structure that tree_unflatten takes."""
+    """Returns the leaves and the structure, which ``tree_unflatten`` takes."""
     return tree_leaves(tree, is_leaf), tree_structure(tree, is_leaf)
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
-    """A tree of this structure with these leaves."""
+    """Returns a tree of this structure with these leaves."""
     if not isinstance(treespec, TreeSpec):
         raise TypeError(
             f"Expected `treespec` to be an instance of PyTreeSpec but got item of type {type(treespec)}."
@@ -353,21 +354,21 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
 
 
 def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
-    """The leaves from left to right, one by one."""
-    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
-    if found is None:
+    """Iterates over the leaves from left to right."""
+    children = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    if children is None:
         yield tree
     else:
-        for item in found[0]:
+        for item in children[0]:
             yield from tree_iter(item, is_leaf)
 
 
 def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """The leaves from left to right."""
+    """Returns the leaves from left to right."""
     if is_leaf is not None:
         return list(tree_iter(tree, is_leaf))
-    found = _children(tree)
-    return [tree] if found is None else [leaf for item in found[0] for leaf in tree_leaves(item)]
+    children = _children(tree)
+    return [tree] if children is None else [leaf for item in children[0] for leaf in tree_leaves(item)]
 
 
 def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
@@ -375,7 +376,7 @@ def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> boo
 
 
 def tree_map(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """The tree with func(leaf), or func of the leaves at one place of several trees.
+    """Applies ``func`` to each leaf, or to the corresponding leaves of several trees.
 
     >>> from facula.utils._pytree import tree_map
     >>> tree_map(lambda x: x + 1, {"a": [1, 2], "b": (3,)})
@@ -384,57 +385,57 @@ def tree_map(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bo
     if rests:
         leaves, spec = tree_flatten(tree, is_leaf)
         return spec.unflatten(map(func, leaves, *(spec.flatten_up_to(r) for r in rests)))
-    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
-    if found is None:
+    children = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    if children is None:
         return func(tree)
-    return found[1]([tree_map(func, item, is_leaf=is_leaf) for item in found[0]])
+    return children[1]([tree_map(func, item, is_leaf=is_leaf) for item in children[0]])
 
 
 def tree_map_(func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Calls ``func`` on the leaves and gives the tree as it is."""
+    """Calls ``func`` on the leaves and returns the tree unchanged."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    for given in zip(leaves, *(spec.flatten_up_to(r) for r in rests)):
-        func(*given)
+    for corresponding in zip(leaves, *(spec.flatten_up_to(r) for r in rests)):
+        func(*corresponding)
     return tree
 
 
 def _is(kind: Any) -> Callable[[Any], bool]:
-    """A question, from a type, a tuple of types or a question."""
+    """Converts a type, a tuple of types or a predicate to a predicate."""
     if isinstance(kind, (type, tuple)) or not callable(kind):
         return lambda x: isinstance(x, kind)
     return kind
 
 
 def tree_map_only(kind: Any, func: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """tree_map on the leaves of a type; others stay."""
+    """Applies ``func`` to the leaves of a type; others are unchanged."""
     wanted = _is(kind)
     return tree_map(lambda x: func(x) if wanted(x) else x, tree, is_leaf=is_leaf)
 
 
 def tree_map_only_(kind: Any, func: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Calls ``func`` on the leaves of a type and gives the tree as it is."""
+    """Calls ``func`` on the leaves of a type and returns the tree unchanged."""
     wanted = _is(kind)
     return tree_map_(lambda x: func(x) if wanted(x) else x, tree, is_leaf=is_leaf)
 
 
 def tree_any(pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Does the condition hold for a leaf?"""
+    """Returns whether the condition holds for any leaf."""
     return any(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_all(pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Does the condition hold for every leaf?"""
+    """Returns whether the condition holds for every leaf."""
     return all(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_any_only(kind: Any, pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Does the condition hold for a leaf of a type?"""
+    """Returns whether the condition holds for any leaf of a type."""
     wanted = _is(kind)
     return any(pred(x) for x in tree_iter(tree, is_leaf) if wanted(x))
 
 
 def tree_all_only(kind: Any, pred: Callable, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Does the condition hold for every leaf of a type?"""
+    """Returns whether the condition holds for every leaf of a type."""
     wanted = _is(kind)
     return all(pred(x) for x in tree_iter(tree, is_leaf) if wanted(x))
 
@@ -453,7 +454,7 @@ def _with_path(tree: Any, is_leaf: Callable[[Any], bool] | None, path: tuple) ->
 
 
 def tree_leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[tuple, Any]]:
-    """The leaves with their paths."""
+    """Returns the leaves with their paths."""
     return list(_with_path(tree, is_leaf, ()))
 
 
@@ -466,16 +467,16 @@ def tree_flatten_with_path(
 def tree_map_with_path(
     func: Callable, tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> Any:
-    """tree_map with func(path, leaf, ...)."""
-    found, spec = tree_flatten_with_path(tree, is_leaf)
+    """Like ``tree_map``, with ``func(path, leaf, ...)``."""
+    pairs, spec = tree_flatten_with_path(tree, is_leaf)
     columns = [spec.flatten_up_to(r) for r in rests]
-    return spec.unflatten(func(*pair, *others) for pair, *others in zip(found, *columns))
+    return spec.unflatten(func(*pair, *others) for pair, *others in zip(pairs, *columns))
 
 
 def _broadcast_to_and_flatten(
     tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Any] | None:
-    """A tree that ends earlier than a structure, with its leaves repeated; None if it does not fit."""
+    """Repeats the leaves of a tree that is a prefix of a structure; None if it does not match."""
     if tree_is_leaf(tree, is_leaf):
         return [tree] * treespec.num_leaves
     kind = _node_type(tree)
@@ -497,24 +498,24 @@ def _described(spec: TreeSpec) -> dict[str, Any]:
     if spec.type not in (list, tuple, dict, OrderedDict, deque):
         raise NotImplementedError(f"Serializing {spec.type} in pytree is not supported")
     home = f"{spec.type.__module__}.{spec.type.__name__}"
-    below = [_described(c) for c in spec.children_specs]
-    return {"type": home, "context": json.dumps(spec.context), "children_spec": below}
+    children = [_described(c) for c in spec.children_specs]
+    return {"type": home, "context": json.dumps(spec.context), "children_spec": children}
 
 
 def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
-    """The structure as JSON, of lists, tuples and dicts."""
+    """Serializes the structure as JSON; containers are lists, tuples and dicts."""
     if not isinstance(treespec, TreeSpec):
         raise TypeError(f"Expected `treespec` to be an instance of PyTreeSpec but got {type(treespec)}.")
     return json.dumps([1, _described(treespec)])
 
 
 def treespec_loads(serialized: str) -> TreeSpec:
-    """The structure that treespec_dumps wrote."""
+    """Restores a structure that ``treespec_dumps`` wrote."""
     version, described = json.loads(serialized)
     if version != 1:
         raise ValueError(f"Unknown protocol {version}. Available protocols: 1")
 
-    def made(d: dict[str, Any]) -> TreeSpec:
+    def restored(d: dict[str, Any]) -> TreeSpec:
         if d["type"] is None:
             return _LEAF
         home, _, name = d["type"].rpartition(".")
@@ -523,9 +524,9 @@ def treespec_loads(serialized: str) -> TreeSpec:
         ):  # fmt: skip
             raise NotImplementedError(f"{d['type']} is not a container that is read")
         kind = getattr(importlib.import_module(home), name)
-        return TreeSpec(kind, json.loads(d["context"]), [made(c) for c in d["children_spec"]])
+        return TreeSpec(kind, json.loads(d["context"]), [restored(c) for c in d["children_spec"]])
 
-    return made(described)
+    return restored(described)
 
 
 class _Star:
@@ -534,5 +535,5 @@ class _Star:
 
 
 def treespec_pprint(treespec: TreeSpec) -> str:
-    """The structure as a tree of stars."""
+    """Formats the structure as a tree with a star for each leaf."""
     return repr(treespec.unflatten([_Star()] * treespec.num_leaves))

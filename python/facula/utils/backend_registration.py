@@ -1,4 +1,6 @@
-"""Devices from outside (docs/adding_a_device.md): their name, and methods that are named after them."""
+"""Devices added by third parties (docs/adding_a_device.md): their names, and methods that are named after
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def _added() -> str:
 
 
 def rename_privateuse1_backend(backend_name: str) -> None:
-    """Gives the device that was added from outside the name by which programs ask for it."""
+    """Renames the device that a third party added; programs ask for it by this name from then on."""
     if backend_name not in _C.added_devices():
         _C.rename_device(_added(), backend_name)
 
@@ -32,19 +34,19 @@ def generate_methods_for_privateuse1_backend(
     for_storage: bool = False,
     unsupported_dtype: list[Any] | None = None,
 ) -> None:
-    """Adds ``.npu()`` and ``.is_npu`` to tensors, modules and packed sequences, of a device called npu."""
+    """Adds ``.npu()`` and ``.is_npu`` to tensors, modules and packed sequences, for a device called npu."""
     from ..nn import Module
     from ..nn.utils.rnn import PackedSequence
 
     name = _added()
 
     def place(device: Any) -> Any:
-        found = _C.device(
+        target = _C.device(
             name if device is None else f"{name}:{device}" if isinstance(device, int) else device
         )
-        if found.type != name:
-            raise RuntimeError(f"{name}(): expected a {name} device, but got {found}")
-        return found
+        if target.type != name:
+            raise RuntimeError(f"{name}(): expected a {name} device, but got {target}")
+        return target
 
     def moved(self: Any, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         return self.to(place(device), non_blocking=non_blocking, **kwargs)

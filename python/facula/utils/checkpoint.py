@@ -1,5 +1,5 @@
-"""Memory for time: what a part of a model saves for backward is forgotten, and computed again when it is
-needed.
+"""Checkpoints trade compute for memory: the values that a part of a model would save for backward are
+dropped and recomputed when they are needed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Tensor = _C.Tensor
 
 
 class CheckpointError(RuntimeError):
-    """The second run of a function saved something else than the first."""
+    """Raised if the second run of a function saves other tensors than the first."""
 
 
 class _Stop(Exception):
-    """All that is needed was computed again."""
+    """Raised to end the second run when all needed tensors are recomputed."""
 
 
 _early_stop: list[bool] = []
@@ -52,7 +52,9 @@ _early_stop: list[bool] = []
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """Within the ``with`` block: does recomputing stop at the last tensor needed? (It does by default.)"""
+    """Within the ``with`` block, sets whether recomputation stops at the last tensor that is needed (the
+    default).
+    """
     _early_stop.append(enable)
     try:
         yield
@@ -62,12 +64,12 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
-    """Errors of checkpoints say all that is known in any case; within the block nothing else is said."""
+    """Has no effect: errors of checkpoints always contain all available information."""
     yield
 
 
 class DefaultDeviceType:
-    """The type of device whose random state a checkpoint keeps beside the CPU's."""
+    """The device type whose random state a checkpoint saves besides the CPU's."""
 
     _default = "cuda"
 
@@ -81,18 +83,18 @@ class DefaultDeviceType:
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
-    """The GPUs among the tensors' devices, and their random states: there are none."""
+    """Returns the GPUs among the tensors' devices and their random states: there are none."""
     return [], []
 
 
 def set_device_states(devices: Any, states: Any, *, device_type: str | None = None) -> None:
-    """Gives GPUs their random states back."""
+    """Restores the random states of GPUs."""
     for _ in devices:
         raise AssertionError("Facula not compiled with CUDA enabled")
 
 
 def check_backward_validity(inputs: Any) -> None:
-    """Warns if no input requires a gradient: the reentrant kind then gives none."""
+    """Warns if no input requires a gradient: a reentrant checkpoint then produces none."""
     if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
@@ -102,7 +104,7 @@ def noop_context_fn() -> tuple[Any, Any]:
 
 
 class _Surroundings:
-    """The random state and autocast's settings of the first run, for the second."""
+    """The random state and autocast settings of the first run, restored for the second."""
 
     def __init__(self, preserve_rng_state: bool) -> None:
         self.rng = get_rng_state() if preserve_rng_state else None
@@ -124,12 +126,14 @@ class _Surroundings:
 
 
 def detach_variable(inputs: tuple) -> tuple:
-    """The tensors among ``inputs`` as leaves that require gradients as they did."""
+    """Returns ``inputs`` with tensors detached to leaves with the same ``requires_grad``."""
     return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
 
 
 class CheckpointFunction(Function):
-    """The reentrant kind: runs the function off the tape, and a backward of its own inside of backward."""
+    """The reentrant checkpoint: runs the function without recording, and a nested backward inside of
+    backward.
+    """
 
     @staticmethod
     def forward(ctx: Any, run_function: Callable, preserve_rng_state: bool, *args: Any) -> Any:
@@ -177,7 +181,7 @@ class _KeepInputs(Function):
 
 
 class _Slot:
-    """Stands for a saved tensor: which of its run, and what it was."""
+    """Stands for a saved tensor: its number within the run, and its metadata."""
 
     __slots__ = ("__weakref__", "number", "was")
 
@@ -191,7 +195,7 @@ def _facts(t: Tensor) -> tuple:
 
 
 class _Frame:
-    """One call of the non-reentrant kind."""
+    """One call of the non-reentrant checkpoint."""
 
     def __init__(
         self, function: Callable, args: tuple, kwargs: dict, preserve: bool, again: Any, check: bool
@@ -206,9 +210,10 @@ class _Frame:
             self.inputs = _KeepInputs.apply(dummy, *(args[k] for k in self.tensors_at))
         self.slots: list[weakref.ref[_Slot]] = []
         self.values: weakref.WeakKeyDictionary[_Slot, Tensor] = weakref.WeakKeyDictionary()
-        self.complete = False  # did the first run reach its end?
-        self.packed: list[Tensor] | None = None  # what a call saves, while a selective checkpoint asks
-        self.count = 0  # saved tensors of the second run
+        self.complete = False  # whether the first run reached its end
+        # tensors that a call saves, recorded for a selective checkpoint
+        self.packed: list[Tensor] | None = None
+        self.count = 0  # number of tensors saved in the second run
 
     def pack(self, t: Tensor) -> _Slot:
         if self.packed is not None:
@@ -267,7 +272,7 @@ class _Frame:
 
 
 class CheckpointPolicy(enum.Enum):
-    """What a selective checkpoint does with a call's results: keep them, or compute them again."""
+    """Whether a selective checkpoint saves a call's results or recomputes them."""
 
     MUST_SAVE = 0
     PREFER_SAVE = 1
@@ -281,14 +286,16 @@ _KEPT = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
 
 class SelectiveCheckpointContext:
-    """The first argument of a policy: which run asks. Its attributes are the policy's to use."""
+    """The first argument of a policy: which run calls it. Policies may set attributes of their own."""
 
     def __init__(self, *, is_recompute: bool) -> None:
         self.is_recompute = is_recompute
 
 
 def _overload(func: Callable, args: tuple) -> Any:
-    """The operator of a call as policies name it, ``ops.aten.mm.default``; the function where it has none."""
+    """Returns the overload of a call as policies name it, ``ops.aten.mm.default``, or the function if it
+    has none.
+    """
     from .. import ops
 
     name = getattr(func, "__name__", "")
@@ -307,22 +314,22 @@ def _place(t: Tensor) -> tuple:
     return t.data_ptr(), tuple(t.shape), t.stride(), t.dtype
 
 
-class _Kept:
-    """A call of the first run: its results, and what each tensor that it saved was."""
+class _SavedCall:
+    """A call of the first run: its results, and the origin of each tensor that it saved."""
 
     def __init__(self, args: Any, result: Any, saved: list[Tensor]) -> None:
         self.result = tree_map_only(Tensor, Tensor.detach, result)
         self.wanted = [t.requires_grad for t in tree_leaves(result) if isinstance(t, Tensor)]
         self.versions = [t._version for t in self._tensors()]
-        given = {_place(t): k for k, t in enumerate(tree_leaves(args)) if isinstance(t, Tensor)}
-        made = {_place(t): k for k, t in enumerate(self._tensors())}
+        argument_at = {_place(t): k for k, t in enumerate(tree_leaves(args)) if isinstance(t, Tensor)}
+        result_at = {_place(t): k for k, t in enumerate(self._tensors())}
         self.saved: list[tuple[str, Any]] = []
         for t in saved:
             place = _place(t)
-            if place in given:
-                self.saved.append(("argument", given[place]))
-            elif place in made:
-                self.saved.append(("result", made[place]))
+            if place in argument_at:
+                self.saved.append(("argument", argument_at[place]))
+            elif place in result_at:
+                self.saved.append(("result", result_at[place]))
             else:
                 self.saved.append(("tensor", t))
 
@@ -333,22 +340,24 @@ class _Kept:
         return [t._version for t in self._tensors()] != self.versions
 
     def again(self, args: Any, frame: _Frame) -> Any:
-        """The results, once the second run has what the call saved."""
-        leaves, made, wanted = tree_leaves(args), self._tensors(), iter(self.wanted)
+        """Returns the results, after registering for the second run the tensors that the call saved."""
+        leaves, results, wanted = tree_leaves(args), self._tensors(), iter(self.wanted)
         for kind, what in self.saved:
-            frame.pack_again(leaves[what] if kind == "argument" else made[what] if kind == "result" else what)
+            frame.pack_again(
+                leaves[what] if kind == "argument" else results[what] if kind == "result" else what
+            )
         return tree_map_only(Tensor, lambda t: t.detach().requires_grad_(next(wanted)), self.result)
 
 
 class _Selective(TorchFunctionMode):
-    """Of the first run: keeps the results of calls that the policy names. Of the second: gives them."""
+    """In the first run, keeps the results of calls that the policy selects; in the second, returns them."""
 
     frame: _Frame
 
     def __init__(
-        self, policy: Callable, kept: dict[Any, list[_Kept | None]], again: bool, changes: bool
+        self, policy: Callable, saved_calls: dict[Any, list[_SavedCall | None]], again: bool, changes: bool
     ) -> None:
-        self.policy, self.kept, self.again, self.changes = policy, kept, again, changes
+        self.policy, self.saved_calls, self.again, self.changes = policy, saved_calls, again, changes
         self.context = SelectiveCheckpointContext(is_recompute=again)
         self.next: dict[Any, int] = {}
 
@@ -362,51 +371,51 @@ class _Selective(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name.endswith("_") or "out" in kwargs:  # writes are made in both runs
+        if name.endswith("_") or "out" in kwargs:  # writes happen in both runs
             return func(*args, **kwargs)
         op = _overload(func, args)
         if self.again:
-            return self._given(op, func, args, kwargs)
+            return self._replay(op, func, args, kwargs)
         policy = self.policy(self.context, op, *args, **kwargs)
         if isinstance(policy, bool):
             policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
         if policy in (CheckpointPolicy.MUST_CPU_OFFLOAD, CheckpointPolicy.PREFER_CPU_OFFLOAD):
             raise NotImplementedError(f"selective checkpoint: {policy.name} on a processor has nowhere to go")
-        calls = self.kept.setdefault(op, [])
+        calls = self.saved_calls.setdefault(op, [])
         if policy not in _KEPT:
             calls.append(None)
             return func(*args, **kwargs)
         self.frame.packed = []
         try:
             result = func(*args, **kwargs)
-            calls.append(_Kept((args, kwargs), result, self.frame.packed))
+            calls.append(_SavedCall((args, kwargs), result, self.frame.packed))
         finally:
             self.frame.packed = None
         return result
 
-    def _given(self, op: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
-        """What the same call of the first run gave, if that was kept."""
+    def _replay(self, op: Any, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """Returns the saved result of the same call of the first run, if there is one."""
         number = self.next.get(op, 0)
         self.next[op] = number + 1
-        if number >= len(self.kept.get(op, ())):
+        if number >= len(self.saved_calls.get(op, ())):
             raise RuntimeError(f"{op} encountered during backward, but not found in storage")
-        found = self.kept[op][number]
-        if found is None:
+        saved_call = self.saved_calls[op][number]
+        if saved_call is None:
             return func(*args, **kwargs)
-        if found.changed() and not self.changes:
+        if saved_call.changed() and not self.changes:
             raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated")
-        return found.again((args, kwargs), self.frame)
+        return saved_call.again((args, kwargs), self.frame)
 
 
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
 ) -> tuple[Any, Any]:
-    """The two contexts of a checkpoint that keeps some results: give it, by functools.partial, as
-    ``context_fn``.
+    """Creates the two contexts of a checkpoint that keeps some results; pass it, through
+    functools.partial, as ``context_fn``.
 
-    ``policy(ctx, op, *args, **kwargs)`` gives a CheckpointPolicy (or whether to keep) for each call that the
-    program makes of a function of tensors; ``op`` is an overload as ``facula.ops.aten.mm.default``. A
-    list of these names what to keep.
+    ``policy(ctx, op, *args, **kwargs)`` returns a CheckpointPolicy (or a bool: whether to save) for each
+    call of a function of tensors in the program; ``op`` is an overload such as
+    ``facula.ops.aten.mm.default``. A list of overloads saves their results.
     """
     from .._ops import OpOverload
 
@@ -425,15 +434,17 @@ def create_selective_checkpoint_contexts(
         policy = policy_fn_or_list
     else:
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    kept: dict[Any, list[_Kept | None]] = {}
+    saved_calls: dict[Any, list[_SavedCall | None]] = {}
     return (
-        _Selective(policy, kept, False, allow_cache_entry_mutation),
-        _Selective(policy, kept, True, allow_cache_entry_mutation),
+        _Selective(policy, saved_calls, False, allow_cache_entry_mutation),
+        _Selective(policy, saved_calls, True, allow_cache_entry_mutation),
     )
 
 
 def _traced(function: Callable, args: tuple, kwargs: dict, context_fn: Any) -> Any:
-    """The function's calls in the graph, marked: what they compute is not kept for the backward pass."""
+    """Records the function's calls in the graph, marked so that their values are not saved for the
+    backward pass.
+    """
     if context_fn is not noop_context_fn:
         raise NotImplementedError(
             "checkpoint: context_fn cannot be traced yet; without it a traced checkpoint decides by itself"
@@ -455,11 +466,12 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """``function(*args, **kwargs)``, whose intermediate values are not kept but computed again in backward.
+    """Returns ``function(*args, **kwargs)``; intermediate values are not saved but recomputed in
+    backward.
 
-    ``use_reentrant=False`` is the better kind: it knows keyword arguments, nesting, ``autograd.grad``, inputs
-    without gradients and stops as soon as it can. ``preserve_rng_state=False`` leaves the random state of the
-    second run alone; ``context_fn`` gives a context manager for either run.
+    ``use_reentrant=False`` is recommended: it supports keyword arguments, nesting, ``autograd.grad`` and
+    inputs without gradients, and stops as early as possible. ``preserve_rng_state=False`` does not
+    restore the random state for the second run; ``context_fn`` returns a context manager for either run.
     """
     if use_reentrant is None:
         warnings.warn(
@@ -501,8 +513,8 @@ def checkpoint(
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
 ) -> Any:
-    """The functions (or a Sequential) one after the other, in ``segments`` parts; all but the last are
-    checkpointed.
+    """Runs the functions (or a Sequential) one after the other, in ``segments`` parts; all but the last
+    part are checkpointed.
     """
     if use_reentrant is None:
         warnings.warn(

@@ -1,6 +1,4 @@
-"""What of the machine and of this installation a report of a fault should say: ``python -m
-facula.utils.collect_env``.
-"""
+"""Facts about the machine and this installation for a bug report: ``python -m facula.utils.collect_env``."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _PACKAGES = ("facula", "numpy", "scipy", "mypy", "torch", "torchvision", "timm",
 
 
 class SystemEnv(NamedTuple):
-    """The facts, by PyTorch's names of them."""
+    """The facts, under PyTorch's names."""
 
     torch_version: str
     is_debug_build: str
@@ -35,7 +33,7 @@ class SystemEnv(NamedTuple):
 
 
 def run(command: list[str]) -> str | None:
-    """The first line that a program prints; None if it is not there."""
+    """Returns the first line that a program prints; None if it is not installed."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -53,17 +51,17 @@ def _os() -> str:
 
 
 def _packages() -> str:
-    found = []
+    lines = []
     for name in _PACKAGES:
         try:
-            found.append(f"[pip3] {name}=={metadata.version(name)}")
+            lines.append(f"[pip3] {name}=={metadata.version(name)}")
         except metadata.PackageNotFoundError:
             pass
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def get_env_info() -> SystemEnv:
-    """The facts."""
+    """Returns the facts."""
     import facula
 
     from .. import info
@@ -88,7 +86,7 @@ def get_env_info() -> SystemEnv:
 
 
 def get_pretty_env_info() -> str:
-    """The facts as text, for a report."""
+    """Returns the facts as text for a bug report."""
     e = get_env_info()
     lines = [
         f"PyTorch version: {e.torch_version}",

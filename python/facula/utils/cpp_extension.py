@@ -2,9 +2,9 @@
 and classes (``facula/extension.h``), at run time (:func:`load`, :func:`load_inline`) or in a ``setup.py``
 (:func:`CppExtension`, ``BuildExtension``).
 
-What was compiled is kept by the content of its sources and of the headers that they include, the flags, the
-compiler and this build of Facula. Sources are compiled by the compiler itself, ``MAX_JOBS`` of them at once;
-ninja is not needed.
+Compiled files are cached under a key of the contents of the sources and the headers that they include,
+the flags, the compiler and this build of Facula. The compiler is called directly, for ``MAX_JOBS``
+sources at once; ninja is not needed.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ __all__ = [
     "verify_ninja_availability",
 ]
 
-_LIBRARIES = Path(_C.__file__).resolve().parent  # libfacula.so and this module lie together
+_LIBRARIES = Path(_C.__file__).resolve().parent  # libfacula.so and this module are in the same folder
 _STANDARD = "-std=c++20"
-_OLDEST = {"g++": (12,), "clang++": (16,)}  # what compiles the headers
+_OLDEST = {"g++": (12,), "clang++": (16,)}  # oldest versions that compile the headers
 
 
 def _installed_prefix() -> Path:
-    """What ``find_package(facula)`` looks below."""
+    """The folder that ``find_package(facula)`` searches."""
     installed = _LIBRARIES.parents[1]  # PREFIX/lib/facula
     return installed if (installed / "include" / "facula").is_dir() else _LIBRARIES
 
 
 def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list[str]:
-    """Folders with the headers of Facula (``facula/extension.h``, ``torch/extension.h``)."""
+    """Returns folders with the headers of Facula (``facula/extension.h``, ``torch/extension.h``)."""
     _only_cpu("include_paths", device_type)
     if not torch_include_dirs:
         return []
     cache = _LIBRARIES.parents[1] / "CMakeCache.txt"
-    if cache.exists():  # a build folder
+    if cache.exists():  # this is a build folder
         for line in cache.read_text().splitlines():
             if line.startswith("CMAKE_HOME_DIRECTORY:"):
                 return [line.partition("=")[2] + "/src", str(cache.parent / "generated")]
@@ -75,7 +75,7 @@ def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> 
 def library_paths(
     device_type: str = "cpu", torch_include_dirs: bool = True, cross_target_platform: str | None = None
 ) -> list[str]:
-    """The folder with ``libfacula.so``."""
+    """Returns the folder with ``libfacula.so``."""
     _only_cpu("library_paths", device_type)
     return [str(_LIBRARIES)] if torch_include_dirs else []
 
@@ -96,7 +96,9 @@ def _no_device_sources(what: str) -> NoReturn:
 
 
 def get_cxx_compiler() -> str:
-    """The compiler of C++: ``CXX`` of the environment, or the first of c++, g++, clang++."""
+    """Returns the C++ compiler: ``CXX`` of the environment, or the first of c++, g++, clang++ that
+    exists.
+    """
     return os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), "c++")
 
 
@@ -116,7 +118,7 @@ def _output(command: list[str]) -> str:
 
 
 def check_compiler_ok_for_platform(compiler: str) -> bool:
-    """Is it a compiler that Facula is compiled with on this system, g++ or clang++?"""
+    """Returns whether this is a compiler that Facula supports on this system, g++ or clang++."""
     text = _output([*shlex.split(compiler), "--version"]).lower()
     return any(word in text for word in ("gcc", "g++", "clang", "free software foundation"))
 
@@ -127,7 +129,9 @@ def check_compiler_is_gcc(compiler: str) -> bool:
 
 
 def get_compiler_abi_compatibility_and_version(compiler: str) -> tuple[bool, Any]:
-    """Can it compile Facula's headers (GCC 12 or Clang 16 at least)? And its version."""
+    """Returns whether the compiler can compile Facula's headers (at least GCC 12 or Clang 16), and its
+    version.
+    """
     from ..torch_version import TorchVersion
 
     text = _output([*shlex.split(compiler), "-dumpfullversion", "-dumpversion"]).split("\n")[0] or "0"
@@ -144,15 +148,15 @@ def is_ninja_available() -> bool:
 
 
 def verify_ninja_availability() -> None:
-    """RuntimeError if there is no ninja. (Nothing here needs it.)"""
+    """Raises RuntimeError if there is no ninja. (Facula does not need it.)"""
     if not is_ninja_available():
         raise RuntimeError("Ninja is required to load C++ extensions (pip install ninja to get it)")
 
 
 def _pybind11() -> str:
-    """The folder of pybind11's headers."""
-    found = importlib.util.find_spec("pybind11")
-    for place in (found.submodule_search_locations or []) if found else []:
+    """Returns the folder of pybind11's headers."""
+    package = importlib.util.find_spec("pybind11")
+    for place in (package.submodule_search_locations or []) if package else []:
         if (Path(place) / "include" / "pybind11").is_dir():
             return str(Path(place) / "include")
     raise RuntimeError(
@@ -165,10 +169,10 @@ def _pybind11() -> str:
 
 
 def get_default_build_root() -> str:
-    """The folder of what was compiled: ``TORCH_EXTENSIONS_DIR``, or one in the user's cache."""
-    given = os.environ.get("TORCH_EXTENSIONS_DIR")
+    """Returns the folder of compiled extensions: ``TORCH_EXTENSIONS_DIR``, or one in the user's cache."""
+    configured = os.environ.get("TORCH_EXTENSIONS_DIR")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.realpath(given or os.path.join(cache, "facula_extensions"))
+    return os.path.realpath(configured or os.path.join(cache, "facula_extensions"))
 
 
 def _digest(*parts: Any) -> str:
@@ -181,7 +185,7 @@ def _content(path: str) -> str:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of the lock if it dies."""
+    """Admits one process at a time; the system releases the lock if the process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -189,7 +193,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _headers(rule: str) -> list[str]:
-    """Those of a dependency file that are the user's own."""
+    """Returns the user's own headers from a dependency file."""
     words = rule.replace("\\\n", " ").partition(":")[2].split()
     ours = tuple(os.path.realpath(p) + "/" for p in include_paths())
     return [w for w in words if not os.path.realpath(w).startswith(ours)]
@@ -223,7 +227,7 @@ def _build(
     folder: Path,
     verbose: bool,
 ) -> Path:
-    """The file that the sources make, compiled anew only if something of it changed."""
+    """Compiles the sources if anything changed, and returns the path of the result."""
     compiler = _command()
     usable, version = get_compiler_abi_compatibility_and_version(shlex.join(compiler))
     if not usable:
@@ -239,11 +243,11 @@ def _build(
         if target.exists() and _unchanged(target.with_suffix(".json")):
             return target
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            made = Path(temporary)
+            build = Path(temporary)
 
             def compile_one(k: int) -> str:
-                output = str(made / f"{k}.o")
-                dependencies = ["-MMD", "-MF", str(made / f"{k}.d")]
+                output = str(build / f"{k}.o")
+                dependencies = ["-MMD", "-MF", str(build / f"{k}.d")]
                 _run(
                     name, [*compiler, *dependencies, *compile_flags, "-c", sources[k], "-o", output], verbose
                 )
@@ -252,11 +256,11 @@ def _build(
             jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
             with ThreadPoolExecutor(jobs) as pool:
                 objects = list(pool.map(compile_one, range(len(sources))))
-            _run(name, [*compiler, *objects, *link_flags, "-o", str(made / target.name)], verbose)
-            read = [h for k in range(len(sources)) for h in _headers((made / f"{k}.d").read_text())]
+            _run(name, [*compiler, *objects, *link_flags, "-o", str(build / target.name)], verbose)
+            read = [h for k in range(len(sources)) for h in _headers((build / f"{k}.d").read_text())]
             manifest = {os.path.abspath(h): _content(h) for h in read}
             target.parent.mkdir(exist_ok=True)
-            os.replace(made / target.name, target)
+            os.replace(build / target.name, target)
             target.with_suffix(".json").write_text(json.dumps(manifest))
     return target
 
@@ -264,7 +268,7 @@ def _build(
 def _import(name: str, path: Path) -> Any:
     ops.load_library(
         str(path)
-    )  # operators that the module registers beside; none is half there if they are faulty
+    )  # the module may also register operators; if that fails, none stays registered
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
     assert spec is not None
@@ -289,11 +293,13 @@ def load(
     is_standalone: bool = False,
     keep_intermediates: bool = True,
 ) -> Any:
-    """Compiles C++ sources and gives the Python module that they define
-    (``PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)``); with ``is_python_module=False`` loads their operators and
-    classes and gives the path of the library; with ``is_standalone=True`` gives the path of a program.
+    """Compiles C++ sources and returns the Python module that they define
+    (``PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)``). With ``is_python_module=False`` loads their operators
+    and classes and returns the path of the library; with ``is_standalone=True`` returns the path of a
+    program.
 
-    The flags come behind the default ones (C++20, -O2). RuntimeError: what the compiler says.
+    The flags are appended to the default ones (C++20, -O2). Raises RuntimeError with the compiler's
+    messages.
     """
     sources = [sources] if isinstance(sources, str) else [os.fspath(s) for s in sources]
     if with_cuda or with_sycl or extra_cuda_cflags or extra_sycl_cflags:
@@ -349,8 +355,8 @@ def load_inline(
     use_pch: bool = False,
     no_implicit_headers: bool = False,
 ) -> Any:
-    """As :func:`load`, of source text. ``functions`` names the C++ functions that the module has, or gives
-    their docstrings by name.
+    """Like :func:`load`, for source text. ``functions`` lists the C++ functions of the module, or maps
+    them to docstrings.
     """
     if cuda_sources or sycl_sources:
         _no_device_sources(f"load_inline({name!r})")
@@ -388,7 +394,7 @@ def load_inline(
 
 
 def CppExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) -> Any:
-    """A ``setuptools.Extension`` that finds Facula's headers and library.
+    """Returns a ``setuptools.Extension`` that finds Facula's headers and library.
 
     >>> setup(name="mine", ext_modules=[CppExtension("mine", ["mine.cpp"])],
     ...       cmdclass={"build_ext": BuildExtension})  # doctest: +SKIP
@@ -404,12 +410,12 @@ def CppExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) -
 
 
 def CUDAExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) -> NoReturn:
-    """NotImplementedError: no sources for GPUs are compiled."""
+    """Raises NotImplementedError: sources for GPUs are not compiled."""
     _no_device_sources(f"CUDAExtension({name!r})")
 
 
 def SyclExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) -> NoReturn:
-    """NotImplementedError: no sources for GPUs are compiled."""
+    """Raises NotImplementedError: sources for GPUs are not compiled."""
     _no_device_sources(f"SyclExtension({name!r})")
 
 
@@ -418,8 +424,8 @@ def _build_extension() -> type:
 
     class BuildExtension(build_ext):
         """The command ``build_ext`` of a setup.py with :func:`CppExtension`: adds C++20 and the module's
-        name. ``use_ninja`` changes nothing; ``no_python_abi_suffix`` leaves Python's version out of the
-        file's name.
+        name. ``use_ninja`` has no effect; ``no_python_abi_suffix`` leaves Python's version out of the
+        file name.
         """
 
         @classmethod
@@ -442,7 +448,7 @@ def _build_extension() -> type:
             name = ext.name.rpartition(".")[2]
             standard = [] if any(a.startswith("-std=") for a in wanted) else [_STANDARD]
             ext.extra_compile_args = [f"-DTORCH_EXTENSION_NAME={name}", *standard, *wanted]
-            with contextlib.suppress(RuntimeError):  # libraries of operators do without it
+            with contextlib.suppress(RuntimeError):  # libraries of operators do not need pybind11
                 ext.include_dirs = [*ext.include_dirs, _pybind11()]
             super().build_extension(ext)
 
@@ -456,13 +462,13 @@ def _build_extension() -> type:
     return BuildExtension
 
 
-BuildExtension: Any  # made when it is asked for: setuptools takes long to import
+BuildExtension: Any  # created on demand: importing setuptools takes long
 
 
 def __getattr__(name: str) -> Any:
     if name == "BuildExtension":
-        made = globals()[name] = _build_extension()
-        return made
+        created = globals()[name] = _build_extension()
+        return created
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

@@ -1,5 +1,5 @@
-"""``fill_uninitialized_memory``: with deterministic algorithms on, is memory without a value filled?
-(Yes.)
+"""``fill_uninitialized_memory``: whether memory without a value is filled when deterministic algorithms
+are on (default True).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .._determinism import _apply, _state
 class _Module(types.ModuleType):
     @property
     def fill_uninitialized_memory(self) -> bool:
-        """Is memory without a value filled with NaN or the largest integer?"""
+        """Whether memory without a value is filled with NaN or the largest integer."""
         return _state["fill"]
 
     @fill_uninitialized_memory.setter

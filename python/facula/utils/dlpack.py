@@ -9,7 +9,7 @@ __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
 
 
 class DLDeviceType(enum.IntEnum):
-    """The kinds of device of the DLPack standard, as ``Tensor.__dlpack_device__`` gives them."""
+    """The device types of the DLPack standard, as ``Tensor.__dlpack_device__`` returns them."""
 
     kDLCPU = 1
     kDLCUDA = 2

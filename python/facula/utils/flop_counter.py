@@ -1,6 +1,6 @@
-"""Counts of floating-point operations, by module and operator, of what runs in a ``with`` block.
+"""Counts the floating-point operations of a ``with`` block, by module and operator.
 
-A multiplication and an addition are 2. Products of matrices, convolutions and attention are counted, and
+A multiplication and an addition count as 2. Matrix products, convolutions and attention are counted, with
 their gradients; ``register_flop_formula`` adds others.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["FlopCounterMode", "register_flop_formula"]
 aten = ops.aten
 
 flop_registry: dict[Any, Callable[..., Any]] = {}
-# Operators that PyTorch has as one, by name: what counts of them are told under.
+# Operators that are one operator in PyTorch, with the name under which their counts are reported.
 _TOLD_AS = {
     "convolution_backward_input": "convolution_backward",
     "convolution_backward_weight": "convolution_backward",
@@ -34,12 +34,12 @@ _TOLD_AS = {
 
 
 def get_shape(i: Any) -> Any:
-    """The shape of a tensor; anything else itself."""
+    """Returns the shape of a tensor, and anything else unchanged."""
     return i.shape if isinstance(i, _C.Tensor) else i
 
 
 def shape_wrapper(f: Callable) -> Callable:
-    """``f``, given shapes in place of tensors, and the result's as ``out_shape``."""
+    """Wraps ``f`` so that it gets shapes in place of tensors, and the result's shape as ``out_shape``."""
 
     @functools.wraps(f)
     def of_shapes(*args: Any, out_val: Any = None, **kwargs: Any) -> Any:
@@ -50,9 +50,9 @@ def shape_wrapper(f: Callable) -> Callable:
 
 
 def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Callable], Callable]:
-    """Decorates a function that gives the count of calls of these operators (``facula.ops.aten.mm``): called
-    with the arguments, shapes in place of tensors, and ``out_shape``. With ``get_raw`` it gets the tensors
-    themselves, and the result as ``out_val``.
+    """Decorates a function that returns the count for a call of these operators (``facula.ops.aten.mm``).
+    It is called with the arguments, shapes in place of tensors, and ``out_shape``; with ``get_raw`` with
+    the tensors themselves, and the result as ``out_val``.
     """
 
     def register(formula: Callable) -> Callable:
@@ -82,7 +82,7 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Call
 
 @register_flop_formula(aten.mm)
 def mm_flop(a_shape: Any, b_shape: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """Of [m, k] times [k, n]."""
+    """Counts [m, k] times [k, n]."""
     (m, k), (k2, n) = a_shape, b_shape
     assert k == k2, f"matmul: inner dimensions must match (k == k2), got {k} and {k2}"
     return m * n * 2 * k
@@ -90,13 +90,13 @@ def mm_flop(a_shape: Any, b_shape: Any, *args: Any, out_shape: Any = None, **kwa
 
 @register_flop_formula(aten.addmm)
 def addmm_flop(self_shape: Any, a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """As of mm: the addition is not counted."""
+    """Counts like mm: the addition is not counted."""
     return mm_flop(a_shape, b_shape)
 
 
 @register_flop_formula(aten.bmm)
 def bmm_flop(a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """Of [b, m, k] times [b, k, n]."""
+    """Counts [b, m, k] times [b, k, n]."""
     (b, m, k), (b2, k2, n) = a_shape, b_shape
     assert b == b2, f"bmm: batch dimensions must match, got {b} and {b2}"
     assert k == k2, f"bmm: inner dimensions must match (k == k2), got {k} and {k2}"
@@ -105,12 +105,12 @@ def bmm_flop(a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -
 
 @register_flop_formula(aten.baddbmm)
 def baddbmm_flop(self_shape: Any, a_shape: Any, b_shape: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    """As of bmm: the addition is not counted."""
+    """Counts like bmm: the addition is not counted."""
     return bmm_flop(a_shape, b_shape)
 
 
 def conv_flop_count(x_shape: Any, w_shape: Any, out_shape: Any, transposed: bool = False) -> int:
-    """Of a convolution without its bias, by the shapes of input, weight and result."""
+    """Counts a convolution without its bias, from the shapes of input, weight and result."""
     places = (x_shape if transposed else out_shape)[2:]
     out_channels, in_channels, *window = w_shape
     return prod(places) * prod(window) * out_channels * in_channels * x_shape[0] * 2
@@ -148,12 +148,12 @@ def _conv_weight_flop(
     groups: int,
     **kwargs: Any,
 ) -> int:
-    # As PyTorch counts: as if each group read all channels.
+    # PyTorch counts as if each group read all channels.
     return conv_flop_count(input, weight_size, grad) * groups
 
 
 def sdpa_flop_count(query_shape: Any, key_shape: Any, value_shape: Any) -> int:
-    """Of attention: the two products of matrices, whatever a mask leaves out."""
+    """Counts attention: the two matrix products, without regard to masks."""
     b, h, s_q, d_q = query_shape
     _, h_k, s_k, _ = key_shape
     d_v = value_shape[-1]
@@ -169,7 +169,7 @@ def sdpa_flop(
 
 
 def sdpa_backward_flop_count(grad_out_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any) -> int:
-    """Of the gradients of attention: five products, as the scores are computed again."""
+    """Counts the gradients of attention: five products, because the scores are recomputed."""
     b, h, s_q, d_q = query_shape
     s_k, d_v = key_shape[2], value_shape[-1]
     scores = bmm_flop((b * h, s_q, d_q), (b * h, d_q, s_k))
@@ -183,7 +183,7 @@ def sdpa_backward_flop_count(grad_out_shape: Any, query_shape: Any, key_shape: A
 def sdpa_backward_flop(
     grad_out_shape: Any, query_shape: Any, key_shape: Any, value_shape: Any, *args: Any, **kwargs: Any
 ) -> int:
-    b, s_q, h, d_v = grad_out_shape  # of this operator: [batch, positions, heads, width]
+    b, s_q, h, d_v = grad_out_shape  # layout of this operator: [batch, positions, heads, width]
     return sdpa_backward_flop_count((b, h, s_q, d_v), query_shape, key_shape, value_shape)
 
 
@@ -200,7 +200,7 @@ def _recurrence_flop(
     *args: Any,
     **kwargs: Any,
 ) -> int:
-    """A recurrent layer in one direction: each row meets all weights."""
+    """Counts a recurrent layer in one direction: each row is multiplied by all weights."""
     return 2 * input_shape[0] * (prod(w_ih) + prod(w_hh) + (prod(w_hr) if w_hr else 0))
 
 
@@ -218,7 +218,7 @@ def _recurrence_backward_flop(
     *args: Any,
     **kwargs: Any,
 ) -> int:
-    """What arrives at the states; products for the weights and the input are calls of their own."""
+    """Counts the gradients of the states; products for the weights and the input are separate calls."""
     return 2 * input_shape[0] * (prod(w_hh) + (prod(w_hr) if w_hr else 0))
 
 
@@ -226,7 +226,7 @@ suffixes = ["", "K", "M", "B", "T"]
 
 
 def get_suffix_str(number: int) -> str:
-    """The suffix that leaves 3 to 5 digits of a number."""
+    """Returns the suffix that leaves 3 to 5 digits of a number."""
     return suffixes[max(0, min(len(suffixes) - 1, (len(str(number)) - 2) // 3))]
 
 
@@ -239,11 +239,11 @@ def convert_to_percent_str(num: int, denom: int) -> str:
 
 
 class FlopCounterMode(TorchDispatchMode):
-    """Counts the operations of what runs in the ``with`` block, and prints a table by module at its end
-    (``display=False``: does not).
+    """Counts the operations of the ``with`` block, and prints a table by module at its end, unless
+    ``display=False``.
 
-    ``depth`` is how many levels of modules the table shows; ``custom_mapping`` gives formulas for further
-    operators.
+    ``depth`` is the number of module levels in the table; ``custom_mapping`` maps further operators to
+    formulas.
     """
 
     def __init__(
@@ -267,14 +267,14 @@ class FlopCounterMode(TorchDispatchMode):
         return sum(self.flop_counts["Global"].values())
 
     def get_flop_counts(self) -> dict[str, dict[Any, int]]:
-        """By module, then by operator."""
+        """Returns the counts by module and operator."""
         return {name: dict(counts) for name, counts in self.flop_counts.items()}
 
     def get_table(self, depth: int | None = None) -> str:
-        """The counts of modules and operators, and their shares of the whole."""
+        """Returns a table of the counts of modules and operators, and their shares of the total."""
         depth = self.depth if depth is None else depth
-        whole = self.get_total_flops()
-        suffix = get_suffix_str(whole)
+        total = self.get_total_flops()
+        suffix = get_suffix_str(total)
         rows: list[list[str]] = []
 
         def add(name: str, level: int) -> None:
@@ -283,11 +283,11 @@ class FlopCounterMode(TorchDispatchMode):
             lines: list[tuple[str, int]] = [(name, count), *((f" - {k}", v) for k, v in counts.items())]
             for text, n in lines:
                 rows.append(
-                    [" " * level + text, convert_num_with_suffix(n, suffix), convert_to_percent_str(n, whole)]
+                    [" " * level + text, convert_num_with_suffix(n, suffix), convert_to_percent_str(n, total)]
                 )
 
         names = sorted(n for n in self.flop_counts if n != "Global" and n.count(".") + 1 <= depth)
-        inside = any(sum(self.flop_counts[n].values()) >= whole for n in names if "." not in n)
+        inside = any(sum(self.flop_counts[n].values()) >= total for n in names if "." not in n)
         if not inside or not names:
             add("Global", 0)
         for name in names:
@@ -324,7 +324,7 @@ class FlopCounterMode(TorchDispatchMode):
 
 
 def _drawn(header: list[str], rows: list[list[str]]) -> str:
-    """A table of text; columns of numbers are set to the right."""
+    """Formats a table as text; columns of numbers are right-aligned."""
     widths = [max(len(r[k]) for r in [header, *rows]) for k in range(len(header))]
 
     def line(cells: list[str]) -> str:

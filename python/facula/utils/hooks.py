@@ -1,4 +1,4 @@
-"""What registering a hook gives."""
+"""Handles and helpers of hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RemovableHandle:
     Arguments:
         hooks_dict: the hooks by their ids, held weakly.
         on_change: called after the removal.
-        extra_dict: dictionaries, one or a list, which lose what they have under the same id.
+        extra_dict: a dictionary or a list of them, from which the same id is removed.
     """
 
     next_id = 0
@@ -64,13 +64,15 @@ class RemovableHandle:
 
 
 def unserializable_hook(f: Any) -> Any:
-    """Marks a hook whose tensor warns when it is saved: the hook does not travel."""
+    """Marks a hook that is not to be serialized, so that saving its tensor does not warn."""
     f.__torch_unserializable__ = True
     return f
 
 
 def warn_if_has_hooks(tensor: Any) -> None:
-    """Warns of hooks on a tensor that is being saved, unless they are marked: they do not travel."""
+    """Warns about hooks on a tensor that is being saved, unless they are marked: hooks are not
+    serialized.
+    """
     for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(
@@ -81,8 +83,8 @@ def warn_if_has_hooks(tensor: Any) -> None:
 
 
 class BackwardHook:
-    """Calls ``user_hooks(module, grad_inputs, grad_outputs)`` and ``user_pre_hooks(module, grad_outputs)``
-    when gradients come through what passes both of its methods.
+    """Calls ``user_hooks(module, grad_inputs, grad_outputs)`` and ``user_pre_hooks(module,
+    grad_outputs)`` when gradients pass between the tensors that went through both of its methods.
     """
 
     def __init__(self, module: Any, user_hooks: Any, user_pre_hooks: Any) -> None:
@@ -91,11 +93,11 @@ class BackwardHook:
         self._record = _BackwardRecord(module, list(user_hooks), list(user_pre_hooks))
 
     def setup_input_hook(self, args: Any) -> Any:
-        """The inputs, to be used in their place."""
+        """Returns the inputs to use in place of ``args``."""
         single = not isinstance(args, tuple)
         watched = self._record.watch_inputs((args,) if single else args)
         return watched[0] if single else watched
 
     def setup_output_hook(self, args: Any) -> Any:
-        """The outputs, to be given in their place."""
+        """Returns the outputs to return in place of ``args``."""
         return self._record.watch_outputs(args)

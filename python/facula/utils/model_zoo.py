@@ -1,4 +1,4 @@
-"""The older home of :func:`facula.hub.load_state_dict_from_url`."""
+"""The former location of :func:`facula.hub.load_state_dict_from_url`."""
 
 from ..hub import load_state_dict_from_url as load_state_dict_from_url
 from ..hub import load_state_dict_from_url as load_url

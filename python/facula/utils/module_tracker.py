@@ -1,4 +1,4 @@
-"""Which modules a call belongs to, in the forward and in the backward pass."""
+"""Tells which modules a call belongs to, in the forward and in the backward pass."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ def _with_gradient(x: Any) -> list[Tensor]:
 
 
 class ModuleTracker:
-    """Within the ``with`` block ``parents`` holds the names of the modules that are running, ``"Global"``
-    among them; names are paths from the outermost module, which has that of its class.
+    """Within the ``with`` block, ``parents`` contains the names of the running modules, and ``"Global"``.
+    A name is the path from the outermost module, which is named after its class.
     """
 
     def __init__(self) -> None:
         self._running: dict[str, int] = {
             "Global": 0
-        }  # by name: the backward that entered it, 0 for a forward
-        self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        }  # name: the number of the backward pass that entered it, 0 for a forward pass
+        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._hooks: list[Any] = []
 
     @property
     def parents(self) -> set[str]:
-        """The names of the modules that are running."""
+        """The names of the running modules."""
         now = _C.backward_number()
         for name, task in list(self._running.items()):
-            if task not in (0, now):  # that backward is over, and no input told the end of the module
+            if task not in (0, now):  # that backward pass ended without a gradient of the module's inputs
                 del self._running[name]
         return set(self._running)
 
     @property
     def is_bw(self) -> bool:
-        """Is a backward pass running?"""
+        """Whether a backward pass is running."""
         return _C.backward_number() != 0
 
     def _name(self, module: Any) -> str:
-        if module not in self._known:
-            self._known[module] = type(module).__name__
-        name = self._known[module]
+        if module not in self._names:
+            self._names[module] = type(module).__name__
+        name = self._names[module]
         if module not in self._seen:
             for child, m in module.named_children():
-                self._known[m] = f"{name}.{child}"
+                self._names[m] = f"{name}.{child}"
             self._seen.add(module)
         return name
 

@@ -1,4 +1,4 @@
-"""Files of events that TensorBoard shows, written by the package tensorboard."""
+"""Event files for TensorBoard, written by the package tensorboard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _number(x: Any) -> float:
 
 
 class FileWriter:
-    """One file of events in a folder."""
+    """One event file in a folder."""
 
     def __init__(
         self, log_dir: str, max_queue: int = 10, flush_secs: int = 120, filename_suffix: str = ""
@@ -96,7 +96,7 @@ def _histogram(values: Any, bins: Any, max_bins: int | None) -> Any:
 
 
 def _channels_last(image: Any, order: str) -> Any:
-    """Height, width, 3 or 4 channels, as bytes."""
+    """Returns an image as height, width, 3 or 4 channels, in bytes."""
     import numpy as np
 
     image, order = _array(image), order.upper()
@@ -135,7 +135,9 @@ def _png(image: Any) -> Any:
 
 
 class SummaryWriter:
-    """Numbers, distributions, texts and images over the steps of a training, in a folder for TensorBoard."""
+    """Writes numbers, distributions, texts and images over the steps of a training to a folder for
+    TensorBoard.
+    """
 
     def __init__(
         self,
@@ -180,7 +182,7 @@ class SummaryWriter:
         new_style: bool = False,
         double_precision: bool = False,
     ) -> None:
-        """A number of one element at a step."""
+        """Adds a number or a tensor of one element at a step."""
         number = _number(scalar_value)
         if new_style:
             data = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
@@ -193,7 +195,7 @@ class SummaryWriter:
     def add_scalars(
         self, main_tag: str, tag_scalar_dict: dict, global_step: Any = None, walltime: float | None = None
     ) -> None:
-        """Numbers that are shown together: each in a file of its own, below the folder."""
+        """Adds numbers that are shown together: each in a separate file below the folder."""
         self._get_file_writer()
         writers = self.all_writers if self.all_writers is not None else {}
         for tag, number in tag_scalar_dict.items():
@@ -212,13 +214,13 @@ class SummaryWriter:
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
-        """How the elements of a tensor are distributed."""
+        """Adds a histogram of the elements of a tensor."""
         self._add(Summary.Value(tag=tag, histo=_histogram(values, bins, max_bins)), global_step, walltime)
 
     def add_text(
         self, tag: str, text_string: str, global_step: Any = None, walltime: float | None = None
     ) -> None:
-        """A text, in Markdown."""
+        """Adds a text in Markdown."""
         data = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
         tensor = TensorProto(dtype="DT_STRING", string_val=[text_string.encode()], tensor_shape=shape)
@@ -234,7 +236,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "CHW",
     ) -> None:
-        """An image: bytes, or numbers from 0 to 1."""
+        """Adds an image of bytes, or of numbers from 0 to 1."""
         self._add(
             Summary.Value(tag=tag, image=_png(_channels_last(img_tensor, dataformats))), global_step, walltime
         )
@@ -247,7 +249,7 @@ class SummaryWriter:
         walltime: float | None = None,
         dataformats: str = "NCHW",
     ) -> None:
-        """Images side by side."""
+        """Adds images, shown side by side."""
         self.add_image(tag, img_tensor, global_step, walltime, dataformats)
 
     def add_figure(
@@ -258,7 +260,7 @@ class SummaryWriter:
         close: bool = True,
         walltime: float | None = None,
     ) -> None:
-        """A figure of Matplotlib as an image."""
+        """Adds a figure of Matplotlib as an image."""
         import numpy as np
 
         figure.canvas.draw()
@@ -279,7 +281,7 @@ class SummaryWriter:
         weights: Any = None,
         walltime: float | None = None,
     ) -> None:
-        """Precision and recall at thresholds between 0 and 1: of what is predicted, what is so labelled."""
+        """Adds a precision-recall curve: ``predictions`` are compared with thresholds between 0 and 1."""
         import numpy as np
         from tensorboard.plugins.pr_curve.metadata import create_summary_metadata
 
@@ -289,7 +291,7 @@ class SummaryWriter:
             raise ValueError("add_pr_curve: predictions should be between 0 and 1")
         step = np.floor(said * (num_thresholds - 1)).astype(int)
 
-        def at_least(kind: Any) -> Any:  # by threshold, the weight of those that are predicted
+        def at_least(kind: Any) -> Any:  # by threshold, the total weight of the predictions at or above it
             return np.cumsum(np.bincount(step, weight * kind, num_thresholds)[::-1])[::-1]
 
         right, wrong = at_least(told), at_least(~told)
@@ -309,7 +311,7 @@ class SummaryWriter:
         run_name: str | None = None,
         global_step: Any = None,
     ) -> None:
-        """The settings of a run and what came out, for the table of runs."""
+        """Adds the hyperparameters and the metrics of a run, for the table of runs."""
         from google.protobuf.struct_pb2 import Value
         from tensorboard.plugins.hparams import metadata as hparams
         from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName, Status
@@ -358,7 +360,7 @@ class SummaryWriter:
             w.flush()
 
     def close(self) -> None:
-        """Writes what waits, and closes the files; what is added later goes to new ones."""
+        """Writes pending events and closes the files; later events go to new files."""
         for w in (self.all_writers or {}).values():
             w.flush()
             w.close()

@@ -11,7 +11,7 @@ __all__ = ["ExecutionStats", "ThroughputBenchmark"]
 
 
 class ExecutionStats:
-    """What a run has measured: mean latency of a call in milliseconds, and calls."""
+    """The result of a run: mean latency of a call in milliseconds, and the number of calls."""
 
     def __init__(
         self, latency_avg_ms: float, num_iters: int, total_time_seconds: float, threads: int
@@ -35,7 +35,7 @@ class ExecutionStats:
 
 
 class ThroughputBenchmark:
-    """Calls ``module`` from several threads with inputs that are drawn from those given to ``add_input``.
+    """Calls ``module`` from several threads with inputs drawn from those passed to ``add_input``.
 
     >>> bench = facula.utils.ThroughputBenchmark(facula.nn.Linear(2, 3))
     >>> bench.add_input(facula.ones(1, 2))
@@ -51,7 +51,7 @@ class ThroughputBenchmark:
         self._inputs.append((args, kwargs))
 
     def run_once(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's result for these arguments."""
+        """Returns the module's result for these arguments."""
         return self._module(*args, **kwargs)
 
     def benchmark(
@@ -61,8 +61,8 @@ class ThroughputBenchmark:
         num_iters: int = 100,
         profiler_output_path: str = "",
     ) -> ExecutionStats:
-        """``num_warmup_iters`` calls of each thread, then ``num_iters`` of all together, which are measured.
-        With ``profiler_output_path`` a trace of them is written there.
+        """Runs ``num_warmup_iters`` calls in each thread, then measures ``num_iters`` calls of all
+        threads together. With ``profiler_output_path``, a trace of them is written to that path.
         """
         if not self._inputs:
             raise RuntimeError("ThroughputBenchmark: expected inputs, which add_input() takes")

@@ -1,4 +1,4 @@
-"""Dictionaries and references that do not keep tensors alive, and tell them apart by identity."""
+"""Dictionaries and references that compare tensors by identity and do not keep them alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tensor = _C.Tensor
 
 
 class WeakIdRef(weakref.ref):
-    """A weak reference that is equal to those of the same object, whatever ``==`` of it gives."""
+    """A weak reference that is equal to others of the same object, whatever its ``==`` returns."""
 
     __slots__ = ("_id",)
 
@@ -35,7 +35,9 @@ class WeakIdRef(weakref.ref):
 
 
 class WeakIdKeyDictionary(MutableMapping):
-    """A dictionary whose items go when their keys do; keys are told apart by identity."""
+    """A dictionary that compares keys by identity, and whose items are removed when their keys are
+    collected.
+    """
 
     def __init__(self, dict: Any = None, ref_type: type = WeakIdRef) -> None:
         self.data: Any = {}
@@ -79,13 +81,13 @@ class WeakIdKeyDictionary(MutableMapping):
         return f"<{type(self).__name__} at {id(self):#x}>"
 
     def keyrefs(self) -> list:
-        """The references of the keys."""
+        """Returns the references of the keys."""
         return list(self.data)
 
     def copy(self) -> WeakIdKeyDictionary:
-        made = type(self)()
-        made.update(self)
-        return made
+        copied = type(self)()
+        copied.update(self)
+        return copied
 
     __copy__ = copy
 
@@ -94,7 +96,7 @@ WeakTensorKeyDictionary = WeakIdKeyDictionary
 
 
 class TensorWeakRef:
-    """A weak reference of a tensor."""
+    """A weak reference to a tensor."""
 
     def __init__(self, tensor: Tensor) -> None:
         if not isinstance(tensor, Tensor):

@@ -26,7 +26,7 @@ DeviceType add_device(std::string_view name, const Backend* b, const DeviceMemor
 
 const Backend& backend_of(DeviceType type) {
   const Backend* b = table()[size_t(type)];
-  if (!b && type == DeviceType::cpu) {  // always there
+  if (!b && type == DeviceType::cpu) {  // always available
     b = &cpu_backend();
     register_backend(type, b);
   }

@@ -41,7 +41,7 @@ int64_t draw_seed(Generator* generator) {
 }  // namespace
 
 Tensor order_of(int64_t n, const LoaderOptions& o) {
-  draw_seed(o.generator);  // as with Python's workers, so that what follows has the same numbers
+  draw_seed(o.generator);  // drawn as with Python's workers, so that later random numbers are the same
   if (!o.shuffle) return arange(n, DType::Int64);
   if (o.generator) return randperm(n, o.generator);
   Ref<Generator> own = make_ref<Generator>(uint64_t(draw_seed(nullptr)));
@@ -57,17 +57,17 @@ struct Producer::Thread {
   std::thread thread;
 };
 
-Producer::Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int ahead)
+Producer::Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int prefetch)
     : make_(std::move(make)), count_(count) {
-  if (!ahead) return;
+  if (!prefetch) return;
   thread_ = std::make_unique<Thread>();
-  thread_->thread = std::thread([this, t = thread_.get(), ahead, grad = autograd::grad_enabled()] {
+  thread_->thread = std::thread([this, t = thread_.get(), prefetch, grad = autograd::grad_enabled()] {
     autograd::GradMode mode(grad);
     try {
       for (int64_t k = 0; k < count_; ++k) {
         auto batch = make_(k);
         std::unique_lock lock(t->mutex);
-        t->changed.wait(lock, [&] { return t->stop || t->ready.size() < size_t(ahead); });
+        t->changed.wait(lock, [&] { return t->stop || t->ready.size() < size_t(prefetch); });
         if (t->stop) return;
         t->ready.push_back(std::move(batch));
         t->changed.notify_all();

@@ -1,13 +1,12 @@
-// Data sets and the batches of them.
+// Data sets, and loaders that iterate over their batches.
 //
 //   data::TensorDataset train(images, labels);
 //   data::Loader loader(train, {.batch_size = 64, .shuffle = true});
 //   for (auto [x, y] : loader) ...
 //
-// A data set has size() and get(index), which gives a sample: a Tensor, or a std::array of them. A batch is
-// the stack of its samples; a data set with batch(indices) makes it at once. The orders are those of Python's
-// DataLoader from the same seed, and the same random numbers are used up. With prefetch, a thread makes that
-// many batches ahead.
+// A data set has size() and get(index), which returns a sample: a Tensor, or a std::array of tensors. A batch is the
+// stack of its samples; a data set with batch(indices) creates it at once. Orders are those of Python's DataLoader for
+// the same seed, and consume the same random numbers. With prefetch, a thread prepares that many batches in advance.
 #pragma once
 #include <array>
 #include <concepts>
@@ -26,7 +25,7 @@ concept Dataset = requires(const D& d, int64_t k) {
   d.get(k);
 };
 
-// Rows of tensors that have equally many.
+// Slices of tensors along their first dimension, which must have equal sizes.
 template <size_t N>
 class TensorDataset {
  public:
@@ -44,8 +43,8 @@ TensorDataset(T...) -> TensorDataset<sizeof...(T)>;
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false, drop_last = false;
-  int prefetch = 0;                // batches that a thread makes ahead
-  Generator* generator = nullptr;  // of the order; the default one
+  int prefetch = 0;                // batches that a thread prepares in advance
+  Generator* generator = nullptr;  // of the order; null: the default one
 };
 
 namespace detail {
@@ -54,16 +53,16 @@ void check(const LoaderOptions& options);
 Tensor row(const Tensor& t, int64_t k);
 Tensor rows(const Tensor& t, const Tensor& indices);
 Tensor stacked(const std::vector<Tensor>& samples);
-// The order of one pass over n samples, as the iterator of Python's DataLoader draws it.
+// The order of one pass over n samples, drawn like that of Python's DataLoader.
 Tensor order_of(int64_t n, const LoaderOptions& options);
 Tensor piece(const Tensor& order, int64_t from, int64_t to);
 std::vector<int64_t> integers(const Tensor& indices);
 
-// Makes batch 0, 1, ... count - 1, here or in a thread that is `ahead`. An error in the thread is raised by
-// next().
+// Prepares batches 0, 1, ... count - 1, here or, if `prefetch` > 0, up to that many in advance in a thread. next() raises an
+// error of the thread.
 class Producer {
  public:
-  Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int ahead);
+  Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int prefetch);
   ~Producer();
   std::shared_ptr<void> next();  // null at the end
 
@@ -75,7 +74,7 @@ class Producer {
 };
 }  // namespace detail
 
-// What a batch of D is: as a sample.
+// Iterates over batches of D; a batch has the form of a sample.
 template <Dataset D>
 class Loader {
  public:

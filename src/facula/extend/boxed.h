@@ -1,7 +1,7 @@
-// Between C++ types and values that methods of classes take and give (io::Value). `Boxed<T>` has
-//   type()     the type as schemas write it: "Dict(str, Tensor)"
-//   fits(v)    does a value stand for a T? An int does for a float.
-//   get(v)     the T of a value that fits; put(t) the value
+// Conversion between C++ types and the values that methods of classes take and return (io::Value). `Boxed<T>` has
+//   type()     the type in schema syntax: "Dict(str, Tensor)"
+//   fits(v)    true if the value can be converted to T; an int fits a float
+//   get(v)     the T of a value that fits; put(t) is the inverse
 // for Tensor, bool, integers, floats, std::string, DType, std::vector, std::optional, std::tuple, std::pair, std::map,
 // std::unordered_map, Ref<T> of registered classes, and io::Value itself ("Any").
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace facula::extend {
 
-// "mine.Stack" of a C++ type; RuntimeError if no class_<T> was registered.
+// Returns the name, "mine.Stack", of a C++ type; RuntimeError if no class_<T> was registered.
 std::string class_name(const std::type_info& type);
 
 template <class T>

@@ -1,4 +1,4 @@
-// What a user's library was compiled against, which the library that it meets at run time has to be.
+// The build that a user's library was compiled against, which has to be the one that it meets at run time.
 #pragma once
 #include <cstdint>
 
@@ -9,10 +9,10 @@ namespace facula::extend {
 
 struct Build {
   const char* version;
-  uint64_t layout;  // of the types that both sides touch
+  uint64_t layout;  // of the types that both sides use
 };
 
-// A digest of the sizes of what crosses the boundary: libraries with different ones must not meet.
+// A digest of the sizes of types that cross the boundary: libraries with different digests are incompatible.
 constexpr uint64_t layout() {
   uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a
   for (uint64_t n : {uint64_t(sizeof(TensorImpl)), uint64_t(sizeof(StorageImpl)), uint64_t(sizeof(op::Value)),
@@ -26,7 +26,7 @@ constexpr uint64_t layout() {
 }
 constexpr Build kBuild{FACULA_VERSION, layout()};
 
-// RuntimeError unless `build` is that of this library.
+// Raises RuntimeError unless `build` is the build of this library.
 void check_build(const Build& build, const char* file);
 
 }  // namespace facula::extend

@@ -16,7 +16,7 @@ struct Registry {
   std::vector<std::unique_ptr<const Class>> all;
   std::map<std::string, const Class*, std::less<>> by_name;
   std::unordered_map<std::type_index, const Class*> by_type;
-  // Declared outside of loads, by static objects of a program.
+  // Classes that static objects of a program declared, outside of loads.
   std::mutex waiting_mutex;
   std::vector<std::unique_ptr<Class>> waiting;
 };
@@ -27,13 +27,13 @@ Registry& registry() {
 
 void register_waiting() {
   auto& r = registry();
-  std::vector<std::unique_ptr<Class>> made;
+  std::vector<std::unique_ptr<Class>> classes;
   {
     std::lock_guard guard(r.waiting_mutex);
-    made.swap(r.waiting);
+    classes.swap(r.waiting);
   }
-  for (auto& c : made) check_build(c->build, c->full_name().c_str());
-  if (!made.empty()) register_classes(made);
+  for (auto& c : classes) check_build(c->build, c->full_name().c_str());
+  if (!classes.empty()) register_classes(classes);
 }
 
 bool is_identifier(std::string_view s) {
@@ -63,37 +63,37 @@ void check_class(const Class& c) {
 }  // namespace
 
 Class& declare_class(std::string ns, std::string name, std::string doc, std::type_index type, Build build) {
-  auto made = std::make_unique<Class>(
+  auto created = std::make_unique<Class>(
       Class{std::move(ns), std::move(name), std::move(doc), type, build, {}, {}, {}, {}, {}, {}});
-  Class& c = *made;
+  Class& c = *created;
   if (auto* t = Transaction::current()) {
-    t->classes.push_back(std::move(made));
+    t->classes.push_back(std::move(created));
     return c;
   }
   std::lock_guard guard(registry().waiting_mutex);
-  registry().waiting.push_back(std::move(made));
+  registry().waiting.push_back(std::move(created));
   return c;
 }
 
-void register_classes(const std::vector<std::unique_ptr<Class>>& made) {
+void register_classes(const std::vector<std::unique_ptr<Class>>& classes) {
   auto& r = registry();
   std::unique_lock guard(r.mutex);
-  for (size_t k = 0; k < made.size(); ++k) {
-    auto& c = *made[k];
+  for (size_t k = 0; k < classes.size(); ++k) {
+    auto& c = *classes[k];
     check_class(c);
     auto is_same = [&](auto& o) { return o->full_name() == c.full_name() || o->type == c.type; };
     bool fresh = !r.by_name.count(c.full_name()) && !r.by_type.count(c.type) &&
-                 std::none_of(made.begin(), made.begin() + std::ptrdiff_t(k), is_same);
+                 std::none_of(classes.begin(), classes.begin() + std::ptrdiff_t(k), is_same);
     runtime_check(fresh, "class_")
         << "Custom class with name __torch__.torch.classes." << c.full_name()
         << " is already registered, or its type is under another name. Ensure that "
            "registration with class_ is only called once.";
   }
-  for (auto& c : made) {
-    auto kept = std::make_unique<const Class>(*c);
-    r.by_name[kept->full_name()] = kept.get();
-    r.by_type.emplace(kept->type, kept.get());
-    r.all.push_back(std::move(kept));
+  for (auto& c : classes) {
+    auto registered = std::make_unique<const Class>(*c);
+    r.by_name[registered->full_name()] = registered.get();
+    r.by_type.emplace(registered->type, registered.get());
+    r.all.push_back(std::move(registered));
   }
 }
 
@@ -124,7 +124,7 @@ std::vector<const Class*> classes() {
 }
 
 std::string class_name(const std::type_info& type) {
-  if (auto* t = Transaction::current())  // being registered with what asks
+  if (auto* t = Transaction::current())  // a class of the load in progress
     for (auto& c : t->classes)
       if (c->type == type) return c->full_name();
   auto* c = of_type(type);
@@ -159,7 +159,7 @@ std::string Method::schema() const {
   return text + ") -> " + result();
 }
 
-static std::string found_type(const io::Value& v) {
+static std::string type_of(const io::Value& v) {
   if (v.kind() != io::Value::Kind::object) return v.is_none() ? "NoneType" : name(v.kind());
   auto* c = class_of(*v.custom_object());
   return c ? "__torch__.torch.classes." + c->full_name() : "object";
@@ -170,28 +170,29 @@ io::Value Method::operator()(std::span<const io::Value> positional, const io::Di
   runtime_check(positional.size() <= parameters.size(), name + "()")
       << "Expected at most " << parameters.size() << " argument(s) but received " << positional.size()
       << " argument(s)" << declaration();
-  std::vector<io::Value> given(positional.begin(), positional.end());
+  std::vector<io::Value> arguments(positional.begin(), positional.end());
   for (size_t k = 0; k < parameters.size(); ++k) {
     auto& p = parameters[k];
     const io::Value* by_name = named.find(p.name);
     if (k >= positional.size()) {
       runtime_check(by_name || p.fallback, name + "()")
           << "is missing a value for argument '" << p.name << "'" << declaration();
-      given.push_back(by_name ? *by_name : *p.fallback);
+      arguments.push_back(by_name ? *by_name : *p.fallback);
     } else {
       runtime_check(!by_name, name + "()")
           << "got two values for argument '" << p.name << "'" << declaration();
     }
-    auto& v = given[k];
+    auto& v = arguments[k];
     runtime_check(p.fits(v), name + "()")
         << "Expected a value of type '" << p.type() << "' for argument '" << p.name
-        << "' but instead found type '" << found_type(v) << "': " << io::to_string(v, 60) << declaration();
+        << "' but instead found type '" << type_of(v) << "': " << io::to_string(v, 60) << declaration();
   }
   for (auto& [key, v] : named) {
-    bool known = std::ranges::any_of(parameters, [&](auto& p) { return p.name == key.string(); });
-    runtime_check(known, name + "()") << "Unknown keyword argument '" << key.string() << "'" << declaration();
+    bool is_parameter = std::ranges::any_of(parameters, [&](auto& p) { return p.name == key.string(); });
+    runtime_check(is_parameter, name + "()")
+        << "Unknown keyword argument '" << key.string() << "'" << declaration();
   }
-  return function(given);
+  return function(arguments);
 }
 
 }  // namespace facula::extend

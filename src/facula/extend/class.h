@@ -1,4 +1,4 @@
-// C++ classes that Python users make objects of, as facula.classes.mine.Stack(...):
+// C++ classes that Python programs can instantiate, as facula.classes.mine.Stack(...):
 //
 //   struct Stack : CustomClassHolder {
 //     explicit Stack(std::vector<std::string> items) : items(std::move(items)) {}
@@ -15,8 +15,9 @@
 //                     [](std::vector<std::string> items) { return make_ref<Stack>(std::move(items)); });
 //   }
 //
-// Objects are shared by reference (Ref<T>), between Python and C++ too; lists, dicts and tuples are copied on the way.
-// Types of arguments and results: extend/boxed.h. Names that begin and end with __ are Python's: __len__, __repr__.
+// Objects are shared by reference (Ref<T>), also between Python and C++; lists, dicts and tuples are copied. Types of
+// arguments and results: extend/boxed.h. Names that begin and end with __ are Python's special methods: __len__,
+// __repr__.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -52,14 +53,15 @@ struct MethodParameter {
   bool (*fits)(const io::Value&);
   std::optional<io::Value> fallback;
 };
-// A function of values, and what it takes: of a method the object first.
+// A function of values and its parameters; the first parameter of a method is the object.
 struct Method {
   std::string name, doc;
   std::vector<MethodParameter> parameters;
   std::string (*result)();
   std::function<io::Value(std::span<const io::Value>)> function;
   std::string schema() const;
-  // Checks the arguments against the parameters, and calls. RuntimeError names the method, the argument and both types.
+  // Checks the arguments against the parameters and calls the function. A RuntimeError names the method, the argument and
+  // both types.
   io::Value operator()(std::span<const io::Value> positional, const io::Dict& named = {}) const;
 };
 struct Property {
@@ -71,16 +73,16 @@ struct Class {
   std::string ns, name, doc;
   std::type_index type;
   Build build;
-  std::optional<Method> make;  // gives an object
+  std::optional<Method> make;  // creates an object
   std::vector<Method> methods, static_methods;
   std::vector<Property> properties;
   std::optional<Method> get_state, set_state;  // object -> state, state -> object
   std::string full_name() const { return ns + "." + name; }
 };
 
-// Starts the registration of a class, with the load in progress or for the next look-up.
+// Starts the registration of a class, as part of the load in progress or for the next look-up.
 Class& declare_class(std::string ns, std::string name, std::string doc, std::type_index type, Build build);
-// Null if there is none.
+// Returns null if there is none.
 const Class* find_class(std::string_view ns, std::string_view name);
 const Class* class_of(const CustomClassHolder& object);
 std::vector<const Class*> classes();
@@ -91,7 +93,7 @@ MethodParameter method_parameter(size_t k) {
 }
 void name_parameters(Method& m, std::initializer_list<arg> names, size_t first);
 
-// f(arguments...) as a Method. Parameters are named _0, _1; `names` are those behind the first `unnamed`.
+// Wraps f(arguments...) as a Method. Parameters are named _0, _1; `names` applies to those after the first `unnamed`.
 template <class R, class... A, class F>
 Method method_of(std::string name, std::string doc, F f, std::initializer_list<arg> names, size_t unnamed) {
   Method m;
@@ -100,9 +102,10 @@ Method method_of(std::string name, std::string doc, F f, std::initializer_list<a
   size_t k = 0;
   (m.parameters.push_back(method_parameter<std::decay_t<A>>(k++)), ...);
   m.result = &Boxed<std::decay_t<R>>::type;
-  m.function = [f = std::move(f)]([[maybe_unused]] std::span<const io::Value> given) mutable -> io::Value {
+  m.function =
+      [f = std::move(f)]([[maybe_unused]] std::span<const io::Value> arguments) mutable -> io::Value {
     return [&]<size_t... K>(std::index_sequence<K...>) -> io::Value {
-      std::tuple<std::decay_t<A>...> values{Boxed<std::decay_t<A>>::get(given[K])...};
+      std::tuple<std::decay_t<A>...> values{Boxed<std::decay_t<A>>::get(arguments[K])...};
       if constexpr (std::is_void_v<R>) {
         f(std::get<K>(values)...);
         return {};
@@ -113,7 +116,7 @@ Method method_of(std::string name, std::string doc, F f, std::initializer_list<a
   return m;
 }
 
-// Functions, lambdas and pointers to methods as functions of natural arguments.
+// Wraps functions, lambdas and pointers to methods with C++ types as arguments.
 template <class T, class F>
 struct AsMethod : AsMethod<T, decltype(&F::operator())> {};
 template <class T, class R, class... A>
@@ -152,7 +155,7 @@ struct InitBy {
 
 }  // namespace extend
 
-// The constructor of these arguments, or a function that gives Ref<T>.
+// The constructor with these arguments, or a function that returns Ref<T>.
 template <class... A>
 extend::Init<A...> init() {
   return {};
@@ -184,7 +187,7 @@ class class_ {
     class_info_.make = extend::AsMethod<T, F>::make("__init__", std::move(doc), std::move(by.f), names, 0);
     return *this;
   }
-  // A method of T, or a function of const Ref<T>& and further arguments.
+  // Adds a method of T, or a function of const Ref<T>& and further arguments.
   template <class F>
   class_& def(std::string name, F f, std::string doc = "", Args names = {}) {
     class_info_.methods.push_back(
@@ -218,7 +221,7 @@ class class_ {
   class_& def_readonly(std::string name, M T::* member) {
     return def_property(std::move(name), [member](const Ref<T>& self) -> M { return self.get()->*member; });
   }
-  // get(const Ref<T>&) gives what set(state) makes an equal object of; for pickles and copies.
+  // get(const Ref<T>&) returns a state from which set(state) creates an equal object; for pickles and copies.
   template <class Get, class Set>
   class_& def_pickle(Get get, Set set) {
     class_info_.get_state = accessor("__getstate__", std::move(get));

@@ -21,8 +21,8 @@ std::mutex& namespaces_mutex() {
   return m;
 }
 std::set<std::string>& namespaces() {
-  static auto& whole = *new std::set<std::string>;
-  return whole;
+  static auto& defined_namespaces = *new std::set<std::string>;
+  return defined_namespaces;
 }
 
 op::ForeignFunctions& functions_of(const char* what, const std::string& name) {
@@ -90,13 +90,14 @@ op::Definer Library::define(std::string_view schema) {
 }
 
 Library& Library::define_function(std::string schema, std::string key, KernelOf kernel) {
-  auto made = std::make_shared<NativeFunctions>();
+  auto functions = std::make_shared<NativeFunctions>();
   std::string text = qualified(schema);
   op::Schema parsed = op::parse_schema(text);
   check_function(parsed);
-  define(schema).foreign(made).batched([f = made.get()](const op::Batched& b) { return f->batched(b); });
+  define(schema).foreign(functions).batched(
+      [f = functions.get()](const op::Batched& b) { return f->batched(b); });
   op::finish_definitions();
-  if (kernel) made->set_kernel(key, kernel(parsed));
+  if (kernel) functions->set_kernel(key, kernel(parsed));
   return *this;
 }
 
@@ -106,7 +107,7 @@ Library& Library::impl(std::string_view name, Dispatched f) {
   check_key(key);
   transaction_.later([full, key, kernel = std::move(f.kernel)]() -> Transaction::Apply {
     auto& functions = functions_of("impl", full);
-    return [&functions, key, made = kernel(op::get(full).schema)] { functions.set_kernel(key, made); };
+    return [&functions, key, built = kernel(op::get(full).schema)] { functions.set_kernel(key, built); };
   });
   return *this;
 }
@@ -145,14 +146,14 @@ void Transaction::defined(const std::string& full_name) {
                                                 << ") with the same name and overload name multiple times";
 }
 
-// Definitions first, whatever the order of the sources.
-std::vector<Transaction::Apply> Transaction::run_blocks(std::vector<std::string>& whole) {
+// Runs blocks with definitions first, whatever the order of the sources.
+std::vector<Transaction::Apply> Transaction::run_blocks(std::vector<std::string>& claimed) {
   for (bool defining : {true, false})
     for (auto& b : blocks) {
       if (defining == (b.kind == BlockKind::implementations)) continue;
       if (b.kind == BlockKind::whole) {
         claim_namespace(b.ns);
-        whole.push_back(b.ns);
+        claimed.push_back(b.ns);
       }
       Library m(b.ns, b.key, defining, *this);
       b.body(m);
@@ -167,14 +168,14 @@ void Transaction::commit() {
   for (auto& b : blocks) check_build(b.build, b.file);
   for (auto& c : classes) check_build(c->build, c->full_name().c_str());
   size_t before = 0, waiting = classes.size();
-  std::vector<std::string> whole;
+  std::vector<std::string> claimed;
   Transaction* outer = std::exchange(current(), this);
   try {
     op::define_late([&] {
       before = op::all().size();
       later_.clear();
       try {
-        auto apply = run_blocks(whole);
+        auto apply = run_blocks(claimed);
         register_classes(classes);
         for (auto& f : apply) f();
       } catch (...) {
@@ -184,8 +185,8 @@ void Transaction::commit() {
     });
   } catch (...) {
     current() = outer;
-    classes.resize(waiting);  // those that blocks declared are declared again
-    for (auto& ns : whole) release_namespace(ns);
+    classes.resize(waiting);  // classes that blocks declared will be declared again
+    for (auto& ns : claimed) release_namespace(ns);
     throw;
   }
   current() = outer;
@@ -207,13 +208,13 @@ Registration::Registration(Block block) {
 
 void load_library(const std::string& path) {
   using extend::Transaction;
-  // Of libraries whose blocks failed, so that loading them again tries again.
+  // Transactions of libraries whose blocks failed, so that loading them again retries.
   static std::map<void*, std::unique_ptr<Transaction>>& failed =
       *new std::map<void*, std::unique_ptr<Transaction>>;
   static std::recursive_mutex& mutex = *new std::recursive_mutex;
   std::lock_guard guard(mutex);
-  auto made = std::make_unique<Transaction>();
-  Transaction* outer = std::exchange(Transaction::current(), made.get());
+  auto transaction = std::make_unique<Transaction>();
+  Transaction* outer = std::exchange(Transaction::current(), transaction.get());
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   Transaction::current() = outer;
   const char* why = handle ? nullptr : dlerror();
@@ -221,13 +222,13 @@ void load_library(const std::string& path) {
   runtime_check(handle, kCouldNotLoad)
       << path << " (" << (why ? why : "no reason given") << ')'
       << (symbol ? hint("it was compiled against another build, or a source is missing") : Hint{});
-  auto known = failed.find(handle);
-  if (known != failed.end() && made->blocks.empty()) made = std::move(known->second);
+  auto earlier = failed.find(handle);
+  if (earlier != failed.end() && transaction->blocks.empty()) transaction = std::move(earlier->second);
   try {
-    made->commit();
+    transaction->commit();
     failed.erase(handle);
   } catch (...) {
-    failed[handle] = std::move(made);
+    failed[handle] = std::move(transaction);
     throw;
   }
 }

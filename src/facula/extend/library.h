@@ -1,4 +1,4 @@
-// Operators of a user's own, from a shared library. Its source says in blocks at namespace scope what they are:
+// Operators of users, from a shared library. Its source defines them in blocks at namespace scope:
 //
 //   FACULA_LIBRARY(mine, m) {
 //     m.define("silu2(Tensor self) -> Tensor").pointwise([](auto x) { return x * sigmoid(2 * x); });  // as the catalog's
@@ -7,8 +7,8 @@
 //   }
 //   FACULA_LIBRARY_IMPL(mine, CPU, m) { m.impl("sorted", sorted_on_cpu); }
 //
-// Blocks run when the library is loaded (`load_library`; facula.ops.load_library in Python), all or none: if one of
-// them raises, nothing of the library is there. In a program that is linked with it they run before main().
+// Blocks run when the library is loaded (`load_library`; facula.ops.load_library in Python), all or none: if one of them
+// raises, nothing of the library stays registered. In a program that is linked with the library, they run before main().
 #pragma once
 #include <functional>
 #include <string>
@@ -21,9 +21,9 @@
 namespace facula {
 namespace extend {
 
-// Makes the kernel of an operator of this schema; raises where the C++ types don't fit it.
+// Creates the kernel of an operator with this schema; raises if the C++ types do not match it.
 using KernelOf = std::function<op::CompositeBody(const op::Schema&)>;
-// What a function gives, as op/typed.h knows it.
+// Converts a function's result to the result type of op/typed.h.
 template <class R>
 struct Plain {
   static R of(R r) { return r; }
@@ -45,7 +45,7 @@ struct Dispatched {
   KernelOf kernel;
 };
 
-// "Tensor", "int[]", "__torch__.torch.classes.mine.Stack?": the text of a schema for parameters of these C++ types.
+// Returns the schema text for parameters of these C++ types: "Tensor", "int[]", "__torch__.torch.classes.mine.Stack?".
 template <class F, class... A>
 std::string arguments_text(std::tuple<A...>*) {
   std::string text;
@@ -64,39 +64,41 @@ std::string schema_text(std::string_view name) {
          result;
 }
 
-// What a block says. Names may leave out the namespace; the block's is meant.
+// The object that a block uses to register operators. Names without a namespace belong to the block's.
 class Library {
  public:
-  // A definition of any kind that the catalog has (docs/adding_an_operator.md): kernels, gradient, batches follow.
+  // Defines an operator of any kind that the catalog has (docs/adding_an_operator.md): kernels, gradient and batching are
+  // derived.
   op::Definer define(std::string_view schema);
 
-  // A function. It is made of operators (CompositeImplicitAutograd), unless impl() says otherwise.
+  // Defines an operator by a function, which is composed of operators (CompositeImplicitAutograd) unless impl() says
+  // otherwise.
   Library& def(std::string_view schema) { return define_function(std::string(schema), "", nullptr); }
   Library& def(std::string_view schema, Dispatched f) {
     return define_function(std::string(schema), std::move(f.key), std::move(f.kernel));
   }
   template <class F>
   Library& def(std::string_view schema, F f) {
-    bool written = schema.find('(') != schema.npos;  // else the schema follows from the C++ types
+    bool written = schema.find('(') != schema.npos;  // otherwise the schema follows from the C++ types
     return define_function(written ? std::string(schema) : schema_text<F>(schema),
                            "CompositeImplicitAutograd", kernel_of(std::move(f)));
   }
-  // What runs for the dispatch key of the block, or of `dispatch`: CPU, CompositeExplicitAutograd (it computes, and a
-  // gradient has to be given), CompositeImplicitAutograd (operators that are recorded), Autograd (what records: calls
+  // Registers the function for the dispatch key of the block, or of `dispatch`: CPU, CompositeExplicitAutograd (computes;
+  // requires a gradient), CompositeImplicitAutograd (operators that are recorded), Autograd (a recording function: calls
   // autograd::run), Meta (operators on tensors without data).
   Library& impl(std::string_view name, Dispatched f);
   template <class F>
   Library& impl(std::string_view name, F f) {
     return impl(name, Dispatched{"", kernel_of(std::move(f))});
   }
-  // The gradients of a function that computes, as the catalog's .vjp says them.
+  // Registers the gradients of a function that computes, like the catalog's .vjp.
   Library& register_autograd(std::string_view name, op::VjpRule rule);
-  // What its results will be: a function of operators on tensors without data, as a kernel for Meta.
+  // Registers the metadata of the results: a function of operators on tensors without data, as a kernel for Meta.
   template <class F>
   Library& register_fake(std::string_view name, F f) {
     return impl(name, Dispatched{"Meta", kernel_of(std::move(f))});
   }
-  // How a batch of calls is one (vmap).
+  // Registers how to compute a batch of calls at once (vmap).
   Library& register_vmap(std::string_view name, op::BatchRule rule);
 
   template <class T>
@@ -128,7 +130,7 @@ struct Block {
   Build build;
   const char* file;
 };
-// Hands the block to the load in progress, or runs it.
+// Passes the block to the load in progress, or runs it.
 struct Registration {
   explicit Registration(Block block);
 };
@@ -138,13 +140,12 @@ struct Registration {
 using extend::dispatch;
 using extend::Library;
 
-// Loads a shared library, whose operators and classes are there then. A library that is loaded already is left as it is.
-// RuntimeError, and nothing of it registered: no such file, another build, a faulty block.
+// Loads a shared library and makes its operators and classes available. A library that is already loaded is not changed.
+// Raises RuntimeError, with nothing registered, if there is no such file, for another build, or for a faulty block.
 void load_library(const std::string& path);
-constexpr const char* kCouldNotLoad =
-    "Could not load this library";  // op() of the error where dlopen refuses
+constexpr const char* kCouldNotLoad = "Could not load this library";  // op() of the error if dlopen fails
 
-// One block a namespace:
+// Only one block per namespace:
 #define FACULA_LIBRARY(ns, m) FACULA_LIBRARY_BLOCK(whole, ns, , m, __LINE__)
 // Further ones, here or in other libraries:
 #define FACULA_LIBRARY_FRAGMENT(ns, m) FACULA_LIBRARY_BLOCK(fragment, ns, , m, __LINE__)

@@ -22,9 +22,9 @@ std::string with_hint(const op::Operator& o, const char* key) {
 void check_key(const std::string& key) {
   std::string_view device = key;
   if (device.starts_with("Autograd")) device.remove_prefix(8);
-  bool known = std::ranges::find(kOthers, key) != std::end(kOthers) ||
-               std::ranges::find(kDevices, device) != std::end(kDevices);
-  runtime_check(known, "impl")
+  bool is_key = std::ranges::find(kOthers, key) != std::end(kOthers) ||
+                std::ranges::find(kDevices, device) != std::end(kDevices);
+  runtime_check(is_key, "impl")
       << "could not parse dispatch key: " << key
       << hint(
              "CPU, CompositeImplicitAutograd, CompositeExplicitAutograd, Autograd and Meta "
@@ -45,7 +45,7 @@ void NativeFunctions::set_kernel(const std::string& key, op::CompositeBody kerne
 
 bool NativeFunctions::is_composite() const {
   if (auto* to = successor_.load()) return to->is_composite();
-  // What records is made of operators and of custom functions, within which gradients are off.
+  // A recording function consists of operators and custom functions, within which gradients are off.
   bool computes = cpu_ || explicit_;
   if (autograd_) return autograd::grad_enabled() || (!computes && !composite_);
   return composite_ && !computes && !gradient_;
@@ -64,7 +64,7 @@ op::Results NativeFunctions::run(const op::Call& c) {
 
 op::Results NativeFunctions::record(const op::Call& c) {
   if (auto* to = successor_.load()) return to->record(c);
-  if (!gradient_) return run(c);  // what the kernel records counts
+  if (!gradient_) return run(c);  // operators of the kernel are recorded
   op::Results results;
   {
     autograd::GradMode off(false);

@@ -1,4 +1,4 @@
-// The functions of an operator that a library defined in C++, by dispatch key; given at any time.
+// The functions of an operator that a library defined in C++, by dispatch key; they may be registered at any time.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace facula::extend {
 
-// "CPU", "CompositeImplicitAutograd" and so on, RuntimeError for what is no dispatch key.
+// Checks "CPU", "CompositeImplicitAutograd" and so on; raises RuntimeError for other strings.
 void check_key(const std::string& key);
 
 class NativeFunctions final : public op::ForeignFunctions {
@@ -27,13 +27,13 @@ class NativeFunctions final : public op::ForeignFunctions {
   op::Results batched(const op::Batched& b);
   bool has_gradient() const { return gradient_ || autograd_; }
 
-  // From now on these functions are asked in place of this operator's own, of which it is told `kernels`.
+  // Replaces this operator's functions by those of `to`, which receives `kernels`.
   void hand_over(std::shared_ptr<ForeignFunctions> to);
   ForeignFunctions* successor() const { return successor_; }
   std::vector<std::pair<std::string, op::CompositeBody>> kernels() const;
 
  private:
-  // What is replaced stays, since another thread may be running it.
+  // A replaced function is not freed, since another thread may be running it.
   template <class F>
   void set(std::atomic<const F*>& at, F f) {
     at = new F(std::move(f));
@@ -44,7 +44,7 @@ class NativeFunctions final : public op::ForeignFunctions {
   std::atomic<ForeignFunctions*> successor_{};
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<ForeignFunctions>> successors_;
-  std::vector<std::pair<std::string, op::CompositeBody>> kernels_;  // as they were given
+  std::vector<std::pair<std::string, op::CompositeBody>> kernels_;  // in order of registration
 };
 
 }  // namespace facula::extend

@@ -15,7 +15,7 @@ namespace facula::io {
 namespace {
 constexpr uint64_t kAlign = 64, kHeader = 30, kZip64Extra = 20, kChunk = 1 << 30;
 
-// minizip's files, on a stream that is open.
+// minizip's file functions, on an open stream.
 voidpf opened(voidpf stream, const void*, int) { return stream; }
 uLong read_some(voidpf, voidpf s, void* to, uLong n) {
   return uLong(std::fread(to, 1, n, static_cast<FILE*>(s)));
@@ -52,12 +52,12 @@ void ArchiveWriter::check(int code) {
 void ArchiveWriter::add(const std::string& name, const void* data, size_t bytes) {
   bool large = bytes >= 0xFFFFFFFFull;
   uint64_t start = uint64_t(ftello(file_.stream())) + kHeader + name.size() + (large ? kZip64Extra : 0) + 4;
-  unsigned char extra[4 + kAlign] = {0x46, 0x42};  // "FB", as PyTorch marks its padding
+  unsigned char extra[4 + kAlign] = {0x46, 0x42};  // "FB" and the padding with Z, as PyTorch writes them
   size_t padding = (kAlign - start % kAlign) % kAlign;
   extra[2] = static_cast<unsigned char>(padding);
   std::memset(extra + 4, 'Z', padding);
   zip_fileinfo info{};
-  info.dosDate = 1 << 21 | 1 << 16;  // 1980-01-01: files of equal contents are equal
+  info.dosDate = 1 << 21 | 1 << 16;  // 1980-01-01: files with equal contents are equal
   errno = 0;
   check(zipOpenNewFileInZip4_64(zip_, name.c_str(), &info, extra, uInt(4 + padding), nullptr, 0, nullptr, 0,
                                 0, 0, -MAX_WBITS, DEF_MEM_LEVEL, Z_DEFAULT_STRATEGY, nullptr, 0, 0, 0,

@@ -1,5 +1,5 @@
-// Zip archives of uncompressed records, as PyTorch writes checkpoints: the data of each record lie at a
-// multiple of 64 bytes, so that readers can map them. minizip does the format.
+// Zip archives of uncompressed records, as PyTorch writes checkpoints: the data of each record begin at a multiple of 64
+// bytes, so that readers can map them. minizip handles the format.
 #pragma once
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@ class ArchiveWriter {
   ArchiveWriter(const char* op, const std::string& path);
   ~ArchiveWriter();
   void add(const std::string& name, const void* data, size_t bytes);
-  void commit();  // the archive appears under its name
+  void commit();  // renames the complete archive to its name
 
  private:
   void check(int code);
@@ -21,15 +21,15 @@ class ArchiveWriter {
   void* zip_ = nullptr;
 };
 
-// Every size is checked against the file's before it is used. Errors: RuntimeError "<path> is damaged: ...".
+// Every size is checked against the file's size before it is used. Raises RuntimeError "<path> is damaged: ...".
 class ArchiveReader {
  public:
   ArchiveReader(const char* op, const std::string& path);
   ~ArchiveReader();
   bool has(const std::string& name) const { return records_.count(name); }
   const auto& records() const { return records_; }
-  uint64_t size_of(const std::string& name) const;  // of a record that is there
-  // The record's size_of() bytes. All records read together may not be larger than the file.
+  uint64_t size_of(const std::string& name) const;  // of an existing record
+  // Reads size_of() bytes. All records together may not be larger than the file.
   void read(const std::string& name, void* to);
   std::string read(const std::string& name);
 

@@ -10,7 +10,7 @@ namespace facula::io {
 void save(const std::string& path, const Value& value) {
   std::vector<Tensor> storages;
   std::string pickle = write_pickle(value, storages);
-  // Of all records: the file's name without its suffix.
+  // The folder of all records: the file's name without its suffix.
   std::string folder = path.substr(path.rfind('/') + 1);
   if (size_t dot = folder.rfind('.'); dot != folder.npos && dot > 0) folder.resize(dot);
   folder = folder.empty() ? "archive/" : folder + "/";

@@ -1,9 +1,9 @@
-// save and load, in PyTorch's file format (.pt): a zip archive with a pickle of the structure and a record
-// for each storage. What one of Facula in C++, Facula in Python and PyTorch writes, the others read.
+// save and load, in PyTorch's file format (.pt): a zip archive with a pickle of the structure and a record for each
+// storage. Facula in C++, Facula in Python and PyTorch read each other's files.
 //
-// Loading is safe: it makes tensors, containers, numbers and strings and executes nothing; anything else is
-// refused with its name. Damaged and hostile files give one RuntimeError. Shared storages stay shared,
-// strides are kept. A file appears whole or not at all: it is written beside and renamed.
+// Loading is safe: it creates tensors, containers, numbers and strings and executes nothing; other objects are refused by
+// name. Damaged and hostile files raise one RuntimeError. Shared storages stay shared, and strides are preserved. Files
+// are written atomically: under another name, which is then renamed.
 #pragma once
 #include "facula/io/value.h"
 

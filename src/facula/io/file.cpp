@@ -16,32 +16,32 @@ namespace facula::io {
 NewFile::NewFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
   static std::atomic<unsigned> count{0};
   size_t name = path_.rfind('/') + 1;  // npos + 1 is 0
-  beside_ = path_.substr(0, name) + "." + path_.substr(name) + "." + std::to_string(getpid()) + "-" +
-            std::to_string(count++) + ".tmp";
-  int fd = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  temporary_ = path_.substr(0, name) + "." + path_.substr(name) + "." + std::to_string(getpid()) + "-" +
+               std::to_string(count++) + ".tmp";
+  int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {
     int error = errno;
-    beside_.clear();
+    temporary_.clear();
     fail(error);
   }
   stream_ = ::fdopen(fd, "wb");
   if (!stream_) {
     int error = errno;
     ::close(fd);
-    ::unlink(beside_.c_str());
-    beside_.clear();
+    ::unlink(temporary_.c_str());
+    temporary_.clear();
     fail(error);
   }
 }
 NewFile::~NewFile() {
   if (stream_) std::fclose(stream_);
-  if (!beside_.empty()) ::unlink(beside_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 void NewFile::fail(int error) const {
   struct stat there;
-  bool kept = ::stat(path_.c_str(), &there) == 0;
+  bool existed = ::stat(path_.c_str(), &there) == 0;
   user_check(false, op_) << "cannot write " << path_ << ": " << std::strerror(error)
-                         << (kept ? "; the file that is there stays as it was" : "");
+                         << (existed ? "; the file that is there stays as it was" : "");
   __builtin_unreachable();
 }
 void NewFile::write(const void* data, size_t bytes) {
@@ -50,8 +50,8 @@ void NewFile::write(const void* data, size_t bytes) {
 void NewFile::commit() {
   if (std::fflush(stream_) || ::fsync(fileno(stream_))) fail(errno);
   if (std::fclose(std::exchange(stream_, nullptr))) fail(errno);
-  if (std::rename(beside_.c_str(), path_.c_str())) fail(errno);
-  beside_.clear();
+  if (std::rename(temporary_.c_str(), path_.c_str())) fail(errno);
+  temporary_.clear();
 }
 
 OldFile::OldFile(const char* op, const std::string& path)

@@ -1,4 +1,4 @@
-// Files as Facula reads and writes them: whole, or with one clear error.
+// Files that are written and read completely, or raise one clear error.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -6,8 +6,8 @@
 
 namespace facula::io {
 
-// A file that appears under its name, whole, with commit(): it is written beside and renamed. Until then, and
-// after an error, what was there before stays. Errors name `op` and the path (RuntimeError).
+// A file that is written under a temporary name, which commit() renames to its own. Until then, and after an error, the
+// previous file remains. RuntimeErrors name `op` and the path.
 class NewFile {
  public:
   NewFile(const char* op, std::string path);
@@ -15,12 +15,12 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   FILE* stream() const { return stream_; }
   void write(const void* data, size_t bytes);
-  [[noreturn]] void fail(int error) const;  // of errno
+  [[noreturn]] void fail(int error) const;  // an errno
   void commit();
 
  private:
   const char* op_;
-  std::string path_, beside_;
+  std::string path_, temporary_;
   FILE* stream_ = nullptr;
 };
 
@@ -32,7 +32,7 @@ class OldFile {
   OldFile(const OldFile&) = delete;
   FILE* stream() const { return stream_; }
   uint64_t size() const { return size_; }
-  void read(void* to, size_t bytes);  // exactly so many; RuntimeError if it ends before
+  void read(void* to, size_t bytes);  // exactly that many; RuntimeError at the end of the file
 
  private:
   const char* op_;

@@ -26,7 +26,7 @@ DType type_of(unsigned char code) {
 }  // namespace
 
 Tensor read_idx(const std::string& path) {
-  uint64_t limit = OldFile("read_idx", path).size() * 1032 + 1024;  // what deflate can make of so many bytes
+  uint64_t limit = OldFile("read_idx", path).size() * 1032 + 1024;  // deflate's maximum expansion
   std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rbe"), gzclose);
   user_check(file, "read_idx") << "cannot open " << path << ": " << std::strerror(errno);
   auto read = [&](void* to, uint64_t bytes) {

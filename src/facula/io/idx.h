@@ -1,5 +1,4 @@
-// IDX files, as the MNIST family of data sets is stored: two zero bytes, a type, the rank, big-endian sizes,
-// elements.
+// IDX files, the format of MNIST and similar data sets: two zero bytes, a type, the rank, big-endian sizes, elements.
 #pragma once
 #include <string>
 
@@ -7,8 +6,8 @@
 
 namespace facula::io {
 
-// The array in a file, plain or compressed by gzip: uint8, int8, int16, int32, float32 or float64. A file
-// that is damaged or is no IDX file gives one RuntimeError; nothing is allocated beyond what the file holds.
+// Returns the array in a file, plain or compressed by gzip: uint8, int8, int16, int32, float32 or float64. A damaged
+// file, or one of another format, raises one RuntimeError; allocations are bounded by the file's contents.
 Tensor read_idx(const std::string& path);
 
 }  // namespace facula::io

@@ -11,7 +11,7 @@
 namespace facula::io {
 
 namespace {
-constexpr int kDeepest = 500;  // nesting of containers
+constexpr int kDeepest = 500;  // maximum nesting of containers
 
 enum class Global : uint8_t {
   tensor,
@@ -53,7 +53,7 @@ struct Item {
   enum class Kind : uint8_t { value, global, storage } kind = Kind::value;
   Global global{};
   DType dtype{};  // of a storage type
-  Value value;    // a storage: its elements
+  Value value;    // for a storage: its elements
 };
 
 class Reader : PickleMachine<Item> {
@@ -63,10 +63,9 @@ class Reader : PickleMachine<Item> {
   ~Reader() { take_apart(); }
   Value run();
   using Heights = std::unordered_map<const void*, int>;
-  // Empties every container but those of the result, so that none keeps itself alive and none is freed
-  // recursively.
+  // Clears every container but those of the result, so that cycles are freed and none is freed recursively.
   void take_apart(const Heights& result = {}) {
-    for (auto& v : made_) {
+    for (auto& v : containers_) {
       if (result.count(v.identity())) continue;
       if (v.is_dict()) v.dict().clear();
       else v.list().clear();
@@ -87,7 +86,7 @@ class Reader : PickleMachine<Item> {
   Value pop_value() { return value(pop()); }
   void push(Value v) { stack_.push_back({Item::Kind::value, {}, {}, std::move(v)}); }
   void push_container(Value v) {
-    made_.push_back(v);
+    containers_.push_back(v);
     push(std::move(v));
   }
   void push_tuple(std::vector<Item> items);
@@ -99,7 +98,7 @@ class Reader : PickleMachine<Item> {
     if (it == memo_.end()) damaged("its pickle refers to what it did not keep");
     stack_.push_back(it->second);
   }
-  // Each runs an instruction of its subject, or returns false where the instruction is of another.
+  // Each executes an instruction of one group, or returns false for other instructions.
   bool literal_step(unsigned code);
   bool container_step(unsigned code);
   bool object_step(unsigned code);
@@ -109,14 +108,14 @@ class Reader : PickleMachine<Item> {
   void build();
   void set_items(Value dict, const std::vector<Item>& items);
   Tensor rebuild(std::vector<Item> args, bool typed);  // typed: a view of bytes, _rebuild_tensor_v3
-  int64_t whole(const Item& i) const { return value(i).integer(); }
+  int64_t whole_number(const Item& i) const { return value(i).integer(); }
   Heights check_nesting(const Value& root) const;
 
   const LoadStorage& storage_;
   std::unordered_map<uint32_t, Item> memo_;
   std::unordered_map<const void*, std::vector<Item>>
-      tuples_;               // with storages or classes inside: arguments of calls
-  std::vector<Value> made_;  // every container, to take cycles apart
+      tuples_;                     // that contain storages or classes: arguments of calls
+  std::vector<Value> containers_;  // all containers, to break cycles
 };
 
 void Reader::push_tuple(std::vector<Item> items) {
@@ -159,7 +158,7 @@ void Reader::load_storage() {
   Item s;
   s.kind = Item::Kind::storage;
   s.dtype = v[1].dtype;
-  s.value = storage_(value(v[2]).string(), s.dtype, whole(v[4]));
+  s.value = storage_(value(v[2]).string(), s.dtype, whole_number(v[4]));
   stack_.push_back(std::move(s));
 }
 Tensor Reader::rebuild(std::vector<Item> args, bool typed) {
@@ -167,11 +166,11 @@ Tensor Reader::rebuild(std::vector<Item> args, bool typed) {
     damaged("a tensor has no storage");
   const Tensor& all = args[0].value.tensor();
   DType dtype = args[0].dtype;
-  if (typed) {  // of bytes
+  if (typed) {  // a view of bytes
     dtype = value(args[6]).dtype();
     args.erase(args.begin() + 6);
   }
-  int64_t offset = whole(args[1]);
+  int64_t offset = whole_number(args[1]);
   const List &size = value(args[2]).list(), &stride = value(args[3]).list();
   Dims sizes, strides;
   constexpr int64_t kLimit = int64_t(1) << 60;
@@ -195,7 +194,7 @@ Tensor Reader::rebuild(std::vector<Item> args, bool typed) {
             " lies outside of its storage of " + std::to_string(held) + " elements");
   Tensor t(make_ref<TensorImpl>(all.impl()->storage, std::move(sizes), std::move(strides), SymInt(offset),
                                 dtype, Device{}));
-  auto is_put_off = [&](const char* what) {  // until the elements are read
+  auto is_put_off = [&](const char* what) {  // applied after the elements are read
     if (args.size() <= 6 || !value(args[6]).is_dict()) return false;
     const Value* v = value(args[6]).dict().find(what);
     return v && v->kind() == Value::Kind::boolean && v->boolean();
@@ -260,7 +259,7 @@ void Reader::reduce() {
   }
   damaged("its pickle calls a class of tensors or storages");
 }
-void Reader::build() {  // of an OrderedDict: its attributes, such as a state_dict's versions, are dropped
+void Reader::build() {  // attributes of an OrderedDict, such as a state_dict's versions, are dropped
   pop_value();
   if (top().kind != Item::Kind::value || !top().value.is_dict())
     damaged("its pickle gives attributes to what has none");
@@ -271,8 +270,8 @@ Value Reader::run() {
     auto code = static_cast<unsigned char>(*take(1));
     if (code == '.') {
       Value v = pop_value();
-      take_apart(check_nesting(v));  // what the pickle made and dropped again
-      made_.clear();
+      take_apart(check_nesting(v));  // containers that the pickle created and dropped
+      containers_.clear();
       return v;
     }
     if (!literal_step(code) && !container_step(code) && !object_step(code))
@@ -382,8 +381,8 @@ bool Reader::object_step(unsigned code) {
   return true;
 }
 
-// Refuses containers that hold themselves, or are nested too deep for those who walk them. Gives those that
-// there are.
+// Raises for containers that contain themselves, or are nested too deeply for recursive readers. Returns the reachable
+// containers.
 Reader::Heights Reader::check_nesting(const Value& root) const {
   struct Visit {
     Value v;
@@ -494,13 +493,13 @@ void Writer::tensor(const Tensor& t) {
   user_check(t.device().type == DeviceType::cpu && !t.is_traced(), "save")
       << "a tensor on " << to_string(t.device()) << " has no elements to save";
   if (again(t.impl())) return;
-  t.data_ptr();  // in the logical layout
+  t.data_ptr();  // restores the logical layout
   auto [it, is_new] = keys_.try_emplace(t.impl()->storage.get(), storages_.size());
   if (is_new) storages_.push_back(t);
   const Tensor& holder = storages_[it->second];
   user_check(holder.dtype() == t.dtype(), "save") << "a storage is viewed as " << holder.dtype() << " and as "
                                                   << t.dtype() << hint("save a clone of one of the tensors");
-  bool typed = is_limited(t.dtype());  // PyTorch has no class of storages for these: bytes and a dtype
+  bool typed = is_limited(t.dtype());  // PyTorch has no storage classes for these dtypes: bytes and a dtype
   global("torch._utils", typed ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   out_ += "((";
   text("storage");

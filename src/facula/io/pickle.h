@@ -1,4 +1,4 @@
-// The pickles of checkpoints: protocol 2 written, up to 5 read.
+// The pickles of checkpoints: writes protocol 2, reads up to 5.
 #pragma once
 #include <functional>
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace facula::io {
 
-// A storage as a pickle names it: Tensor here is 1-d over all of its elements.
+// Returns the elements of a storage that a pickle names, as a 1-d tensor.
 using LoadStorage = std::function<Tensor(const std::string& key, DType dtype, int64_t numel)>;
 
 Value read_pickle(std::string_view data, const std::string& path, const LoadStorage& storage);
-// Storages in the order of their keys 0, 1, ...: a tensor that holds each.
+// `storages` receives, in the order of their keys 0, 1, ..., a tensor that uses each storage.
 std::string write_pickle(const Value& value, std::vector<Tensor>& storages);
 
 }  // namespace facula::io

@@ -11,13 +11,13 @@ namespace facula::io {
 
 namespace {
 
-constexpr int kDeepest = 1000;  // tuples in tuples
+constexpr int kDeepest = 1000;  // nesting of tuples
 constexpr uint64_t kMost = uint64_t(1) << 60;
 constexpr uint64_t kTextItem = 16;  // bytes of a text that count as one item
 
 enum class Kind : uint8_t { none, plain, text, tuple, list, dict, set, storage, tensor, global, object };
 
-// What calls of the functions give that load() knows; others are the user's.
+// Functions that load() calls, and the kinds of their results; others are the user's.
 struct Function {
   std::string_view module, name;
   Kind result;
@@ -51,19 +51,19 @@ constexpr Function kFunctions[] = {
 };
 
 struct Item {
-  Kind kind = Kind::plain;  // none: nothing is kept at this place of the memo
+  Kind kind = Kind::plain;  // none: an unused entry of the memo
   int depth = 0;            // of tuples and frozen sets
-  uint64_t cost = 1;        // visits of a hash
-  uint32_t contents = 0;    // number of what it holds, which its copies share; 0: nothing
+  uint64_t cost = 1;        // of hashing
+  uint32_t contents = 0;    // index of its contents, which its copies share; 0: none
   const Function* function = nullptr;
   std::string_view text;  // of a literal
 };
 
-// What values hold.
+// The contents of a value.
 struct Contents {
   uint64_t items = 0;         // bytes of a text
   uint64_t cost = 0;          // of hashing all items
-  std::vector<Item> members;  // of a tuple: arguments of a call, mostly
+  std::vector<Item> members;  // of a tuple: usually the arguments of a call
 };
 
 class Walk : PickleMachine<Item> {
@@ -109,7 +109,7 @@ class Walk : PickleMachine<Item> {
   void push_global(std::string_view module, std::string_view name) {
     Item i;
     i.kind = Kind::global;
-    if (module == "__builtin__") module = "builtins";  // Python 2's name, which protocol 2 keeps
+    if (module == "__builtin__") module = "builtins";  // Python 2's name, which protocol 2 uses
     for (auto& f : kFunctions)
       if (f.module == module && f.name == name) i.function = &f;
     push(i);
@@ -119,7 +119,7 @@ class Walk : PickleMachine<Item> {
       damaged("keeps a value at place " + std::to_string(k) + " of " + std::to_string(size_) + " bytes");
     Item i = top();
     if (memo_.size() <= k) memo_.resize(k + 1, Item{Kind::none, 0, 1, 0, nullptr, {}});
-    kept_ += memo_[k].kind == Kind::none;
+    memo_size_ += memo_[k].kind == Kind::none;
     memo_[k] = i;
   }
   void recall(uint64_t k) {
@@ -145,8 +145,8 @@ class Walk : PickleMachine<Item> {
     visits_ = sum(visits_, cost);
     if (visits_ > 1'000'000 + 1000 * size_) damaged("has keys that take too long to hash");
   }
-  // Items go into the container on top; of a dict every second one is a key. Those of a list are hashed too:
-  // a set may be made of it.
+  // Adds items to the container on top; in a dict every second one is a key. Items of a list count as hashed too, because
+  // a set may be created from it.
   void add(Kind kind, const std::vector<Item>& items) {
     Item to = top();
     if (to.kind != kind && to.kind != Kind::object) damaged("adds items to what does not hold such");
@@ -160,8 +160,7 @@ class Walk : PickleMachine<Item> {
     contents_[to.contents].cost = sum(contents_[to.contents].cost, cost);
   }
 
-  // Of `f(*args)`, with options if `has_options`. What is called reads its arguments once, and what it
-  // gives is no larger.
+  // Calls `f(*args)`, with options if `has_options`. A call reads its arguments once, and its result is no larger.
   void call(bool has_options) {
     Item options = has_options ? pop() : Item{}, args = pop(), f = pop();
     if (f.kind != Kind::global && f.kind != Kind::object) damaged("calls what is no function");
@@ -198,7 +197,7 @@ class Walk : PickleMachine<Item> {
     if (!good) damaged("gives attributes to what has none");
   }
 
-  // False at the end.
+  // Returns false at the end.
   bool step(unsigned code) {
     if (code == '.') {
       top();
@@ -210,11 +209,11 @@ class Walk : PickleMachine<Item> {
     return true;
   }
 
-  // Each of these runs an instruction of its subject, or returns false where the instruction is of another.
+  // Each executes an instruction of one group, or returns false for other instructions.
   bool stack_step(unsigned code) {
     switch (code) {
       case '(': marks_.push_back(stack_.size()); break;
-      case '0':  // as CPython's, which lets it take a mark
+      case '0':  // like CPython, which lets it remove a mark
         if (!marks_.empty() && marks_.back() == stack_.size()) marks_.pop_back();
         else pop();
         break;
@@ -324,7 +323,7 @@ class Walk : PickleMachine<Item> {
       case 'p': keep(decimal()); break;
       case 'q': keep(take<uint8_t>()); break;
       case 'r': keep(take<uint32_t>()); break;
-      case 0x94: keep(kept_); break;
+      case 0x94: keep(memo_size_); break;
       case 'g': recall(decimal()); break;
       case 'h': recall(take<uint8_t>()); break;
       case 'j': recall(take<uint32_t>()); break;
@@ -338,7 +337,7 @@ class Walk : PickleMachine<Item> {
     for (size_t k = n; k--;) items[k] = pop();
     push(frozen(Kind::tuple, std::move(items)));
   }
-  // What a persistent id stands for: a storage, or the class of a module that was saved with its source.
+  // Pushes the object of a persistent id: a storage, or the class of a module that was saved with its source.
   void push_referred() {
     Item reference = pop();
     hashed(reference.cost);
@@ -351,7 +350,7 @@ class Walk : PickleMachine<Item> {
     auto items = pop_mark();
     add(kind, items);
   }
-  void push_number(uint64_t bytes) {  // hashing a long one takes long
+  void push_number(uint64_t bytes) {  // hashing a long integer is expensive
     take(bytes);
     Item i;
     i.cost = 1 + bytes / 32;
@@ -363,7 +362,7 @@ class Walk : PickleMachine<Item> {
     push(i);
   }
 
-  uint64_t visits_ = 0, kept_ = 0;
+  uint64_t visits_ = 0, memo_size_ = 0;
   std::vector<Contents> contents_;
   std::vector<Item> memo_;
 };

@@ -1,20 +1,19 @@
-// Looks at somebody else's pickle before CPython's unpickler runs on it, which takes on trust what is checked
-// here. A walk over the instructions with a stack of what matters of each value: a few nanoseconds an
-// instruction.
-//   sizes       an array of bytes is made before its bytes are there; the memo grows to any index
-//   copies      a call of `list` or `set` copies its argument, in as few bytes as one likes
-//   tensors     containers made of a tensor or a storage hold its elements, of which strides of 0 make any number
-//   storages    attributes of one say where its elements are
-//   classes     BUILD sets attributes of classes and functions as of any object
-//   hashes      of tuples recurse without limit, and walk shared items again and again
+// Validates an untrusted pickle before CPython's unpickler executes it, which trusts the properties that are checked
+// here. A walk over the instructions with a stack of abstract values: a few nanoseconds per instruction.
+//   sizes       an array of bytes is allocated before its bytes are read; the memo grows to any index
+//   copies      a call of `list` or `set` copies its argument, in very few bytes of pickle
+//   tensors     containers created from a tensor or a storage have its elements, whose number strides of 0 inflate
+//   storages    their attributes contain the address of the elements
+//   classes     BUILD sets attributes of classes and functions like those of any object
+//   hashes      hashing of tuples recurses without limit, and visits shared items repeatedly
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace facula::io {
 
-// The length of the pickle that `data` begins with. RuntimeError "load: <where> is damaged: its pickle ..." if unpickling
-// it would need what no checkpoint needs.
+// Returns the length of the pickle that `data` begins with. Raises RuntimeError "load: <where> is damaged: its pickle
+// ..." if it contains something that checkpoints do not need.
 size_t check_pickle(std::string_view data, const std::string& where);
 
 }  // namespace facula::io

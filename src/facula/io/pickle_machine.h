@@ -1,6 +1,5 @@
-// What every walk over a pickle needs: its bytes in order, the stack with marks that its instructions work
-// on, and an account of what its calls copy. Whatever does not fit raises a RuntimeError in the name of `op`:
-// "<where> is damaged: ...".
+// The common part of walks over a pickle: reading its bytes, the stack with marks, and an account of copies. Malformed
+// input raises a RuntimeError in the name of `op`: "<where> is damaged: ...".
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -62,13 +61,13 @@ class PickleMachine {
     return items;
   }
 
-  // Calls copy what they are given. A writer names each argument once; a few bytes that copy a large
-  // container over and over are a bomb.
+  // Calls copy their arguments. A normal writer passes each argument once; a few bytes that copy a large container again
+  // and again are an attack.
   void pay(uint64_t items) {
     if (items > kFreeCopies + size_ || (copied_ += items) > kFreeCopies + size_)
       damaged("its pickle copies its containers over and over");
   }
-  static constexpr uint64_t kFreeCopies = 1 << 20;  // items, besides one for each byte of the pickle
+  static constexpr uint64_t kFreeCopies = 1 << 20;  // items, in addition to one for each byte of the pickle
 
   const char* p_;
   const char* end_;

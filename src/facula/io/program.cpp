@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kFormat = "facula program";
 constexpr int64_t kVersion = 1;
 
-// The tensors of a program: the captured ones, then those that only gradient slots know.
+// The tensors of a program: the captured ones, then those that only occur in gradient slots.
 class Tensors {
  public:
   explicit Tensors(const std::vector<Tensor>& captured) : all_(captured) {}
@@ -40,7 +40,7 @@ class Tensors {
   std::vector<Tensor> all_;
 };
 
-// What a file says, with errors that name it.
+// Reads a program's fields, with errors that name the file.
 class Reader {
  public:
   Reader(const std::string& path, const Value& v) : path_(path), v_(v) {}
@@ -61,29 +61,30 @@ class Reader {
       }
       tensors.push_back(t);
     }
-    size_t captured = below(v_["captured"], std::min(tensors.size(), g.inputs.size()) + 1);
+    size_t captured = checked_index(v_["captured"], std::min(tensors.size(), g.inputs.size()) + 1);
     c.captured.assign(tensors.begin(), tensors.begin() + std::ptrdiff_t(captured));
-    size_t given = g.inputs.size() - captured;
+    size_t argument_count = g.inputs.size() - captured;
     for (size_t k = 0; k < captured; ++k) {
-      auto& t = g.inputs[given + k]->tensor;
+      auto& t = g.inputs[argument_count + k]->tensor;
       check(t.dtype() == tensors[k].dtype() && t.dim() == tensors[k].dim(),
             "a tensor does not fit the graph");
     }
-    c.results = below(v_["results"], g.outputs.size() + 1);
+    c.results = checked_index(v_["results"], g.outputs.size() + 1);
     c.differentiates = v_["differentiates"].boolean();
     for (auto& r : v_["required"].list()) c.required.push_back(r.boolean());
-    check(c.required.size() == (c.differentiates ? given : c.required.size()), "it requires other arguments");
+    check(c.required.size() == (c.differentiates ? argument_count : c.required.size()),
+          "it requires other arguments");
     auto tensor = [&](const Value& v) {
       int64_t n = v.integer();
-      return n < 0 ? Tensor() : tensors[below(v, tensors.size())];
+      return n < 0 ? Tensor() : tensors[checked_index(v, tensors.size())];
     };
     for (auto& s : v_["slots"].list()) {
       graph::Capture::Slot slot;
-      slot.argument = s[0].integer() < 0 ? -1 : int(below(s[0], given));
+      slot.argument = s[0].integer() < 0 ? -1 : int(checked_index(s[0], argument_count));
       slot.leaf = tensor(s[1]);
       slot.before = tensor(s[2]);
       slot.relied = s[3].boolean();
-      slot.output = s[4].integer() < 0 ? -1 : int(below(s[4], g.outputs.size()));
+      slot.output = s[4].integer() < 0 ? -1 : int(checked_index(s[4], g.outputs.size()));
       slot.after = tensor(s[5]);
       check((slot.argument < 0) == slot.leaf.defined(), "a gradient slot is of no tensor");
       check(slot.output < 0 || g.outputs[size_t(slot.output)], "a gradient slot gets no value");
@@ -95,15 +96,15 @@ class Reader {
     }
     std::vector<run::Traced::Check> checks;
     for (auto& k : v_["checks"].list())
-      checks.push_back({ErrorType(below(k[0], size_t(ErrorType::KeyboardInterrupt))), k[1].string()});
+      checks.push_back({ErrorType(checked_index(k[0], size_t(ErrorType::KeyboardInterrupt))), k[1].string()});
     check(checks.size() <= c.results, "it checks more than it computes");
-    auto made = std::make_unique<run::Traced>(std::move(c), v_["name"].string());
-    made->require(std::move(checks));
-    return made;
+    auto program = std::make_unique<run::Traced>(std::move(c), v_["name"].string());
+    program->require(std::move(checks));
+    return program;
   }
 
  private:
-  size_t below(const Value& v, size_t end) const {
+  size_t checked_index(const Value& v, size_t end) const {
     int64_t n = v.integer();
     check(n >= 0 && uint64_t(n) < end, "a number is out of range");
     return size_t(n);
@@ -173,7 +174,7 @@ Program Program::from(const io::Value& v, const std::string& path, std::string* 
         << path << " is of version " << version << ", and this library reads version " << io::kVersion;
     if (extra) *extra = v["extra"].string();
     return Program(io::Reader(path, v).program());
-  } catch (const Error& e) {  // of a wrong kind of value, or what the graph's operators refuse
+  } catch (const Error& e) {  // for a value of the wrong kind, or an error of the graph's operators
     if (e.kind() == ErrorKind::internal || e.op() == "load") throw;
     runtime_check(false, "load") << path << " is damaged: " << e.message();
     __builtin_unreachable();

@@ -145,7 +145,7 @@ size_t hash_of(const Value& key) {
     case Value::Kind::boolean:
     case Value::Kind::integer: return size_t(key.integer()) * 0x9E3779B97F4A7C15ull >> 8;
     case Value::Kind::real: {
-      double d = key.number();  // hashes as the int that it equals
+      double d = key.number();  // equal to the hash of an equal int
       return d == std::floor(d) && std::abs(d) < 9e15 ? hash_of(Value(int64_t(d))) : std::hash<double>()(d);
     }
     case Value::Kind::string: return std::hash<std::string>()(key.string());
@@ -211,7 +211,7 @@ void write_real(std::string& out, double d) {
   if (std::isnan(d)) out += "nan";
   else if (std::isinf(d)) out += d < 0 ? "-inf" : "inf";
   else {
-    // As Python: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
+    // Python's format: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
     char text[40];
     bool plain = d == 0 || (std::abs(d) >= 1e-4 && std::abs(d) < 1e16);
     auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;

@@ -1,13 +1,13 @@
-// Value: what a checkpoint holds: None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict,
-// nested. Methods of users' classes (extend/class.h) take and give them too, and objects beside.
+// Value: the contents of a checkpoint: None, bool, int, float, complex, str, dtype, Tensor, list, tuple, dict, nested.
+// Methods of users' classes (extend/class.h) take and return them too, and objects.
 //
 //   io::Value state = io::Dict{{"epoch", 3}, {"model", model.state_dict()}, {"history", io::List{0.5, 0.25}}};
 //   int64_t epoch = state["epoch"].integer();
 //   const Tensor& w = state["model"]["fc.weight"].tensor();
 //
-// Containers are shared, as in Python: a copy of a Value is another handle on the same list or dict. Reading
-// a value as what it is not raises TypeError, a missing key IndexError. An `Object` (a function, a module) is a
-// value of running programs alone: writing it to a file raises TypeError.
+// Containers are shared, as in Python: a copy of a Value is another handle to the same list or dict. Reading a value as
+// another kind raises TypeError, a missing key IndexError. An `Object` (a function, a module) exists in running programs
+// only: writing it to a file raises TypeError.
 #pragma once
 #include <complex>
 #include <concepts>
@@ -91,22 +91,23 @@ class Value {
   const std::string& string() const;
   DType dtype() const;
   const Tensor& tensor() const;
-  List& list() const;  // the items of a list or a tuple
+  List& list() const;  // the items of a list or tuple
   Dict& dict() const;
   template <std::derived_from<Object> O>
-  O* object() const {  // null if it is none of this type
+  O* object() const {  // null if it has another type
     auto* o = std::get_if<std::shared_ptr<Object>>(&data_);
     return o ? dynamic_cast<O*>(o->get()) : nullptr;
   }
   const Ref<CustomClassHolder>& custom_object() const;
 
-  // Of a dict, by key; of a list or tuple, by index (from the end if negative).
+  // An item of a dict by key, or of a list or tuple by index (from the end if negative).
   Value& operator[](const Value& key) const;
-  bool contains(const Value& key) const;  // is it a key of this dict?
+  bool contains(const Value& key) const;  // true if the dict has this key
   size_t size() const;                    // of a string or container
-  const void* identity() const;  // of a container or object: equal for handles on the same one; else null
+  // address of a container or object, equal for handles to the same one; else null
+  const void* identity() const;
 
-  // Numbers by value, containers item by item, tensors by dtype, sizes and elements.
+  // Compares numbers by value, containers item by item, tensors by dtype, sizes and elements.
   friend bool operator==(const Value& a, const Value& b);
 
  private:
@@ -121,7 +122,7 @@ struct Tuple {
   List items;
 };
 
-// Keys in the order of their insertion: None, bool, int, float or str. Look-up takes constant time.
+// A dict in insertion order. Keys are None, bool, int, float or str. Look-up takes constant time.
 class Dict {
  public:
   using Item = std::pair<Value, Value>;
@@ -136,7 +137,7 @@ class Dict {
   const Value* find(const Value& key) const;  // null if there is none
   Value* find(const Value& key) { return const_cast<Value*>(std::as_const(*this).find(key)); }
   bool contains(const Value& key) const { return find(key); }
-  Value& operator[](const Value& key);      // makes it if there is none
+  Value& operator[](const Value& key);      // inserts it if there is none
   const Value& at(const Value& key) const;  // IndexError if there is none
   void set(const Value& key, Value v) { (*this)[key] = std::move(v); }
   void erase(const Value& key);
@@ -146,13 +147,13 @@ class Dict {
   }
 
  private:
-  size_t slot_of(const Value& key) const;  // where its number is, or belongs
+  size_t slot_of(const Value& key) const;  // the slot of a key, or the free slot for it
   void rehash(size_t slots);
   std::vector<Item> items_;
-  std::vector<uint32_t> slots_;  // open addressing: number of an item + 1, 0: free
+  std::vector<uint32_t> slots_;  // open addressing: index of an item + 1, 0: free
 };
 
 const char* name(Value::Kind k);  // "dict"
 std::string to_string(const Value& v,
-                      size_t limit = 1000);  // as Python writes it, cut after `limit` characters
+                      size_t limit = 1000);  // in Python's format, truncated after `limit` characters
 }  // namespace facula::io

@@ -1,5 +1,4 @@
-// What stands for Python's builtins in translated code: methods of values, functions, and the classes of
-// modules that hold modules.
+// Python's builtins for translated code: methods of values, functions, and the classes of container modules.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -47,7 +46,7 @@ Value nested(const Tensor& t, int d, List at) {
   return all;
 }
 
-// Methods of tensors that are no operators.
+// Methods of tensors that are not operators.
 constexpr BuiltinMethod tensor_methods[] = {
     {"dim", [](const Value& t, Arguments&) -> Value { return int64_t(t.tensor().dim()); }},
     {"numel", [](const Value& t, Arguments&) -> Value { return t.tensor().numel().guard_int(); }},
@@ -126,15 +125,15 @@ constexpr BuiltinMethod sequence_methods[] = {
        return taken;
      }},
 };
-void take_all(io::Dict& d, const Arguments& a) {  // as update() and dict() do
-  for (auto& given : a.items) {
-    if (given.is_dict() || given.object<Mapping>()) {
-      for (auto& [k, v] : dict_of(given)) d.set(k, v);
+void take_all(io::Dict& d, const Arguments& a) {  // the semantics of update() and dict()
+  for (auto& source : a.items) {
+    if (source.is_dict() || source.object<Mapping>()) {
+      for (auto& [k, v] : dict_of(source)) d.set(k, v);
       continue;
     }
-    for (auto& pair : items_of(given)) d.set(pair[0], pair[1]);
+    for (auto& pair : items_of(source)) d.set(pair[0], pair[1]);
   }
-  for (auto& [k, v] : a.named) d.set(k, v);  // a later one wins
+  for (auto& [k, v] : a.named) d.set(k, v);  // later ones override
 }
 constexpr BuiltinMethod dict_methods[] = {
     {"get",
@@ -172,7 +171,8 @@ Value register_named(const Value& m, Arguments& a, bool parameter) {
   auto* p = v.object<ParameterObject>();
   if (p) module_of(m).register_parameter(name, p->tensor, p->requires_grad);
   else if (parameter) module_of(m).register_parameter(name, v.is_none() ? Tensor() : v.tensor());
-  else module_of(m).register_buffer(name, v.is_none() ? Tensor() : v.tensor().detached());  // to() changes it
+  // converted by to()
+  else module_of(m).register_buffer(name, v.is_none() ? Tensor() : v.tensor().detached());
   return {};
 }
 constexpr BuiltinMethod module_methods[] = {
@@ -200,27 +200,27 @@ constexpr BuiltinMethod module_methods[] = {
 };
 
 template <size_t N>
-const BuiltinMethod* known(const BuiltinMethod (&methods)[N], std::string_view name) {
+const BuiltinMethod* find_in(const BuiltinMethod (&methods)[N], std::string_view name) {
   for (auto& m : methods)
     if (m.name == name) return &m;
   return nullptr;
 }
-const BuiltinMethod* known_method(const Value& self, std::string_view name) {
+const BuiltinMethod* find_method(const Value& self, std::string_view name) {
   switch (self.kind()) {
-    case Kind::tensor: return known(tensor_methods, name);
-    case Kind::string: return known(string_methods, name);
+    case Kind::tensor: return find_in(tensor_methods, name);
+    case Kind::string: return find_in(string_methods, name);
     case Kind::list:
-    case Kind::tuple: return known(sequence_methods, name);
-    case Kind::dict: return known(dict_methods, name);
+    case Kind::tuple: return find_in(sequence_methods, name);
+    case Kind::dict: return find_in(dict_methods, name);
     default:
-      if (self.object<Mapping>()) return known(dict_methods, name);
-      return self.object<ModuleObject>() ? known(module_methods, name) : nullptr;
+      if (self.object<Mapping>()) return find_in(dict_methods, name);
+      return self.object<ModuleObject>() ? find_in(module_methods, name) : nullptr;
   }
 }
 }  // namespace
 
 Value method(const Value& self, const char* name, Arguments&& a) {
-  if (auto* m = known_method(self, name)) return m->method(self, a);
+  if (auto* m = find_method(self, name)) return m->method(self, a);
   if (self.is_tensor()) {
     a.items.insert(a.items.begin(), self);
     return call(operator_value(name), std::move(a));
@@ -235,7 +235,7 @@ Value method(const Value& self, const char* name, Arguments&& a) {
   return call(attribute(self, name), std::move(a));
 }
 Value method(const Value& self, const char* name, const Overloads& operators, Arguments&& a) {
-  if (!self.is_tensor() || known_method(self, name)) return method(self, name, std::move(a));
+  if (!self.is_tensor() || find_method(self, name)) return method(self, name, std::move(a));
   a.items.insert(a.items.begin(), self);
   return operators(std::move(a));
 }
@@ -252,10 +252,10 @@ Value best(Arguments& a, bool greatest) {
   List all = a.items.size() == 1 ? items_of(a.items[0]) : a.items;
   value_check(!all.empty() || !a.named.empty(), "") << "min() or max() of nothing";
   if (all.empty()) return a.named[0].second;  // default=
-  Value found = all[0];
+  Value extreme = all[0];
   for (auto& v : all)
-    if (greatest ? less(found, v) : less(v, found)) found = v;
-  return found;
+    if (greatest ? less(extreme, v) : less(v, extreme)) extreme = v;
+  return extreme;
 }
 List sorted(List all) {
   std::stable_sort(all.begin(), all.end(), less);
@@ -389,7 +389,7 @@ Value make_parameter(Arguments& a) {
   bool grad = a.items.size() < 2 || truth(a.items[1]);
   return std::make_shared<ParameterObject>(autograd::detach(a.items[0].tensor()), grad);
 }
-// A tensor of a number, or of a list of numbers.
+// Creates a tensor from a number, or a list of numbers.
 Value make_tensor(Arguments& a) {
   DType d = DType::Int64;
   for (auto& [name, v] : a.named)
@@ -443,7 +443,7 @@ Value deep_copy(Arguments& a) {
   return copied(a.items[0]);
 }
 
-// require(valid, (type of the error), text): as facula.program.require.
+// require(valid, (type of the error), text): like facula.program.require.
 Value require(Arguments& a) {
   supported_check(!a.items[0].tensor().is_traced(), "trace")
       << "a function is traced that checks elements: " << a.items[2].string();
@@ -451,7 +451,7 @@ Value require(Arguments& a) {
   return {};
 }
 Value autocast_state(Arguments&) { return io::Tuple{{run::autocast_state().enabled}}; }
-// While a function is traced: a call that is not part of it.
+// Calls a function outside of the current trace.
 Value outside_of_trace(Arguments& a) {
   op::Mode::With mode{autograd::Tracing::current() ? nullptr : op::Mode::current()};
   autograd::Tracing::With trace{nullptr};
@@ -460,7 +460,7 @@ Value outside_of_trace(Arguments& a) {
   return call(f, std::move(a));
 }
 Value is_tracing(Arguments&) { return autograd::Tracing::current() != nullptr; }
-// The nearest number of 32 bits.
+// Rounds to float32.
 Value single(Arguments& a) {
   if (a.items[0].is_tensor()) return to(to(a.items[0].tensor(), DType::Float32), DType::Float64);
   return double(float(a.items[0].number()));
@@ -474,7 +474,7 @@ Value finfo(Arguments& a) {
     default: return of(0x1p-23, 0x1p-126);
   }
 }
-// Of (optimizer, parameters): those with a dense gradient, these gradients, those with a sparse one.
+// For (optimizer, parameters): parameters with a dense gradient, these gradients, and parameters with a sparse one.
 Value parameters_by_layout(Arguments& a) {
   List dense, grads, sparse;
   for (auto& v : a.items[1].list()) {
@@ -514,7 +514,7 @@ Value run_all(Arguments& a) {
   return x;
 }
 
-// An optimizer: its groups with the defaults filled in, and states.
+// Creates an optimizer: groups with defaults, and states.
 Value make_optimizer(Arguments& a) {
   Value self = a.items[0], defaults = a.items[2];
   set_attribute(self, "defaults", defaults);

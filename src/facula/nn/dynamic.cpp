@@ -74,9 +74,9 @@ Value function(std::string name, std::function<Value(Arguments&)> f) {
 }
 Value operator_value(std::string_view name) {
   static std::mutex lock;
-  static std::unordered_map<std::string, Value> known;  // one function a name, as in Python
+  static std::unordered_map<std::string, Value> functions;  // one function object per name, as in Python
   std::lock_guard guard(lock);
-  Value& v = known[std::string(name)];
+  Value& v = functions[std::string(name)];
   if (v.is_none())
     v = function(std::string(name), [o = Overloads(name)](Arguments& a) { return o(std::move(a)); });
   return v;
@@ -136,23 +136,23 @@ Value call(const Value& f, Arguments&& a) {
 namespace {
 Value tensor_or_none(const Tensor& t) { return t.defined() ? Value(t) : Value(); }
 
-bool module_attribute(const Module& m, const Value& self, std::string_view name, Value& found) {
+bool module_attribute(const Module& m, const Value& self, std::string_view name, Value& result) {
   auto& s = Dynamic::state(m);
-  if (name == "training") return found = s.training, true;
-  if (auto* t = find_named(s.parameters, name)) return found = tensor_or_none(*t), true;
-  if (auto* b = find_named(s.buffers, name)) return found = tensor_or_none(b->tensor), true;
-  if (auto* c = find_named(s.modules, name)) return found = std::make_shared<ModuleObject>(*c), true;
-  if (auto* v = s.attributes.dict().find(name)) return found = *v, true;
-  if (name == "__dict__") return found = s.attributes, true;
+  if (name == "training") return result = s.training, true;
+  if (auto* t = find_named(s.parameters, name)) return result = tensor_or_none(*t), true;
+  if (auto* b = find_named(s.buffers, name)) return result = tensor_or_none(b->tensor), true;
+  if (auto* c = find_named(s.modules, name)) return result = std::make_shared<ModuleObject>(*c), true;
+  if (auto* v = s.attributes.dict().find(name)) return result = *v, true;
+  if (name == "__dict__") return result = s.attributes, true;
   const Class::Member* member = s.type ? s.type->find(name) : nullptr;
   if (!member) return false;
   Arguments with_self{self}, none;
   switch (member->kind) {
-    case Class::Kind::constant: found = member->body(none); break;
-    case Class::Kind::property: found = member->body(with_self); break;
-    case Class::Kind::unbound: found = function(std::string(name), member->body); break;
+    case Class::Kind::constant: result = member->body(none); break;
+    case Class::Kind::property: result = member->body(with_self); break;
+    case Class::Kind::unbound: result = function(std::string(name), member->body); break;
     case Class::Kind::method:
-      found = function(std::string(name), [self, body = member->body](Arguments& a) {
+      result = function(std::string(name), [self, body = member->body](Arguments& a) {
         a.items.insert(a.items.begin(), self);
         return body(a);
       });
@@ -166,47 +166,47 @@ Value shape_of(const Tensor& t) {
   return sizes;
 }
 
-bool tensor_attribute(const Tensor& t, std::string_view name, Value& found) {
-  if (name == "shape") return found = shape_of(t), true;
-  if (name == "dtype") return found = t.dtype(), true;
-  if (name == "device") return found = to_string(t.device()), true;
-  if (name == "requires_grad") return found = t.requires_grad(), true;
-  if (name == "grad") return found = tensor_or_none(autograd::grad_of(t)), true;
-  if (name == "is_sparse") return found = is_sparse(t.impl()), true;
+bool tensor_attribute(const Tensor& t, std::string_view name, Value& result) {
+  if (name == "shape") return result = shape_of(t), true;
+  if (name == "dtype") return result = t.dtype(), true;
+  if (name == "device") return result = to_string(t.device()), true;
+  if (name == "requires_grad") return result = t.requires_grad(), true;
+  if (name == "grad") return result = tensor_or_none(autograd::grad_of(t)), true;
+  if (name == "is_sparse") return result = is_sparse(t.impl()), true;
   return false;
 }
 
-bool dtype_attribute(DType d, std::string_view name, Value& found) {
-  if (name == "is_floating_point") return found = facula::is_floating(d), true;
-  if (name == "is_complex") return found = facula::is_complex(d), true;
-  if (name == "itemsize") return found = int64_t(itemsize(d)), true;
+bool dtype_attribute(DType d, std::string_view name, Value& result) {
+  if (name == "is_floating_point") return result = facula::is_floating(d), true;
+  if (name == "is_complex") return result = facula::is_complex(d), true;
+  if (name == "itemsize") return result = int64_t(itemsize(d)), true;
   return false;
 }
 
-bool find_attribute(const Value& self, std::string_view name, Value& found) {
-  if (auto* o = self.object<ModuleObject>()) return module_attribute(o->module, self, name, found);
-  if (auto* o = self.object<Native>()) return o->find(name, found);
-  if (self.is_tensor()) return tensor_attribute(self.tensor(), name, found);
-  if (self.kind() == Kind::dtype) return dtype_attribute(self.dtype(), name, found);
-  if (self.is_dict()) {  // a record, such as finfo gives
+bool find_attribute(const Value& self, std::string_view name, Value& result) {
+  if (auto* o = self.object<ModuleObject>()) return module_attribute(o->module, self, name, result);
+  if (auto* o = self.object<Native>()) return o->find(name, result);
+  if (self.is_tensor()) return tensor_attribute(self.tensor(), name, result);
+  if (self.kind() == Kind::dtype) return dtype_attribute(self.dtype(), name, result);
+  if (self.is_dict()) {  // a record, such as finfo returns
     const Value* v = std::as_const(self.dict()).find(std::string(name));
-    return v && (found = *v, true);
+    return v && (result = *v, true);
   }
-  if (auto* o = self.object<ClassObject>(); o && name == "__name__") return found = o->type->name, true;
-  if (self.kind() == Kind::string && name == "__name__") return found = self, true;  // of type(x)
+  if (auto* o = self.object<ClassObject>(); o && name == "__name__") return result = o->type->name, true;
+  if (self.kind() == Kind::string && name == "__name__") return result = self, true;  // the name of type(x)
   return false;
 }
 }  // namespace
 
 Value attribute(const Value& self, std::string_view name) {
-  Value found;
-  user_check(find_attribute(self, name, found), "")
+  Value result;
+  user_check(find_attribute(self, name, result), "")
       << "'" << type_name(self).string() << "' object has no attribute '" << name << "'";
-  return found;
+  return result;
 }
 bool has_attribute(const Value& self, std::string_view name) {
-  Value found;
-  return find_attribute(self, name, found);
+  Value result;
+  return find_attribute(self, name, result);
 }
 
 void set_attribute(const Value& self, std::string_view name, const Value& v) {
@@ -293,7 +293,7 @@ Sequence part_of(const Sequence& all, const SliceObject& s) {
   return part;
 }
 
-// A tensor at indices: integers and slices are views, in which tensors are looked up together; none: empty.
+// A tensor indexed by integers and slices (a view) and by tensors, which are looked up together; empty if there are none.
 struct Place {
   Tensor view;
   List looked_up;
@@ -335,9 +335,9 @@ Value States::at(const Tensor& p) {
 }
 void States::set(const Tensor& p, Value state) { of[p.impl()] = {p, std::move(state)}; }
 
-bool Mapping::find(const Value& key, Value& found) const {
+bool Mapping::find(const Value& key, Value& result) const {
   const Value* v = std::as_const(dict()).find(key);
-  return v && (found = *v, true);
+  return v && (result = *v, true);
 }
 Dict& dict_of(const Value& v) {
   auto* m = v.object<Mapping>();
@@ -346,9 +346,9 @@ Dict& dict_of(const Value& v) {
 
 Value item(const Value& of, const Value& index) {
   if (auto* m = of.object<Mapping>()) {
-    Value found;
-    index_check(m->find(index, found), "") << "there is no key " << io::to_string(index);
-    return found;
+    Value result;
+    index_check(m->find(index, result), "") << "there is no key " << io::to_string(index);
+    return result;
   }
   if (auto* states = of.object<States>()) return states->at(index.tensor());
   if (of.is_tensor()) return tensor_item(of.tensor(), indices_of(index));
@@ -412,8 +412,8 @@ bool is_same(const Value& a, const Value& b) {
 bool contains(const Value& of, const Value& v) {
   if (of.is_dict()) return of.contains(v);
   if (auto* m = of.object<Mapping>()) {
-    Value found;
-    return m->find(v, found);
+    Value result;
+    return m->find(v, result);
   }
   if (of.kind() == Kind::string) return of.string().find(v.string()) != std::string::npos;
   for (auto& x : items_of(of))
@@ -471,7 +471,7 @@ Value repeated(const Value& sequence, int64_t count) {
     for (auto& v : sequence.list()) all.push_back(v);
   return same_kind(sequence, std::move(all));
 }
-int order(const Two& x) {  // of numbers, strings and sequences; 2: NaN
+int order(const Two& x) {  // orders numbers, strings and sequences; 2: NaN
   if (is_sequence(x.a) && is_sequence(x.b)) {
     auto &a = x.a.list(), &b = x.b.list();
     for (size_t k = 0; k < std::min(a.size(), b.size()); ++k)

@@ -1,9 +1,8 @@
-// The values of translated code. Modules and functions of facula.nn are written once, in Python; generate.py
-// translates them to C++ that computes with io::Value by the rules of Python, and calls operators by name.
-// Users see the typed classes of modules.h; this header is for the translation and for what stands in it for
-// Python's builtins.
+// The values of translated code. Modules and functions of facula.nn are written once, in Python; generate.py translates
+// them to C++ that computes with io::Value by the rules of Python, and calls operators by name. Users see the typed
+// classes of modules.h; this header is for the translation and for the implementation of Python's builtins in it.
 //
-// Operands of an expression are evaluated from left to right, as in Python: they stand in braces.
+// Operands of an expression are evaluated from left to right, as in Python, because they are in braces.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -67,7 +66,7 @@ struct GeneratorObject : io::Object {
   explicit GeneratorObject(Generator* g) : generator(g) {}
   std::string to_string() const override { return "<generator>"; }
 };
-// A dict that C++ holds: the options of a group, the state of a parameter.
+// A dict that is stored in C++: the options of a group, the state of a parameter.
 struct Mapping : io::Object {
   virtual io::Dict& dict() const = 0;
   virtual bool find(const io::Value& key, io::Value& found) const;
@@ -86,7 +85,7 @@ struct Class {
   struct Member {
     std::string_view name;
     Kind kind;
-    Body body;  // constant: gives it, without arguments
+    Body body;  // constant: returns it, without arguments
   };
   const char* name;
   const Class* base;
@@ -94,7 +93,7 @@ struct Class {
   const Member* find(std::string_view member) const;
   bool derives_from(const Class& c) const;
 };
-// An object of C++ whose attributes translated code sees.
+// A C++ object whose attributes translated code can access.
 struct Native : io::Object {
   virtual const Class& type() const = 0;
   virtual bool find(std::string_view name, io::Value& found) const = 0;
@@ -134,8 +133,8 @@ struct Given : Arguments {
   }
 };
 
-// The operators of one name, of which a call takes the first that has a place for all arguments; with `_` at
-// the end of the name the in-place form.
+// The operators of one name; a call uses the first one that accepts all arguments. If the name ends with `_`, their
+// in-place forms.
 class Overloads {
  public:
   explicit Overloads(std::string_view name);
@@ -153,7 +152,7 @@ class Overloads {
     return operators;                                   \
   }())
 
-// Binds arguments to parameters: `positional` of the names may be given by position.
+// Binds arguments to parameters; the first `positional` names may be passed by position.
 class Bound {
  public:
   Bound(Arguments& a, const char* function, std::span<const std::string_view> names, size_t positional,
@@ -170,7 +169,7 @@ class Bound {
   io::Dict rest_named_;
 };
 
-// ---- what syntax means
+// ---- Python's syntax
 
 io::Value call(const io::Value& f, Arguments&& a);
 io::Value method(const io::Value& self, const char* name, Arguments&& a);
@@ -187,7 +186,7 @@ bool contains(const io::Value& of, const io::Value& v);
 io::List items_of(const io::Value& v);
 io::List unpacked(const io::Value& v, size_t count);
 io::List unpacked(const io::Value& v, size_t before, size_t after);  // a, *b, c
-std::string text(const io::Value& v, std::string_view format = "");  // as str() and f-strings write it
+std::string text(const io::Value& v, std::string_view format = "");  // like str() and f-strings
 io::Value slice(io::Value start, io::Value stop, io::Value step);
 io::Value type_name(const io::Value& v);
 
@@ -210,7 +209,7 @@ struct Two {
   io::Value ge() const;
   io::Value item() const { return nn::item(a, b); }
 };
-// A value that is called, or one of its methods: it comes before the arguments.
+// A value that is called, or one of its methods; evaluated before the arguments.
 struct On {
   io::Value self;
   io::Value call(Arguments&& a) const { return nn::call(self, std::move(a)); }
@@ -219,7 +218,7 @@ struct On {
     return nn::method(self, name, o, std::move(a));
   }
 };
-// What `finally` does.
+// Runs the code of a `finally` block.
 class Finally {
  public:
   explicit Finally(std::function<void()> f) : f_(std::move(f)) {}
@@ -252,7 +251,7 @@ io::Value function(std::string name, std::function<io::Value(Arguments&)> f);
 io::Value operator_value(std::string_view name);  // an operator as a function
 io::Value class_value(const Class& c);
 io::Value instance(const Class& c, Arguments&& a);
-// A module of a class, for the constructors of modules.h.
+// Creates a module of a class, for the constructors of modules.h.
 Module construct(const Class& c, Arguments&& a);
 io::Value forward(const Module& m, Arguments&& a);
 Tensor own_tensor(const Module& m, std::string_view name);  // a parameter or buffer; undefined if it is None
@@ -271,10 +270,10 @@ struct NamedFunction {
 };
 std::span<const NamedFunction> init_functions();
 [[noreturn]] void raise(ErrorType type, const std::string& message);
-[[noreturn]] io::Value unsupported(const char* what);  // of what C++ has not
+[[noreturn]] io::Value unsupported(const char* what);  // for features that C++ does not have
 void warn(const io::Value& text);
 
-// ---- what Python's names mean: builtins, math and the like
+// ---- Python's functions: builtins, math and others
 #define FACULA_BUILTINS(_)                                                                                    \
   _(py_int) _(py_float) _(py_bool) _(py_str) _(py_tuple) _(py_list) _(py_dict) _(py_len) _(py_min) _(py_max)  \
   _(py_sum) _(py_any) _(py_all) _(py_zip) _(py_enumerate) _(py_range) _(py_map) _(py_sorted) _(py_reversed)   \
@@ -288,7 +287,7 @@ FACULA_BUILTINS(FACULA_DECLARE)
 
 extern const Class module_class, module_list_class, sequential_class, optimizer_class;
 
-// The states of an optimizer: a dict for each parameter, which is made when it is asked for.
+// The states of an optimizer: a dict for each parameter, created on demand.
 struct States : io::Object {
   std::unordered_map<const TensorImpl*, std::pair<Tensor, io::Value>> of;
   virtual io::Value at(const Tensor& p);
@@ -296,7 +295,7 @@ struct States : io::Object {
   std::string to_string() const override { return "<states of parameters>"; }
 };
 
-// What modules hold beside parameters, and who may see it.
+// Access of this room's sources to the attributes of modules.
 struct Dynamic {
   static Module::State& state(const Module& m) { return *m.state_; }
 };

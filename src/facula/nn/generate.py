@@ -1,18 +1,18 @@
-"""Writes the C++ modules from the Python ones.
+"""Generates the C++ modules from the Python ones.
 
     python generate.py --package python/facula --catalog src/facula/catalog --out OUT
 
-A module of facula.nn is written once: its class in python/facula/nn/modules. This reads the classes that the
-package exports and all that they use, translates them (translate.py), and writes
+A module of facula.nn is written once: its class in python/facula/nn/modules. This program reads the
+classes that the package exports and their dependencies, translates them (translate.py), and writes
 
     OUT/facula/nn/modules.h          a typed class for each module
     OUT/facula/nn/init.h             the functions of facula.nn.init
     OUT/facula/nn/modules.cpp        constructors and calls of modules, and these functions
     OUT/facula/nn/translated.h, .cpp the translation
-    OUT/facula/optim/optimizers.h, .cpp  the same of optimizers
-    OUT/facula/optim/lr_scheduler.h      the same of schedules of learning rates
+    OUT/facula/optim/optimizers.h, .cpp  the same for optimizers
+    OUT/facula/optim/lr_scheduler.h      the same for learning rate schedules
 
-Not translated are lazy modules, as C++ tells sizes, and what NOT_HERE names.
+Lazy modules are not translated, because C++ constructors take sizes, nor are the classes in NOT_HERE.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from translate import NATIVE_CLASSES, Mistake, Package, Thing, Translation, quot
 
 BANNER = "Written by src/facula/nn/generate.py from the Python modules."
 MODULES = "nn.modules"
-# Containers are templates of layers.h; a PackedSequence and options of LinearCrossEntropyLoss are Python's.
+# Containers are templates of layers.h; PackedSequence and options of LinearCrossEntropyLoss exist in Python
+# only.
 NOT_HERE = {
     "Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Container",
     "LinearCrossEntropyOptions", "RNNBase", "RNNCellBase",
 }  # fmt: skip
 
-# Of schedules, beside these: what is given by way of value_of() (optim/schedule.h).
+# Types of arguments of schedules, besides these: those that value_of() converts (optim/schedule.h).
 SCHEDULED = {
     "Optimizer": "Optimizer&",
     "Optimizer | None": "Optimizer*",
@@ -47,19 +48,19 @@ SCHEDULED = {
 }
 AVERAGES = (
     "AveragedModel get_ema_avg_fn get_swa_avg_fn _start_norms _end_norms".split()
-)  # of optim/swa_utils.h
+)  # in optim/swa_utils.h
 OPTIMIZERS_NOT_HERE = {"GroupOptimizer", "ListOptimizer"}  # bases
 PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "Tensor": "Tensor"}
-ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, as people use it
+ALSO_PUBLIC = "_calculate_fan_in_and_fan_out"  # of nn.init, which users call
 
 
 @dataclass
 class Setting:
-    """A parameter of a constructor or call, as C++ users see it."""
+    """A parameter of a constructor or call in the C++ interface."""
 
     name: str
     type: str
-    default: str | None  # None: there is none
+    default: str | None  # None: required
 
 
 def setting_type(annotation: str) -> str:
@@ -105,24 +106,24 @@ def settings_of(
     a = node.args
     parameters = a.posonlyargs + a.args
     defaults: list[ast.expr | None] = [None] * (len(parameters) - len(a.defaults)) + list(a.defaults)
-    found = []
+    settings = []
     for p, d in list(zip(parameters, defaults))[of_method:] + list(zip(a.kwonlyargs, a.kw_defaults)):
         if p.arg == "generator":
-            found.append(Setting(p.arg, "Generator*", "nullptr"))
+            settings.append(Setting(p.arg, "Generator*", "nullptr"))
             continue
         kind = types(ast.unparse(p.annotation) if p.annotation else "Any")
-        found.append(Setting(p.arg, kind, setting_default(d, kind)))
-    return found
+        settings.append(Setting(p.arg, kind, setting_default(d, kind)))
+    return settings
 
 
 def constructor_settings(
     to: Translation, thing: Thing, types: Callable[[str], str] = setting_type
 ) -> list[Setting]:
-    """The settings of a class; one that passes all arguments on has those of its base."""
-    found = to.member(thing, "__init__")
-    if found is None:
+    """Returns the settings of a class; one that passes on all arguments has those of its base."""
+    member = to.member(thing, "__init__")
+    if member is None:
         return []
-    owner, node = found
+    owner, node = member
     if node.args.vararg is None:
         return settings_of(node, types=types)
     for call in ast.walk(node):
@@ -134,20 +135,22 @@ def constructor_settings(
 
 
 def tensors_of(to: Translation, thing: Thing) -> list[str]:
-    """The names under which a class registers parameters and buffers, as far as they are written out."""
-    found: list[str] = []
+    """Returns the names under which a class registers parameters and buffers, as far as they are
+    literals.
+    """
+    names: list[str] = []
     for owner in reversed(to.lineage(thing)):
         for node in ast.walk(owner.unit.classes[owner.name]):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                 if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "Parameter":
-                    found.append(node.targets[0].attr)
+                    names.append(node.targets[0].attr)
             elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("self.register_"):
                 if isinstance(node.args[0], ast.Constant):
-                    found.append(node.args[0].value)
+                    names.append(node.args[0].value)
             elif isinstance(node, ast.For) and "self.register_" in ast.unparse(node):
                 rows = node.iter.elts if isinstance(node.iter, ast.Tuple) else []
-                found += [r.elts[0].value for r in rows if isinstance(r, ast.Tuple)]
-    return [n for n in dict.fromkeys(found) if not n.startswith("_")]
+                names += [r.elts[0].value for r in rows if isinstance(r, ast.Tuple)]
+    return [n for n in dict.fromkeys(names) if not n.startswith("_")]
 
 
 def summary(node: ast.ClassDef | ast.FunctionDef) -> list[str]:
@@ -172,7 +175,7 @@ def result_type(node: ast.FunctionDef) -> str:
     return "std::tuple<Tensor, Tensor>" if text == "tuple[Tensor, Tensor | None]" else "Output"
 
 
-# What makes a C++ result of a Value.
+# Conversions from a Value to a C++ result.
 RESULTS = {
     "Tensor": "return {}.tensor();",
     "double": "return {}.number();",
@@ -211,7 +214,7 @@ class TypedFunction:
 
 @dataclass
 class Constructed:
-    """A class of which settings may be given by position or by name."""
+    """A class whose settings may be passed by position or by name."""
 
     name: str
     symbol: str
@@ -228,9 +231,9 @@ class Constructed:
 
     @property
     def by_position(self) -> list[Setting]:
-        """The settings that may be given by position. After the required ones those of one plain type, as
-        braces for others could be options as well; none after a lone size in braces, which could be a module
-        of its own.
+        """Returns the settings that may be passed by position: the required ones, followed by those of
+        one plain type, because braces for others could also mean options; none after a single size in
+        braces, which could also be a module.
         """
         if [s.type for s in self.required] == ["Argument"]:
             return self.required
@@ -294,7 +297,7 @@ class Typed(Constructed):
 class TypedSchedule(Constructed):
     """A class of lr_scheduler.h."""
 
-    step: list[Setting] | None  # where it is another than the base's
+    step: list[Setting] | None  # if it differs from the base's
 
     def header(self) -> str:
         lines = [*self.doc, f"class {self.name} : public LRScheduler {{", " public:", *self.constructors()]
@@ -336,7 +339,7 @@ class TypedOptimizer:
     doc: list[str]
     settings: list[Setting]
     base: str  # of listed.h
-    by_closure: bool  # does its step need one?
+    by_closure: bool  # whether its step requires a closure
 
     def header(self) -> str:
         lines = [*self.doc, f"class {self.name} : public {self.base} {{", " public:", "  struct Options {"]
@@ -428,7 +431,7 @@ def exported(package: Package) -> list[str]:
 
 
 def read_operators(catalog: Path) -> tuple[set[str], str]:
-    """Names of operators, and the module of those that have a form for Python."""
+    """Returns the names of operators, and the module of those with a Python form."""
     spec = importlib.util.spec_from_file_location(
         "op_generate", Path(__file__).parents[1] / "op" / "generate.py"
     )

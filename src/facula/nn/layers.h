@@ -1,4 +1,4 @@
-// Modules that hold modules of any type. The others are in modules.h.
+// Container modules for modules of any type. Other modules are in modules.h.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -13,9 +13,9 @@ concept Layer = std::derived_from<M, Module> && requires(const M& m, const Tenso
   { m(x) } -> std::convertible_to<Tensor>;
 };
 
-// Layers applied one after the other, named "0", "1", ... Write nn::Sequential{a, b}, with braces: C++ makes
-// what stands in them from left to right, as Python does, and what stands in parentheses in any order, which
-// changes the random numbers.
+// Layers applied one after the other, named "0", "1", ... Write nn::Sequential{a, b}, with braces: C++ evaluates their
+// contents from left to right, as Python does, but arguments in parentheses in any order, which changes the random
+// numbers.
 class Sequential : public Module {
  public:
   template <Layer... M>
@@ -66,8 +66,8 @@ class ModuleList : public Module {
   std::shared_ptr<std::vector<M>> items_ = std::make_shared<std::vector<M>>();
 };
 
-// What dicts of modules and of parameters have in common: names in the order in which they came, IndexError for one that
-// is not there. A copy is another handle on the same dict.
+// The common part of dicts of modules and of parameters: names in insertion order, IndexError for a missing name. A copy
+// is another handle to the same dict.
 template <class T>
 class DictOf : public Module {
  public:
@@ -79,7 +79,7 @@ class DictOf : public Module {
     index_check(it != items_->end(), kind()) << "there is no key '" << key << "'";
     return it->second;
   }
-  void insert(const std::string& key, T value) {  // one that is there gives way
+  void insert(const std::string& key, T value) {  // replaces an existing one
     put(key, value);
     auto it = find(key);
     if (it == items_->end()) items_->emplace_back(key, std::move(value));
@@ -107,7 +107,7 @@ class DictOf : public Module {
     for (auto& [key, value] : *items_) all.push_back(value);
     return all;
   }
-  auto begin() const { return items_->cbegin(); }  // of (name, value)
+  auto begin() const { return items_->cbegin(); }  // pairs (name, value)
   auto end() const { return items_->cend(); }
 
  protected:
@@ -128,14 +128,14 @@ class ModuleDict : public DictOf<M> {
   explicit ModuleDict(const Named<M>& modules) : ModuleDict() { this->update(modules); }
 };
 
-// Parameters by name. Those of floats want gradients.
+// Parameters by name. Floating-point ones require gradients.
 class ParameterDict : public DictOf<Tensor> {
  public:
   ParameterDict() : DictOf("ParameterDict") {}
   explicit ParameterDict(const Named<Tensor>& parameters) : ParameterDict() { update(parameters); }
 };
 
-// A list of parameters. Those of floats want gradients.
+// A list of parameters. Floating-point ones require gradients.
 class ParameterList : public Module {
  public:
   ParameterList() : Module("ParameterList") {}

@@ -35,16 +35,16 @@ Tensor Module::register_buffer(const std::string& name, Tensor t, bool persisten
 }
 void Module::add(const std::string& name, const Module& m) {
   state_->check_name(name);
-  for (auto& [path, below] : m.named_modules())
-    value_check(!below.is_same(*this), "Module") << "a " << kind() << " can't be a member of itself";
+  for (auto& [path, child] : m.named_modules())
+    value_check(!child.is_same(*this), "Module") << "a " << kind() << " can't be a member of itself";
   state_->modules.emplace_back(name, m);
 }
 
 void Module::put(const std::string& name, const Module& m) {
   Module* old = find_named(state_->modules, name);
   if (!old) return add(name, m);
-  for (auto& [path, below] : m.named_modules())
-    value_check(!below.is_same(*this), "Module") << "a " << kind() << " can't be a member of itself";
+  for (auto& [path, child] : m.named_modules())
+    value_check(!child.is_same(*this), "Module") << "a " << kind() << " can't be a member of itself";
   *old = m;
 }
 void Module::put(const std::string& name, const Tensor& parameter) {
@@ -61,7 +61,7 @@ void Module::remove(const std::string& name) {
   index_check(removed, kind()) << "there is no member '" << name << "'";
 }
 
-// Calls f(prefix of names, module) for every module, each once, itself first.
+// Calls f(prefix of names, module) for every module once, beginning with this one.
 template <class F>
 void Module::walk(const std::string& prefix, F&& f) const {
   std::unordered_set<const State*> seen;
@@ -163,7 +163,7 @@ void Module::apply(const std::function<void(const Module&)>& f) const {
 io::Dict Module::state_dict() const {
   io::Dict all;
   auto visit = [&](auto& self, const std::string& prefix,
-                   const Module& m) -> void {  // a module with two names comes twice
+                   const Module& m) -> void {  // a module with two names occurs twice
     for (auto& [name, t] : m.state_->parameters)
       if (t.defined()) all.set(prefix + name, t.detached());
     for (auto& [name, b] : m.state_->buffers)
@@ -195,17 +195,17 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
   std::vector<Copy> copies;
   for (auto& [key, value] : mine) {
     const std::string& name = key.string();
-    const io::Value* given = state.dict().find(key);
+    const io::Value* loaded = state.dict().find(key);
     Tensor to = value.tensor();
-    if (!given) result.missing_keys.push_back(name);
-    else if (!given->is_tensor())
+    if (!loaded) result.missing_keys.push_back(name);
+    else if (!loaded->is_tensor())
       errors += "\n\tWhile copying the parameter named \"" + name + "\", expected a Tensor but got a " +
-                io::name(given->kind());
-    else if (!(Dims(given->tensor().sizes()) == Dims(to.sizes())))
+                io::name(loaded->kind());
+    else if (!(Dims(loaded->tensor().sizes()) == Dims(to.sizes())))
       errors += "\n\tsize mismatch for " + name + ": copying a param with shape " +
-                facula::to_string(given->tensor().sizes()) +
+                facula::to_string(loaded->tensor().sizes()) +
                 " from checkpoint, the shape in current model is " + facula::to_string(to.sizes()) + ".";
-    else copies.push_back({to, given->tensor()});
+    else copies.push_back({to, loaded->tensor()});
   }
   if (strict && !result.unexpected_keys.empty())
     errors = "\n\tUnexpected key(s) in state_dict: " + quoted(result.unexpected_keys) + "." + errors;
@@ -221,7 +221,7 @@ Module::LoadResult Module::load_state_dict(const io::Value& state, bool strict) 
 const std::string& Module::kind() const { return state_->kind; }
 void Module::describe(std::string options) { state_->options = std::move(options); }
 namespace {
-// What containers of parameters show: a line for each.
+// Formats the parameters of containers, one per line.
 std::string parameter_lines(const Named<Tensor>& parameters) {
   std::string text;
   for (auto& [name, t] : parameters) {

@@ -30,7 +30,7 @@ class Module {
  public:
   explicit Module(std::string kind = "Module");  // kind: its name in messages and text
 
-  // The definition. They give back what was registered; an undefined tensor is None.
+  // Definition of a module. These return the registered object; an undefined tensor is None.
   Tensor register_parameter(const std::string& name, Tensor t, bool requires_grad = true);
   Tensor register_buffer(const std::string& name, Tensor t, bool persistent = true);
   template <std::derived_from<Module> M>
@@ -39,29 +39,29 @@ class Module {
     return m;
   }
 
-  // In the order of registration, own ones first, each tensor or module once; names with dots.
+  // In the order of registration, a module's own ones first, each tensor or module once; with dotted names.
   std::vector<Tensor> parameters() const;
   Named<Tensor> named_parameters() const;
   std::vector<Tensor> buffers() const;
   Named<Tensor> named_buffers() const;
   std::vector<Module> children() const;
-  Named<Module> named_modules() const;              // itself too, as ""
-  Tensor parameter(const std::string& name) const;  // by dotted name; IndexError
+  Named<Module> named_modules() const;              // including itself, as ""
+  Tensor parameter(const std::string& name) const;  // by dotted name; IndexError if there is none
 
   bool is_training() const;
-  void train(bool on = true) const;  // of all modules below, too
+  void train(bool on = true) const;  // also of all submodules
   void eval() const { train(false); }
   void requires_grad_(bool on = true) const;
   void zero_grad(bool set_to_none = true) const;
-  void to(DType dtype) const;  // floating-point parameters and buffers, in place: optimizers keep them
-  void apply(const std::function<void(const Module&)>& f) const;  // below first
+  void to(DType dtype) const;  // floating-point parameters and buffers, in place: optimizers remain valid
+  void apply(const std::function<void(const Module&)>& f) const;  // submodules first
 
   // Parameters and persistent buffers, sharing memory with the module's.
   io::Dict state_dict() const;
   struct LoadResult {
     std::vector<std::string> missing_keys, unexpected_keys;
   };
-  // Copies tensors by name. RuntimeError for other sizes, and when strict for missing and unexpected names.
+  // Copies tensors by name. Raises RuntimeError for other sizes, and, if strict, for missing and unexpected names.
   LoadResult load_state_dict(const io::Value& state, bool strict = true) const;
 
   const std::string& kind() const;
@@ -70,13 +70,13 @@ class Module {
 
  protected:
   void add(const std::string& name, const Module& m);
-  // For containers: takes the place of the member of this name, or is a new one; removes it, IndexError if there is none.
+  // For containers: put() replaces the member of this name or adds it; remove() raises IndexError if there is none.
   void put(const std::string& name, const Module& m);
   void put(const std::string& name, const Tensor& parameter);
   void remove(const std::string& name);
-  void describe(std::string options);  // what to_string() shows in parentheses
+  void describe(std::string options);  // the text that to_string() shows in parentheses
   size_t child_count() const;
-  // What it does where a module that was given it calls it, as a norm in a TransformerEncoder.
+  // Sets the call for translated modules that use this one, such as a norm in a TransformerEncoder.
   void called_by_modules(std::function<Tensor(const Tensor&)> f);
 
  private:

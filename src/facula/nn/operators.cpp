@@ -1,4 +1,4 @@
-// Calls of operators by name, with the arguments of translated code.
+// Calls operators by name, with the arguments of translated code.
 #include <algorithm>
 #include <deque>
 
@@ -13,7 +13,7 @@ using io::Value;
 using Kind = Value::Kind;
 
 namespace {
-// One call in preparation: what its values borrow lives here.
+// One call in preparation: owns the memory that its values borrow.
 struct Prepared {
   SmallVector<op::Value, 8> values;
   std::deque<std::vector<SymInt>> ints;
@@ -69,7 +69,7 @@ bool convert_list(const op::Parameter& p, const Value& v, Prepared& to) {
   return true;
 }
 
-// Appends the value that a parameter takes from v; false if it takes none.
+// Appends the value of a parameter from v; returns false if they do not match.
 bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
   auto give = [&](op::Value x) {
     to.values.push_back(x);
@@ -82,7 +82,7 @@ bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
       if (v.is_tensor()) return give(op::Value(v.tensor()));
       return (p.number || p.number_alone) && is_number(v) && give(op::Value(scalar_of(v)));
     case op::Type::Scalar:
-      if (v.is_tensor() && v.tensor().dim() == 0)  // of a program, it is read at each call
+      if (v.is_tensor() && v.tensor().dim() == 0)  // in a traced program, it is read at each call
         return give(v.tensor().is_traced() ? op::Value(v.tensor()) : op::Value(v.tensor().item()));
       return is_number(v) && give(op::Value(scalar_of(v)));
     case op::Type::Int: return is_integer(v) && give(op::Value(SymInt(v.integer())));
@@ -103,7 +103,7 @@ bool convert(const op::Parameter& p, const Value& v, Prepared& to) {
   }
 }
 
-// Sizes may be given one by one, where all that follows is by name: view(2, 3).
+// Returns whether sizes are passed one by one, with all further arguments by name: view(2, 3).
 bool takes_all(const op::Schema& s, size_t k, const Arguments& a) {
   auto& p = s.parameters[k];
   if (!p.list || p.type != op::Type::Int || a.items.size() <= k + 1 || !is_integer(a.items[k])) return false;
@@ -118,25 +118,25 @@ bool prepare(const op::Schema& s, const Arguments& a, Prepared& to) {
   size_t taken = 0, named = 0;
   for (size_t k = 0; k < s.parameters.size(); ++k) {
     auto& p = s.parameters[k];
-    const Value* given = nullptr;
+    const Value* value = nullptr;
     Value all;
     if (k == taken && k < a.items.size() && !p.keyword_only) {
       if (takes_all(s, k, a)) {
         all = List(a.items.begin() + long(k), a.items.end());
-        given = &all;
+        value = &all;
         taken = a.items.size();
       } else {
-        given = &a.items[taken++];
+        value = &a.items[taken++];
       }
     }
     for (auto& [name, v] : a.named)
       if (name == p.name || (k == 0 && name == "input" && p.name == "self")) {
-        if (given) return false;
-        given = &v;
+        if (value) return false;
+        value = &v;
         ++named;
       }
-    if (given) {
-      if (!convert(p, *given, to)) return false;
+    if (value) {
+      if (!convert(p, *value, to)) return false;
     } else if (p.has_default) {
       to.values.push_back(p.fallback[0]);
     } else if (p.optional) {
@@ -180,15 +180,16 @@ Value Overloads::operator()(Arguments&& a) const {
       op::Results results =
           out.defined() ? op::call(*o, values, op::Form::out, {&out, 1}) : op::call(*o, values, form_);
       return value_of(o->schema, results);
-    } catch (const Error& e) {  // of an operator that it calls
+    } catch (const Error& e) {  // an error of a nested operator
       if (e.kind() == ErrorKind::internal) throw;
       throw e.from(name_);
     }
   }
-  std::string given;
-  for (auto& v : a.items) given += (given.empty() ? "" : ", ") + io::to_string(v, 60);
-  for (auto& [n, v] : a.named) given += (given.empty() ? "" : ", ") + n + "=" + io::to_string(v, 60);
-  type_check(false, name_) << "no form of this operator takes (" << given << ")"
+  std::string argument_text;
+  for (auto& v : a.items) argument_text += (argument_text.empty() ? "" : ", ") + io::to_string(v, 60);
+  for (auto& [n, v] : a.named)
+    argument_text += (argument_text.empty() ? "" : ", ") + n + "=" + io::to_string(v, 60);
+  type_check(false, name_) << "no form of this operator takes (" << argument_text << ")"
                            << hint(operators_.empty() ? "there is none" : operators_[0]->schema.text);
   __builtin_unreachable();
 }

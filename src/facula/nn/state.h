@@ -1,4 +1,4 @@
-// What a module holds. For the sources of this room.
+// The contents of a module. For the sources of this room only.
 #pragma once
 #include "facula/nn/dynamic.h"
 
@@ -10,14 +10,14 @@ struct Module::State {
     bool persistent;
   };
   std::string kind, options;
-  const Class* type = nullptr;                   // of a translated class; null: a class of C++
+  const Class* type = nullptr;                   // a translated class; null: a class of C++
   io::Value attributes = io::Dict();             // of a translated class, by name
-  std::function<io::Value(Arguments&)> forward;  // of a class of C++ that translated code may call
+  std::function<io::Value(Arguments&)> forward;  // for a class of C++ that translated code may call
   Named<Tensor> parameters;
   Named<Buffer> buffers;
   Named<Module> modules;
   bool training = true;
-  bool lists_parameters = false;  // to_string() has a line for each, as of a ParameterList
+  bool lists_parameters = false;  // to_string() has a line for each, as for ParameterList
 
   void check_name(const std::string& name) const;
 };

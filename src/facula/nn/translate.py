@@ -1,8 +1,8 @@
 """Translates Python modules of the package to C++ that computes with io::Value (dynamic.h).
 
-It knows functions, classes of one base, and what they are made of: statements and expressions one by one,
-names by what they are imported from. What it does not know is a Mistake, with its line: generators that are
-not used up at once, coroutines, metaclasses, names of no operator and no function.
+It supports functions, classes of one base, and their statements and expressions; names are resolved
+through imports. Unsupported constructs raise a Mistake with their line: generators that are not consumed
+immediately, coroutines, metaclasses, names that are neither operators nor functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What C++ has by other means, by unit and name.
+# Classes that C++ implements natively, by unit and name.
 NATIVE_CLASSES = {
     ("nn.modules.module", "Module"): "module_class",
     ("nn.modules.module", "TensorModule"): "module_class",
@@ -54,8 +54,8 @@ ERRORS = {
         n: n
         for n in "RuntimeError IndexError TypeError ValueError NotImplementedError AssertionError".split()
     },
-    "KeyError": "IndexError",  # as io::Dict raises it
-    "ZeroDivisionError": "ValueError",  # as a division by zero raises it
+    "KeyError": "IndexError",  # io::Dict raises it
+    "ZeroDivisionError": "ValueError",  # a division by zero raises it
 }
 INSTANCES = {
     "int": "is_int", "float": "is_float", "bool": "is_bool", "str": "is_str", "tuple": "is_tuple",
@@ -70,13 +70,13 @@ BINARY = {
 COMPARE = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"
 }  # fmt: skip
-# Methods that are C++'s: how a file is read, and how an optimizer over lists steps (optim/listed.h).
+# Methods that C++ implements: reading of a state_dict, and steps of optimizers over lists (optim/listed.h).
 OWN_METHODS = {"_load_from_state_dict", "share_memory"}
 OWN_OPTIMIZER_METHODS = (
     "_state _step_group _alike _share _counted _count _update_parts _export_state _import_state "
     "_update_sparse"
 ).split()
-NEVER = "(false)"  # the value is of a class that C++ has not
+NEVER = "(false)"  # for isinstance checks of classes that C++ does not have
 CONSTANTS = {
     ("math", "pi"): "3.141592653589793",
     ("math", "inf"): "std::numeric_limits<double>::infinity()",
@@ -89,7 +89,7 @@ class Mistake(Exception):
 
 @dataclass
 class Unit:
-    """A file of the package, or a name that is known by itself: `_C`, `math`."""
+    """A file of the package, or a built-in name such as `_C` or `math`."""
 
     name: str
     path: Path | None = None
@@ -97,7 +97,7 @@ class Unit:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     variables: dict[str, ast.expr] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
-    all_of: list[str] = field(default_factory=list)  # units of which it imports all
+    all_of: list[str] = field(default_factory=list)  # units whose names it imports with *
 
     @property
     def stem(self) -> str:
@@ -106,7 +106,7 @@ class Unit:
 
 @dataclass
 class Thing:
-    """What a name means: kind is unit, operators, function, class, variable, native or builtin."""
+    """The meaning of a name: kind is unit, operators, function, class, variable, native or builtin."""
 
     kind: str
     unit: Unit
@@ -148,10 +148,10 @@ class Package:
         elif isinstance(node, ast.ClassDef):
             unit.classes[node.name] = node
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found = self.imported(unit.name, node, is_package)
-            if "*" in found:
-                unit.all_of.append(found.pop("*")[0])
-            unit.imports.update(found)
+            imports = self.imported(unit.name, node, is_package)
+            if "*" in imports:
+                unit.all_of.append(imports.pop("*")[0])
+            unit.imports.update(imports)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -163,7 +163,7 @@ class Package:
     def imported(
         self, unit: str, node: ast.Import | ast.ImportFrom, is_package: bool
     ) -> dict[str, tuple[str, str | None]]:
-        """local name -> (unit, name in it; None: the unit itself)."""
+        """Returns local name -> (unit, name in it; None: the unit itself)."""
         if isinstance(node, ast.Import):
             return {a.asname or a.name: (a.name, None) for a in node.names}
         parts = unit.split(".") if unit else []
@@ -172,13 +172,13 @@ class Package:
             source = ".".join(parts + ([node.module] if node.module else []))
         else:
             source = node.module or ""
-        found: dict[str, tuple[str, str | None]] = {}
+        imports: dict[str, tuple[str, str | None]] = {}
         for a in node.names:
             inner = f"{source}.{a.name}".strip(".")
             base = self.folder.joinpath(*inner.split("."))
             is_unit = a.name == "_C" or (node.level and (base.with_suffix(".py").exists() or base.is_dir()))
-            found[a.asname or a.name] = (inner, None) if is_unit else (source, a.name)
-        return found
+            imports[a.asname or a.name] = (inner, None) if is_unit else (source, a.name)
+        return imports
 
     def resolve(self, unit: Unit, name: str) -> Thing | None:
         if (unit.name, name) in NATIVE_CLASSES or (unit.name, name) in NATIVE_FUNCTIONS:
@@ -206,11 +206,11 @@ class Package:
         if unit.path is None:
             return Thing("native" if (unit.name, name) in CONSTANTS else "foreign", unit, name)
         if unit.name == "nn.functional" and name not in BUILTINS and self.is_operator(name):
-            return Thing("operators", unit, name)  # it has those of its namespace
+            return Thing("operators", unit, name)  # it provides those of its namespace
         return None
 
     def follow(self, unit: Unit, node: ast.expr) -> Thing | None:
-        """What `F.pad` or `_C.functions.empty` means; None: an attribute of a value."""
+        """Resolves `F.pad` or `_C.functions.empty`; None for an attribute of a value."""
         if isinstance(node, ast.Name):
             return self.resolve(unit, node.id)
         if not isinstance(node, ast.Attribute):
@@ -235,21 +235,21 @@ def quoted(text: str) -> str:
 
 
 def identifier(*parts: str) -> str:
-    """A name of C++, which reserves two underscores and the first one."""
+    """Returns a valid C++ name, without double and leading underscores, which are reserved."""
     return "_".join("own_" + p.lstrip("_") if p.startswith("_") else p for p in parts)
 
 
 class Translation:
-    """All that was asked for, as C++."""
+    """The translation of all names that were requested."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
         self.wanted: list[Thing] = []
-        self.known: dict[str, tuple[Thing, str]] = {}  # C++ name -> what, kind
+        self.known: dict[str, tuple[Thing, str]] = {}  # C++ name -> (thing, kind)
         self.text: list[str] = []
 
     def need(self, thing: Thing) -> str:
-        """The C++ name of a function, variable or class, which will be translated."""
+        """Returns the C++ name of a function, variable or class, and schedules its translation."""
         prefix = {"function": "f", "variable": "v", "class": "k"}[thing.kind]
         name = identifier(prefix, thing.unit.stem, thing.name)
         if name not in self.known:
@@ -286,30 +286,30 @@ class Translation:
     # ---- classes
 
     def bases(self, thing: Thing) -> list[Thing]:
-        found = []
+        bases = []
         for base in thing.unit.classes[thing.name].bases:
             resolved = self.package.follow(thing.unit, base)
             if resolved is None:
                 raise Mistake(f"the base {ast.unparse(base)} is unknown")
-            found.append(resolved)
-        return found
+            bases.append(resolved)
+        return bases
 
     def lineage(self, thing: Thing) -> list[Thing]:
-        """The class and those below it that are translated."""
-        found = [thing]
-        while found[-1].kind == "class":
-            bases = self.bases(found[-1])
+        """Returns the class and its translated bases."""
+        lineage = [thing]
+        while lineage[-1].kind == "class":
+            bases = self.bases(lineage[-1])
             if not bases:
                 break
             if len(bases) > 1:
                 raise Mistake("a class of several bases")
             if bases[0].kind != "class":
                 break
-            found.append(bases[0])
-        return found
+            lineage.append(bases[0])
+        return lineage
 
     def member(self, thing: Thing, name: str) -> tuple[Thing, ast.FunctionDef] | None:
-        """The method that a class has under this name; of several the overload that tells its signature."""
+        """Returns a class's method of this name; of several overloads, the one with the signature."""
         for owner in self.lineage(thing):
             for node in owner.unit.classes[owner.name].body:
                 if isinstance(node, ast.FunctionDef) and node.name == name:
@@ -317,7 +317,7 @@ class Translation:
         return None
 
     def fields(self, thing: Thing) -> list[str] | None:
-        """Of a NamedTuple: it is a record."""
+        """Returns the fields of a NamedTuple, which becomes a record; None for other classes."""
         node = thing.unit.classes.get(thing.name)
         if node is None or [ast.unparse(b) for b in node.bases] != ["NamedTuple"]:
             return None
@@ -365,18 +365,18 @@ class Translation:
         pairs = [(target, item.value)]
         if isinstance(target, ast.Tuple) and isinstance(item.value, ast.Tuple):
             pairs = list(zip(target.elts, item.value.elts))
-        found = []
+        members = []
         for t, value in pairs:
             name = ast.unparse(t)
             if name in ("_version", "_traceable") or (name == "__constants__" and thing.unit.stem != "fold"):
                 continue
             if isinstance(value, ast.Call) and ast.unparse(value.func) == "staticmethod":
                 value = value.args[0]
-            made = Code(self, thing.unit).value(value)
-            found.append(
-                (name, "constant", lambda b, m=made: f"static Value {b}(Arguments&) {{ return {m}; }}\n")
+            expression = Code(self, thing.unit).value(value)
+            members.append(
+                (name, "constant", lambda b, m=expression: f"static Value {b}(Arguments&) {{ return {m}; }}\n")
             )
-        return found
+        return members
 
 
 class Code:
@@ -405,8 +405,10 @@ class Code:
         own = set(names) | {n for n in (rest, rest_named) if n}
         statements = [ast.Return(node.body)] if isinstance(node, ast.Lambda) else node.body
         assigned = sorted(assigned_names(statements) - own)
-        given = ", ".join(map(quoted, names))
-        lines = [f"  static constexpr std::array<std::string_view, {len(names)}> names_{{{given}}};"]
+        parameter_names = ", ".join(map(quoted, names))
+        lines = [
+            f"  static constexpr std::array<std::string_view, {len(names)}> names_{{{parameter_names}}};"
+        ]
         flags = f"{str(bool(rest)).lower()}, {str(bool(rest_named)).lower()}"
         lines.append(f"  Bound b_(a_, {quoted(called)}, names_, {len(positional)}, {required}, {flags});")
         for k, (n, d) in enumerate(zip(names, defaults)):
@@ -527,7 +529,7 @@ class Code:
         if isinstance(target, ast.Name):
             return [f"v_{target.id} = {value};"]
         if isinstance(target, ast.Attribute):
-            if target.attr.startswith("__"):  # the name or text of a function
+            if target.attr.startswith("__"):  # the name or docstring of a function
                 return []
             return [f"set_attribute({self.value(target.value)}, {quoted(target.attr)}, {value});"]
         if isinstance(target, ast.Subscript):
@@ -577,7 +579,7 @@ class Code:
             raise Mistake("try with other than one kind of error")
         lines = ["try {", *self.block(s.body), "} catch (const Error& e_) {"]
         lines.append(f"  if (e_.type() != ErrorType::{ERRORS[kind]}) throw;")
-        if name := s.handlers[0].name:  # its text, which is all that is asked of it
+        if name := s.handlers[0].name:  # its text is the only supported use
             lines.append(f"  v_{name} = Value(e_.what());")
         return [*lines, *self.block(s.handlers[0].body), "}"]
 
@@ -592,7 +594,7 @@ class Code:
     # ---- expressions
 
     def condition(self, e: ast.expr) -> str:
-        """An expression as a C++ bool."""
+        """Returns an expression as a C++ bool."""
         if isinstance(e, ast.BoolOp):
             sign = " && " if isinstance(e.op, ast.And) else " || "
             return "(" + sign.join(self.condition(v) for v in e.values) + ")"
@@ -607,7 +609,7 @@ class Code:
         return f"truth({self.value(e)})"
 
     def comparison(self, e: ast.Compare) -> tuple[str, bool]:
-        """Its C++ and whether that is a bool."""
+        """Returns its C++ code and whether that is a bool."""
         left, parts, plain = e.left, [], False
         for op, right in zip(e.ops, e.comparators):
             if isinstance(op, (ast.Is, ast.IsNot)):
@@ -647,7 +649,7 @@ class Code:
         return "(" + " || ".join(checks) + ")" if checks else NEVER
 
     def value(self, e: ast.expr) -> str:
-        """An expression as a C++ Value."""
+        """Returns an expression as a C++ Value."""
         handler = getattr(self, "of_" + type(e).__name__, None)
         if handler is None:
             raise Mistake(f"the expression {ast.unparse(e)} is not known")
@@ -696,7 +698,7 @@ class Code:
         return self.to.package.follow(self.unit, e)
 
     def reference(self, thing: Thing) -> str:
-        """What stands for a global name."""
+        """Returns the C++ code for a global name."""
         if thing.kind == "operators":
             self.check_operator(thing.name)
             return f"operator_value({quoted(thing.name)})"
@@ -782,7 +784,7 @@ class Code:
         return f"List{{{', '.join(self.value(i) for i in items)}}}"
 
     def of_Dict(self, e: ast.Dict) -> str:
-        if None in e.keys:  # {**others, "name": value}
+        if None in e.keys:  # a dict display with unpacking: {**others, "name": value}
             keywords = [ast.keyword(k and ast.literal_eval(k), v) for k, v in zip(e.keys, e.values)]
             return f"invoke(py_dict, {self.arguments([], keywords)})"
         items = ", ".join(f"{{{self.value(k)}, {self.value(v)}}}" for k, v in zip(e.keys, e.values))
@@ -856,12 +858,12 @@ class Code:
             return f"Value(io::Dict{{{items}}})"
         if thing is not None:
             return self.static_call(thing, self.arguments(e.args, e.keywords))
-        given = self.arguments(e.args, e.keywords)
+        arguments = self.arguments(e.args, e.keywords)
         if isinstance(f, ast.Attribute):
-            known = self.to.package.is_operator(f.attr)
-            by = f"FACULA_OPERATOR({quoted(f.attr)}), " if known else ""
-            return f"On{{{self.value(f.value)}}}.method({quoted(f.attr)}, {by}{given})"
-        return f"On{{{self.value(f)}}}.call({given})"
+            is_operator = self.to.package.is_operator(f.attr)
+            by = f"FACULA_OPERATOR({quoted(f.attr)}), " if is_operator else ""
+            return f"On{{{self.value(f.value)}}}.method({quoted(f.attr)}, {by}{arguments})"
+        return f"On{{{self.value(f)}}}.call({arguments})"
 
     def is_require(self, e: ast.Call) -> bool:
         thing = self.follow(e.func)
@@ -871,21 +873,21 @@ class Code:
     def error_type(e: ast.expr) -> str:
         return f"Value(int(ErrorType::{ast.unparse(e)}))"
 
-    def static_call(self, thing: Thing, given: str) -> str:
+    def static_call(self, thing: Thing, arguments: str) -> str:
         if thing.kind == "operators":
             self.check_operator(thing.name)
-            return f"FACULA_OPERATOR({quoted(thing.name)})({given})"
+            return f"FACULA_OPERATOR({quoted(thing.name)})({arguments})"
         if thing.kind == "function":
-            return f"invoke({self.to.need(thing)}, {given})"
+            return f"invoke({self.to.need(thing)}, {arguments})"
         if thing.kind == "class" or (thing.unit.name, thing.name) in NATIVE_CLASSES:
-            return f"instance({self.to.class_name(thing)}, {given})"
+            return f"instance({self.to.class_name(thing)}, {arguments})"
         if (thing.unit.name, thing.name) in NATIVE_FUNCTIONS:
-            return f"invoke({NATIVE_FUNCTIONS[thing.unit.name, thing.name]}, {given})"
+            return f"invoke({NATIVE_FUNCTIONS[thing.unit.name, thing.name]}, {arguments})"
         if thing.kind == "variable":
-            made = thing.unit.variables[thing.name]
-            if isinstance(made, ast.Call) and ast.unparse(made.func) == "namedtuple":
-                return f"Value(io::Tuple{{{given}.items}})"
-            return f"On{{{self.to.need(thing)}()}}.call({given})"
+            assigned = thing.unit.variables[thing.name]
+            if isinstance(assigned, ast.Call) and ast.unparse(assigned.func) == "namedtuple":
+                return f"Value(io::Tuple{{{arguments}.items}})"
+            return f"On{{{self.to.need(thing)}()}}.call({arguments})"
         if thing.name == "PackedSequence":
             return 'unsupported("a PackedSequence")'
         raise Mistake(f"a call of {thing.unit.name}.{thing.name}")
@@ -894,33 +896,33 @@ class Code:
         if self.owner is None:
             raise Mistake("super() outside of a class")
         base = self.to.bases(self.owner)[0]
-        found = self.to.member(base, name) if base.kind == "class" else None
-        given = self.arguments([ast.Name("self"), *e.args], e.keywords)
-        if found is None:
+        member = self.to.member(base, name) if base.kind == "class" else None
+        arguments = self.arguments([ast.Name("self"), *e.args], e.keywords)
+        if member is None:
             if base.kind == "class" and name != "__init__":
                 raise Mistake(f"no base has {name}")
             root = self.to.bases(self.to.lineage(self.owner)[-1])[0]
-            return f"invoke({self.to.class_name(root)}.find({quoted(name)})->body, {given})"
-        owner, _ = found
-        return f"invoke({self.to.need(owner)}.find({quoted(name)})->body, {given})"
+            return f"invoke({self.to.class_name(root)}.find({quoted(name)})->body, {arguments})"
+        owner, _ = member
+        return f"invoke({self.to.need(owner)}.find({quoted(name)})->body, {arguments})"
 
 
 def assigned_names(statements: list[ast.stmt]) -> set[str]:
-    """The variables that these statements assign, but not those of functions in them."""
-    found: set[str] = set()
+    """Returns the variables that these statements assign, without those of nested functions."""
+    names: set[str] = set()
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp)):
             if isinstance(node, ast.FunctionDef):
-                found.add(node.name)
+                names.add(node.name)
             return
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         if isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
+            names.add(node.name)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     for s in statements:
         visit(s)
-    return found
+    return names

@@ -17,7 +17,7 @@ using io::Value;
 namespace {
 Value object_of(const nn::Module& m) { return std::make_shared<nn::ModuleObject>(m); }
 
-// Groups as the translation sees them: options, and the parameters under "params".
+// Groups for the translation: options, and the parameters under "params".
 Value dict_of(const ParamGroup& group) {
   Dict all = group.options;
   List params;
@@ -31,7 +31,7 @@ Value dicts_of(const std::vector<ParamGroup>& groups) {
   return all;
 }
 
-// While a function is traced: for what is not part of it, the states before the first step.
+// Suspends a trace for work that is not part of it: the states before the first step.
 struct OutsideOfTrace {
   op::Mode::With mode{autograd::Tracing::current() ? nullptr : op::Mode::current()};
   autograd::Tracing::With trace{nullptr};
@@ -47,17 +47,19 @@ struct ListOptimizer::Batch {
   List key;
   std::vector<Tensor> params, grads;
   std::vector<Dict*> states;
-  std::vector<std::pair<std::string, List>> lists;  // of each kind of state that is in use, or empty
+  std::vector<std::pair<std::string, List>> lists;  // for each kind of state that is in use, or empty
 };
 
 ListOptimizer::ListOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options)
     : ListOptimizer(nn::construct(type, std::move(options).with("params", dicts_of(groups))), groups) {}
 
-ListOptimizer::ListOptimizer(nn::Module made, std::vector<ParamGroup> groups)
-    : Optimizer(made.kind().c_str(), std::move(groups), nn::attribute(object_of(made), "defaults").dict()),
-      self_(std::move(made)) {
+ListOptimizer::ListOptimizer(nn::Module module, std::vector<ParamGroup> groups)
+    : Optimizer(module.kind().c_str(), std::move(groups),
+                nn::attribute(object_of(module), "defaults").dict()),
+      self_(std::move(module)) {
   auto* states = nn::attribute(object_of(self_), "state").object<nn::States>();
-  for (auto& [p, state] : states->of) state_of(state.first) = state.second.dict();  // made at once: Adagrad
+  // created immediately, as by Adagrad
+  for (auto& [p, state] : states->of) state_of(state.first) = state.second.dict();
 }
 
 Dict ListOptimizer::numbers() const { return nn::attribute(object_of(self_), "_numbers").dict(); }
@@ -113,7 +115,7 @@ void ListOptimizer::step_group(ParamGroup& group) {
 }
 
 void ListOptimizer::step_batch(ParamGroup& group, Batch& batch) {
-  // Complex numbers are pairs, each part of which moves for itself.
+  // Complex numbers are pairs, whose parts are updated independently.
   auto real = [](const Tensor& t) -> Value {
     return is_complex(t.dtype()) ? view_as_real(resolve_conj(t)) : t;
   };
@@ -132,7 +134,7 @@ void ListOptimizer::step_batch(ParamGroup& group, Batch& batch) {
   count(batch, now.dict());
 }
 
-// The numbers of this step: floats, or of a function that is traced tensors.
+// The numbers of this step: floats, or tensors in a traced function.
 Dict ListOptimizer::counted(Batch& batch) {
   bool traced = autograd::Tracing::current();
   Dict counts;
@@ -167,17 +169,18 @@ void ListOptimizer::count(Batch& batch, const Dict& numbers) {
   }
 }
 
-// ---- optimizers that are translated as a whole
+// ---- optimizers whose step is translated as a whole
 
 GroupOptimizer::GroupOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options)
     : GroupOptimizer(nn::construct(type, std::move(options).with("params", dicts_of(groups))), groups) {}
-GroupOptimizer::GroupOptimizer(nn::Module made, std::vector<ParamGroup> groups)
-    : Optimizer(made.kind().c_str(), std::move(groups), nn::attribute(object_of(made), "defaults").dict()),
-      self_(std::move(made)) {
+GroupOptimizer::GroupOptimizer(nn::Module module, std::vector<ParamGroup> groups)
+    : Optimizer(module.kind().c_str(), std::move(groups),
+                nn::attribute(object_of(module), "defaults").dict()),
+      self_(std::move(module)) {
   nn::set_attribute(object_of(self_), "state", OptimizerObject::states_of(*this));
 }
 
-// Itself, with the groups as they are now.
+// Returns the translated object, with the present groups.
 Value GroupOptimizer::bound() {
   Value self = object_of(self_);
   nn::set_attribute(self, "param_groups", nn::attribute(OptimizerObject::of(*this), "param_groups"));

@@ -1,7 +1,6 @@
-// Optimizers whose step is one operator over lists of parameters, gradients and each kind of state. What an
-// optimizer does, its options, kinds of state and the call of its operator, is written once, in Python
-// (python/facula/optim), and translated by nn/generate.py to the classes of optimizers.h; how lists are put
-// together is here.
+// Optimizers whose step is one operator over lists of parameters, gradients and each kind of state. Options, kinds of
+// state and the call of the operator are defined once, in Python (python/facula/optim), and translated by nn/generate.py
+// to the classes of optimizers.h; lists are assembled here.
 #pragma once
 #include <array>
 #include <memory>
@@ -28,23 +27,23 @@ class ListOptimizer : public Optimizer {
   void step() override;
 
  protected:
-  // RuntimeError and ValueError for options that are out of range.
+  // Raises RuntimeError and ValueError for options that are out of range.
   ListOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options);
   io::Dict numbers() const override;
   std::optional<Dims> state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) override;
 
  private:
-  struct Batch;  // parameters whose numbers are equal: one call
-  ListOptimizer(nn::Module made, std::vector<ParamGroup> groups);
+  struct Batch;  // parameters with equal numbers: one call
+  ListOptimizer(nn::Module module, std::vector<ParamGroup> groups);
   void step_group(ParamGroup& group);
   void step_batch(ParamGroup& group, Batch& batch);
   io::Dict& first_state(const Tensor& p, const ParamGroup& group);
   io::Dict counted(Batch& batch);
   void count(Batch& batch, const io::Dict& numbers);
-  nn::Module self_;  // holds what the translation knows of this optimizer
+  nn::Module self_;  // the translated object
 };
 
-// An optimizer whose step is translated as a whole: SGD, LBFGS, Muon, SparseAdam.
+// An optimizer whose entire step is translated: SGD, LBFGS, Muon, SparseAdam.
 class GroupOptimizer : public Optimizer {
  public:
   using Optimizer::step;
@@ -52,16 +51,16 @@ class GroupOptimizer : public Optimizer {
 
  protected:
   GroupOptimizer(const nn::Class& type, std::vector<ParamGroup> groups, nn::Given&& options);
-  Tensor step_with(const Closure& closure);  // for a step that calls it as often as it likes
+  Tensor step_with(const Closure& closure);  // for a step that calls the closure any number of times
   std::optional<Dims> state_sizes(const Tensor& p, const ParamGroup& group, const std::string& kind) override;
 
  private:
-  GroupOptimizer(nn::Module made, std::vector<ParamGroup> groups);
+  GroupOptimizer(nn::Module module, std::vector<ParamGroup> groups);
   io::Value bound();
   nn::Module self_;
 };
 
-// The optimizers of optimizers.h, with their defaults.
+// The optimizers of optimizers.h, with default options.
 struct OptimizerFactory {
   std::string_view name;
   std::unique_ptr<Optimizer> (*make)(std::vector<Tensor> params);

@@ -11,10 +11,10 @@ struct GroupObject : nn::Mapping {
   GroupObject(std::shared_ptr<OptimizerObject> o, size_t k) : of(std::move(o)), number(k) {}
   ParamGroup& group() const { return of->optimizer->param_groups().at(number); }
   io::Dict& dict() const override { return group().options; }
-  bool find(const Value& key, Value& found) const override {
-    if (key.kind() != Value::Kind::string || key.string() != "params") return Mapping::find(key, found);
+  bool find(const Value& key, Value& result) const override {
+    if (key.kind() != Value::Kind::string || key.string() != "params") return Mapping::find(key, result);
     auto& params = group().params;
-    return found = io::List(params.begin(), params.end()), true;
+    return result = io::List(params.begin(), params.end()), true;
   }
 };
 struct StateObject : nn::Mapping {
@@ -45,16 +45,16 @@ void OptimizerObject::forget(Optimizer& o) {
   if (o.object_) o.object_->optimizer = nullptr;
 }
 
-bool OptimizerObject::find(std::string_view name, Value& found) const {
+bool OptimizerObject::find(std::string_view name, Value& result) const {
   user_check(optimizer, "Optimizer") << "the optimizer of this schedule is gone"
                                      << hint("an optimizer must outlive its schedules");
-  if (name == "defaults") return found = optimizer->defaults(), true;
-  if (name == "_opt_called") return found = optimizer->stepped_, true;
+  if (name == "defaults") return result = optimizer->defaults(), true;
+  if (name == "_opt_called") return result = optimizer->stepped_, true;
   if (name != "param_groups") return false;
   io::List groups;
   for (size_t k = 0; k < optimizer->param_groups().size(); ++k)
     groups.push_back(std::make_shared<GroupObject>(optimizer->object_, k));
-  return found = groups, true;
+  return result = groups, true;
 }
 void OptimizerObject::set(std::string_view name, const Value& v) {
   internal_check(name == "_opt_called") << name;

@@ -1,13 +1,13 @@
-// Optimizers as translated code sees them. For the sources of this room.
+// Optimizers as objects of translated code. For the sources of this room only.
 #pragma once
 #include "facula/nn/dynamic.h"
 #include "facula/optim/optimizer.h"
 
 namespace facula::optim {
 
-// There is one for each optimizer that anyone asked for: `is` compares them.
+// Each optimizer has one object, created on demand: `is` compares them.
 struct OptimizerObject : nn::Native {
-  Optimizer* optimizer;  // null: it is gone
+  Optimizer* optimizer;  // null: the optimizer was destroyed
   explicit OptimizerObject(Optimizer* o) : optimizer(o) {}
   static io::Value of(Optimizer& o);
   static io::Value states_of(Optimizer& o);  // as nn::States

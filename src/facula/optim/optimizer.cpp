@@ -93,8 +93,8 @@ io::Dict Optimizer::state_dict() const {
   return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
 }
 
-void Optimizer::load_state_dict(const io::Value& given) {
-  const io::List& saved = given["param_groups"].list();
+void Optimizer::load_state_dict(const io::Value& loaded) {
+  const io::List& saved = loaded["param_groups"].list();
   value_check(saved.size() == groups_.size(), kind_)
       << "loaded state dict has a different number of parameter groups: " << saved.size()
       << ", but the optimizer has " << groups_.size();
@@ -114,7 +114,7 @@ void Optimizer::load_state_dict(const io::Value& given) {
   decltype(state_) state;
   io::Dict counted = numbers();
   for (auto& [id, p, k] : numbered) {
-    const io::Value* of = given["state"].dict().find(id);
+    const io::Value* of = loaded["state"].dict().find(id);
     if (!of) continue;
     io::Dict mine;
     auto check = [&](const io::Value& key, const Tensor& t) {
@@ -124,11 +124,11 @@ void Optimizer::load_state_dict(const io::Value& given) {
           << " has shape " << facula::to_string(t.sizes()) << ", but must have " << facula::to_string(*sizes);
     };
     for (auto& [key, value] : of->dict()) {
-      nn::Arguments given{value};
+      nn::Arguments to_copy{value};
       if (value.kind() == io::Value::Kind::list)
         for (auto& item : value.list())
           if (item.is_tensor()) check(key, item.tensor());
-      if (!value.is_tensor()) mine.set(key, nn::deep_copy(given));
+      if (!value.is_tensor()) mine.set(key, nn::deep_copy(to_copy));
       else if (key == io::Value("step") || counted.contains(key)) mine.set(key, value.number());
       else {
         const Tensor& t = value.tensor();
@@ -150,12 +150,12 @@ void Optimizer::load_state_dict(const io::Value& given) {
 }
 
 size_t Optimizer::counted_by(const std::string& name, const Tensor& number) const {
-  size_t found = 0;
+  size_t count = 0;
   for (auto& [p, state] : state_) {
     const io::Value* v = state.second.find(name);
-    found += v && v->is_tensor() && v->tensor().is_same(number);
+    count += v && v->is_tensor() && v->tensor().is_same(number);
   }
-  return found;
+  return count;
 }
 
 }  // namespace facula::optim

@@ -1,5 +1,5 @@
-// What optimizers have in common; they are in optimizers.h: parameters in groups, each with its options, and a state
-// for each parameter. state_dicts are exchanged with Python and PyTorch.
+// The base of optimizers, which are in optimizers.h: parameters in groups, each with its options, and a state for each
+// parameter. state_dicts are exchangeable with Python and PyTorch.
 //
 //   optim::AdamW optimizer(model.parameters(), {.lr = 3e-3});
 //   optimizer.zero_grad(); backward(loss); optimizer.step();
@@ -20,7 +20,7 @@ struct OptimizerObject;
 // Options are named as in Python: group.options["lr"].
 struct ParamGroup {
   std::vector<Tensor> params;
-  io::Dict options = {};  // what is not given has the optimizer's default
+  io::Dict options = {};  // missing ones have the optimizer's default
   double lr() const { return options.at("lr").number(); }
 };
 
@@ -30,7 +30,7 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   virtual void step() = 0;
   using Closure = std::function<Tensor()>;      // clears gradients, computes the loss and calls backward
-  virtual Tensor step(const Closure& closure);  // after the closure, whose loss it gives back
+  virtual Tensor step(const Closure& closure);  // calls the closure, steps, and returns its loss
   void zero_grad(bool set_to_none = true);
   void add_param_group(ParamGroup group);
 
@@ -43,11 +43,11 @@ class Optimizer {
   Optimizer(const char* kind, std::vector<ParamGroup> groups, io::Dict defaults);
   void note_step() { stepped_ = true; }  // in step(): schedules warn if they are stepped before
   io::Dict& state_of(const Tensor& p) { return state_[p.impl()].second; }
-  std::vector<Tensor> with_grad(const ParamGroup& group) const;            // parameters that have one
+  std::vector<Tensor> with_grad(const ParamGroup& group) const;            // parameters that have a gradient
   size_t counted_by(const std::string& name, const Tensor& number) const;  // parameters with this number
-  // Of the state of a parameter, what is a number here and a tensor in a state_dict: its first values.
+  // Values in a parameter's state that are numbers here and tensors in a state_dict, with their initial values.
   virtual io::Dict numbers() const { return {}; }
-  // The sizes of a kind of state; nullopt: any.
+  // The sizes of one kind of state; nullopt: any.
   virtual std::optional<Dims> state_sizes(const Tensor& p, const ParamGroup&, const std::string&) {
     return Dims(p.sizes());
   }

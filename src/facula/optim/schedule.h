@@ -1,6 +1,6 @@
-// What schedules of learning rates have in common; they are in lr_scheduler.h. Call step() after each optimizer step or
-// epoch, as the schedule counts. The optimizer must outlive its schedules. A schedule is a handle: copies are the same
-// schedule. state_dicts are exchanged with Python.
+// The base of learning rate schedules, which are in lr_scheduler.h. Call step() after each optimizer step or epoch,
+// depending on the schedule. The optimizer must outlive its schedules. A schedule is a handle: copies denote the same
+// schedule. state_dicts are exchangeable with Python.
 #pragma once
 #include <concepts>
 #include <functional>
@@ -43,7 +43,7 @@ class Factor {
 class LRScheduler {
  public:
   void step(std::optional<int64_t> epoch = std::nullopt);  // by one, or to an epoch
-  std::vector<double> get_last_lr() const;                 // that the last step set
+  std::vector<double> get_last_lr() const;                 // the rates that the last step set
   io::Dict state_dict() const;                             // everything but the optimizer and functions
   void load_state_dict(const io::Value& state);
 
@@ -58,7 +58,7 @@ class LRScheduler {
   static io::Value value_of(const Factor& f) { return f; }
 
  private:
-  nn::Module self_;  // what the translation knows of it
+  nn::Module self_;  // the translated object
 };
 
 std::span<const nn::NamedClass> schedules();  // the classes of lr_scheduler.h

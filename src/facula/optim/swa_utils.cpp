@@ -19,7 +19,7 @@ Value Average::function_of(Function f) {
 Average get_swa_avg_fn() { return Average(nn::invoke(nn::f_swa_utils_get_swa_avg_fn, {})); }
 Average get_ema_avg_fn(double decay) { return Average(nn::invoke(nn::f_swa_utils_get_ema_avg_fn, {decay})); }
 
-// What is copied in Python is put in place of the copy of an empty module.
+// Python copies the model; here an empty module stands for the copy and is replaced.
 Averaging::Averaging(const nn::Module& model, const nn::Module& average, const AverageOptions& options)
     : Module(nn::construct(nn::k_swa_utils_AveragedModel, nn::Given()
                                                               .with("model", nn::Argument(nn::Module()))

@@ -1,5 +1,5 @@
-// Averages of models, as optim.swa_utils of Python, of which this calls the translation: stochastic weight averaging and
-// exponential moving averages. SWALR is among the schedules (lr_scheduler.h).
+// Averages of models, by the translation of Python's optim.swa_utils: stochastic weight averaging and exponential moving
+// averages. SWALR is one of the schedules (lr_scheduler.h).
 #pragma once
 #include <concepts>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace facula::optim {
 
-// The new average of a tensor from the old one, a value, and how many values there were before; the mean unless given.
+// Computes the new average of a tensor from the old one, a value, and the number of previous values; by default the mean.
 class Average {
  public:
   using Function = std::function<Tensor(const Tensor& average, const Tensor& value, const Tensor& count)>;
@@ -33,20 +33,20 @@ Average get_ema_avg_fn(double decay = 0.999);  // decay * average + (1 - decay) 
 struct AverageOptions {
   nn::ByName by_name = {};
   Average avg_fn = {};
-  bool use_buffers = false;  // averages buffers too; else they are the last ones
+  bool use_buffers = false;  // averages buffers too; otherwise copies the last model's
 };
 
-// AveragedModel without the type of its model.
+// AveragedModel without the model's type.
 class Averaging : public nn::Module {
  public:
-  void update_parameters(const nn::Module& model) const;  // takes a model's parameters into the average
+  void update_parameters(const nn::Module& model) const;  // includes a model's parameters in the average
 
  protected:
   Averaging(const nn::Module& model, const nn::Module& average, const AverageOptions& options);
 };
 
-// The average of the models that update_parameters() has seen, called as they are. It lies in `module`, another model of
-// the same structure, since C++ copies no structs of modules: AveragedModel<Net> average(net, Net());
+// The average of the models that update_parameters() has seen; it is called like them. It is stored in `module`, another
+// model of the same structure, since C++ cannot copy structs of modules: AveragedModel<Net> average(net, Net());
 template <std::derived_from<nn::Module> M>
 class AveragedModel : public Averaging {
  public:
@@ -59,7 +59,7 @@ class AveragedModel : public Averaging {
   M module;
 };
 
-// Makes running statistics of batch norms those of what the model is called with, until it ends; the model trains meanwhile.
+// Resets the running statistics of batch norms and collects new ones, in training mode, during its lifetime.
 class FreshNorms {
  public:
   explicit FreshNorms(const nn::Module& model);
@@ -74,8 +74,8 @@ class FreshNorms {
   io::Value norms_;
 };
 
-// The running statistics of all batch norms become those of one pass over a loader, whose batches are tensors or begin
-// with what the model takes.
+// Recomputes the running statistics of all batch norms by one pass over a loader, whose batches are tensors or begin with
+// the model's input.
 template <class Loader, std::derived_from<nn::Module> M>
 void update_bn(Loader&& loader, const M& model) {
   FreshNorms norms(model);

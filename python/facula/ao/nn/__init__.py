@@ -1,3 +1,3 @@
-"""Modules of quantised models: what floating models use of them."""
+"""Modules of quantised models, as far as floating-point models use them."""
 
 from . import quantized as quantized

@@ -1,4 +1,4 @@
-"""Marks of models that may be quantised. Quantisation is not there yet: they pass values on."""
+"""Marks of models that can be quantised. Quantisation is not implemented yet: they pass values on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DeQuantStub", "QConfig", "QuantStub", "QuantWrapper", "convert", "de
 
 
 class QuantStub(Module):
-    """Where values become quantised: here they stay as they are."""
+    """Marks where values become quantised: here it returns them unchanged."""
 
     def __init__(self, qconfig: Any = None) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class QuantStub(Module):
 
 
 class DeQuantStub(QuantStub):
-    """Where values become floating again."""
+    """Marks where values become floating-point again."""
 
 
 def _unquantised(name: str) -> NoReturn:
@@ -77,7 +77,7 @@ default_qconfig = QConfig(default_observer, default_weight_observer)
 
 
 def get_default_qconfig(backend: str = "x86", version: int = 0) -> QConfig:
-    """What ``prepare`` would use."""
+    """Returns the configuration that ``prepare`` would use."""
     return default_qconfig
 
 
@@ -98,7 +98,9 @@ class QuantWrapper(Module):
 
 
 def _fused(modules: list[Module]) -> list[Module]:
-    """Convolutions and linear layers with the normalisation that follows; other modules stay."""
+    """Merges convolutions and linear layers with the normalisation that follows; other modules are
+    unchanged.
+    """
     from ...nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, Conv1d, Conv2d, Conv3d, Identity, Linear
     from ...nn.utils import fuse_conv_bn_eval, fuse_linear_bn_eval
 
@@ -115,9 +117,10 @@ def _fused(modules: list[Module]) -> list[Module]:
 def fuse_modules(
     model: Module, modules_to_fuse: Any, inplace: bool = False, fuser_func: Any = None, **options: Any
 ) -> Module:
-    """The model with normalisations taken into the convolutions before them, by lists of submodules' paths.
+    """Returns the model with normalisations merged into the preceding layers, for lists of submodules'
+    paths.
 
-    Activations stay modules of their own: fused kernels take them in as they run.
+    Activations stay separate modules: kernels are fused with them at run time.
     """
     if fuser_func is not None:
         raise NotImplementedError("fuse_modules: fuser_func is not supported")
@@ -126,8 +129,8 @@ def fuse_modules(
         modules_to_fuse if modules_to_fuse and isinstance(modules_to_fuse[0], list) else [modules_to_fuse]
     )
     for paths in groups:
-        found = _fused([model.get_submodule(p) for p in paths])
-        for path, module in zip(paths, found):
+        fused = _fused([model.get_submodule(p) for p in paths])
+        for path, module in zip(paths, fused):
             owner, _, name = path.rpartition(".")
             setattr(model.get_submodule(owner), name, module)
     return model

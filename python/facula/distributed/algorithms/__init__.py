@@ -1,1 +1,1 @@
-"""Algorithms over several processes, of which there is one."""
+"""Algorithms for several processes; there is only one here."""

@@ -9,7 +9,7 @@ __all__ = ["Join", "JoinHook", "Joinable"]
 
 class JoinHook:
     def main_hook(self) -> None:
-        """Called while another process still trains."""
+        """Called while another process is still training."""
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Called after all processes have joined."""
@@ -20,7 +20,7 @@ class Joinable:
 
 
 class Join:
-    """Does nothing around what it encloses: the only process never waits for another."""
+    """Has no effect: the only process never waits for another one."""
 
     def __init__(
         self, joinables: Any, enable: bool = True, throw_on_early_termination: bool = False, **kwargs: Any

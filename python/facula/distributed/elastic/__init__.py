@@ -1,1 +1,1 @@
-"""Launching of programs that go on when processes fail; of one process, that its error is told."""
+"""Launching of programs that survive failures of processes; with one process, only errors are reported."""

@@ -1,3 +1,3 @@
-"""Collective operations that have gradients."""
+"""Differentiable collective operations."""
 
 from .functional import *  # noqa: F403

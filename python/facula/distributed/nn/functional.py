@@ -1,4 +1,4 @@
-"""Collective operations that have gradients: among one process, copies."""
+"""Differentiable collective operations: copies, for one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _copy(tensor: Tensor, group: Any) -> Tensor:
 
 
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The tensors of all processes joined by ``op``, whose gradients go to all of them."""
+    """Returns the reduction ``op`` of the tensors of all processes; gradients go to all of them."""
     _check_reduction("all_reduce", op, tensor)
     return _copy(tensor, group)
 
@@ -44,7 +44,7 @@ def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
-    """The tensors of all processes; the gradient of each goes to its own."""
+    """Returns the tensors of all processes; the gradient of each goes to its own process."""
     return (_copy(tensor, group),)
 
 

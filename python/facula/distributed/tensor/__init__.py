@@ -1,5 +1,5 @@
-"""Tensors laid out over a mesh of processes. A mesh has one process, whose part is the whole tensor, so that
-programs run as they do on one device; meshes of more are refused where their process group would be made.
+"""Tensors distributed over a mesh of processes. A mesh has one process, whose shard is the entire tensor,
+so that programs run as on one device; larger process groups raise an error when they are created.
 
 >>> from facula.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
@@ -51,11 +51,11 @@ _COPIES = frozenset("clone contiguous cpu detach double float half bfloat16 requ
 
 
 class DTensor(Tensor):
-    """A tensor over a mesh, with a placement for each of its dimensions. Made by :func:`distribute_tensor`
-    and :meth:`from_local`.
+    """A tensor over a mesh, with a placement for each dimension of the mesh. Created by
+    :func:`distribute_tensor` and :meth:`from_local`.
 
-    What is computed from it is a DTensor over the same mesh, replicated (a copy as the original): with one
-    process, all placements say that it has the whole tensor.
+    Results computed from it are DTensors over the same mesh, replicated (a copy keeps the placements):
+    with one process, every placement means that it has the entire tensor.
     """
 
     _mesh: DeviceMesh
@@ -65,10 +65,10 @@ class DTensor(Tensor):
         raise TypeError("DTensor: made by distribute_tensor() or DTensor.from_local()")
 
     @staticmethod
-    def _made(t: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> DTensor:
-        made = t.as_subclass(DTensor)
-        made._mesh, made._placements = mesh, placements
-        return made
+    def _with_placements(t: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> DTensor:
+        dtensor = t.as_subclass(DTensor)
+        dtensor._mesh, dtensor._placements = mesh, placements
+        return dtensor
 
     @classmethod
     def __torch_function__(
@@ -80,13 +80,13 @@ class DTensor(Tensor):
         result = super().__torch_function__(func, types, args, kwargs)
         fresh = [r for r in tree_leaves(result) if isinstance(r, DTensor) and not hasattr(r, "_mesh")]
         if fresh:
-            given = next(
+            operand = next(
                 a for a in tree_leaves((args, kwargs)) if isinstance(a, DTensor) and hasattr(a, "_mesh")
             )
             copied = getattr(func, "__name__", "") in _COPIES
             for r in fresh:
-                r._mesh = given._mesh
-                r._placements = given._placements if copied else (Replicate(),) * given._mesh.ndim
+                r._mesh = operand._mesh
+                r._placements = operand._placements if copied else (Replicate(),) * operand._mesh.ndim
         return result
 
     @staticmethod
@@ -100,14 +100,14 @@ class DTensor(Tensor):
         stride: Any = None,
         grad_placements: Any = None,
     ) -> DTensor:
-        """The tensor of which this process has ``local_tensor``; gradients reach it."""
+        """Creates a DTensor whose shard on this process is ``local_tensor``; differentiable."""
         mesh = _mesh_of(device_mesh)
         if shape is not None and tuple(shape) != tuple(local_tensor.shape):
             raise RuntimeError(
                 f"DTensor.from_local: of one process, the whole has the shape of the part: "
                 f"{tuple(local_tensor.shape)}, not {tuple(shape)}"
             )
-        return DTensor._made(local_tensor, mesh, _placed(mesh, placements))
+        return DTensor._with_placements(local_tensor, mesh, _placed(mesh, placements))
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -122,11 +122,11 @@ class DTensor(Tensor):
         return self.as_subclass(Tensor).detach()
 
     def to_local(self, *, grad_placements: Any = None) -> Tensor:
-        """The part of this process; gradients reach it."""
+        """Returns the shard of this process; differentiable."""
         return self.as_subclass(Tensor)
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
-        """The whole tensor, on each process."""
+        """Returns the entire tensor, on each process."""
         return self.as_subclass(Tensor)
 
     def redistribute(
@@ -137,7 +137,7 @@ class DTensor(Tensor):
         async_op: bool = False,
         **dtypes: Any,
     ) -> DTensor:
-        """The same tensor with other placements."""
+        """Returns the same tensor with other placements."""
         if placements is None:
             raise RuntimeError("placements is needed for redistribute!")
         mesh = self._mesh if device_mesh is None else device_mesh
@@ -146,7 +146,7 @@ class DTensor(Tensor):
             raise RuntimeError(
                 "Can not redistribute to Partial, redistributing to Partial is for internal use only!"
             )
-        return DTensor._made(self.as_subclass(Tensor), mesh, placed)
+        return DTensor._with_placements(self.as_subclass(Tensor), mesh, placed)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return (
@@ -162,7 +162,7 @@ def distribute_tensor(
     *,
     src_data_rank: int | None = 0,
 ) -> DTensor:
-    """A leaf, as a DTensor over the mesh."""
+    """Distributes a leaf tensor over the mesh."""
     mesh = _mesh_of(device_mesh)
     if not tensor.is_leaf:
         raise RuntimeError(
@@ -176,17 +176,17 @@ def distribute_tensor(
                 f"placements {placed}."
             )
         return tensor
-    made = DTensor._made(tensor.detach(), mesh, placed)
-    made.requires_grad_(tensor.requires_grad)
-    return made
+    distributed = DTensor._with_placements(tensor.detach(), mesh, placed)
+    distributed.requires_grad_(tensor.requires_grad)
+    return distributed
 
 
 def place_parameter(module: Module, name: str, mesh: DeviceMesh, placement: Placement) -> None:
-    """Makes a parameter of a module one over the mesh."""
+    """Replaces a parameter of a module by one over the mesh."""
     p = module._parameters[name]
     if p is not None:
-        made = Parameter(distribute_tensor(p.detach(), mesh, [placement] * mesh.ndim), p.requires_grad)
-        module.register_parameter(name, made)
+        parameter = Parameter(distribute_tensor(p.detach(), mesh, [placement] * mesh.ndim), p.requires_grad)
+        module.register_parameter(name, parameter)
 
 
 def distribute_module(
@@ -196,8 +196,8 @@ def distribute_module(
     input_fn: Callable[[Module, Any, DeviceMesh], Any] | None = None,
     output_fn: Callable[[Module, Any, DeviceMesh], Any] | None = None,
 ) -> Module:
-    """The module with parameters over the mesh: as ``partition_fn(name, submodule, mesh)`` places them, the
-    others replicated. ``input_fn`` and ``output_fn`` see what goes in and comes out.
+    """Distributes the parameters of a module over the mesh: as ``partition_fn(name, submodule, mesh)``
+    places them, others replicated. ``input_fn`` and ``output_fn`` process inputs and outputs.
     """
     mesh = _mesh_of(device_mesh)
     for name, child in module.named_modules():

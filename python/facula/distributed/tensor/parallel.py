@@ -1,5 +1,5 @@
-"""Modules in parts over a mesh. A mesh has one process, which has the whole module: parameters become
-DTensors, and what plans say of inputs and outputs holds (a DTensor, or the local tensor).
+"""Parallelization of modules over a mesh. A mesh has one process, which has the entire module: parameters
+become DTensors, and inputs and outputs are what the plans specify (a DTensor, or the local tensor).
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def _local(x: Any) -> Any:
 
 
 def _distributed(x: Any, layout: Placement | None, mesh: DeviceMesh) -> Any:
-    """A tensor as a DTensor with this placement; None leaves it as it is."""
+    """Distributes a tensor with this placement; None leaves it unchanged."""
     if layout is None or not isinstance(x, _C.Tensor):
         return x
     return x.redistribute(mesh, [layout]) if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [layout])
 
 
 class ParallelStyle:
-    """How a module is divided, and what it is given and gives."""
+    """How a module is divided, and the layouts of its inputs and outputs."""
 
     input_layouts: Any = None
     output_layouts: Any = None
     use_local_output = True
 
-    placements: dict[str, Placement] = {}  # of parameters; of others: replicated
+    placements: dict[str, Placement] = {}  # of parameters; others are replicated
 
     def _apply(self, module: Module, mesh: DeviceMesh) -> Module:
         for name in list(module._parameters):
@@ -53,7 +53,7 @@ class ParallelStyle:
 
 
 class ColwiseParallel(ParallelStyle):
-    """A Linear or Embedding with its columns over the processes."""
+    """Divides the columns of a Linear or Embedding over the processes."""
 
     def __init__(
         self, *, input_layouts: Any = None, output_layouts: Any = None, use_local_output: bool = True
@@ -74,12 +74,14 @@ class ColwiseParallel(ParallelStyle):
         return super()._apply(module, mesh)
 
     def _of_parameters(self, features: int, inputs: int) -> dict[str, Placement]:
-        """By name; dimensions of the weight: of the features that it gives, and of what it is given."""
+        """Returns placements by name; ``features`` and ``inputs`` are the weight's dimensions of outputs
+        and inputs.
+        """
         return {"weight": Shard(features), "bias": Shard(0)}
 
 
 class RowwiseParallel(ColwiseParallel):
-    """A Linear or Embedding with its rows over the processes."""
+    """Divides the rows of a Linear or Embedding over the processes."""
 
     def __init__(
         self, *, input_layouts: Any = None, output_layouts: Any = None, use_local_output: bool = True
@@ -101,7 +103,7 @@ class SequenceParallel(ParallelStyle):
 
 
 class PrepareModuleInput(ParallelStyle):
-    """What a module is given: DTensors of ``desired_input_layouts``, or the local tensors."""
+    """Converts a module's inputs: to DTensors of ``desired_input_layouts``, or to local tensors."""
 
     def __init__(
         self,
@@ -121,23 +123,23 @@ class PrepareModuleInput(ParallelStyle):
 
     def _apply(self, module: Module, mesh: DeviceMesh) -> Module:
         def prepared(x: Any, layout: Any) -> Any:
-            made = _distributed(x, layout, mesh)
-            return _local(made) if self.use_local_output else made
+            distributed = _distributed(x, layout, mesh)
+            return _local(distributed) if self.use_local_output else distributed
 
         def prepare(m: Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
             wanted = self.desired_input_layouts
             if wanted and len(args) != len(wanted):
                 raise ValueError("module inputs and input_layouts should have same length!")
-            given = tuple(prepared(x, layout) for x, layout in zip(args, wanted)) if wanted else args
+            inputs = tuple(prepared(x, layout) for x, layout in zip(args, wanted)) if wanted else args
             named = self.desired_input_kwarg_layouts
-            return given, {k: prepared(v, named.get(k)) for k, v in kwargs.items()}
+            return inputs, {k: prepared(v, named.get(k)) for k, v in kwargs.items()}
 
         module.register_forward_pre_hook(prepare, with_kwargs=True)
         return module
 
 
 class PrepareModuleOutput(ParallelStyle):
-    """What a module gives: DTensors of ``desired_output_layouts``, or the local tensors."""
+    """Converts a module's outputs: to DTensors of ``desired_output_layouts``, or to local tensors."""
 
     def __init__(
         self, *, output_layouts: Any, desired_output_layouts: Any, use_local_output: bool = True
@@ -152,18 +154,18 @@ class PrepareModuleOutput(ParallelStyle):
             many = outputs if isinstance(outputs, tuple) else (outputs,)
             if len(many) != len(self.desired_output_layouts):
                 raise ValueError("module outputs and output_layouts should have same length!")
-            made = tuple(
+            results = tuple(
                 _distributed(x, layout, mesh) for x, layout in zip(many, self.desired_output_layouts)
             )
-            made = tree_map(_local, made) if self.use_local_output else made
-            return made if isinstance(outputs, tuple) else made[0]
+            results = tree_map(_local, results) if self.use_local_output else results
+            return results if isinstance(outputs, tuple) else results[0]
 
         module.register_forward_hook(prepare)
         return module
 
 
 class PrepareModuleInputOutput(ParallelStyle):
-    """:class:`PrepareModuleInput` and :class:`PrepareModuleOutput` of one module."""
+    """:class:`PrepareModuleInput` and :class:`PrepareModuleOutput` for one module."""
 
     def __init__(
         self,
@@ -206,7 +208,7 @@ def parallelize_module(
     *,
     src_data_rank: int | None = 0,
 ) -> Module:
-    """Applies a style, or styles by the paths of submodules, which may have ``*`` in place of a name."""
+    """Applies a style, or styles by the paths of submodules, in which ``*`` may replace a name."""
     mesh = _mesh_of(device_mesh)
     if mesh.ndim != 1:
         raise ValueError(f"parallelize_module: expected a mesh of one dimension, got {mesh}")
@@ -227,5 +229,5 @@ def parallelize_module(
 
 @contextlib.contextmanager
 def loss_parallel() -> Iterator[None]:
-    """A cross entropy of logits in parts: of one process it is that of the whole."""
+    """Computes cross entropy on sharded logits: with one process, they are complete."""
     yield

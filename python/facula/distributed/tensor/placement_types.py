@@ -1,4 +1,4 @@
-"""How a tensor lies over the processes along a dimension of a mesh."""
+"""How a tensor is distributed over the processes along a dimension of a mesh."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Partial", "Placement", "Replicate", "Shard"]
 
 
 class Placement:
-    """Along a dimension of a mesh: :class:`Shard`, :class:`Replicate` or :class:`Partial`."""
+    """Placement along a dimension of a mesh: :class:`Shard`, :class:`Replicate` or :class:`Partial`."""
 
     def is_shard(self, dim: int | None = None) -> bool:
         return False
@@ -22,7 +22,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Shard(Placement):
-    """Each process has a piece of dimension ``dim``."""
+    """Each process has a slice along dimension ``dim``."""
 
     dim: int
 
@@ -38,7 +38,7 @@ class Shard(Placement):
 
 @dataclass(frozen=True)
 class Replicate(Placement):
-    """Each process has all of it."""
+    """Each process has the entire tensor."""
 
     def is_replicate(self) -> bool:
         return True
@@ -52,7 +52,7 @@ class Replicate(Placement):
 
 @dataclass(frozen=True)
 class Partial(Placement):
-    """The sum, or what ``reduce_op`` says, of what the processes have."""
+    """The tensor is the sum, or the reduction ``reduce_op``, of the processes' tensors."""
 
     reduce_op: str = "sum"
 

@@ -1,3 +1,3 @@
-"""What libraries import from ``torch.fx.experimental``."""
+"""Modules that libraries import from ``torch.fx.experimental``."""
 
 from . import optimization as optimization

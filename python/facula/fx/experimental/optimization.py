@@ -1,4 +1,4 @@
-"""Rewrites of modules for inference: norms folded into the layer before them, dropouts removed."""
+"""Rewrites of modules for inference: norms are folded into the layer before them, dropouts removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FUSED = (
 
 
 def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[str, Module]) -> bool:
-    """Does ``node`` call a module of the second type on what one of the first type gave?"""
+    """Returns whether ``node`` calls a module of the second type on the result of one of the first type."""
     if not node.args:
         return False
     for expected, n in zip(pattern, (node.args[0], node)):
@@ -38,7 +38,7 @@ def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[st
 
 
 def replace_node_module(node: Node, modules: dict[str, Module], new_module: Module) -> None:
-    """Makes ``new_module`` what ``node`` calls."""
+    """Replaces the module that ``node`` calls by ``new_module``."""
     if not isinstance(node.target, str):
         raise AssertionError(f"Expected str target, got {type(node.target)}")
     parent, _, name = node.target.rpartition(".")
@@ -47,8 +47,9 @@ def replace_node_module(node: Node, modules: dict[str, Module], new_module: Modu
 
 
 def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module:
-    """Folds each batch norm into the convolution or linear layer whose only use it is; for evaluation. The
-    model is copied unless ``inplace``, and traced unless it is a GraphModule and ``no_trace``.
+    """Folds each batch norm into the preceding convolution or linear layer if that has no other use; for
+    evaluation. The model is copied unless ``inplace``, and traced unless it is a GraphModule and
+    ``no_trace`` is set.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)).eval()
     >>> [type(m).__name__ for m in facula.fx.experimental.optimization.fuse(model).children()]
@@ -75,7 +76,7 @@ def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module
 
 
 def remove_dropout(model: Module) -> Module:
-    """``model``, traced, without its dropouts."""
+    """Returns ``model``, traced, without its dropouts."""
     root = copy.deepcopy(model)
     tracer = Tracer()
     graph = tracer.trace(root)

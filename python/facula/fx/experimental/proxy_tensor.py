@@ -1,4 +1,4 @@
-"""``make_fx``: a function as a graph of the operators that it computes, found by running it once.
+"""``make_fx``: records the operators that one run of a function computes as a graph.
 
 >>> def f(x, w):
 ...     return facula.nn.functional.linear(x, w).relu()
@@ -33,7 +33,7 @@ _READS = frozenset("item tolist numpy __bool__ __float__ __int__ __index__ __arr
 
 
 class _Reads(TorchFunctionMode):
-    """Refuses to give Python the elements of what follows from the inputs: they would become constants."""
+    """Refuses to read elements of tensors that depend on the inputs, because they would become constants."""
 
     def __init__(self, calls: _Calls) -> None:
         self.calls = calls
@@ -51,15 +51,15 @@ class _Reads(TorchFunctionMode):
 
 
 class _Calls(TorchDispatchMode):
-    """Notes the calls of operators."""
+    """Records the calls of operators."""
 
     def __init__(self, decompositions: dict[Any, Callable]) -> None:
         super().__init__()
         self.graph, self.root, self.decompositions = Graph(), Module(), decompositions
         self.nodes: dict[int, Any] = {}
-        self.alive: list[Tensor] = []  # so that ids stay their own
+        self.alive: list[Tensor] = []  # keeps the tensors alive, so that their ids stay unique
         self.inputs: set[Any] = set()
-        self.fixed: set[Any] = set()  # nodes that follow from no input
+        self.fixed: set[Any] = set()  # nodes that do not depend on inputs
 
     def depends(self, t: Any) -> bool:
         node = self.nodes.get(id(t))
@@ -73,7 +73,7 @@ class _Calls(TorchDispatchMode):
         self.bind(t, self.graph.placeholder(name))
 
     def node_of(self, x: Any) -> Any:
-        """An argument as the graph has it; a tensor that comes from elsewhere is one of the root's."""
+        """Returns an argument's node; a tensor from elsewhere becomes an attribute of the root."""
         if not isinstance(x, Tensor):
             return x
         if id(x) not in self.nodes:
@@ -111,12 +111,12 @@ class _Calls(TorchDispatchMode):
         decomposed = self.decompositions.get(func)
         if decomposed is not None:
             with self:
-                found = decomposed(*args, **kwargs)
-            if found is not NotImplemented:
-                return found
+                result = decomposed(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         node_args, node_kwargs = tree_map(self.node_of, (args, kwargs))
-        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        fixed = not any(self.depends(t) for t in given)
+        operands = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        fixed = not any(self.depends(t) for t in operands)
         value = func(*args, **kwargs)
         node = self.graph.call_function(func, tuple(node_args), node_kwargs)
         if fixed:
@@ -126,7 +126,7 @@ class _Calls(TorchDispatchMode):
 
 
 def _names(f: Callable, args: tuple) -> list[str]:
-    """A name for each argument that is given by its place."""
+    """Returns a name for each positional argument."""
     target = f.forward if isinstance(f, Module) else f
     try:
         parameters = list(inspect.signature(target).parameters.values())
@@ -150,12 +150,12 @@ def make_fx(
     _error_on_data_dependent_ops: bool = True,
     **options: Any,
 ) -> Callable[..., GraphModule]:
-    """A function that runs ``f`` once and gives its graph, of operators of ``facula.ops``; also of the
-    gradients that ``f`` computes. Sizes and numbers are constants of the graph; elements cannot be asked
-    for.
+    """Returns a function that runs ``f`` once and returns its graph of operators of ``facula.ops``,
+    including those of the gradients that ``f`` computes. Sizes and numbers are constants of the graph;
+    elements of tensors cannot be read.
 
-    ``decomposition_table`` has functions that are noted in the place of operators. With
-    ``tracing_mode="fake"`` what ``f`` writes into its arguments is written into copies.
+    ``decomposition_table`` maps operators to functions that are recorded in their place. With
+    ``tracing_mode="fake"``, writes of ``f`` to its arguments go to copies.
     """
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"Unexpected tracing mode: {tracing_mode}")
@@ -170,22 +170,22 @@ def make_fx(
 
     def traced(*args: Any) -> GraphModule:
         calls = _Calls(dict(decomposition_table or {}))
-        given: list[Any] = []
+        traced_args: list[Any] = []
         names = _names(f, args)
         for name, value in zip(names, args, strict=True):
             if value is None or isinstance(value, (int, float, complex, bool, str)):
                 raise NotImplementedError(
                     f"make_fx: the argument {name} is {value!r}: expected tensors, or containers of them"
                 )
-            given.append(value if tracing_mode == "real" else tree_map(_copy, value))
-            for k, x in enumerate(filter(_is_tensor, tree_leaves(given[-1])), 1):
+            traced_args.append(value if tracing_mode == "real" else tree_map(_copy, value))
+            for k, x in enumerate(filter(_is_tensor, tree_leaves(traced_args[-1])), 1):
                 calls.input(x, f"{name}_{k}")
         with _Reads(calls), calls:
-            result = f(*given)
+            result = f(*traced_args)
         nodes = tree_map(calls.node_of, result)
-        if any(not isinstance(x, Tensor) for x in args):  # containers, which the graph takes apart
+        if any(not isinstance(x, Tensor) for x in args):  # containers, which the graph flattens
             calls.graph._codegen = _PyTreeCodeGen(
-                _PyTreeInfo(names, tree_structure(given), tree_structure(result))
+                _PyTreeInfo(names, tree_structure(traced_args), tree_structure(result))
             )
             nodes = tree_leaves(nodes)
         calls.graph.output(nodes)
@@ -205,7 +205,7 @@ def _copy(x: Any) -> Any:
 def get_isolated_graphmodule(
     func: Callable, args: tuple, kwargs: dict[str, Any], tracing_mode: str = "real", **options: Any
 ) -> GraphModule:
-    """The graph of a call, whose inputs are the call's tensors in order."""
+    """Returns the graph of a call, whose inputs are the call's tensors in order."""
     leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
 
     def wrapped(*tensors: Tensor) -> Any:

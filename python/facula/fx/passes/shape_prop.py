@@ -1,4 +1,4 @@
-"""Notes at each node what tensors it gave for some inputs."""
+"""Records at each node the metadata of its results for example inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _extract_tensor_metadata(result: Any, include_contiguity: bool = True) -> Te
 
 
 class ShapeProp(Interpreter):
-    """Runs a module; ``node.meta`` gets ``tensor_meta`` and ``type`` of the results.
+    """Runs a module and records ``tensor_meta`` and ``type`` of the results in ``node.meta``.
 
     >>> gm = facula.fx.symbolic_trace(lambda x: x.sum(0))
     >>> _ = facula.fx.passes.shape_prop.ShapeProp(gm).propagate(facula.ones(2, 3))
@@ -49,17 +49,17 @@ class ShapeProp(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        found = False
+        has_tensor = False
 
         def note(x: Any) -> Any:
-            nonlocal found
+            nonlocal has_tensor
             if isinstance(x, _C.Tensor):
-                found = True
+                has_tensor = True
                 return _extract_tensor_metadata(x)
             return x
 
         meta = map_aggregate(result, note)
-        if found:
+        if has_tensor:
             n.meta["tensor_meta"] = meta
         n.meta["type"] = type(result)
         return result

@@ -1,4 +1,4 @@
-"""Cuts a graph into submodules."""
+"""Splits a graph into submodules."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def split_module(
     partition_affix: str | None = None,
     **options: Any,
 ) -> GraphModule:
-    """A module of submodules ``submod_0``, ...: each has the nodes of one key of ``split_callback``.
+    """Returns a module with submodules ``submod_0``, ..., each with the nodes of one key of
+    ``split_callback``.
 
-    RuntimeError if two parts would need each other's results.
+    Raises RuntimeError if two parts depend on each other.
     """
     if options:
         raise NotImplementedError(f"split_module: {', '.join(options)} are not there yet")
@@ -78,13 +79,15 @@ def split_module(
     for n in result.all_input_nodes:
         if n.op == "get_attr":
             values[n] = base.get_attr(n.target)
-            modules[n.target] = _found(m, n.target)
+            modules[n.target] = _member(m, n.target)
     base.output(map_arg(result.args[0], lambda n: values[n]), result.type)
     return GraphModule(modules, base)
 
 
 def _crossings(graph: Graph, part_of: dict[Node, Any], key: Any) -> tuple[list[Node], list[Node]]:
-    """What a part reads from outside, and what others read of it, in the order of the reads."""
+    """Returns the values that a part reads from outside, and those that others read from it, in order of
+    use.
+    """
     inputs: dict[Node, None] = {}
     outputs: dict[Node, None] = {}
     for user in graph.nodes:
@@ -98,7 +101,7 @@ def _crossings(graph: Graph, part_of: dict[Node, Any], key: Any) -> tuple[list[N
     return list(inputs), list(outputs)
 
 
-def _found(m: Any, path: str) -> Any:
+def _member(m: Any, path: str) -> Any:
     for part in path.split("."):
         m = getattr(m, part)
     return m

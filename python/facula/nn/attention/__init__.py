@@ -1,5 +1,5 @@
-"""Choice of the way in which ``scaled_dot_product_attention`` computes. There is one, which needs memory in
-proportion to the length: it stands for PyTorch's memory-saving backends and for MATH alike.
+"""Selection of the backend of ``scaled_dot_product_attention``. There is only one, whose memory is
+proportional to the length: it stands for PyTorch's memory-saving backends and for MATH.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WARN_FOR_UNFUSED_KERNELS = False
 
 
 class SDPBackend(IntEnum):
-    """PyTorch's ways to compute attention."""
+    """PyTorch's backends of attention."""
 
     ERROR = -1
     MATH = 0
@@ -51,8 +51,8 @@ _allowed: list[SDPBackend] = list(_all)
 
 @contextlib.contextmanager
 def sdpa_kernel(backends: Iterable[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[Any]:
-    """Within the block attention may be computed in these ways only. Every one of them gives the same here;
-    that none is allowed raises where attention is computed.
+    """Within the ``with`` block attention may use these backends only. All of them compute the same here;
+    if none is allowed, attention raises an error.
     """
     global _allowed
     if not isinstance(backends, (list, SDPBackend)):
@@ -96,4 +96,4 @@ def current_flash_attention_impl() -> str | None:
 
 
 def restore_flash_attention_impl(_raise_warn: bool = True) -> None:
-    """There is nothing to restore."""
+    """Has no effect: there is nothing to restore."""

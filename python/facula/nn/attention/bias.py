@@ -1,4 +1,4 @@
-"""Causal masks that know where they begin, for ``attn_mask`` of ``scaled_dot_product_attention``."""
+"""Causal masks with their alignment, for ``attn_mask`` of ``scaled_dot_product_attention``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Tensor = _C.Tensor
 
 
 class CausalVariant(IntEnum):
-    """Where the triangle of a mask that is not square lies."""
+    """The corner at which the triangle of a mask that is not square begins."""
 
     UPPER_LEFT = auto()
     LOWER_RIGHT = auto()
 
 
 class CausalBias(Tensor):
-    """A causal mask by its kind and sizes, made when it is needed: query i sees keys up to i (upper left), or
-    up to i + keys - queries (lower right).
+    """A causal mask, stored as its variant and sizes and materialized on demand: query i sees keys up to
+    i (upper left), or up to i + keys - queries (lower right).
     """
 
     def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> CausalBias:
@@ -53,30 +53,32 @@ class CausalBias(Tensor):
         if func is not attention:
             return super().__torch_function__(func, types, args, kwargs or {})
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = dict(zip(names, args)) | (kwargs or {})
-        mask = given.get("attn_mask")
-        if given.get("is_causal"):
+        arguments = dict(zip(names, args)) | (kwargs or {})
+        mask = arguments.get("attn_mask")
+        if arguments.get("is_causal"):
             raise ValueError("CausalBias should not be used with causal=True")
         if isinstance(mask, CausalBias):
             square = mask.seq_len_q == mask.seq_len_kv
             by_flag = square or mask.variant == CausalVariant.UPPER_LEFT
-            given |= {"attn_mask": None, "is_causal": True} if by_flag else {"attn_mask": mask._materialize()}
+            arguments |= (
+                {"attn_mask": None, "is_causal": True} if by_flag else {"attn_mask": mask._materialize()}
+            )
         with _C.DisableTorchFunctionSubclass():
-            return attention(**given)
+            return attention(**arguments)
 
     def __repr__(self) -> str:  # type: ignore[override]
         return repr(self._materialize())
 
 
 def causal_upper_left(*size: int) -> CausalBias:
-    """The mask of which query i sees keys 0 to i."""
+    """Returns the mask with which query i sees keys 0 to i."""
     if len(size) != 2:
         raise RuntimeError("causal_upper_left only supports 2D tensors")
     return CausalBias(CausalVariant.UPPER_LEFT, *size)
 
 
 def causal_lower_right(*size: int) -> CausalBias:
-    """The mask whose last query sees all keys."""
+    """Returns the mask with which the last query sees all keys."""
     if len(size) != 2:
         raise RuntimeError("causal_lower_right only supports 2D tensors")
     return CausalBias(CausalVariant.LOWER_RIGHT, *size)

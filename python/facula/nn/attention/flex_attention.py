@@ -1,6 +1,6 @@
-"""Attention whose scores a function changes, and whose pairs another one chooses.
+"""Attention with a function that modifies the scores, and another one that selects the pairs.
 
-Computed densely: memory grows with the product of the lengths. Blocks that a BlockMask leaves out are masked,
+Computed densely: memory grows with the product of the lengths. Blocks that a BlockMask omits are masked,
 not skipped.
 """
 
@@ -33,7 +33,7 @@ _mask_mod_signature = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class FlexKernelOptions(TypedDict, total=False):
-    """Hints for PyTorch's kernels: taken and ignored."""
+    """Hints for PyTorch's kernels, which are accepted and ignored."""
 
     BACKEND: str
     PRESCALE_QK: bool
@@ -42,7 +42,7 @@ class FlexKernelOptions(TypedDict, total=False):
 
 
 class AuxRequest(NamedTuple):
-    """What flex_attention is to give besides."""
+    """The additional results of flex_attention."""
 
     lse: bool = False
     max_scores: bool = False
@@ -54,12 +54,12 @@ class AuxOutput(NamedTuple):
 
 
 def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
-    """Keeps every pair."""
+    """Selects every pair."""
     return batch.new_ones((), dtype=_C.bool)
 
 
 def or_masks(*mask_mods: Callable) -> Callable:
-    """Keeps the pairs that one of the functions keeps."""
+    """Selects the pairs that any of the functions selects."""
     if not all(map(callable, mask_mods)):
         raise RuntimeError(f"All inputs should be callable mask_mods: {mask_mods}")
 
@@ -73,7 +73,7 @@ def or_masks(*mask_mods: Callable) -> Callable:
 
 
 def and_masks(*mask_mods: Callable) -> Callable:
-    """Keeps the pairs that all of the functions keep."""
+    """Selects the pairs that all of the functions select."""
     if not all(map(callable, mask_mods)):
         raise RuntimeError(f"All inputs should be callable mask_mods: {mask_mods}")
 
@@ -87,7 +87,9 @@ def and_masks(*mask_mods: Callable) -> Callable:
 
 
 def _places(sizes: tuple[int, ...], device: Any) -> list[Tensor]:
-    """Indices of batch, head, query and key, each along its own dimension: so functions see all pairs."""
+    """Returns the indices of batch, head, query and key, each along its own dimension, so that functions
+    see all pairs.
+    """
     return [
         _f.arange(n, device=device).reshape([n if k == axis else 1 for k in range(4)])
         for axis, n in enumerate(sizes)
@@ -97,7 +99,8 @@ def _places(sizes: tuple[int, ...], device: Any) -> list[Tensor]:
 def create_mask(
     mod_fn: Callable, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
 ) -> Tensor:
-    """What a mask function gives for all pairs, or a score function of zeros, as ``[B, H, Q_LEN, KV_LEN]``.
+    """Evaluates a mask function for all pairs, or a score function of zeros, as ``[B, H, Q_LEN,
+    KV_LEN]``.
 
     >>> from facula.nn.attention.flex_attention import create_mask
     >>> create_mask(lambda b, h, q, k: q >= k, 1, 1, 2, 2)
@@ -118,7 +121,7 @@ def create_mask(
 
 
 def _ordered(dense: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row of blocks how many there are, and their columns first."""
+    """Returns the number of blocks in each row of blocks, and their columns first."""
     dense = dense.to(_C.int32)
     counts = dense.sum(-1).to(_C.int32)
     order = _f.argsort(dense, dim=-1, descending=True, stable=True)
@@ -126,11 +129,11 @@ def _ordered(dense: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _dense(counts: Tensor, indices: Tensor, columns: int) -> Tensor:
-    """The inverse: 1 where a block is."""
+    """The inverse of _ordered: 1 where a block is present."""
     there = _f.arange(indices.shape[-1], device=indices.device) < counts.unsqueeze(-1)
-    made = _f.zeros([*indices.shape[:-1], columns + 1], dtype=_C.int32, device=indices.device)
-    places = _f.where(there, indices.long(), columns)  # the last column takes what is not there
-    return made.scatter(-1, places, 1)[..., :columns]
+    blocks = _f.zeros([*indices.shape[:-1], columns + 1], dtype=_C.int32, device=indices.device)
+    places = _f.where(there, indices.long(), columns)  # the last column receives the unused entries
+    return blocks.scatter(-1, places, 1)[..., :columns]
 
 
 def _blocks(block_size: Any) -> tuple[int, int]:
@@ -138,10 +141,12 @@ def _blocks(block_size: Any) -> tuple[int, int]:
 
 
 class BlockMask:
-    """Which blocks of pairs attention looks at: partial ones, where ``mask_mod`` decides, and full ones.
+    """The blocks of pairs that attention reads: partial ones, in which ``mask_mod`` selects pairs, and
+    full ones.
 
-    For each row of blocks ``kv_num_blocks`` says how many partial ones there are, ``kv_indices`` which come
-    first; ``full_kv_...`` the same of full ones, ``q_...`` by columns. See ``create_block_mask``.
+    For each row of blocks, ``kv_num_blocks`` is the number of partial blocks and ``kv_indices`` begins
+    with their columns; ``full_kv_...`` are the same for full blocks, ``q_...`` by columns. See
+    ``create_block_mask``.
     """
 
     def __init__(
@@ -179,7 +184,7 @@ class BlockMask:
         seq_lengths: tuple[int, int] | None = None,
         compute_q_blocks: bool = True,
     ) -> BlockMask:
-        """A mask of these blocks; what columns hold follows."""
+        """Creates a mask from these blocks; the ``q_...`` tensors are computed."""
         if kv_indices.dim() < 2:
             raise RuntimeError("BlockMask must have at least 2 dimensions")
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
@@ -218,7 +223,7 @@ class BlockMask:
     )
 
     def as_tuple(self, flatten: bool = True) -> tuple:
-        """Lengths, tensors, block size and function."""
+        """Returns lengths, tensors, block size and function."""
         tensors = tuple(getattr(self, n) for n in self._TENSORS)
         if flatten:
             return (*self.seq_lengths, *tensors, *self.BLOCK_SIZE, self.mask_mod)
@@ -230,17 +235,17 @@ class BlockMask:
         return BlockMask(self.seq_lengths, *changed, self.BLOCK_SIZE, self.mask_mod)  # type: ignore[arg-type]
 
     def to(self, device: Any) -> BlockMask:
-        """On another device; the function stays as it is."""
+        """Moves the mask to another device; the function is unchanged."""
         return self._with(lambda t: t.to(device))
 
     def __getitem__(self, index: Any) -> BlockMask:
-        """The mask of some batches and heads (and rows of blocks)."""
+        """Returns the mask of some batches and heads."""
         index = index if isinstance(index, tuple) else (index,)
-        kept = tuple(slice(k, k + 1) if isinstance(k, int) and k != -1 else
+        selection = tuple(slice(k, k + 1) if isinstance(k, int) and k != -1 else
                      slice(-1, None) if k == -1 else k for k in index)  # fmt: skip
-        if len(kept) > 2:
+        if len(selection) > 2:
             raise NotImplementedError("BlockMask: only batches and heads can be picked")
-        return self._with(lambda t: t[kept])
+        return self._with(lambda t: t[selection])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -251,22 +256,22 @@ class BlockMask:
         return math.prod(self.shape)
 
     def sparsity(self) -> float:
-        """How many of 100 pairs lie in blocks that are left out."""
+        """The percentage of pairs in blocks that are omitted."""
         blocks = int(self.kv_num_blocks.sum())
         if self.full_kv_num_blocks is not None:
             blocks += int(self.full_kv_num_blocks.sum())
         return 100 * (1 - blocks * self.BLOCK_SIZE[0] * self.BLOCK_SIZE[1] / self.numel())
 
     def to_dense(self) -> Tensor:
-        """1 for each block that is there, ``[B, H, rows, columns]``."""
+        """Returns 1 for each block that is present, ``[B, H, rows, columns]``."""
         columns = self.kv_indices.shape[-1]
-        found = _dense(self.kv_num_blocks, self.kv_indices, columns)
+        blocks = _dense(self.kv_num_blocks, self.kv_indices, columns)
         if self.full_kv_num_blocks is not None and self.full_kv_indices is not None:
-            found = found | _dense(self.full_kv_num_blocks, self.full_kv_indices, columns)
-        return found
+            blocks = blocks | _dense(self.full_kv_num_blocks, self.full_kv_indices, columns)
+        return blocks
 
     def to_string(self, grid_size: Any = (20, 20), limit: int = 4) -> str:
-        """A picture of the blocks, of the first batches and heads."""
+        """Returns a picture of the blocks of the first batches and heads."""
         dense = self.to_dense()
         rows, columns = dense.shape[-2:]
         most = (rows, columns) if grid_size == -1 else grid_size
@@ -309,7 +314,7 @@ class BlockMask:
         return "BlockMask(\n" + ",\n".join(shapes) + "\n)"
 
     def _pairs(self, sizes: tuple[int, ...], device: Any) -> Tensor:
-        """True for the pairs that are kept."""
+        """Returns True for the pairs that are selected."""
         keep = self.mask_mod(*_places(sizes, device)).expand(sizes)
         columns = self.kv_indices.shape[-1]
         partial = self._spread(_dense(self.kv_num_blocks, self.kv_indices, columns), sizes)
@@ -336,7 +341,8 @@ def create_block_mask(
     separate_full_blocks: bool = True,
     **ignored: Any,
 ) -> BlockMask:
-    """The blocks of pairs that ``mask_mod(b, h, q_idx, kv_idx)`` keeps; ``B`` or ``H`` None: of all alike.
+    """Returns the blocks of pairs that ``mask_mod(b, h, q_idx, kv_idx)`` selects; ``B`` or ``H`` is None
+    if all batches or heads are alike.
 
     >>> from facula.nn.attention.flex_attention import create_block_mask
     >>> mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 8, 8, BLOCK_SIZE=2)
@@ -396,9 +402,9 @@ def flex_attention(
     *,
     return_aux: AuxRequest | None = None,
 ) -> Any:
-    """softmax(``score_mod(query @ key.mT * scale, b, h, q_idx, kv_idx)``) @ value, of the pairs that
-    ``block_mask`` keeps; a row without any gives zeros. The functions are called once, with indices that
-    broadcast, and must work element by element.
+    """Returns softmax(``score_mod(query @ key.mT * scale, b, h, q_idx, kv_idx)``) @ value over the pairs
+    that ``block_mask`` selects; a row without pairs is zero. The functions are called once, with indices
+    that broadcast, and must be element-wise.
 
     Shape: query ``[B, Hq, L, E]``, key ``[B, Hkv, S, E]``, value ``[B, Hkv, S, Ev]``; result
     ``[B, Hq, L, Ev]``, with ``return_lse`` the logarithms of the sums ``[B, Hq, L]`` too.
@@ -406,8 +412,8 @@ def flex_attention(
     _check(query, key, value, enable_gqa)
     sizes = (query.size(0), query.size(1), query.size(2), key.size(2))
     if block_mask is not None and block_mask.seq_lengths != sizes[2:]:
-        given = block_mask.seq_lengths
-        if given[0] < sizes[2] or given[1] < sizes[3]:
+        lengths = block_mask.seq_lengths
+        if lengths[0] < sizes[2] or lengths[1] < sizes[3]:
             hint = "As the block mask was created for a smaller length than you're using it for, you likely need to create a new block mask."  # noqa: E501
         else:
             hint = "As the block mask was created for a larger length than you're using it for, you can either 1. create a new block mask with the correct length, or 2. 'adjust' the existing block mask to the correct length."  # noqa: E501
@@ -426,7 +432,7 @@ def flex_attention(
     if block_mask is not None:
         scores = scores.masked_fill(~block_mask._pairs(sizes, query.device), -math.inf)
     largest = scores.detach().amax(-1, keepdim=True)
-    largest = largest.masked_fill(largest == -math.inf, 0.0)  # rows that keep nothing
+    largest = largest.masked_fill(largest == -math.inf, 0.0)  # rows without pairs
     weights = (scores - largest).exp()
     total = weights.sum(-1, keepdim=True)
     empty = total == 0

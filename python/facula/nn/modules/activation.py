@@ -16,7 +16,7 @@ _f = _C.functions
 
 
 class _InPlace(TensorModule):
-    """An activation whose only option is to write over its input."""
+    """An activation whose only option is to overwrite its input."""
 
     __constants__ = ["inplace"]
 
@@ -384,11 +384,12 @@ class Softmax2d(TensorModule):
 
 
 class MultiheadAttention(Module):
-    """``num_heads`` attentions over parts of the width, side by side, between learned projections.
+    """``num_heads`` attentions over parts of the features, between learned projections.
 
     Shape: query ``[L, N, E]``, key ``[S, N, kdim]``, value ``[S, N, vdim]`` (``[N, L, E]`` and so on with
-    ``batch_first``; without ``N`` for one sequence) to ``[L, N, E]`` and, with ``need_weights``, the weights
-    ``[N, L, S]``. Masks: boolean, True leaves a key out, or numbers that are added to the scores.
+    ``batch_first``; without ``N`` for one sequence) to ``[L, N, E]`` and, with ``need_weights``, the
+    weights ``[N, L, S]``. Masks are boolean, where True excludes a key, or numbers that are added to the
+    scores.
     Source: Vaswani et al., "Attention is all you need", 2017.
 
     >>> x = facula.randn(2, 5, 8)
@@ -418,7 +419,7 @@ class MultiheadAttention(Module):
                 f"num_heads={num_heads} instead"
             )
         super().__init__()
-        made = {"device": device, "dtype": dtype}
+        factory = {"device": device, "dtype": dtype}
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = (
             embed_dim,
             num_heads,
@@ -433,21 +434,23 @@ class MultiheadAttention(Module):
             raise AssertionError("embed_dim must be divisible by num_heads")
         sizes = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
         for name, size in sizes.items():
-            weight = None if self._qkv_same_embed_dim else Parameter(_f.empty([embed_dim, size], **made))
+            weight = None if self._qkv_same_embed_dim else Parameter(_f.empty([embed_dim, size], **factory))
             self.register_parameter(f"{name}_proj_weight", weight)
-        same = Parameter(_f.empty([3 * embed_dim, embed_dim], **made)) if self._qkv_same_embed_dim else None
+        same = (
+            Parameter(_f.empty([3 * embed_dim, embed_dim], **factory)) if self._qkv_same_embed_dim else None
+        )
         self.register_parameter("in_proj_weight", same)
         self.register_parameter(
-            "in_proj_bias", Parameter(_f.empty([3 * embed_dim], **made)) if bias else None
+            "in_proj_bias", Parameter(_f.empty([3 * embed_dim], **factory)) if bias else None
         )
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **factory)
         for name in ("bias_k", "bias_v"):
-            setattr(self, name, Parameter(_f.empty([1, 1, embed_dim], **made)) if add_bias_kv else None)
+            setattr(self, name, Parameter(_f.empty([1, 1, embed_dim], **factory)) if add_bias_kv else None)
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_qkv_same_embed_dim": True, **state})  # PyTorch before 1.2 had no other
+        super().__setstate__({"_qkv_same_embed_dim": True, **state})  # absent in files of PyTorch before 1.2
 
     def _reset_parameters(self) -> None:
         for name in ("in", "q", "k", "v"):

@@ -1,4 +1,4 @@
-"""Softmax over many classes of which few are common."""
+"""Softmax over many classes, when most are rare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Args:
         cutoffs: where clusters end; the last ends at ``n_classes``
-        div_value: by how much each tail's features are fewer than those of the one before
+        div_value: the ratio of the numbers of features of successive tails
 
     Shape: input ``[N, in_features]`` and target ``[N]`` to output ``[N]`` and the mean loss.
     Source: Grave et al., "Efficient softmax approximation for GPUs", 2017.
@@ -56,21 +56,21 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, "
                 f"where each value is between 1 and n_classes-1, got {cutoffs} of {n_classes} classes"
             )
-        made = {"device": device, "dtype": dtype}
+        factory = {"device": device, "dtype": dtype}
         self.in_features, self.n_classes = in_features, n_classes
         self.cutoffs = [*cutoffs, n_classes]
         self.div_value, self.head_bias = div_value, head_bias
         self.shortlist_size = self.cutoffs[0]
         self.n_clusters = len(self.cutoffs) - 1
         self.head_size = self.shortlist_size + self.n_clusters
-        self.head = Linear(in_features, self.head_size, bias=head_bias, **made)
+        self.head = Linear(in_features, self.head_size, bias=head_bias, **factory)
         self.tail = ModuleList()
         for i, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
             width = int(in_features // div_value ** (i + 1))
             self.tail.append(
                 Sequential(
-                    Linear(in_features, width, bias=False, **made),
-                    Linear(width, high - low, bias=False, **made),
+                    Linear(in_features, width, bias=False, **factory),
+                    Linear(width, high - low, bias=False, **factory),
                 )
             )
 
@@ -123,10 +123,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return self._get_full_log_prob(input, self.head(input))
 
     def predict(self, input: Tensor) -> Tensor:
-        """The most probable class of each row; as ``log_prob(input).argmax(1)``."""
+        """Returns the most probable class of each row, like ``log_prob(input).argmax(1)``."""
         head = self.head(input)
         best = head.argmax(1)
         if bool((best < self.shortlist_size).all()):
             return best
-        whole = self._get_full_log_prob(input, head).argmax(1)
-        return _f.where(best < self.shortlist_size, best, whole)
+        over_all_classes = self._get_full_log_prob(input, head).argmax(1)
+        return _f.where(best < self.shortlist_size, best, over_all_classes)

@@ -16,7 +16,7 @@ _f = _C.functions
 
 
 class _NormBase(TensorModule):
-    """Statistics and scale of channels, of batch and of instance normalisation."""
+    """Statistics and scale of channels, for batch and instance normalisation."""
 
     _version = 2
     __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
@@ -72,7 +72,7 @@ class _NormBase(TensorModule):
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: dict, *rest: Any) -> None:
-        # Before version 2 batches were not counted.
+        # Batches are counted since version 2 of the state.
         if (local_metadata.get("version") or 1) < 2 and self.track_running_stats:
             key = prefix + "num_batches_tracked"
             if key not in state_dict:
@@ -137,7 +137,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm whose statistics are those of all processes: of one, of its own batch ``[N, C, *]``.
+    """Batch norm with the statistics of all processes; with one process, of the batch ``[N, C, *]``.
 
     >>> nn.SyncBatchNorm(4)(facula.randn(5, 4, 3)).shape
     facula.Size([5, 4, 3])
@@ -165,10 +165,12 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with every batch norm in it replaced by one of this class, with the same tensors."""
-        made = module
+        """Returns the module with every batch norm in it replaced by one of this class, with the same
+        tensors.
+        """
+        converted = module
         if isinstance(module, _BatchNorm):
-            made = cls(
+            converted = cls(
                 module.num_features,
                 module.eps,
                 module.momentum,
@@ -177,14 +179,14 @@ class SyncBatchNorm(_BatchNorm):
                 process_group,
             )
             for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked", "training"):
-                setattr(made, name, getattr(module, name))
+                setattr(converted, name, getattr(module, name))
         for name, child in module.named_children():
-            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return made
+            converted.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return converted
 
 
 class _LazyNormBase(LazyModuleMixin):
-    """Normalisations whose ``num_features`` the first input tells."""
+    """Normalisations whose ``num_features`` is inferred from the first input."""
 
     _size = "num_features"
 
@@ -211,18 +213,18 @@ class _LazyNormBase(LazyModuleMixin):
 
 
 class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
-    """BatchNorm1d, whose ``num_features`` the first input tells."""
+    """BatchNorm1d whose ``num_features`` is inferred from the first input."""
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
-    """BatchNorm2d, whose ``num_features`` the first input tells."""
+    """BatchNorm2d whose ``num_features`` is inferred from the first input."""
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
-    """BatchNorm3d, whose ``num_features`` the first input tells."""
+    """BatchNorm3d whose ``num_features`` is inferred from the first input."""
 
     cls_to_become = BatchNorm3d

@@ -1,4 +1,4 @@
-"""Channels in another order."""
+"""Permutation of channels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Tensor = _C.Tensor
 
 
 class ChannelShuffle(TensorModule):
-    """Channels in groups, dealt out one of each group in turn.  Zhang et al., 2018.
+    """Interleaves the channels of groups: one channel of each group in turn.  Zhang et al., 2018.
 
     >>> nn.ChannelShuffle(2)(facula.arange(4.0).view(1, 4, 1, 1)).flatten()
     tensor([0., 2., 1., 3.])

@@ -17,13 +17,13 @@ T = TypeVar("T", bound="_Numbered")
 
 
 class _Numbered(Module):
-    """Modules under the names "0", "1", ..."""
+    """Modules with the names "0", "1", ..."""
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError
 
     def _key_at(self, position: int) -> str:
-        """The name of the module at a position in range."""
+        """Returns the name of the module at a position in range."""
         return list(self._modules)[position]
 
     def _key(self, index: int) -> str:
@@ -175,7 +175,7 @@ class ModuleList(_Numbered):
         return type(self)(chain(self, other))
 
     def __repr__(self) -> str:
-        """Equal neighbours stand on one line: (0-3): 4 x Linear(...)."""
+        """Equal neighbours share a line: (0-3): 4 x Linear(...)."""
         runs: list[tuple[int, int, str]] = []  # first, last, text
         for k, module in enumerate(self):
             text = repr(module)
@@ -245,15 +245,15 @@ class ModuleDict(Module):
             self[key] = module
 
 
-def _pairs(given: Any, name: str) -> Iterable[tuple[str, Any]]:
-    if hasattr(given, "items"):
-        return given.items()
-    if not isinstance(given, Iterable):
+def _pairs(source: Any, name: str) -> Iterable[tuple[str, Any]]:
+    if hasattr(source, "items"):
+        return source.items()
+    if not isinstance(source, Iterable):
         raise TypeError(
             f"{name}.update should be called with an iterable of key/value pairs, but got "
-            f"{type(given).__name__}"
+            f"{type(source).__name__}"
         )
-    pairs = list(given)
+    pairs = list(source)
     for k, pair in enumerate(pairs):
         if not isinstance(pair, Iterable):
             raise TypeError(
@@ -274,7 +274,7 @@ def _described(value: Any, type_of: Callable[[Tensor], Any]) -> str:
 
 
 class ParameterList(Module):
-    """A list of parameters, and of other values, which it keeps; tensors become parameters.
+    """A list of parameters and other values; tensors become parameters.
 
     >>> len(nn.ParameterList([facula.zeros(2), facula.ones(3)]))
     2
@@ -335,7 +335,7 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dictionary of parameters, and of other values, which it keeps; tensors become parameters.
+    """A dictionary of parameters and other values; tensors become parameters.
 
     >>> list(nn.ParameterDict({"left": facula.zeros(2)}).keys())
     ['left']
@@ -433,7 +433,7 @@ class ParameterDict(Module):
         """Adds the values of a mapping or of an iterable of (name, value)."""
         pairs = _pairs(parameters, "ParameterDict")
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
-            pairs = sorted(pairs)  # as PyTorch: a plain dict had no order once
+            pairs = sorted(pairs)  # as in PyTorch: a plain dict used to have no order
         for key, value in pairs:
             self[key] = value
 
@@ -445,7 +445,7 @@ class ParameterDict(Module):
 
 
 class Container(Module):
-    """A module that is given its children by name; ``Module`` does as much."""
+    """A module that takes its children by name in the constructor; ``Module`` can do the same."""
 
     def __init__(self, **kwargs: Any) -> None:
         import warnings

@@ -55,7 +55,7 @@ class _ConvNd(TensorModule):
         self.padding = padding if isinstance(padding, str) else tuple_of(padding)
         self.dilation, self.groups, self.padding_mode = tuple_of(dilation), groups, padding_mode
         self.transposed, self.output_padding = self._transposed, tuple_of(0)
-        # What F.pad takes, for the modes that the operator does not know.
+        # Arguments of F.pad, for padding modes that the operator does not support.
         if not isinstance(self.padding, str):
             self._reversed_padding_repeated_twice = _reverse_repeat_tuple(self.padding, 2)
         elif self.padding == "valid":
@@ -91,11 +91,11 @@ class _ConvNd(TensorModule):
         return self._conv_forward(input, self.weight, self.bias)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The convolution with a weight and a bias that may be other than the module's."""
+        """The convolution with a weight and a bias, which may differ from the module's."""
         raise NotImplementedError
 
     def _padded(self, input: Tensor) -> tuple[Tensor, Any]:
-        """The input, and the padding that is left to the operator."""
+        """Returns the input, padded if necessary, and the padding that remains for the operator."""
         if self.padding_mode == "zeros":
             return input, self.padding
         return F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), 0
@@ -211,7 +211,9 @@ class _ConvTransposeNd(_ConvNd):
         num_spatial_dims: int,
         dilation: Any = None,
     ) -> Any:
-        """The output padding that gives results of ``output_size``, which may include batch and channels."""
+        """Returns the output padding that leads to results of ``output_size``, which may include batch
+        and channels.
+        """
         if output_size is None:
             return self.output_padding
         batched = input.dim() == num_spatial_dims + 2
@@ -279,7 +281,7 @@ class ConvTranspose3d(_ConvTransposeNd):
 
 
 class _LazyConvXdMixin(LazyModuleMixin):
-    """Convolutions whose ``in_channels`` the first input tells."""
+    """Convolutions whose ``in_channels`` is inferred from the first input."""
 
     _size = "in_channels"
 
@@ -306,36 +308,36 @@ class _LazyConvXdMixin(LazyModuleMixin):
 
 
 class LazyConv1d(_LazyConvXdMixin, Conv1d):
-    """Conv1d, whose ``in_channels`` the first input tells."""
+    """Conv1d whose ``in_channels`` is inferred from the first input."""
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyConvXdMixin, Conv2d):
-    """Conv2d, whose ``in_channels`` the first input tells."""
+    """Conv2d whose ``in_channels`` is inferred from the first input."""
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConvXdMixin, Conv3d):
-    """Conv3d, whose ``in_channels`` the first input tells."""
+    """Conv3d whose ``in_channels`` is inferred from the first input."""
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConvXdMixin, ConvTranspose1d):
-    """ConvTranspose1d, whose ``in_channels`` the first input tells."""
+    """ConvTranspose1d whose ``in_channels`` is inferred from the first input."""
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvXdMixin, ConvTranspose2d):
-    """ConvTranspose2d, whose ``in_channels`` the first input tells."""
+    """ConvTranspose2d whose ``in_channels`` is inferred from the first input."""
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConvXdMixin, ConvTranspose3d):
-    """ConvTranspose3d, whose ``in_channels`` the first input tells."""
+    """ConvTranspose3d whose ``in_channels`` is inferred from the first input."""
 
     cls_to_become = ConvTranspose3d

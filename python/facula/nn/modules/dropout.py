@@ -1,4 +1,4 @@
-"""Dropout: random zeros in training, nothing in evaluation."""
+"""Dropout: random zeros in training, the identity in evaluation."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class AlphaDropout(_DropoutNd):
 
 
 class FeatureAlphaDropout(_DropoutNd):
-    """AlphaDropout of whole channels.
+    """AlphaDropout of entire channels.
 
     >>> nn.FeatureAlphaDropout(0.2)(facula.randn(20, 16, 4)).shape
     facula.Size([20, 16, 4])

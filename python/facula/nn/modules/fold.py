@@ -21,7 +21,8 @@ class _Windows(TensorModule):
 
 
 class Fold(_Windows):
-    """Sums of columns ``[N, C * kh * kw, windows]`` where their windows lie in ``[N, C, *output_size]``.
+    """Sums columns ``[N, C * kh * kw, windows]`` at the positions of their windows in ``[N, C,
+    *output_size]``.
 
     >>> nn.Fold(output_size=(4, 5), kernel_size=(2, 2))(facula.randn(1, 3 * 2 * 2, 12)).shape
     facula.Size([1, 3, 4, 5])

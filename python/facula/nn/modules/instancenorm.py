@@ -98,18 +98,18 @@ class _LazyInstanceNorm(_LazyNormBase):
 
 
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
-    """InstanceNorm1d, whose ``num_features`` the first input tells."""
+    """InstanceNorm1d whose ``num_features`` is inferred from the first input."""
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
-    """InstanceNorm2d, whose ``num_features`` the first input tells."""
+    """InstanceNorm2d whose ``num_features`` is inferred from the first input."""
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
-    """InstanceNorm3d, whose ``num_features`` the first input tells."""
+    """InstanceNorm3d whose ``num_features`` is inferred from the first input."""
 
     cls_to_become = InstanceNorm3d

@@ -1,4 +1,4 @@
-"""Modules that learn a size from their first input."""
+"""Modules that infer a size from their first input."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ Tensor = _C.Tensor
 
 
 class LazyModuleMixin:
-    """Put before a module: its parameters are uninitialised until the first call, which tells their shapes.
+    """Mixed into a module class: parameters are uninitialized until the first call, whose input
+    determines their shapes.
 
-    The module then becomes one of ``cls_to_become``. Subclasses define ``initialize_parameters``, or
-    ``_size``, ``_size_in`` and ``_shapes`` as those of this package do.
+    The module's class then becomes ``cls_to_become``. Subclasses define ``initialize_parameters``, or
+    ``_size``, ``_size_in`` and ``_shapes`` like those of this package.
     """
 
     cls_to_become: Any = None
-    _size: str  # the attribute that the first input tells; 0 before
+    _size: str  # the attribute that is inferred from the first input; 0 before
 
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)  # type: ignore[call-arg]
@@ -44,7 +45,7 @@ class LazyModuleMixin:
             super().reset_parameters()  # type: ignore[misc]
 
     def initialize_parameters(self: Any, input: Tensor) -> None:
-        """Gives parameters the shapes that an input asks for."""
+        """Gives the parameters the shapes that the input requires."""
         if getattr(self, self._size) == 0:
             setattr(self, self._size, self._size_in(input))
         if self.has_uninitialized_params():
@@ -60,7 +61,7 @@ class LazyModuleMixin:
             self._buffers[name] = p.as_subclass(Tensor)
 
     def has_uninitialized_params(self: Any) -> bool:
-        """Is the shape of a parameter or buffer unknown?"""
+        """Returns whether the shape of a parameter or buffer is unknown."""
         return any(map(is_lazy, [*self._parameters.values(), *self._buffers.values()]))
 
     def _infer_parameters(self: Any, module: Any, args: tuple, kwargs: dict[str, Any] | None = None) -> None:
@@ -75,17 +76,17 @@ class LazyModuleMixin:
             module.__class__ = module.cls_to_become
 
     def _save_to_state_dict(self: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
-        known = {k: v for k, v in {**self._parameters, **self._buffers}.items() if not is_lazy(v)}
+        initialized = {k: v for k, v in {**self._parameters, **self._buffers}.items() if not is_lazy(v)}
         for name, p in {**self._parameters, **self._buffers}.items():
             if p is None or name in self._non_persistent_buffers_set:
                 continue
-            destination[prefix + name] = p.detach() if name in known and not keep_vars else p
+            destination[prefix + name] = p.detach() if name in initialized and not keep_vars else p
 
     def _lazy_load_hook(self: Any, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name, p in [*self._parameters.items(), *self._buffers.items()]:
-            given = state_dict.get(prefix + name)
-            if is_lazy(p) and given is not None and not is_lazy(given):
-                self._materialize(name, p, given.shape)
+            loaded = state_dict.get(prefix + name)
+            if is_lazy(p) and loaded is not None and not is_lazy(loaded):
+                self._materialize(name, p, loaded.shape)
 
     def _replicate_for_data_parallel(self) -> Any:
         raise RuntimeError(

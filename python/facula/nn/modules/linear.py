@@ -17,7 +17,7 @@ _empty = _C.functions.empty
 
 
 class Identity(TensorModule):
-    """Gives back its input; takes and ignores any arguments.
+    """Returns its input; any other arguments are ignored.
 
     >>> nn.Identity(54, unused=0.1)(facula.tensor([1.0]))
     tensor([1.])
@@ -122,11 +122,11 @@ class Bilinear(TensorModule):
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """A Linear, under the name that MultiheadAttention prints in PyTorch."""
+    """Linear, under the name that MultiheadAttention prints in PyTorch."""
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """Linear, whose ``in_features`` the first input tells.
+    """Linear whose ``in_features`` is inferred from the first input.
 
     >>> m = nn.LazyLinear(3)
     >>> m(facula.randn(2, 5)).shape, m

@@ -1,4 +1,4 @@
-"""How losses of linear layers go through their rows."""
+"""Options for computing losses of linear layers in chunks of rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ __all__ = ["LinearCrossEntropyOptions"]
 
 @dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """How :func:`linear_cross_entropy` goes through the rows in parts, so that never all logits are there.
+    """Makes :func:`linear_cross_entropy` process the rows in chunks, so that not all logits exist at
+    once.
 
-    ``batch_chunk_size`` rows at a time; without it as many as ``chunking_method`` says: "aspect_ratio[:k]"
-    makes the logits of a part about k times as large as the input. Sums are float32 or wider, whatever
-    ``acc_policy`` and ``acc_dtype`` ask for; gradients may be asked for again (``allow_retain_graph``).
+    ``batch_chunk_size`` is the number of rows of a chunk; without it ``chunking_method`` decides:
+    "aspect_ratio[:k]" makes the logits of a chunk about k times as large as the input. Sums are float32
+    or wider, whatever ``acc_policy`` and ``acc_dtype`` say; gradients may be computed repeatedly
+    (``allow_retain_graph``).
     """
 
     allow_retain_graph: bool = False
@@ -34,7 +36,7 @@ class LinearCrossEntropyOptions:
             raise ValueError(f"invalid acc_policy: {self.acc_policy!r}")
 
     def rows(self, n: int, features: int, classes: int) -> int:
-        """Rows at a time, of n."""
+        """Returns the number of rows of a chunk, of n."""
         if self.batch_chunk_size is not None:
             return min(self.batch_chunk_size, max(n, 1))
         if self.chunking_method is None:

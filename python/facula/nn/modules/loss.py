@@ -55,8 +55,8 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Squared error / (2 beta) where the error is below ``beta``, else absolute error - beta / 2.
-    Girshick, 2015.
+    """Squared error / (2 beta) where the absolute error is below ``beta``, else absolute error - beta /
+    2. Girshick, 2015.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """Negative log-likelihood under normal distributions of given mean and variance."""
+    """Negative log-likelihood under normal distributions with the predicted mean and variance."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -307,7 +307,7 @@ class _MarginLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """A distance itself where the target is 1, max(0, margin - distance) where it is -1."""
+    """The distance where the target is 1, max(0, margin - distance) where it is -1."""
 
     def __init__(
         self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -363,7 +363,7 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """TripletMarginLoss with a distance of the caller's.
+    """TripletMarginLoss with a distance that the caller passes.
 
     >>> loss = nn.TripletMarginWithDistanceLoss(margin=0.5)
     >>> loss(facula.randn(4, 8), facula.randn(4, 8), facula.randn(4, 8)).shape
@@ -401,9 +401,9 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """Cross-entropy of the logits of a linear layer of its own, ``.linear``.
+    """Cross-entropy of the logits of a linear layer that it owns, ``.linear``.
 
-    With ``options`` (LinearCrossEntropyOptions) the logits of a part of the rows only are there at a time.
+    With ``options`` (LinearCrossEntropyOptions) only a part of the logits exists at a time.
 
     Shape: input ``[N, in_features]``; indices ``[N, *out_features]`` or probabilities
     ``[N, num_classes, ...]``.

@@ -49,8 +49,8 @@ def _add_global(kind: str, hook: Callable) -> RemovableHandle:
 def register_module_forward_hook(
     hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
-    """Calls ``hook(module, args, output)`` after the forward of every module; with the keyword arguments
-    before the output if ``with_kwargs``.
+    """Calls ``hook(module, args, output)`` after the forward of every module; if ``with_kwargs``, with
+    the keyword arguments before the output.
     """
     handle = _add_global("_forward_hooks", hook)
     if with_kwargs:
@@ -79,22 +79,22 @@ def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
 
 
 def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
-    """Calls ``hook(module, name, parameter)`` when a parameter is added; a result replaces it."""
+    """Calls ``hook(module, name, parameter)`` when a parameter is added; a return value replaces it."""
     return _add_global("_parameters", hook)
 
 
 def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
-    """Calls ``hook(module, name, buffer)`` when a buffer is added; a result replaces it."""
+    """Calls ``hook(module, name, buffer)`` when a buffer is added; a return value replaces it."""
     return _add_global("_buffers", hook)
 
 
 def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
-    """Calls ``hook(module, name, submodule)`` when a submodule is added; a result replaces it."""
+    """Calls ``hook(module, name, submodule)`` when a submodule is added; a return value replaces it."""
     return _add_global("_modules", hook)
 
 
 def _registered(kind: str, module: Any, name: str, value: Any) -> Any:
-    """What the global hooks make of a value that is being added."""
+    """Returns a value that is being added, or its replacement by a global hook."""
     for hook in list(_global_hooks[kind].values()):
         result = hook(module, name, value)
         if result is not None:
@@ -149,7 +149,7 @@ class Module(_C.ModuleBase):
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    # No method for tools that check types: each subclass says what its own takes.
+    # An attribute, not a method: type checkers take each subclass's signature.
     forward: Callable[..., Any] = _forward_unimplemented
 
     # ---- attributes
@@ -201,11 +201,11 @@ class Module(_C.ModuleBase):
                 return
         super().__delattr__(name)
 
-    def _forget(self, name: str, kept: str) -> None:
-        """Makes room for a member of the kind ``kept``: one of that kind keeps its place in the order."""
+    def _forget(self, name: str, member_kind: str) -> None:
+        """Removes members of other kinds than ``member_kind``; a member of that kind keeps its position."""
         self.__dict__.pop(name, None)
         for kind in _REGISTRATION:
-            if kind != kept:
+            if kind != member_kind:
                 self.__dict__[kind].pop(name, None)
         self._non_persistent_buffers_set.discard(name)
 
@@ -224,7 +224,7 @@ class Module(_C.ModuleBase):
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Adds a parameter; it is then an attribute of this name."""
+        """Adds a parameter, which becomes an attribute of this name."""
         if "_parameters" not in self.__dict__:
             raise AttributeError("cannot assign parameter before Module.__init__() call")
         self._check_name("parameter", name, ("_parameters",))
@@ -258,14 +258,14 @@ class Module(_C.ModuleBase):
         )
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Adds a child module; it is then an attribute of this name."""
+        """Adds a child module, which becomes an attribute of this name."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{typename(module)} is not a Module subclass")
         self._check_name("module", name, ("_modules",))
         self._modules[name] = _registered("_modules", self, name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """As add_module."""
+        """The same as add_module."""
         self.add_module(name, module)
 
     def get_submodule(self, target: str) -> Module:
@@ -280,7 +280,7 @@ class Module(_C.ModuleBase):
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Puts a module at a dotted path; with ``strict`` only where there is one already."""
+        """Replaces the module at a dotted path; unless ``strict``, a missing one is added."""
         if not target:
             raise ValueError("Cannot set the submodule without a target name!")
         path, _, name = target.rpartition(".")
@@ -311,7 +311,7 @@ class Module(_C.ModuleBase):
         return self._get_tensor(target, "_buffers", "a buffer")
 
     def get_extra_state(self) -> Any:
-        """What state_dict keeps beside tensors; define it together with set_extra_state."""
+        """Returns state besides tensors for state_dict; define it together with set_extra_state."""
         raise RuntimeError("define get_extra_state and set_extra_state together")
 
     def set_extra_state(self, state: Any) -> None:
@@ -383,7 +383,7 @@ class Module(_C.ModuleBase):
         for _, b in self.named_buffers(recurse=recurse):
             yield b
 
-    # ---- changing
+    # ---- conversion
 
     def apply(self: T, fn: Callable[[Module], None]) -> T:
         """Calls fn on every submodule, children first, then on this module."""
@@ -405,7 +405,7 @@ class Module(_C.ModuleBase):
                     self._swap_parameter(name, p, new, grad if grad is None else fn(grad))
                     continue
                 overwrite = _future.get_overwrite_module_params_on_conversion()
-                # As in PyTorch: who holds the parameter keeps what it has.
+                # Like in PyTorch, other holders of the parameter see the new value.
                 if not is_lazy(p) and (overwrite or new.is_meta != p.is_meta):
                     p = self._parameters[name] = Parameter(new, p.requires_grad)
                 elif new is not p:
@@ -420,7 +420,9 @@ class Module(_C.ModuleBase):
         return self
 
     def _swap_parameter(self, name: str, p: Tensor, new: Tensor, new_grad: Tensor | None) -> None:
-        """The parameter and its gradient become what they are converted to, and stay the objects they are."""
+        """Exchanges the contents of the parameter and its gradient with the converted ones, so that
+        objects stay the same.
+        """
         from ...utils import swap_tensors
 
         grad, p.grad = p.grad, None
@@ -481,7 +483,7 @@ class Module(_C.ModuleBase):
         return self._to_floating(_C.bfloat16)
 
     def to_empty(self: T, *, device: Any, recurse: bool = True) -> T:
-        """Gives every parameter and buffer new memory on a device, with no particular values."""
+        """Gives every parameter and buffer new, uninitialized memory on a device."""
         return self._apply(lambda t: _C.functions.empty_like(t, device=device), recurse)
 
     def share_memory(self: T) -> T:
@@ -498,7 +500,7 @@ class Module(_C.ModuleBase):
         return self._apply(lambda t: t.xpu(device))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As :func:`facula.compile`, of the module in place: its calls run as before."""
+        """Compiles the module in place, as :func:`facula.compile` does: it is called as before."""
         from ...compiler import compile
 
         compile(self.forward, *args, **kwargs)
@@ -507,7 +509,7 @@ class Module(_C.ModuleBase):
         return self._apply(lambda t: t.to(dst_type))
 
     def train(self: T, mode: bool = True) -> T:
-        """Sets training mode here and below."""
+        """Sets training mode in this module and its submodules."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         self.training = mode
@@ -527,7 +529,7 @@ class Module(_C.ModuleBase):
     def zero_grad(self, set_to_none: bool = True) -> None:
         for p in self.parameters():
             if set_to_none:
-                p.grad = None  # without a look at it, on which a program would rely
+                p.grad = None  # without reading it: programs rely on that
             elif p.grad is not None:
                 if p.grad.requires_grad:
                     p.grad = p.grad.detach()
@@ -577,12 +579,12 @@ class Module(_C.ModuleBase):
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         """Calls ``hook(module, grad_input, grad_output)`` once the gradients of the inputs are known.
 
-        A result that is not None replaces ``grad_input``.
+        A return value that is not None replaces ``grad_input``.
         """
         return self._add_backward_hook(hook, True, prepend)
 
     def register_backward_hook(self, hook: Callable) -> RemovableHandle:
-        """As register_full_backward_hook, which is to be preferred."""
+        """The same as register_full_backward_hook, which should be preferred."""
         return self._add_backward_hook(hook, False)
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
@@ -590,7 +592,7 @@ class Module(_C.ModuleBase):
         return self._add_hook("_backward_pre_hooks", hook, prepend)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
-        """Forward, with the hooks around it: only a module that has some comes here."""
+        """Runs forward with the hooks around it; only modules with hooks take this path."""
         for hook in list(_global_hooks["_forward_pre_hooks"].values()):
             result = hook(self, args)
             if result is not None:
@@ -683,11 +685,13 @@ class Module(_C.ModuleBase):
         return destination
 
     def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls ``hook(module, prefix, keep_vars)`` before state_dict is taken."""
+        """Calls ``hook(module, prefix, keep_vars)`` before state_dict collects the state."""
         return self._add_hook("_state_dict_pre_hooks", hook)
 
     def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
-        """Calls ``hook(module, state_dict, prefix, local_metadata)`` after; it changes the dict in place."""
+        """Calls ``hook(module, state_dict, prefix, local_metadata)`` afterwards; the hook may change the
+        dict in place.
+        """
         return self._add_hook("_state_dict_hooks", hook)
 
     _register_state_dict_hook = register_state_dict_post_hook
@@ -734,17 +738,17 @@ class Module(_C.ModuleBase):
                 if strict:
                     missing_keys.append(key)
                 continue
-            given = state_dict[key]
-            if isinstance(given, Tensor) and mine.dim() == 0 and given.shape == (1,):
-                given = given[0]  # how numbers were saved once
-            if not isinstance(given, Tensor):
+            loaded = state_dict[key]
+            if isinstance(loaded, Tensor) and mine.dim() == 0 and loaded.shape == (1,):
+                loaded = loaded[0]  # older files store numbers like this
+            if not isinstance(loaded, Tensor):
                 error_msgs.append(
                     f'While copying the parameter named "{key}", expected a Tensor from the checkpoint '
-                    f"but received {type(given).__name__}"
+                    f"but received {type(loaded).__name__}"
                 )
-            elif given.shape != mine.shape:
+            elif loaded.shape != mine.shape:
                 error_msgs.append(
-                    f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
+                    f"size mismatch for {key}: copying a param with shape {loaded.shape} from checkpoint, "
                     f"the shape in current model is {mine.shape}."
                 )
             elif _future.get_swap_module_params_on_conversion():
@@ -752,8 +756,8 @@ class Module(_C.ModuleBase):
 
                 try:
                     with _C.GradMode(False):
-                        new = mine.module_load(given, assign=assign)
-                    if new is mine or new is given:
+                        new = mine.module_load(loaded, assign=assign)
+                    if new is mine or new is loaded:
                         raise RuntimeError(
                             "module_load returned one of its arguments, it should return a new tensor"
                         )
@@ -763,20 +767,20 @@ class Module(_C.ModuleBase):
                 except Exception as e:
                     error_msgs.append(
                         f'While swapping the parameter named "{key}", whose dimensions in the model are '
-                        f"{mine.size()} and whose dimensions in the checkpoint are {given.size()}, an "
+                        f"{mine.size()} and whose dimensions in the checkpoint are {loaded.size()}, an "
                         f"exception occurred : {e.args}."
                     )
             elif assign:
                 if name in self._parameters:
-                    if not isinstance(given, Parameter):
-                        given = Parameter(given, mine.requires_grad)
+                    if not isinstance(loaded, Parameter):
+                        loaded = Parameter(loaded, mine.requires_grad)
                     else:
-                        given.requires_grad_(mine.requires_grad)
-                    self._parameters[name] = given
+                        loaded.requires_grad_(mine.requires_grad)
+                    self._parameters[name] = loaded
                 else:
-                    self._buffers[name] = given
+                    self._buffers[name] = loaded
             else:
-                if mine.is_meta and not given.is_meta:
+                if mine.is_meta and not loaded.is_meta:
                     import warnings
 
                     warnings.warn(
@@ -787,7 +791,7 @@ class Module(_C.ModuleBase):
                         stacklevel=2,
                     )
                 with _C.GradMode(False):
-                    mine.copy_(given)
+                    mine.copy_(loaded)
         extra = prefix + "_extra_state"
         if type(self).set_extra_state is not Module.set_extra_state:
             if extra in state_dict:
@@ -808,7 +812,7 @@ class Module(_C.ModuleBase):
     ) -> _IncompatibleKeys:
         """Copies tensors by name into parameters and buffers; with ``strict`` names must match exactly.
 
-        ``assign`` makes the given tensors parameters and buffers themselves, in their own dtype.
+        With ``assign``, the tensors themselves become parameters and buffers, in their own dtype.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -858,7 +862,7 @@ class Module(_C.ModuleBase):
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Module.__init__(self)  # older files lack some of its tables
+        Module.__init__(self)  # older files lack some of these tables
         self.__dict__.update(state)
 
     # ---- text
@@ -879,7 +883,7 @@ class Module(_C.ModuleBase):
 
 
 class TensorModule(Module):
-    """A module that gives one tensor: for tools that read annotations the same as Module."""
+    """A module that returns one tensor; it differs from Module for readers of annotations only."""
 
     if TYPE_CHECKING:
 
@@ -887,14 +891,14 @@ class TensorModule(Module):
 
 
 def indented(text: str) -> str:
-    """All lines but the first two places further right."""
+    """Indents all lines but the first by two spaces."""
     return text.replace("\n", "\n  ")
 
 
 @functools.cache
 def _hook_function() -> Any:
-    """The node that gradients come through. One class for all: a class of each call would keep what the call
-    saw until the garbage is collected.
+    """Returns the autograd node through which gradients pass. All calls share one class: a class for each
+    call would keep the call's tensors alive until garbage collection.
     """
     from ...autograd import Function
 
@@ -915,7 +919,7 @@ def _hook_function() -> Any:
 
 
 class _BackwardRecord:
-    """Calls a module's backward hooks: with the gradients of its outputs, then of its inputs."""
+    """Calls a module's backward hooks: with the gradients of its outputs, then with those of its inputs."""
 
     def __init__(self, module: Module, hooks: list[Callable], pre_hooks: list[Callable]) -> None:
         self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
@@ -925,8 +929,8 @@ class _BackwardRecord:
     def _pass_through(
         self, items: tuple, materialize: bool, on_grads: Callable[[tuple], tuple | None]
     ) -> tuple:
-        """The items, tensors through a node of the tape; ``on_grads`` gets and gives a gradient or None
-        for each.
+        """Passes the tensors among the items through a node of the tape. ``on_grads`` gets and returns a
+        gradient or None for each.
         """
         places = [k for k, item in enumerate(items) if isinstance(item, Tensor)]
 
@@ -945,7 +949,7 @@ class _BackwardRecord:
         return tuple(result)
 
     def _call(self, hooks: list[Callable], grads: tuple, what: str, *more: Any) -> tuple | None:
-        """What the hooks make of the gradients; None if they leave them."""
+        """Returns the gradients that the hooks substitute; None if they do not."""
         changed = None
         for hook in hooks:
             result = hook(self.module, grads, *more)

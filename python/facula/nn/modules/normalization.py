@@ -15,7 +15,7 @@ _empty = _C.functions.empty
 
 
 class _Scaled(TensorModule):
-    """A weight, and perhaps a bias, that start at one and zero."""
+    """A weight, and optionally a bias, with initial values one and zero."""
 
     def _add_scale(self, sizes: list[int], weight: bool, bias: bool, dtype: Any, device: Any) -> None:
         for name, present in (("weight", weight), ("bias", bias)):

@@ -138,18 +138,18 @@ class _CircularPad(_Pad):
 
 
 class CircularPad1d(_CircularPad):
-    """Continues the last dimension with its other end."""
+    """Continues the last dimension periodically."""
 
     _rank = 1
 
 
 class CircularPad2d(_CircularPad):
-    """Continues the last two dimensions with their other ends."""
+    """Continues the last two dimensions periodically."""
 
     _rank = 2
 
 
 class CircularPad3d(_CircularPad):
-    """Continues the last three dimensions with their other ends."""
+    """Continues the last three dimensions periodically."""
 
     _rank = 3

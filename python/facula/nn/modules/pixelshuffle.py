@@ -1,4 +1,4 @@
-"""Channels as pixels, and pixels as channels."""
+"""Rearrangement between channels and pixels."""
 
 from __future__ import annotations
 

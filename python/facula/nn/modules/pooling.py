@@ -1,4 +1,4 @@
-"""Pooling over windows, and to a given size."""
+"""Pooling over windows, and to a target size."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def _initialise(module: Module, hidden_size: int) -> None:
 class RNNBase(Module):
     """Layers of cells over sequences, one or two directions each.
 
-    The parameters of layer k are ``weight_ih_lk``, ``weight_hh_lk``, ``bias_ih_lk``, ``bias_hh_lk`` and, of a
-    projection, ``weight_hr_lk``; those of the second direction end in ``_reverse``.
+    The parameters of layer k are ``weight_ih_lk``, ``weight_hh_lk``, ``bias_ih_lk``, ``bias_hh_lk`` and,
+    with a projection, ``weight_hr_lk``; those of the reverse direction end in ``_reverse``.
     """
 
     __constants__ = [
@@ -99,8 +99,8 @@ class RNNBase(Module):
                 "weight_hr": [proj_size, hidden_size],
             }
             for name in names:
-                made = _f.empty(sizes[name.split("_l")[0]], dtype=dtype, device=device)
-                setattr(self, name, Parameter(made))
+                values = _f.empty(sizes[name.split("_l")[0]], dtype=dtype, device=device)
+                setattr(self, name, Parameter(values))
         self.reset_parameters()
 
     @property
@@ -133,7 +133,7 @@ class RNNBase(Module):
         return [getattr(self, name, None) for name in self._flat_weights_names]
 
     def flatten_parameters(self) -> None:
-        """Does nothing: parameters are read where they lie."""
+        """Has no effect: parameters need not be contiguous."""
 
     def reset_parameters(self) -> None:
         _initialise(self, self.hidden_size)
@@ -173,7 +173,7 @@ class RNNBase(Module):
     def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
         return hx if permutation is None else hx.index_select(1, permutation)
 
-    # A state is one tensor, of an LSTM two: what differs is here.
+    # A state is one tensor, for an LSTM two; the methods below cover the difference.
     def _no_state(self, input: Tensor, batch_sizes: Tensor | None) -> Any:
         return _f.zeros(
             self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype, device=input.device
@@ -235,7 +235,7 @@ class RNNBase(Module):
 
     def __getstate__(self) -> dict[str, Any]:
         flat = {"_flat_weights_names": self._flat_weights_names, "_flat_weights": self._flat_weights}
-        return {**self.__dict__, **flat}  # PyTorch's readers want them
+        return {**self.__dict__, **flat}  # PyTorch expects them when it reads the state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
@@ -250,7 +250,7 @@ class RNN(RNNBase):
     """Layers of h' = tanh(x W_ih^T + b_ih + h W_hh^T + b_hh), or of relu.  Elman, 1990.
 
     Shape: ``[T, N, input_size]``, ``[N, T, input_size]`` with ``batch_first``, ``[T, input_size]`` or a
-    PackedSequence, and a state ``[layers * directions, N, hidden_size]``; gives the states of the last
+    PackedSequence, and a state ``[layers * directions, N, hidden_size]``; returns the states of the last
     layer at each step, and the last state of each layer.
 
     >>> nn.RNN(10, 20, 2)(facula.randn(5, 3, 10))[0].shape
@@ -286,7 +286,7 @@ class RNN(RNNBase):
 
 
 class GRU(RNNBase):
-    """Layers of gated recurrent units; shapes as RNN's.  Cho et al., 2014.
+    """Layers of gated recurrent units; shapes as for RNN.  Cho et al., 2014.
 
     >>> nn.GRU(10, 20, bidirectional=True)(facula.randn(5, 3, 10))[0].shape
     facula.Size([5, 3, 40])
@@ -316,7 +316,8 @@ class GRU(RNNBase):
 
 
 class LSTM(RNNBase):
-    """Layers of long short-term memory; shapes as RNN's, the state is (h, c).  Hochreiter, Schmidhuber, 1997.
+    """Layers of long short-term memory; shapes as for RNN, the state is (h, c).  Hochreiter, Schmidhuber,
+    1997.
 
     ``proj_size`` projects hidden states to that size.
 
@@ -382,12 +383,12 @@ class RNNCellBase(TensorModule):
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = num_chunks * hidden_size
 
-        def made(*sizes: int) -> Parameter:
+        def parameter(*sizes: int) -> Parameter:
             return Parameter(_f.empty(sizes, dtype=dtype, device=device))
 
-        self.weight_ih, self.weight_hh = made(rows, input_size), made(rows, hidden_size)
+        self.weight_ih, self.weight_hh = parameter(rows, input_size), parameter(rows, hidden_size)
         if bias:
-            self.bias_ih, self.bias_hh = made(rows), made(rows)
+            self.bias_ih, self.bias_hh = parameter(rows), parameter(rows)
         else:
             self.register_parameter("bias_ih", None)
             self.register_parameter("bias_hh", None)
@@ -405,23 +406,23 @@ class RNNCellBase(TensorModule):
         return text
 
     def _step(self, function: Any, input: Tensor, hx: Any, states: int) -> Any:
-        """function of a batch, which input and states may lack."""
+        """Applies ``function`` to a batch, after adding the batch dimension if input and states lack it."""
         name = self._get_name()
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
-        given = () if hx is None else hx if states > 1 else (hx,)
-        for k, h in enumerate(given):
+        states_in = () if hx is None else hx if states > 1 else (hx,)
+        for k, h in enumerate(states_in):
             if h.dim() not in (1, 2):
                 what = "hidden" if states == 1 else f"hx[{k}]"
                 raise ValueError(f"{name}: Expected {what} to be 1D or 2D, got {h.dim()}D instead")
         one = input.dim() == 1
         if one:
-            input, given = input.unsqueeze(0), tuple(h.unsqueeze(0) for h in given)
+            input, states_in = input.unsqueeze(0), tuple(h.unsqueeze(0) for h in states_in)
         if hx is None:
-            given = (
+            states_in = (
                 _f.zeros([input.shape[0], self.hidden_size], dtype=input.dtype, device=input.device),
             ) * states
-        state = tuple(given) if states > 1 else given[0]
+        state = tuple(states_in) if states > 1 else states_in[0]
         y = function(input, state, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         if not one:
             return y

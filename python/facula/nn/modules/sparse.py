@@ -1,4 +1,4 @@
-"""Tables of vectors picked by index."""
+"""Tables of vectors that are looked up by index."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Tensor = _C.Tensor
 
 
 class Embedding(TensorModule):
-    """Rows of a table ``[num_embeddings, embedding_dim]`` by integer index.
+    """Looks up rows of a table ``[num_embeddings, embedding_dim]`` by integer index.
 
-    The row ``padding_idx`` starts at zero and gets no gradient; ``max_norm`` limits the rows that are used.
+    The row ``padding_idx`` is initially zero and gets no gradient; ``max_norm`` limits the norm of rows
+    that are used.
     Shape: ``[*]`` to ``[*, embedding_dim]``.
 
     >>> nn.Embedding(10, 3)(facula.tensor([[1, 2, 4, 5], [4, 3, 2, 9]])).shape
@@ -76,7 +77,9 @@ class Embedding(TensorModule):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Embedding:
-        """An embedding over a given table ``[num_embeddings, embedding_dim]``; not trained if ``freeze``."""
+        """Creates an embedding from a table ``[num_embeddings, embedding_dim]``; not trained if
+        ``freeze``.
+        """
         if embeddings.dim() != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         return cls(
@@ -112,11 +115,10 @@ class Embedding(TensorModule):
 
 
 class EmbeddingBag(TensorModule):
-    """Sums, means or maxima of rows of a table ``[num_embeddings, embedding_dim]`` that bags of
-    integers pick.
+    """Sums, means or maxima over bags of rows of a table ``[num_embeddings, embedding_dim]``.
 
-    Shape: ``[bags, size]``, or ``[n]`` with the beginnings of bags as second argument, to
-    ``[bags, embedding_dim]``. The row ``padding_idx`` is not counted.
+    Shape: ``[bags, size]``, or ``[n]`` with the beginnings of bags as second argument, to ``[bags,
+    embedding_dim]``. The row ``padding_idx`` is not counted.
 
     >>> nn.EmbeddingBag(10, 3)(facula.tensor([1, 2, 4, 5, 4]), facula.tensor([0, 2])).shape
     facula.Size([2, 3])
@@ -167,12 +169,12 @@ class EmbeddingBag(TensorModule):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> EmbeddingBag:
-        """Bags over a given table ``[num_embeddings, embedding_dim]``; not trained if ``freeze``."""
+        """Creates bags over a table ``[num_embeddings, embedding_dim]``; not trained if ``freeze``."""
         if embeddings.dim() != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        made = cls(*embeddings.shape, _weight=embeddings, **settings)
-        made.weight.requires_grad = not freeze
-        return made
+        module = cls(*embeddings.shape, _weight=embeddings, **settings)
+        module.weight.requires_grad = not freeze
+        return module
 
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None

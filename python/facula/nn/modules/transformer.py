@@ -21,25 +21,25 @@ _f = _C.functions
 
 
 def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
-    """``F.relu`` or ``F.gelu`` by its name."""
+    """Returns ``F.relu`` or ``F.gelu`` by its name."""
     return _activation(activation)
 
 
-def _activation(given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    if not isinstance(given, str):
-        return given
-    if given not in ("relu", "gelu"):
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
-    return F.relu if given == "relu" else F.gelu
+def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return F.relu if activation == "relu" else F.gelu
 
 
 class _Layer(Module):
-    """What the layers of encoders and decoders share."""
+    """The common part of the layers of encoders and decoders."""
 
     __constants__ = ["norm_first"]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"activation": F.relu, **state})  # PyTorch before 1.2 had no other
+        super().__setstate__({"activation": F.relu, **state})  # absent in files of PyTorch before 1.2
 
     def _sa_block(
         self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool = False
@@ -78,19 +78,21 @@ class TransformerEncoderLayer(_Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        made = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **made)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
+        factory = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **factory)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **factory)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **made)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **factory)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **factory)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **factory)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
-        # Of PyTorch's own kernels: which activation they know.
-        known = (F.relu, F.gelu)
-        self.activation_relu_or_gelu = known.index(self.activation) + 1 if self.activation in known else 0
+        # The activation's number in PyTorch's own kernels.
+        numbered = (F.relu, F.gelu)
+        self.activation_relu_or_gelu = (
+            numbered.index(self.activation) + 1 if self.activation in numbered else 0
+        )
 
     def forward(
         self,
@@ -121,10 +123,10 @@ def _clones(layer: Module, count: int) -> ModuleList:
     return ModuleList(_copied(layer) for _ in range(count))
 
 
-def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:
-    """Is this the mask of generate_square_subsequent_mask?"""
-    if given is not None:
-        return given
+def _is_causal(mask: Tensor | None, flag: bool | None, size: int) -> bool:
+    """Returns whether this is the mask of generate_square_subsequent_mask."""
+    if flag is not None:
+        return flag
     if mask is None or mask.shape[-2:] != (size, size) or mask.dim() != 2:
         return False
     causal = _f.full(
@@ -142,7 +144,7 @@ def _is_causal(mask: Tensor | None, given: bool | None, size: int) -> bool:
 
 
 class TransformerEncoder(Module):
-    """``num_layers`` copies of a layer, one after the other, and a norm if one is given.
+    """``num_layers`` copies of a layer, one after the other, and an optional norm.
 
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
     >>> nn.TransformerEncoder(layer, 2)(facula.randn(5, 3, 8)).shape
@@ -180,9 +182,11 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to a memory, and a feed-forward network; each as in TransformerEncoderLayer.
+    """Self-attention, attention to a memory, and a feed-forward network; each as in
+    TransformerEncoderLayer.
 
-    Shape: ``[T, N, d_model]`` and memory ``[S, N, d_model]`` (``N`` first with ``batch_first``) to it.
+    Shape: ``[T, N, d_model]`` and memory ``[S, N, d_model]`` (``N`` first with ``batch_first``) to the
+    former.
 
     >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
     >>> layer(facula.randn(2, 5, 8), facula.randn(2, 7, 8)).shape
@@ -204,18 +208,18 @@ class TransformerDecoderLayer(_Layer):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        made = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **made)
+        factory = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **factory)
         self.multihead_attn = MultiheadAttention(
-            d_model, nhead, dropout, bias, batch_first=batch_first, **made
+            d_model, nhead, dropout, bias, batch_first=batch_first, **factory
         )
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **factory)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **made)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **factory)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **factory)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **factory)
+        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias, **factory)
         self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation)
 
@@ -258,7 +262,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerDecoder(Module):
-    """``num_layers`` copies of a layer, one after the other, and a norm if one is given.
+    """``num_layers`` copies of a layer, one after the other, and an optional norm.
 
     >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
     >>> nn.TransformerDecoder(layer, 2)(facula.randn(5, 3, 8), facula.randn(4, 3, 8)).shape
@@ -295,7 +299,7 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder, whose result is the memory of a decoder.
+    """An encoder, whose result becomes the memory of a decoder.
 
     Shape: ``[S, N, d_model]`` and ``[T, N, d_model]`` (``N`` first with ``batch_first``) to the latter.
     Source: Vaswani et al., "Attention is all you need", 2017.
@@ -324,14 +328,14 @@ class Transformer(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        made = {"device": device, "dtype": dtype}
+        factory = {"device": device, "dtype": dtype}
 
-        def stack(given: Any, whole: Any, layer: Any, count: int) -> Any:
-            if given is not None:
-                return given
+        def stack(custom: Any, stack_class: Any, layer: Any, count: int) -> Any:
+            if custom is not None:
+                return custom
             shape = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
-            one = layer(*shape, batch_first, norm_first, bias, **made)
-            return whole(one, count, LayerNorm(d_model, layer_norm_eps, bias=bias, **made))
+            one = layer(*shape, batch_first, norm_first, bias, **factory)
+            return stack_class(one, count, LayerNorm(d_model, layer_norm_eps, bias=bias, **factory))
 
         self.encoder = stack(custom_encoder, TransformerEncoder, TransformerEncoderLayer, num_encoder_layers)
         self.decoder = stack(custom_decoder, TransformerDecoder, TransformerDecoderLayer, num_decoder_layers)
@@ -366,7 +370,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """-inf where a position would see a later one, else 0."""
+        """Returns -inf where a position would see a later one, else 0."""
         return _f.full([sz, sz], float("-inf"), dtype=dtype, device=device).triu(1)
 
     def _reset_parameters(self) -> None:

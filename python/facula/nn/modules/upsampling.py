@@ -1,4 +1,4 @@
-"""Images at other sizes."""
+"""Resampling of images."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Tensor = _C.Tensor
 
 
 class Upsample(TensorModule):
-    """``[N, C, ...]`` interpolated to ``size``, or to ``scale_factor`` times its size; modes as
-    ``F.interpolate``.
+    """Interpolates ``[N, C, ...]`` to ``size``, or to ``scale_factor`` times its size; the modes are
+    those of ``F.interpolate``.
 
     >>> nn.Upsample(scale_factor=2)(facula.arange(1.0, 3.0).view(1, 1, 1, 2))
     tensor([[[[1., 1., 2., 2.],

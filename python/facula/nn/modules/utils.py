@@ -1,4 +1,4 @@
-"""Settings of one, two or three dimensions, from a number or a sequence."""
+"""Arguments for one, two or three dimensions, from a number or a sequence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _quadruple = _ntuple(4, "_quadruple")
 
 
 def _reverse_repeat_tuple(t: tuple, n: int) -> tuple:
-    """Each element n times, the last first: from (height, width) to what F.pad takes."""
+    """Repeats each element n times, the last one first: converts (height, width) to the order of F.pad."""
     return tuple(x for x in reversed(t) for _ in range(n))
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Takes a prefix off the keys that have it, and off those of the metadata: in place.
+    """Removes a prefix from the keys that have it, and from those of the metadata, in place.
 
     >>> d = {"module.a": 1, "b": 2}
     >>> facula.nn.modules.utils.consume_prefix_in_state_dict_if_present(d, "module.")

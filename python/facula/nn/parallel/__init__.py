@@ -1,4 +1,4 @@
-"""Modules over several devices, of which there is one: they pass their calls on."""
+"""Wrappers of modules for several devices; there is one device, so they pass their calls on."""
 
 from .data_parallel import DataParallel as DataParallel
 from .data_parallel import data_parallel as data_parallel

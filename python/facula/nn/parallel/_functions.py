@@ -1,4 +1,4 @@
-"""Steps of modules on several GPUs: there is none."""
+"""Steps of modules for several GPUs: there are none."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def _get_stream(device: Any) -> None:
-    """The stream for copies to a device: the CPU has none."""
+    """Returns the stream for copies to a device: the CPU has none."""
     return None

@@ -8,7 +8,7 @@ __all__ = ["DataParallel", "data_parallel"]
 
 
 class DataParallel(Module):
-    """The module behind ``.module``, as PyTorch's is without GPUs: calls go to it as they are.
+    """Wraps a module as ``.module``, like PyTorch's without GPUs: calls are passed on unchanged.
 
     >>> nn.DataParallel(nn.Linear(2, 3))(facula.ones(1, 2)).shape
     facula.Size([1, 3])

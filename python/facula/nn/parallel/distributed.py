@@ -11,9 +11,10 @@ __all__ = ["DistributedDataParallel"]
 
 
 class DistributedDataParallel(Module):
-    """The module behind ``.module`` in a process group of one: its gradients are those of all processes.
+    """Wraps a module as ``.module`` in a process group of one, whose gradients are those of all
+    processes.
 
-    RuntimeError for a module without a parameter that requires a gradient, as in PyTorch.
+    Raises RuntimeError for a module without a parameter that requires a gradient, as in PyTorch.
 
     >>> facula.distributed.init_process_group("gloo", world_size=1, rank=0)
     >>> nn.parallel.DistributedDataParallel(nn.Linear(2, 3))(facula.ones(1, 2)).shape
@@ -37,7 +38,7 @@ class DistributedDataParallel(Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        distributed.get_world_size(process_group)  # raises where there is no group
+        distributed.get_world_size(process_group)  # raises if there is no group
         if not any(p.requires_grad for p in module.parameters()):
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that "
@@ -59,7 +60,7 @@ class DistributedDataParallel(Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of steps within are added up before the processes exchange them."""
+        """Gradients of steps within the block accumulate before the processes exchange them."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -70,5 +71,5 @@ class DistributedDataParallel(Module):
     def join(
         self, divide_by_initial_world_size: bool = True, enable: bool = True, **kwargs: Any
     ) -> Iterator[None]:
-        """Processes with fewer batches wait for the others."""
+        """Processes with fewer batches wait for the others; with one process, this has no effect."""
         yield

@@ -1,4 +1,4 @@
-"""PyTorch's place of the function of this name."""
+"""PyTorch's location of the function of this name."""
 
 from .scatter_gather import replicate as replicate
 

@@ -1,4 +1,4 @@
-"""Inputs to devices and outputs back, and modules side by side: of one device."""
+"""Scattering of inputs to devices, gathering of outputs, and parallel modules, for one device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ def is_namedtuple(obj: Any) -> bool:
 
 
 def _only(devices: Any, what: str) -> int:
-    """The number of devices, all of which must be this one."""
-    given = list(devices)
-    if any(_C.device(d).type != "cpu" for d in given if not isinstance(d, int)) or any(
-        isinstance(d, int) for d in given
+    """Returns the number of devices, which must all be this one."""
+    requested = list(devices)
+    if any(_C.device(d).type != "cpu" for d in requested if not isinstance(d, int)) or any(
+        isinstance(d, int) for d in requested
     ):
-        raise AssertionError(f"{what}: Facula not compiled with CUDA enabled; devices={given}")
-    return max(len(given), 1)
+        raise AssertionError(f"{what}: Facula not compiled with CUDA enabled; devices={requested}")
+    return max(len(requested), 1)
 
 
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
-    """For each device its part of every tensor in ``inputs``, along ``dim``; the rest is given to all."""
+    """Splits every tensor in ``inputs`` along ``dim``, one part per device; other values are passed to
+    all devices.
+    """
     n = _only(target_gpus, "scatter")
 
     def parts(x: Any) -> list:
@@ -50,7 +52,7 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
 def scatter_kwargs(
     inputs: tuple, kwargs: dict[str, Any] | None, target_gpus: Sequence[Any], dim: int = 0
 ) -> tuple[tuple, tuple]:
-    """:func:`scatter` of arguments and keyword arguments, as many of both."""
+    """:func:`scatter` of arguments and keyword arguments, padded to equal numbers."""
     args = scatter(inputs, target_gpus, dim) if inputs else []
     named = scatter(kwargs, target_gpus, dim) if kwargs else []
     n = max(len(args), len(named))
@@ -58,7 +60,7 @@ def scatter_kwargs(
 
 
 def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
-    """One result of those of each device: tensors along ``dim``."""
+    """Combines the results of all devices; tensors are concatenated along ``dim``."""
     if not isinstance(target_device, int) or target_device >= 0:
         _only([target_device], "gather")
     first = outputs[0]
@@ -77,17 +79,19 @@ def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Any, devices: Sequence[Any], detach: bool = False) -> list:
-    """The module for each device, with the same parameters."""
+    """Returns the module for each device, with the same parameters."""
     from copy import copy
 
     def replica(module: Any) -> Any:
-        made = copy(module)
-        made._parameters = dict(module._parameters)
-        made._buffers = dict(module._buffers)
+        replica_module = copy(module)
+        replica_module._parameters = dict(module._parameters)
+        replica_module._buffers = dict(module._buffers)
         if detach:
-            made._parameters = {k: p if p is None else p.detach() for k, p in made._parameters.items()}
-        made._modules = {k: m if m is None else replica(m) for k, m in module._modules.items()}
-        return made
+            replica_module._parameters = {
+                k: p if p is None else p.detach() for k, p in replica_module._parameters.items()
+            }
+        replica_module._modules = {k: m if m is None else replica(m) for k, m in module._modules.items()}
+        return replica_module
 
     return [replica(network) for _ in range(_only(devices, "replicate"))]
 
@@ -95,7 +99,7 @@ def replicate(network: Any, devices: Sequence[Any], detach: bool = False) -> lis
 def parallel_apply(
     modules: Sequence[Any], inputs: Sequence[Any], kwargs_tup: Any = None, devices: Any = None
 ) -> list:
-    """Each module's result of its inputs."""
+    """Returns each module's result for its inputs."""
     if len(modules) != len(inputs):
         raise AssertionError(
             f"The number of modules {len(modules)} is not equal to the number of inputs {len(inputs)}"

@@ -1,3 +1,3 @@
-"""The former place of :mod:`facula.ao.nn.quantized`."""
+"""The former location of :mod:`facula.ao.nn.quantized`."""
 
 from ...ao.nn.quantized import FloatFunctional as FloatFunctional

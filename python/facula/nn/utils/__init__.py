@@ -1,4 +1,4 @@
-"""Helpers on parameters and gradients."""
+"""Helpers for parameters and gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all tensors as if they were one vector."""
+    """Returns the norm of all tensors as if they were one vector."""
     norms = [t.norm(float(norm_type)) for t in _tensors(tensors)]
     if not norms:
         return _C.tensor(0.0)
@@ -52,7 +52,7 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scales gradients in place by max_norm / total_norm, if that is below 1."""
+    """Scales gradients in place by max_norm / total_norm if that is below 1."""
     with _C.GradMode(False):
         scale = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
         for p in _tensors(parameters):
@@ -67,7 +67,8 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scales gradients in place so that their total norm is at most ``max_norm``; returns the norm before.
+    """Scales gradients in place so that their total norm is at most ``max_norm``; returns the previous
+    norm.
 
     >>> w = facula.zeros(2, requires_grad=True)
     >>> w.grad = facula.tensor([3.0, 4.0])
@@ -87,7 +88,7 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Limits every gradient to [-clip_value, clip_value] in place."""
+    """Clamps every gradient to [-clip_value, clip_value] in place."""
     clip_value = float(clip_value)
     with _C.GradMode(False):
         for p in _tensors(parameters):
@@ -96,12 +97,12 @@ def clip_grad_value_(
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters as one vector."""
+    """Returns all parameters as one vector."""
     return _C.functions.cat([p.view(-1) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Writes a vector back into the parameters."""
+    """Copies a vector back to the parameters."""
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected a Tensor, but got: {type(vec).__name__}")
     at = 0
@@ -112,7 +113,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A module whose parameters have no particular values."""
+    """Creates a module whose parameters have no particular values."""
     return module_cls(*args, **kwargs)
 
 
@@ -126,7 +127,9 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one convolution that does what a convolution and a batch norm in evaluation do."""
+    """Returns weight and bias of one convolution that is equivalent to a convolution and a batch norm in
+    evaluation.
+    """
     from ..parameter import Parameter
 
     scale = (bn_rv + bn_eps).rsqrt() * (1 if bn_w is None else bn_w)
@@ -138,7 +141,7 @@ def fuse_conv_bn_weights(
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """One convolution that does what ``conv`` and then ``bn`` do in evaluation."""
+    """Returns one convolution that is equivalent to ``conv`` followed by ``bn`` in evaluation."""
     from copy import deepcopy
 
     if conv.training or bn.training:
@@ -160,12 +163,14 @@ def fuse_linear_bn_weights(
     bn_w: Tensor,
     bn_b: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one linear layer that does what a linear layer and a batch norm do in evaluation."""
+    """Returns weight and bias of one linear layer that is equivalent to a linear layer and a batch norm
+    in evaluation.
+    """
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """One linear layer that does what ``linear`` and then ``bn`` do in evaluation."""
+    """Returns one linear layer that is equivalent to ``linear`` followed by ``bn`` in evaluation."""
     from copy import deepcopy
 
     if linear.training or bn.training:
@@ -189,14 +194,14 @@ def _convert_weights(module: Any, memory_format: Any, kinds: tuple) -> Any:
 
 
 def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """Lays the weights of all 2-d convolutions of a module by ``memory_format``."""
+    """Converts the weights of all 2-d convolutions of a module to ``memory_format``."""
     from ..modules import Conv2d, ConvTranspose2d
 
     return _convert_weights(module, memory_format, (Conv2d, ConvTranspose2d))
 
 
 def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """Lays the weights of all 3-d convolutions of a module by ``memory_format``."""
+    """Converts the weights of all 3-d convolutions of a module to ``memory_format``."""
     from ..modules import Conv3d, ConvTranspose3d
 
     return _convert_weights(module, memory_format, (Conv3d, ConvTranspose3d))

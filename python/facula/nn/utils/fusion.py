@@ -1,4 +1,4 @@
-"""Batch normalisation that is part of the layer before it: names of PyTorch's module for it."""
+"""PyTorch's module of the functions that fold a batch norm into the layer before it."""
 
 from . import fuse_conv_bn_eval as fuse_conv_bn_eval
 from . import fuse_conv_bn_weights as fuse_conv_bn_weights

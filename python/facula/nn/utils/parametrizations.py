@@ -1,4 +1,4 @@
-"""Parametrizations that are often wanted: weights of given length, of spectral norm 1, orthogonal ones."""
+"""Common parametrizations: weights with learned norms, of spectral norm 1, and orthogonal ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Trains a weight's length, for each index of ``dim`` or (None) as a whole, apart from its direction.
+    """Trains the norm of a weight, for each index of ``dim`` or (None) of the entire weight, apart from
+    its direction.
 
     Source: Salimans and Kingma, "Weight Normalization", 2016.
 
@@ -66,7 +67,8 @@ class _SpectralNorm(Module):
         matrix = as_matrix(weight, self.dim)
         if self.training:
             iterate(matrix, self._u, self._v, self.n_power_iterations, self.eps)
-        u, v = self._u.clone(), self._v.clone()  # the next forward changes them, before this one's backward
+        # copies: the next forward changes them, possibly before this one's backward
+        u, v = self._u.clone(), self._v.clone()
         return weight / u.dot(matrix.mv(v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
@@ -80,8 +82,8 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:
-    """Divides a weight by its largest singular value, which power iterations estimate: some at every
-    forward in training. ``dim`` is that of the outputs.
+    """Divides a weight by its largest singular value, which power iterations estimate in every training
+    forward. ``dim`` is the dimension of the outputs.
 
     Source: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
     """
@@ -96,7 +98,9 @@ _MAPS = ("matrix_exp", "cayley", "householder")
 
 
 def _nearby_orthogonal(a: Tensor) -> Tensor:
-    """Q of QR with R's diagonal positive, so that orthogonal matrices stay as they are."""
+    """Returns Q of a QR factorization with positive diagonal of R, so that orthogonal matrices do not
+    change.
+    """
     vectors, tau = _C.functions.geqrf(a)
     signs = vectors.diagonal(0, -2, -1).sgn().unsqueeze(-2)
     return _C.linalg.householder_product(vectors, tau) * signs
@@ -185,11 +189,12 @@ def orthogonal(
     *,
     use_trivialization: bool = True,
 ) -> Module:
-    """Keeps a weight orthogonal (unitary): with orthonormal columns, or rows if it has more of those.
+    """Keeps a weight orthogonal (unitary): with orthonormal columns, or rows if it has more columns than
+    rows.
 
-    ``orthogonal_map`` is 'matrix_exp' or 'cayley', of a skew matrix (the first by default for square and
-    complex weights), or 'householder', a product of reflections. With ``use_trivialization`` the map
-    starts at the weight that is assigned.
+    ``orthogonal_map`` is 'matrix_exp' or 'cayley', of a skew matrix (the former by default for square and
+    complex weights), or 'householder', a product of reflections. With ``use_trivialization`` the map is
+    relative to the weight that was assigned.
 
     Source: Lezcano-Casado, "Trivializations for gradient-based optimization on manifolds", 2019.
 

@@ -1,4 +1,4 @@
-"""Parameters that are computed from others by modules: ``module.weight`` is then what they give."""
+"""Parameters that modules compute from other ones: ``module.weight`` is then the result of these modules."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 
 Tensor = _C.Tensor
 
-_depth = 0  # of cached()
+_depth = 0  # nesting depth of cached()
 _cache: dict[tuple[int, str], Tensor] = {}
 
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Within it every parametrized tensor is computed once, at its first use.
+    """Within the ``with`` block every parametrized tensor is computed once, at its first use.
 
     >>> with nn.utils.parametrize.cached():
     ...     pass
@@ -50,8 +50,8 @@ def _facts(t: Tensor) -> tuple:
 
 
 class ParametrizationList(ModuleList):
-    """The modules that a tensor goes through, and what it is computed from: ``original``, or ``original0``,
-    ``original1``, ... where the first module takes several.
+    """The modules that compute a tensor one after the other, and their inputs: ``original``, or
+    ``original0``, ``original1``, ... if the first module takes several.
     """
 
     original: Tensor
@@ -85,13 +85,13 @@ class ParametrizationList(ModuleList):
                         f"Tensor {k} returned by 'right_inverse' has dtype {v.dtype} while 'original' has "
                         f"dtype {original.dtype}"
                     )
-                made = Parameter(v, original.requires_grad) if isinstance(original, Parameter) else v
-                self._keep(f"original{k}", made)
+                stored = Parameter(v, original.requires_grad) if isinstance(original, Parameter) else v
+                self._keep(f"original{k}", stored)
         if not unsafe:
-            given = self()
-            if not isinstance(given, Tensor):
-                raise ValueError(f"A parametrization must return a tensor. Got {type(given).__name__}.")
-            self._check(given, original)
+            result = self()
+            if not isinstance(result, Tensor):
+                raise ValueError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
+            self._check(result, original)
 
     def _keep(self, name: str, t: Tensor) -> None:
         if isinstance(t, Parameter):
@@ -100,9 +100,9 @@ class ParametrizationList(ModuleList):
             self.register_buffer(name, t)
 
     @staticmethod
-    def _check(given: Tensor, original: Tensor) -> None:
+    def _check(result: Tensor, original: Tensor) -> None:
         for name in ("dtype", "shape"):
-            before, after = getattr(original, name), getattr(given, name)
+            before, after = getattr(original, name), getattr(result, name)
             if before != after:
                 raise ValueError(
                     f"Registering a parametrization may not change the {name} of the tensor, unless `unsafe` "
@@ -118,7 +118,9 @@ class ParametrizationList(ModuleList):
         )
 
     def _inverted(self, value: Any, strict: bool = True) -> Any:
-        """What gives ``value``, by the modules' right_inverse from the last to the first."""
+        """Returns the originals that lead to ``value``, by the modules' right_inverse from the last to
+        the first.
+        """
         for module in reversed(self):
             inverse = getattr(module, "right_inverse", None)
             if inverse is None:
@@ -126,7 +128,7 @@ class ParametrizationList(ModuleList):
                     raise RuntimeError(
                         f"parametrization {type(module).__name__} does not implement right_inverse."
                     )
-                return value  # taken as what it is computed from
+                return value  # the value itself is taken as the original
             value = inverse(value)
         return value
 
@@ -137,16 +139,16 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{k}") for k in range(self.ntensors)]
 
     def right_inverse(self, value: Tensor) -> None:
-        """Sets the originals so that the result is ``value``, as far as the modules can."""
+        """Sets the originals so that the result is ``value``, as far as the modules can invert it."""
         with _C.GradMode(False):
             inverted = self._inverted(value)
-            given = [inverted] if self.is_tensor else list(inverted)
-            if len(given) != self.ntensors:
+            originals = [inverted] if self.is_tensor else list(inverted)
+            if len(originals) != self.ntensors:
                 raise ValueError(
                     f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a "
-                    f"sequence of length {len(given)}."
+                    f"sequence of length {len(originals)}."
                 )
-            for original, v in zip(self._originals, given):
+            for original, v in zip(self._originals, originals):
                 if v.dtype != original.dtype or (v.shape != original.shape and not self.unsafe):
                     self._refuse("right_inverse", v, original)
                 original.data = v
@@ -179,7 +181,7 @@ def _property(name: str) -> property:
 
 
 def _make_class(module: Module) -> None:
-    """Gives a module a class of its own, whose properties are the tensors."""
+    """Gives a module its own class, whose properties are the tensors."""
     base = type(module)
 
     def deepcopy(self: Any, memo: dict) -> Any:
@@ -203,11 +205,11 @@ def _make_class(module: Module) -> None:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Makes a parameter or buffer the result of ``parametrization`` of what it was.
+    """Replaces a parameter or buffer by the result of ``parametrization`` on its former value.
 
-    Several go one after the other. ``parametrization.right_inverse(value)``, if there is one, gives what the
-    value is computed from when it is assigned, or a tuple where forward takes several. It may change neither
-    shape nor dtype unless ``unsafe``. Returns the module.
+    Several parametrizations are applied one after the other. ``parametrization.right_inverse(value)``, if
+    it exists, returns the original for a value that is assigned, or a tuple if forward takes several.
+    Neither shape nor dtype may change unless ``unsafe``. Returns the module.
 
     >>> class Symmetric(nn.Module):
     ...     def forward(self, x):
@@ -229,12 +231,12 @@ def register_parametrization(
         held.unsafe |= unsafe
     elif tensor_name in module._parameters or tensor_name in module._buffers:
         original = getattr(module, tensor_name)
-        made = ParametrizationList([parametrization], original, unsafe)
+        parametrizations = ParametrizationList([parametrization], original, unsafe)
         if not is_parametrized(module):
             _make_class(module)
         delattr(module, tensor_name)
         setattr(type(module), tensor_name, _property(tensor_name))
-        module.parametrizations[tensor_name] = made
+        module.parametrizations[tensor_name] = parametrizations
     else:
         raise ValueError(
             f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
@@ -244,7 +246,7 @@ def register_parametrization(
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Has the module parametrized tensors, or one of that name?"""
+    """Returns whether the module has parametrized tensors, or one of that name."""
     held = getattr(module, "parametrizations", None)
     if not isinstance(held, ModuleDict):
         return False
@@ -252,7 +254,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
-    """Makes a tensor a parameter or buffer again: with its present value, or its original."""
+    """Turns a tensor into a parameter or buffer again: with its present value, or its original."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     held = module.parametrizations[tensor_name]
@@ -282,18 +284,18 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The class that a module had before."""
-    return type(module).__bases__[0] if is_parametrized(module) or _is_made(module) else type(module)
+    """Returns the class that the module had before."""
+    return type(module).__bases__[0] if is_parametrized(module) or _is_generated(module) else type(module)
 
 
-def _is_made(module: Module) -> bool:
+def _is_generated(module: Module) -> bool:
     return type(module).__module__ == __name__ and type(module).__name__.startswith("Parametrized")
 
 
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Gives ``to_module`` copies of the parametrizations of another, and the values that they work on."""
+    """Copies the parametrizations of one module, and their originals, to another."""
     if not is_parametrized(from_module):
         return to_module
     names = from_module.parametrizations if tensor_name is None else [tensor_name]

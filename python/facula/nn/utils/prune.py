@@ -1,7 +1,8 @@
-"""Pruning: parameters of which a mask leaves a part out, computed anew before each call of their module.
+"""Pruning: masks set parts of parameters to zero; the product is recomputed before each call of their
+module.
 
-A pruned ``weight`` is kept as the parameter ``weight_orig`` and the buffer ``weight_mask``; ``module.weight``
-is their product. Pruning again prunes what is left.
+A pruned ``weight`` is stored as the parameter ``weight_orig`` and the buffer ``weight_mask``;
+``module.weight`` is their product. Pruning again prunes among the elements that are left.
 
 >>> m = nn.Linear(2, 2)
 >>> _ = nn.utils.prune.l1_unstructured(m, "weight", amount=1)
@@ -23,23 +24,23 @@ _f = _C.functions
 
 
 class BasePruningMethod(ABC):
-    """A way to choose what is pruned: subclasses define ``compute_mask(t, default_mask)`` and say by
-    PRUNING_TYPE ("unstructured", "structured" or "global") what a mask of theirs chooses among.
+    """A pruning method: subclasses define ``compute_mask(t, default_mask)``, and PRUNING_TYPE
+    ("unstructured", "structured" or "global") says what their masks select among.
     """
 
     _tensor_name: str
     PRUNING_TYPE: ClassVar[str]
 
     def __call__(self, module: Any, inputs: Any) -> None:
-        """Before each call of the module: the masked parameter is computed."""
+        """Computes the masked parameter before each call of the module."""
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask of ``t``, zero where ``default_mask`` is and where this method prunes."""
+        """Returns the mask of ``t``: zero where ``default_mask`` is zero and where this method prunes."""
 
     def apply_mask(self, module: Any) -> Tensor:
-        """The original parameter times its mask."""
+        """Returns the original parameter times its mask."""
         if not hasattr(self, "_tensor_name"):
             raise AssertionError(f"Module {module} has to be pruned")
         name = self._tensor_name
@@ -50,7 +51,7 @@ class BasePruningMethod(ABC):
     def apply(
         cls, module: Any, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
     ) -> Any:
-        """Prunes the parameter ``name`` of ``module``, in addition to what was pruned before."""
+        """Prunes the parameter ``name`` of ``module``, in addition to earlier pruning."""
         earlier = _hooks_of(module, name)
         if len(earlier) > 1:
             raise AssertionError(
@@ -94,14 +95,14 @@ class BasePruningMethod(ABC):
     def prune(
         self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
     ) -> Tensor:
-        """``t`` with what this method prunes set to zero; no module takes part."""
+        """Returns ``t`` with the pruned elements set to zero; no module is involved."""
         if importance_scores is not None and importance_scores.shape != t.shape:
             raise AssertionError("importance_scores should have the same shape as tensor t")
         scores = t if importance_scores is None else importance_scores
         return t * self.compute_mask(scores, _f.ones_like(t) if default_mask is None else default_mask)
 
     def remove(self, module: Any) -> None:
-        """Makes the pruning permanent: the parameter is its masked value, the mask is gone."""
+        """Makes the pruning permanent: the parameter becomes its masked value, and the mask is removed."""
         if not hasattr(self, "_tensor_name"):
             raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
         name = self._tensor_name
@@ -123,7 +124,7 @@ def _hooks_of(module: Any, name: str) -> list:
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods that prune one parameter in turn."""
+    """Several methods that prune one parameter in turn."""
 
     def __init__(self, *args: Any) -> None:
         self._pruning_methods: tuple[BasePruningMethod, ...] = ()
@@ -155,7 +156,9 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The newest method prunes among what the others left: elements, slices of its ``dim``, or all."""
+        """Applies the newest method to the part that the others left: elements, slices along its ``dim``,
+        or all.
+        """
         method = self._pruning_methods[-1]
         mask = default_mask.to(dtype=t.dtype)
         kind = method.PRUNING_TYPE
@@ -166,8 +169,8 @@ class PruningContainer(BasePruningMethod):
         elif kind == "structured":
             dim = method.dim  # type: ignore[attr-defined]
             others = [d for d in range(t.dim()) if d != dim % t.dim()]
-            kept = mask.sum(others) != 0 if others else mask != 0
-            chosen = tuple([slice(None)] * (dim % t.dim()) + [kept])
+            remaining = mask.sum(others) != 0 if others else mask != 0
+            chosen = tuple([slice(None)] * (dim % t.dim()) + [remaining])
         else:
             chosen = (slice(None),) * t.dim()
         new_mask = mask.clone()
@@ -176,7 +179,7 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing; the parameter is kept as pruned ones are."""
+    """Prunes nothing; the parameter is stored like pruned ones."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -199,7 +202,7 @@ def _check_amount(amount: Any) -> None:
 
 
 def _count(amount: Any, of: int) -> int:
-    """How many of ``of`` are pruned: ``amount`` of them, or, a float, that part."""
+    """Returns how many of ``of`` elements to prune: ``amount``, or for a float that fraction."""
     if not isinstance(amount, numbers.Integral):
         return round(amount * of)
     if amount > of:
@@ -269,7 +272,7 @@ class _Structured(BasePruningMethod):
         self.amount, self.dim = amount, dim
 
     def scores(self, t: Tensor) -> Tensor:
-        """One number a slice of ``dim``; the smallest are pruned."""
+        """Returns one number for each slice along ``dim``; the slices with the smallest are pruned."""
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
@@ -278,9 +281,9 @@ class _Structured(BasePruningMethod):
         n = _count(self.amount, size)
         if n == 0:
             return default_mask
-        kept = _f.topk(self.scores(t), size - n, largest=True).indices
+        remaining = _f.topk(self.scores(t), size - n, largest=True).indices
         mask = _f.zeros_like(t)
-        mask[tuple([slice(None)] * (self.dim % t.dim()) + [kept])] = 1
+        mask[tuple([slice(None)] * (self.dim % t.dim()) + [remaining])] = 1
         return mask * default_mask.to(dtype=mask.dtype)
 
 
@@ -313,7 +316,7 @@ class LnStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes what a given mask says."""
+    """Prunes according to a mask that the caller passes."""
 
     PRUNING_TYPE = "global"
 
@@ -334,19 +337,19 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Any, name: str) -> Any:
-    """Keeps the parameter as pruned ones are kept, with a mask of ones."""
+    """Stores the parameter like pruned ones, with a mask of ones."""
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: Any, name: str, amount: float) -> Any:
-    """Prunes ``amount`` elements (a float: that part of them) at random."""
+    """Prunes ``amount`` elements (a float is a fraction) at random."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
 
 def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Tensor | None = None) -> Any:
-    """Prunes the ``amount`` elements (a float: that part of them) of the smallest magnitude."""
+    """Prunes the ``amount`` elements (a float is a fraction) with the smallest magnitude."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
@@ -360,7 +363,7 @@ def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
 def ln_structured(
     module: Any, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
 ) -> Any:
-    """Prunes the ``amount`` slices along ``dim`` of the smallest n-norm."""
+    """Prunes the ``amount`` slices along ``dim`` with the smallest n-norm."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
@@ -416,7 +419,7 @@ def remove(module: Any, name: str) -> Any:
 
 
 def is_pruned(module: Any) -> bool:
-    """Is a parameter of the module, or of one inside it, pruned?"""
+    """Returns whether a parameter of the module, or of one of its submodules, is pruned."""
     return any(
         isinstance(hook, BasePruningMethod)
         for m in module.modules()

@@ -1,4 +1,4 @@
-"""Sequences of different lengths as one tensor, and back."""
+"""Conversions between sequences of different lengths and one tensor."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class PackedSequence_(NamedTuple):
 
 
 class PackedSequence(PackedSequence_):
-    """Sequences of different lengths without padding: all first elements, then all second ones, and so on.
+    """Sequences of different lengths without padding: all first elements, then all second ones, and so
+    on.
 
-    ``batch_sizes`` says how many sequences have an element of each step; ``sorted_indices`` where the
-    sequences, longest first, were in the batch.
+    ``batch_sizes`` is the number of sequences that have an element at each step; ``sorted_indices`` are
+    the positions in the batch of the sequences, sorted by decreasing length.
     """
 
     def __new__(
@@ -84,13 +85,13 @@ for _name, _dtype in {
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes this one."""
+    """Returns the inverse of a permutation."""
     return None if permutation is None else permutation.argsort()
 
 
 def _places(batch_sizes: Sequence[int], batch: int) -> Tensor:
-    """Rows of the packed elements in ``[T * batch, *]``."""
-    sizes = _C.tensor(batch_sizes, device="cpu")  # as PyTorch keeps them
+    """Returns the rows of the packed elements in ``[T * batch, *]``."""
+    sizes = _C.tensor(batch_sizes, device="cpu")  # on the CPU, as in PyTorch
     inside = _f.arange(batch, device="cpu").unsqueeze(0) < sizes.unsqueeze(1)
     return inside.reshape(-1).nonzero().reshape(-1)
 
@@ -98,9 +99,9 @@ def _places(batch_sizes: Sequence[int], batch: int) -> Tensor:
 def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Padded sequences ``[T, N, *]`` of these lengths without their padding.
+    """Packs padded sequences ``[T, N, *]`` of these lengths.
 
-    ``enforce_sorted``: the longest comes first already.
+    ``enforce_sorted``: the sequences must be sorted by decreasing length.
     """
     lengths = _C.as_tensor(lengths).to(_C.int64)
     order = None
@@ -141,7 +142,7 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The sequences as ``[T, N, *]`` with ``padding_value`` behind their ends, and their lengths."""
+    """Returns the sequences as ``[T, N, *]``, padded with ``padding_value``, and their lengths."""
     sizes = sequence.batch_sizes.tolist()
     steps, batch = len(sizes), sizes[0]
     if total_length is not None and total_length < steps:
@@ -164,7 +165,7 @@ def pad_packed_sequence(
 
 
 def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Sequences ``[L_i, *]`` packed.
+    """Packs sequences ``[L_i, *]``.
 
     >>> pack_sequence([facula.tensor([1, 2, 3]), facula.tensor([4, 5]), facula.tensor([6])]).data
     tensor([1, 4, 6, 2, 5, 3])
@@ -174,7 +175,7 @@ def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> Packe
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences that were packed."""
+    """Returns the sequences that were packed."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
 
@@ -185,8 +186,8 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Sequences ``[L_i, *]`` as ``[L, B, *]``, or ``[B, L, *]``, of the longest's length; the rest is
-    ``padding_value``.
+    """Returns sequences ``[L_i, *]`` as ``[L, B, *]``, or ``[B, L, *]``, where L is the largest length;
+    the rest is ``padding_value``.
 
     >>> pad_sequence([facula.tensor([1, 2]), facula.tensor([3])], batch_first=True)
     tensor([[1, 2],
@@ -217,13 +218,14 @@ def pad_sequence(
         missing = length - t.shape[0]
         ends = (missing, 0) if padding_side == "left" else (0, missing)
         fill = [0, 0] * (t.dim() - 1)
-        known = type(missing) is int and missing == 0  # a size of a traced function may be 0 when it runs
-        padded.append(t if known else _C.functions.constant_pad_nd(t, [*fill, *ends], padding_value))
+        # in a traced function, a symbolic size may be 0 at run time
+        complete = type(missing) is int and missing == 0
+        padded.append(t if complete else _C.functions.constant_pad_nd(t, [*fill, *ends], padding_value))
     return _C.functions.stack(padded, 0 if batch_first else 1)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
-    """The sequences that were padded at their ends."""
+    """Returns the sequences that were padded at their ends."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     return [t[:n] for t, n in zip(padded_sequences, lengths.tolist())]

@@ -1,4 +1,4 @@
-"""Spectral normalisation by a hook (``nn.utils.parametrizations.spectral_norm`` is the newer form)."""
+"""Spectral normalisation by a hook (``nn.utils.parametrizations.spectral_norm`` is the recommended form)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tensor = _C.Tensor
 
 
 def as_matrix(weight: Tensor, dim: int) -> Tensor:
-    """The weight with ``dim`` as rows."""
+    """Returns the weight as a matrix with ``dim`` as rows."""
     if dim:
         weight = weight.permute(dim, *(d for d in range(weight.dim()) if d != dim))
     return weight.flatten(1)
@@ -27,7 +27,7 @@ def iterate(matrix: Tensor, u: Tensor, v: Tensor, count: int, eps: float) -> Non
 
 
 def default_dim(module: Any) -> int:
-    """Where the outputs are: 1 in transposed convolutions, else 0."""
+    """Returns the dimension of the outputs: 1 in transposed convolutions, else 0."""
     return 1 if type(module).__name__.startswith("ConvTranspose") else 0
 
 
@@ -51,7 +51,8 @@ class SpectralNorm:
         matrix = as_matrix(weight, self.dim)
         if do_power_iteration:
             iterate(matrix.t(), v, u, self.n_power_iterations, self.eps)
-            u, v = u.clone(), v.clone()  # the next forward changes them, before this one's backward
+            # copies: the next forward changes them, possibly before this one's backward
+            u, v = u.clone(), v.clone()
         return weight / u.dot(matrix.mv(v))
 
     def __call__(self, module: Any, inputs: Any) -> None:
@@ -61,7 +62,7 @@ class SpectralNorm:
 def spectral_norm(
     module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Any:
-    """Divides ``module.weight`` by its largest singular value before every forward: the parameter is
+    """Divides ``module.weight`` by its largest singular value before every forward; the parameter is
     ``weight_orig``.
 
     Source: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
@@ -78,7 +79,7 @@ def spectral_norm(
     u, v = (F.normalize(matrix.new_empty(size).normal_(0, 1), dim=0, eps=eps) for size in matrix.shape)
     del module._parameters[name]
     module.register_parameter(name + "_orig", weight)
-    setattr(module, name, weight.data)  # what copies of the module find before their first forward
+    setattr(module, name, weight.data)  # copies of the module need it before their first forward
     module.register_buffer(name + "_u", u)
     module.register_buffer(name + "_v", v)
     module.register_forward_pre_hook(hook)
@@ -86,7 +87,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Makes a weight of spectral_norm a parameter again, with its normalised value."""
+    """Turns a weight of spectral_norm into a parameter again, with its normalised value."""
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, SpectralNorm) and hook.name == name:
             with _C.GradMode(False):

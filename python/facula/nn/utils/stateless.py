@@ -1,4 +1,4 @@
-"""Calls of modules with other parameters: ``func.functional_call`` under its older name."""
+"""Calls of modules with other parameters: ``func.functional_call`` under its former name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A weight as its direction and its length."""
+"""A weight as the product of its direction and its norm."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Tensor = _C.Tensor
 
 
 def lengths(v: Tensor, dim: int) -> Tensor:
-    """Norms of what each index of ``dim`` has, or of all (-1)."""
+    """Returns the norm for each index of ``dim``, or of the entire tensor (-1)."""
     if dim == -1:
         return v.norm()
     return v.norm(2, [d for d in range(v.dim()) if d != dim % v.dim()], keepdim=True)
 
 
 class WeightNorm:
-    """A hook that makes a weight from its direction and its length before every forward.
+    """A hook that computes a weight from its direction and its norm before every forward.
 
-    A length for each index of ``dim``; None or -1 for one length of all.
+    There is a norm for each index of ``dim``; with None or -1, one norm for the entire weight.
     """
 
     def __init__(self, name: str, dim: int | None) -> None:
@@ -36,8 +36,8 @@ class WeightNorm:
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Trains the direction ``name_v`` and the length ``name_g`` of a weight apart.  Salimans and Kingma,
-    2016. Deprecated, as in PyTorch: ``parametrizations.weight_norm`` does it by a parametrization.
+    """Trains the direction ``name_v`` and the norm ``name_g`` of a weight separately.  Salimans and
+    Kingma, 2016. Deprecated, as in PyTorch, in favour of ``parametrizations.weight_norm``.
     """
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of "
@@ -58,7 +58,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Makes a weight of weight_norm a parameter again."""
+    """Turns a weight of weight_norm into a parameter again."""
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, WeightNorm) and hook.name == name:
             weight = hook.compute_weight(module).detach()

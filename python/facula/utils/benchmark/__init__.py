@@ -1,4 +1,6 @@
-"""Times of small pieces of code, with what they are worth, and tables that compare them."""
+"""Measures the time of small pieces of code with its uncertainty, and formats tables that compare
+measurements.
+"""
 
 from .utils.common import Measurement as Measurement
 from .utils.common import TaskSpec as TaskSpec

@@ -15,7 +15,9 @@ def _is_numpy(x: Any) -> bool:
 
 
 def _like(original: Any, items: list) -> Any:
-    """A sequence of the type of ``original``; a list if it cannot be made."""
+    """Returns ``items`` as a sequence of the type of ``original``; as a list if that type cannot be
+    constructed.
+    """
     if isinstance(original, tuple) and hasattr(original, "_fields"):
         return type(original)(*items)
     try:
@@ -32,7 +34,7 @@ def _like_mapping(original: Mapping, items: dict) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """NumPy arrays become tensors, inside containers too."""
+    """Converts NumPy arrays to tensors, inside of containers too."""
     if isinstance(data, Tensor):
         return data
     if _is_numpy(data):
@@ -47,8 +49,8 @@ def default_convert(data: Any) -> Any:
 
 
 def default_collate(batch: Sequence) -> Any:
-    """Stacks tensors, arrays and numbers of samples; containers element by element; strings stay as they
-    are.
+    """Stacks tensors, arrays and numbers of samples; collates containers element by element; leaves
+    strings unchanged.
     """
     first = batch[0]
     if isinstance(first, Tensor):

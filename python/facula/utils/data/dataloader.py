@@ -1,4 +1,4 @@
-"""DataLoader: batches of a data set, made in this process or by worker processes."""
+"""DataLoader: batches of a data set, prepared in this process or by worker processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persisten
 class DataLoader:
     """Iterates over batches of ``dataset``.
 
-    With ``num_workers``, that many processes prepare batches ahead; tensors come through shared memory and
-    batches in the same order. ``batch_size=None`` gives samples as they are.
+    With ``num_workers``, that many processes prepare batches in advance; tensors arrive through shared
+    memory and batches in order. ``batch_size=None`` yields samples without batching.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class DataLoader:
                 UserWarning,
                 stacklevel=2,
             )
-        self._made = True
+        self._constructed = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and getattr(self, "_made", False):
+        if name in _FIXED and getattr(self, "_constructed", False):
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
@@ -152,10 +152,10 @@ class DataLoader:
             if not self.persistent_workers:
                 self._pool = None
             return pool.run(self, draw_seed(self.generator))
-        draw_seed(self.generator)  # as with workers, so that what follows has the same numbers
+        draw_seed(self.generator)  # drawn also without workers, so that later random numbers are the same
         if self._stream:
             return batches_of_stream(self)
-        tensors = self._whole_batches()
+        tensors = self._indexed_batches()
         return tensors if tensors is not None else self._batches()
 
     @property
@@ -166,9 +166,9 @@ class DataLoader:
         for index in self._index_sampler:
             yield fetch(self.dataset, index, self._batched, self.collate_fn)
 
-    def _whole_batches(self) -> Iterator | None:
-        """Batches of a TensorDataset under the standard samplers: one indexing of each tensor, no sample
-        is ever made.
+    def _indexed_batches(self) -> Iterator | None:
+        """Returns batches of a TensorDataset under the standard samplers: each tensor is indexed once,
+        without creating samples.
         """
         dataset, batches = self.dataset, self.batch_sampler
         if not (
@@ -213,18 +213,18 @@ class _BaseDataLoaderIter:
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
-    """In this process."""
+    """A pass in this process."""
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
-    """By worker processes, which end with it."""
+    """A pass by worker processes, which end with it."""
 
     def _shutdown_workers(self) -> None:
         self._values.close()  # type: ignore[attr-defined]
 
 
 def fetch(dataset: Any, index: Any, batched: bool, collate: Callable) -> Any:
-    """The batch of a list of indices, or the sample of one."""
+    """Returns the batch of a list of indices, or the sample of one index."""
     if not batched:
         return collate(dataset[index])
     if collate is default_collate and type(dataset) is TensorDataset:
@@ -250,6 +250,6 @@ def batches_of_stream(loader: Any) -> Iterator:
 
 
 class _DatasetKind:
-    """Whether samples are asked for by index, or come as they come."""
+    """Whether samples are requested by index or come as a stream."""
 
     Map, Iterable = 0, 1

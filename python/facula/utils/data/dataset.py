@@ -15,9 +15,9 @@ T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
-    """Gives samples by index: subclasses define ``__getitem__`` and usually ``__len__``.
+    """Returns samples by index: subclasses define ``__getitem__`` and usually ``__len__``.
 
-    ``__getitems__(indices)``, if defined, gives a list of samples at once.
+    ``__getitems__(indices)``, if defined, returns a list of samples at once.
     """
 
     def __getitem__(self, index: Any) -> T:
@@ -53,7 +53,7 @@ class TensorDataset(Dataset):
 
 
 class StackDataset(Dataset):
-    """Sample k is the k-th sample of each data set: a tuple, or a dict where they are named."""
+    """Sample k combines the k-th samples of all data sets: as a tuple, or as a dict if they are named."""
 
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
         if args and kwargs:
@@ -133,7 +133,7 @@ class ConcatDataset(Dataset[T]):
 
     @staticmethod
     def cumsum(sequence: Iterable[Any]) -> list[int]:
-        """The sums of the lengths up to each."""
+        """Returns the cumulative sums of the lengths."""
         return list(accumulate(map(len, sequence)))
 
     def __len__(self) -> int:
@@ -151,7 +151,7 @@ class ConcatDataset(Dataset[T]):
 
 
 def random_split(dataset: Dataset[T], lengths: Sequence[float], generator: Any = None) -> list[Subset[T]]:
-    """Parts of these sizes, or fractions that add up to 1, chosen at random and without overlap."""
+    """Splits a data set at random into disjoint parts of these sizes, or fractions that add up to 1."""
     n = len(dataset)  # type: ignore[arg-type]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         for k, part in enumerate(lengths):

@@ -13,9 +13,9 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(Sampler[int]):
-    """Every ``num_replicas``-th index, from ``rank``; with ``shuffle`` of an order that ``seed`` and
-    ``set_epoch`` choose, the same in all processes. All get as many: some indices twice, or with
-    ``drop_last`` some not at all.
+    """Every ``num_replicas``-th index, from ``rank`` on; with ``shuffle``, of an order that ``seed`` and
+    ``set_epoch`` determine, the same in all processes. All processes get the same number: some indices
+    twice, or with ``drop_last`` some not at all.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        if num_replicas is None or rank is None:  # those of the group, which must be there
+        if num_replicas is None or rank is None:  # taken from the default group, which must exist
             from ... import distributed
 
             num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
@@ -56,5 +56,5 @@ class DistributedSampler(Sampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Another order from now on."""
+        """Selects another order for the following passes."""
         self.epoch = epoch

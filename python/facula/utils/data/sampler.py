@@ -32,8 +32,8 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """A random order, or with ``replacement`` random picks. Without ``generator``, one seeded from the
-    default generator.
+    """Indices in random order, or with ``replacement`` random picks. Without ``generator``, uses one that
+    is seeded from the default generator.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RandomSampler(Sampler[int]):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def order(self) -> Tensor:
-        """All indices of one pass."""
+        """Returns all indices of one pass."""
         n, count = len(self.data_source), self.num_samples
         generator = self.generator
         if generator is None:
@@ -81,7 +81,7 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in a random order."""
+    """The ``indices`` in random order."""
 
     def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
         self.indices, self.generator = indices, generator
@@ -95,7 +95,7 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """Indices picked with probabilities in proportion to ``weights``."""
+    """Indices picked with probabilities proportional to ``weights``."""
 
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None
@@ -123,7 +123,8 @@ class WeightedRandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         f = _C.functions
         if self.replacement:
-            # Inverse of the cumulative distribution, in Python: weights are few beside the samples they pick.
+            # Inverse of the cumulative distribution, in Python: there are few weights compared with the
+            # samples.
             from bisect import bisect_right
 
             sums = f.cumsum(self.weights, 0).tolist()
@@ -133,8 +134,8 @@ class WeightedRandomSampler(Sampler[int]):
             last = max(k for k, w in enumerate(self.weights.tolist()) if w > 0)
             yield from (min(bisect_right(sums, u), last) for u in draws)
         else:
-            # The smallest of exponential arrival times come in the order of weighted picks (Efraimidis and
-            # Spirakis, 2006).
+            # The smallest exponential arrival times have the order of weighted picks without replacement
+            # (Efraimidis and Spirakis, 2006).
             u = f.rand([len(self.weights)], dtype=_C.float64, generator=self.generator)
             arrival = -f.log(1 - u) / self.weights
             yield from f.argsort(arrival)[: self.num_samples].tolist()
@@ -171,5 +172,5 @@ class BatchSampler(Sampler[list]):
 
 
 def draw_seed(generator: Any = None) -> int:
-    """A seed for another generator."""
+    """Draws a seed for another generator."""
     return int(_C.functions.randint(0, 2**63 - 1, [1], generator=generator).item())

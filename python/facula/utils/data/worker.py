@@ -1,8 +1,8 @@
 """Worker processes of a DataLoader.
 
-Each has a socket pair: indices go one way, batches come back. The tensors of a batch lie in one block of
-anonymous shared memory, whose descriptor travels with the message; nothing has a name, so nothing is left
-behind however a process ends.
+Each worker has a socket pair: indices go one way, batches come back. The tensors of a batch share one
+block of anonymous shared memory, whose descriptor is sent with the message; the memory has no name, so
+nothing remains however a process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALIGN = 64
 
 
 class WorkerInfo(NamedTuple):
-    """What a worker knows of itself."""
+    """A worker's information about itself."""
 
     id: int
     num_workers: int
@@ -39,7 +39,7 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker: its id, num_workers, seed and data set; elsewhere None."""
+    """Returns a worker's id, num_workers, seed and data set; None in other processes."""
     return _info
 
 
@@ -47,7 +47,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves the elements of plain tensors out, in ``tensors``."""
+    """Leaves the elements of plain tensors out of the pickle and collects the tensors in ``tensors``."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -107,14 +107,14 @@ def _receive(conn: connection.Connection) -> Any:
     if data[:1] == b"s":
         fd = reduction.recv_handle(conn)
         try:
-            block = memoryview(mmap.mmap(fd, 0))  # stays while a tensor looks at it
+            block = memoryview(mmap.mmap(fd, 0))  # lives as long as a tensor uses it
         finally:
             os.close(fd)
     return _Unpickler(io.BytesIO(memoryview(data)[1:]), block).load()
 
 
 class _Failure(ExceptionWrapper):
-    """An exception of a worker, which is sent: as RuntimeError, if its class can't be."""
+    """An exception of a worker, in a form that can be sent: as RuntimeError, if its class cannot."""
 
     def __init__(self, worker: int) -> None:
         super().__init__(where=f"in DataLoader worker process {worker}")
@@ -181,7 +181,7 @@ def _main(conn: connection.Connection, worker: int, count: int, setup: dict[str,
 
 
 class _Stream:
-    """What batches_of_stream asks of a loader."""
+    """The attributes of a loader that batches_of_stream uses."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
         self.dataset, self.collate_fn = setup["dataset"], setup["collate_fn"]
@@ -192,13 +192,13 @@ class _Stream:
 
 
 class Pool:
-    """The workers of a loader; one pass at a time."""
+    """The worker processes of a loader; one pass at a time."""
 
     alive = False
 
     def __init__(self, loader: Any) -> None:
-        given = loader.multiprocessing_context
-        context = get_context(given) if given is None or isinstance(given, str) else given
+        requested = loader.multiprocessing_context
+        context = get_context(requested) if requested is None or isinstance(requested, str) else requested
         setup = {
             "dataset": loader.dataset,
             "collate_fn": loader.collate_fn,
@@ -215,7 +215,7 @@ class Pool:
         for k in range(loader.num_workers):
             ours, theirs = context.Pipe(duplex=True)
             process = context.Process(target=_main, args=(theirs, k, loader.num_workers, setup), daemon=True)
-            # A worker hears Ctrl-C from where it can end quietly; the loader's process is who reports it.
+            # Workers receive Ctrl-C only where they can end quietly; the loader's process reports it.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
                 process.start()
@@ -229,7 +229,7 @@ class Pool:
         self.close()
 
     def close(self, patience: float = 2.0) -> None:
-        """Ends the workers: those that don't end by themselves within ``patience`` seconds are ended."""
+        """Ends the workers; those that do not end by themselves within ``patience`` seconds are killed."""
         if not self.alive:
             return
         self.alive = False
@@ -248,8 +248,8 @@ class Pool:
                 process.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def run(self, loader: Any, seed: int) -> Iterator:
-        """Batches in order. Ends the workers when done, on an error, or when given up, unless they
-        persist.
+        """Yields batches in order. Ends the workers when done, on an error, or when the iterator is
+        abandoned, unless they persist.
         """
         finished = False
         try:
@@ -257,7 +257,7 @@ class Pool:
             finished = True
         finally:
             if not finished:
-                self.close(patience=0.2)  # whatever they are at, nobody waits for it
+                self.close(patience=0.2)  # nobody waits for what they are doing
             elif not loader.persistent_workers:
                 self.close()
 
@@ -283,7 +283,7 @@ class Pool:
         self._passes += 1
         endless = loader._stream
         indices: Iterator = iter(loader._index_sampler) if not endless else iter(int, 1)
-        owner: dict[int, int] = {}  # task: the worker it was given to
+        owner: dict[int, int] = {}  # task: the worker that computes it
         ready: dict[int, tuple[str, Any]] = {}
         open_workers = list(range(n))
         sent = wanted = 0
@@ -319,10 +319,10 @@ class Pool:
 
     def _collect(self, owner: dict[int, int], ready: dict[int, tuple[str, Any]], timeout: float) -> None:
         busy = {self._connections[worker]: worker for task, worker in owner.items() if task not in ready}
-        found = connection.wait(list(busy), timeout or None)
-        if not found:
+        readable = connection.wait(list(busy), timeout or None)
+        if not readable:
             raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
-        for conn in found:
+        for conn in readable:
             try:
                 task, kind, value = _receive(conn)  # type: ignore[arg-type]
             except (EOFError, ConnectionResetError):

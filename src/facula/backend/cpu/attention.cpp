@@ -1,5 +1,5 @@
-// Attention: the generated kernels of attention_nest.h, tile by tile over all heads. 16-bit floats go by way
-// of float32.
+// Attention: runs the generated kernels of attention_nest.h, tile by tile over all heads. 16-bit floats are converted to
+// float32.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -24,7 +24,7 @@ using P = AttentionParam;
 
 int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Vectors of a register row that divide a row of `padded` elements.
+// Number of vectors that divide a row of `padded` elements, as many as registers allow.
 int register_vectors(int64_t padded, int64_t lanes) {
   for (int v : {4, 3, 2})
     if (padded / lanes % v == 0 && v <= (codegen::vector_lanes() == 16 ? 4 : 2)) return v;
@@ -32,7 +32,7 @@ int register_vectors(int64_t padded, int64_t lanes) {
 }
 
 struct Problem {
-  DType dtype;  // that is computed in
+  DType dtype;  // the compute dtype
   Tensor q, k, v, mask, state;
   int64_t batch, heads, key_heads, rows, keys, width, value_width;
   AttentionVariant variant;
@@ -72,7 +72,7 @@ struct Problem {
     strides(P::q, q), strides(P::k, k), strides(P::v, v);
     if (mask.defined()) strides(P::mask, mask);
   }
-  // With the elements of a row beside each other.
+  // Returns t in the compute dtype with adjacent elements in a row.
   Tensor as_computed(const Tensor& t) const {
     return t.dtype() == dtype && (t.int_strides()[3] == 1 || t.int_sizes()[3] == 1) ? t : dense(t, dtype);
   }
@@ -90,7 +90,7 @@ struct Problem {
     auto backward_nest = [](const AttentionVariant& v) { return attention_backward_nest(v); };
     auto& kernel = backward ? task_kernel_of(variant, backward_nest) : task_kernel_of(variant, forward_nest);
     WorkMemory work(kernel, params.data());
-    // A tile's products decide whether a task is worth a thread.
+    // The work of a tile decides whether a task is worth a thread.
     double cost = double(std::min<int64_t>(rows, variant.queries)) * double(keys) *
                   double(width + value_width) * (backward ? double(params[P::blocks]) : 1.0);
     parallel_for(tasks, std::max<int64_t>(1, int64_t(65536 / std::max(1.0, cost))),
@@ -104,34 +104,33 @@ struct Problem {
   }
 };
 
-// A tensor of the computing dtype in the layout [batch, rows, heads, width], seen as [batch, heads, rows,
-// width].
+// A tensor of the compute dtype with the layout [batch, rows, heads, width], as a view [batch, heads, rows, width].
 Tensor heads_inside(const Tensor& t) {
   return t.alias(Dims{t.size(0), t.size(2), t.size(1), t.size(3)},
                  Dims{t.stride(0), t.stride(2), t.stride(1), t.stride(3)}, t.offset());
 }
 
-// Whether there is what is no number, or so large that sums of such overflow; -inf is neither of rows of which a mask
-// may hide every key.
+// Returns whether an element is NaN or so large that sums may overflow. If `hidden`, -inf does not count: it marks rows
+// whose keys a mask hides.
 template <class T>
 bool beyond(const Tensor& t, bool hidden) {
   const T large = T(overflowing(t.dtype())), none = -std::numeric_limits<T>::infinity();
   auto* x = static_cast<const T*>(t.data_ptr());
-  std::atomic<bool> found = false;
+  std::atomic<bool> any = false;
   parallel_for(t.numel().guard_int(), 65536, [&](int64_t begin, int64_t end) {
     bool here = false;
     if (hidden)
       for (int64_t i = begin; i < end; ++i) here |= !(std::abs(x[i]) < large) && x[i] != none;
     else
       for (int64_t i = begin; i < end; ++i) here |= !(std::abs(x[i]) < large);
-    if (here) found = true;
+    if (here) any = true;
   });
-  return found;
+  return any;
 }
 bool beyond(const Tensor& t, bool hidden = false) {
   return t.dtype() == DType::Float64 ? beyond<double>(t, hidden) : beyond<float>(t, hidden);
 }
-// By plain operators, which say where infinities and NaN go as PyTorch's do.
+// Computes attention by plain operators, which propagate infinities and NaN as PyTorch does.
 Results in_full(const Call& c, Out out) {
   autograd::GradMode off(false);
   Results full = c.op().backed()->composed_reference(c), results;
@@ -142,18 +141,18 @@ Results in_full(const Call& c, Out out) {
   return results;
 }
 
-// All rows anew, as PyTorch's plain kernel does where a number overflowed.
+// Computes all rows again, as PyTorch's plain kernel does, if a number overflowed.
 Results backward_in_full(const Call& c, const Tensor& lse, Out out) {
   Tensor unknown = Tensor::empty(lse.int_sizes(), lse.dtype());
   std::memset(unknown.data_ptr(), 0xff,
               size_t(unknown.numel().concrete()) * size_t(itemsize(lse.dtype())));  // NaN
   std::vector<op::Value> args(c.args().begin(), c.args().end());
-  for (const char* kept : {"lse", "delta"}) args[size_t(c.op().schema.index_of(kept))] = op::Value(unknown);
+  for (const char* name : {"lse", "delta"}) args[size_t(c.op().schema.index_of(name))] = op::Value(unknown);
   return in_full(op::Call(c.op(), args), out);
 }
 
-// The gradient of keys or values while it is summed, [chunks, batch, heads, keys, width]: chunks of the queries add to
-// gradients of their own. One chunk that needs no padding adds to the result itself.
+// The gradient of keys or values while it is summed, [chunks, batch, heads, keys, width]: each chunk of the queries adds
+// to its own copy. A single chunk that needs no padding adds to the result directly.
 struct ChunkedGradient {
   Tensor result, sums;
   int64_t chunks;
@@ -218,7 +217,7 @@ Results attention_backward(const Call& c, Out out) {
   int64_t lanes = codegen::vector_lanes() / (p.dtype == DType::Float64 ? 2 : 1);
   int64_t padded = rounded_up(p.width, lanes), padded_value = rounded_up(p.value_width, lanes),
           blocks = p.params[P::blocks];
-  // Few heads: chunks of the queries are tasks of their own.
+  // With few heads, chunks of the queries become separate tasks.
   int64_t pairs = p.batch * p.key_heads,
           chunks =
               pairs == 0 || blocks == 0 ? 1 : std::clamp<int64_t>(8 / pairs, 1, std::min<int64_t>(4, blocks));

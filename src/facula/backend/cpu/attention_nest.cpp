@@ -17,14 +17,14 @@ class Builder : public NestBuilder {
  public:
   explicit Builder(const AttentionVariant& v) : NestBuilder(v.dtype, v.lanes) {}
 
-  // For every row below `rows` and column below columns: done(row, column, start(row, column) + sum over k
-  // below `inner` of left(row, k) * right(k, column)). `columns` is a multiple of vectors * lanes.
+  // For each row below `rows` and column below `columns`: done(row, column, start(row, column) + sum over k below `inner`
+  // of left(row, k) * right(k, column)). `columns` is a multiple of vectors * lanes.
   template <class Left, class Right, class Start, class Done>
   void product(Expr rows, Expr columns, int vectors, Expr inner, Left left, Right right, Start start,
                Done done) {
     int64_t width = int64_t(vectors) * lanes();
     each(ceil_div(rows, kRows), [&](Expr block_of_rows) {
-      std::vector<Expr> row;  // the last rows repeat: they are computed and stored twice, alike
+      std::vector<Expr> row;  // the last row repeats: it is computed and stored twice, with equal results
       for (int r = 0; r < kRows; ++r)
         row.push_back(
             let(min(block_of_rows * Scalar(int64_t(kRows)) + Scalar(int64_t(r)), rows - Scalar(int64_t(1)))));
@@ -55,7 +55,7 @@ class Builder : public NestBuilder {
 
 Expr stride(int base, int dimension) { return param(base + dimension); }
 
-// The tile that is worked on, and what both nests say about it.
+// The current tile, and expressions that both nests share.
 struct Tile : Builder {
   explicit Tile(const AttentionVariant& v)
       : Builder(v),
@@ -67,7 +67,7 @@ struct Tile : Builder {
   int64_t queries;
   int vectors;  // of queries in a register row
   Expr batch, head, key_head, first, count, q0, k0, v0, mask0,
-      limit;   // queries from `first`, `count`; keys below `limit`
+      limit;   // queries from `first`, `count` of them; keys below `limit`
   Expr j0, n;  // keys of the tile
   int mask_buffer = 0, state_buffer = 0, numbers_buffer = 0;
 
@@ -76,7 +76,7 @@ struct Tile : Builder {
   Expr at(Expr row, Expr lane) const { return row * Scalar(queries) + lane; }
   Expr row_of(Expr lane) { return min(first + lane, param(P::rows) - Scalar(int64_t(1))); }
 
-  // Blocks from both ends in turn, so that any run of them has about the same number of keys.
+  // Alternates blocks from both ends, so that any run of them has about the same number of keys.
   Expr block_of(Expr turn) {
     Expr half = floordiv(turn, Scalar(int64_t(2)));
     return select(eq(remainder(turn, Scalar(int64_t(2))), Scalar(int64_t(0))), half,
@@ -99,8 +99,8 @@ struct Tile : Builder {
       body();
     });
   }
-  // The block's rows of x, whose elements lie beside each other, times `by` where it is given: each padded with zeros, and
-  // rows of zeros beyond the last.
+  // Copies the block's rows of x, whose elements are adjacent, times `by` if it is defined; each row is padded with
+  // zeros, and rows beyond the last are zero.
   void copy_rows(int to, int from, Expr origin, int strides, Expr width, Expr padded, Expr by) {
     each(number(queries), [&](Expr i) {
       vector(width, [&](Expr c) {
@@ -119,14 +119,14 @@ struct Tile : Builder {
   void fill(int to, Expr rows, double x) {
     each(rows, [&](Expr r) { vector(number(queries), [&](Expr lane) { store(to, at(r, lane), real(x)); }); });
   }
-  // A score with its mask.
+  // Applies the mask to a score.
   Expr masked(Expr score, Expr row, Expr lane) {
     if (variant.mask == AttentionVariant::none) return score;
     Expr offset = mask0 + row_of(lane) * stride(P::mask, 2) + (j0 + row) * stride(P::mask, 3);
     if (variant.mask == AttentionVariant::added) return score + read(mask_buffer, offset);
     return select(load(mask_buffer, DType::Bool, {offset}), score, minus_infinity());
   }
-  // In tiles that the diagonal crosses.
+  // Hides later keys in tiles that the diagonal crosses.
   void hide_future(int buffer, Expr hidden) {
     when(causal() & (j0 + n > first), [&] {
       each(n, [&](Expr j) {
@@ -136,8 +136,8 @@ struct Tile : Builder {
       });
     });
   }
-  // What dropout multiplies a probability by: a function of its position.
-  Expr kept(Expr row, Expr lane) {
+  // The factor by which dropout multiplies a probability: a function of its position.
+  Expr dropout_factor(Expr row, Expr lane) {
     auto state = [&](int64_t k) { return load(state_buffer, DType::Int64, {number(k)}); };
     Expr position =
         ((batch * param(P::heads) + head) * param(P::rows) + first + lane) * param(P::keys) + j0 + row;
@@ -174,14 +174,14 @@ struct ForwardTask : Tile {
       loop_over(LoopKind::serial, row, n, [&](Expr j) {
         Expr p = let(exp(read(B::scores, at(j, i)) - shift));
         set(sum, sum + p);
-        store(B::scores, at(j, i), variant.dropout ? p * kept(j, i) : p);
+        store(B::scores, at(j, i), variant.dropout ? p * dropout_factor(j, i) : p);
       });
       store(B::maximum, i, top);
       store(B::total, i, sum);
       store(B::factor, i, factor);
     });
   }
-  // Values weighted by the tile's probabilities, added to the sums of the tiles before.
+  // Adds values, weighted by the tile's probabilities, to the sums of earlier tiles.
   void add_values(Expr all) {
     product(
         param(P::value_width), all, vectors, n,
@@ -208,12 +208,12 @@ struct ForwardTask : Tile {
   }
 };
 
-// Backward: a task is a chunk of the blocks of queries of all heads that share keys. It recomputes the
-// probabilities tile by tile and adds to the gradients of keys and values.
+// Backward: a task is a chunk of the blocks of queries of all heads that share keys. It recomputes the probabilities tile
+// by tile and adds to the gradients of keys and values.
 struct BackwardTask : Tile {
   using B = AttentionBackward;
   using Tile::Tile;
-  Expr factor, all, dk0, dv0;  // the scores' scale; how many queries a block has
+  Expr factor, all, dk0, dv0;  // the scores' scale; the number of queries in a block
   Expr row0, g0;               // of the current head: its first row; its part of the output's gradient
 
   void clear(int buffer, Expr origin, int base, Expr padded) {
@@ -221,7 +221,7 @@ struct BackwardTask : Tile {
       vector(padded, [&](Expr c) { store(buffer, origin + j * stride(base, 3) + c, real(0)); });
     });
   }
-  // Queries and the output's gradient in both orders, and the numbers that each query has.
+  // Loads queries and the output's gradient in both orders, and the numbers of each query.
   void load_block() {
     row0 = let((batch * param(P::heads) + head) * param(P::rows));
     g0 = let(batch * stride(P::grad, 0) + head * stride(P::grad, 1));
@@ -240,7 +240,7 @@ struct BackwardTask : Tile {
       store(B::delta_row, i, select(i < count, read(B::delta, row0 + row_of(i)), real(0)));
     });
   }
-  // Probabilities, and the gradient of the scores.
+  // Computes probabilities and the gradient of the scores.
   void probabilities() {
     scores(B::k, B::qt, [&](Expr j, Expr i, Expr s) {
       store(B::p, at(j, i), exp(masked(s, j, i) - read(B::lse_row, i)));
@@ -256,13 +256,13 @@ struct BackwardTask : Tile {
     if (!variant.dropout) return;
     each(n, [&](Expr j) {
       vector(all, [&](Expr i) {
-        Expr p = let(read(B::p, at(j, i))), noise = let(kept(j, i));
+        Expr p = let(read(B::p, at(j, i))), noise = let(dropout_factor(j, i));
         store(B::ds, at(j, i), p * (noise * read(B::ds, at(j, i)) - read(B::delta_row, i)));
         store(B::p, at(j, i), p * noise);
       });
     });
   }
-  // The gradients of values and keys: rows of tiles with rows of the output's gradient and of queries.
+  // Adds to the gradients of values or keys: rows of tiles times rows of the output's gradient or of queries.
   void add_gradient(int buffer, int buffer_in, Expr origin, int base, int tile, int with, Expr padded,
                     int vectors) {
     auto place = [&](Expr j, Expr c) { return origin + (j0 + j) * stride(base, 3) + c; };
@@ -272,7 +272,7 @@ struct BackwardTask : Tile {
         [&](Expr j, Expr c) { return read(buffer_in, place(j, c)); },
         [&](Expr j, Expr c, Expr y) { store(buffer, place(j, c), y); });
   }
-  // That of queries: columns of the tile with its keys, padded.
+  // Adds to the gradient of queries: columns of the tile times its keys, padded.
   void add_gradient_of_queries() {
     Expr padded = param(P::padded_width);
     each(n, [&](Expr j) {

@@ -2,31 +2,30 @@
 // "FlashAttention", 2022; online softmax: Milakov and Gimelshein, 2018). The code generator turns them into
 // kernels.
 //
-// Queries lie in the lanes. A tile of scores is kept transposed, [keys, queries]: its rows are products of a
-// key's elements, broadcast, with the transposed queries; maxima and sums of the softmax go from row to row
-// without crossing lanes; and as it is, it is the right-hand operand of the products with values, which are read
-// where they are, and the left-hand one of those of the gradients. A product holds kRows x vectors of sums in
-// registers.
+// Queries are in the lanes. A tile of scores is stored transposed, [keys, queries]. Its rows are products of a key's
+// elements, broadcast, with the transposed queries; maxima and sums of the softmax go from row to row without crossing
+// lanes. In this form a tile is the right operand of the products with values, which are read where they are stored, and
+// the left operand of the products for the gradients. A product holds kRows x vectors of sums in registers.
 #pragma once
 #include "facula/backend/cpu/nest_builder.h"
 
 namespace facula::backend::cpu {
 
-// What a nest was made for; the rest are parameters.
+// The properties that a nest is built for; everything else is a parameter.
 struct AttentionVariant {
   DType dtype = DType::Float32;  // Float32 or Float64: of all operands
   enum Mask : uint8_t { none, boolean, added } mask = none;
   bool dropout = false;
-  int queries = 64;  // of a tile: a multiple of the vector's lanes
+  int queries = 64;  // queries per tile: a multiple of the vector's lanes
   int key_vectors = 1,
       value_vectors = 1;  // backward: vectors in a register row of the gradients of keys and values
-  int lanes = 0;          // 0: this machine's; of a grid as many as queries
+  int lanes = 0;          // 0: as many as this machine has; for a grid, the number of queries
   auto operator<=>(const AttentionVariant&) const = default;
 };
-constexpr int kAttentionKeys = 128;  // of a tile
+constexpr int kAttentionKeys = 128;  // keys per tile
 
-// Integer parameters. Strides are in elements: of batch, head, row and, for the mask, column; the other columns are beside
-// each other.
+// Integer parameters. Strides of batch, head, row and, for the mask, column are in elements; columns of other operands
+// are adjacent.
 struct AttentionParam {
   enum : int {
     heads,
@@ -54,7 +53,7 @@ struct AttentionParam {
   };
 };
 
-// Buffers. Those named *_in are the same memory as the one without, read before it is written.
+// Buffers. A buffer named *_in shares the memory of the one without the suffix and is read before that is written.
 struct AttentionForward {
   enum : int {
     q,
@@ -106,13 +105,12 @@ struct AttentionBackward {
     count
   };
 };
-// `numbers`: of the nest's dtype.
+// Elements of the buffer `numbers`, in the nest's dtype.
 enum AttentionNumber : int { attention_scale, attention_keep_scale, attention_p };
 
 // Forward: a task is a block of queries of one head; out[batch, head, row, :] and lse[batch, head, row].
 TaskNest attention_forward_nest(const AttentionVariant& v);
-// Backward: a task is one chunk of the query blocks of one head of keys; dq is written, dk and dv are added
-// to.
+// Backward: a task is one chunk of the query blocks of one head of keys; it writes dq and adds to dk and dv.
 TaskNest attention_backward_nest(const AttentionVariant& v);
 
 }  // namespace facula::backend::cpu

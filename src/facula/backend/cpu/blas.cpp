@@ -35,7 +35,7 @@ struct Operand {
   int ld;
 };
 
-// Row-major with leading dimension rs, or its transpose with cs.
+// Describes a matrix as row-major with leading dimension rs, or as the transpose of one with leading dimension cs.
 Operand operand(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
   if (cs == 1 && rs >= cols) return {CblasNoTrans, int(std::max<int64_t>(rs, 1))};
   internal_check(rs == 1 && cs >= rows) << "strides [" << rs << ", " << cs << "]";
@@ -55,7 +55,7 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
       << "matrices are too large for BLAS: " << m << " x " << k << " @ " << k << " x " << n;
   auto run = [&](auto& gemm, auto& gemv, auto one, auto zero, auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    // One matrix is a vector: y = M x, or y = M^T x.
+    // One operand is a vector: y = M x, or y = M^T x.
     auto vector = [&](int64_t rows, int64_t cols, const void* matrix, int64_t rs, int64_t cs, const void* x,
                       int64_t step, int64_t step_out) {
       auto M = operand(rows, cols, rs, cs);
@@ -89,8 +89,9 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
 
 namespace {
 
-// As it is loaded it starts a thread for each processor that the loading thread may run on, and each spins for a tenth of a
-// second on the processors that the first steps of a training need. So the thread may run on one meanwhile, where it is.
+// Restricts the loading thread to its current processor. OpenBLAS, when loaded, starts a thread for each processor that
+// the loading thread may run on, and each spins for a tenth of a second on processors that the first steps of a training
+// need.
 class OneProcessor {
  public:
   OneProcessor() {
@@ -120,7 +121,7 @@ void load() {
   });
 }
 
-// Beside the program where one that began alike has wanted it.
+// Loaded in the background if an earlier process that began alike has used it.
 const codegen::Thing openblas_thing("openblas", [](codegen::Words) { load(); }, true);
 
 }  // namespace

@@ -11,10 +11,10 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// About the middle, a multiple of `part`.
+// About half of n, as a multiple of `part`.
 int64_t half(int64_t n, int64_t part) { return (n / 2 + part - 1) / part * part; }
 
-// X of A X = B in place of a strip x [n, columns], whose first `zeros` rows are 0 if A is a lower triangle.
+// Solves A X = B in place of a strip x [n, columns], whose first `zeros` rows are 0 if A is a lower triangle.
 template <class T>
 void solve_strip(Triangle kind, int64_t n, int64_t columns, RowMajor<const T> a, RowMajor<T> x,
                  int64_t zeros = 0) {
@@ -31,7 +31,8 @@ void solve_strip(Triangle kind, int64_t n, int64_t columns, RowMajor<const T> a,
       end = std::min(n, i + kStrip), block(i, end - i, end, n - end);
 }
 
-// Where all pivots are finite so are the factors: what is not finite in a row or column leaves it no other pivots.
+// If all pivots are finite, the factors are finite: an element that is not finite would make all later pivots of its row
+// or column not finite.
 template <class T>
 class Factoring {
  public:
@@ -57,12 +58,12 @@ class Factoring {
   void apply(int64_t k, int64_t j) {
     if (k == 0) read(j);
     auto& in = strip_kernels<T>();
-    int64_t top = k * kStrip, below = top + kStrip, wide = padded(x_.width(j));
+    int64_t top = k * kStrip, next = top + kStrip, wide = padded(x_.width(j));
     RowMajor<T> to = x_[j].at(top, 0);
     in.exchange(kStrip, pivots_ + top, wide, to);
     in.solve({.upper = false, .unit = true}, kStrip, wide, read_only(x_[k].at(top, 0)), to);
-    in.subtract_product(n_ - below, wide, kStrip, read_only(x_[k].at(below, 0)), read_only(to),
-                        x_[j].at(below, 0));
+    in.subtract_product(n_ - next, wide, kStrip, read_only(x_[k].at(next, 0)), read_only(to),
+                        x_[j].at(next, 0));
   }
   void finish(int64_t j) {
     for (int64_t k = j + 1; k < x_.count(); ++k)
@@ -70,7 +71,8 @@ class Factoring {
     write_strip(n_, x_.width(j), read_only(x_[j]), to_.at(0, j * kStrip));
   }
 
-  // The first `w` columns of m rows; Toledo, "Locality of reference in LU decomposition with partial pivoting", 1997.
+  // Factors the first `w` columns of m rows recursively; Toledo, "Locality of reference in LU decomposition with partial
+  // pivoting", 1997.
   bool columns(int64_t m, int64_t w, RowMajor<T> a, int* pivots) {
     if (w <= kPanel) return panel(m, int(w), a, pivots);
     auto& in = strip_kernels<T>();
@@ -144,7 +146,7 @@ void solve_factored_in_rows(int64_t n, int64_t columns, const T* lu, const int* 
 }
 
 namespace {
-// The columns of A^-1 from j on, of a lower triangle.
+// Writes the columns of A^-1 from j on, for a lower triangle A.
 template <class T>
 void invert_strip(bool unit, int64_t n, int64_t j, int64_t columns, RowMajor<const T> a, RowMajor<T> strip) {
   unit_strip(n, j, columns, strip);
@@ -160,7 +162,7 @@ void invert_factored_in_rows(int64_t n, const T* lu, const int* pivots, T* x) {
                   solve_strip<T>({.upper = true, .unit = false}, n, padded(w), {lu, n}, strip);
                   write_strip(n, w, read_only(strip), {x + j * kStrip, n});
                 });
-  // Columns change places as rows did, in the other order.
+  // Columns are exchanged as the rows were, in reverse order.
   std::vector<int> column(static_cast<size_t>(n));
   for (int64_t k = 0; k < n; ++k) column[size_t(k)] = int(k);
   for (int64_t k = n; k-- > 0;) std::swap(column[size_t(k)], column[size_t(pivots[k] - 1)]);
@@ -180,7 +182,7 @@ void invert_product_in_rows(int64_t n, const T* l, T* room, T* x) {
                   invert_strip<T>(false, n, j * kStrip, w, {l, n}, strip);
                   write_strip(n, w, read_only(strip), {room + j * kStrip, n});
                 });
-  // The lower triangle of room^T room by blocks of rows, of which those of `room` that begin there are all.
+  // The lower triangle of room^T room by blocks of rows; only rows of `room` from the block's first on contribute.
   constexpr int64_t kRows = 128;
   parallel_for((n + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin * kRows; first < std::min(n, end * kRows); first += kRows) {

@@ -1,8 +1,9 @@
-// FACULA_CLONES("fma", "default"): a function compiled for each of these, of which the processor's own is chosen as the library is
-// loaded. What several extensions make up is a level, "arch=x86-64-v3": "arch=haswell" is chosen on that processor alone.
+// FACULA_CLONES("fma", "default") compiles a function once for each of these targets; the variant for the processor is
+// chosen when the library is loaded. To ask for several extensions name a level, "arch=x86-64-v3": "arch=haswell" is
+// chosen on that processor only.
 #pragma once
 
-#ifndef __SANITIZE_THREAD__  // whose code cannot run where one is chosen, before the program starts
+#ifndef __SANITIZE_THREAD__  // the sanitizer's code cannot run in the resolver, before the program starts
 #define FACULA_CLONES(...) __attribute__((target_clones(__VA_ARGS__)))
 #else
 #define FACULA_CLONES(...)

@@ -6,17 +6,17 @@
 
 #include "facula/backend/cpu/crew.h"
 
-#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
+#pragma GCC optimize("vect-cost-model=dynamic")  // vectorize loops of any length
 
 namespace facula::backend::cpu {
 
 namespace {
 
-constexpr int64_t kParts = 16;  // of the rows: what threads share
+constexpr int64_t kParts = 16;  // parts of the rows that threads share
 
-int64_t whole_panels_before(int64_t i) { return i / kPanel * kPanel; }
+int64_t panel_start(int64_t i) { return i / kPanel * kPanel; }
 
-// Rows of numbers, filled up with zeros to whole panels.
+// Rows of numbers, padded with zeros to full panels.
 template <class T>
 class Rows {
  public:
@@ -33,7 +33,8 @@ class Rows {
   Workspace<T> memory_;
 };
 
-// Makes x [n] = (alpha, ...) the reflection (1, ...) that leads it to (beta, 0, ...), which it gives; zeros before x are kept.
+// Overwrites x [n] = (alpha, ...) with the reflection's vector (1, ...) that maps it to (beta, 0, ...), and returns beta.
+// Zeros before x are not touched.
 template <class T>
 T reflect(int64_t n, T* x, T& tau) {
   double square = 0;
@@ -48,7 +49,7 @@ T reflect(int64_t n, T* x, T& tau) {
   tau = 0;
   x[0] = 1;
   double norm = std::sqrt(double(alpha) * double(alpha) + square);
-  // Beside elements of about 1 this is nothing; squares of less have few digits.
+  // Compared with elements of about 1 this is nothing; squares of smaller numbers lose digits.
   constexpr double kLeast = sizeof(T) == 4 ? 16 * double(std::numeric_limits<T>::min()) : 0x1p-460;
   if (square == 0 || norm < kLeast) {
     std::fill(x + 1, x + n, T(0));
@@ -61,7 +62,7 @@ T reflect(int64_t n, T* x, T& tau) {
   return beta;
 }
 
-// A matrix [m, n] less left^T right, changes that are put off: two rows of each for a step of a panel.
+// A matrix [m, n] minus left^T right, the delayed updates: two rows of each per step of a panel.
 template <class T>
 class Changing {
  public:
@@ -76,15 +77,15 @@ class Changing {
         sums_(2 * kParts, n),
         part_(padded((m + kParts - 1) / kParts)) {}
 
-  // Columns of a panel, beside each other.
+  // Transposes the columns of a panel into rows, which are adjacent.
   void begin(int64_t first) {
     first_ = first;
     in_.turn(padded(m), kPanel, read_only(a.at(0, first)), columns_.all());
   }
-  // Column i below row `from`, as it is after `done` changes; coefficients are those of `right`.
+  // Writes column i below row `from` after `done` updates; the coefficients are those of `right`.
   template <class Coefficient>
   void column(int64_t i, int64_t from, int64_t done, T* x, Coefficient&& coefficient) const {
-    int64_t base = whole_panels_before(from);
+    int64_t base = panel_start(from);
     std::copy(columns_[i - first_] + base, columns_[i - first_] + left.row(), x + base);
     T factors[2 * kPanel];
     for (int64_t k = 0; k < done; ++k) factors[k] = -coefficient(k);
@@ -93,21 +94,21 @@ class Changing {
   }
   // x = a v for rows from `from` on; v is 0 before `column`.
   void times(Crew& crew, int64_t from, int64_t column, const T* v, T* x) const {
-    int64_t base = whole_panels_before(column);
+    int64_t base = panel_start(column);
     each_rows(crew, from, [&](int64_t, int64_t begin, int64_t rows) {
       in_.dot_rows(rows, right.row() - base, read_only(a.at(begin, base)), v + base, x + begin);
     });
   }
-  // x = factor a v from row `from` on for a symmetric a, of which the lower triangle is read, and whole squares on the diagonal;
-  // v is 0 before `from`.
+  // x = factor a v from row `from` on for a symmetric a; the lower triangle and full squares on the diagonal are
+  // read; v is 0 before `from`.
   void symmetric_times(Crew& crew, int64_t from, const T* v, T factor, T* x) const {
-    int64_t base = whole_panels_before(from), columns = right.row() - base;
+    int64_t base = panel_start(from), columns = right.row() - base;
     each_rows(crew, from, [&](int64_t part, int64_t begin, int64_t rows) {
       T *y = sums_[part], *dots = sums_[kParts + part];
       std::fill_n(y + base, columns, T(0));
       for (int64_t i = begin, end; i < begin + rows; i = end) {
-        end = std::min(begin + rows, whole_panels_before(i) + kPanel);
-        int64_t square = whole_panels_before(i);
+        end = std::min(begin + rows, panel_start(i) + kPanel);
+        int64_t square = panel_start(i);
         in_.dot_and_add_rows(end - i, square - base, read_only(a.at(i, base)), v + base, dots + i, v + i,
                              y + base);
         in_.add_rows(end - i, kPanel, read_only(a.at(i, square)), v + i, y + square);
@@ -122,7 +123,7 @@ class Changing {
   }
   // x = factor v^T a from column `from` on; v is 0 before `row`.
   void turned_times(Crew& crew, int64_t from, int64_t row, const T* v, T factor, T* x) const {
-    int64_t base = whole_panels_before(from), columns = right.row() - base;
+    int64_t base = panel_start(from), columns = right.row() - base;
     each_rows(crew, row, [&](int64_t part, int64_t begin, int64_t rows) {
       std::fill_n(sums_[part] + base, columns, T(0));
       if (rows > 0) in_.add_rows(rows, columns, read_only(a.at(begin, base)), v + begin, sums_[part] + base);
@@ -133,7 +134,8 @@ class Changing {
     int64_t first = row / part_;
     in_.add_rows(kParts - first, columns, read_only(sums_.at(first, base)), factors, x + base);
   }
-  // Makes `done` changes to rows and columns from `from` on, whole panels; if `lower` columns behind a part of rows are let be.
+  // Applies `done` updates to rows and columns from `from` on, full panels; if `lower`, columns to the right of a part of
+  // rows are skipped.
   void change(Crew& crew, int64_t from, int64_t done, bool lower = false) {
     in_.turn(2 * kPanel, left.row(), read_only(left.all()), turned_.all());
     each_rows(crew, from, [&](int64_t, int64_t begin, int64_t rows) {
@@ -160,7 +162,7 @@ class Changing {
   int64_t part_, first_ = 0;
 };
 
-// Every second row of a panel, from `first` on, into the panel's columns of reflections, `shift` rows down.
+// Copies every second row of a panel, from `first` on, to the panel's columns of reflections, `shift` rows down.
 template <class T>
 void keep(const Rows<T>& rows, int64_t first, int64_t shift, int64_t panel, Reflections<T>& to) {
   RowMajor<T> strip = to.v[panel / kStrip].at(0, panel % kStrip);
@@ -185,13 +187,13 @@ Bidiagonalized<T>::Bidiagonalized(int64_t m, int64_t n, RowMajor<const T> from, 
     });
     T sums[2 * kPanel + 1];
     for (int64_t i = 0; i < n; ++i) {
-      int64_t t = 2 * (i % kPanel), next = whole_panels_before(i + 1), here = whole_panels_before(i);
+      int64_t t = 2 * (i % kPanel), next = panel_start(i + 1), here = panel_start(i);
       if (t == 0) x.begin(i);
       T *u = left[t], *w = left[t + 1], *y = right[t], *v = right[t + 1];
       x.column(i, i, t, u, [&](int64_t k) { return right[k][i]; });
       diagonal[i] = reflect(m - i, u + i, left_.tau[size_t(i)]);
       if (i + 1 < n) {
-        // y = tau (a^T u), and the row that is left: v.
+        // y = tau (a^T u), and the remaining row: v.
         T tau = left_.tau[size_t(i)];
         x.turned_times(crew, i + 1, i, u, tau, y);
         in.dot_rows(t, left.row() - here, read_only(left.at(0, here)), u + here, sums);
@@ -260,7 +262,7 @@ Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool fact
     T *column = room.data(), sums[2 * kPanel];
     auto& left = x.left;
     for (int64_t i = 0; i < n; ++i) {
-      int64_t t = 2 * (i % kPanel), here = whole_panels_before(i), next = whole_panels_before(i + 1);
+      int64_t t = 2 * (i % kPanel), here = panel_start(i), next = panel_start(i + 1);
       if (t == 0) x.begin(i);
       T *v = left[t], *w = left[t + 1];
       x.column(i, i, t, column, [&](int64_t k) { return left[k ^ 1][i]; });
@@ -270,7 +272,7 @@ Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool fact
         std::copy(column + here, column + left.row(), v + here);
         std::fill(v + here, v + i + 1, T(0));
         beside[i] = reflect(n - i - 1, v + i + 1, tau);
-        // w = tau (a v) less the part of it along v that a product from both sides counts twice
+        // w = tau (a v) minus its part along v, which a product from both sides counts twice
         std::fill(w + here, w + next, T(0));
         x.symmetric_times(crew, i + 1, v, tau, w);
         in.dot_rows(t, left.row() - next, read_only(left.at(0, next)), v + next, sums);

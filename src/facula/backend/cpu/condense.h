@@ -1,7 +1,8 @@
-// Real matrices as orthogonal matrices times one of two diagonals, on all threads: what eigenvalues and singular values are made
-// of. The products of a matrix and a vector that this takes are bound by memory; each thread keeps to its own rows, so that they
-// stay in its cache. Changes of the matrix are put off for a panel of columns, as LAPACK does (Dongarra, Sorensen, Hammarling,
-// "Block reduction of matrices to condensed forms", 1989). Numbers of threads change no bit.
+// Reduction of real matrices to bidiagonal or tridiagonal form by orthogonal factors, on all threads: the first step
+// towards singular values and eigenvalues. Its matrix-vector products are bound by memory; each thread keeps to the same
+// rows, so that they stay in its cache. Updates of the matrix are delayed for a panel of columns, as in LAPACK (Dongarra,
+// Sorensen, Hammarling, "Block reduction of matrices to condensed forms", 1989). Results have the same bits for any
+// number of threads.
 #pragma once
 #include <vector>
 
@@ -11,15 +12,17 @@
 
 namespace facula::backend::cpu {
 
-constexpr int kFewestCondensed = 64;  // rows and columns from which on this is quicker than LAPACK
+constexpr int kFewestCondensed = 64;  // rows and columns from which this is faster than LAPACK
 
-// a [m, n], m >= n > 1, as Q B P^T, B with `diagonal` [n] and `above` it [n - 1]. Elements are at most about 1.
+// a [m, n] = Q B P^T with m >= n > 1, where B has `diagonal` [n] and, `above` it, [n - 1]. The magnitude of elements is
+// at most about 1.
 template <class T>
 class Bidiagonalized {
  public:
-  // Without `factors` there is no more than B.
+  // Without `factors` only B is computed.
   Bidiagonalized(int64_t m, int64_t n, RowMajor<const T> a, bool factors, T* diagonal, T* above);
-  // Q times (U 0; 0 1) into u [m, columns]; U [n, n] in columns `ld` apart. V^T P^T into vh [n, n] likewise.
+  // left(): u [m, columns] = Q times (U 0; 0 1), where U [n, n] is stored in columns `ld` apart. right(): vh [n, n] = V^T
+  // P^T, with V^T stored likewise.
   void left(const T* from, int64_t ld, int64_t columns, T* u) const;
   void right(const T* from, int64_t ld, T* vh) const;
 
@@ -28,12 +31,13 @@ class Bidiagonalized {
   Reflections<T> left_, right_;
 };
 
-// A symmetric a [n, n], of which the lower triangle is read, as Q B Q^T, B with `diagonal` [n] and `beside` it [n - 1].
+// For a symmetric a [n, n], whose lower triangle is read: a = Q B Q^T, where B has `diagonal` [n] and `beside` it
+// [n - 1].
 template <class T>
 class Tridiagonalized {
  public:
   Tridiagonalized(int64_t n, RowMajor<const T> a, bool factors, T* diagonal, T* beside);
-  // Q Z into z [n, n]; Z in columns `ld` apart.
+  // z [n, n] = Q Z, where Z is stored in columns `ld` apart.
   void vectors(const T* from, int64_t ld, T* z) const;
 
  private:

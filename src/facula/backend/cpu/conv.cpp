@@ -1,5 +1,5 @@
-// Convolutions. oneDNN computes float32 and bfloat16 in the layout it likes best; what users see is reordered
-// on the way in and out. Other dtypes unfold their windows into a matrix and multiply.
+// Convolutions. oneDNN computes float32 and bfloat16 in the layout that it prefers; operands and results are reordered on
+// the way in and out. Other dtypes unfold their windows into a matrix and multiply.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -55,7 +55,7 @@ Shape shape_of(const Call& call, SymSpan input, SymSpan weight, SymSpan output) 
   return s;
 }
 
-// A tensor of images as [N, C, H, W], row-major or NHWC in memory. What other kernels read is made row-major by `dense`.
+// A tensor of images as [N, C, H, W], row-major or NHWC in memory. `dense` makes others row-major.
 Tensor images(const Tensor& t, DType d) {
   Tensor x = t;
   if (t.dim() == 3) {
@@ -65,7 +65,7 @@ Tensor images(const Tensor& t, DType d) {
     x = t.alias(sizes, strides, t.offset());
   }
   if (x.dtype() == d && (x.is_contiguous() || x.is_contiguous(MemoryFormat::channels_last))) return x;
-  // Some of the channels of such images stay as they lie: rows of channels are copied, and kernels for NHWC are faster.
+  // A selection of the channels of NHWC images stays NHWC: rows of channels are copied, and kernels for NHWC are faster.
   if (x.size(1) == SymInt(int64_t(1)) || x.stride(1) != SymInt(int64_t(1))) return dense(x, d);
   Tensor last =
       Tensor::empty(x.sizes(), d)
@@ -83,11 +83,11 @@ desc row_major(dims sizes, dnnl::memory::data_type type) {
   return desc(sizes, type, strides);
 }
 
-// Also where it is row-major as well, having one channel or one pixel.
+// True also for a tensor that is row-major at the same time, with one channel or one pixel.
 bool is_channels_last(const Tensor& t) { return t.is_contiguous(MemoryFormat::channels_last); }
 
-// ---- packed weights: what oneDNN chooses for the gradient of a weight becomes the order of gradient, weight
-// and optimizer state (docs/layouts.md). A number of such a layout stands for it in keys; 0 is row-major.
+// ---- packed weights: the layout that oneDNN chooses for the gradient of a weight becomes the physical layout of
+// gradient, weight and optimizer state (docs/layouts.md). Keys hold the number of such a layout; 0 is row-major.
 struct PackedLayout {
   PhysicalOrder order;
   dnnl::memory::desc desc;
@@ -100,9 +100,9 @@ std::deque<PackedLayout>& packed_layouts() {
   static auto* all = new std::deque<PackedLayout>;
   return *all;
 }
-// The number of the layout of a weight of these sizes in this order, 0 if there is none. The order alone does
-// not tell: it leaves out dimensions of size 1, so a (1, k) kernel has that of a (k, 1) one.
-int find_packed(const PhysicalOrder& order, const dims& sizes) {  // under the mutex
+// Returns the number of the layout of a weight of these sizes in this order, 0 if there is none. The order alone is
+// ambiguous: it leaves out dimensions of size 1, so that a (1, k) kernel has the order of a (k, 1) one.
+int find_packed(const PhysicalOrder& order, const dims& sizes) {  // the caller holds the mutex
   auto& all = packed_layouts();
   for (size_t k = 0; k < all.size(); ++k)
     if (all[k].order == order && all[k].desc.get_dims() == sizes) return int(k) + 1;
@@ -117,8 +117,8 @@ PackedLayout packed_layout(int number) {
   return packed_layouts()[size_t(number) - 1];
 }
 
-// The number of a layout of [out, in, h, w], 0 if it is no permutation of split dimensions: padded, or
-// blocked twice.
+// Returns the number of a layout of [out, in, h, w], 0 if it is not a permutation of split dimensions: if it is padded,
+// or blocked twice.
 int packed_number(const desc& d, int itemsize) {
   auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
   if (d.get_format_kind() != dnnl::memory::format_kind::blocked || sizes.size() != 4 ||
@@ -151,7 +151,7 @@ int packed_number(const desc& d, int itemsize) {
     if (stride[o.order[k]] != next) return 0;
   if (std::is_sorted(o.order, o.order + o.rank)) return 0;
   std::lock_guard lock(packed_mutex());
-  if (int known = find_packed(o, sizes)) return known;
+  if (int number = find_packed(o, sizes)) return number;
   packed_layouts().push_back({o, d});
   return int(packed_layouts().size());
 }
@@ -160,8 +160,8 @@ struct Plan {
   Bound conv;
   bool refused = false;
   int packed = 0;  // the number of the layout in which the gradient of the weight is left
-  // What oneDNN reads and writes, in the order input, weight, output; a reorder where it differs from the
-  // user's layout.
+  // The layouts of input, weight and output, in this order, that oneDNN uses; with a reorder if the user's layout
+  // differs.
   struct Side {
     bool reordered = false;
     size_t bytes = 0;
@@ -169,7 +169,7 @@ struct Plan {
   } sides[3];
 };
 
-// The primitives that oneDNN has for a convolution in one dtype, in the layouts that it likes best.
+// oneDNN's primitives for a convolution in one dtype, in the layouts that it prefers.
 struct Primitives {
   using Forward = dnnl::convolution_forward::primitive_desc;
   using InputGradient = dnnl::convolution_backward_data::primitive_desc;
@@ -180,7 +180,7 @@ struct Primitives {
   dims in, kernel, out, strides, dilation, before, after;
   dnnl::memory::data_type type;
   bool channels_last;
-  desc bias;  // empty where there is none
+  desc bias;  // empty if there is none
   dnnl::primitive_attr attributes = onednn_attributes();
 
   Primitives(const Shape& s, DType dtype, bool has_bias, bool channels_last)
@@ -197,11 +197,13 @@ struct Primitives {
         bias(has_bias ? row_major({s.o}, type) : desc()) {}
 
   desc any(const dims& sizes) const { return desc(sizes, type, tag::any); }
-  // A row-major source with a channels_last destination would select a reference kernel: both lie alike.
+  // Source and destination have the same order: a row-major source with a channels_last destination would select a
+  // reference kernel.
   desc image(const dims& sizes) const { return desc(sizes, type, channels_last ? tag::nhwc : tag::any); }
 
-  // With AVX2 oneDNN (3.2) brings every other pixel together for its 1x1 kernels by eight channels, in room for as many as there
-  // are: threads write over each other's, results are wrong or never come. The next implementation is taken there.
+  // With AVX2, oneDNN (3.2) gathers the pixels for strided 1x1 kernels by eight channels, in memory for the actual number
+  // of channels: threads overwrite each other's data, so that results are wrong or the call never ends. The next
+  // implementation is taken then.
   template <class Primitive>
   Primitive sound(Primitive p) const {
     bool one_by_one = kernel[kernel.size() - 2] == 1 && kernel.back() == 1;
@@ -226,7 +228,7 @@ struct Primitives {
     return sound(WeightGradient(onednn_engine(), kAlgorithm, image(in), any(kernel), bias, image(out),
                                 strides, dilation, before, after, hint, attributes, true));
   }
-  // The forward pass with the weight in the form of its gradient, if oneDNN has it; else `best`.
+  // The forward pass with the weight in the layout of its gradient, if oneDNN has it; else `best`.
   Forward forward_as_gradient(const Forward& best, DType dtype) const {
     WeightGradient gradient = weight_gradient(best, desc());
     if (!gradient || !packed_number(gradient.diff_weights_desc(), itemsize(dtype))) return best;
@@ -237,7 +239,7 @@ struct Primitives {
 
 using Sides = std::array<desc, 3>;  // input, weight, output
 
-// Binds the primitive of a pass, unless it is a reference kernel.
+// Binds the primitive of a pass; refuses a reference kernel.
 template <class Primitive>
 void bind_primitive(Plan& plan, Pass pass, const typename Primitive::primitive_desc& pd, const Sides& sides) {
   constexpr const char* kNames[] = {"convolution forward", "convolution backward data",
@@ -251,7 +253,7 @@ void bind_primitive(Plan& plan, Pass pass, const typename Primitive::primitive_d
   for (size_t k = 0; k < 3; ++k) plan.conv.add(kArguments[int(pass)][k], sides[k]);
 }
 
-// The layouts that the primitive of `pass` reads and writes, once it is bound in `plan`.
+// Binds the primitive of `pass` in `plan` and returns the layouts that it uses.
 Sides bind_pass(Plan& plan, const Primitives& all, Pass pass, const Primitives::Forward& forward) {
   Sides sides;
   if (pass == Pass::forward) {
@@ -273,8 +275,8 @@ Sides bind_pass(Plan& plan, const Primitives& all, Pass pass, const Primitives::
   return sides;
 }
 
-// `packed`: the number of the weight's layout; for its gradient, not 0 allows the layout that oneDNN likes best.
-// `last_input`, `last_output`: are they channels_last?
+// `packed` is the number of the weight's layout; for the weight's gradient a nonzero number allows the layout that oneDNN
+// prefers. `last_input`, `last_output`: the tensor is channels_last.
 Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, bool last_output,
                int packed) {
   Primitives all(s, dtype, bias, last_input || last_output);
@@ -288,7 +290,7 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_inpu
   auto forward = all.forward(all.any(all.kernel));
   plan.refused = !forward;
   if (plan.refused) return plan;
-  // A row-major weight is read in that form too: the same kernel, hence the same bits.
+  // A row-major weight is reordered to that layout too, so that the same kernel gives the same bits.
   if (pass == Pass::forward && s.groups == 1 && all.channels_last)
     forward = all.forward_as_gradient(forward, dtype);
   Sides chosen = bind_pass(plan, all, pass, forward);
@@ -307,8 +309,8 @@ Plan make_plan(const Shape& s, Pass pass, DType dtype, bool bias, bool last_inpu
   return plan;
 }
 
-// Where the elements of a weight lie; none if its channels are split in a way that Winograd's algorithm does not read: its vectors
-// of channels lie in one block each.
+// Computes the positions of a weight's elements. Returns false if its channels are split in a way that Winograd's
+// algorithm does not read: each vector of channels has to be within one block.
 bool places_of(const desc& d, WeightPlaces& to) {
   auto sizes = d.get_dims(), strides = d.get_strides(), blocks = d.get_inner_blks(), of = d.get_inner_idxs();
   WeightPlaces::Channels* channels[] = {&to.out, &to.in};
@@ -334,8 +336,8 @@ void sum_of_channels(const Tensor& grad, const Tensor& to) {
 WinogradShape winograd_shape(const Shape& s, DType d) {
   return {d, s.n, s.c, s.h, s.w, s.o, s.oh, s.ow, s.padding[0], s.padding[1]};
 }
-// False if it does not read that layout, or if a result is not finite: values then mix that the definition
-// keeps apart.
+// Returns false if Winograd's algorithm does not read that layout, or if a result is not finite: such values would mix
+// with results that the definition keeps apart.
 bool by_winograd(const Shape& s, Pass pass, const Tensor& input, const void* weight, const desc& layout,
                  const Tensor& output, const Tensor& bias) {
   WeightPlaces places;
@@ -359,7 +361,8 @@ bool suits_winograd(const Shape& s, const Tensor& input, const Tensor& output) {
   return winograd_pays(winograd_shape(s, input.dtype()));
 }
 
-// The gradient of a depthwise weight that oneDNN has no kernel of its own for; false if there is nothing to gain.
+// Computes the gradient of a depthwise weight for which oneDNN has no special kernel; returns false if there is nothing
+// to gain.
 bool by_channels(const Shape& s, const Tensor& input, const Tensor& weight, const Tensor& output,
                  const Tensor& bias) {
   constexpr int64_t kOneDnnWidth = 3;
@@ -415,23 +418,24 @@ Key key_of(const Shape& s, Pass pass, DType dtype, bool bias, bool last_input, b
           s.dilation[1]};
 }
 
-// The plan of a key of another process, made beside the program. Numbers of packed layouts are a process's own.
+// Creates the plan for a key of an earlier process, in the background. Keys with packed layouts are skipped, because
+// their numbers belong to a process.
 const codegen::Thing conv_thing("convolution", [](codegen::Words w) {
   auto pass = Pass(w.size() == 23 ? w[1] : -1);
-  bool known = pass == Pass::forward || pass == Pass::input ? !w[2] : pass == Pass::weight;
-  if (!known || w[3] != onednn_threads()) return;
+  bool valid = pass == Pass::forward || pass == Pass::input ? !w[2] : pass == Pass::weight;
+  if (!valid || w[3] != onednn_threads()) return;
   Shape s{w[7],  w[8],  w[9],  w[10],          w[11],          w[12],         w[13],
           w[14], w[15], w[16], {w[17], w[18]}, {w[19], w[20]}, {w[21], w[22]}};
-  Beside<Plan>::all().make(Key(w), [&] {
+  Prepared<Plan>::all().make(Key(w), [&] {
     return make_plan(s, pass, DType(w[0]), bool(w[4]), bool(w[5]), bool(w[6]), int(w[2]));
   });
 });
 
-// Runs a pass on input, weight and output (one of which it writes). False if oneDNN has no good
-// implementation. `may_pack`: nobody but the caller holds the gradient of the weight.
+// Runs a pass on input, weight and output (one of which it writes). Returns false if oneDNN has no good implementation.
+// `may_pack`: nobody but the caller holds the gradient of the weight.
 bool by_onednn(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight, const Tensor& output,
                const Tensor& bias, bool may_pack = false) {
-  // A weight that is packed is read so; its gradient may be left as oneDNN makes it.
+  // A packed weight is read in its layout; its gradient may be left in the layout that oneDNN produces.
   StorageImpl::PhysicalLayout physical;
   if (pass == Pass::weight && by_channels(s, input, weight, output, bias)) return true;
   int packed = pass == Pass::weight && may_pack && s.groups == 1 && fills_storage(*weight.impl());
@@ -525,7 +529,7 @@ void of_element_type(DType d, F&& f) {
   });
 }
 
-// All are row-major and of one dtype; the one that `pass` gives is written.
+// All tensors are row-major and of one dtype; `pass` says which one is written.
 void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& weight,
                   const Tensor& output) {
   DType d = input.dtype();
@@ -560,7 +564,7 @@ void by_unfolding(const Shape& s, Pass pass, const Tensor& input, const Tensor& 
     }
 }
 
-// The dtype in which a convolution of `d` is computed.
+// The compute dtype of a convolution of `d`.
 DType computed_in(DType d) { return d == DType::Float16 ? DType::Float32 : d; }
 
 bool empty(const Tensor& t) { return t.numel() == SymInt(int64_t(0)); }
@@ -592,12 +596,12 @@ class Images {
 bool has_onednn(DType d) { return d == DType::Float32 || d == DType::BFloat16; }
 
 Tensor invoked(const char* name, std::initializer_list<op::Value> args) {
-  std::vector<op::Value> given(args);
-  return op::call(op::get(name), given)[0];
+  std::vector<op::Value> arguments(args);
+  return op::call(op::get(name), arguments)[0];
 }
 
-// A convolution of complex numbers by three real ones (Gauss), combined as PyTorch does it: a sum that is not finite
-// leaves neither part a number.
+// A convolution of complex numbers by three real ones (Gauss), combined as in PyTorch: if a sum is not finite, both parts
+// become NaN.
 void by_real_parts(const Call& c, const Tensor& out) {
   auto detached = [](const Tensor& t) { return t.alias(t.sizes(), t.strides(), t.offset()); };
   struct Parts {
@@ -629,7 +633,7 @@ void by_real_parts(const Call& c, const Tensor& out) {
   copy(out, invoked("view_as_complex", {invoked("stack", {op::Value(parts), Scalar(int64_t(-1))})}));
 }
 
-// Without oneDNN bfloat16 is computed as float32.
+// bfloat16 is computed as float32 without oneDNN.
 DType without_onednn(DType d) { return d == DType::BFloat16 ? DType::Float32 : d; }
 
 }  // namespace
@@ -684,7 +688,7 @@ Results conv2d_backward_input(const Call& c, Out out) {
   return Results(out[0]);
 }
 
-// Gradients of the weight and, with two results, of the bias.
+// Gradients of the weight and, if there are two results, of the bias.
 Results conv2d_backward_weight(const Call& c, Out out) {
   Tensor grad = c.tensor("grad"), input = c.tensor("input");
   bool with_bias = out.size() > 1,

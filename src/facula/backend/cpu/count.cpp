@@ -1,4 +1,4 @@
-// How often numbers occur.
+// Counts how often numbers occur.
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -7,15 +7,15 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
 
-// What is defined here alone: every processor that runs generated kernels has these.
+// Functions of this file use these instructions: every processor that runs generated kernels has them.
 #pragma GCC target("avx2")
-#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
+#pragma GCC optimize("vect-cost-model=dynamic")  // vectorize loops of any length
 
 namespace facula::backend::cpu {
 
 namespace {
 
-constexpr int64_t kPiece = 1 << 15;  // numbers that are worth a thread
+constexpr int64_t kPiece = 1 << 15;  // numbers that are worth starting a thread for
 
 template <class T>
 std::pair<T, T> range_of(const T* x, int64_t n) {
@@ -36,8 +36,8 @@ void widen_range(const T* x, int64_t n, std::atomic<int64_t>& least, std::atomic
   });
 }
 
-// Adds how often each of 0, ... size - 1 is among n numbers. Neighbours count into different tables, where these are
-// small: the same number again would wait for the count before.
+// Adds to `counts` how often each of 0, ... size - 1 occurs among n numbers. If tables are small, neighbours count into
+// different ones: a repeated number would otherwise wait for the previous increment.
 template <class T>
 void count(const T* x, int64_t n, int64_t size, int64_t* counts) {
   constexpr int64_t kTables = 4;
@@ -70,7 +70,8 @@ Results counts(const Call& c, Out) {
       runtime_check(most < int64_t(1) << 58, "bincount")
           << "the largest number, " << most << ", asks for more counts than a tensor has elements";
       size = std::max(size, most + 1);
-      // Counts of pieces, where they are few, are added: the same for any number of pieces.
+      // If counts are few, each piece has a separate table and the tables are added: the sum is the same for any number
+      // of pieces.
       int64_t pieces = std::clamp<int64_t>(n / std::max(kPiece, 4 * size), 1, num_threads());
       Tensor some = Tensor::empty(IntSpan(Ints{pieces, size}), DType::Int64);
       fill_zero(some);

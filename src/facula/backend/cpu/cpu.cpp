@@ -109,8 +109,8 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// Are these batches of small matrices one of which lies in rows, the other one in columns, as results of LAPACK do? The rows and
-// columns of src as it lies.
+// Returns the rows and columns of the matrices of src, in memory order, if dst and src are batches of small matrices of
+// which one is row-major and the other column-major, as results of LAPACK are.
 std::optional<std::pair<int, int>> turned(const Tensor& dst, const Tensor& src) {
   if (dst.dtype() != src.dtype() || src.dim() < 2 || itemsize(src.dtype()) < 4) return {};
   auto sizes = src.int_sizes();
@@ -140,8 +140,8 @@ void turn(int m, int n, int64_t count, const void* from, void* to) {
 }  // namespace
 
 void copy(const Tensor& dst, const Tensor& src) {
-  if (auto lies = turned(dst, src)) {
-    auto [m, n] = *lies;
+  if (auto matrix = turned(dst, src)) {
+    auto [m, n] = *matrix;
     int64_t count = src.numel().concrete() / (m * n);
     switch (itemsize(src.dtype())) {
       case 4: return turn<float>(m, n, count, src.data_ptr(), dst.data_ptr());
@@ -168,7 +168,7 @@ void fill_zero(const Tensor& t) {
 }
 
 Destination::Destination(const Tensor& out, DType d) : out_(out) {
-  if (out.dtype() != d || !out.is_contiguous()) made_ = Tensor::empty(out.sizes(), d, out.device());
+  if (out.dtype() != d || !out.is_contiguous()) temporary_ = Tensor::empty(out.sizes(), d, out.device());
 }
 
 }  // namespace facula::backend::cpu

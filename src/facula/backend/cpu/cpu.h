@@ -1,5 +1,6 @@
-// The CPU backend's library operators, by subject, and what they share. Each is a backend::LibraryFn: it
-// reads any strides and writes `out`, which Destination makes dense where it is not.
+// The CPU backend's library operators, by subject, and their shared helpers. Each is a backend::LibraryFn: it reads
+// tensors of any strides and writes `out` through Destination, which adds a row-major temporary if `out` is not
+// row-major.
 #pragma once
 #include "facula/backend/backend.h"
 
@@ -85,33 +86,33 @@ Results fft_c2c(const Call& c, Out out);
 std::string onednn_version();
 std::string openblas_version();
 
-// dst[...] = src[...], broadcast and cast: the operator `copy` on aliases, so nothing is recorded.
+// dst[...] = src[...], broadcast and cast, by the operator `copy` on aliases, so that nothing is recorded.
 void copy(const Tensor& dst, const Tensor& src);
-// A row-major copy of t in dtype `d`; t itself if it is that already.
+// Returns a row-major copy of t in dtype `d`, or t itself if it is already row-major in that dtype.
 Tensor dense(const Tensor& t, DType d);
 inline Tensor dense(const Tensor& t) { return dense(t, t.dtype()); }
 void fill_zero(const Tensor& dense);
 
-// A destination as a row-major tensor of dtype `d`: `out` itself if it is one, else a temporary copied into
-// it by finish().
+// A destination as a row-major tensor of dtype `d`: `out` itself if it is one, else a temporary that finish() copies to
+// it.
 class Destination {
  public:
   explicit Destination(const Tensor& out) : Destination(out, out.dtype()) {}
   Destination(const Tensor& out, DType d);
   explicit Destination(Tensor&& out) = delete;
   Destination(Tensor&& out, DType d) = delete;
-  const Tensor& tensor() const { return made_.defined() ? made_ : out_; }
+  const Tensor& tensor() const { return temporary_.defined() ? temporary_ : out_; }
   template <class T>
   T* data() const {
     return tensor().data<T>();
   }
   void finish() const {
-    if (made_.defined()) copy(out_, made_);
+    if (temporary_.defined()) copy(out_, temporary_);
   }
 
  private:
-  const Tensor& out_;  // the caller's, which lives as long
-  Tensor made_;
+  const Tensor& out_;  // the caller's tensor, which has to outlive this object
+  Tensor temporary_;
 };
 
 // out (row-major [batch..., m, n]) = alpha * a @ b + beta * out + bias, of one dtype; a [batch..., m, k] and
@@ -125,7 +126,8 @@ void blas_gemm(DType d, int64_t m, int64_t n, int64_t k, const Scalar& alpha, co
                int64_t a_cs, const void* b, int64_t b_rs, int64_t b_cs, const Scalar& beta, void* c,
                int64_t ldc);
 
-// Threads of BLAS and LAPACK themselves: 1 unless one large call may have all. Only calls if that changes.
+// Sets the number of threads of BLAS and LAPACK: 1 unless one large call may have all. Calls the library only if the
+// number changes.
 void blas_threads(int n);
 
 }  // namespace facula::backend::cpu

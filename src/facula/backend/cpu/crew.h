@@ -1,4 +1,5 @@
-// Threads that stay together for many short pieces of work in a row, where starting them anew would take longer than a piece.
+// Threads that work together on many short parallel loops in a row, for which starting them anew would take longer than a
+// loop.
 #pragma once
 #include <immintrin.h>
 
@@ -12,7 +13,7 @@
 
 namespace facula::backend::cpu {
 
-// Of who waits for another thread's next step, and looks again after each wait().
+// Waiting for another thread's next step by spinning: the caller calls wait() and looks again.
 class Patience {
  public:
   void wait() {
@@ -27,12 +28,12 @@ class Patience {
 
 class Crew {
  public:
-  // Calls lead(crew) on this thread with `threads` at hand, if there are so many.
+  // Calls lead(crew) on this thread, with up to `threads` threads to help.
   static void with(int64_t threads, int64_t parts, const std::function<void(Crew&)>& lead) {
     Crew crew(threads, parts);
     parallel_for(threads, 1, [&](int64_t begin, int64_t) {
       if (begin > 0) return crew.help(begin);
-      struct End {  // whatever happens, helpers go home
+      struct End {  // releases the helpers even if lead() throws
         Crew& crew;
         ~End() { crew.round_.store(kOver, std::memory_order_release); }
       } end{crew};
@@ -40,8 +41,8 @@ class Crew {
     });
   }
 
-  // f(part) for each part; f throws nothing. A thread takes the same parts each time, whose memory is in its cache, and then what
-  // is left of others'.
+  // Calls f(part) for each part; f must not throw. A thread takes the same parts each time, because their memory is in
+  // its cache, and then those of other threads that are left over.
   template <class F>
   void each(const F& f) {
     if (threads_ == 1) {
@@ -49,11 +50,11 @@ class Crew {
       return;
     }
     work_ = [&f](int64_t k) { f(k); };
-    made_.store(0, std::memory_order_relaxed);
+    done_.store(0, std::memory_order_relaxed);
     int64_t round = round_.load(std::memory_order_relaxed) + 1;
     round_.store(round, std::memory_order_release);
     take(0, round);
-    wait([&] { return made_.load(std::memory_order_acquire) == parts_; });
+    wait([&] { return done_.load(std::memory_order_acquire) == parts_; });
   }
 
  private:
@@ -68,7 +69,7 @@ class Crew {
       take(own, round);
     }
   }
-  // A round ends when all parts are taken in it: who comes late finds none.
+  // A round ends when all parts are taken: a thread that comes late finds none.
   void take(int64_t own, int64_t round) {
     for (bool mine : {true, false})
       for (int64_t k = 0; k < parts_; ++k) {
@@ -76,7 +77,7 @@ class Crew {
         if ((k % threads_ == own) != mine || before >= round) continue;
         if (!taken_[size_t(k)].compare_exchange_strong(before, round, std::memory_order_acq_rel)) continue;
         work_(k);
-        made_.fetch_add(1, std::memory_order_release);
+        done_.fetch_add(1, std::memory_order_release);
       }
   }
   template <class Done>
@@ -85,9 +86,9 @@ class Crew {
   }
 
   const int64_t threads_, parts_;
-  std::vector<std::atomic<int64_t>> taken_;  // the last round in which each part was
+  std::vector<std::atomic<int64_t>> taken_;  // the last round in which each part was taken
   std::function<void(int64_t)> work_;
-  std::atomic<int64_t> round_{0}, made_{0};
+  std::atomic<int64_t> round_{0}, done_{0};
 };
 
 }  // namespace facula::backend::cpu

@@ -1,5 +1,5 @@
-// Connectionist temporal classification: sums over alignments by forward and backward variables in log space (Graves et al.,
-// "Connectionist temporal classification", 2006). Sequences of a batch are shared out among threads.
+// Connectionist temporal classification: sums over alignments by forward and backward variables in log space (Graves et
+// al., "Connectionist temporal classification", 2006). Threads share the sequences of a batch.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -11,7 +11,7 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// The variables grow with the number of frames, what is taken from them does not: double precision for all dtypes.
+// The variables grow with the number of frames, but their differences do not: double precision for all dtypes.
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 double log_sum(double a, double b) {
@@ -20,7 +20,8 @@ double log_sum(double a, double b) {
   return m == kNever ? m : m + std::log1p(std::exp(std::min(a, b) - m));
 }
 
-// One sequence: `label(s)` of the 2 n + 1 places of the target with a blank before, between and behind its labels.
+// One sequence. Its target has 2 n + 1 places: `label(s)` alternates blanks with the n labels, with a blank at either
+// end.
 template <class T>
 struct Sequence {
   const T* log_probs;  // of frame 0; frames are `stride` apart
@@ -68,7 +69,7 @@ struct Sequence {
   }
 };
 
-// f(number, sequence) for all of a batch.
+// Calls f(number, sequence) for all sequences of a batch.
 template <class T, class F>
 void each_sequence(const Call& c, const Tensor& log_probs, F&& f) {
   auto sizes = log_probs.int_sizes();

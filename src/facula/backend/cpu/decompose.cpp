@@ -1,6 +1,6 @@
-// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots; of larger real matrices by strips
-// (reflections.h, condense.h, tridiagonal.h), of others by LAPACK. Signs and phases of vectors are those that LAPACK's routines
-// give for the matrix itself (not for its transpose).
+// Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots: by strips for larger
+// real matrices (reflections.h, condense.h, tridiagonal.h), by LAPACK for others. Signs and phases of vectors are those
+// that LAPACK's routines give for the matrix itself (not for its transpose).
 #include "facula/backend/cpu/condense.h"
 #include "facula/backend/cpu/eigen.h"
 #include "facula/backend/cpu/few.h"
@@ -16,33 +16,34 @@ namespace {
 template <class T>
 using Real = typename Lapack<T>::Real;
 
-// What a routine works in; kept from matrix to matrix of a batch.
+// Temporary memory of a routine, reused for the matrices of a batch.
 template <class T>
 struct Room {
   Workspace<T> a, b, c, work;
   Workspace<Real<T>> reals;
   std::vector<Real<T>> values, more;
   std::vector<int> integers;
-  int size = 0;  // of work; 0: not asked for yet
+  int size = 0;  // elements of work; 0: not queried yet
 };
 
-// f(work, size) with as much room as the routine asks for.
+// Calls f(work, size) with as much memory as the routine asks for.
 template <class T, class F>
 void with_work(Room<T>& room, F&& f) {
   if (room.size == 0) {
     T best{};
     int ask = -1;
     f(&best, &ask);
-    // The routine tells a whole number as a floating one, which may have been rounded.
+    // The routine returns an integer as a floating-point number, which may have been rounded.
     room.size = std::max(1, int(double(std::real(best)) * (1 + 1e-6)) + 1);
     room.work.resize(size_t(room.size));
   }
   f(room.work.data(), &room.size);
 }
 
-// f(matrix number, room) for each matrix of a batch whose matrices cost as products of order n do. LAPACK has one thread but
-// for a single matrix of order `shared` or more: what is made of reflections and rotations only waits for more of them (with
-// two, singular values of 512x512 take 56 ms instead of 42, eigenvalues of 2048x2048 1010 instead of 830).
+// Calls f(matrix number, room) for each matrix of a batch; a matrix costs as much as products of order n. LAPACK has one
+// thread except for a single matrix of order `shared` or more: routines that consist of reflections and rotations only
+// wait for more threads (with two, singular values of 512x512 take 56 ms instead of 42, eigenvalues of 2048x2048 1010
+// instead of 830).
 template <class T, class F>
 void each_in_room(int64_t count, int n, F&& f, int shared = std::numeric_limits<int>::max()) {
   blas_threads(count == 1 && n >= shared && !in_parallel() ? num_threads() : 1);
@@ -54,7 +55,7 @@ void each_in_room(int64_t count, int n, F&& f, int shared = std::numeric_limits<
   blas_threads(1);
 }
 
-// The same; small matrices [m, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+// The same, but `routine` (small.h) computes small matrices [m, n]; `job` (first matrix) returns its operands.
 template <class T, class J, class F>
 void each_in_room(int64_t count, int m, int n, Small routine, J&& job, F&& f,
                   int shared = std::numeric_limits<int>::max()) {
@@ -67,7 +68,7 @@ void each_in_room(int64_t count, int m, int n, Small routine, J&& job, F&& f,
 
 // A batch of matrices [m, n].
 struct Matrices {
-  int m, n, k;  // k: the smaller of both
+  int m, n, k;  // k is the smaller one
   int64_t count, elements;
 };
 Matrices shape_of(const char* name, const Tensor& a) {
@@ -78,14 +79,14 @@ Matrices shape_of(const char* name, const Tensor& a) {
   return {int(m), int(n), int(std::min(m, n)), matrices(a), m * n};
 }
 
-// Element-wise copies between rows and columns.
+// Element-wise copies between row-major and column-major order.
 template <class T>
 T* columns_of(const T* rows, int m, int n, Workspace<T>& to) {
   to.resize(size_t(m) * size_t(n) + 1);
   transpose_into(rows, m, n, to.data());
   return to.data();
 }
-// From one column of m elements to the next: columns of a whole number of cache lines would meet in the same few sets.
+// Distance between columns of m elements: columns of an integral number of cache lines would map to the same few sets.
 constexpr int kLarge = 128;
 constexpr int leading(int m) { return m < kLarge || m % 16 ? m : m + 16; }
 template <class T>
@@ -103,13 +104,14 @@ bool is_nan(T x) {
   if constexpr (kComplex<T>) return std::isnan(x.real()) || std::isnan(x.imag());
   else return std::isnan(x);
 }
-// Whether a matrix that is not finite has no decomposition: one with NaN, or of nothing but infinities. Of others
-// PyTorch gives NaN as values, and unit vectors.
+// Returns whether a matrix that is not finite has no decomposition: if it contains NaN or nothing but infinities. For
+// others PyTorch returns NaN as values, and unit vectors.
 template <class T>
 bool hopeless(const T* a, int64_t n) {
   return std::any_of(a, a + n, is_nan<T>) || std::none_of(a, a + n, is_finite<T>);
 }
-// The unit vectors of the first k rows, in columns or, of a symmetric matrix, in rows; from the last if `reversed`.
+// Writes the unit vectors of the first k rows, by columns or, for a symmetric matrix, by rows; from the last one if
+// `reversed`.
 template <class T>
 void unit_vectors(T* to, int rows, int columns, int k, bool reversed) {
   std::fill(to, to + int64_t(rows) * columns, T(0));
@@ -118,7 +120,7 @@ void unit_vectors(T* to, int rows, int columns, int k, bool reversed) {
     to[int64_t(at) * columns + j] = T(1);
   }
 }
-// Whether all infinities are of real parts on the diagonal: others leave no vectors of complex matrices.
+// Returns whether all infinities are real parts on the diagonal: others leave no vectors for complex matrices.
 template <class T>
 bool real_on_diagonal(const T* rows, int m, int n) {
   for (int i = 0; i < m; ++i)
@@ -128,7 +130,7 @@ bool real_on_diagonal(const T* rows, int m, int n) {
 }
 template <class T>
 constexpr T kNoNumber = std::numeric_limits<T>::quiet_NaN();
-// What is left to do for results that have been written.
+// Finishes results that have been written.
 template <class... D>
 Results finished(Out out, D&... destinations) {
   (destinations.finish(), ...);
@@ -137,15 +139,14 @@ Results finished(Out out, D&... destinations) {
   return results;
 }
 
-constexpr int kNotFinite =
-    std::numeric_limits<int>::max();  // as LAPACK's error code: larger than any of them
+constexpr int kNotFinite = std::numeric_limits<int>::max();  // larger than any LAPACK error code
 
 }  // namespace
 
 // ---- Householder reflections
 
 namespace {
-// Of complex numbers with a part that is none, both: as PyTorch's library multiplies once more.
+// If one part of a complex number is NaN, makes both NaN, as a further multiplication in PyTorch's library does.
 template <class T>
 void spread_nan(T* a, int64_t n) {
   if constexpr (kComplex<T>)
@@ -157,8 +158,8 @@ T conjugated(T x) {
   if constexpr (kComplex<T>) return std::conj(x);
   else return x;
 }
-// a [m, n] := a - tau v (v^H a) for v = (1, x[1], ..., x[m - 1]), where tau may be no number. `scans`: as larf, which
-// leaves out the zeros at the end of v and products with 0.
+// a [m, n] := a - tau v (v^H a) for v = (1, x[1], ..., x[m - 1]), where tau may be NaN. `scans`: as larf, which skips
+// zeros at the end of v and products with 0.
 template <class T>
 void reflect(const T* x, T tau, int m, int n, T* a, int ld, bool scans) {
   while (scans && m > 1 && x[m - 1] == T(0)) --m;
@@ -171,7 +172,7 @@ void reflect(const T* x, T tau, int m, int n, T* a, int ld, bool scans) {
     for (int i = 1; i < m; ++i) a[i] -= by_parts(x[i], sum);
   }
 }
-// Makes x [m] = (alpha, ...) the reflection that leads it to (beta, 0, ...), as larfg does.
+// Turns x [m] = (alpha, ...) into the reflection that maps it to (beta, 0, ...), as larfg does.
 template <class T>
 void reflection(int m, T* x, T* tau) {
   using R = Real<T>;
@@ -184,7 +185,8 @@ void reflection(int m, T* x, T* tau) {
   T alpha = x[0];
   *tau = T(0);
   if (norm == 0 && std::imag(alpha) == 0) return;
-  // By quotients, which several infinities do not have, nor complex ones; of a NaN and a number by the number twice.
+  // By quotients, which do not exist for several infinities nor for complex ones; for a NaN and a number, the number
+  // counts twice.
   bool lost = infinite > 1 || std::isnan(norm);
   R length = std::hypot(norm, std::abs(alpha));
   if (std::isnan(std::real(alpha)) && !kComplex<T>) length = norm * std::sqrt(R(2));
@@ -201,8 +203,8 @@ void reflection(int m, T* x, T* tau) {
   for (int i = 1; i < m; ++i) x[i] = by_parts(x[i], scale);
   x[0] = T(beta);
 }
-// geqrf and orgqr, reflection by reflection: for matrices that are not finite, where PyTorch's library looks for
-// no zeros.
+// geqrf and orgqr, reflection by reflection, for matrices that are not finite: PyTorch's library does not look for zeros
+// there.
 template <class T>
 void factor_by_reflections(int m, int n, T* a, T* tau) {
   for (int k = 0; k < std::min(m, n); ++k) {
@@ -225,17 +227,17 @@ void multiply_reflections(int m, int n, int k, T* a, const T* tau) {
     std::fill_n(a + int64_t(j) * m, j, T(0));
   }
 }
-// Whether squares of the elements, and their sums, are numbers.
+// Returns whether squares of the elements, and their sums, are numbers.
 template <class T>
 bool tame(const T* a, int64_t n) {
   using R = Real<T>;
   R limit = std::numeric_limits<R>::max() / 4096;
   return std::all_of(a, a + n, [&](T x) { return std::abs(x) < limit; });
 }
-// Whether no square of an element overflows, nor a sum of a million of them, as it must be where norms are not scaled.
+// Returns whether no square of an element overflows, nor a sum of a million of them: required when norms are not scaled.
 template <class T>
 bool has_squares(const T* a, int64_t n) {
-  constexpr int64_t kSums = 16;  // side by side and without branches
+  constexpr int64_t kSums = 16;  // independent sums without branches, which vectorize
   const T up = std::ldexp(T(1), std::numeric_limits<T>::max_exponent / 2 + 12);
   T rests[kSums] = {};
   int64_t i = 0;
@@ -357,7 +359,7 @@ Results ormqr(const Call& c, Out out) {
 // ---- Singular values
 
 namespace {
-// By divide and conquer; `job`: all vectors, some, none. The vectors in columns.
+// Singular values by divide and conquer; `job`: all vectors, some, or none. Vectors are stored by columns.
 template <class T>
 int gesdd(const char* job, const Matrices& s, T* a, int ld, Real<T>* values, T* u, T* vh, int ldvh,
           Room<T>& room) {
@@ -379,7 +381,7 @@ int gesdd(const char* job, const Matrices& s, T* a, int ld, Real<T>* values, T* 
 
 template <class T>
 T largest_of(const T* a, int64_t n) {
-  constexpr int64_t kSide = 16;  // side by side and without branches
+  constexpr int64_t kSide = 16;  // independent maxima without branches, which vectorize
   T most[kSide] = {};
   int64_t k = 0;
   auto look = [](T& m, T x) { m = std::abs(x) > m ? std::abs(x) : m; };
@@ -388,13 +390,13 @@ T largest_of(const T* a, int64_t n) {
   for (; k < n; ++k) look(most[0], a[k]);
   return *std::max_element(most, most + kSide);
 }
-// A power of 2 whose square brings extreme elements near 1; else 1.
+// A power of 2 whose square scales extreme elements to about 1; else 1.
 template <class T>
 T root_of_scale(T largest) {
   int up = largest > 0 ? -std::ilogb(largest) : 0;
   return std::abs(up) > std::numeric_limits<T>::max_exponent / 4 ? std::ldexp(T(1), up / 2) : 1;
 }
-// The finite matrix a[n], or what it is scaled to in `room`.
+// The finite matrix a[n], or its scaled copy in `room`.
 template <class T>
 const T* scaled(const T* a, int64_t n, T root, Workspace<T>& room) {
   if (root == 1) return a;
@@ -403,7 +405,7 @@ const T* scaled(const T* a, int64_t n, T root, Workspace<T>& room) {
   return room.data();
 }
 
-// Singular values of a large real matrix in rows, m >= n, and its vectors, `columns` of U, unless these are null.
+// Singular values of a large row-major real matrix, m >= n, and its vectors, `columns` of U, unless these are null.
 template <class T>
 int large_svd(int m, int n, const T* rows, T* values, int columns, T* u, T* vh) {
   Workspace<T> brought, left, right, work;
@@ -478,7 +480,7 @@ Results linalg_svd(const Call& c, Out out) {
       }
       if constexpr (!kComplex<T>)
         if (s.n >= kFewestCondensed && s.m >= s.n &&
-            s.m < s.n * 11 / 6) {  // from where on gesdd reduces to R first
+            s.m < s.n * 11 / 6) {  // from this ratio on gesdd reduces to R first
           int info = large_svd(s.m, s.n, rows, to_s.data<T>() + i * s.k, ku, u, vh);
           return info > 0 ? failure.note(i, info) : void();
         }
@@ -566,12 +568,12 @@ int heevd(const char* job, const char* uplo, int n, T* a, Real<T>* values, Room<
   return info;
 }
 
-// From so many rows on eigenvalues alone come quicker by division of the matrix than by LAPACK's root-free iteration.
+// Number of rows from which eigenvalues alone are faster by divide and conquer than by LAPACK's root-free iteration.
 template <class T>
 constexpr int kFewestDivided = sizeof(T) == 4 ? 128 : 256;
 
-// The same for a large real matrix in rows, and its vectors in rows unless null. LAPACK begins at the end of an upper triangle:
-// as at the begin of a lower one with all in the other order.
+// The same for a large row-major real matrix; its vectors are rows, unless null. LAPACK begins at the end of an upper
+// triangle: this equals the beginning of a lower one with everything in reverse order.
 template <class T>
 int large_eigh(bool upper, int n, const T* rows, T* values, T* vectors) {
   Workspace<T> brought, turned;
@@ -603,7 +605,7 @@ int large_eigh(bool upper, int n, const T* rows, T* values, T* vectors) {
   return info;
 }
 
-// One triangle of a Hermitian matrix in rows, all that is read of it: its diagonal is real.
+// One triangle of a row-major Hermitian matrix, which is all that is read: its diagonal is real.
 template <class T>
 std::vector<T> triangle(const T* rows, int n, bool lower) {
   std::vector<T> all;
@@ -613,7 +615,7 @@ std::vector<T> triangle(const T* rows, int n, bool lower) {
   return all;
 }
 
-// `vectors`: what becomes of them, or null.
+// `vectors`: their destination, or null.
 void hermitian_eigenvalues(const Call& c, const Tensor& a, const Tensor& to, const Tensor* vectors) {
   Matrices s = shape_of("linalg.eigh", a);
   const char* uplo = c.str("UPLO") == "L" || c.str("UPLO") == "l" ? "L" : "U";
@@ -676,7 +678,7 @@ Results linalg_eigvalsh(const Call& c, Out out) {
 }
 
 namespace {
-// Eigenvalues, and the right eigenvectors [n, n] in rows unless null.
+// Eigenvalues, and the right eigenvectors as columns of a row-major [n, n] unless null.
 template <class T>
 int geev(int n, T* a, std::complex<Real<T>>* values, std::complex<Real<T>>* vectors, Room<T>& room) {
   int info = 0, one = 1, ld = vectors ? n : 1;
@@ -697,7 +699,7 @@ int geev(int n, T* a, std::complex<Real<T>>* values, std::complex<Real<T>>* vect
                       &ld, work, size, &info, 1, 1);
     });
     for (int j = 0; j < n; ++j) values[j] = {room.values[size_t(j)], room.more[size_t(j)]};
-    // Of a conjugate pair the columns hold real and imaginary part.
+    // For a conjugate pair, the columns hold the real and the imaginary part.
     for (int j = 0; vectors && j < n; ++j) {
       const T* x = room.b.data() + int64_t(j) * n;
       bool pair = values[j].imag() != 0 && j + 1 < n;
@@ -718,7 +720,7 @@ void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tens
     using T = decltype(zero);
     using C = std::complex<Real<T>>;
     if (!s.n) return;
-    if (s.n == 1 && !vectors) {  // not refused, but no number
+    if (s.n == 1 && !vectors) {  // not an error, but NaN
       constexpr auto none = kNoNumber<Real<T>>;
       for (int64_t i = 0; i < s.count; ++i)
         to.data<C>()[i] = is_finite(a.data<T>()[i]) ? C(a.data<T>()[i]) : C(none, none);
@@ -729,7 +731,7 @@ void eigenvalues(const Tensor& a, const char* name, const Tensor& to, const Tens
     each_in_room<T>(s.count, s.n, [&](int64_t i, Room<T>& room) {
       const T* rows = a.data<T>() + i * s.elements;
       C *values = to.data<C>() + i * s.n, *into = vectors ? vectors->data<C>() + i * s.elements : nullptr;
-      if (s.n <= kFewEigen && few_eigenvalues(s.n, rows, values, into)) return;
+      if (s.n <= kMostEigenRows && small_eigenvalues(s.n, rows, values, into)) return;
       int info = geev(s.n, columns_of(rows, s.n, s.n, room.a), values, into, room);
       if (info > 0) failure.note(i, info);
     });
@@ -853,7 +855,7 @@ Results linalg_lstsq(const Call& c, Out out) {
         std::copy(room.values.begin(), room.values.end(), to_values.data<Real<T>>() + i * s.k);
     };
     if (o.n) each_in_room<T>(s.count, s.m, s.n, Small::least_squares, job, alone);
-    else each_in_room<T>(s.count, rows, alone);  // of rank 0 by the drivers that tell it
+    else each_in_room<T>(s.count, rows, alone);  // rank 0, for drivers that return the rank
   });
   check_solved(failure, a, driver);
   return finished(out, to, ranks, to_values);
@@ -863,11 +865,12 @@ Results linalg_lstsq(const Call& c, Out out) {
 
 namespace {
 constexpr int kSharedFactors = 1024;
-// f(matrix by columns, pivots, room, info) for each matrix `arg`; what it leaves of the matrix, pivots and codes.
-// Small square matrices are for `routine`, and all that few(matrix in rows, factors in rows, pivots, info) takes
-// for it.
+// Calls f(matrix by columns, pivots, room, info) for each matrix `arg`; it leaves factors, pivots and codes. `routine`
+// computes small square matrices, and unblocked(matrix, factors, pivots, info), both row-major, those for which it
+// returns true.
 template <class F, class G>
-Results factored(const Call& c, Out out, const char* name, const char* arg, Small routine, F&& f, G&& few) {
+Results factored(const Call& c, Out out, const char* name, const char* arg, Small routine, F&& f,
+                 G&& unblocked) {
   Tensor a = dense(c.tensor(arg));
   Destination to(out[0]), pivots(out[1]), infos(out[2]);
   Matrices s = shape_of(name, a);
@@ -892,7 +895,7 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, Smal
         }
       const T* rows = a.data<T>() + i * s.elements;
       int32_t *into = pivots.data<int32_t>() + i * s.k, *info = infos.data<int32_t>() + i;
-      if (few(s, rows, to.data<T>() + i * s.elements, into, info)) return;
+      if (unblocked(s, rows, to.data<T>() + i * s.elements, into, info)) return;
       T* x = columns_of(rows, s.m, s.n, room.a);
       f(s, x, into, room, info);
       transpose_into(x, s.n, s.m, to.data<T>() + i * s.elements);
@@ -903,11 +906,11 @@ Results factored(const Call& c, Out out, const char* name, const char* arg, Smal
   return finished(out, to, pivots, infos);
 }
 
-// Are all the numbers of rows, from 1 on?
+// Checks that all pivots are row numbers, counting from 1.
 void check_rows(const char* name, int64_t n, const int32_t* pivots, int64_t count) {
   std::atomic<bool> good{true};
   parallel_for(count, 1 << 16, [&](int64_t begin, int64_t end) {
-    constexpr int64_t kSide = 16;  // side by side and without branches
+    constexpr int64_t kSide = 16;  // independent maxima without branches, which vectorize
     uint32_t most[kSide] = {};
     auto look = [](uint32_t& m, int32_t pivot) { m = std::max(m, uint32_t(pivot) - 1); };
     int64_t k = begin;
@@ -935,8 +938,8 @@ void check_pivots(const char* name, int n, const int32_t* pivots, int64_t count,
     }
 }
 
-// f(factor, pivots, right-hand side), both by columns, for each factor `arg`; what it leaves of the right-hand side.
-// `pairs`: negative pivots are of blocks of two rows.
+// Calls f(factor, pivots, right-hand side), both by columns, for each factor `arg`; it overwrites the right-hand side
+// with the result. `pairs`: negative pivots denote blocks of two rows.
 template <class F>
 Results solved_by_factors(const Call& c, Out out, const char* name, const char* arg, bool pairs, F&& f) {
   Tensor a = dense(c.tensor(arg)), pivots = dense(c.tensor("pivots"), DType::Int32), b = dense(c.tensor("B"));
@@ -963,11 +966,11 @@ Results solved_by_factors(const Call& c, Out out, const char* name, const char* 
                                         to.data<T>() + i * o.elements, c.flag("adjoint"));
         }
       const T *factors = a.data<T>() + i * s.elements, *from = b.data<T>() + i * o.elements;
-      if (pairs && s.n <= kFewPivoted && finite(factors, s.elements) && finite(from, o.elements)) {
+      if (pairs && s.n <= kMostLdlRows && finite(factors, s.elements) && finite(from, o.elements)) {
         T* to_rows = to.data<T>() + i * o.elements;
         std::copy_n(from, from == to_rows ? 0 : o.elements, to_rows);
-        return solve_few_pivoted(s.n, o.n, factors, c.flag("hermitian"), pivots.data<int32_t>() + i * s.n,
-                                 to_rows);
+        return solve_small_ldl(s.n, o.n, factors, c.flag("hermitian"), pivots.data<int32_t>() + i * s.n,
+                               to_rows);
       }
       T* x = columns_of(factors, s.n, s.n, room.a);
       T* y = columns_of(from, o.m, o.n, room.b);
@@ -999,7 +1002,7 @@ Results linalg_lu_solve_factored(const Call& c, Out out) {
   return solved_by_factors(c, out, "linalg.lu_solve", "LU", false, solve);
 }
 
-// The order of rows that exchanging row i with row pivots[i] for i = ..., 1, 0 leads to: where P takes its ones from.
+// The order of rows after exchanging row i with row pivots[i] for i = ..., 1, 0: the positions of the ones of P.
 Results lu_permutation(const Call& c, Out out) {
   Tensor pivots = dense(c.tensor("pivots"), DType::Int32);
   Destination to(out[0]);
@@ -1024,14 +1027,14 @@ Results linalg_ldl_factor(const Call& c, Out out) {
     auto& routine = c.flag("hermitian") ? Lapack<T>::hetrf : Lapack<T>::sytrf;
     with_work(room, [&](T* work, int* size) { routine("L", &s.n, x, &s.n, pivots, work, size, info, 1); });
   };
-  auto few = [&]<class T>(const Matrices& s, const T* rows, T* x, int* pivots, int* info) {
-    if (s.n > kFewPivoted || !finite(rows, s.elements)) return false;
+  auto unblocked = [&]<class T>(const Matrices& s, const T* rows, T* x, int* pivots, int* info) {
+    if (s.n > kMostLdlRows || !finite(rows, s.elements)) return false;
     for (int i = 0; i < s.n; ++i)
       for (int j = 0; j < s.n; ++j) x[i * s.n + j] = j <= i ? rows[i * s.n + j] : T(0);
-    *info = few_pivoted(s.n, x, c.flag("hermitian"), pivots);
+    *info = factor_small_ldl(s.n, x, c.flag("hermitian"), pivots);
     return true;
   };
-  return factored(c, out, "linalg.ldl_factor", "self", Small::ldl, factor, few);
+  return factored(c, out, "linalg.ldl_factor", "self", Small::ldl, factor, unblocked);
 }
 
 Results linalg_ldl_solve(const Call& c, Out out) {
@@ -1044,8 +1047,8 @@ Results linalg_ldl_solve(const Call& c, Out out) {
 }
 
 namespace {
-// potri of a lower triangle in rows, element by element: of one that is not finite only what depends on that is none.
-// Its diagonal is real, and complex reciprocals of what is not finite are none.
+// potri of a row-major lower triangle, element by element: if it is not finite, only elements that depend on that become
+// NaN. The diagonal is real, and complex reciprocals of numbers that are not finite are NaN.
 template <class T>
 void invert_factor(int n, T* a, T* y) {
   auto at = [&](int i, int j) -> T& { return a[int64_t(i) * n + j]; };
@@ -1069,7 +1072,7 @@ void invert_factor(int n, T* a, T* y) {
       y[int64_t(j) * n + i] = conjugated(sum);
     }
 }
-// Are the lower triangle's elements finite, and the reciprocals of its diagonal?
+// Returns whether the lower triangle's elements, and the reciprocals of its diagonal, are finite.
 template <class T>
 bool is_invertible(int n, const T* a) {
   using R = Real<T>;
@@ -1110,7 +1113,7 @@ Results cholesky_inverse(const Call& c, Out out) {
           room.b.resize(size_t(s.elements));
           return invert_product_in_rows(s.n, room.a.data(), room.b.data(), y);
         }
-      int info = 0;  // the triangle, in columns, is that of the transpose
+      int info = 0;  // by columns, the triangle is that of the transpose
       Lapack<T>::potri("U", &s.n, room.a.data(), &s.n, &info, 1);
       for (int r = 0; r < s.n; ++r)
         for (int j = 0; j <= r; ++j) {
@@ -1127,9 +1130,9 @@ Results cholesky_inverse(const Call& c, Out out) {
 
 namespace {
 // exp(A) by scaling and squaring of a Taylor polynomial: Bader, Blanes, Casas, "Computing the matrix exponential with an
-// optimized Taylor polynomial approximation", 2019, whose coefficients these are. Degrees 4, 8, 12 and 18 take 2, 3, 4 and
-// 5 products. Sums are taken in double precision: what a coefficient loses would be doubled by each squaring.
-constexpr int kRooms = 7;  // matrices that it takes room for
+// optimized Taylor polynomial approximation", 2019, which gives these coefficients. Degrees 4, 8, 12 and 18 take 2, 3, 4
+// and 5 products. Sums are computed in double precision, because each squaring doubles the error of a coefficient.
+constexpr int kRooms = 7;  // temporary matrices
 template <class T, class Times>
 class Exponential {
   using R = Real<T>;
@@ -1152,7 +1155,7 @@ class Exponential {
     int squarings = 0;
     while (std::ldexp(norm, -squarings) > kMostNorm[degree]) ++squarings;
     T *x = room(0), *other = room(1);
-    if (squarings % 2) std::swap(y, other);  // the last squaring gives the result
+    if (squarings % 2) std::swap(y, other);  // so that the last squaring writes the result
     double scale = std::ldexp(1.0, -squarings);
     each([&](int64_t e) { x[e] = T(Wide(from[e]) * scale); });
     void (Exponential::* const polynomial[])(const T*, T*) = {&Exponential::degree4, &Exponential::degree8,
@@ -1165,7 +1168,7 @@ class Exponential {
   }
 
  private:
-  // The norms up to which a degree errs by no more than the rounding (table 2 there).
+  // The norms up to which the error of a degree is below the rounding error (table 2 of the paper).
   static constexpr double kMostNorm[] = {
       sizeof(R) == 8 ? 3.397168839976962e-4 : 5.116619363445086e-2,
       sizeof(R) == 8 ? 4.991228871115323e-2 : 5.800524627688768e-1,
@@ -1190,7 +1193,7 @@ class Exponential {
     for (double sum : sums_) norm = sum > norm || std::isnan(sum) ? sum : norm;
     return norm;
   }
-  // to = the sum of `terms` + identity * I; `to` may be one of them.
+  // to = the sum of `terms` + identity * I; `to` may be one of the terms.
   template <class... Terms>
   void sum(T* to, double identity, Terms... terms) {
     auto at = [=](int64_t e) { return ((Wide(terms.x[e]) * terms.factor) + ...); };
@@ -1265,10 +1268,10 @@ class Exponential {
   SmallVector<double, kFew> sums_;
 };
 
-// Matrices of more rows are computed in their own precision. Of others double precision takes no longer than the calls,
-// and rounds once: each squaring doubles the relative error.
+// Matrices with more rows are computed in their own precision. For others double precision takes no longer than the calls
+// do, and rounds once: each squaring doubles the relative error.
 constexpr int kInDouble = 64;
-// From so many rows on threads share the products, else the matrices.
+// Number of rows from which threads share the products; below that they share the matrices.
 constexpr int kSharedProducts = 256;
 
 template <class T>
@@ -1290,11 +1293,11 @@ template <class T>
 void small_exponentials(const Matrices& s, const T* from, T* to) {
   each_in_room<T>(s.count, s.n, [&](int64_t k, Room<T>& room) {
     if (!s.n) return;
-    FewProducts few{s.n, s.n, s.n, s.n, 1, s.n, 1, 1, 0, 0, 0, 0};
+    BatchedProducts product{s.n, s.n, s.n, s.n, 1, s.n, 1, 1, 0, 0, 0, 0};
     auto as_bytes = [](const T* x) { return reinterpret_cast<const char*>(x); };
     auto times = [&](const T* a, const T* b, T* c) {
       if (s.n <= kFew)
-        few_products(dtype_of<T>(), few, as_bytes(a), as_bytes(b), reinterpret_cast<char*>(c), 1);
+        batched_products(dtype_of<T>(), product, as_bytes(a), as_bytes(b), reinterpret_cast<char*>(c), 1);
       else blas_gemm(dtype_of<T>(), s.n, s.n, s.n, 1.0, a, s.n, 1, b, s.n, 1, 0.0, c, s.n);
     };
     room.a.resize(size_t(kRooms * s.elements));
@@ -1305,11 +1308,11 @@ void small_exponentials(const Matrices& s, const T* from, T* to) {
 
 Results linalg_matrix_exp(const Call& c, Out out) {
   Tensor self = c.tensor("self");
-  DType given = self.dtype();
+  DType dtype = self.dtype();
   bool in_double =
-      given == DType::Float64 || given == DType::Complex128 || self.int_sizes().back() <= kInDouble;
+      dtype == DType::Float64 || dtype == DType::Complex128 || self.int_sizes().back() <= kInDouble;
   DType real = in_double ? DType::Float64 : DType::Float32;
-  DType computing = is_complex(given) ? complex_of(real) : real;
+  DType computing = is_complex(dtype) ? complex_of(real) : real;
   Tensor a = dense(self, computing);
   Destination to(out[0], computing);
   Matrices s = shape_of("linalg.matrix_exp", a);

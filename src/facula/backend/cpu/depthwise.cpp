@@ -19,7 +19,7 @@ struct DepthwiseParam {
     channels,
     vectors,  // of channels
     chunks,
-    rows,  // of all images' results
+    rows,  // result rows of all images
     h,
     w,
     oh,
@@ -37,21 +37,21 @@ struct DepthwiseParam {
 };
 using P = DepthwiseParam;
 
-// Sums lie as [chunks, kh, kw, channels]; sums_in is the same memory, read before it is written.
+// Sums have the layout [chunks, kh, kw, channels]; sums_in is the same memory, read before it is written.
 struct DepthwiseBuffer {
   enum : int { input, grad, sums, sums_in, count };
 };
 using B = DepthwiseBuffer;
 
-// What a nest was made for; the rest are parameters.
+// The properties that a nest is built for; everything else is a parameter.
 struct DepthwiseVariant {
   DType dtype;
   int width;  // of a weight
-  bool tail;  // is the last vector of channels not full?
+  bool tail;  // the last vector of channels is not full
   auto operator<=>(const DepthwiseVariant&) const = default;
 };
 
-// So many sums are held in registers at once, beside the gradient.
+// Number of sums that are held in registers at once, besides the gradient.
 constexpr int kTaps = 12;
 // Tasks for threads to share.
 constexpr int64_t kTasks = 8;
@@ -85,18 +85,18 @@ class WeightTask : public NestBuilder {
   }
 
  private:
-  // Columns of the result whose element under a tap is inside of the image.
+  // Result columns whose element under a tap is inside of the image.
   struct Range {
     Expr from, to;
   };
   Range range_of(int k) {
     auto first_at_least = [&](Expr x) {  // the first column that is under a tap at x or behind it
-      Expr below = x - Scalar(int64_t(k)) * param(P::apart_x) + param(P::before_x);
-      return max(floordiv(below + param(P::step_x) - Scalar(int64_t(1)), param(P::step_x)), number(0));
+      Expr offset = x - Scalar(int64_t(k)) * param(P::apart_x) + param(P::before_x);
+      return max(floordiv(offset + param(P::step_x) - Scalar(int64_t(1)), param(P::step_x)), number(0));
     };
     return {let(first_at_least(number(0))), let(min(first_at_least(param(P::w)), param(P::ow)))};
   }
-  // Taps that are summed at once: all, or about equally many.
+  // Number of taps that are summed at once: all, or groups of about equal size.
   int group() const {
     int groups = (v_.width + kTaps - 1) / kTaps;
     return (v_.width + groups - 1) / groups;
@@ -108,11 +108,11 @@ class WeightTask : public NestBuilder {
   Expr place(Expr ky, Expr kx) const {
     return ((chunk_ * param(P::kh) + ky) * Scalar(int64_t(v_.width)) + kx) * param(P::channels) + channel0_;
   }
-  // Adds what one row of the gradient says to the sums of the taps (ky, first), (ky, first + 1), ...
+  // Adds the contribution of one row of the gradient to the sums of the taps (ky, first), (ky, first + 1), ...
   void add_row(Expr input_row, Expr grad_row, Expr ky, int first) {
     int taps = std::min(group(), v_.width - first);
     const Range &left = ranges_[size_t(first)], &right = ranges_[size_t(first + taps - 1)];
-    Expr from = let(left.from), to = let(max(left.from, right.to));  // where all taps are inside
+    Expr from = let(left.from), to = let(max(left.from, right.to));  // where all taps are inside of the image
     Expr x0 = let(input_row * param(P::w) * param(P::channels) + channel0_),
          g0 = let(grad_row * param(P::ow) * param(P::channels) + channel0_);
     channels([&](Expr lane) {

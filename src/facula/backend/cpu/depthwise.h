@@ -1,10 +1,10 @@
-// The gradient of a depthwise convolution's weight, channels in the lanes. oneDNN has a kernel of its own for weights up to
-// 3 wide without dilation; for others it pads every channel to a block of 16 by 16 (or unfolds), which is tens of times the
-// work. Images are NHWC, float32 or bfloat16, which is read into float32 sums and rounded once, in the result.
+// The gradient of a depthwise convolution's weight, with channels in the lanes. oneDNN has a special kernel for weights
+// up to 3 wide without dilation; for others it pads every channel to a block of 16 by 16 (or unfolds), which is tens of
+// times the work. Images are NHWC in float32 or bfloat16; bfloat16 is summed in float32 and the result is rounded once.
 //
-// A row of the gradient and a row of the input give the sums of a row of taps: where all taps are inside of the image they
-// are added up in registers together, beside that each for itself, so that padding takes no part. The sums of rows are
-// added in order; results do not depend on the number of threads.
+// A row of the gradient and a row of the input contribute to the sums of a row of taps. In columns where all taps are
+// inside of the image they are summed together in registers; near the borders each tap is summed by itself, so that
+// padding contributes nothing. The sums of rows are added in order, so results do not depend on the number of threads.
 #pragma once
 #include <cstdint>
 

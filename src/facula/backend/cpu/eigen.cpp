@@ -15,7 +15,7 @@ namespace {
 template <class T>
 using Complex = ComplexVector<T>;
 
-// What is one for real and complex numbers.
+// Functions with the same names for real and complex numbers.
 template <class T>
 T real(T x) {
   return x;
@@ -25,7 +25,7 @@ T conjugate(T x) {
   return x;
 }
 template <class T>
-T norm(T x) {  // the square
+T norm(T x) {  // |x|^2
   return x * x;
 }
 template <class T>
@@ -53,11 +53,11 @@ T norm(Complex<T> x) {
   return x.re * x.re + x.im * x.im;
 }
 template <class T>
-T size(Complex<T> x) {  // as LAPACK compares
+T size(Complex<T> x) {  // the magnitude that LAPACK compares
   return std::abs(x.re) + std::abs(x.im);
 }
 template <class T>
-Complex<T> inverse(Complex<T> x) {  // of parts whose squares may be no numbers
+Complex<T> inverse(Complex<T> x) {  // 1 / x, for parts whose squares may overflow or vanish
   T s = size(x);
   Complex<T> unit = x / s;
   return conjugate(unit) / norm(unit) / s;
@@ -67,12 +67,13 @@ Complex<T> of_memory(std::complex<T> x) {
   return {x.real(), x.imag()};
 }
 
-// A matrix on its way to a triangle, of real or complex numbers N. Golub, Van Loan, "Matrix Computations", 7.4 to 7.6. The order of
-// steps, shifts and signs is that of LAPACK, so that eigenvalues come in its order and vectors with its signs.
+// A matrix of real or complex numbers N that is being reduced to a triangle. Golub, Van Loan, "Matrix Computations", 7.4
+// to 7.6. The order of steps, shifts and signs is that of LAPACK, so that eigenvalues come in its order and vectors with
+// its signs.
 template <class T, class N>
 class Reduced {
  protected:
-  static constexpr int kMost = kFewEigen;
+  static constexpr int kMost = kMostEigenRows;
   static constexpr T kUlp = std::numeric_limits<T>::epsilon(), kLeast = std::numeric_limits<T>::min();
   static constexpr bool kComplex = !std::is_same_v<T, N>;
 
@@ -82,14 +83,14 @@ class Reduced {
     if constexpr (kComplex) return {x, T(0)};
     else return x;
   }
-  // By columns.
+  // Column-major element access.
   N& h(int i, int j) { return h_[j * kMost + i]; }
   N& z(int i, int j) { return z_[j * kMost + i]; }
 
   template <class A>
   bool take(const A* a) {
     T largest = 0;
-    unsigned rows = 0, columns = 0;  // those with more than zeros beside the diagonal
+    unsigned rows = 0, columns = 0;  // rows and columns with nonzero off-diagonal elements
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
         T x = size(h(i, j) = of_memory(a[i * n_ + j]));
@@ -101,7 +102,7 @@ class Reduced {
     return rows == all && columns == all && largest > least && largest < 1 / least;
   }
 
-  // Scales rows and columns by powers of 2 until they are about as long (Parlett, Reinsch, "Balancing a matrix for
+  // Scales rows and columns by powers of 2 until their norms are about equal (Parlett, Reinsch, "Balancing a matrix for
   // calculation of eigenvalues and eigenvectors", 1969).
   void balance() {
     std::fill(scale_, scale_ + n_, T(1));
@@ -124,7 +125,8 @@ class Reduced {
     }
   }
 
-  // Makes (alpha, x[1], ...) of m numbers (beta, 0, ...), with real beta: x becomes the reflection's vector beside 1.
+  // Turns (alpha, x[1], ...) of m numbers into (beta, 0, ...), with real beta: x becomes the reflection's vector behind
+  // its leading 1.
   static N reflection(int m, N& alpha, N* x) {
     T squares = 0, up = 1;
     for (int i = 1; i < m; ++i) squares += norm(x[i]);
@@ -144,7 +146,7 @@ class Reduced {
   // H = Q^H A Q has one diagonal below its own; Z is Q.
   void reduce() {
     N taus[kMost], one = of_real(1);
-    int count = n_ - (kComplex ? 1 : 2);  // the last one only makes a complex number real
+    int count = n_ - (kComplex ? 1 : 2);  // the last reflection only makes a complex number real
     for (int k = 0; k < count; ++k) {
       N* x = &h(k + 1, k);
       int m = n_ - k - 1;
@@ -177,12 +179,13 @@ class Reduced {
       for (int i = 0; i < m; ++i) a[i] -= sum * x[i];
     }
   }
-  void clear_below() {
+  void clear_subdiagonals() {
     for (int j = 0; j < n_; ++j)
       for (int i = j + 2; i < n_; ++i) h(i, j) = N();
   }
 
-  // Is the element left of h(k, k) as good as 0? (Ahues, Tisseur, "A new deflation criterion for the QR algorithm", 1997)
+  // Returns whether the element left of h(k, k) is negligible. (Ahues, Tisseur, "A new deflation criterion for the QR
+  // algorithm", 1997)
   bool splits(int k) {
     T low = size(h(k, k - 1)), least = kLeast * (T(n_) / kUlp);
     if (low <= least) return true;
@@ -199,7 +202,7 @@ class Reduced {
   }
 
   int most_steps() const { return 30 * std::max(10, n_); }
-  static constexpr int kExceptional = 10;  // steps until a shift that nothing suggests
+  static constexpr int kExceptional = 10;  // steps until an arbitrary shift, which breaks cycles
 
   int n_;
   bool vectors_;
@@ -229,9 +232,9 @@ class Eigen : Reduced<T, T> {
  private:
   FACULA_USE_REDUCED(T)
 
-  // H becomes a triangle but for 2x2 blocks of conjugate pairs: QR steps with two shifts.
+  // Reduces H to a triangle with 2x2 blocks for conjugate pairs, by QR steps with two shifts.
   bool triangularize() {
-    this->clear_below();
+    this->clear_subdiagonals();
     int steps = 0;
     for (int last = n_ - 1; last >= 0;) {
       int first = last;
@@ -281,7 +284,7 @@ class Eigen : Reduced<T, T> {
     Shifts t = shifts(first, last, steps);
     int begin = last - 2;
     T v[3];
-    for (;; --begin) {  // two small elements in a row let a step begin there
+    for (;; --begin) {  // a step may begin between two small adjacent elements
       int m = begin;
       T low = std::abs(h(m + 1, m)), s = std::abs(h(m, m) - t.re2) + std::abs(t.im2) + low;
       T down = 1 / s, scaled = h(m + 1, m) * down;
@@ -337,7 +340,8 @@ class Eigen : Reduced<T, T> {
     return most == 0 ? T(0) : most * std::sqrt(1 + ratio * ratio);
   }
   static T signed_one(T x) { return std::copysign(T(1), x); }
-  // The eigenvalues of rows and columns k and k + 1, which become a triangle or have equal elements on the diagonal.
+  // Computes the eigenvalues of rows and columns k and k + 1, which become a triangle or get equal elements on the
+  // diagonal.
   void separate(int k) {
     T &a = h(k, k), &b = h(k, k + 1), &c = h(k + 1, k), &d = h(k + 1, k + 1), cs = 1, sn = 0;
     if (c == 0) {
@@ -367,7 +371,7 @@ class Eigen : Reduced<T, T> {
     for (int i = 0; i < k; ++i) rotate(h(i, k), h(i, k + 1), cs, sn);
     for (int i = 0; i < n_; ++i) rotate(z(i, k), z(i, k + 1), cs, sn);
   }
-  // Of complex, or real and almost equal, eigenvalues.
+  // The case of complex, or real and almost equal, eigenvalues.
   static void equalize(T& a, T& b, T& c, T& d, T gap, T& cs, T& sn) {
     T sigma = b + c, p = gap / 2, tau = length(sigma, gap);
     cs = std::sqrt((1 + std::abs(sigma) / tau) / 2);
@@ -381,7 +385,7 @@ class Eigen : Reduced<T, T> {
       b = -c, c = 0;
       std::swap(cs, sn);
       cs = -cs;
-    } else if (signed_one(b) == signed_one(c)) {  // real ones
+    } else if (signed_one(b) == signed_one(c)) {  // both are real
       T root_b = std::sqrt(std::abs(b)), root_c = std::sqrt(std::abs(c)),
         unit = 1 / std::sqrt(std::abs(b + c));
       p = std::copysign(root_b * root_c, c);
@@ -397,10 +401,10 @@ class Eigen : Reduced<T, T> {
     x = next;
   }
 
-  // Solves (H - value) x = 0 upwards from the block of the eigenvalue whose last row is `at`: x = (re, im).
-  void substitute(T value_re, T value_im, int first_known, T* re, T* im) {
+  // Solves (H - value) x = 0 upwards from row `first_solved`, where the block of the eigenvalue begins: x = (re, im).
+  void substitute(T value_re, T value_im, int first_solved, T* re, T* im) {
     T least = std::max(kUlp * (std::abs(value_re) + std::abs(value_im)), kLeast * (T(n_) / kUlp));
-    for (int j = first_known - 1; j >= 0; --j) {
+    for (int j = first_solved - 1; j >= 0; --j) {
       using C = std::complex<T>;
       if (j > 0 && h(j, j - 1) != 0) {
         C a(h(j - 1, j - 1) - value_re, -value_im), d(h(j, j) - value_re, -value_im);
@@ -474,7 +478,7 @@ class Eigen : Reduced<T, T> {
   T re_[kMost], im_[kMost];
 };
 
-// Of a complex matrix: QR steps with one shift. Elements below the diagonal are kept real.
+// The same for a complex matrix: QR steps with one shift. Elements below the diagonal are kept real.
 template <class T>
 class ComplexEigen : Reduced<T, Complex<T>> {
   using C = Complex<T>;
@@ -501,7 +505,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
     if (x.re >= 0) return {half, x.im / (2 * half)};
     return {std::abs(x.im) / (2 * half), std::copysign(half, x.im)};
   }
-  // Makes h(i, i - 1) real; what is read of H lies in rows from `top` on and in columns up to `left`.
+  // Makes h(i, i - 1) real; only rows from `top` on and columns up to `left` of H are read.
   void make_real(int i, int top, int left) {
     C low = h(i, i - 1);
     if (low.im == 0) return;
@@ -511,7 +515,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
     if (i + 1 < n_) h(i + 1, i) *= phase;
     turn(i, top, left, phase);
   }
-  // Row i beside the diagonal times f's conjugate, column i above it times f.
+  // Multiplies row i right of the diagonal by the conjugate of f, and column i above it by f.
   void turn(int i, int top, int left, C f) {
     for (int j = i + 1; j <= left; ++j) h(i, j) *= conjugate(f);
     for (int j = top; j < i; ++j) h(j, i) *= f;
@@ -519,7 +523,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
   }
 
   bool triangularize() {
-    this->clear_below();
+    this->clear_subdiagonals();
     for (int i = 1; i < n_; ++i) make_real(i, 0, n_ - 1);
     for (int last = n_ - 1, steps = 0; last >= 0;) {
       int first = last;
@@ -559,7 +563,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
   void step(int first, int last, int steps) {
     C t = shift(first, last, steps), v[2];
     int begin = last - 1, left = vectors_ ? n_ - 1 : last, top = vectors_ ? 0 : first;
-    for (;; --begin) {  // two small elements in a row let a step begin there
+    for (;; --begin) {  // a step may begin between two small adjacent elements
       C own = h(begin, begin) - t;
       T low = h(begin + 1, begin).re, s = size(own) + std::abs(low);
       v[0] = own / s, v[1] = of_real(low / s);
@@ -574,7 +578,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
       chase(v[1], tau, k, left, top, std::min(k + 2, last));
       if (k == begin && begin > first) begin_again(tau, begin, last, left, top);
     }
-    // What the last one leaves below the diagonal is a complex number.
+    // The last step leaves a complex number below the diagonal.
     make_real(last, top, left);
   }
   void chase(C w, C tau, int k, int left, int top, int bottom) {
@@ -594,7 +598,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
     columns(&h(0, k), &h(0, k + 1), top, bottom);
     if (vectors_) columns(&z(0, k), &z(0, k + 1), 0, n_ - 1);
   }
-  // A step that begins behind the first row turns the element before it, which is made real again.
+  // A step that begins behind the first row changes the element before it, which is made real again.
   void begin_again(C tau, int begin, int last, int left, int top) {
     C f = of_real(1) - tau;
     f = f / modulus(f);
@@ -629,7 +633,7 @@ class ComplexEigen : Reduced<T, Complex<T>> {
     }
     return true;
   }
-  // Column k: y times `unit`, its largest element real.
+  // Writes column k: y times `unit`, with its largest element real.
   void deliver(C* y, T unit, int k, std::complex<T>* to) {
     int at = 0;
     for (int i = 0; i < n_; ++i) {
@@ -650,12 +654,12 @@ class ComplexEigen : Reduced<T, Complex<T>> {
 }  // namespace
 
 template <class A, class T>
-bool few_eigenvalues(int n, const A* a, std::complex<T>* values, std::complex<T>* vectors) {
+bool small_eigenvalues(int n, const A* a, std::complex<T>* values, std::complex<T>* vectors) {
   using Algorithm = std::conditional_t<std::is_same_v<A, T>, Eigen<T>, ComplexEigen<T>>;
   return Algorithm(n, vectors != nullptr).run(a, values, vectors);
 }
 #define FACULA_INSTANTIATE(A, T) \
-  template bool few_eigenvalues(int, const A*, std::complex<T>*, std::complex<T>*);
+  template bool small_eigenvalues(int, const A*, std::complex<T>*, std::complex<T>*);
 FACULA_INSTANTIATE(float, float)
 FACULA_INSTANTIATE(double, double)
 FACULA_INSTANTIATE(std::complex<float>, float)

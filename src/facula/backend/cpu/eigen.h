@@ -1,16 +1,17 @@
-// Eigenvalues and eigenvectors of one small matrix: the steps of LAPACK's geev without what large matrices need, which takes
-// most of its time on small ones.
+// Eigenvalues and eigenvectors of one small matrix, by the steps of LAPACK's geev without those that only large matrices
+// need, which take most of its time on small ones.
 #pragma once
 #include <complex>
 
 namespace facula::backend::cpu {
 
-constexpr int kFewEigen = 8;  // the most rows
+constexpr int kMostEigenRows = 8;  // maximum number of rows
 
-// The eigenvalues of a [n, n], in rows and left as it is, and, unless null, vectors [n, n] in rows: of length 1, the largest element
-// of complex ones real. False where that is left to LAPACK: of elements out of the range of plain arithmetic, with a row or column
-// of zeros beside its diagonal, where steps do not converge or vectors overflow.
+// Computes the eigenvalues of a row-major a [n, n], which is not changed, and, unless `vectors` is null, the eigenvectors
+// as columns of a row-major [n, n]. Each has length 1, and the largest element of a complex one is real. Returns false if
+// the matrix is left to LAPACK: if elements are outside of the range of plain arithmetic, if a row or column is zero
+// apart from its diagonal element, if the steps do not converge, or if vectors overflow.
 template <class A, class T>
-bool few_eigenvalues(int n, const A* a, std::complex<T>* values, std::complex<T>* vectors);
+bool small_eigenvalues(int n, const A* a, std::complex<T>* values, std::complex<T>* vectors);
 
 }  // namespace facula::backend::cpu

@@ -11,14 +11,14 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// Matrices hold kParts numbers an element: 2 of complex ones, real and imaginary part.
+// An element has kParts numbers: 2 for complex ones, the real and the imaginary part.
 
-// Rows of kWidth numbers that lie anywhere.
+// Unaligned rows of kWidth numbers.
 template <class T, int kWidth>
 struct OfRow {
   typedef T Row __attribute__((vector_size(kWidth * sizeof(T)), aligned(alignof(T)), may_alias));
 };
-// A register's part of a row.
+// Number of elements of a row in one register.
 template <class T, int kWidth>
 constexpr int kPiece = std::min(kWidth, 32 / int(sizeof(T)));
 
@@ -29,7 +29,7 @@ template <class V, int... kLane>
   constexpr int kWidth = sizeof...(kLane);
   return __builtin_shufflevector(less, added, (kLane % 2 ? kWidth + kLane : kLane)...);
 }
-// Four units of kParts numbers: those of these numbers among x's and y's.
+// Selects four units of kParts numbers each from x and y.
 template <int kParts, int k0, int k1, int k2, int k3, class V, int... kLane>
 [[gnu::always_inline]] inline V units(V x, V y, std::integer_sequence<int, kLane...>) {
   constexpr int kUnits[] = {k0, k1, k2, k3};
@@ -49,9 +49,9 @@ struct Left {
   }
 };
 
-// Rows of `out` [m, columns], from the i-th on, from rows of b, ldb numbers apart, that are kWidth long; if there are fewer columns,
-// the next row's first ones are written before they get their values. Complex numbers are multiplied by parts: sums with the real parts of
-// a, and those with the imaginary ones, times i.
+// Computes rows of `out` [m, columns], from the i-th on, from rows of b that are ldb numbers apart and kWidth long. If
+// there are fewer columns, the first elements of the next row are overwritten before they get their values. Complex
+// numbers are multiplied by parts: sums with the real parts of a, and sums with the imaginary ones, times i.
 template <int kRows, int kWidth, int kParts, class T>
 [[gnu::always_inline]] inline void rows_of(int64_t i, int64_t m, int64_t columns, int64_t from, int64_t k,
                                            T alpha, Left<T, kParts> a, const T* b, int64_t ldb, T beta,
@@ -99,7 +99,7 @@ template <int kWidth, int kParts, class T>
   for (; i < m; ++i) some(std::integral_constant<int, 1>(), i);
 }
 
-// to [4, 4] = from^T, of elements that are moved as numbers of type T.
+// Writes to [4, 4] = from^T; elements are moved as numbers of type T.
 template <class T>
 [[gnu::always_inline]] inline void turn_four(const T* from, int64_t step, T* to) {
   using Four = typename OfRow<T, 4>::Row;
@@ -121,7 +121,7 @@ template <class T>
   for (int i = 0; i < 4; ++i) *reinterpret_cast<Four*>(to + i * 4) = turned[i];
 }
 
-// The right operand in rows of kWidth numbers.
+// A copy of the right operand in rows of kWidth numbers.
 template <class T, int kParts, int kWidth>
 struct InRows {
   T b[kFew * kWidth];
@@ -135,7 +135,8 @@ struct InRows {
     for (int64_t i = 0; i < rows; ++i, from += rs * kParts) {
       T* row = b + i * kWidth;
       if (cs == 1 &&
-          (rows - 1 - i) * rs + columns >= kWidth / kParts) {  // with what is behind it, which is ours
+          // also reads the elements behind the row, which belong to the matrix
+          (rows - 1 - i) * rs + columns >= kWidth / kParts) {
         for (int l = 0; l < kWidth; l += kPiece<T, kWidth>)
           *reinterpret_cast<Part*>(row + l) = *reinterpret_cast<const Part*>(from + l);
         continue;
@@ -148,30 +149,30 @@ struct InRows {
 };
 
 template <class T, int kParts, int kWidth>
-[[gnu::always_inline]] inline void of_sizes(int64_t m, int64_t n, int64_t k, const FewProducts& p, const T* a,
-                                            const T* b, T* out, int64_t count) {
+[[gnu::always_inline]] inline void of_sizes(int64_t m, int64_t n, int64_t k, const BatchedProducts& p,
+                                            const T* a, const T* b, T* out, int64_t count) {
   InRows<T, kParts, kWidth> own;
-  bool lies = p.b_cs == 1 && n * kParts == kWidth;
-  int64_t ldb = lies ? p.b_rs * kParts : kWidth;
-  if (!lies && p.b_step == 0) own.take(k, n, b, p.b_rs, p.b_cs);
+  bool in_place = p.b_cs == 1 && n * kParts == kWidth;
+  int64_t ldb = in_place ? p.b_rs * kParts : kWidth;
+  if (!in_place && p.b_step == 0) own.take(k, n, b, p.b_rs, p.b_cs);
   for (; count-- > 0; a += p.a_step * kParts, b += p.b_step * kParts, out += p.out_step * kParts) {
-    if (!lies && p.b_step != 0) own.take(k, n, b, p.b_rs, p.b_cs);
-    all_rows<kWidth>(m, n, k, T(p.alpha), Left<T, kParts>{a, p.a_rs, p.a_cs}, lies ? b : own.b, ldb,
+    if (!in_place && p.b_step != 0) own.take(k, n, b, p.b_rs, p.b_cs);
+    all_rows<kWidth>(m, n, k, T(p.alpha), Left<T, kParts>{a, p.a_rs, p.a_cs}, in_place ? b : own.b, ldb,
                      T(p.beta), out);
   }
 }
 template <class T, int kParts, int kWidth>
-[[gnu::always_inline]] inline void of_width(const FewProducts& p, const T* a, const T* b, T* out,
+[[gnu::always_inline]] inline void of_width(const BatchedProducts& p, const T* a, const T* b, T* out,
                                             int64_t count) {
   if (kWidth == 4 * kParts && p.m == 4 && p.n == 4 && p.k == 4 && p.alpha == 1 && p.beta == 0) {
-    FewProducts plain = p;  // what is known here spells out the loops
+    BatchedProducts plain = p;  // constants let the compiler unroll the loops
     plain.alpha = 1, plain.beta = 0;
     return of_sizes<T, kParts, kWidth>(4, 4, 4, plain, a, b, out, count);
   }
   of_sizes<T, kParts, kWidth>(p.m, p.n, p.k, p, a, b, out, count);
 }
 template <class T, int kParts>
-[[gnu::always_inline]] inline void of_type(const FewProducts& p, const char* a_bytes, const char* b_bytes,
+[[gnu::always_inline]] inline void of_type(const BatchedProducts& p, const char* a_bytes, const char* b_bytes,
                                            char* out_bytes, int64_t count) {
   auto *a = reinterpret_cast<const T*>(a_bytes), *b = reinterpret_cast<const T*>(b_bytes);
   auto* out = reinterpret_cast<T*>(out_bytes);
@@ -181,9 +182,9 @@ template <class T, int kParts>
   else of_width<T, kParts, 16>(p, a, b, out, count);
 }
 
-// Rows of 4 by a vector of 4 each: the four rows' products are added across.
+// Rows of 4 by a vector of 4 each: four rows of products are summed horizontally.
 template <class T, int kParts>
-[[gnu::always_inline]] inline void fours_by_vectors(const FewProducts& p, const char* a_bytes,
+[[gnu::always_inline]] inline void fours_by_vectors(const BatchedProducts& p, const char* a_bytes,
                                                     const char* b_bytes, char* out_bytes, int64_t count) {
   using Four = typename OfRow<T, 4 * kParts>::Row;
   auto *a = reinterpret_cast<const T*>(a_bytes), *b = reinterpret_cast<const T*>(b_bytes);
@@ -215,7 +216,7 @@ template <class T, int kParts>
 }
 
 FACULA_CLONES("arch=x86-64-v3", "default")
-void fours_of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out,
+void fours_of_any_type(DType d, const BatchedProducts& p, const char* a, const char* b, char* out,
                        int64_t count) {
   switch (d) {
     case DType::Float32: return fours_by_vectors<float, 1>(p, a, b, out, count);
@@ -225,7 +226,7 @@ void fours_of_any_type(DType d, const FewProducts& p, const char* a, const char*
 }
 
 FACULA_CLONES("arch=x86-64-v3", "default")
-void of_any_type(DType d, const FewProducts& p, const char* a, const char* b, char* out, int64_t count) {
+void of_any_type(DType d, const BatchedProducts& p, const char* a, const char* b, char* out, int64_t count) {
   switch (d) {
     case DType::Float32: return of_type<float, 1>(p, a, b, out, count);
     case DType::Float64: return of_type<double, 1>(p, a, b, out, count);
@@ -236,14 +237,15 @@ void of_any_type(DType d, const FewProducts& p, const char* a, const char* b, ch
 
 }  // namespace
 
-void few_products(DType d, const FewProducts& p, const char* a, const char* b, char* out, int64_t count) {
+void batched_products(DType d, const BatchedProducts& p, const char* a, const char* b, char* out,
+                      int64_t count) {
   bool plain = p.alpha == 1 && p.beta == 0 && d != DType::Complex128;
   if (plain && p.m == 4 && p.k == 4 && p.n == 1 && p.a_cs == 1)
     return fours_of_any_type(d, p, a, b, out, count);
   if (p.n > 1 || p.m == 1) return of_any_type(d, p, a, b, out, count);
-  // A vector each: transposed, one row.
-  FewProducts turned{p.n,    p.m,     p.k,    p.b_cs,   p.b_rs,   p.a_cs,
-                     p.a_rs, p.alpha, p.beta, p.b_step, p.a_step, p.out_step};
+  // For products with a vector: the transposed product has one row.
+  BatchedProducts turned{p.n,    p.m,     p.k,    p.b_cs,   p.b_rs,   p.a_cs,
+                         p.a_rs, p.alpha, p.beta, p.b_step, p.a_step, p.out_step};
   of_any_type(d, turned, b, a, out, count);
 }
 

@@ -9,7 +9,7 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// The lines along `axis`. Those that are next to each other in the result follow each other.
+// The lines along `axis`. Lines that are neighbours in the result follow each other.
 FourierLines lines_of(const Tensor& in, const Tensor& out, int axis, int64_t n) {
   auto a = size_t(axis);
   FourierLines lines{n, in.int_strides()[a], out.int_strides()[a], {}};
@@ -37,7 +37,7 @@ double factor_of(const Call& c, SymSpan sizes) {
   }
 }
 
-// f(T{}) with the real type of a floating or complex dtype.
+// Calls f(T{}) with the real type of a floating or complex dtype.
 template <class F>
 void of_precision(DType d, F&& f) {
   if (real_of(d) == DType::Float32) f(float{});
@@ -58,7 +58,7 @@ Results fft_c2c(const Call& c, Out out) {
     Tensor from = self;
     std::vector<int> dims;
     for (auto d : c.ints("dim")) dims.push_back(int(d.concrete()));
-    // Lines whose points follow each other first: those of the others are read and written a page apart, in place then.
+    // The dimension with adjacent points comes first: the other ones then work in place, with points a page apart.
     std::ranges::stable_sort(dims, {}, [&](int d) { return to.tensor().int_strides()[size_t(d)]; });
     for (int d : dims) {
       complex_axis<T>(from, to.tensor(), d, c.flag("forward"), T(factor));

@@ -1,6 +1,7 @@
-// Fourier transforms of lines whose points follow each other in memory, one by one: neighbours lie in lanes, so a line stays in the
-// first cache. A line is a matrix with as many columns as there are lanes; columns are transformed side by side (fft_steps.h),
-// multiplied by roots of unity and turned, and rows are transformed in registers.
+// Fourier transforms of lines whose points are adjacent in memory, one line at a time: neighbouring points are in the
+// lanes, so that a line stays in the first-level cache. A line is treated as a matrix with as many columns as there are
+// lanes; columns are transformed side by side (fft_steps.h), multiplied by roots of unity and transposed, and rows are
+// transformed in registers.
 #pragma once
 #include "facula/backend/cpu/fft_steps.h"
 
@@ -59,7 +60,7 @@ class AloneSteps {
     });
   }
 
-  // The inverse transform is the forward one with real and imaginary parts exchanged on both sides.
+  // The inverse transform is the forward one with real and imaginary parts exchanged in both operand and result.
   template <bool kBackward>
   struct Line {
     const T* from;
@@ -79,10 +80,10 @@ class AloneSteps {
     }
   };
   Steps<T> steps_;
-  Workspace<V> roots_;  // of the product of the lane and the row
+  Workspace<V> roots_;  // of the product of lane and row numbers
 };
 
-// The same for real numbers, of twice the length.
+// The same for real lines of twice the length.
 template <class M, class T>
 class AloneReal {
  public:
@@ -119,12 +120,13 @@ class AloneReal {
         return Halves<T>::template of_transform<P>(a, b, c, s);
       });
     });
-    z[0] = from[0] + from[2 * n], z[1] = from[0] - from[2 * n];  // whose imaginary parts count for nothing
+    // imaginary parts of the first and the last point are ignored
+    z[0] = from[0] + from[2 * n], z[1] = from[0] - from[2 * n];
     alone_.run(z, to, false, factor, room);
   }
 
  private:
-  // Points k in [0, n) of n + 1 by f(point k, point n - k, root).
+  // Rewrites points k in [0, n) of n + 1 by f(point k, point n - k, root).
   template <class F>
   FACULA_MEMBER void pass(const T* from, T* to, const F& f) const {
     int64_t n = alone_.length();

@@ -1,7 +1,7 @@
-// The transform of complex lines in lanes, of lengths with large prime factors, as a convolution by transforms of another length.
-// Lengths n that are prime, where steps serve n - 1: points but the first in the order of powers of a primitive root (Rader,
-// "Discrete Fourier transforms when the number of data samples is prime", 1968). Others: with a chirp (Bluestein, "A linear
-// filtering approach to the computation of discrete Fourier transform", 1970).
+// Transforms of complex lines in lanes for lengths with large prime factors, as a convolution by transforms of another
+// length. If n is prime and steps serve n - 1, the points after the first are taken in the order of powers of a primitive
+// root (Rader, "Discrete Fourier transforms when the number of data samples is prime", 1968). Other lengths use a chirp
+// (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform", 1970).
 #pragma once
 #include <algorithm>
 
@@ -30,7 +30,8 @@ class Convolved {
   }
   int64_t room() const { return 4 * std::max(steps_.length(), n_); }  // vectors
 
-  // Where the result is: in `buffer`. The inverse transform is the forward one with points from the other end.
+  // Returns the position of the result in `buffer`. The inverse transform is the forward one with points in reverse
+  // order.
   V* run(V* rows, V* buffer, bool forward, T factor) const {
     V *points = buffer, *other = buffer + room() / 2;
     Rows from{rows}, to{points};
@@ -65,7 +66,8 @@ class Convolved {
     for (int64_t k = 0; k < n_; ++k)
       kernel[size_t(k)] = kernel[size_t((steps_.length() - k) % steps_.length())] = chirp_[size_t(k)];
   }
-  // Roots at the powers of the inverse of a primitive root, whose own powers are the places of points.
+  // Computes the roots of unity at the powers of the inverse of a primitive root; the powers of the root itself are the
+  // positions of the points.
   void make_powers(std::vector<std::complex<T>>& kernel) {
     ducc0::UnityRoots<T, std::complex<T>> roots{size_t(n_)};
     powers_.resize(size_t(n_ - 1));
@@ -78,7 +80,7 @@ class Convolved {
     for (int64_t k = 0; k < n_ - 1; ++k)
       kernel[size_t(k)] = std::conj(roots[size_t(powers_[size_t((n_ - 1 - k) % (n_ - 1))])]);
   }
-  // Divided by the length, which the inverse transform does not.
+  // The kernel is divided by the length here, because the inverse transform does not divide.
   void transform(const std::vector<std::complex<T>>& kernel) {
     int64_t n = steps_.length();
     Workspace<V> rows(size_t(4 * n));
@@ -101,7 +103,7 @@ class Convolved {
 
   int64_t n_;
   Steps<T> steps_;
-  std::vector<std::complex<T>> kernel_, chirp_;  // the transform of what convolves
+  std::vector<std::complex<T>> kernel_, chirp_;  // the transform of the convolution's kernel; the chirp
   std::vector<int64_t> powers_;
 };
 

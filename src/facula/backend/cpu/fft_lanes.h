@@ -1,5 +1,5 @@
-// How points of lines come into lanes and out again: point i of line l becomes lane l of row i, a complex point two rows, its
-// parts. For sources that are compiled for AVX2 (cmake/rooms.cmake).
+// Loads points of lines into lanes and stores them again: point i of line l becomes lane l of row i; a complex point
+// takes two rows, one per part. Included by sources that are compiled for AVX2 (cmake/rooms.cmake).
 #pragma once
 #include <array>
 
@@ -17,12 +17,12 @@ struct LineLanes {
       16 / sizeof(T);  // numbers of half a register, within which shuffles are cheap
   using Indices = std::make_index_sequence<kAll>;
 
-  // Where the lines of a block begin; those that are not there are as the first.
+  // The addresses at which the lines of a block begin; missing lines repeat the first.
   template <class P>
   struct Starts {
     std::array<P, kAll> at;
     int count;
-    // Do they follow each other, `parts` numbers apart?
+    // Returns whether the lines are adjacent, `parts` numbers apart.
     bool adjacent(int parts) const {
       for (int l = 1; l < kCount; ++l)
         if (at[size_t(l)] != at[0] + l * parts) return false;
@@ -39,7 +39,7 @@ struct LineLanes {
   }
   FACULA_LANES void write(T* to, V x) { std::memcpy(to, &x, sizeof x); }
 
-  // Complex numbers a, b in memory's order as their real and imaginary parts, and back.
+  // Splits complex numbers a, b in memory order into their real and imaginary parts; the next function is the inverse.
   FACULA_LANES void part(V& a, V& b) {
     if constexpr (kBytes == 64) return part_at_once(a, b, Indices());
     halves(a, b, Indices());
@@ -57,7 +57,7 @@ struct LineLanes {
 
   FACULA_LANES V reversed(V x) { return reversed(x, Indices()); }
 
-  // `n` numbers that follow each other in each line.
+  // Loads `n` numbers that are adjacent within each line.
   FACULA_LANES void load_along(const From& from, int64_t n, V* rows) {
     int64_t i = 0;
     for (; i + kCount <= n; i += kCount) {
@@ -81,7 +81,7 @@ struct LineLanes {
       for (size_t l = 0; l < size_t(to.count); ++l) to.at[l][i] = rows[i][l];
   }
 
-  // A point of lines that follow each other.
+  // Loads a point of lines that are adjacent in memory.
   template <int kParts>
   FACULA_LANES void load_across(const T* from, V* row) {
     row[0] = read(from);
@@ -99,7 +99,7 @@ struct LineLanes {
     write(to + kCount, b);
   }
 
-  // Points `step` numbers apart in lines that lie anyhow.
+  // Loads points `step` numbers apart in lines at any addresses.
   template <int kParts>
   FACULA_LANES void load_apart(const From& from, int64_t step, int64_t points, V* rows) {
     for (int64_t i = 0; i < points; ++i)
@@ -114,7 +114,7 @@ struct LineLanes {
   }
 
  private:
-  // With AVX-512 a number comes from anywhere in one instruction.
+  // With AVX-512 one instruction moves a number from any lane to any other.
   template <size_t... i>
   FACULA_LANES void part_at_once(V& a, V& b, std::index_sequence<i...>) {
     V re = __builtin_shufflevector(a, b, int(2 * i)...);
@@ -132,7 +132,7 @@ struct LineLanes {
   FACULA_LANES V reversed(V x, std::index_sequence<i...>) {
     return __builtin_shufflevector(x, x, int(kAll - 1 - i)...);
   }
-  // The first halves of both, the second halves of both.
+  // Combines the first halves of both, and the second halves of both.
   template <size_t... i>
   FACULA_LANES void halves(V& a, V& b, std::index_sequence<i...>) {
     constexpr size_t half = kAll / 2;

@@ -10,15 +10,15 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// Up to so many lines are computed one by one, with vectors within a line.
-int64_t few(int64_t n) { return n < 300 ? 1 : 3; }
-// A line is long if it pays to compute it as a matrix, or if lines side by side do not fit into a core's cache.
+// Up to this number of lines, they are computed one by one, with vectors within a line.
+int64_t few_lines(int64_t n) { return n < 300 ? 1 : 3; }
+// A line is long if it is faster to compute it as a matrix, or if lines side by side do not fit into a core's cache.
 constexpr int64_t kLongAlone = 2048, kMostRows = 16384;
 
-// The kinds of transforms. Points begin at `rows`, in as many numbers each as the kind has parts; run() returns where those of
-// the result begin: in `rows` or in `buffer`.
+// The kinds of transforms. Points begin at `rows`, with as many numbers each as the kind has parts; run() returns the
+// position of the result: in `rows` or in `buffer`.
 struct Complex {
-  static constexpr int kFrom = 2, kTo = 2, kParts = 2;  // of points before, after, and between
+  static constexpr int kFrom = 2, kTo = 2, kParts = 2;  // numbers per point before, after, and in between
   template <class M, class T>
   using Plan = LinePlan<M, T>;
   template <class M, class T>
@@ -63,7 +63,7 @@ struct RealForward {
   }
   template <class T>
   T* by_numbers(const Scalars<T>& plan, T* rows, T* buffer,
-                T factor) const {  // as RealPlan has them of ducc0
+                T factor) const {  // RealPlan stores ducc0's spectra likewise
     T* spectrum = plan.exec(rows, buffer, factor, true);
     int64_t n = int64_t(plan.length());
     spectrum[-1] = spectrum[0];
@@ -97,8 +97,8 @@ struct RealBackward {
   }
 };
 
-// Memory of a thread for one block of lines in rows of type V: a row before and some behind, and a buffer. Rows that follow each
-// other at a multiple of a page's distance would meet in the same places of the first cache.
+// Memory of a thread for one block of lines in rows of type V: one row before, some behind, and a buffer. Adjacent rows
+// at a multiple of a page's distance would map to the same sets of the first-level cache.
 template <class V>
 struct Room {
   Room(int64_t rows, int64_t buffer) : length(rows + 18), memory(size_t(length + 4 + buffer)) {}
@@ -135,7 +135,7 @@ void store(const typename LineLanes<T, M::kBytes>::V* rows, int64_t step, int64_
   });
 }
 
-// Walks over the lines: offsets of those from `first` on.
+// Iterates over the lines: offsets of those from `first` on.
 struct Walk {
   const FourierLines& lines;
   template <class F>
@@ -161,10 +161,10 @@ struct Walk {
   }
 };
 
-// Numbers of a thread's least share.
+// Minimum number of points in a thread's share.
 constexpr int64_t kShare = 16384;
 
-// Complex lines that follow each other: points come straight from memory into the first step, and from the last one into memory.
+// Complex lines that are adjacent: the first step reads points straight from memory, and the last one writes them there.
 template <class M, class T>
 struct Across {
   using L = LineLanes<T, M::kBytes>;
@@ -199,7 +199,7 @@ bool across(const Any&...) {
   return false;
 }
 
-// A line by itself, by ducc0, with vectors within it.
+// Computes a line by itself with ducc0, with vectors within it.
 template <class Kind, class T>
 class ByItself {
  public:
@@ -229,8 +229,9 @@ class ByItself {
   Room<T> room_;
 };
 
-// Steps of half a real line add and subtract points that a transform of the whole one keeps apart: infinities, and what
-// nearly is, become NaN in more places. Such lines are transformed once more, by themselves; `first`: the first two numbers.
+// Steps of a real line of half the length add and subtract points that a transform of the full length keeps apart:
+// infinities, and numbers near them, become NaN in more places. Such lines are transformed again, by themselves; `first`
+// are the first two numbers.
 template <class Kind, class V>
 FACULA_MEMBER bool is_mixed(const V* first) {
   if constexpr (std::is_same_v<Kind, Complex>) return false;
@@ -243,7 +244,7 @@ FACULA_MEMBER bool is_mixed(const V* first) {
   }
 }
 
-// A line to a lane. Lines that are missing in the last block are as its first.
+// Computes one line per lane. Missing lines of the last block repeat its first.
 template <class M, class Kind, class T>
 void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   using L = LineLanes<T, M::kBytes>;
@@ -275,8 +276,8 @@ void side_by_side(const Kind& kind, const T* from, T* to, const FourierLines& li
   });
 }
 
-// Lines whose points follow each other, if there are steps for those. They stay in the first cache, where lines side by side do
-// not; short ones are quicker side by side.
+// Computes lines with adjacent points one by one, if there are steps for them. They stay in the first-level cache, which
+// lines side by side do not; short lines are faster side by side.
 template <class M, class Kind, class T>
 bool alone(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   using Alone = typename Kind::template Alone<M, T>;
@@ -306,8 +307,8 @@ void one_by_one(const Kind& kind, const T* from, T* to, const FourierLines& line
   });
 }
 
-// Points of a long line, where it begins, into lanes as complex numbers and out again. The inverse transform is the forward
-// one with real and imaginary parts exchanged on both sides.
+// Loads points of a long line into lanes as complex numbers, and stores them. The inverse transform is the forward one
+// with real and imaginary parts exchanged on both sides.
 template <class M, class T>
 struct LongPoints {
   using L = LineLanes<T, M::kBytes>;
@@ -365,7 +366,7 @@ void long_line(const LongLine<M, T>& plan, const RealBackward&, const T* from, T
   using V = typename LongPoints<M, T>::V;
   auto load = [&](int64_t j, int64_t count, V* row) __attribute__((always_inline)) {
     if (j > 0 && j + count <= (lines.n + 1) / 2) return source.template load<2>(from, j, count, row);
-    for (int64_t l = 0; l < count; ++l) {  // the other half is the conjugate; at 0 and n / 2 all is real
+    for (int64_t l = 0; l < count; ++l) {  // the other half is the conjugate; points 0 and n / 2 are real
       int64_t at = j + l, other = (lines.n - at) % lines.n;
       const T* x = from + std::min(at, other) * source.step;
       row[1][size_t(l)] = x[0];
@@ -376,11 +377,11 @@ void long_line(const LongLine<M, T>& plan, const RealBackward&, const T* from, T
                          __attribute__((always_inline)) { target.template store<1>(to, k, count, row); });
 }
 
-// Shared out among threads if there are enough, else each one is.
+// Threads share the lines if there are enough, otherwise each line.
 template <class M, class Kind, class T>
 bool long_lines(const Kind& kind, const T* from, T* to, const FourierLines& lines, T factor) {
   int64_t count = lines.count();
-  if (count <= few(lines.n) ? lines.n < kLongAlone : lines.n * Kind::kParts <= kMostRows) return false;
+  if (count <= few_lines(lines.n) ? lines.n < kLongAlone : lines.n * Kind::kParts <= kMostRows) return false;
   auto plan = LongLine<M, T>::of(lines.n);
   if (!plan) return false;
   parallel_for(count, count < num_threads() ? count : 1, [&](int64_t begin, int64_t end) {
@@ -398,7 +399,7 @@ void transform(const Kind& kind, const T* from, T* to, const FourierLines& lines
   if (alone<Avx2>(kind, from, to, lines, factor)) return;
   if (wide && long_lines<Avx512>(kind, from, to, lines, factor)) return;
   if (long_lines<Avx2>(kind, from, to, lines, factor)) return;
-  if (lines.count() <= few(lines.n)) return one_by_one(kind, from, to, lines, factor);
+  if (lines.count() <= few_lines(lines.n)) return one_by_one(kind, from, to, lines, factor);
   if (wide && lines.count() > LineLanes<T>::kCount && Kind::template Plan<Avx512, T>::serves(lines.n))
     return side_by_side<Avx512>(kind, from, to, lines, factor);
   side_by_side<Avx2>(kind, from, to, lines, factor);

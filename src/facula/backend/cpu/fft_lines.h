@@ -1,5 +1,5 @@
-// Fourier transforms of the lines of a tensor along one axis. A line's result depends on the line, on how many there are and how
-// they lie, never on threads.
+// Fourier transforms of the lines of a tensor along one axis. A line's result depends on the line, the number of lines
+// and their strides, but not on the number of threads.
 #pragma once
 #include <complex>
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace facula::backend::cpu {
 
-// Lines of points `from` apart in the source, `to` in the result, and the other dimensions; strides count elements.
+// Lines whose points are `from` apart in the source and `to` in the result, and the other dimensions; strides are in
+// elements.
 struct FourierLines {
   struct Dimension {
     int64_t size, from, to;
   };
-  int64_t n;  // points of the transform; of a spectrum of real numbers n / 2 + 1 are there
+  int64_t n;  // points of the transform; a spectrum of real numbers has n / 2 + 1
   int64_t from, to;
   std::vector<Dimension> others;
 
@@ -23,7 +24,7 @@ struct FourierLines {
   }
 };
 
-// Every result is multiplied by `factor`. Source and result are the same memory or share none.
+// Every result is multiplied by `factor`. Source and result are either the same memory or do not overlap.
 template <class T>
 void transform_lines(const std::complex<T>* from, std::complex<T>* to, const FourierLines& lines,
                      bool forward, T factor);

@@ -1,9 +1,10 @@
-// The Fourier transform of one long line, for sources that are compiled for AVX2 (cmake/rooms.cmake). Its points are taken as
-// a matrix, point j1 * n2 + j2 in row j1 (Bailey, "FFTs in external or hierarchical memory", 1990): columns are transformed
-// side by side, a column to a lane, multiplied by roots of unity, and turned, so that lanes become rows; these are
-// transformed in turn. Lengths that are no product of two moderate ones are a convolution with a chirp (Bluestein, "A linear
-// filtering approach to the computation of discrete Fourier transform", 1970) by transforms of a length that is: its columns,
-// rows, rows back and columns back need no order between.
+// The Fourier transform of one long line. Included by sources that are compiled for AVX2 (cmake/rooms.cmake). The points
+// are treated as a matrix, with point j1 * n2 + j2 in row j1 (Bailey, "FFTs in external or hierarchical memory", 1990):
+// columns are transformed side by side, a column to a lane, multiplied by roots of unity and transposed, so that lanes
+// become rows, which are then transformed. A length that is not the product of two moderate ones is computed as a
+// convolution with a chirp (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform",
+// 1970) by transforms of a length that is; its columns, rows, inverse rows and inverse columns need no reordering in
+// between.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,9 +26,9 @@ class LongLine {
   static constexpr int64_t kCount = L::kCount;
   static constexpr int64_t kMostPart = 16384;
 
-  // Null if n is too long for parts of at most kMostPart, or those have factors for which there are no steps in such registers.
+  // Null if n is too long for parts of at most kMostPart, or if the parts have factors without steps in such registers.
   static std::shared_ptr<const LongLine> of(int64_t n) {
-    return kept_plan<LongLine, 4, size_t(80) << 20>(n, [n]() -> std::shared_ptr<const LongLine> {
+    return cached_plan<LongLine, 4, size_t(80) << 20>(n, [n]() -> std::shared_ptr<const LongLine> {
       int64_t parts = parts_of(n), convolved = 0;
       if (parts && !(Plan::serves(parts) && Plan::serves(n / parts))) return nullptr;
       if (!parts) {
@@ -39,8 +40,8 @@ class LongLine {
   }
   size_t footprint() const { return size_t(length_) * 40; }  // at most
 
-  // load(j, count, row), inlined always: `count` points from j on into the first lanes of row[0], real parts, and row[1]; the rest is ignored.
-  // store(k, count, row): takes points so.
+  // load(j, count, row), always inlined, reads `count` points from j on into the first lanes of row[0], the real parts,
+  // and row[1]; other lanes are ignored. store(k, count, row) writes points in the same form.
   template <class Load, class Store>
   void forward(const Load& load, const Store& store) const {
     Workspace<V> work(size_t(slabs() * slab_rows()));
@@ -75,7 +76,7 @@ class LongLine {
   }
 
  private:
-  // Rows between slabs, which would else meet in the same places of the first cache.
+  // Padding rows between slabs, which would otherwise map to the same sets of the first-level cache.
   static constexpr int64_t kPad = 16;
 
   LongLine(int64_t n, int64_t length)
@@ -90,7 +91,7 @@ class LongLine {
     parallel_for(column_blocks(), 1, [&](int64_t begin, int64_t end) {
       for (int64_t column = begin * kCount; column < end * kCount; ++column) {
         T* row = reinterpret_cast<T*>(roots_.data() + 2 * (column / kCount * n1_)) + column % kCount;
-        int64_t at = 0;  // column * k modulo length; there may be more columns than are used
+        int64_t at = 0;  // column * k modulo length; the last block may have more columns than are used
         for (int64_t k = 0; k < n1_; ++k, row += 2 * kCount) {
           auto root = roots[size_t(at)];
           row[0] = root.real();
@@ -103,7 +104,7 @@ class LongLine {
     if (length != n) make_chirp();
   }
 
-  // The smaller part of n: its divisor next to the root, preferably one that fills lanes. 0 if there is none.
+  // The smaller part of n: the divisor next to its square root, preferably one that fills lanes. 0 if there is none.
   static int64_t parts_of(int64_t n) {
     int64_t any = 0;
     for (int64_t k = int64_t(std::sqrt(double(n))) + 1; k >= kCount && n / k <= kMostPart; --k)
@@ -149,7 +150,7 @@ class LongLine {
     }
   }
 
-  // Columns come from load(), are transformed and multiplied; rows of `work` take them turned.
+  // Reads columns with load(), transforms and multiplies them, and writes them transposed to the rows of `work`.
   template <class Load>
   void columns(const Load& load, V* work) const {
     each_column_block([&](int64_t c, V* rows, V* buffer) {
@@ -174,7 +175,7 @@ class LongLine {
       });
     });
   }
-  // The inverse, without a factor.
+  // The inverse of columns(), without a factor.
   template <class Store>
   void columns_back(const V* work, const Store& store) const {
     each_column_block([&](int64_t c, V* rows, V* buffer) {
@@ -212,7 +213,7 @@ class LongLine {
     });
   }
 
-  // Points from n on are zeros.
+  // Points from n on are zero.
   template <class Load>
   FACULA_MEMBER void load_chirped(const Load& load, int64_t j, int64_t count, V* row) const {
     row[0] = row[1] = V();
@@ -221,7 +222,7 @@ class LongLine {
     multiply_by_chirp(j, count, row);
     for (auto l = size_t(count); l < size_t(kCount); ++l) row[0][l] = row[1][l] = 0;
   }
-  // By the conjugate, which is that of a forward transform.
+  // Multiplies by the conjugate of the chirp; the chirp is stored as for a forward transform.
   FACULA_MEMBER void multiply_by_chirp(int64_t j, int64_t count, V* row) const {
     const T* from = reinterpret_cast<const T*>(chirp_.data() + j);
     V by[2] = {};
@@ -233,7 +234,7 @@ class LongLine {
   }
 
   static constexpr int64_t kGrain = 2048;
-  int64_t n_, length_, n1_, n2_;  // length_ is n_, or of what convolves: n1_ * n2_
+  int64_t n_, length_, n1_, n2_;  // length_ is n_, or the length of the convolution: n1_ * n2_
   Plan first_, second_;
   Workspace<V> roots_;  // [column block, k1, 2]
   std::vector<std::complex<T>> chirp_;

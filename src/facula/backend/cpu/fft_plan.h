@@ -1,5 +1,5 @@
-// The transform of complex lines in lanes: by steps of ours where they serve the length (fft_steps.h), else by ducc0's plan, which
-// is made for registers of AVX2.
+// The transform of complex lines in lanes: by our own steps for lengths that they serve (fft_steps.h), otherwise by
+// ducc0's plan, which is compiled for AVX2 registers.
 #pragma once
 #include <ducc0/fft/fft.h>
 #include <ducc0/infra/simd.h>
@@ -23,7 +23,8 @@ class LinePlan {
   using Rows = typename Lane::Rows;
   static bool serves(int64_t n) { return M::kBytes == 32 || Steps<T>::serve(n) || convolves(n); }
 
-  // ducc0's plans have steps of their own for factors of 11 and 13, and none that is quicker than a convolution for larger ones.
+  // ducc0's plans have special steps for factors of 11 and 13, and for larger ones none that is faster than a
+  // convolution.
   static bool convolves(int64_t n) { return Steps<T>::largest_factor(n) > (M::kBytes == 64 ? 13 : 31); }
 
   explicit LinePlan(int64_t n) : length_(n) {
@@ -36,12 +37,13 @@ class LinePlan {
   size_t footprint() const {
     return steps_ ? steps_->footprint() : convolved_ ? convolved_->footprint() : other_->footprint();
   }
-  // Vectors of the buffer that a transform needs beside its rows.
+  // Number of vectors in the buffer that a transform needs besides its rows.
   int64_t room() const {
     return steps_ ? 2 * length_ : convolved_ ? convolved_->room() : 2 * int64_t(other_->bufsize());
   }
 
-  // Points in `rows`, in two vectors each; where those of the result are: there or in `buffer`, both of which are written.
+  // Transforms the points in `rows`, two vectors each. Returns the position of the result: in `rows` or in `buffer`, both
+  // of which are overwritten.
   V* run(V* rows, V* buffer, bool forward, T factor = 1) const {
     if (convolved_) return convolved_->run(rows, buffer, forward, factor);
     if (steps_) {
@@ -65,7 +67,8 @@ class LinePlan {
   std::unique_ptr<Other> other_;
 };
 
-// The same of real lines, and back. A spectrum is n / 2 + 1 points; there is a row before `rows`, and one behind the last.
+// The same for real lines, forward and backward. A spectrum has n / 2 + 1 points; there has to be one more row before
+// `rows` and one behind the last.
 template <class M, class T>
 class RealPlan {
  public:
@@ -81,20 +84,20 @@ class RealPlan {
       half_.emplace(n / 2);
       halves_.emplace(n / 2);
     } else if (Line::convolves(n)) {
-      whole_.emplace(n);
+      full_.emplace(n);
     } else if constexpr (M::kBytes == 32) {
       other_ = std::make_unique<Other>(size_t(n));
     }
   }
   size_t footprint() const {
-    return half_    ? half_->footprint() + halves_->footprint()
-           : whole_ ? whole_->footprint()
-                    : other_->footprint();
+    return half_   ? half_->footprint() + halves_->footprint()
+           : full_ ? full_->footprint()
+                   : other_->footprint();
   }
   int64_t room() const {
-    return half_    ? half_->room() + 2
-           : whole_ ? 2 * whole_->length() + whole_->room()
-                    : int64_t(other_->bufsize());
+    return half_   ? half_->room() + 2
+           : full_ ? 2 * full_->length() + full_->room()
+                   : int64_t(other_->bufsize());
   }
 
   V* forward(V* rows, V* buffer, T factor) const {
@@ -103,17 +106,17 @@ class RealPlan {
       M::run([&]() __attribute__((always_inline)) { to_spectrum(points); });
       return points;
     }
-    if (whole_) {
-      int64_t n = whole_->length();
+    if (full_) {
+      int64_t n = full_->length();
       M::run([&]() __attribute__((always_inline)) {
         for (int64_t i = 0; i < n; ++i) Rows{buffer}(i, C{rows[i], V()});
       });
-      V* points = whole_->run(buffer, buffer + 2 * n, true, factor);
+      V* points = full_->run(buffer, buffer + 2 * n, true, factor);
       points[1] = V();
       return points;
     }
     if constexpr (M::kBytes ==
-                  32) {  // ducc0's order is the real part of point 0, then both parts of the others
+                  32) {  // ducc0's order: the real part of point 0, then both parts of the other points
       using S = ducc0::native_simd<T>;
       V* spectrum = reinterpret_cast<V*>(
           other_->exec(reinterpret_cast<S*>(rows), reinterpret_cast<S*>(buffer), factor, true));
@@ -130,8 +133,8 @@ class RealPlan {
       M::run([&]() __attribute__((always_inline)) { of_spectrum(rows); });
       return half_->run(rows, buffer, false, factor);
     }
-    if (whole_) {
-      int64_t n = whole_->length();
+    if (full_) {
+      int64_t n = full_->length();
       M::run([&]() __attribute__((always_inline)) {
         Rows from{rows}, to{buffer};
         for (int64_t i = 1; i <= n / 2; ++i) {
@@ -141,7 +144,7 @@ class RealPlan {
         }
         to(0, C{rows[0], V()});
       });
-      V* points = whole_->run(buffer, buffer + 2 * n, false, factor);
+      V* points = full_->run(buffer, buffer + 2 * n, false, factor);
       M::run([&]() __attribute__((always_inline)) {
         for (int64_t i = 0; i < n; ++i) rows[i] = points[2 * i];
       });
@@ -169,7 +172,8 @@ class RealPlan {
       at(k, Halves<T>::template of_spectrum<P>(a, b, c, s));
     }
     V even = points[0] * T(2),
-      odd = points[1] * T(2);  // sums: no product with a root, which 0 is of what is infinite
+      // sums instead of a product with the root, which is 0 and would make NaN of infinities
+        odd = points[1] * T(2);
     points[0] = even + odd, points[2 * n] = even - odd;
     points[1] = points[2 * n + 1] = V();
   }
@@ -182,32 +186,32 @@ class RealPlan {
       at(n - k, Halves<T>::template of_transform<P>(b, a, -c, s));
       at(k, Halves<T>::template of_transform<P>(a, b, c, s));
     }
-    V first = points[0], last = points[2 * n];  // whose imaginary parts count for nothing
+    V first = points[0], last = points[2 * n];  // imaginary parts of the first and the last point are ignored
     points[0] = first + last, points[1] = first - last;
   }
-  std::optional<Line> half_, whole_;
+  std::optional<Line> half_, full_;
   std::optional<Halves<T>> halves_;
   std::unique_ptr<Other> other_;
 };
 
-// What make() gives as a plan for lines of n points: it may be null. The last `count` plans are kept for later calls, but not
-// those of more than `bytes`.
+// Returns the plan from make(), possibly null, for lines of n points. The last `count` plans are cached, except those of
+// more than `bytes`.
 template <class Plan, size_t count, size_t bytes, class Make>
-std::shared_ptr<const Plan> kept_plan(int64_t n, const Make& make) {
+std::shared_ptr<const Plan> cached_plan(int64_t n, const Make& make) {
   static TableMutex mutex;
   static Bounded<int64_t, std::shared_ptr<const Plan>> plans(count);
   {
     std::lock_guard lock(mutex);
-    if (auto* known = plans.find(n)) return *known;
+    if (auto* cached = plans.find(n)) return *cached;
   }
-  std::shared_ptr<const Plan> made = make();
-  if (!made || made->footprint() > bytes) return made;
+  std::shared_ptr<const Plan> plan = make();
+  if (!plan || plan->footprint() > bytes) return plan;
   std::lock_guard lock(mutex);
-  return plans.put(n, std::move(made));
+  return plans.put(n, std::move(plan));
 }
 template <class Plan>
 std::shared_ptr<const Plan> plan_of(int64_t n) {
-  return kept_plan<Plan, 32, size_t(1) << 22>(n, [n] {
+  return cached_plan<Plan, 32, size_t(1) << 22>(n, [n] {
     if constexpr (std::is_constructible_v<Plan, size_t, bool>)
       return std::make_shared<const Plan>(size_t(n), true);
     else return std::make_shared<const Plan>(n);

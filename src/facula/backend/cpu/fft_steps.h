@@ -1,7 +1,7 @@
-// Fourier transforms of lines that lie in lanes, a line to a lane, for lengths without prime factors above 7: steps of 2 to 16
-// points in registers (Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965). Each step
-// leaves pieces that follow each other, which the next steps finish one by one while they are in the first cache. Made for each
-// width of register; one without AVX-512 runs what is made for AVX2.
+// Fourier transforms of lines in lanes, a line to a lane, for lengths without prime factors above 7: steps of 2 to 16
+// points in registers (Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965).
+// Each step leaves contiguous pieces, which the next steps finish one by one while they are in the first-level cache.
+// Compiled for each width of register; a processor without AVX-512 runs the AVX2 variant.
 #pragma once
 #include <ducc0/infra/useful_macros.h>
 #include <ducc0/math/unity_roots.h>
@@ -19,7 +19,8 @@
 
 namespace facula::backend::cpu {
 
-// Instructions that a function is made for. Whoever asks for those of AVX-512 has looked whether they are there.
+// The instruction set that a function is compiled for. Callers of the AVX-512 variant have checked that the processor has
+// it.
 struct Avx2 {
   static constexpr int kBytes = 32;
   template <class F>
@@ -36,7 +37,7 @@ struct Avx512 {
   }
 };
 
-// The transform of so few points in place of them, re[k] + i im[k].
+// In-place transforms of a few points, re[k] + i im[k].
 template <class V, class T>
 struct Points {
   struct C {
@@ -67,7 +68,7 @@ struct Points {
     four(x[0], x[2], x[4], x[6]);
     four(x[1], x[3], x[5], x[7]);
     C odd[4] = {x[1], eighth(x[3]), down(x[5]), three_eighths(x[7])}, even[4] = {x[0], x[2], x[4], x[6]};
-#pragma GCC unroll 4  // here and below, so that points stay in registers
+#pragma GCC unroll 4  // here and in the other loops of this class, so that points stay in registers
     for (int k = 0; k < 4; ++k) x[k] = add(even[k], odd[k]), x[k + 4] = sub(even[k], odd[k]);
   }
   FACULA_LANES void of(C (&x)[16]) {
@@ -92,7 +93,7 @@ struct Points {
     x[1] = add(middle, turned);
     x[2] = sub(middle, turned);
   }
-  // Sums and differences of points as far from either end, times cosines and sines.
+  // Uses sums and differences of points at equal distance from either end, times cosines and sines.
   FACULA_LANES void of(C (&x)[5]) {
     constexpr T c1 = T(0.30901699437494742410L), c2 = T(-0.80901699437494742410L),
                 s1 = T(0.95105651629515357212L), s2 = T(0.58778525229247312917L);
@@ -134,7 +135,7 @@ struct Points {
   }
 };
 
-// exp(pi i k^2 / n), with which a transform of n points is a convolution.
+// exp(pi i k^2 / n), by which a transform of n points becomes a convolution.
 template <class T>
 std::vector<std::complex<T>> chirp_of(int64_t n) {
   ducc0::UnityRoots<T, std::complex<T>> roots{size_t(2 * n)};
@@ -147,7 +148,7 @@ std::vector<std::complex<T>> chirp_of(int64_t n) {
   return chirp;
 }
 
-// The steps for lines of n points.
+// The radices and roots for lines of n points.
 template <class T>
 class Steps {
  public:
@@ -158,7 +159,7 @@ class Steps {
       for (; n % p == 0; n /= p) largest = p;
     return std::max(largest, n);
   }
-  // The least length from n on that is a multiple of `part`, a power of 2.
+  // The smallest supported length from n on that is a multiple of `part`, a power of 2.
   static int64_t least(int64_t n, int64_t part) {
     n = (n + part - 1) / part * part;
     while (!serve(n)) n += part;
@@ -189,7 +190,7 @@ class Steps {
   int64_t length() const { return length_; }
   size_t count() const { return radices_.size(); }
   int radix(size_t step) const { return radices_[step]; }
-  // exp(-2 pi i b k / n) for the n points of a piece of this step, [b, k - 1].
+  // exp(-2 pi i b k / n) for the n points of a piece at this step, as [b, k - 1].
   const T* roots(size_t step) const { return roots_.data() + first_root_[step]; }
   size_t footprint() const { return roots_.size() * sizeof(T); }
 
@@ -200,7 +201,7 @@ class Steps {
   std::vector<T> roots_;
 };
 
-// Takes those steps. from(i) gives point i; to(k, point) takes point k of the result; M says for which instructions.
+// Runs those steps. from(i) returns point i; to(k, point) takes point k of the result; M is the instruction set.
 template <class M, class T>
 class LaneSteps {
  public:
@@ -208,14 +209,15 @@ class LaneSteps {
   using P = Points<V, T>;
   using C = typename P::C;
 
-  // Points in rows, two a point.
+  // Points in rows, two rows per point.
   struct Rows {
     V* rows;
     FACULA_MEMBER C operator()(int64_t i) const { return {rows[2 * i], rows[2 * i + 1]}; }
     FACULA_MEMBER void operator()(int64_t k, C x) const { rows[2 * k] = x.re, rows[2 * k + 1] = x.im; }
   };
 
-  // The place of point k: the inverse transform is the forward one with points from the other end, which `reversed` counts.
+  // The position of point k. The inverse transform is the forward one with points in reverse order; then `reversed` is
+  // their number.
   FACULA_LANES int64_t place(int64_t k, int64_t reversed) { return k && reversed ? reversed - k : k; }
   struct Scaled {
     V* rows;
@@ -227,7 +229,7 @@ class LaneSteps {
     }
   };
 
-  // `rows` has room for the points in between; they may be those that `from` gives.
+  // `rows` holds intermediate points; it may be the memory that `from` reads.
   template <class From, class To>
   static void run(const Steps<T>& steps, const From& from, V* rows, const To& to) {
     if (steps.count() == 1) return of_radix(steps.radix(0), [&](auto r) { last<r>(1, from, to, 0, 1); });
@@ -236,7 +238,7 @@ class LaneSteps {
   }
 
  private:
-  // The last step is of 2 to 16 points, those before of 3 to 8.
+  // The last step has 2 to 16 points, earlier ones 3 to 8.
   template <class F>
   static void of_radix(int r, const F& f) {
     switch (r) {
@@ -263,7 +265,8 @@ class LaneSteps {
     for (size_t k = 0; k <= s; ++k) piece /= steps.radix(k);
     of_inner_radix(steps.radix(s), [&](auto r) { turn<r>(piece, from, rows, steps.roots(s)); });
   }
-  // What step s - 1 left at `rows`: its pieces are `apart` times as many, whose points are those of the result from `at` on.
+  // Finishes the pieces that step s - 1 left at `rows`: `apart` times as many, whose points are those of the result from
+  // `at` on.
   template <class To>
   static void pieces(const Steps<T>& steps, size_t s, V* rows, const To& to, int64_t at, int64_t apart) {
     int count = steps.radix(s - 1);
@@ -307,7 +310,8 @@ class LaneSteps {
   }
 };
 
-// The spectrum of 2 n real numbers from the transform of n complex ones, whose parts they are in turn, and back.
+// Converts the transform of n complex points, whose parts are 2 n real numbers in turn, to the spectrum of these, and
+// back.
 template <class T>
 class Halves {
  public:
@@ -318,13 +322,13 @@ class Halves {
   const std::complex<T>* roots() const { return roots_.data(); }
   size_t footprint() const { return roots_.size() * sizeof(std::complex<T>); }
 
-  // Point k of the spectrum, twice as large, where a is point k and b point n - k of the transform.
+  // Twice point k of the spectrum, for points k (a) and n - k (b) of the transform.
   template <class P, class R>
   FACULA_LANES typename P::C of_spectrum(typename P::C a, typename P::C b, R c, R s) {
     auto re = a.im + b.im, im = b.re - a.re;
     return {(a.re + b.re) + (re * c - im * s), (a.im - b.im) + (re * s + im * c)};
   }
-  // Point k of the transform where a is point k and b point n - k of the spectrum.
+  // Point k of the transform, for points k (a) and n - k (b) of the spectrum.
   template <class P, class R>
   FACULA_LANES typename P::C of_transform(typename P::C a, typename P::C b, R c, R s) {
     auto re = a.re - b.re, im = a.im + b.im;

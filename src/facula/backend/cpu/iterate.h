@@ -1,9 +1,10 @@
 // Eigenvalues of symmetric tridiagonal and singular values of bidiagonal matrices of up to kSmall rows: the part of
-// decompositions that takes as many steps as the numbers want, one matrix after another. All is inlined (lanes.h).
+// decompositions whose number of steps depends on the numbers, one matrix after another. All functions are inlined
+// (lanes.h).
 //
-// Signs of vectors follow from the order of rotations, directions and shifts, which are those of LAPACK's steqr and bdsqr, and from
-// which of a rotation's two signs is taken: for eigenvalues as lartg did up to LAPACK 3.9, for singular values as it does
-// since. So they are PyTorch's in all but a few matrices.
+// The signs of vectors follow from the order of rotations, directions and shifts, which are those of LAPACK's steqr and
+// bdsqr, and from the choice between a rotation's two signs: for eigenvalues as lartg chose up to LAPACK 3.9, for
+// singular values as it does since. So they agree with PyTorch's for all but a few matrices.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -13,7 +14,7 @@
 
 namespace facula::backend::cpu {
 
-// Vectors of kRows elements, one of each row.
+// Vectors of kRows elements, one per row.
 template <class T, int kRows>
 struct Iterate {
   typedef T Vector __attribute__((vector_size(kRows * sizeof(T))));
@@ -23,14 +24,15 @@ struct Iterate {
   struct Rotation {
     T c, s, r;  // (c s; -s c) (f; g) = (r; 0)
   };
-  enum class Sign { classic, of_f };  // r is positive if |g| is larger or f is; as f
+  // classic: r is positive if |g| is larger or f is positive; of_f: r has the sign of f
+  enum class Sign { classic, of_f };
   template <Sign kSign>
   FACULA_LANES Rotation rotation(T f, T g) {
     if (g == 0) return {1, 0, f};
     if (f == 0)
       return {0, kSign == Sign::classic ? 1 : std::copysign(T(1), g),
               kSign == Sign::classic ? g : std::abs(g)};
-    constexpr T kUp = 1 / kLeast;  // so that squares of the smallest do not vanish
+    constexpr T kUp = 1 / kLeast;  // so that squares of the smallest numbers do not vanish
     T scale = 1, size = f * f + g * g;
     if (size < kLeast / kRounding) [[unlikely]] {
       scale = kLeast / kRounding;
@@ -49,7 +51,7 @@ struct Iterate {
 
   struct Symmetric2 {
     T larger, smaller;  // by absolute value
-    T c, s;             // the larger one's vector
+    T c, s;             // the vector of the larger one
   };
   // The eigenvalues of (a b; b d).
   FACULA_LANES Symmetric2 symmetric2(T a, T b, T d) {
@@ -79,8 +81,8 @@ struct Iterate {
     return result;
   }
 
-  // Splits off what of block [first, last] needs no further step; `step`: from which end. Implicit QL (QR, from the
-  // other end) with Wilkinson's shifts.
+  // Splits off the parts of block [first, last] that need no further step; `step` is the direction. Implicit QL (QR, from
+  // the other end) with Wilkinson's shifts.
   FACULA_LANES void diagonalize_block(T* d, T* e, Vector* z, int first, int last, int& steps) {
     bool turned = std::abs(d[last]) < std::abs(d[first]);
     int step = turned ? -1 : 1, at = turned ? last : first, end = turned ? first : last;
@@ -126,8 +128,8 @@ struct Iterate {
       edge(at) = g;
     }
   }
-  // The eigenvalues of the matrix with diagonal d [n] beside e [n - 1], ascending in d, and z, unless null, times their
-  // vectors. False if they do not converge.
+  // Computes the eigenvalues, ascending in d, of the matrix with diagonal d [n] and off-diagonal e [n - 1], and
+  // multiplies z, unless null, by their vectors. Returns false if they do not converge.
   FACULA_LANES bool diagonalize(T* d, T* e, Vector* z, int n) {
     int steps = 30 * n;
     for (int first = 0, next; first < n; first = next) {
@@ -210,13 +212,14 @@ struct Iterate {
     return 2 * (least * c * ratio);
   }
 
-  // A bidiagonal matrix with diagonal d [n] below e [n - 1] and the vectors of its left and right side (v null: none).
+  // A bidiagonal matrix with diagonal d [n] and off-diagonal e [n - 1], and the vectors of its left and right side (v may
+  // be null).
   struct Bidiagonal {
     T *d, *e;
     Vector *u, *v;
     T tolerance, threshold;
   };
-  // One step on block [at, end] by `step`, from the larger end of its diagonal to the smaller.
+  // One step on block [at, end] in direction `step`, from the larger end of its diagonal to the smaller.
   FACULA_LANES void chase(Bidiagonal& b, int at, int end, int step, T shift) {
     T *d = b.d, *e = b.e;
     Vector *first = step > 0 ? b.v : b.u, *second = step > 0 ? b.u : b.v;
@@ -225,7 +228,7 @@ struct Iterate {
     auto turn = [&](Vector* x, int i, Rotation r) __attribute__((always_inline)) {
       if (x) rotate(x[i], x[i + step], r.c, r.s);
     };
-    if (shift == 0) {  // so that small values keep their digits
+    if (shift == 0) {  // so that small values stay accurate
       Rotation left{1, 0, 0};
       T c = 1;
       for (int i = at; i != end; i += step) {
@@ -264,8 +267,8 @@ struct Iterate {
     }
     if (std::abs(edge(end - step)) <= b.threshold) edge(end - step) = 0;
   }
-  // Whether an element beside block [at, end]'s diagonal is as good as 0 and became it; else the least that the smallest
-  // singular value may be.
+  // Returns whether an off-diagonal element of block [at, end] was negligible and is now 0; else sets `least`, a lower
+  // bound of the smallest singular value.
   FACULA_LANES bool splits(Bidiagonal& b, int at, int end, int step, T& least) {
     auto edge = [&](int i) __attribute__((always_inline)) -> T& { return b.e[step > 0 ? i : i - 1]; };
     if (std::abs(edge(end - step)) <= b.tolerance * std::abs(b.d[end])) {
@@ -300,7 +303,7 @@ struct Iterate {
     }
     b.threshold = std::max(b.tolerance * (least / std::sqrt(T(n))), T(6 * n * n) * kLeast);
   }
-  // Of a bidiagonal matrix with e below d, one with e above it.
+  // Makes a lower bidiagonal matrix, with e below d, upper bidiagonal.
   FACULA_LANES void make_upper(T* d, T* e, Vector* u, int n) {
     for (int i = 0; i < n - 1; ++i) {
       Rotation turn = rotation<Sign::of_f>(d[i], e[i]);
@@ -308,8 +311,8 @@ struct Iterate {
       rotate(u[i], u[i + 1], turn.c, turn.s);
     }
   }
-  // The singular values of a bidiagonal matrix, descending in d, by implicit QR from the larger end; u and v times their
-  // vectors. False if they do not converge.
+  // Computes the singular values of a bidiagonal matrix, descending in d, by implicit QR from the larger end, and
+  // multiplies u and v by their vectors. Returns false if they do not converge.
   FACULA_LANES bool singular_values(T* d, T* e, Vector* u, Vector* v, int n) {
     Bidiagonal b{d, e, u, v, 0, 0};
     tolerate(b, n);

@@ -1,5 +1,5 @@
-// Vectors with a number in each lane, for routines that are made for each width of register (small.cpp). All is inlined
-// into functions that say by an attribute which instructions they may use.
+// Vectors with a number in each lane, for routines that are compiled for each width of register (small.cpp). All
+// functions are inlined into functions whose attributes name the instructions that they may use.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace facula::backend::cpu {
 template <class T, int kBytes>
 struct Lanes {
   typedef T V __attribute__((vector_size(kBytes)));
-  using Mask = decltype(V() < V());  // of integers: -1 where it is so
+  using Mask = decltype(V() < V());  // of integers: -1 for true
   static constexpr int kCount = kBytes / int(sizeof(T));
   static constexpr T kLeast = std::numeric_limits<T>::min(), kMost = std::numeric_limits<T>::max();
 
@@ -41,8 +41,8 @@ struct Lanes {
     for (int l = 1; l < 16 / int(sizeof(T)); ++l) sum += parts[0][l];
     return sum;
   }
-  // m, of which the compiler knows no more: GCC 12 takes conditions that are combined, or that choose what is compared, lane
-  // by lane.
+  // Returns m as a value that the compiler cannot look into: GCC 12 computes combined conditions, and conditions that
+  // choose operands of a comparison, lane by lane.
   FACULA_LANES Mask settled(Mask m) {
 #ifdef __x86_64__
     asm("" : "+v"(m));
@@ -55,18 +55,18 @@ struct Lanes {
     b = where ? a : b;
     a = first;
   }
-  // 0 where all numbers so far are finite, else NaN.
+  // Adds 0 to `rests` for finite numbers, else NaN.
   FACULA_LANES void note(V& rests, V x) { rests += x - x; }
   FACULA_LANES uint32_t bits(Mask m, int count) {
     auto set = uint32_t(together<kCount / 2>(settled(m) & places(kLanes), kLanes)[0]);
     return set & ((uint32_t(1) << count) - 1);
   }
 
-  // Lane l of vector i and lane i of vector l change places.
+  // Transposes: lane l of vector i and lane i of vector l change places.
   FACULA_LANES void turn(V* x) { turn_by<1>(x); }
 
-  // Elements [rows, columns], `stride` from row to row, of `count` matrices, `matrix` from one to the next; lanes without
-  // one take the first. Matrices behind one another whose elements are few, a power of two, are whole vectors together.
+  // Loads elements [rows, columns], `stride` from row to row, of `count` matrices, `matrix` from one to the next; lanes
+  // without a matrix take the first one. Adjacent matrices with few elements, a power of two, are loaded as full vectors.
   FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride,
                          int count) {
     int elements = rows * columns;
@@ -83,10 +83,10 @@ struct Lanes {
       return;
     }
     if (stride == columns && matrix == elements && count == kCount &&
-        of_few(elements, [&](auto few) __attribute__((always_inline)) {
-          V x[few()];
+        of_power_of_two(elements, [&](auto constant) __attribute__((always_inline)) {
+          V x[constant()];
           std::memcpy(x, from, sizeof x);
-          for_each_bit<few()>([&] __attribute__((always_inline)) { unzip<few()>(x); });
+          for_each_bit<constant()>([&] __attribute__((always_inline)) { unzip<constant()>(x); });
           std::memcpy(to, x, sizeof x);
         }))
       return;
@@ -100,7 +100,7 @@ struct Lanes {
         for (int j = 0; j < columns; ++j) element[(i * columns + j) * kCount + l] = one[i * stride + j];
     }
   }
-  // Those of the lanes in `which`.
+  // Stores the lanes in `which`.
   FACULA_LANES void store(const V* from, T* to, int64_t matrix, int rows, int columns, int64_t stride,
                           uint32_t which) {
     int elements = rows * columns;
@@ -123,10 +123,10 @@ struct Lanes {
       return;
     }
     if (stride == columns && matrix == elements && which == kEvery &&
-        of_few(elements, [&](auto few) __attribute__((always_inline)) {
-          V x[few()];
+        of_power_of_two(elements, [&](auto constant) __attribute__((always_inline)) {
+          V x[constant()];
           std::memcpy(x, from, sizeof x);
-          for_each_bit<few()>([&] __attribute__((always_inline)) { zip<few()>(x); });
+          for_each_bit<constant()>([&] __attribute__((always_inline)) { zip<constant()>(x); });
           std::memcpy(to, x, sizeof x);
         }))
       return;
@@ -149,7 +149,7 @@ struct Lanes {
     Mask m = {(1 << int(kLane))...};
     return m;
   }
-  // In each lane the bits of all.
+  // Combines the bits of all lanes in each lane.
   template <int kStep, size_t... kLane>
   FACULA_LANES Mask together(Mask m, std::index_sequence<kLane...> lanes) {
     m |= __builtin_shufflevector(m, m, ((int(kLane) + kStep) % kCount)...);
@@ -157,8 +157,8 @@ struct Lanes {
     return m;
   }
 
-  // The numbers of x at even places, then those at odd ones. As often as an element's number has bits, this brings the first
-  // elements of all matrices together, then the second ones, and so on.
+  // Separates the numbers of x at even positions from those at odd ones. Repeated once per bit of an element's number,
+  // this brings the first elements of all matrices together, then the second ones, and so on.
   template <int kVectors, size_t... kLane>
   FACULA_LANES void unzip(V* x, std::index_sequence<kLane...>) {
     V odd[kVectors / 2];
@@ -175,7 +175,7 @@ struct Lanes {
   FACULA_LANES void unzip(V* x) {
     unzip<kVectors>(x, kLanes);
   }
-  // The way back.
+  // The inverse of unzip.
   template <int kVectors, size_t... kLane>
   FACULA_LANES void zip(V* x, std::index_sequence<kLane...>) {
     V all[kVectors];
@@ -200,14 +200,14 @@ struct Lanes {
       for_each_bit<kNumber / 2>(f);
     }
   }
-  // f(elements as a constant) if they are a power of two below kCount.
+  // Calls f(elements as a constant) if their number is a power of two below kCount.
   template <int kMost = kCount / 2, class F>
-  FACULA_LANES bool of_few(int elements, F&& f) {
+  FACULA_LANES bool of_power_of_two(int elements, F&& f) {
     if (elements == kMost) {
       f(std::integral_constant<int, kMost>());
       return true;
     }
-    if constexpr (kMost > 1) return of_few<kMost / 2>(elements, f);
+    if constexpr (kMost > 1) return of_power_of_two<kMost / 2>(elements, f);
     return false;
   }
 
@@ -224,7 +224,7 @@ struct Lanes {
       if (!(i & kStep)) exchange<kStep>(x[i], x[i + kStep], kLanes);
     if constexpr (2 * kStep < kCount) turn_by<2 * kStep>(x);
   }
-  // f(first element) for parts of kCount elements; the last one may overlap the one before.
+  // Calls f(first element) for parts of kCount elements; the last part may overlap the one before.
   template <class F>
   FACULA_LANES void each_part(int elements, F&& f) {
 #pragma GCC unroll 4

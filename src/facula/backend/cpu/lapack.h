@@ -1,5 +1,6 @@
-// LAPACK for the CPU backend: the routines of each element type under one name, and what the operators made of them
-// share. LAPACK stores columns: a row-major matrix is its transpose, so operands are transposed on the way in and out.
+// LAPACK for the CPU backend: the routines of each element type under one name, and helpers of the operators that use
+// them. LAPACK stores matrices by columns: a row-major matrix is its transpose, so operands are transposed on the way in
+// and out.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -18,7 +19,7 @@
 
 #define FACULA_LAPACK(name) FACULA_PREFIXED(name##_)
 
-// (letter, element type) of each precision; the routines declared and named alike for all.
+// (letter, element type) of each precision, for routines with equal declarations.
 #define FACULA_LAPACK_TYPES(_) _(s, float) _(d, double) _(c, std::complex<float>) _(z, std::complex<double>)
 
 extern "C" {
@@ -33,7 +34,7 @@ extern "C" {
                                const int* lda, T* b, const int* ldb, int* info, size_t, size_t, size_t);
 FACULA_LAPACK_TYPES(FACULA_DECLARE)
 #undef FACULA_DECLARE
-// Routines whose arguments differ between real and complex types; R: an array of real numbers, complex types only.
+// Routines whose arguments differ between real and complex types; R is an array of real numbers, for complex types only.
 #define FACULA_DECLARE_PLAIN(p, T)                                                                                          \
   void FACULA_LAPACK(p##geqrf)(const int* m, const int* n, T* a, const int* lda, T* tau, T* work, const int* size, int* info); \
   void FACULA_LAPACK(p##sytrf)(const char* uplo, const int* n, T* a, const int* lda, int* pivots, T* work, const int* size, \
@@ -181,7 +182,7 @@ inline int order_of(const char* name, const Tensor& a) {
 
 inline int64_t matrices(const Tensor& a) { return product(a.sizes().first(size_t(a.dim() - 2))).concrete(); }
 
-// Which matrix failed and how; the first one of a batch, whatever the number of threads.
+// Records which matrix failed and how: the first one of a batch, whatever the number of threads.
 class Failure {
  public:
   void note(int64_t matrix, int info) {
@@ -199,8 +200,7 @@ class Failure {
   std::atomic<int64_t> first_{kNone};
 };
 
-// f(matrix number, buffer of `elements`) for each matrix; the threads of one large matrix are the library's
-// own.
+// Calls f(matrix number, buffer of `elements`) for each matrix; for one large matrix the library uses its own threads.
 template <class T, class F>
 void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(count == 1 && n >= 384 && !in_parallel() ? num_threads() : 1);
@@ -212,7 +212,7 @@ void each(int64_t count, int n, size_t elements, F&& f) {
   blas_threads(1);
 }
 
-// The same; small matrices of [n, n] are for `routine` (small.h), whose operands `job` (first matrix) tells.
+// The same, but `routine` (small.h) computes small matrices of [n, n]; `job` (first matrix) returns its operands.
 template <class T, class J, class F>
 void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) {
   auto alone = [&](int64_t k) {
@@ -222,7 +222,7 @@ void each(int64_t count, int n, size_t elements, Small routine, J&& job, F&& f) 
   if (!each_small<T>(routine, count, n, n, job, alone)) each<T>(count, n, elements, f);
 }
 
-// ---- Matrices so small that a call of LAPACK takes longer than its arithmetic: the same algorithms in loops.
+// ---- Matrices so small that a call of LAPACK takes longer than its arithmetic: the same algorithms as loops.
 constexpr int kFewRows = 8;
 
 template <class T>
@@ -231,7 +231,7 @@ auto pivot_size(T x) {
   else return std::abs(x.real()) + std::abs(x.imag());
 }
 
-// LU of a [n, n] in columns with row exchanges, as getrf.
+// LU of a [n, n], stored by columns, with row exchanges as in getrf.
 template <class T>
 int factor_lu(int n, T* a, int* pivots) {
   if (n > kFewRows) {
@@ -265,14 +265,14 @@ int factor_lu(int n, T* a, int* pivots) {
 template <class T>
 constexpr bool kComplex = !std::is_floating_point_v<T>;
 
-// ---- Matrices that are not finite, or subnormal: by products part by part, as LAPACK's (C++'s own look for infinities
-// behind a NaN; C, annex G), and by division instead of reciprocals that overflow.
+// ---- Matrices that are not finite, or subnormal: products by parts, as in LAPACK (C++'s complex product looks for
+// infinities behind a NaN; C, annex G), and division instead of reciprocals that overflow.
 template <class T>
 T by_parts(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) return a * b;
   else return T(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
 }
-// Quotients part by part, as `by_parts`.
+// Complex quotients by parts, as by_parts multiplies.
 template <class T>
 T quotient(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -287,7 +287,7 @@ T quotient(T a, T b) {
 }
 template <class T>
 bool finite(const T* a, int64_t n) {
-  constexpr int64_t kSums = 16;  // side by side and without branches
+  constexpr int64_t kSums = 16;  // independent sums without branches, which vectorize
   T rests[kSums] = {};
   int64_t i = 0;
   for (; i + kSums <= n; i += kSums)
@@ -296,12 +296,12 @@ bool finite(const T* a, int64_t n) {
   return std::all_of(rests, rests + kSums, [](T x) { return x == T(0); });
 }
 template <class T>
-bool subnormal(const T* a, int64_t n) {  // all that is not 0 is
+bool subnormal(const T* a, int64_t n) {  // all elements but zeros are subnormal
   auto least = std::numeric_limits<decltype(std::abs(T{}))>::min();
   return std::all_of(a, a + n, [&](T x) { return pivot_size(x) < least; });
 }
-// getrf of such a matrix: a NaN is no larger than what it is compared with, and complex quotients by what is not
-// finite are none, as in PyTorch's library.
+// getrf of such a matrix: a NaN never counts as the larger number, and a complex quotient by a number that is not finite
+// is NaN, as in PyTorch's library.
 template <class T>
 int eliminate(int m, int n, T* a, int* pivots) {
   int info = 0;
@@ -330,7 +330,7 @@ int eliminate(int m, int n, T* a, int* pivots) {
   return info;
 }
 
-// X of A X = B in columns from the factors, as getrs without transposition.
+// Solves A X = B, stored by columns, with the factors, as getrs without transposition.
 template <class T>
 void solve_lu(int n, int columns, const T* lu, const int* pivots, T* b) {
   if (n > kFewRows) {
@@ -370,7 +370,7 @@ void solve_lu_transposed(int n, int columns, const T* lu, const int* pivots, T* 
   }
 }
 
-// The inverse in place of the factors, as getri; `work`: n max(n, 64) elements.
+// Replaces the factors by the inverse, as getri; `work` has n max(n, 64) elements.
 template <class T>
 void invert_lu(int n, T* lu, const int* pivots, T* work) {
   if (n > kFewRows) {

@@ -1,38 +1,39 @@
-// Linear algebra: small matrices side by side (small.h), larger ones by strips (blocked.h), others by LAPACK, one by one; a
-// batch is shared out among threads.
+// Linear algebra: small matrices side by side (small.h), larger ones by strips (blocked.h), others by LAPACK one by one.
+// Threads share a batch.
 #include "facula/backend/cpu/lapack.h"
 
 namespace facula::backend::cpu {
 
 namespace {
 
-// Real matrices are factored as LAPACK finds them in memory: as their transposes.
+// Real matrices are factored as LAPACK sees them in memory: as their transposes.
 template <class T>
 constexpr bool kOfTranspose = std::is_floating_point_v<T>;
-// To solve with the adjoint by the factors of `each_lu`.
+// The argument of getrs that solves with the adjoint, for the factors of `each_lu`.
 template <class T>
 constexpr const char* kAdjoint = kOfTranspose<T> ? "N" : "C";
 
-// P L U of a matrix, in columns; of its transpose if `turned`. `info`: the number of the first zero pivot.
+// P L U of a matrix, stored by columns; of its transpose if `turned`. `info` is the number of the first zero pivot.
 template <class T>
 struct Factors {
   T* lu;
   const int* pivots;
   int info;
   bool turned;
-  bool ordinary;         // else they are solved with by division
-  bool whole = false;    // known to be finite
-  bool blocked = false;  // those of the matrix itself, in rows (blocked.h)
+  bool ordinary;            // false: solve by division, element by element
+  bool all_finite = false;  // all elements are finite
+  bool blocked = false;     // the factors are those of the matrix itself, row-major (blocked.h)
 };
-// Whether the factors have no numbers: then nothing that is made of them has any.
+// Returns whether a factor contains NaN; then all results are NaN.
 template <class T>
 bool lost(const T* lu, int n) {
   return std::any_of(lu, lu + int64_t(n) * n, [](T x) { return x != x; });
 }
-// Which factors of real matrices that are singular or not finite show: only they differ from the transpose's.
+// The factors to compute for a real matrix that is singular or not finite, for which those of the transpose differ:
+// either, or its own.
 enum class Order { either, own };
 
-// The factors of a copy of an ordinary matrix in blocks, if that is worth while.
+// Factors a copy of an ordinary matrix in blocks, if that is faster. Returns false if not.
 template <class T>
 bool factor_blocked(int n, const T* matrix, T* lu, int* pivots) {
   if constexpr (kOfTranspose<T>) {
@@ -42,8 +43,8 @@ bool factor_blocked(int n, const T* matrix, T* lu, int* pivots) {
   return false;
 }
 
-// Factors a copy of each matrix (of its transpose, if real and ordinary); f(matrix number, factors, room). Small ones are
-// for `routine`, of whose operands `more` (job, first matrix) tells all but the matrices.
+// Factors a copy of each matrix (of its transpose, if real and ordinary) and calls f(matrix number, factors, room).
+// `routine` computes small ones; `more` (job, first matrix) adds its operands besides the matrices.
 template <class T, class J, class F>
 void each_lu(const Tensor& a, int n, size_t extra, Order order, Small routine, J&& more, F&& f) {
   const T* from = a.data<T>();
@@ -62,14 +63,15 @@ void each_lu(const Tensor& a, int n, size_t extra, Order order, Small routine, J
     if constexpr (kOfTranspose<T>) std::copy(matrix, matrix + square, lu);
     else transpose_into(matrix, n, n, lu);
     int info = n ? factor_lu(n, lu, pivots) : 0;
-    // What is not finite leaves factors that are not.
-    bool whole = own && finite(lu, int64_t(square)),
-         ordinary = whole || !own || finite(matrix, int64_t(square));
+    // A matrix that is not finite has factors that are not finite.
+    bool all_finite = own && finite(lu, int64_t(square)),
+         ordinary = all_finite || !own || finite(matrix, int64_t(square));
     if (own && (!ordinary || (kOfTranspose<T> && info > 0))) {
       transpose_into(matrix, n, n, lu);
       int second = ordinary ? factor_lu(n, lu, pivots) : eliminate(n, n, lu, pivots);
       info = second ? second : info;
-      if (kOfTranspose<T> && !ordinary && lost(lu, n)) {  // the transpose's factors may have numbers
+      // the transpose's factors may have numbers in place of NaN
+      if (kOfTranspose<T> && !ordinary && lost(lu, n)) {
         std::copy(matrix, matrix + square, lu);
         info = factor_lu(n, lu, pivots);
         ordinary = true;
@@ -77,19 +79,19 @@ void each_lu(const Tensor& a, int n, size_t extra, Order order, Small routine, J
         ordinary = false;
       }
     }
-    f(k, Factors<T>{lu, pivots, info, kOfTranspose<T> && ordinary, ordinary && !info, whole && ordinary},
+    f(k, Factors<T>{lu, pivots, info, kOfTranspose<T> && ordinary, ordinary && !info, all_finite && ordinary},
       lu + square);
   });
 }
 
-// What small routines write that give a matrix for each.
+// Sets the result of small routines that write one matrix for each.
 template <class T>
 auto squares_into(const Destination& to) {
   return [&to](SmallJob<T>& job, int64_t k) { job.x = to.data<T>() + k * int64_t(job.n) * job.n; };
 }
 
-// op(A) X = B in place for a triangular A [n, n], by division, so that a zero on the diagonal gives what IEEE
-// arithmetic says: infinities, and NaN for 0 / 0. A(i, j) is the element of op(A); `upper` is op(A)'s triangle.
+// Solves op(A) X = B in place for a triangular A [n, n], by division, so that a zero on the diagonal gives what IEEE
+// arithmetic says: infinities, and NaN for 0 / 0. at(i, j) is the element of op(A); `upper` is op(A)'s triangle.
 template <class T, class A>
 void substitute(int n, int columns, bool upper, bool unit, A&& at, T* b) {
   for (int step = 0; step < n; ++step) {
@@ -117,7 +119,7 @@ void exchange_rows(const Factors<T>& f, int n, int columns, T* x, bool back = fa
   }
 }
 
-// X of A X = B in place and in columns, from factors of A itself, by division.
+// Solves A X = B in place, stored by columns, from factors of A itself, by division.
 template <class T>
 void solve_by_division(const Factors<T>& f, int n, int columns, T* x) {
   auto factor = [&](int i, int j) { return f.lu[int64_t(j) * n + i]; };
@@ -132,7 +134,7 @@ void fill_identity(T* x, int n, T diagonal = T(1)) {
   for (int i = 0; i < n; ++i) x[int64_t(i) * n + i] = diagonal;
 }
 
-// X of A^H X = `diagonal` times 1, in columns, from the factors of `each_lu`, singular or not.
+// Solves A^H X = `diagonal` times 1, stored by columns, from the factors of `each_lu`, singular or not.
 template <class T>
 void solve_adjoint(const Factors<T>& f, int n, T* x, T diagonal = T(1), bool divides = false) {
   fill_identity(x, n, diagonal);
@@ -167,14 +169,14 @@ T determinant(const T* lu, const int* pivots, int n) {
     if (pivots[size_t(i)] != i + 1) det = -det;
   }
   if constexpr (!std::is_floating_point_v<T>)
-    if (det - det != T(0)) det = by_parts(det, T(1));  // times the sign, a complex number in PyTorch
+    if (det - det != T(0)) det = by_parts(det, T(1));  // times the sign, which is a complex number in PyTorch
   return det;
 }
 
 }  // namespace
 
 namespace {
-// The codes of failures, one a matrix, where they are a result of their own.
+// The error codes, one per matrix, if they are a separate result.
 class Codes {
  public:
   Codes(Out out, size_t at) : wanted_(out.size() > at), to_(out[wanted_ ? at : 0]) {
@@ -215,7 +217,7 @@ Results linalg_lu_solve(const Call& c, Out out) {
     each_lu<T>(a, n, block, Order::own, Small::solve, more, [&](int64_t k, const Factors<T>& f, T* rhs) {
       if (f.info > 0) codes.note(failure, k, f.info);
       if (!block || (f.info > 0 && !codes.wanted())) return;
-      if (!f.whole && lost(f.lu, n)) {
+      if (!f.all_finite && lost(f.lu, n)) {
         T* x = to.data<T>() + k * int64_t(block);
         return std::fill(x, x + block, kNone<T>);
       }
@@ -251,10 +253,10 @@ Results linalg_inv(const Call& c, Out out) {
                  if (f.info > 0) codes.note(failure, k, f.info);
                  if (!n || (f.info > 0 && !codes.wanted())) return;
                  T* y = to.data<T>() + k * int64_t(n) * n;
-                 if (!f.whole && lost(f.lu, n)) return std::fill(y, y + int64_t(n) * n, kNone<T>);
+                 if (!f.all_finite && lost(f.lu, n)) return std::fill(y, y + int64_t(n) * n, kNone<T>);
                  if constexpr (kOfTranspose<T>)
                    if (f.blocked) return invert_factored_in_rows(n, f.lu, f.pivots, y);
-                 if (!f.ordinary) {  // what is not finite then says so
+                 if (!f.ordinary) {  // NaN and infinities propagate to the inverse
                    fill_identity(work, n);
                    solve_by_division(f, n, n, work);
                    return transpose_into(work, n, n, y);
@@ -271,7 +273,7 @@ Results linalg_inv(const Call& c, Out out) {
   return codes.finish(out);
 }
 
-// inv^H, with infinities and NaN where the matrix is singular.
+// inv^H, with infinities and NaN if the matrix is singular.
 Results linalg_inv_adjoint(const Call& c, Out out) {
   Tensor a = dense(c.tensor("A"));
   Destination to(out[0]);
@@ -280,7 +282,7 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
     using T = decltype(zero);
     auto f = [&](int64_t k, const Factors<T>& f, T* x) {
       if (!n) return;
-      if (!f.whole && lost(f.lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
+      if (!f.all_finite && lost(f.lu, n)) std::fill(x, x + int64_t(n) * n, kNone<T>);
       else solve_adjoint(f, n, x);
       transpose_into(x, n, n, to.data<T>() + k * int64_t(n) * n);
     };
@@ -290,7 +292,7 @@ Results linalg_inv_adjoint(const Call& c, Out out) {
   return Results(out[0]);
 }
 
-// conj(det of a [n, n] without row i and column j), signed, by factors of their own: for small singular matrices.
+// conj(det of a [n, n] without row i and column j), signed, by separate factorizations: for small singular matrices.
 template <class T>
 void minors(const T* a, int n, T* y) {
   int m = n - 1, info = 0, ld = std::max(m, 1);
@@ -308,7 +310,7 @@ void minors(const T* a, int n, T* y) {
     }
 }
 
-// conj(det) inv^H. Of singular matrices too large for their minors a zero pivot is replaced by a tiny one: the
+// conj(det) inv^H. For singular matrices that are too large for their minors, a zero pivot is replaced by a tiny one: the
 // product of determinant and inverse tends to the cofactors.
 Results linalg_cofactor(const Call& c, Out out) {
   Tensor a = dense(c.tensor("A"));
@@ -334,7 +336,7 @@ Results linalg_cofactor(const Call& c, Out out) {
                      pivot = T(tiny);
                  T det = determinant(lu, f.pivots, n);
                  T* y = to.data<T>() + k * int64_t(n) * n;
-                 if (det - det != T(0)) {  // infinite or NaN: what is left of it is a question of the order
+                 if (det - det != T(0)) {  // infinite or NaN: the result depends on the order of operations
                    solve_adjoint(f, n, work, conjugate_of(det), true);
                    return transpose_into(work, n, n, y);
                  }
@@ -344,7 +346,7 @@ Results linalg_cofactor(const Call& c, Out out) {
                      std::copy(work, work + int64_t(n) * n, lu);
                    }
                  if (!f.blocked) invert_lu(n, lu, f.pivots, work);
-                 // The buffer holds inv (of a real matrix inv^T) in columns: read as rows it is inv^T (or inv).
+                 // The buffer holds inv (of a real matrix inv^T) by columns: read by rows it is inv^T (or inv).
                  for (int64_t i = 0; i < int64_t(n) * n; ++i) lu[i] = conjugate_of(det * lu[i]);
                  if constexpr (kOfTranspose<T>) transpose_into(lu, n, n, y);
                  else std::copy(lu, lu + int64_t(n) * n, y);
@@ -388,7 +390,8 @@ Results linalg_slogdet(const Call& c, Out out) {
         log_size += std::log(size);
         if constexpr (std::is_floating_point_v<T>) sign *= T((pivot > 0) - (pivot < 0));
         else sign *= size == 0 ? T(0) : pivot / size;
-        if (f.pivots[i] != i + 1) sign = sign * T(-1);  // an imaginary part of 0 stays positive
+        // multiplication keeps an imaginary part of 0 positive
+        if (f.pivots[i] != i + 1) sign = sign * T(-1);
       }
       to_sign.data<T>()[k] = sign;
       to_log.data<R>()[k] = log_size;
@@ -416,7 +419,7 @@ Results linalg_cholesky(const Call& c, Out out) {
       int info = 0;
       if (n) Lapack<T>::potrf("L", &n, l, &n, &info, 1);
       for (int i = 0; i < n && info == 0; ++i)
-        if (l[int64_t(i) * n + i] != l[int64_t(i) * n + i]) info = i + 1;  // NaN passes LAPACK
+        if (l[int64_t(i) * n + i] != l[int64_t(i) * n + i]) info = i + 1;  // LAPACK accepts NaN
       if (info > 0) codes.note(failure, k, info);
       if (info > 0 && !codes.wanted()) return;
       T* y = to.data<T>() + k * square;
@@ -437,7 +440,7 @@ Results linalg_triangular(const Call& c, Out out) {
   Destination to(out[0]);
   int n = order_of("linalg.solve_triangular", a);
   int64_t columns = b.int_sizes().back();
-  // Row-major A is A^T in columns: the other triangle, to be transposed back.
+  // A row-major A is A^T by columns, so the other triangle is used; results are transposed back.
   const char *uplo = c.flag("upper") ? "L" : "U", *diag = c.flag("unit") ? "U" : "N";
   of_type(a.dtype(), [&](auto zero) {
     using T = decltype(zero);

@@ -16,7 +16,7 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// Dimensions of a dense tensor from the outermost in memory to the innermost; in their own order otherwise.
+// Dimensions of a dense tensor from the outermost in memory to the innermost; for other tensors in their given order.
 Ints order_in_memory(const Tensor& t) {
   Ints order;
   for (int d = 0; d < t.dim(); ++d) order.push_back(d);
@@ -37,8 +37,8 @@ Tensor permuted(const Tensor& t, const Ints& order) {
   return t.alias(sizes, strides, t.offset());
 }
 
-// `rows` rows of `bytes`, which lie side by side, to places `apart`. A short one is as many whole pieces as it has, and one
-// that ends where it does: no call.
+// Copies `rows` adjacent rows of `bytes` to places `apart`. A short row is moved as full pieces and one more piece that
+// ends at its end, without a call.
 using MoveRows = void (*)(char* to, int64_t apart, const char* from, int64_t bytes, int64_t rows);
 template <int64_t kPiece, int kWhole>
 [[gnu::target("avx2")]] void move_short(char* to, int64_t apart, const char* from, int64_t bytes,
@@ -48,10 +48,10 @@ template <int64_t kPiece, int kWhole>
     *reinterpret_cast<Piece*>(to) = *reinterpret_cast<const Piece*>(from);
   };
   int64_t rest = bytes - kPiece;
-  bool whole = bytes == kWhole * kPiece;
+  bool exact = bytes == kWhole * kPiece;
   for (int64_t k = 0; k < rows; ++k, to += apart, from += bytes) {
     for (int64_t i = 0; i < kWhole; ++i) move(to + i * kPiece, from + i * kPiece);
-    if (!whole) move(to + rest, from + rest);
+    if (!exact) move(to + rest, from + rest);
   }
 }
 void move_long(char* to, int64_t apart, const char* from, int64_t bytes, int64_t rows) {
@@ -68,19 +68,19 @@ MoveRows move_rows(int64_t bytes) {
 
 }  // namespace
 
-// Dimensions are taken in the order in which the result lies. Pieces that lie likewise are copied as rows of
-// bytes; the rest through the operator `copy`.
+// Handles dimensions in the memory order of the result. Pieces with that order are copied as rows of bytes, other ones by
+// the operator `copy`.
 Results cat(const Call& c, Out out) {
   Ints order = order_in_memory(out[0]);
   Tensor ordered = permuted(out[0], order);
   Destination to(ordered);
-  const Tensor& whole = to.tensor();
-  int rank = whole.dim();
-  if (whole.numel() == SymInt(int64_t(0))) return Results(out[0]);
+  const Tensor& result = to.tensor();
+  int rank = result.dim();
+  if (result.numel() == SymInt(int64_t(0))) return Results(out[0]);
   int named = wrap_dim("cat", c.integer("dim").concrete(), rank);
   int d = int(std::find(order.begin(), order.end(), named) - order.begin());
-  auto sizes = whole.int_sizes();
-  int64_t item = whole.itemsize(), outer = 1, inner = 1;
+  auto sizes = result.int_sizes();
+  int64_t item = result.itemsize(), outer = 1, inner = 1;
   for (int k = 0; k < d; ++k) outer *= sizes[size_t(k)];
   for (int k = d + 1; k < rank; ++k) inner *= sizes[size_t(k)];
   int64_t row = sizes[size_t(d)] * inner * item, at = 0;
@@ -89,21 +89,21 @@ Results cat(const Call& c, Out out) {
     int64_t bytes, at;
   };
   std::vector<Piece> plain;
-  for (auto& given : c.tensors("tensors")) {
-    if (given.numel() == SymInt(int64_t(0))) continue;
-    Tensor t = permuted(given, order);
+  for (auto& input : c.tensors("tensors")) {
+    if (input.numel() == SymInt(int64_t(0))) continue;
+    Tensor t = permuted(input, order);
     int64_t n = t.int_sizes()[size_t(d)], bytes = n * inner * item;
-    // Shorter rows are quicker by strides.
-    if (t.dtype() == whole.dtype() && t.is_contiguous() && (outer == 1 || bytes >= 16)) {
+    // Strided copies are faster for shorter rows.
+    if (t.dtype() == result.dtype() && t.is_contiguous() && (outer == 1 || bytes >= 16)) {
       plain.push_back({t.data<char>(), bytes, at * inner * item});
     } else {
-      Dims part(whole.sizes());
+      Dims part(result.sizes());
       part[size_t(d)] = n;
-      copy(whole.alias(part, whole.strides(), whole.offset() + whole.stride(d) * SymInt(at)), t);
+      copy(result.alias(part, result.strides(), result.offset() + result.stride(d) * SymInt(at)), t);
     }
     at += n;
   }
-  auto* dst = whole.data<char>();
+  auto* dst = result.data<char>();
   if (outer == 1) {
     for (auto& p : plain)
       parallel_for(p.bytes, 1 << 17, [&](int64_t begin, int64_t end) {
@@ -111,7 +111,8 @@ Results cat(const Call& c, Out out) {
       });
   } else {
     parallel_for(outer, std::max<int64_t>(1, (1 << 17) / row), [&](int64_t begin, int64_t end) {
-      const int64_t together = std::max<int64_t>(1, 4096 / row);  // whose places stay in the nearest cache
+      // rows whose destinations stay in the first-level cache
+      const int64_t together = std::max<int64_t>(1, 4096 / row);
       for (int64_t k = begin; k < end; k += together)
         for (auto& p : plain)
           move_rows(p.bytes)(dst + k * row + p.at, row, p.from + k * p.bytes, p.bytes,
@@ -130,7 +131,7 @@ bool is_set(const T& x) {
   else return x != T(0);
 }
 
-// Two passes over pieces: count, then write from the sum of the counts before.
+// Two passes over pieces: count, then write at the sum of the previous counts.
 template <class T>
 Tensor positions(const Tensor& dense) {
   auto sizes = dense.int_sizes();
@@ -156,7 +157,7 @@ Tensor positions(const Tensor& dense) {
       int64_t* row = to + start[size_t(p)] * rank;
       int64_t first = p * kPiece, last = std::min(n, first + kPiece);
       if (rank == 1) {
-        for (int64_t i = first; i < last; ++i) {  // written always, kept if set: no branch to mispredict
+        for (int64_t i = first; i < last; ++i) {  // always written, kept only if set: no branch to mispredict
           if (row - to == start[size_t(p) + 1]) break;  // the next piece begins here
           *row = i;
           row += is_set(x[i]);
@@ -244,12 +245,12 @@ void philox_batch_plain(uint64_t seed, uint64_t first, uint32_t* words) {
   }
 }
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12 means its own header
+#pragma GCC diagnostic ignored "-Wuninitialized"  // a false warning about GCC 12's own header
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-// Compilers multiply 64 by 64 bits in vectors where 32 by 32 would do. Of each number the lower half counts.
+// Compilers multiply 64 by 64 bits in vectors although 32 by 32 suffice. Only the lower half of each number counts.
 __attribute__((target("avx512f"))) void philox_batch_512(uint64_t seed, uint64_t first, uint32_t* words) {
   const __m512i factor0 = _mm512_set1_epi64(kPhiloxFactor0), factor1 = _mm512_set1_epi64(kPhiloxFactor1),
                 lower = _mm512_set1_epi64(0xffffffff);
@@ -275,7 +276,7 @@ void philox_batch(uint64_t seed, uint64_t first, uint32_t* words) {
   (codegen::vector_lanes() == 16 ? philox_batch_512 : philox_batch_plain)(seed, first, words);
 }
 
-// Random 32-bit words of a generator's piece, in order.
+// Random 32-bit words of a part of a generator's sequence, in order.
 class Words {
  public:
   Words(const int64_t* state, int64_t skip) : seed_(uint64_t(state[0])), at_(uint64_t(state[1] + skip)) {}
@@ -304,20 +305,21 @@ class Words {
 
 constexpr int64_t kAhead = 64;
 
-// Numbers below `range`, `range` - 1, ...: products with random words without their lower halves; true if some
-// lower half is so small that its word may have to be drawn again. What is past a range of less numbers is wrong.
-bool scale_words_plain(const uint32_t* words, uint32_t range, uint32_t* below) {
+// Computes random numbers below `range`, `range` - 1, ...: the upper halves of products with random words. Returns true
+// if a lower half is so small that its word may have to be drawn again. Numbers beyond a range smaller than kAhead are
+// undefined.
+bool scale_words_plain(const uint32_t* words, uint32_t range, uint32_t* numbers) {
   uint32_t low = 0;
   for (uint32_t k = 0; k < kAhead; ++k) {
     uint32_t limit = range - k;
     uint64_t product = uint64_t(words[k]) * limit;
-    below[k] = uint32_t(product >> 32);
+    numbers[k] = uint32_t(product >> 32);
     low |= uint32_t(uint32_t(product) < limit);
   }
   return low;
 }
 __attribute__((target("avx512f"))) bool scale_words_512(const uint32_t* words, uint32_t range,
-                                                        uint32_t* below) {
+                                                        uint32_t* numbers) {
   const __mmask16 odd = 0xaaaa;
   __mmask16 low = 0;
   __m512i limit = _mm512_sub_epi32(_mm512_set1_epi32(int(range)),
@@ -325,25 +327,25 @@ __attribute__((target("avx512f"))) bool scale_words_512(const uint32_t* words, u
   for (int64_t k = 0; k < kAhead; k += 16, limit = _mm512_sub_epi32(limit, _mm512_set1_epi32(16))) {
     __m512i word = _mm512_loadu_si512(words + k), first = _mm512_mul_epu32(word, limit),
             second = _mm512_mul_epu32(_mm512_srli_epi64(word, 32), _mm512_srli_epi64(limit, 32));
-    _mm512_storeu_si512(below + k, _mm512_mask_mov_epi32(_mm512_srli_epi64(first, 32), odd, second));
+    _mm512_storeu_si512(numbers + k, _mm512_mask_mov_epi32(_mm512_srli_epi64(first, 32), odd, second));
     __m512i lower = _mm512_mask_mov_epi32(first, odd, _mm512_slli_epi64(second, 32));
     low = _mm512_kor(low, _mm512_cmplt_epu32_mask(lower, limit));
   }
   return low;
 }
 #pragma GCC diagnostic pop
-bool scale_words(const uint32_t* words, uint32_t range, uint32_t* below) {
-  return (codegen::vector_lanes() == 16 ? scale_words_512 : scale_words_plain)(words, range, below);
+bool scale_words(const uint32_t* words, uint32_t range, uint32_t* numbers) {
+  return (codegen::vector_lanes() == 16 ? scale_words_512 : scale_words_plain)(words, range, numbers);
 }
 void widen(const uint32_t* from, int64_t count, int64_t* to) {
-  int64_t whole = count & -kAhead;  // pieces of a known length are vectors
-  for (int64_t first = 0; first < whole; first += kAhead)
+  int64_t blocked = count & -kAhead;  // blocks of constant length vectorize
+  for (int64_t first = 0; first < blocked; first += kAhead)
     for (int64_t k = 0; k < kAhead; ++k) to[first + k] = from[first + k];
-  for (int64_t k = whole; k < count; ++k) to[k] = from[k];
+  for (int64_t k = blocked; k < count; ++k) to[k] = from[k];
 }
 
-// The permutation of 0 .. n - 1: element i changes places with one of i .. n - 1. `draw` gives the distances of
-// the partners of some elements from `first` on, so that their memory is there when they are needed.
+// Writes a permutation of 0 .. n - 1: element i changes places with one of i .. n - 1. `draw` returns the distances of
+// the partners for some elements from `first` on, so that their memory can be prefetched.
 template <class T, class F>
 void shuffle(T* order, int64_t n, F&& draw) {
   std::iota(order, order + n, T(0));
@@ -359,9 +361,8 @@ void shuffle(T* order, int64_t n, F&& draw) {
 
 }  // namespace
 
-// The piece has 2 n words. Below 2^32 a word is enough for a number, unless it would make some more likely
-// than others (Lemire, "Fast random integer generation in an interval", 2019), when the second half gives
-// another.
+// The piece has 2 n words. Below 2^32 one word per number suffices, unless it would make some numbers more likely than
+// others (Lemire, "Fast random integer generation in an interval", 2019); then the second half provides another word.
 Results randperm(const Call& c, Out out) {
   Tensor state = dense(c.tensor("state"));
   int64_t n = c.integer("n").concrete();

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // of work buffers, in bytes
 
-// Where buffers are named in a block: loads and stores.
+// Renames the buffers of all loads and stores in a block.
 template <class F>
 void rename_buffers(loop::Block& b, F&& name) {
   auto renamed = [&](loop::Expr x) {

@@ -25,7 +25,7 @@ class NestBuilder {
   using LoopKind = loop::LoopKind;
   using Statement = loop::Statement;
 
-  // `lanes`: side by side in loops; 0: as many as this machine has.
+  // `lanes` of a vectorized loop; 0: as many as this machine has.
   explicit NestBuilder(DType d, int lanes = 0)
       : dtype_(d), lanes_(lanes ? lanes : codegen::vector_lanes() / (d == DType::Float64 ? 2 : 1)) {}
   Block block;
@@ -102,23 +102,23 @@ class NestBuilder {
   int next_ = 1;
 };
 
-// A buffer that holds what a task works on, and nothing from task to task.
+// A buffer that a task works in; its contents do not outlive the task.
 struct WorkBuffer {
   int buffer;
   loop::Expr extent;  // elements, over the nest's params
 };
-// A second name of a buffer's memory, under which it is read before it is written.
+// A second name of a buffer's memory, for reads that happen before it is written.
 struct Alias {
   int buffer, of;
 };
-// Each thread of a CPU brings memory for the work buffers of all its tasks, one after the other.
+// Each thread of a CPU provides memory for the work buffers of its tasks, which run one after the other.
 struct TaskNest {
   loop::Nest nest;
   std::vector<WorkBuffer> work;
   std::vector<Alias> aliases;
 };
-// The same with an array of the task for each work buffer, so that tasks may run at once, as those of a grid do. The other
-// buffers keep their order, but for aliases, which are gone.
+// The same nest with a local array per task for each work buffer, so that tasks may run at once, as on a grid. The other
+// buffers keep their order; aliases are removed.
 loop::Nest with_arrays(TaskNest t);
 
 struct TaskKernel {
@@ -127,7 +127,7 @@ struct TaskKernel {
   std::vector<DType> dtypes;  // of `work`
   std::vector<Alias> aliases;
 };
-// Bytes of memory for the work buffers of a thread, and where they begin in it.
+// Size in bytes of a thread's work buffers, and their positions.
 class WorkMemory {
  public:
   WorkMemory(const TaskKernel& k, const int64_t* params);
@@ -140,8 +140,8 @@ class WorkMemory {
   size_t bytes_ = 0;
 };
 
-// The kernel of the nest that `make` builds for a variant: made once. `make` is a lambda: kernels are kept by
-// its type, which functions of one signature share.
+// Returns the kernel of the nest that `make` builds for a variant, which is compiled once. `make` has to be a lambda:
+// kernels are cached by its type, which functions of one signature would share.
 template <class Variant, class Make>
 const TaskKernel& task_kernel_of(const Variant& v, Make make) {
   static_assert(std::is_class_v<Make>);
@@ -153,13 +153,13 @@ const TaskKernel& task_kernel_of(const Variant& v, Make make) {
   }
   TaskNest t = make(v);
   loop::verify(t.nest);
-  TaskKernel made{codegen::kernel(t.nest),
-                  t.work,
-                  {},
-                  t.aliases};  // without the lock: it takes long, and Ctrl-C is heard
-  for (auto& w : t.work) made.dtypes.push_back(t.nest.buffers[size_t(w.buffer)].dtype);
+  TaskKernel result{codegen::kernel(t.nest),
+                    t.work,
+                    {},
+                    t.aliases};  // without the lock: it takes long, and Ctrl-C is heard
+  for (auto& w : t.work) result.dtypes.push_back(t.nest.buffers[size_t(w.buffer)].dtype);
   std::lock_guard lock(mutex);
-  return kernels.try_emplace(v, std::move(made)).first->second;
+  return kernels.try_emplace(v, std::move(result)).first->second;
 }
 template <class Variant, class Make>
 const codegen::Kernel& kernel_of(const Variant& v, Make make) {

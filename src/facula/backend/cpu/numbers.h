@@ -1,5 +1,5 @@
-// Lanes of real and of complex numbers under the same names, so that an algorithm is written once for both (small.cpp). All is inlined
-// (lanes.h).
+// Lanes of real and of complex numbers under the same names, so that an algorithm is written once for both (small.cpp).
+// All functions are inlined (lanes.h).
 #pragma once
 #include <complex>
 
@@ -7,7 +7,8 @@
 
 namespace facula::backend::cpu {
 
-// Real and imaginary parts of a complex number in each lane. Products are by parts; W is a vector.
+// Real and imaginary parts of a complex number in each lane; W is a vector. Products are computed by parts, without C++'s
+// special cases.
 template <class W>
 struct ComplexVector {
   W re, im;
@@ -35,7 +36,7 @@ struct ComplexVector {
 #undef FACULA_INLINE
 };
 
-// V: a number of type T in each lane, W: a real one of its precision.
+// V has a number of type T in each lane, W a real number of its precision.
 template <class T, int kBytes>
 struct Numbers : Lanes<T, kBytes> {
   using L = Lanes<T, kBytes>;
@@ -51,13 +52,13 @@ struct Numbers : Lanes<T, kBytes> {
   FACULA_LANES V of_real(W x) { return x; }
   FACULA_LANES V conj(V x) { return x; }
   FACULA_LANES Mask is_real(V) { return L::everywhere(); }
-  FACULA_LANES W norm(V x) { return x * x; }  // the square
+  FACULA_LANES W norm(V x) { return x * x; }  // |x|^2
   FACULA_LANES W modulus(V x) { return L::abs(x); }
-  FACULA_LANES W size(V x) { return L::abs(x); }  // as LAPACK compares
+  FACULA_LANES W size(V x) { return L::abs(x); }  // the magnitude that LAPACK compares
   FACULA_LANES W largest_part(V x) { return L::abs(x); }
   FACULA_LANES Mask invertible(W size) { return L::settled(size >= L::kLeast); }
   FACULA_LANES V reciprocal(V x) { return 1 / x; }
-  FACULA_LANES V quotient(V x, V by, V) { return x / by; }  // the last: by's reciprocal
+  FACULA_LANES V quotient(V x, V by, V) { return x / by; }  // the third argument is the reciprocal of `by`
   FACULA_LANES V select(Mask where, V a, V b) { return where ? a : b; }
 };
 
@@ -71,7 +72,7 @@ struct Numbers<std::complex<Real>, kBytes> : Lanes<Real, kBytes> {
   using W = typename L::V;
   using V = ComplexVector<W>;
   static constexpr bool kIsComplex = true;
-  // Sizes of numbers whose squares are normal numbers.
+  // Bounds of magnitudes whose squares are normal numbers.
   static constexpr R kLow = R(sizeof(R) == 4 ? 0x1p-60 : 0x1p-508), kHigh = 2 / kLow;
 
   FACULA_LANES V all(R x) { return {L::all(x), W()}; }
@@ -102,7 +103,7 @@ struct Numbers<std::complex<Real>, kBytes> : Lanes<Real, kBytes> {
     L::swap_where(where, a.re, b.re);
     L::swap_where(where, a.im, b.im);
   }
-  // In memory parts are neighbours, as they are in V.
+  // In memory, the two parts of an element are neighbours, as two vectors are in V.
   using L::load;
   FACULA_LANES void load(V* to, const T* from, int64_t matrix, int rows, int columns, int64_t stride,
                          int count) {

@@ -15,7 +15,7 @@
 namespace facula::backend::cpu {
 
 const dnnl::engine& onednn_engine() {
-  // It outlives the caches of every thread.
+  // The engine outlives the caches of all threads.
   static const dnnl::engine* engine = [] {
     if (settings().cpu_capability == "avx2") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
@@ -77,7 +77,7 @@ void log_refusal(const dnnl::error& e) {
 }
 
 void* scratch(Scratch use, size_t bytes) {
-  // By pointer: memory of a thread itself is scarce.
+  // Held by pointer, because static thread-local memory is scarce.
   thread_local const auto buffers = std::make_unique<Buffer[]>(size_t(Scratch::count));
   auto& b = buffers[size_t(use)];
   if (b.bytes < bytes) {

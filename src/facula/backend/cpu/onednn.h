@@ -1,7 +1,6 @@
-// oneDNN as this backend uses it. A Bound is a primitive made for certain shapes with its memory objects; it
-// belongs to one thread and is kept in that thread's cache under a key that says everything it was made from.
-// Scratchpads are the user's, one buffer a thread: in library mode one primitive run by two threads gives
-// wrong numbers silently.
+// How this backend uses oneDNN. A Bound is a primitive for certain shapes with its memory objects; it belongs to one
+// thread and is cached there under a key of everything that it was built from. Scratchpads belong to the user, one buffer
+// per thread: in library mode one primitive that two threads run gives wrong numbers silently.
 #pragma once
 #include <unistd.h>
 
@@ -34,9 +33,10 @@ struct KeyHash {
 const dnnl::engine& onednn_engine();
 dnnl::memory::data_type onednn_type(DType d);
 dnnl::primitive_attr onednn_attributes();  // scratchpad mode: user
-// Threads that a primitive made now will use; part of every key. Also tells OpenMP on this thread.
+// Returns the number of threads that a primitive created now will use, which is part of every key. Also sets OpenMP's
+// number on this thread.
 int onednn_threads();
-// Is this a reference implementation? If so it is reported (FACULA_LOG=kernels), to be refused.
+// Returns whether this is a reference implementation, which callers refuse, and reports it (FACULA_LOG=kernels).
 bool is_reference(const char* what, const char* implementation);
 
 // A buffer of this thread that lives until the next request for the same use.
@@ -66,12 +66,12 @@ class Bound {
   std::vector<dnnl_exec_arg_t> args_;
 };
 
-// Says under FACULA_LOG=kernels why a plan is not made.
+// Logs under FACULA_LOG=kernels why a plan is refused.
 void log_refusal(const dnnl::error& e);
 
-// What `make` makes, or a plan that is `refused`, for which oneDNN has no primitive or memory descriptor.
+// Returns the plan from `make`, or a plan that is `refused` if oneDNN has no primitive or memory descriptor for it.
 template <class Plan, class F>
-std::unique_ptr<Plan> made_or_refused(F&& make) {
+std::unique_ptr<Plan> make_or_refuse(F&& make) {
   auto plan = std::make_unique<Plan>();
   try {
     *plan = make();
@@ -83,15 +83,15 @@ std::unique_ptr<Plan> made_or_refused(F&& make) {
   return plan;
 }
 
-// Plans that were made beside the program (codegen/sequel.h), until a thread takes them.
+// Plans that were created in the background (codegen/sequel.h), until a thread takes them.
 template <class Plan>
-class Beside {
+class Prepared {
  public:
-  static Beside& all() {
-    static auto& b = *new Beside;
+  static Prepared& all() {
+    static auto& b = *new Prepared;
     return b;
   }
-  // Null if there is none, or if it could not be made. Waits where it is being made.
+  // Null if there is none or if it could not be created. Waits for a plan that is being created.
   std::unique_ptr<Plan> take(const Key& key) {
     std::shared_ptr<Slot> slot;
     {
@@ -118,7 +118,7 @@ class Beside {
         slot.done.notify_all();
       }
     } finish{*slot};
-    slot->plan = made_or_refused<Plan>(f);
+    slot->plan = make_or_refuse<Plan>(f);
   }
 
  private:
@@ -132,25 +132,26 @@ class Beside {
   std::unordered_map<Key, std::shared_ptr<Slot>, KeyHash> slots_;
 };
 
-// What was made for `key` on this thread; `make` makes it, unless it was made beside the program as a `thing`. Where
-// a plan is refused the caller copies its operands or takes another way. A thread keeps the plans that it used last.
+// Returns this thread's plan for `key`. If it is not cached, the plan is taken from those created in the background for
+// `thing`, or `make` creates it. If a plan is refused, the caller copies its operands or uses another library. A thread
+// keeps the plans that it used last.
 template <class Plan, class F>
 const Plan& planned(const codegen::Thing& thing, const Key& key, F&& make) {
   constexpr size_t kMost = 1024;
   using Plans = Bounded<Key, std::unique_ptr<Plan>, KeyHash>;
-  thread_local std::unique_ptr<Plans> plans;  // by pointer: memory of a thread itself is scarce
+  thread_local std::unique_ptr<Plans> plans;  // by pointer, because static thread-local memory is scarce
   if (!plans) plans = std::make_unique<Plans>(kMost);
-  auto* known = plans->find(key);
-  if (!known) {
+  auto* cached = plans->find(key);
+  if (!cached) {
     std::unique_ptr<Plan> plan;
     if (!in_parallel()) {
       codegen::wanted(thing, codegen::Words(key.data(), key.size()));
-      plan = Beside<Plan>::all().take(key);
+      plan = Prepared<Plan>::all().take(key);
     }
-    if (!plan) plan = made_or_refused<Plan>(make);
-    known = &plans->put(key, std::move(plan));
+    if (!plan) plan = make_or_refuse<Plan>(make);
+    cached = &plans->put(key, std::move(plan));
   }
-  return **known;
+  return **cached;
 }
 
 }  // namespace facula::backend::cpu

@@ -1,9 +1,9 @@
-// OpenBLAS, which is loaded when the first of its routines is called: a process that multiplies and factors nothing has
-// no use for it.
+// OpenBLAS, loaded when the first of its routines is called, so that a process without products and factorizations does
+// not pay for it.
 #pragma once
 #include <atomic>
 
-// FACULA_ROUTINE(FACULA_PREFIXED(cblas_sgemm)): what calls the declared function of this name.
+// FACULA_ROUTINE(FACULA_PREFIXED(cblas_sgemm)): a callable that loads and calls the declared function of this name.
 #define FACULA_PREFIXED2(prefix, name) prefix##name
 #define FACULA_PREFIXED1(prefix, name) FACULA_PREFIXED2(prefix, name)
 #define FACULA_PREFIXED(name) FACULA_PREFIXED1(FACULA_LAPACK_PREFIX, name)
@@ -14,7 +14,8 @@
 
 namespace facula::backend::cpu {
 
-// RuntimeError if the library is not beside this one. As it is loaded it has no threads of its own yet.
+// Returns the address of a function. Raises RuntimeError if the library does not stand next to this one. Loading it
+// starts no threads of OpenBLAS.
 void* openblas_symbol(const char* symbol);
 
 template <class F>
@@ -27,15 +28,15 @@ class Routine<R(Args...)> {
   explicit constexpr Routine(const char* symbol) : symbol_(symbol) {}
   const char* symbol() const { return symbol_; }
   R operator()(Args... args) const {
-    F* f = found_.load(std::memory_order_acquire);
+    F* f = address_.load(std::memory_order_acquire);
     if (!f) [[unlikely]]
-      found_.store(f = reinterpret_cast<F*>(openblas_symbol(symbol_)), std::memory_order_release);
+      address_.store(f = reinterpret_cast<F*>(openblas_symbol(symbol_)), std::memory_order_release);
     return f(args...);
   }
 
  private:
   const char* symbol_;
-  mutable std::atomic<F*> found_{nullptr};
+  mutable std::atomic<F*> address_{nullptr};
 };
 
 }  // namespace facula::backend::cpu

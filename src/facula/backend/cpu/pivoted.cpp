@@ -26,7 +26,7 @@ struct Pivoted {
   using R = decltype(size_of(T()));
 
   T& at(int i, int j) const { return a[i * n + j]; }
-  static T other(T x) {  // of an element across the diagonal
+  static T other(T x) {  // an element mirrored at the diagonal
     if constexpr (kHermitian) return std::conj(x);
     else return x;
   }
@@ -81,7 +81,7 @@ struct Pivoted {
   }
   void eliminate_pair(int k) const {
     if (k + 2 >= n) return;
-    // Of D = d (x 1; 1 y) or, of a Hermitian matrix, |d| (x phase^*; phase y).
+    // The block is D = d (x 1; 1 y) or, for a Hermitian matrix, |d| (x phase^*; phase y).
     T d = at(k + 1, k), phase = T(R(1)), low, high;
     if constexpr (kHermitian) {
       R length = std::abs(d);
@@ -120,13 +120,13 @@ struct Pivoted {
     return info;
   }
 
-  // A right-hand side.
+  // One right-hand side.
   struct Column {
     T* first;
     int stride;
     T& operator[](int i) const { return first[i * stride]; }
   };
-  // Rows of x from row `from` on lose their part of column k.
+  // Subtracts the part of column k from rows `from` and after of x.
   void lower(int k, int from, Column x) const {
     for (int i = from; i < n; ++i) x[i] -= by_parts(at(i, k), x[k]);
   }
@@ -138,7 +138,7 @@ struct Pivoted {
       if (pivots[k] > 0) {
         std::swap(x[k], x[pivots[k] - 1]);
         lower(k, k + 1, x);
-        // By reciprocals, which say what a 0 leaves as LAPACK's do.
+        // By reciprocals, so that 0 leads to the same results as in LAPACK.
         if constexpr (kHermitian) x[k] *= 1 / std::real(at(k, k));
         else x[k] = by_parts(x[k], T(R(1)) / at(k, k));
         ++k;
@@ -166,12 +166,12 @@ struct Pivoted {
 }  // namespace
 
 template <class T>
-int few_pivoted(int n, T* a, bool hermitian, int* pivots) {
+int factor_small_ldl(int n, T* a, bool hermitian, int* pivots) {
   if (kComplex<T> && hermitian) return Pivoted<T, kComplex<T>>{n, a}.factor(pivots);
   return Pivoted<T, false>{n, a}.factor(pivots);
 }
 template <class T>
-void solve_few_pivoted(int n, int columns, const T* a, bool hermitian, const int* pivots, T* b) {
+void solve_small_ldl(int n, int columns, const T* a, bool hermitian, const int* pivots, T* b) {
   auto all = [&](auto factors) {
     for (int c = 0; c < columns; ++c) factors.solve(pivots, {b + c, columns});
   };
@@ -179,8 +179,8 @@ void solve_few_pivoted(int n, int columns, const T* a, bool hermitian, const int
   else all(Pivoted<T, false>{n, const_cast<T*>(a)});
 }
 #define FACULA_INSTANTIATE(T)                               \
-  template int few_pivoted<T>(int, T*, bool, int*); \
-  template void solve_few_pivoted<T>(int, int, const T*, bool, const int*, T*);
+  template int factor_small_ldl<T>(int, T*, bool, int*); \
+  template void solve_small_ldl<T>(int, int, const T*, bool, const int*, T*);
 FACULA_INSTANTIATE(float)
 FACULA_INSTANTIATE(double)
 FACULA_INSTANTIATE(std::complex<float>)

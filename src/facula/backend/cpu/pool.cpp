@@ -7,17 +7,18 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// Along the rows of an image lanes ask few windows quickly, if their strides divide vectors (elements of one
-// window are then the same lanes in each) and a row fills one. Bytes under masks need AVX-512.
+// Gathering is fast with lanes along the rows of an image if there are few windows per element, if their strides divide
+// vectors (the elements of one window are then the same lanes in each), and if a row fills a vector. Bytes under masks
+// need AVX-512.
 bool asks_quickly(const Call& c, const Tensor& taps, const SymInt& width) {
   constexpr int64_t kWindows = 9, kStride = 4;
   if (codegen::vector_lanes() < 16 || width.concrete() < 16 || taps.dtype() != DType::UInt8) return false;
   int64_t windows = 1, along = 1;  // the stride along rows
-  auto given = [&](const char* arg, size_t k) { return c.ints(arg, 2)[k].concrete(); };
+  auto parameter = [&](const char* arg, size_t k) { return c.ints(arg, 2)[k].concrete(); };
   for (size_t k : {0, 1}) {
-    int64_t kernel = given("kernel_size", k);
-    int64_t stride = c.ints("stride").empty() ? kernel : given("stride", k);
-    windows *= given("dilation", k) == 1 ? (kernel + stride - 1) / stride : kernel;
+    int64_t kernel = parameter("kernel_size", k);
+    int64_t stride = c.ints("stride").empty() ? kernel : parameter("stride", k);
+    windows *= parameter("dilation", k) == 1 ? (kernel + stride - 1) / stride : kernel;
     along = stride;
   }
   return windows <= kWindows && along <= kStride && along != 3;
@@ -25,8 +26,8 @@ bool asks_quickly(const Call& c, const Tensor& taps, const SymInt& width) {
 
 }  // namespace
 
-// Each element asks its windows, with channels side by side in lanes or along rows where that is quick. Else each
-// window adds its gradient where it belongs.
+// Each element gathers the gradients of its windows, with channels in the lanes or along rows, where that is fast.
+// Otherwise each window scatters its gradient.
 Results max_pool2d_backward(const Call& c, Out out) {
   static const op::Operator &gather = op::get("_max_pool2d_gather"),
                             &scatter = op::get("_max_pool2d_scatter");

@@ -1,6 +1,6 @@
-// Matrix products. Batch dimensions of equal layout are merged first; then oneDNN for float32 and bfloat16,
-// BLAS for vectors, float64 and complex numbers, plain loops for integers. Very small float32 products are
-// cheaper than a library's call.
+// Matrix products. Batch dimensions with uniform strides are merged first; then oneDNN computes float32 and bfloat16,
+// BLAS vectors, float64 and complex numbers, and plain loops integers. Very small float32 products are computed here,
+// because a library's call would cost more.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// A dimension and its strides.
+// A batch dimension and its strides.
 struct Batch {
   int64_t size, a, b, out;
 };
@@ -43,14 +43,15 @@ struct Problem {
 
 bool is(const Scalar& s, double x) { return s.to_complex() == std::complex<double>(x); }
 
-// Can a library read a matrix with these strides: rows or columns one after the other, apart?
+// Returns whether a library can read a matrix with these strides: adjacent elements within rows or columns, which may be
+// apart.
 bool readable(int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
   bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1),
        column_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
   return row_major || column_major;
 }
 
-// Strides of dimensions of size 1 are free: choose those of a plain matrix.
+// The strides of dimensions of size 1 are arbitrary: choose those of a plain matrix.
 void settle(int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
   if (cols == 1 && rows == 1) {
     rs = cs = 1;
@@ -77,7 +78,7 @@ void merge_batch(Problem& p, std::span<const Batch> dims) {
     }
     p.batch.push_back(d);
   }
-  // One right-hand matrix for all: more rows of one product.
+  // One right-hand matrix for all: a single product with more rows.
   if (p.batch.size() == 1 && p.batch[0].b == 0 && p.batch[0].a == p.m * p.a_rs &&
       p.batch[0].out == p.m * p.n) {
     p.m *= p.batch[0].size;
@@ -102,15 +103,16 @@ void each_matrix(const Problem& p, int64_t begin, int64_t end, F&& f) {
   }
 }
 
-// f(m, n, a, b, out) for every matrix, in pieces of at most `longest` rows or columns, by the side of the result. They are
-// the same for any number of threads: libraries add up otherwise in matrices of other sizes, and share a long sum.
+// Calls f(m, n, a, b, out) for each matrix, in pieces of at most `longest` rows or columns along the longer side of the
+// result. Pieces do not depend on the number of threads: libraries sum in another order in matrices of other sizes, and
+// split a long sum among threads.
 template <class F>
 void each_piece(const Problem& p, int64_t longest, F&& f) {
   constexpr double kWork = 65536;  // multiplications worth a thread
   constexpr int64_t kPart = 16;    // a multiple of what a register holds
   bool by_rows = p.m >= p.n;
   int64_t side = std::max(p.m, p.n), size = itemsize(p.dtype), pieces = (side + longest - 1) / longest;
-  // Alike, and as many as two or four threads can share.
+  // Equal pieces, in a number that two or four threads can share.
   if (p.count() == 1 && pieces > 2) pieces = (pieces + 3) / 4 * 4;
   longest = std::min(longest, ((side + pieces - 1) / pieces + kPart - 1) / kPart * kPart);
   pieces = (side + longest - 1) / longest;
@@ -132,7 +134,7 @@ using Eight = float __attribute__((vector_size(32), aligned(4)));
 [[gnu::always_inline]] inline void rows_of_eight(int64_t m, int64_t n, int64_t k, float alpha, const float* a,
                                                  int64_t a_rs, int64_t a_cs, const float* b, int64_t ldb,
                                                  float beta, const float* bias, float* out) {
-  constexpr int64_t kRows = 4;  // at once; where fewer are left, the last one again
+  constexpr int64_t kRows = 4;  // at once; the last row is repeated if fewer are left
   for (int64_t i = 0; i < m; i += kRows) {
     int64_t rows = std::min(kRows, m - i);
     const float* from[kRows];
@@ -171,7 +173,7 @@ void tiny_rows(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int
                const float* b, int64_t ldb, float beta, const float* bias, float* out) {
   rows_of_eight(m, n, k, alpha, a, a_rs, a_cs, b, ldb, beta, bias, out);
 }
-// The same with every product rounded.
+// The same, with every product rounded.
 FACULA_CLONES("avx", "default")
 void tiny_rows_apart(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_rs, int64_t a_cs,
                      const float* b, int64_t ldb, float beta, const float* bias, float* out) {
@@ -205,8 +207,8 @@ void tiny(const Problem& p, bool apart = false) {
   });
 }
 
-// ---- tiny complex products: no time to call a library, whose product with alpha makes NaN of infinite parts
-constexpr int64_t kTinyComplex = 128;  // multiplications, in which a call takes as long as they do
+// ---- tiny complex products: a call of a library takes too long, and its product with alpha makes NaN of infinite parts
+constexpr int64_t kTinyComplex = 128;  // multiplications, for which a call takes as long as they do
 
 bool fits_tiny_complex(const Problem& p) {
   return is_complex(p.dtype) && p.m <= kTinyComplex && p.n <= kTinyComplex && p.k <= kTinyComplex &&
@@ -228,7 +230,7 @@ template <class T>
 void tiny_complex(const Problem& p) {
   using P = Pair<T>;
   P alpha = pair_of<T>(p.alpha), beta = pair_of<T>(p.beta);
-  bool scaled = !is(p.alpha, 1), fresh = is(p.beta, 0), kept = is(p.beta, 1);
+  bool scaled = !is(p.alpha, 1), fresh = is(p.beta, 0), added = is(p.beta, 1);
   each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
     auto *a = reinterpret_cast<const P*>(a_bytes), *b = reinterpret_cast<const P*>(b_bytes);
     auto* out = reinterpret_cast<P*>(out_bytes);
@@ -238,13 +240,13 @@ void tiny_complex(const Problem& p) {
         for (int64_t k = 0; k < p.k; ++k) sum = sum + a[i * p.a_rs + k * p.a_cs] * b[k * p.b_rs + j * p.b_cs];
         if (scaled) sum = alpha * sum;
         P& to = out[i * p.n + j];
-        to = fresh ? sum : (kept ? to : beta * to) + sum;
+        to = fresh ? sum : (added ? to : beta * to) + sum;
       }
   });
 }
 
-// ---- tiny products of a batch: as PyTorch's loops over fewer than 400 multiplications a matrix do them, term by term
-// and every product rounded, so that infinities of both signs cancel alike
+// ---- tiny products of a batch: like PyTorch's loops over fewer than 400 multiplications per matrix, term by term and
+// with every product rounded, so that infinities of opposite signs cancel in the same places
 constexpr int64_t kApart = 400;
 
 bool fits_apart(const Problem& p, int64_t rows) {
@@ -283,57 +285,57 @@ void apart(const Problem& p) {
 }
 
 // ---- many products of a few rows and columns: a library's call takes longer than one of them
-bool fits_few(const Problem& p) {
+bool fits_small_batch(const Problem& p) {
   bool real = p.dtype == DType::Float32 || p.dtype == DType::Float64;
   return p.count() > 1 && p.m <= kFew && p.n <= kFew && p.k <= kFew && !p.bias &&
          (real || (is_complex(p.dtype) && is(p.alpha, 1) && is(p.beta, 0)));
 }
 
-void few(const Problem& p) {
+void small_batch(const Problem& p) {
   const Batch& last = p.batch.back();
-  FewProducts some{p.m,
-                   p.n,
-                   p.k,
-                   p.a_rs,
-                   p.a_cs,
-                   p.b_rs,
-                   p.b_cs,
-                   p.alpha.to_complex().real(),
-                   p.beta.to_complex().real(),
-                   last.a,
-                   last.b,
-                   last.out};
+  BatchedProducts some{p.m,
+                       p.n,
+                       p.k,
+                       p.a_rs,
+                       p.a_cs,
+                       p.b_rs,
+                       p.b_cs,
+                       p.alpha.to_complex().real(),
+                       p.beta.to_complex().real(),
+                       last.a,
+                       last.b,
+                       last.out};
   constexpr int64_t kPiece = 32768;  // multiplications worth a thread
   parallel_for(p.count(), 1 + kPiece / (p.m * p.n * p.k), [&](int64_t begin, int64_t end) {
-    for (int64_t count; begin < end; begin += count) {  // of one place in all dimensions but the last
+    for (int64_t count; begin < end; begin += count) {  // of equal indices in all dimensions but the last
       count = std::min(end - begin, last.size - begin % last.size);
       each_matrix(p, begin, begin + 1, [&](const char* a, const char* b, char* out) {
-        few_products(p.dtype, some, a, b, out, count);
+        batched_products(p.dtype, some, a, b, out, count);
       });
     }
   });
 }
 
-// Many rows by a matrix of a few: four of them are one of the above.
-bool fits_few_columns(const Problem& p) {
+// Many rows times a small matrix: four rows at a time form one of the products above.
+bool fits_narrow_right(const Problem& p) {
   constexpr int64_t kMany = 1024;
   bool real = p.dtype == DType::Float32 || p.dtype == DType::Float64;
   return p.count() == 1 && p.m >= kMany && p.n > 1 && p.n <= kFew && p.k <= kFew && !p.bias &&
          (real || (is_complex(p.dtype) && is(p.alpha, 1) && is(p.beta, 0)));
 }
-void few_columns(const Problem& p) {
+void narrow_right(const Problem& p) {
   constexpr int64_t kRows = 4;
   Problem fours = p;
   fours.m = kRows;
   fours.batch = {{p.m / kRows, kRows * p.a_rs, 0, kRows * p.n}};
-  few(fours);
+  small_batch(fours);
   int64_t done = p.m / kRows * kRows, size = itemsize(p.dtype);
   if (done == p.m) return;
   Problem rest = p;
   rest.m = p.m - done;
   rest.batch = {{1, 0, 0, 0}};
   rest.a += done * p.a_rs * size, rest.out += done * p.n * size;
-  few(rest);
+  small_batch(rest);
 }
 
 // ---- oneDNN
@@ -342,8 +344,8 @@ struct OneDnnPlan {
   bool refused = false;
 };
 
-// Operands with gaps between their rows go by oneDNN's older gemm, whose code for each pair of transpositions
-// takes 20 to 80 ms to generate. BLAS is there already and as fast for what is small.
+// For operands with gaps between their rows oneDNN uses its older gemm, whose code for each pair of transpositions takes
+// 20 to 80 ms to generate. BLAS is loaded already and as fast for small products.
 bool is_better_by_blas(const Problem& p, const char* implementation) {
   constexpr double kSmall = 1 << 24;  // multiplications
   return p.dtype == DType::Float32 && std::string_view(implementation).starts_with("gemm") &&
@@ -355,11 +357,11 @@ OneDnnPlan make_plan(const Problem& p) {
   auto type = onednn_type(p.dtype);
   auto desc = [&](int64_t Batch::* stride, int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
     dims sizes, strides;
-    int64_t whole = rows == 1 ? cs * cols : cs == 1 ? rs * rows : std::max(rs * rows, cs * cols);
+    int64_t span = rows == 1 ? cs * cols : cs == 1 ? rs * rows : std::max(rs * rows, cs * cols);
     for (auto& d : p.batch) {
       bool one = d.*stride == 0;  // broadcast
       sizes.push_back(one ? 1 : d.size);
-      strides.push_back(one ? whole : d.*stride);
+      strides.push_back(one ? span : d.*stride);
     }
     sizes.insert(sizes.end(), {rows, cols});
     strides.insert(strides.end(), {rs, cs});
@@ -400,7 +402,7 @@ Key key_of(const Problem& p) {
   return key;
 }
 
-// The plan of a key of another process, made beside the program.
+// Creates the plan for a key of an earlier process, in the background.
 const codegen::Thing product_thing("product", [](codegen::Words w) {
   constexpr size_t kFixed = 12;
   if (w.size() < kFixed || (w.size() - kFixed) % 4 || w[1] != onednn_threads()) return;
@@ -410,7 +412,7 @@ const codegen::Thing product_thing("product", [](codegen::Words w) {
   p.alpha = Scalar(std::bit_cast<double>(w[10]));
   p.beta = Scalar(std::bit_cast<double>(w[11]));
   for (size_t k = kFixed; k < w.size(); k += 4) p.batch.push_back({w[k], w[k + 1], w[k + 2], w[k + 3]});
-  Beside<OneDnnPlan>::all().make(Key(w), [&] { return make_plan(p); });
+  Prepared<OneDnnPlan>::all().make(Key(w), [&] { return make_plan(p); });
 });
 
 bool by_onednn(const Problem& p) {
@@ -422,8 +424,8 @@ bool by_onednn(const Problem& p) {
 }
 
 // ---- oneDNN's gemm, which packs both operands
-// Its primitives read a right-hand matrix where it lies, unless its rows are as long as a power of two. Where rows are long
-// and many they take 1.1 to 4 times as long as a product that packs them; few rows or columns are not worth the packing.
+// Its matmul primitives read a right-hand matrix in place, unless its rows are as long as a power of two. For many long
+// rows they take 1.1 to 4 times as long as a product that packs them; few rows or columns are not worth the packing.
 bool is_better_packed(const Problem& p) {
   constexpr double kWorth = 1 << 24;  // multiplications
   constexpr int64_t kFew = 16, kLong = 768, kMany = 1024;
@@ -433,12 +435,12 @@ bool is_better_packed(const Problem& p) {
   return p.m >= (std::has_single_bit(uint64_t(p.b_rs)) ? kMany : kFew);
 }
 
-// It generates the code for all sizes at its first call (37 ms): beside the program where one that began alike has
-// wanted it.
+// Makes oneDNN generate the code for all sizes, which happens at its first call (37 ms): in the background if an earlier
+// process that began alike has used it.
 void generate_gemm() {
   static std::once_flag generated;
   std::call_once(generated, [] {
-    const float x[4] = {};  // two rows and columns: one is another function's
+    const float x[4] = {};  // two rows and columns: products with one go to another function
     float y[4];
     dnnl_sgemm('N', 'N', 2, 2, 2, 1, x, 2, x, 2, 0, y, 2);
   });
@@ -452,7 +454,7 @@ void by_packing(const Problem& p) {
   generate_gemm();
   bool a_plain = p.a_cs == 1, b_plain = p.b_cs == 1;
   auto alpha = float(p.alpha.to_double()), beta = float(p.beta.to_double());
-  onednn_threads();  // where this thread computes all pieces, gemm shares none of them
+  onednn_threads();  // if this thread computes all pieces, gemm must not use threads
   each_piece(p, kLongest, [&](int64_t m, int64_t n, const char* a, const char* b, char* out) {
     auto status = dnnl_sgemm(a_plain ? 'N' : 'T', b_plain ? 'N' : 'T', m, n, p.k, alpha,
                              reinterpret_cast<const float*>(a), a_plain ? p.a_rs : p.a_cs,
@@ -463,7 +465,7 @@ void by_packing(const Problem& p) {
   });
 }
 
-// ---- BLAS: one thread a piece, pieces of the batch or of the result
+// ---- BLAS: one thread per piece, pieces of the batch or of the result
 void by_blas(const Problem& p, int64_t longest = 128) {
   each_piece(p, p.count() > 1 ? std::max(p.m, p.n) : longest,
              [&](int64_t m, int64_t n, const char* a, const char* b, char* out) {
@@ -471,12 +473,12 @@ void by_blas(const Problem& p, int64_t longest = 128) {
              });
 }
 
-// Without AVX-512 oneDNN has its older gemm alone, which takes 1 to 4 times as long as BLAS (AMD Zen 3).
+// Without AVX-512 oneDNN has only its older gemm, which takes 1 to 4 times as long as BLAS (AMD Zen 3).
 constexpr int64_t kNarrowPiece = 256;
 bool is_narrow(DType d) { return d == DType::Float32 && codegen::vector_lanes() < 16; }
 
-// One small matrix: BLAS needs 0.3 to 0.9 of oneDNN's time, and no plan, which takes oneDNN as long as a hundred such
-// products. A bias, which BLAS finds in the result, is worth less.
+// One small matrix: BLAS needs 0.3 to 0.9 of oneDNN's time and no plan, which takes oneDNN as long as a hundred such
+// products. With a bias, which has to be copied into the result first, the gain is smaller.
 bool is_small(const Problem& p) {
   const double kSmall = p.bias ? 1 << 15 : 1 << 17;  // multiplications
   return p.dtype == DType::Float32 && p.count() == 1 && double(p.m) * double(p.n) * double(p.k) <= kSmall;
@@ -491,7 +493,7 @@ void small(Problem p) {
 }
 
 // ---- integers, modulo 2^bits
-// Fewer rows or columns are too few for a strip to be packed.
+// With fewer rows or columns it is not worth packing a strip.
 constexpr int64_t kPackedRows = 4, kPackedColumns = 8;
 
 template <class T>
@@ -500,7 +502,7 @@ void by_loops(const Problem& p) {
   auto alpha = U(p.alpha.to_int()), beta = U(p.beta.to_int());
   if (p.m >= kPackedRows && p.n >= kPackedColumns)
     return each_matrix(p, 0, p.count(), [&](const char* a, const char* b, char* out) {
-      whole_product(sizeof(T), {p.m, p.n, p.k, p.a_rs, p.a_cs, p.b_rs, p.b_cs, alpha, beta}, a, b, out);
+      integer_product(sizeof(T), {p.m, p.n, p.k, p.a_rs, p.a_cs, p.b_rs, p.b_cs, alpha, beta}, a, b, out);
     });
   each_matrix(p, 0, p.count(), [&](const char* a_bytes, const char* b_bytes, char* out_bytes) {
     auto *a = reinterpret_cast<const U*>(a_bytes), *b = reinterpret_cast<const U*>(b_bytes);
@@ -523,7 +525,7 @@ void by_loops(const Problem& p) {
   });
 }
 
-// The batch of `out` seen over an operand: missing dimensions and those of size 1 have stride 0.
+// The stride of an operand for batch dimension d of `out`: 0 for missing dimensions and those of size 1.
 int64_t batch_stride(const Tensor& t, size_t d, size_t batch) {
   size_t own = size_t(t.dim()) - 2;
   if (d + own < batch) return 0;
@@ -546,14 +548,14 @@ void scale(const Tensor& out, const Scalar& beta, const Tensor& bias) {
 
 bool is_short(DType d) { return d == DType::BFloat16 || d == DType::Float16; }
 
-// A few sums of so many terms that threads must share each: BLAS computes one on one thread.
+// A few sums of so many terms that threads must share each of them: BLAS uses one thread per sum.
 bool is_long_sum(const Problem& p) {
   constexpr int64_t kLong = 32768, kFew = 4;
   return p.count() == 1 && std::min(p.m, p.n) == 1 && std::max(p.m, p.n) <= kFew && p.k >= kLong &&
          (p.m == 1 || p.a_cs == 1) && (p.n == 1 || p.b_rs == 1);
 }
 
-// A matrix and a vector by a generated sweep over the matrix, which no library has for 16-bit floats.
+// A product of a matrix and a vector by a generated sweep over the matrix; no library has it for 16-bit floats.
 void matrix_vector(const Problem& p, const Tensor& a, const Tensor& b, const Tensor& out,
                    const Tensor& bias) {
   static const op::Operator& sweep = op::get("_matrix_vector");
@@ -574,7 +576,7 @@ enum class Right : uint8_t { as_it_is, transposed };
 void multiply(const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
               const Scalar& alpha, const Scalar& beta);
 
-// By way of float32, rounded once.
+// Computes in float32 and rounds once.
 void in_float32(const Tensor& a, const Tensor& b, Right right, const Tensor& out, const Tensor& bias,
                 const Scalar& alpha, const Scalar& beta) {
   Tensor wide = Tensor::empty(out.sizes(), DType::Float32);
@@ -584,14 +586,14 @@ void in_float32(const Tensor& a, const Tensor& b, Right right, const Tensor& out
   copy(out, wide);
 }
 
-// A tensor of the caller, which is not counted, or the copy that stands in for it.
+// A reference to a tensor of the caller, without a reference count, or the copy that replaces it.
 class Operand {
  public:
-  explicit Operand(const Tensor& given, bool transposed = false) : read_(&given), transposed_(transposed) {}
+  explicit Operand(const Tensor& tensor, bool transposed = false) : read_(&tensor), transposed_(transposed) {}
   Operand(const Operand&) = delete;
   const Tensor& operator*() const { return *read_; }
   operator const Tensor&() const { return *read_; }
-  bool is_transposed() const { return transposed_; }  // is it read with its last two dimensions exchanged?
+  bool is_transposed() const { return transposed_; }  // its last two dimensions are exchanged when it is read
   void make_dense() {
     copy_ = dense(*read_);
     read_ = &copy_;
@@ -603,7 +605,7 @@ class Operand {
   bool transposed_;
 };
 
-// The strides of an operand's matrices; it is copied if no library reads them as they lie.
+// Sets the strides of an operand's matrices; copies the operand if no library can read it in place.
 void take_strides(Operand& t, int64_t rows, int64_t cols, int64_t& rs, int64_t& cs) {
   auto look = [&] {
     auto s = (*t).int_strides();
@@ -641,21 +643,21 @@ void set_operands(Problem& p, Operand& a, Operand& b, const Tensor& out, Operand
   merge_batch(p, dims);
 }
 
-// Puts bias and what `beta` leaves of the result into the result, onto which the product is added.
+// Writes beta * result + bias to the result, to which the product is then added.
 void add_bias_first(Problem& p, const Tensor& out, const Tensor& bias) {
   scale(out, p.beta, bias);
   p.bias = nullptr;
   p.beta = Scalar(1.0);
 }
 
-void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const Tensor& out,
-              const Tensor& bias_given, const Scalar& alpha, const Scalar& beta) {
+void multiply(const Tensor& a_tensor, const Tensor& b_tensor, Right right, const Tensor& out,
+              const Tensor& bias_tensor, const Scalar& alpha, const Scalar& beta) {
   if (out.numel() == SymInt(int64_t(0))) return;
-  Operand a(a_given), b(b_given, right == Right::transposed), bias(bias_given);
+  Operand a(a_tensor), b(b_tensor, right == Right::transposed), bias(bias_tensor);
   auto sizes = out.int_sizes();
   Problem p{};
   p.dtype = out.dtype();
-  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a_given.int_sizes().back();
+  p.m = sizes[sizes.size() - 2], p.n = sizes.back(), p.k = a_tensor.int_sizes().back();
   p.alpha = alpha, p.beta = beta;
   if (p.k == 0) return scale(out, beta, bias);
   bool alone = out.numel() == SymInt(p.m * p.n);
@@ -668,8 +670,8 @@ void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const T
     if (p.bias && p.dtype != DType::Float32) add_bias_first(p, out, bias);
     return apart(p);
   }
-  if (fits_few(p)) return few(p);
-  if (fits_few_columns(p)) return few_columns(p);
+  if (fits_small_batch(p)) return small_batch(p);
+  if (fits_narrow_right(p)) return narrow_right(p);
   if ((is_short(p.dtype) && (p.m == 1 || p.n == 1) && p.count() == 1) || is_long_sum(p))
     return matrix_vector(p, a, b, out, bias);
   if (p.dtype == DType::Float32 || p.dtype == DType::BFloat16) {
@@ -687,8 +689,8 @@ void multiply(const Tensor& a_given, const Tensor& b_given, Right right, const T
         return by_packing(p);
       }
       if (by_onednn(p)) return;
-      // Matrices of a batch may overlap, and there may be more batch dimensions than oneDNN has room for.
-      Tensor x = dense(a_given), y = dense(b_given);
+      // Matrices of a batch may overlap, and there may be more batch dimensions than oneDNN supports.
+      Tensor x = dense(a_tensor), y = dense(b_tensor);
       if (!x.is_same(*a) || !y.is_same(*b)) return multiply(x, y, right, out, bias, alpha, beta);
     }
     if (p.dtype == DType::BFloat16) return in_float32(a, b, right, out, bias, alpha, beta);
@@ -711,7 +713,7 @@ void product(const Tensor& a, const Tensor& b, const Tensor& out, const Tensor& 
   multiply(a, b, Right::as_it_is, out, bias, alpha, beta);
 }
 
-// Results are in their places: those who call a library with places for them read nothing else.
+// These functions return no results: callers that pass `out` read only that.
 namespace {
 
 Results simple(const Call& c, Out out, op::ParameterName left, op::ParameterName right) {

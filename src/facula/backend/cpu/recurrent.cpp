@@ -1,6 +1,6 @@
-// A recurrent layer in one direction: the product of its input for all steps at once, and the generated kernels of
-// recurrent_nest.h, step by step. Threads share the sequences; each walks through all steps of its own, so nobody waits
-// for anybody and the bits of a sequence depend on nothing else.
+// A recurrent layer in one direction: the product of its input for all steps at once, then the generated kernels of
+// recurrent_nest.h, step by step. Threads share the sequences and each walks over all steps of its own, so threads do not
+// wait for each other and the bits of a sequence depend on nothing else.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,11 +15,11 @@ namespace facula::backend::cpu {
 namespace {
 
 using P = StepParam;
-constexpr int64_t kRows = 4;           // sequences that a thread's share is a multiple of
+constexpr int64_t kRows = 4;           // a thread's share is a multiple of so many sequences
 constexpr double kWorthAThread = 1e6;  // products
 const SymInt kOne = int64_t(1);
 
-// Rows of numbers: the first one of the first step's, and how far the next one is.
+// Rows of numbers: the address of the first row of the first step, and the distance to the next.
 struct Rows {
   char* data = nullptr;
   int64_t stride = 0;  // in elements
@@ -41,16 +41,16 @@ void copy_rows(const Rows& to, int64_t row, const Rows& from, int64_t other, int
     std::memcpy(to.at(row + k), from.at(other + k), size_t(width * to.item));
 }
 
-// The kernels of one step: sums over a weight for some sequences and all units, and what a cell makes of them.
+// The kernels of one step: sums over a weight for some sequences and all units, followed by a cell.
 class StepKernel {
  public:
   StepKernel() = default;
-  // The weight has `terms` terms in each sum of a unit's gate: [gate, unit, term], or backward [term, unit].
+  // A unit's gate is a sum of `terms` terms; the weight is [gate, unit, term], or backward [term, unit].
   StepKernel(const StepVariant& v, int64_t units, int64_t terms, const Tensor& weight) : variant_(v) {
     int64_t lanes = codegen::vector_lanes() / (v.dtype == DType::Float64 ? 2 : 1);
     bool many_registers = codegen::vector_lanes() == 16, narrow = v.backward || gates_of(v.cell) == 1;
     variant_.rows = many_registers || narrow ? int(kRows) : 2;
-    // As many sums as hide the time that an addition takes, where the registers hold them.
+    // Uses as many sums as it takes to hide the latency of an addition, if the registers hold them.
     for (int vectors : {many_registers ? 4 : 2, 2})
       if (narrow && variant_.vectors == 1 && units % (vectors * lanes) == 0) variant_.vectors = vectors;
     int64_t width = variant_.vectors * lanes;
@@ -60,13 +60,13 @@ class StepKernel {
   }
   void* weight() const { return weight_.defined() ? weight_.data_ptr() : nullptr; }
 
-  // A buffer, the row at which it begins, and the parameter that its stride is (-1: it has no rows).
+  // A buffer, the row at which it begins, and the parameter that holds its stride (-1: it has no rows).
   struct Operand {
     Rows rows;
     int64_t begin = 0;
     int stride = -1;
   };
-  // Blocks of as many sequences as the registers hold, and what is left by halves.
+  // Runs blocks of as many sequences as the registers hold, and halves of that for the rest.
   template <size_t N>
   void run(const std::array<Operand, N>& operands, int64_t sequences, int64_t terms) const {
     std::array<int64_t, P::count> p = params_;
@@ -91,9 +91,9 @@ class StepKernel {
 
  private:
   Tensor by_strips(const Tensor& from, int64_t units, int64_t terms, int64_t width) const {
-    int64_t whole = units / width, rest = units % width,
+    int64_t full = units / width, rest = units % width,
             gates = variant_.backward ? 1 : gates_of(variant_.cell);
-    if (variant_.backward && whole == 1 && !rest) return from;
+    if (variant_.backward && full == 1 && !rest) return from;
     Tensor to = Tensor::empty(Dims{SymInt(params_[P::strips] * terms * gates * width)}, variant_.dtype);
     auto part = [&](int64_t strip, int64_t count, int64_t lanes) {
       if (!count || !lanes) return;
@@ -104,8 +104,8 @@ class StepKernel {
       copy(to.alias(sizes, there, SymInt(strip * terms * gates * width)),
            from.alias(sizes, here, from.offset() + SymInt(strip * width * (variant_.backward ? 1 : terms))));
     };
-    part(0, whole, width);
-    part(whole, 1, rest);
+    part(0, full, width);
+    part(full, 1, rest);
     return to;
   }
 
@@ -114,13 +114,13 @@ class StepKernel {
   Tensor weight_;
 };
 
-// What both passes have in common. The state's size is that of the projection, if there is one.
+// The common part of both passes. The state has the size of the projection, if there is one.
 struct Layer {
   Cell cell;
   bool reverse, projected;
   DType dtype;
   int64_t sequences, size, units, gates;  // gates: of all units
-  std::vector<int64_t> sizes, first;      // of each step: its sequences, and which row is the first one's
+  std::vector<int64_t> sizes, first;      // of each step: its number of sequences, and its first row
   Rows zeros;
 
   explicit Layer(const Call& c) : reverse(c.flag("reverse")), projected(c.has("w_hr")), dtype(c.dtype("hx")) {
@@ -135,12 +135,12 @@ struct Layer {
     zeros = Rows(none_, 0);
   }
   bool lstm() const { return cell == Cell::lstm; }
-  // What is kept of a sequence, and where the state after the step begins in it.
-  int64_t kept() const { return kept_state() + size; }
-  int64_t kept_state() const { return (kept_of(cell) + int(projected)) * units; }
+  // Numbers saved per sequence and step, and the position of the state after the step among them.
+  int64_t saved() const { return saved_state() + size; }
+  int64_t saved_state() const { return (saved_of(cell) + int(projected)) * units; }
   int64_t steps() const { return int64_t(sizes.size()); }
-  int64_t step(int64_t k) const { return reverse ? steps() - 1 - k : k; }  // the k-th of the walk
-  // The steps that come before and follow in the walk; -1 if there is none.
+  int64_t step(int64_t k) const { return reverse ? steps() - 1 - k : k; }  // the k-th step of the walk
+  // The previous and the next step of the walk; -1 if there is none.
   int64_t before(int64_t t) const { return !reverse ? t - 1 : t + 1 < steps() ? t + 1 : -1; }
   int64_t next(int64_t t) const { return reverse ? t - 1 : t + 1 < steps() ? t + 1 : -1; }
   int64_t size_of(int64_t t) const { return t < 0 ? 0 : sizes[size_t(t)]; }
@@ -155,7 +155,7 @@ struct Layer {
     return {.dtype = dtype, .cell = c, .backward = backward, .keeps = keeps};
   }
 
-  // f(first sequence, last sequence) for each thread's.
+  // Calls f(first sequence, last sequence) for each thread's share.
   template <class F>
   void share(F&& f) const {
     int64_t blocks = (sequences + kRows - 1) / kRows;
@@ -168,8 +168,8 @@ struct Layer {
   void lay_steps(const Call& c) {
     int64_t rows = c.size("input", 0).concrete();
     if (c.has("batch_sizes")) {
-      Tensor given = dense(c.tensor("batch_sizes"));
-      sizes.assign(given.data<int64_t>(), given.data<int64_t>() + given.numel().concrete());
+      Tensor batch_sizes = dense(c.tensor("batch_sizes"));
+      sizes.assign(batch_sizes.data<int64_t>(), batch_sizes.data<int64_t>() + batch_sizes.numel().concrete());
     } else {
       sizes.assign(size_t(sequences ? rows / sequences : 0), sequences);
     }
@@ -187,8 +187,8 @@ struct Layer {
   Tensor none_;
 };
 
-// The products of the input with its weight, and both biases where they are simply added.
-Tensor given_products(const Layer& l, const Call& c) {
+// The products of the input with its weight, plus both biases where they are simply added.
+Tensor input_products(const Layer& l, const Call& c) {
   Tensor x = c.tensor("input"), w = dense(c.tensor("w_ih")), bias;
   if (c.has("b_ih")) {
     bias = Tensor::empty(Dims{SymInt(l.gates)}, l.dtype);
@@ -210,10 +210,10 @@ Tensor given_products(const Layer& l, const Call& c) {
 struct Forward : Layer {
   using B = StepForward;
   bool keeps;
-  Destination to_output, to_h, to_c, to_kept;
+  Destination to_output, to_h, to_c, to_saved;
   Tensor products, hx, cx, bias, unprojected;
   StepKernel main, projection;
-  Rows given, starts, start_cells, outputs, cells, all_kept, kept_cells, hidden;
+  Rows external, starts, start_cells, outputs, cells, all_saved, saved_cells, hidden;
 
   Forward(const Call& c, Out out)
       : Layer(c),
@@ -221,49 +221,49 @@ struct Forward : Layer {
         to_output(out[0]),
         to_h(out[1]),
         to_c(out[2]),
-        to_kept(out[3]),
-        products(given_products(*this, c)),
+        to_saved(out[3]),
+        products(input_products(*this, c)),
         hx(dense(c.tensor("hx"))),
         main(variant(cell, false, keeps), units, size, c.tensor("w_hh")),
-        given(products, gates),
+        external(products, gates),
         starts(hx, size),
         outputs(to_output.tensor(), size),
         cells(to_c.tensor(), units),
-        all_kept(to_kept.tensor(), kept()),
+        all_saved(to_saved.tensor(), saved()),
         hidden(outputs) {
     if (lstm()) cx = dense(c.tensor("cx")), start_cells = Rows(cx, units);
-    if (lstm()) kept_cells = all_kept.column(4 * units);
+    if (lstm()) saved_cells = all_saved.column(4 * units);
     if (cell == Cell::gru && c.has("b_hh")) bias = dense(c.tensor("b_hh"));
     if (!projected) return;
     projection = StepKernel(variant(Cell::none, false, keeps), size, units, c.tensor("w_hr"));
     if (!keeps) unprojected = Tensor::empty(Dims{SymInt(sequences), SymInt(units)}, dtype);
-    hidden = keeps ? all_kept.column(5 * units) : Rows(unprojected, units);
+    hidden = keeps ? all_saved.column(5 * units) : Rows(unprojected, units);
   }
-  // Sequences [begin, end) of step t, which are its first ones or have been in the step before.
+  // Computes sequences [begin, end) of step t; all of them begin at this step (`begins`) or none.
   void step(int64_t t, int64_t begin, int64_t end, bool begins) const {
     if (begin >= end) return;
     int64_t now = row(t) + begin, earlier = begins ? begin : row(before(t)) + begin;
     Rows own_bias = bias.defined() ? Rows(bias, 0).column(2 * units) : zeros;
-    const Rows& last_cell = !keeps ? cells : begins ? start_cells : kept_cells;
+    const Rows& last_cell = !keeps ? cells : begins ? start_cells : saved_cells;
     int64_t new_hidden = projected && !keeps ? begin : now;
-    main.run<B::count>({{{given, now, P::given},
+    main.run<B::count>({{{external, now, P::external},
                          {main.weight()},
                          {own_bias},
                          {begins ? starts : outputs, earlier, P::state},
                          {last_cell, keeps ? earlier : begin, P::cell},
-                         {keeps ? kept_cells : cells, keeps ? now : begin, P::cell_next},
+                         {keeps ? saved_cells : cells, keeps ? now : begin, P::cell_next},
                          {hidden, new_hidden, P::out},
-                         {all_kept, now, P::kept}}},
+                         {all_saved, now, P::saved}}},
                        end - begin, size);
     if (!projected) return;
-    projection.run<B::count>({{{zeros, 0, P::given},
+    projection.run<B::count>({{{zeros, 0, P::external},
                                {projection.weight()},
                                {},
                                {hidden, new_hidden, P::state},
                                {},
                                {},
                                {outputs, now, P::out},
-                               {all_kept.column(kept_state()), now, P::kept}}},
+                               {all_saved.column(saved_state()), now, P::saved}}},
                              end - begin, units);
   }
   void walk(int64_t from, int64_t to) const {
@@ -277,7 +277,7 @@ struct Forward : Layer {
     Rows ends(to_h.tensor(), size);
     for (int64_t s = from; s < to; ++s) {
       copy_rows(ends, s, outputs, end(s), 1, size);
-      if (lstm() && keeps) copy_rows(cells, s, kept_cells, end(s), 1, units);
+      if (lstm() && keeps) copy_rows(cells, s, saved_cells, end(s), 1, units);
     }
   }
 };
@@ -285,10 +285,10 @@ struct Forward : Layer {
 struct Backward : Layer {
   using B = StepBackward;
   Destination of_input, of_state, of_h, of_c, to_before, of_output;
-  Tensor hx, cx, kept_numbers, grad_output, grad_h, grad_c, unprojected;
+  Tensor hx, cx, saved_numbers, grad_output, grad_h, grad_c, unprojected;
   StepKernel main, arrivals, spread;
-  Rows starts, start_cells, all_kept, outputs, befores, kept_cells, arriving, last, carried, cells, of_gates,
-      later, projected_grads, hidden_grads;
+  Rows starts, start_cells, all_saved, outputs, befores, saved_cells, arriving, last, carried, cells,
+      of_gates, later, projected_grads, hidden_grads;
 
   Backward(const Call& c, Out out)
       : Layer(c),
@@ -299,24 +299,24 @@ struct Backward : Layer {
         to_before(out[4]),
         of_output(out[5]),
         hx(dense(c.tensor("hx"))),
-        kept_numbers(dense(c.tensor("kept"))),
+        saved_numbers(dense(c.tensor("kept"))),
         main(variant(cell, true), units, gates, projected ? Tensor() : c.tensor("w_hh")),
         starts(hx, size),
-        all_kept(kept_numbers, kept()),
-        outputs(all_kept.column(kept_state())),
+        all_saved(saved_numbers, saved()),
+        outputs(all_saved.column(saved_state())),
         befores(to_before.tensor(), size),
         carried(of_h.tensor(), size),
         cells(of_c.tensor(), units),
         of_gates(of_input.tensor(), gates) {
-    auto given = [&](const char* name, Tensor& to, int64_t width) {
+    auto gradient = [&](const char* name, Tensor& to, int64_t width) {
       if (!c.has(name)) return zeros;
       to = dense(c.tensor(name));
       return Rows(to, width);
     };
-    arriving = given("grad_output", grad_output, size), last = given("grad_h", grad_h, size);
+    arriving = gradient("grad_output", grad_output, size), last = gradient("grad_h", grad_h, size);
     if (lstm()) {
-      cx = dense(c.tensor("cx")), start_cells = Rows(cx, units), kept_cells = all_kept.column(4 * units);
-      copy_rows(cells, 0, given("grad_c", grad_c, units), 0, sequences, units);
+      cx = dense(c.tensor("cx")), start_cells = Rows(cx, units), saved_cells = all_saved.column(4 * units);
+      copy_rows(cells, 0, gradient("grad_c", grad_c, units), 0, sequences, units);
     }
     if (gru()) copy_rows(carried, 0, last, 0, sequences, size);
     later = gru() ? Rows(of_state.tensor(), gates) : of_gates;
@@ -328,12 +328,12 @@ struct Backward : Layer {
   }
   bool gru() const { return cell == Cell::gru; }
 
-  // What arrives at the unprojected states of sequences [begin, end): by way of the projection.
+  // Computes the gradient of the unprojected states of sequences [begin, end), which passes through the projection.
   void project_back(int64_t t, int64_t begin, int64_t end, bool ends) const {
     int64_t now = row(t) + begin;
-    auto run = [&](const StepKernel& k, Rows given, int64_t at, Rows carried, Rows later, int64_t next,
+    auto run = [&](const StepKernel& k, Rows external, int64_t at, Rows carried, Rows later, int64_t next,
                    Rows out, int64_t to, int64_t terms) {
-      k.run<B::count>({{{given, at, P::given},
+      k.run<B::count>({{{external, at, P::external},
                         {k.weight()},
                         {carried, begin, P::carried},
                         {later, next, P::later},
@@ -351,13 +351,14 @@ struct Backward : Layer {
         now, ends ? 0 : gates);
     run(spread, zeros, 0, zeros, projected_grads, now, hidden_grads, begin, size);
   }
-  // Sequences [begin, end) of step t, which is the walk's last or first one of theirs, or neither.
+  // Computes the gradients of sequences [begin, end) of step t. `ends`, `begins`: t is the last or the first step of
+  // these sequences in the walk.
   void step(int64_t t, int64_t begin, int64_t end, bool ends, bool begins) const {
     if (begin >= end) return;
     int64_t now = row(t) + begin, earlier = begins ? begin : row(before(t)) + begin;
-    bool alone = ends || projected;  // nothing arrives by way of the next step's products
+    bool alone = ends || projected;  // the next step's products contribute nothing
     if (projected) project_back(t, begin, end, ends);
-    main.run<B::count>({{{projected ? hidden_grads : arriving, projected ? begin : now, P::given},
+    main.run<B::count>({{{projected ? hidden_grads : arriving, projected ? begin : now, P::external},
                          {main.weight()},
                          {gru()                ? carried
                           : ends && !projected ? last
@@ -365,8 +366,8 @@ struct Backward : Layer {
                           begin, P::carried},
                          {later, alone ? 0 : row(next(t)) + begin, P::later},
                          {begins ? starts : outputs, earlier, P::state},
-                         {begins ? start_cells : kept_cells, earlier, P::cell},
-                         {all_kept, now, P::kept},
+                         {begins ? start_cells : saved_cells, earlier, P::cell},
+                         {all_saved, now, P::saved},
                          {cells, begin, P::cell_grad},
                          {of_gates, now, P::out},
                          {Rows(of_state.tensor(), gates), now, P::out},
@@ -379,14 +380,14 @@ struct Backward : Layer {
     for (int64_t k = steps(); k-- > 0;) {
       int64_t t = Layer::step(k), end = std::max(from, std::min(to, size_of(t)));
       int64_t going = std::clamp(size_of(next(t)), from, end),
-              begun = std::clamp(size_of(before(t)), from, end);
-      int64_t middle = std::min(going, begun), upper = std::max(going, begun);
+              starting = std::clamp(size_of(before(t)), from, end);
+      int64_t middle = std::min(going, starting), upper = std::max(going, starting);
       step(t, from, middle, false, false);
-      step(t, middle, upper, going < begun, begun < going);
+      step(t, middle, upper, going < starting, starting < going);
       step(t, upper, end, true, true);
     }
   }
-  // Of the states before the first steps.
+  // Completes the gradient of the states before the first steps.
   void reach_start(const Call& c) const {
     if (!gru() || !c.flag("needs_h")) fill_zero(of_h.tensor());
     if (!c.flag("needs_h")) return;
@@ -401,7 +402,7 @@ struct Backward : Layer {
 Results recurrence(const Call& c, Out out) {
   Forward f(c, out);
   f.share([&](int64_t from, int64_t to) { f.walk(from, to); });
-  for (auto* d : {&f.to_output, &f.to_h, &f.to_c, &f.to_kept}) d->finish();
+  for (auto* d : {&f.to_output, &f.to_h, &f.to_c, &f.to_saved}) d->finish();
   return Results{out[0], out[1], out[2], out[3]};
 }
 

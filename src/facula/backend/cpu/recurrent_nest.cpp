@@ -9,7 +9,7 @@ namespace {
 using namespace facula::loop;
 using P = StepParam;
 
-constexpr int64_t kTermBits = 6, kTerms = 1 << kTermBits;  // of a partial sum
+constexpr int64_t kTermBits = 6, kTerms = 1 << kTermBits;  // terms of a partial sum
 
 Expr scaled(Expr i, int64_t by) { return i * Scalar(by); }
 
@@ -46,8 +46,8 @@ class Step : public NestBuilder {
   Expr gate(int k, Expr unit) const { return scaled(param(P::units), k) + unit; }
   bool scales_state(int gate) const { return v_.cell == Cell::gru && gate == 2; }
 
-  // sums[row, vector, gate] += sum over k of left(row, k) * weight[strip, k, gate, unit], by blocks of terms: their
-  // rounding errors are those of short sums.
+  // sums[row, vector, gate] += sum over k of left(row, k) * weight[strip, k, gate, unit], summed by blocks of terms, so
+  // that rounding errors are those of short sums.
   template <class Left>
   void add_products(std::vector<Expr>& sums, Expr strip, Expr lane, int weight, Left left) {
     int64_t step = int64_t(v_.vectors) * lanes() * width();
@@ -82,8 +82,8 @@ class Step : public NestBuilder {
       for (int c = 0; c < v_.vectors; ++c)
         for (int g = 0; g < width(); ++g) {
           Expr j = unit(first, c, lane);
-          sums.push_back(
-              variable(scales_state(g) ? read(B::bias, j) : read(B::given, at(r, P::given, gate(g, j)))));
+          sums.push_back(variable(scales_state(g) ? read(B::bias, j)
+                                                  : read(B::external, at(r, P::external, gate(g, j)))));
         }
     add_products(sums, strip, lane, B::weight,
                  [&](int r, Expr k) { return read(B::state, at(r, P::state, k)); });
@@ -95,7 +95,8 @@ class Step : public NestBuilder {
     for (int r = 0; r < v_.rows; ++r)
       for (int c = 0; c < v_.vectors; ++c) {
         Expr j = unit(first, c, lane);
-        sums.push_back(variable(read(B::given, at(r, P::given, j)) + read(B::carried, at(r, P::carried, j))));
+        sums.push_back(
+            variable(read(B::external, at(r, P::external, j)) + read(B::carried, at(r, P::carried, j))));
       }
     add_products(sums, strip, lane, B::weight,
                  [&](int r, Expr k) { return read(B::later, at(r, P::later, k)); });
@@ -110,15 +111,15 @@ class Step : public NestBuilder {
     }
   }
   void keep(int r, Expr j, int k, Expr x) {
-    if (v_.keeps) store(StepForward::kept, at(r, P::kept, gate(k, j)), x);
+    if (v_.keeps) store(StepForward::saved, at(r, P::saved, gate(k, j)), x);
   }
   void finish(int r, Expr j, Expr state) {
     Expr x = let(state);
     store(StepForward::out, at(r, P::out, j), x);
-    keep(r, j, kept_of(v_.cell), x);
+    keep(r, j, saved_of(v_.cell), x);
   }
-  Expr kept(int r, Expr j, int k) { return let(read(StepBackward::kept, at(r, P::kept, gate(k, j)))); }
-  // x (1 - x) y: the gradient y of a sigmoid before it, whose value is x.
+  Expr saved(int r, Expr j, int k) { return let(read(StepBackward::saved, at(r, P::saved, gate(k, j)))); }
+  // x (1 - x) y: the gradient of a sigmoid's argument, for its value x and the gradient y of its value.
   Expr through_sigmoid(Expr x, Expr y) const { return y * x * (real(1) - x); }
   Expr through_tanh(Expr x, Expr y) const { return y * (real(1) - x * x); }
 
@@ -127,15 +128,15 @@ class Step : public NestBuilder {
     Expr in = let(sigmoid(sums[0])), forget = let(sigmoid(sums[1])), fresh = let(tanh(sums[2])),
          out = let(sigmoid(sums[3]));
     Expr c = let(forget * read(B::cell, at(r, P::cell, j)) + in * fresh);
-    Expr kept[] = {in, forget, fresh, out};
-    for (int k = 0; k < 4; ++k) keep(r, j, k, kept[k]);
+    Expr saved[] = {in, forget, fresh, out};
+    for (int k = 0; k < 4; ++k) keep(r, j, k, saved[k]);
     store(B::cell_next, at(r, P::cell_next, j), c);
     finish(r, j, out * tanh(c));
   }
   void lstm_backward(int r, Expr j, Expr grad) {
     using B = StepBackward;
-    Expr in = kept(r, j, 0), forget = kept(r, j, 1), fresh = kept(r, j, 2), out = kept(r, j, 3);
-    Expr squashed = let(tanh(kept(r, j, 4)));
+    Expr in = saved(r, j, 0), forget = saved(r, j, 1), fresh = saved(r, j, 2), out = saved(r, j, 3);
+    Expr squashed = let(tanh(saved(r, j, 4)));
     Expr c = let(read(B::cell_grad, at(r, P::cell_grad, j)) + through_tanh(squashed, grad * out));
     Expr of_gates[] = {through_sigmoid(in, c * fresh),
                        through_sigmoid(forget, c * read(B::cell, at(r, P::cell, j))),
@@ -146,14 +147,14 @@ class Step : public NestBuilder {
   void gru(int r, Expr j, const Expr* sums) {
     using B = StepForward;
     Expr reset = let(sigmoid(sums[0])), update = let(sigmoid(sums[1])), product = let(sums[2]);
-    Expr fresh = let(tanh(read(B::given, at(r, P::given, gate(2, j))) + reset * product));
-    Expr kept[] = {reset, update, fresh, product};
-    for (int k = 0; k < 4; ++k) keep(r, j, k, kept[k]);
+    Expr fresh = let(tanh(read(B::external, at(r, P::external, gate(2, j))) + reset * product));
+    Expr saved[] = {reset, update, fresh, product};
+    for (int k = 0; k < 4; ++k) keep(r, j, k, saved[k]);
     finish(r, j, (read(B::state, at(r, P::state, j)) - fresh) * update + fresh);
   }
   void gru_backward(int r, Expr j, Expr grad) {
     using B = StepBackward;
-    Expr reset = kept(r, j, 0), update = kept(r, j, 1), fresh = kept(r, j, 2), product = kept(r, j, 3);
+    Expr reset = saved(r, j, 0), update = saved(r, j, 1), fresh = saved(r, j, 2), product = saved(r, j, 3);
     Expr of_fresh = let(through_tanh(fresh, grad - grad * update));
     Expr of_gates[] = {let(through_sigmoid(reset, of_fresh * product)),
                        let(through_sigmoid(update, grad * (read(B::state, at(r, P::state, j)) - fresh))),
@@ -169,7 +170,7 @@ class Step : public NestBuilder {
   }
   void plain_backward(int r, Expr j, Expr grad) {
     if (v_.cell == Cell::none) return store(StepBackward::out, at(r, P::out, j), grad);
-    Expr y = kept(r, j, 0);
+    Expr y = saved(r, j, 0);
     store(StepBackward::out, at(r, P::out, j),
           v_.cell == Cell::tanh ? through_tanh(y, grad) : select(y <= real(0), real(0), grad));
   }
@@ -189,9 +190,9 @@ loop::Nest step_nest(const StepVariant& v) {
   using F = StepForward;
   using B = StepBackward;
   auto unique = v.backward ? std::vector<int>{B::weight, B::later, B::out, B::of_state}
-                           : std::vector<int>{F::given, F::weight, F::bias, F::state};
+                           : std::vector<int>{F::external, F::weight, F::bias, F::state};
   auto written = v.backward ? std::vector<int>{B::out, B::of_state, B::carry, B::cell_carry}
-                            : std::vector<int>{F::cell_next, F::out, F::kept};
+                            : std::vector<int>{F::cell_next, F::out, F::saved};
   for (int k : unique) n.buffers[size_t(k)].unique = true;
   for (int k : written) n.buffers[size_t(k)].written = true;
   n.params = P::count;

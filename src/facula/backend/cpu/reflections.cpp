@@ -25,7 +25,7 @@ ReflectionBlock<T>::ReflectionBlock(int64_t rows, int64_t count, RowMajor<const 
   std::fill_n(inverse_.data, count * kStrip, T(0));
   in.add_turned_product(count, padded(count), near_, read_only(top_), read_only(top_), inverse_);
   in.add_turned_product(count, padded(count), far_, rest_, rest_, inverse_);
-  for (int64_t i = 0; i < count; ++i) inverse_[i][i] = T(1) / tau[i];  // infinite for none
+  for (int64_t i = 0; i < count; ++i) inverse_[i][i] = T(1) / tau[i];  // infinite for tau = 0
 }
 
 template <class T>
@@ -133,7 +133,7 @@ void multiply_reflections_in_rows(int64_t m, int64_t n, int64_t count, const T* 
     read_strip(m - top, all.v.width(k), {a + top * n + top, n}, all.v[k].at(top, 0));
   }
   all.finish();
-  // Strips behind take part in more blocks: the last one first.
+  // Later strips take part in more blocks, so the last one goes first.
   int64_t strips = strips_of(n);
   take_turns(strips, 2.0 * double(m) * double(n) * double(count), [&](int64_t turn) {
     int64_t j = strips - 1 - turn, columns = std::min(kStrip, n - j * kStrip);

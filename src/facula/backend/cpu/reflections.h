@@ -1,6 +1,6 @@
-// Householder reflections of real matrices by strips of columns (strips.h). Those of a panel are applied together: H1 H2 ... =
-// 1 - V T V^T, where T^-1 is the upper triangle of V^T V with 1 / tau on its diagonal (Joffrain and others, "Accumulating
-// Householder transformations, revisited", 2006).
+// Householder reflections of real matrices by strips of columns (strips.h). The reflections of a panel are applied
+// together: H1 H2 ... = 1 - V T V^T, where T^-1 is the upper triangle of V^T V with 1 / tau on its diagonal (Joffrain and
+// others, "Accumulating Householder transformations, revisited", 2006).
 #pragma once
 #include <limits>
 #include <vector>
@@ -10,9 +10,9 @@
 
 namespace facula::backend::cpu {
 
-constexpr int kFewestReflected = 32;  // rows and columns from which on this is quicker than LAPACK
+constexpr int kFewestReflected = 32;  // rows and columns from which this is faster than LAPACK
 
-// 1 - V T V^T for V [rows, count], in place but for the rows with the triangle.
+// 1 - V T V^T for V [rows, count], which is read where it is stored, apart from the rows with the triangle.
 template <class T>
 class ReflectionBlock {
  public:
@@ -20,9 +20,9 @@ class ReflectionBlock {
   static constexpr int64_t kRoom = 2 * kStrip * kStrip;
 
   ReflectionBlock() = default;
-  // Of reflections as geqrf leaves them in `a`, from its first row on; `room`: kRoom elements.
+  // Takes reflections as geqrf leaves them in `a`, from its first row on; `room` has kRoom elements.
   ReflectionBlock(int64_t rows, int64_t count, RowMajor<const T> a, const T* tau, T* room);
-  // c [rows, columns], whole panels, becomes the product with it.
+  // Replaces c [rows, columns], whose columns are full panels, by the product of this block and c.
   void apply(Order order, int64_t columns, RowMajor<T> c) const;
 
  private:
@@ -31,7 +31,7 @@ class ReflectionBlock {
   RowMajor<const T> rest_{};
 };
 
-// Blocks of kStrip reflections each, with what they work in.
+// Blocks of kStrip reflections each, with their temporary memory.
 template <class T>
 class ReflectionBlocks {
  public:
@@ -48,7 +48,7 @@ class ReflectionBlocks {
   Workspace<T> rooms_;
 };
 
-// `count` reflections of [rows], whose first is of all rows, in strips.
+// `count` reflections with `rows` elements each, the first of which acts on all rows, in strips.
 template <class T>
 class Reflections {
  public:
@@ -56,20 +56,21 @@ class Reflections {
       : v(rows, count), tau(static_cast<size_t>(count)), blocks_(v.count()) {}
   Strips<T> v;  // below the diagonal
   std::vector<T> tau;
-  void finish();  // once both are written
-  // H1 H2 ... c for a strip of `columns`, whole panels; all but the first `blocks` of kStrip reflections find only zeros.
+  void finish();  // to be called once v and tau are written
+  // Replaces a strip c of `columns`, full panels, by H1 H2 ... c; only the first `blocks` blocks of kStrip reflections
+  // are applied, because the rest would find zeros only.
   void apply(int64_t columns, RowMajor<T> c, int64_t blocks = std::numeric_limits<int64_t>::max()) const;
 
  private:
   ReflectionBlocks<T> blocks_;
 };
 
-// R and the reflections of a [m, n] into x, tau [min(m, n)], as geqrf. False, and x holds anything, where squares of a column are
-// no normal numbers: how such matrices are factored, LAPACK says.
+// Writes R and the reflections of a [m, n] to x, and tau [min(m, n)], as geqrf does. Returns false, with undefined
+// contents of x, if squares of a column are not normal numbers: LAPACK defines the factors of such matrices.
 template <class T>
 bool reflect_in_rows(int64_t m, int64_t n, const T* a, T* x, T* tau);
 
-// The first n columns of the product of `count` reflections a [m, n] into x [m, n], as orgqr.
+// Writes the first n columns of the product of `count` reflections a [m, n] to x [m, n], as orgqr does.
 template <class T>
 void multiply_reflections_in_rows(int64_t m, int64_t n, int64_t count, const T* a, const T* tau, T* x);
 

@@ -1,4 +1,4 @@
-// Running sums in logarithms along lines, each one sequence of steps that depend on each other.
+// Running sums in log space along lines; each line is a sequence of steps that depend on each other.
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -11,7 +11,7 @@ namespace facula::backend::cpu {
 
 namespace {
 
-// log(exp(x) + exp(y)); NaN if either is.
+// log(exp(x) + exp(y)); NaN if either operand is NaN.
 template <class R>
 R log_sum(R x, R y) {
   if (std::isnan(x) || std::isnan(y)) return x + y;
@@ -38,7 +38,7 @@ std::complex<R> log_sum(std::complex<R> x, std::complex<R> y) {
   return high + log1p(std::exp(low - high));
 }
 
-// What a running sum of T is kept in: the precision that hides the rounding of its steps.
+// The accumulator type of a running sum of T, whose precision hides the rounding of the steps.
 template <class T>
 struct SumType {
   using type = double;
@@ -56,7 +56,8 @@ struct SumType<std::complex<R>> {
   using type = std::complex<double>;
 };
 
-// Lines first to last of `length` elements `inner` apart; neighbours go in step, as their memory lies.
+// Computes lines `first` to `last` of `length` elements that are `inner` apart; neighbouring lines advance together,
+// because they share cache lines.
 template <class T>
 void running_log_sums(const T* x, T* y, int64_t length, int64_t inner, int64_t first, int64_t last) {
   using S = typename SumType<T>::type;

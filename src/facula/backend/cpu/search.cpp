@@ -6,9 +6,9 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
 
-// What is defined here alone: every processor that runs generated kernels has these.
+// Functions of this file use these instructions: every processor that runs generated kernels has them.
 #pragma GCC target("avx2")
-#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
+#pragma GCC optimize("vect-cost-model=dynamic")  // vectorize loops of any length
 
 namespace facula::backend::cpu {
 
@@ -20,35 +20,36 @@ auto comparable(T x) {
   else return x;
 }
 
-// Where a value is sought: the number of leading elements of x, in the order of `sorter` if Sorter, that are not `at least`
-// it, or not above it if Right. Without a branch on the comparison, whose outcome cannot be foreseen.
+// State of one binary search. Its result is the number of leading elements of x, in the order of `sorter` if Sorter, that
+// are less than the target, or not greater than it if Right. Steps do not branch on the comparison, whose outcome is
+// unpredictable.
 template <class T, bool Right, bool Sorter>
 struct Search {
   int64_t begin, left;
 
-  void step(const T* x, const int64_t* sorter, T given) {
+  void step(const T* x, const int64_t* sorter, T target) {
     int64_t half = left / 2, at = begin + half;
-    auto here = comparable(x[Sorter ? sorter[at] : at]), value = comparable(given);
+    auto here = comparable(x[Sorter ? sorter[at] : at]), value = comparable(target);
     int64_t before = Right ? !(here > value) : !(here >= value);
     begin += (half + 1) & -before;
     left = half - (before & ~left & 1);
   }
-  // The same where 1 or 0 of the n elements is left.
-  void last_step(const T* x, const int64_t* sorter, int64_t n, T given) {
+  // The same step when at most one of the n elements is left.
+  void last_step(const T* x, const int64_t* sorter, int64_t n, T target) {
     int64_t at = std::min(begin, n - 1);
-    auto here = comparable(x[Sorter ? sorter[at] : at]), value = comparable(given);
+    auto here = comparable(x[Sorter ? sorter[at] : at]), value = comparable(target);
     begin += left & (Right ? !(here > value) : !(here >= value));
   }
 };
 
-// All values that are sought in one line of n elements: several at a time, since each waits for memory at every step.
+// Searches one line of n elements for several values at a time, since each search waits for memory at every step.
 template <class T, bool Right, bool Sorter>
 void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, int64_t count, int64_t* to) {
   constexpr int kBeside = 8;
   auto some = [&](auto beside) {
     Search<T, Right, Sorter> searches[beside()];
     for (auto& s : searches) s = {0, n};
-    int64_t most = n;  // is left of any; of others one less
+    int64_t most = n;  // elements left in any search; others have one less
     for (int64_t least = n; least > 0; least -= least / 2 + 1, most /= 2)
       for (int k = 0; k < beside(); ++k) searches[k].step(x, sorter, values[k]);
     for (int k = 0; most > 0 && k < beside(); ++k) searches[k].last_step(x, sorter, n, values[k]);
@@ -59,8 +60,8 @@ void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, 
   while (count > 0) some(std::integral_constant<int, 1>());
 }
 
-// Lines of few elements: all are compared, with several values at a time, and the steps above are taken on the outcomes,
-// of which each value has one to a bit.
+// Short lines: every element is compared with several values at a time, which gives one bit per element and value; the
+// steps above then read those bits instead of the line.
 constexpr int64_t kFew = 32;
 template <class T>
 struct Few {
@@ -80,7 +81,7 @@ void search_few(const T* x, const int64_t* sorter, int64_t n, const T* values, i
   constexpr int kLanes = Few<T>::kLanes;
   W line[kFew];
   for (int64_t j = 0; j < n; ++j) line[j] = W(x[Sorter ? sorter[j] : j]);
-  auto search = [&](const T* from, int64_t* found) {
+  auto search = [&](const T* from, int64_t* positions) {
     V value = {};
     if constexpr (std::is_same_v<T, W>) std::memcpy(&value, from, sizeof value);
     else
@@ -90,22 +91,22 @@ void search_few(const T* x, const int64_t* sorter, int64_t n, const T* values, i
       V here = V() + line[j];
       outcomes |= Bits(Right ? ~(here > value) : ~(here >= value)) & bit;
     }
-    int64_t most = n;  // is left of any; of others one less
+    int64_t most = n;  // elements left in any search; others have one less
     for (int64_t least = n; least > 0; least -= least / 2 + 1, most /= 2) {
       Bits half = left >> 1, before = (outcomes >> (begin + half)) & 1;
       begin += (half + 1) & -before;
       left = half - (before & ~left & 1);
     }
-    if (most > 0) begin += (outcomes >> (begin & (8 * sizeof(U) - 1))) & left;  // 1 or 0 is left
-    for (int k = 0; k < kLanes; ++k) found[k] = int64_t(begin[k]);
+    if (most > 0) begin += (outcomes >> (begin & (8 * sizeof(U) - 1))) & left;  // at most one is left
+    for (int k = 0; k < kLanes; ++k) positions[k] = int64_t(begin[k]);
   };
   for (; count >= kLanes; count -= kLanes, values += kLanes, to += kLanes) search(values, to);
   if (count <= 0) return;
   T rest[kLanes] = {};
-  int64_t found[kLanes];
+  int64_t positions[kLanes];
   std::copy(values, values + count, rest);
-  search(rest, found);
-  std::copy(found, found + count, to);
+  search(rest, positions);
+  std::copy(positions, positions + count, to);
 }
 
 }  // namespace
@@ -114,7 +115,7 @@ Results searchsorted(const Call& c, Out out) {
   Tensor sequence = dense(c.tensor("sorted_sequence")), values = dense(c.tensor("values")), sorter;
   if (c.has("sorter")) sorter = dense(c.tensor("sorter"));
   bool right = c.flag("right"), shared = sequence.dim() == 1;
-  Destination found(out[0]);
+  Destination result(out[0]);
   int64_t n = sequence.int_sizes().back(), count = values.numel().guard_int();
   int64_t line =
       shared || !values.dim() ? std::max<int64_t>(count, 1) : std::max<int64_t>(values.int_sizes().back(), 1);
@@ -125,9 +126,9 @@ Results searchsorted(const Call& c, Out out) {
     else {
       const T *x = sequence.data<T>(), *v = values.data<T>();
       const int64_t* order = sorter.defined() ? sorter.data<int64_t>() : nullptr;
-      auto* to = found.tensor().data<int64_t>();
+      auto* to = result.tensor().data<int64_t>();
       parallel_for(count, 2048, [&](int64_t begin, int64_t end) {
-        auto either = [&](auto few, auto line) { return n <= kFew ? few : line; };
+        auto either = [&](auto short_line, auto long_line) { return n <= kFew ? short_line : long_line; };
         auto search = order ? (right ? either(search_few<T, true, true>, search_line<T, true, true>)
                                      : either(search_few<T, false, true>, search_line<T, false, true>))
                             : (right ? either(search_few<T, true, false>, search_line<T, true, false>)
@@ -142,7 +143,7 @@ Results searchsorted(const Call& c, Out out) {
     }
   };
   if (count) dispatch(sequence.dtype(), search);
-  found.finish();
+  result.finish();
   return Results{out[0]};
 }
 

@@ -9,11 +9,12 @@ namespace facula::backend::cpu {
 namespace {
 
 constexpr int kSquare = kSmall * kSmall;
-constexpr int kFamiliar = 4;  // rows of matrices for which routines that say so have loops of known lengths
+// number of rows for which routines with kSpellsOut have loops of constant length
+constexpr int kFamiliar = 4;
 #define FACULA_FEW _Pragma("GCC unroll 4")
 #define FACULA_FEW_SQUARED _Pragma("GCC unroll 16")
 
-// What the routines are made of, for matrices [n, n] whose elements lie one vector after another in rows.
+// The steps of the routines, for matrices [n, n] whose elements are vectors in row-major order.
 template <class T, int kBytes>
 struct Steps : Numbers<T, kBytes> {
   using L = Numbers<T, kBytes>;
@@ -37,8 +38,8 @@ struct Steps : Numbers<T, kBytes> {
     Pivots::store(numbers, job.pivots, job.n, job.n, 1, 1, done);
   }
 
-  // L and U of a, with the largest of a column as pivot, the first of equal ones; pivots from 0. False where a pivot's
-  // reciprocal is no number.
+  // L and U of a, with the largest element of a column as pivot, the first of equal ones; pivots count from 0. False for
+  // lanes in which a pivot's reciprocal is not a number.
   FACULA_LANES Mask factor(V* a, int n, Mask* pivots) {
     Mask good = L::everywhere();
     FACULA_FEW
@@ -88,7 +89,7 @@ struct Steps : Numbers<T, kBytes> {
           L::swap_where(pivots[k] == i, x[k * columns + c], x[i * columns + c]);
     }
   }
-  // x of op(a) x = x in place for a triangle of op(a), element (i, j) of which is a[i * rows + j * across].
+  // Solves op(a) x = x in place for a triangle of op(a), whose element (i, j) is a[i * rows + j * across].
   FACULA_LANES void substitute(const V* a, int n, int rows, int across, bool upper, bool unit, V* x,
                                int columns) {
     FACULA_FEW
@@ -112,7 +113,8 @@ struct Steps : Numbers<T, kBytes> {
     for (int i = 0; i < n; ++i)
       for (int j = 0; j < n; ++j) x[i * n + j] = L::all(i == j);
   }
-  // The product of the pivots, and the sign of the exchanges: a product with -1 if `multiplies`, whose zeros are others.
+  // The product of the pivots with the sign of the exchanges; if `multiplies`, by a product with -1, which treats the
+  // signs of zeros differently.
   FACULA_LANES V determinant(const V* lu, const Mask* pivots, int n, bool multiplies = false) {
     V det = L::all(1);
     FACULA_FEW
@@ -123,8 +125,9 @@ struct Steps : Numbers<T, kBytes> {
     return det;
   }
 
-  // f(x, columns of it) for the right-hand sides of a job, some columns at a time; x is stored where `done`. Of complex systems only
-  // those whose x is finite are: infinite parts are a question of the order. All of x is known then before some replaces b.
+  // Calls f(x, columns of it) for the right-hand sides of a job, some columns at a time; stores x in lanes of `done`.
+  // Complex systems count as done only if x is finite, because infinite parts depend on the order of operations; all of x
+  // is then computed before any of it replaces b.
   template <class F>
   FACULA_LANES uint32_t each_right(const SmallJob<T>& job, uint32_t done, F&& f) {
     V x[kSquare];
@@ -148,8 +151,8 @@ struct Steps : Numbers<T, kBytes> {
   }
   FACULA_LANES uint32_t left_of(uint32_t done, int count) { return ~done & ((uint32_t(1) << count) - 1); }
 
-  // Makes x[0], x[stride], ... (m of them) the reflection that leads them to (beta, 0, ...), as larfg does: x becomes (beta, v)
-  // for v with 1 in front. False where the sum of squares is no normal number.
+  // Turns x[0], x[stride], ... (m elements) into the reflection that maps them to (beta, 0, ...), as larfg does: x
+  // becomes (beta, v), where v has a leading 1. False for lanes in which the sum of squares is not a normal number.
   FACULA_LANES Mask reflection(V* x, int m, int stride, V& tau) {
     W squares = {}, largest = {};
     V alpha = x[0];
@@ -168,7 +171,7 @@ struct Steps : Numbers<T, kBytes> {
     constexpr R kLowest = L::kLeast / std::numeric_limits<R>::epsilon();
     return none | (L::settled(squares >= kLowest) & L::settled(squares <= L::kMost / 16));
   }
-  // Applies I - tau v v^H (1 in front of v[1], v[stride], ...; m in all) to `vectors` columns, or from the right to as many rows:
+  // Applies I - tau v v^H (with 1, v[stride], ..., m elements) to `vectors` columns, or from the right to as many rows:
   // element i of vector j is a[i * along + j * across].
   template <bool kRows = false>
   FACULA_LANES void reflect(const V* v, int stride, V tau, int m, V* a, int along, int across, int vectors) {
@@ -181,8 +184,8 @@ struct Steps : Numbers<T, kBytes> {
       for (int i = 1; i < m; ++i) x[i * along] -= (kRows ? L::conj(v[i * stride]) : v[i * stride]) * sum;
     }
   }
-  // Applies the product of reflections, k of which begins at row k + shift, at v + k * (ld + 1), to q [rows, columns]. Of the columns
-  // of 1 those before a reflection's first row stay as they are.
+  // Applies the product of `count` reflections, of which the k-th begins at row k + shift and is stored at v + k * (ld +
+  // 1), to q [rows, columns]. If q is the identity, columns before a reflection's first row stay as they are.
   FACULA_LANES void apply(const V* v, int stride, int ld, const V* tau, int count, int rows, int columns,
                           int shift, V* q, bool to_identity) {
     for (int k = count; k-- > 0;) {
@@ -191,7 +194,7 @@ struct Steps : Numbers<T, kBytes> {
               columns - column);
     }
   }
-  // Its first columns.
+  // The first columns of that product.
   FACULA_LANES void product(const V* v, int stride, int ld, const V* tau, int count, int rows, int columns,
                             int shift, V* q) {
     for (int i = 0; i < rows; ++i)
@@ -212,8 +215,8 @@ struct Steps : Numbers<T, kBytes> {
     return (W)(exponent << kMantissa);
   }
 
-  // Q^H A Q is tridiagonal and real, with d beside e, for Hermitian A, all of which is read. Reflections stay below the
-  // diagonal.
+  // Reduces a Hermitian A, stored in both triangles, to a real tridiagonal Q^H A Q with diagonal d and off-diagonal e.
+  // Reflections stay below the diagonal.
   FACULA_LANES Mask tridiagonalize(V* a, int n, W* d, W* e, V* tau) {
     Mask good = L::everywhere();
     for (int k = 0; k < n - 1; ++k) {
@@ -238,13 +241,14 @@ struct Steps : Numbers<T, kBytes> {
     d[n - 1] = L::real(a[n * n - 1]);
     return good;
   }
-  // The eigenvalues of the matrix with diagonal d [n] beside e [n - 1], ascending in d: QL steps that need no roots, with
-  // Wilkinson's shifts (Parlett, "The symmetric eigenvalue problem", 8.15). False where squares of e would vanish or
-  // steps do not converge. Lanes that need no more steps stay as they are.
+  // Computes the eigenvalues, ascending in d, of the matrix with diagonal d [n] and off-diagonal e [n - 1], by QL steps
+  // without square roots and with Wilkinson's shifts (Parlett, "The symmetric eigenvalue problem", 8.15). False for lanes
+  // in which squares of e would vanish or steps do not converge. Finished lanes do not change.
   FACULA_LANES Mask eigenvalues(W* d, W* e, int n) {
     constexpr R kRounding = std::numeric_limits<R>::epsilon() / 2;
     Mask good = L::everywhere(),
-         reversed = L::settled(L::abs(d[n - 1]) < L::abs(d[0]));  // the end with the smaller ones first
+         // the end with the smaller elements comes first
+        reversed = L::settled(L::abs(d[n - 1]) < L::abs(d[0]));
     for (int i = 0; i < n / 2; ++i) L::swap_where(reversed, d[i], d[n - 1 - i]);
     for (int i = 0; i < (n - 1) / 2; ++i) L::swap_where(reversed, e[i], e[n - 2 - i]);
     for (int i = 0; i < n - 1; ++i) {
@@ -287,10 +291,10 @@ struct Steps : Numbers<T, kBytes> {
       for (int j = i; j > 0; --j) L::swap_where(d[j] < d[j - 1], d[j], d[j - 1]);
   }
 
-  // The singular values of n columns of m elements, ascending in d: column j of a begins at a[j * across], its elements are
-  // `along` apart. By rotations of pairs of columns until all are orthogonal (Hestenes, "Inversion of matrices by
-  // biorthogonalization and related results", 1958), which keeps the relative accuracy of small ones. False where squares
-  // of a column would vanish or rotations do not converge.
+  // Computes the singular values, ascending in d, of n columns of m elements: column j of a begins at a[j * across], its
+  // elements are `along` apart. Pairs of columns are rotated until all are orthogonal (Hestenes, "Inversion of matrices
+  // by biorthogonalization and related results", 1958), which preserves the relative accuracy of small values. False for
+  // lanes in which squares of a column would vanish or rotations do not converge.
   FACULA_LANES Mask singular_values(V* a, int m, int n, int along, int across, W* d) {
     constexpr R kRounding = std::numeric_limits<R>::epsilon();
     constexpr int kMostSweeps = 15;
@@ -325,7 +329,7 @@ struct Steps : Numbers<T, kBytes> {
     for (int i = 1; i < m; ++i) sum += L::conj(x[i * along]) * y[i * along];
     return sum;
   }
-  // Makes two columns orthogonal that are not, and their squares; where they were not.
+  // Makes two columns orthogonal if they are not, and updates their squares; returns the lanes in which they were not.
   FACULA_LANES Mask rotate_pair(V* x, V* y, int m, int along, R orthogonal, W& of_x, W& of_y) {
     V inner = dot(x, y, m, along);
     W size = L::modulus(inner), both = L::real(inner);
@@ -349,8 +353,8 @@ struct Steps : Numbers<T, kBytes> {
     return turns;
   }
 
-  // Q^H A P is bidiagonal and real, with d below e, for A [m, n] of no more columns than rows. Reflections stay in a, Q's below
-  // the diagonal, P's behind e.
+  // Reduces A [m, n], with no more columns than rows, to a real bidiagonal Q^H A P with diagonal d and e above it.
+  // Reflections stay in a: Q's below the diagonal, P's right of e.
   FACULA_LANES Mask bidiagonalize(V* a, int m, int n, W* d, W* e, V* tau_q, V* tau_p) {
     Mask good = L::everywhere();
     for (int k = 0; k < n; ++k) {
@@ -377,7 +381,7 @@ struct Steps : Numbers<T, kBytes> {
   using W [[maybe_unused]] = typename S::W; \
   using Mask [[maybe_unused]] = typename S::Mask;
 
-// The routines: run(job) as run_small says.
+// The routines: run(job) computes what run_small promises.
 struct Lu {
   static constexpr bool kSpellsOut = true;
   template <class T, int kBytes>
@@ -427,7 +431,8 @@ struct Invert {
       W largest = {};
       det = S::determinant(a, pivots, n);
       for (int k = 0; k < n; ++k) largest = S::max(largest, S::size(a[k * n + k]));
-      // Before a matrix is so singular that its minors are wanted, not the inverse: twice as much, for sizes are not moduli.
+      // A bound for matrices so close to singular that their minors are needed instead of the inverse; twice as large,
+      // because size() is not the modulus.
       using R = typename S::R;
       R tiny = 2 * std::sqrt(std::numeric_limits<R>::epsilon()) * std::numeric_limits<R>::epsilon();
       for (int k = 0; k < n; ++k) good &= S::settled(S::size(a[k * n + k]) >= tiny * largest);
@@ -527,7 +532,7 @@ struct SolveFactored {
     for (int k = 0; k < n; ++k) {
       pivots[k] = S::settled(__builtin_convertvector(numbers[k], Mask) - 1);
       good &= S::invertible(S::size(a[k * n + k]));
-      good &= S::settled(pivots[k] >= k);  // else of no factors that `lu` gives
+      good &= S::settled(pivots[k] >= k);  // else not the pivots of `lu`
     }
     if (job.transposed) S::conjugate(a, n * n);
     uint32_t done = S::bits(good, job.count);
@@ -581,7 +586,7 @@ struct FactorInverse {
     W rests = {};
     Mask good = S::everywhere();
     S::load_square(job, a);
-    for (int i = 0; i < n; ++i)  // the lower factor, and then its inverse
+    for (int i = 0; i < n; ++i)  // first the lower factor, then its inverse
       for (int j = 0; j <= i; ++j) {
         if (job.upper) a[i * n + j] = S::conj(a[j * n + i]);
         S::note(rests, a[i * n + j]);
@@ -623,8 +628,8 @@ struct Turn {
   }
 };
 
-// Bunch's and Kaufman's diagonal pivoting, as pivoted.h has it for one matrix: with both triangles, so that the row of a pivot
-// is found by selections.
+// Bunch's and Kaufman's diagonal pivoting, as in pivoted.h for one matrix, but with both triangles, so that the row of a
+// pivot is found by selections.
 struct Ldl {
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
@@ -639,13 +644,13 @@ struct Ldl {
     }
     Mask good = S::finite(a, n * n), second = {}, pivots[kSmall];
     for (int k = 0; k < n; ++k) {
-      Mask found = second;
-      Choice<S> c = choose<S>(a, n, k, found);
-      good &= found;
+      Mask has_pivot = second;
+      Choice<S> c = choose<S>(a, n, k, has_pivot);
+      good &= has_pivot;
       Mask two = c.two & ~second;
       exchange<S>(a, n, k, c.row, ~second & ~two);
       if (k + 1 < n) exchange<S>(a, n, k + 1, c.row, two, k);
-      Mask number = (c.row + 1) ^ two, one_less = two & 1;  // its negative
+      Mask number = (c.row + 1) ^ two, one_less = two & 1;  // the negative number of a row
       number += one_less;
       pivots[k] = k ? (second & pivots[k - 1]) | (~second & number) : number;
       eliminate<S>(a, n, k, ~second, two, job.hermitian, other, good);
@@ -663,10 +668,11 @@ struct Ldl {
  private:
   template <class S>
   struct Choice {
-    typename S::Mask row, two;  // to be exchanged with the last one of a block of one or two
+    // the row to be exchanged with the last one of a block of one or two rows; whether the block has two
+    typename S::Mask row, two;
   };
   template <class S>
-  FACULA_LANES Choice<S> choose(const typename S::V* a, int n, int k, typename S::Mask& found) {
+  FACULA_LANES Choice<S> choose(const typename S::V* a, int n, int k, typename S::Mask& has_pivot) {
     using R = typename S::R;
     const R alpha = (1 + std::sqrt(R(17))) / 8;
     auto size = [&](int i, int j) __attribute__((always_inline)) { return S::size(a[i * n + j]); };
@@ -681,13 +687,13 @@ struct Ldl {
     for (int i = k; i < n; ++i)
       for (int j = k; j < n; ++j)
         if (i != j) row = S::settled(largest == i) & S::settled(size(i, j) > row) ? size(i, j) : row;
-    found |= S::settled(S::max(diagonal, column) > 0);  // else there is no block
+    has_pivot |= S::settled(S::max(diagonal, column) > 0);  // otherwise there is no block
     auto stays =
              S::settled(diagonal >= alpha * column) | S::settled(diagonal >= alpha * column * (column / row)),
          moves = S::settled(there >= alpha * row);
     return {(stays & k) | (~stays & largest), ~stays & ~moves};
   }
-  // Rows and columns `from` and `to`, of those from `first` on.
+  // Exchanges rows and columns `from` and `to`; only elements from row and column `first` on.
   template <class S>
   FACULA_LANES void exchange(typename S::V* a, int n, int from, typename S::Mask to, typename S::Mask where,
                              int first = -1) {
@@ -707,7 +713,7 @@ struct Ldl {
     good &= S::invertible(S::size(a[k * n + k])) | ~one;
     for (int i = k + 1; i < n; ++i) first[i] = a[i * n + k] * scale, second[i] = S::all(0);
     if (S::any(two)) {
-      // Of D = (low d^*; d high), or d in place of d^*: the rows below times its inverse.
+      // For D = (low d^*; d high), or with d in place of d^*: the rows below times its inverse.
       V d = a[(k + 1) * n + k], across = other(d), low = a[k * n + k] * S::reciprocal(d),
         high = a[(k + 1) * n + k + 1] * S::reciprocal(across), rest = high * low - S::all(1);
       good &= (S::invertible(S::size(d)) & S::invertible(S::size(rest))) | ~two;
@@ -852,8 +858,8 @@ struct LeastSquares {
   }
 
  private:
-  // Whether even the norms of R and its inverse tell that the least singular value is above the limit, or the singular
-  // values themselves if they are wanted.
+  // Returns whether the least singular value is above the limit: by a bound from the norms of R and its inverse, or by
+  // the singular values themselves if they are wanted.
   template <class S, class T>
   FACULA_LANES auto has_full_rank(const SmallJob<T>& job, const typename S::V* a, int rank, int along,
                                   int across, typename S::W* values) {
@@ -880,7 +886,7 @@ struct LeastSquares {
   template <class S, class T>
   FACULA_LANES uint32_t solve(const SmallJob<T>& job, const typename S::V* a, const typename S::V* tau,
                               int most, int rank, int along, int across, bool wide) {
-    typename S::V x[kSquare], r[kSquare];  // of wide ones R^H is solved with
+    typename S::V x[kSquare], r[kSquare];  // for wide matrices, R^H
     if (wide) {
       std::copy(a, a + job.m * job.n, r);
       S::conjugate(r, job.m * job.n);
@@ -908,7 +914,7 @@ struct LeastSquares {
   }
 };
 
-// What lane l has of some vectors: of real ones, or a part of complex ones.
+// The numbers of lane l in some vectors: real ones, or one part of complex ones.
 template <class R, int kBytes>
 struct OfLane {
   int l;
@@ -926,7 +932,7 @@ struct OfLane {
   }
 };
 
-// Vectors of decompositions, kRows real numbers each: of complex ones all real parts, then all imaginary ones.
+// Vectors of decompositions, kRows real numbers each; for complex ones first all real parts, then all imaginary ones.
 template <class S, int kRows>
 struct Parts {
   using T = typename S::Number;
@@ -954,7 +960,8 @@ struct Parts {
   }
 };
 
-// f(lane, parts, steps of vectors of 4 or 8 rows) for the lanes in `which`; bits of those for which it is true.
+// Calls f(lane, parts, steps of vectors of 4 or 8 rows) for the lanes in `which`; returns the bits of those for which it
+// is true.
 template <class S, class F>
 FACULA_LANES uint32_t each_lane(uint32_t which, int rows, F&& f) {
   using R = typename S::R;
@@ -971,8 +978,8 @@ FACULA_LANES uint32_t each_lane(uint32_t which, int rows, F&& f) {
 
 template <bool kVectors>
 struct Eigh {
-  // The triangle that is read, mirrored. The upper one is reduced from the other end: as the lower one of the matrix whose
-  // rows and columns are reversed. Its diagonal is real.
+  // Mirrors the triangle that is read. The upper one is reduced from the other end, as the lower one of the matrix with
+  // rows and columns in reverse order. The diagonal is real.
   template <class S>
   FACULA_LANES void hermitian(typename S::V* a, int n, bool upper) {
     for (int e = 0; upper && e < n * n / 2; ++e) std::swap(a[e], a[n * n - 1 - e]);
@@ -1026,8 +1033,8 @@ struct Eigh {
 };
 
 struct Svd {
-  // As LAPACK's gesdd, and where PyTorch's library does so: of a matrix with many more rows than columns R is reduced. Complex
-  // ones with many more columns, of which LAPACK reduces L, are left.
+  // Follows LAPACK's gesdd: for a matrix with many more rows than columns, R is reduced, where PyTorch's library does so too.
+  // Complex matrices with many more columns, for which LAPACK reduces L, are left to it.
   template <class T, int kBytes>
   FACULA_LANES uint32_t run(const SmallJob<T>& job) {
     FACULA_USE_STEPS
@@ -1137,7 +1144,7 @@ struct SvdVals {
   }
 };
 
-// Spelled out, steps of few operations each take two thirds of the time.
+// Unrolled, steps with few operations take two thirds of the time.
 template <class R, class T, int kBytes>
 FACULA_LANES uint32_t run(const SmallJob<T>& job) {
   if constexpr (requires { R::kSpellsOut; })
@@ -1149,7 +1156,7 @@ FACULA_LANES uint32_t run(const SmallJob<T>& job) {
   return R::template run<T, kBytes>(job);
 }
 
-// A routine for each width of register. The bits are those of the instructions: with FMA products are added unrounded.
+// A routine for each width of register. Results depend on the instructions: with FMA, products are added unrounded.
 template <class T>
 using Routine = uint32_t (*)(const SmallJob<T>&);
 template <class R, class T>
@@ -1163,17 +1170,17 @@ struct ByWidth {
   }
 };
 
-// Of a vector of generated kernels.
+// Size of a vector of generated kernels.
 int register_bytes() { return 4 * codegen::vector_lanes(); }
 
 template <class T, class R>
-Routine<T> made() {
+Routine<T> make_routine() {
   return register_bytes() == 64 ? ByWidth<R, T>::of_64 : ByWidth<R, T>::of_32;
 }
 template <class T, class... R>
 struct Table {
   static_assert(sizeof...(R) == size_t(Small::kCount));
-  Routine<T> routines[sizeof...(R)] = {made<T, R>()...};
+  Routine<T> routines[sizeof...(R)] = {make_routine<T, R>()...};
 };
 template <class T>  // in the order of `Small`
 using All = Table<T, Lu, Solve, Invert<Inverse::plain>, Invert<Inverse::adjoint>, Invert<Inverse::cofactor>,

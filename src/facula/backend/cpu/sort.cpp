@@ -1,6 +1,5 @@
-// Sorting. Keys are mapped to unsigned integers that order alike (NaN last), with the position as tie-breaker
-// in the low bits: one sort of plain integers, by Highway's vectorised quicksort, is then stable and yields
-// the indices.
+// Sorting. Keys are mapped to unsigned integers of the same order (NaN last), with the position as tie-breaker in the low
+// bits: one sort of plain integers, by Highway's vectorized quicksort, is then stable and yields the indices.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,9 +16,9 @@
 #include "facula/base/library.h"
 #include "facula/base/parallel.h"
 
-// What is defined here alone: every processor that runs generated kernels has these.
+// Functions of this file use these instructions: every processor that runs generated kernels has them.
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
-#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
+#pragma GCC optimize("vect-cost-model=dynamic")  // vectorize loops of any length
 
 namespace facula::backend::cpu {
 
@@ -50,7 +49,7 @@ struct Bits<double> {
   using type = uint64_t;
 };
 
-// An unsigned integer that orders as the value does: NaN the largest and all alike, -0 as 0.
+// An unsigned integer with the order of the value: all NaN are equal and the largest, -0 is 0.
 template <class T>
 typename Bits<T>::type key_of(T value) {
   using U = typename Bits<T>::type;
@@ -70,7 +69,7 @@ typename Bits<T>::type key_of(T value) {
   }
 }
 
-// Keys with their positions, in one number that orders by both.
+// Keys with their positions in one number, which orders by both.
 struct Narrow {
   static constexpr int64_t kMost = int64_t(1) << 32;  // positions
   using Entry = uint64_t;
@@ -81,7 +80,7 @@ struct Narrow {
   static constexpr const char* kSort = "facula_sort_64";
 };
 struct Wide {
-  struct alignas(16) Entry {  // as Highway lays out a number of 128 bits
+  struct alignas(16) Entry {  // Highway's layout of a number of 128 bits
     uint64_t lo, hi;
   };
   static Entry entry(uint64_t key, int64_t i) { return {uint64_t(i), key}; }
@@ -90,7 +89,7 @@ struct Wide {
   static bool before(Entry a, Entry b) { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
   static constexpr const char* kSort = "facula_sort_128";
 };
-// What a thread works in.
+// Temporary memory of a thread.
 struct Buffers {
   template <class T>
   T* room(int which, int64_t n) {
@@ -99,23 +98,24 @@ struct Buffers {
     return reinterpret_cast<T*>(words.data());
   }
   std::array<Workspace<int64_t>, 3> held;
-  std::vector<Narrow::Entry> few_narrow;
-  std::vector<Wide::Entry> few_wide;
+  std::vector<Narrow::Entry> narrow_heap;
+  std::vector<Wide::Entry> wide_heap;
 };
 template <class E>
-auto& few(Buffers& b) {
-  if constexpr (std::is_same_v<E, Narrow>) return b.few_narrow;
-  else return b.few_wide;
+auto& heap_buffer(Buffers& b) {
+  if constexpr (std::is_same_v<E, Narrow>) return b.narrow_heap;
+  else return b.wide_heap;
 }
 
-// Long lines of narrow keys are ordered digit by digit, the lowest first; each pass keeps what was equal in order.
-// A line that is alone is cut into pieces for the threads: the order that comes out is the same for any number.
+// Long lines of narrow keys are sorted digit by digit, the lowest first; each pass is stable. A single line is cut into
+// pieces for the threads: the resulting order is the same for any number of them.
 struct Digits {
   static constexpr int64_t kLeast = 4096, kPiece = 65536;
   static constexpr int kBits = 11;
   int passes, bits;
   int64_t pieces;
-  std::vector<std::array<uint32_t, 1 << kBits>> counts;  // by pass and piece; then where the next one goes
+  // by pass and piece; then the position of the next entry
+  std::vector<std::array<uint32_t, 1 << kBits>> counts;
 
   Digits(int64_t n, int significant)
       : passes(std::max(1, (significant + kBits - 1) / kBits)),
@@ -129,7 +129,7 @@ struct Digits {
       for (int64_t p = begin; p < end; ++p) f(p, n * p / pieces, n * (p + 1) / pieces);
     });
   }
-  // Stable, by one digit: `key(i)` of each i goes with put(to, i).
+  // Stable, by one digit: calls put(to, i) for each i, whose key is `key(i)`.
   template <class Key, class Put>
   void pass(int which, int64_t n, Key key, Put put) {
     int shift = which * bits;
@@ -166,27 +166,27 @@ struct Digits {
   }
 };
 
-// Of n values those at `from` and behind whose key is less than a limit: take(i, key) gives the next limit. Of most
-// blocks a comparison in vectors says that there are none.
+// Among n values, from `from` on, visits those whose key is less than a limit: take(i, key) returns the next limit. For
+// most blocks a vector comparison finds that there are none.
 template <class Key, class K, class Take>
-void each_below(Key key, int64_t from, int64_t n, K limit, Take take) {
+void each_less(Key key, int64_t from, int64_t n, K limit, Take take) {
   constexpr int64_t kBlock = 64;
   K keys[kBlock];
-  uint8_t below[kBlock];
+  uint8_t is_less[kBlock];
   for (; from < n; from += kBlock) {
     int64_t count = std::min(kBlock, n - from);
-    if (count < kBlock) std::memset(below, 0, sizeof below);
+    if (count < kBlock) std::memset(is_less, 0, sizeof is_less);
     auto look = [&](int64_t count) {
       for (int64_t k = 0; k < count; ++k) {
         keys[k] = key(from + k);
-        below[k] = keys[k] < limit;
+        is_less[k] = keys[k] < limit;
       }
     };
     if (count == kBlock) look(kBlock);  // in vectors
     else look(count);
     for (int64_t eight = 0; eight < kBlock; eight += 8) {
       uint64_t marks;
-      std::memcpy(&marks, below + eight, 8);
+      std::memcpy(&marks, is_less + eight, 8);
       for (; marks; marks &= marks - 1) {
         int64_t k = eight + std::countr_zero(marks) / 8;
         if (keys[k] < limit) limit = take(from + k, keys[k]);
@@ -195,8 +195,8 @@ void each_below(Key key, int64_t from, int64_t n, K limit, Take take) {
   }
 }
 
-// Of few keys how many come before each, by key and position: counted for all at once, so that no branch depends on what
-// they are.
+// For a few keys, counts how many come before each, by key and position: for all at once, so that no branch depends on
+// the keys.
 template <class U>
 struct Counted {
   using S = std::conditional_t<sizeof(U) <= 4, int32_t, int64_t>;
@@ -204,13 +204,13 @@ struct Counted {
   static constexpr int kLanes = 32 / sizeof(S), kBlocks = 8;
   static constexpr int64_t kMost = kLanes * kBlocks;
 
-  // take(before), an array, of which the first n have a meaning.
+  // take(before) gets an array with n meaningful elements.
   template <int kUsed = 1, class Key, class Take>
   static auto count(Key key, int64_t n, Take take) {
     if constexpr (kUsed < kBlocks)
       if (n > kUsed * kLanes) return count<kUsed + 1>(key, n, take);
     constexpr int kAll = kUsed * kLanes;
-    // Signed, since vectors compare such numbers.
+    // signed numbers, which vectors can compare
     constexpr S bias = sizeof(U) == sizeof(S) ? std::numeric_limits<S>::min() : 0;
     alignas(32) S keys[kAll], before[kAll];
     if (n == kAll)
@@ -251,7 +251,7 @@ auto* entries(Key key, int64_t n, Buffers& buffers) {
   return b;
 }
 
-// One line of n values in order, by Wide numbers: order[k] is the position of the k-th.
+// Orders one line of n values by Wide numbers: order[k] is the position of the k-th.
 template <class Key>
 void order_wide(Key key, int64_t n, int64_t* order, Buffers& buffers) {
   auto* b = entries<Wide>(key, n, buffers);
@@ -259,8 +259,8 @@ void order_wide(Key key, int64_t n, int64_t* order, Buffers& buffers) {
   for (int64_t k = 0; k < n; ++k) order[k] = Wide::position(b[k]);
 }
 
-// The same by numbers of 64 bits: positions, and of the keys as many leading bits as have room before them, so that most
-// lines are in order then. Where such bits are equal, the others decide afterwards.
+// The same by numbers of 64 bits: the position, preceded by as many leading bits of the key as fit, which suffice to
+// order most lines. Entries with equal leading bits are ordered by the other bits afterwards.
 template <class Key>
 class Packed {
  public:
@@ -300,7 +300,7 @@ class Packed {
     n_ > kPiece ? parallel_for(n_, kPiece, f) : f(0, n_);
   }
 
-  // A long line is sorted in pieces by the threads, which then merge pairs of them.
+  // Threads sort pieces of a long line, and then merge pairs of them.
   Entry* sorted() {
     int64_t most = in_parallel() ? 1 : std::min<int64_t>(num_threads(), n_ / kPiece);
     int64_t pieces = int64_t(std::bit_floor(uint64_t(std::max<int64_t>(most, 1))));
@@ -327,10 +327,10 @@ class Packed {
     int down = dropped_, up = position_bits_;
     for (int64_t i = begin; i < end; ++i) to[i] = key(i) >> down << up | Entry(i);  // in vectors
   }
-  // Elements from `begin` to `end` of what two ordered lists are together.
+  // Writes elements `begin` to `end` of the merged list of two ordered lists.
   static void merge(const Entry* x, int64_t xs, const Entry* y, int64_t ys, Entry* to, int64_t begin,
                     int64_t end) {
-    auto from_x = [&](int64_t count) {  // of the first `count`, those that are x's
+    auto from_x = [&](int64_t count) {  // how many of the first `count` elements are from x
       int64_t low = std::max<int64_t>(0, count - ys), high = std::min(count, xs);
       while (low < high) {
         int64_t i = (low + high) / 2;
@@ -351,7 +351,7 @@ class Packed {
     std::copy(y + j, y + y_end, to);
   }
 
-  // Positions, in order, whose keys differ in the dropped bits alone.
+  // Orders positions whose keys differ only in the dropped bits.
   void settle(int64_t* order, int64_t n, Entry* scratch) const {
     auto before = [&](int64_t i, int64_t j) { return key_(i) < key_(j); };
     if (std::is_sorted(order, order + n, before)) return;
@@ -374,10 +374,10 @@ class Packed {
   Buffers& buffers_;
 };
 
-// Elements of a loop over keys whose length is known, so that it is compiled to vectors.
+// Number of keys in a loop of constant length, which the compiler vectorizes.
 constexpr int64_t kBlock = 32;
 
-// The least and the most of n keys.
+// The smallest and the largest of n keys.
 template <class Key>
 auto range_of(Key key, int64_t n) {
   using U = decltype(key(0));
@@ -395,12 +395,12 @@ auto range_of(Key key, int64_t n) {
   return std::pair(*std::min_element(least, least + kBlock), *std::max_element(most, most + kBlock));
 }
 
-// Keys of a line of n values that order it as wanted, run(key, least, most, narrow): where it pays to look at all of
-// them, what they lie between, and whether that is as good as numbers of 32 bits.
+// Calls run(key, least, most, narrow) with keys that give a line of n values the requested order. If `look`, the range of
+// the keys is computed, and `narrow` tells whether 32 bits suffice for it.
 template <class T, class Run>
 void with_keys(const T* x, int64_t n, bool descending, bool look, Run run) {
   using U = typename Bits<T>::type;
-  auto given = [&](auto key) {
+  auto run_with = [&](auto key) {
     bool narrow = sizeof(U) <= 4 && n < Narrow::kMost;
     U least = 0, most = ~U(0);
     if (std::is_integral_v<T> && look) {
@@ -409,8 +409,8 @@ void with_keys(const T* x, int64_t n, bool descending, bool look, Run run) {
     }
     run(key, least, most, narrow);
   };
-  if (descending) given([=](int64_t i) { return U(~key_of(x[i])); });
-  else given([=](int64_t i) { return key_of(x[i]); });
+  if (descending) run_with([=](int64_t i) { return U(~key_of(x[i])); });
+  else run_with([=](int64_t i) { return key_of(x[i]); });
 }
 
 template <class T>
@@ -427,7 +427,7 @@ void order_line(const T* x, int64_t n, bool descending, int64_t* order, Buffers&
   });
 }
 
-// In a heap of entries by key, the largest first, the first gives way to another.
+// In a heap of entries by key, the largest first, replaces the first entry.
 template <class E>
 void replace_first(typename E::Entry* heap, int64_t n, typename E::Entry e) {
   int64_t at = 0;
@@ -445,19 +445,21 @@ void replace_first(typename E::Entry* heap, int64_t n, typename E::Entry e) {
   heap[at] = e;
 }
 
-// The algorithms of the GNU standard library, step by step, on keys alone: which of equal entries come first follows from
-// their steps. Introselect and introsort (Musser, 1997) about the median of the second, the middle and the last entry.
+// The algorithms of the GNU standard library, step by step, on keys alone: which of several equal entries come first
+// follows from their steps. Introselect and introsort (Musser, 1997) with the median of the second, the middle and the
+// last entry as pivot.
 template <class E>
 struct Introspective {
   using Entry = typename E::Entry;
   static bool less(const Entry& a, const Entry& b) { return E::key(a) < E::key(b); }
 
-  // Hoare's partition; entries that equal the pivot change sides. In long ranges first noted block by block, without
-  // branches, what has to (Edelkamp and Weiss, 2016), which pairs the same entries. Where both ends stop: the first one
-  // is the first of the second part, the last one of the first, or both are at an entry between them.
+  // Hoare's partition; entries that equal the pivot change sides. In long ranges, entries that have to move are first
+  // collected block by block, without branches (Edelkamp and Weiss, 2016), which pairs the same entries. Returns where
+  // both ends stop: the first entry of the second part and the last one of the first part, or both at an entry between
+  // them.
   static std::pair<Entry*, Entry*> partition(Entry* first, Entry* last, uint64_t pivot) {
     constexpr int kBlock = 32;
-    uint8_t left[kBlock], right[kBlock];  // how far from the ends
+    uint8_t left[kBlock], right[kBlock];  // distances from the ends
     int lefts = 0, rights = 0, l = 0, r = 0;
     while (last - first > 2 * kBlock) {
       if (l == lefts) {
@@ -535,9 +537,9 @@ struct Introspective {
   }
 };
 
-// The first `wanted` > 0 of a line. Which of equal elements these are, and their order, is what PyTorch's calls of the
-// standard library lead to: partial_sort for few, which is quick with blocks in which nothing counts left out, else
-// nth_element and sort. A whole line is sorted in vectors if no two are equal.
+// The first `wanted` > 0 of a line. The choice among equal elements and their order follow from PyTorch's calls of the
+// standard library: partial_sort for few, which is fast when blocks without candidates are skipped, else nth_element and
+// sort. A full line is sorted in vectors if no two elements are equal.
 template <class E, class Key>
 void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* order, Buffers& buffers) {
   using Entry = typename E::Entry;
@@ -551,16 +553,16 @@ void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* or
     first = b;
   };
   if (wanted <= n / 64) {
-    auto& found = few<E>(buffers);
-    found.clear();
-    for (int64_t i = 0; i < wanted; ++i) found.push_back(E::entry(key(i), i));
-    std::make_heap(found.begin(), found.end(), Steps::less);
-    each_below(key, wanted, n, K(E::key(found[0])), [&](int64_t i, K k) {
-      replace_first<E>(found.data(), wanted, E::entry(k, i));
-      return K(E::key(found[0]));
+    auto& heap = heap_buffer<E>(buffers);
+    heap.clear();
+    for (int64_t i = 0; i < wanted; ++i) heap.push_back(E::entry(key(i), i));
+    std::make_heap(heap.begin(), heap.end(), Steps::less);
+    each_less(key, wanted, n, K(E::key(heap[0])), [&](int64_t i, K k) {
+      replace_first<E>(heap.data(), wanted, E::entry(k, i));
+      return K(E::key(heap[0]));
     });
-    std::sort_heap(found.begin(), found.end(), Steps::less);
-    first = found.data();
+    std::sort_heap(heap.begin(), heap.end(), Steps::less);
+    first = heap.data();
   } else if (wanted == n && n > kShort && !equal_likely) {
     auto* b = entries<E>(key, n, buffers);
     sort_entries<E>(b, n);
@@ -573,10 +575,10 @@ void top_line(Key key, int64_t n, int64_t wanted, bool equal_likely, int64_t* or
   for (int64_t k = 0; k < wanted; ++k) order[k] = E::position(first[k]);
 }
 
-// The first of a short line by how many come before each, which decides unless two of them, or the last and the next, are
-// equal: false.
+// The first of a short line, by counting how many come before each. Returns false if two of them, or the last one and the
+// next, are equal: then counting does not decide.
 template <class Key>
-bool top_of_few(Key key, int64_t n, int64_t wanted, int64_t* order) {
+bool top_of_short(Key key, int64_t n, int64_t wanted, int64_t* order) {
   int64_t all[kShort];
   rank(key, n, all);
   bool equal = false;
@@ -587,10 +589,10 @@ bool top_of_few(Key key, int64_t n, int64_t wanted, int64_t* order) {
 
 template <class T>
 void top_line(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* order, Buffers& buffers) {
-  if (bool found = false; n <= kShort) {
+  if (bool done = false; n <= kShort) {
     with_keys(x, n, largest, false,
-              [&](auto key, auto, auto, bool) { found = top_of_few(key, n, wanted, order); });
-    if (found) return;
+              [&](auto key, auto, auto, bool) { done = top_of_short(key, n, wanted, order); });
+    if (done) return;
   }
   bool look = sizeof(T) == 8 && wanted > n / 64, equal_likely = sizeof(T) <= 2;
   with_keys(x, n, largest, look, [&](auto key, auto least, auto, bool narrow) {
@@ -601,8 +603,8 @@ void top_line(const T* x, int64_t n, int64_t wanted, bool largest, int64_t* orde
   });
 }
 
-// Where selecting about the median of three (Sedgewick, 1978) by key leaves the k-th entry. PyTorch's kthvalue selects
-// so: of equal elements it is the one.
+// Selects the k-th entry by key with the median of three as pivot (Sedgewick, 1978). PyTorch's kthvalue selects in this
+// way, which decides among equal elements.
 template <class E>
 int64_t selected(typename E::Entry* b, int64_t n, int64_t k) {
   auto *first = b, *last = b + n - 1, *kth = b + k;
@@ -624,17 +626,17 @@ int64_t selected(typename E::Entry* b, int64_t n, int64_t k) {
   return E::position(*kth);
 }
 
-// The k-th in order (from 0): but for short lines, counting by the leading digits says which few have to be looked at.
-// Of equal ones the k-th by position, or as PyTorch's kthvalue finds it.
+// The k-th in order (from 0). In all but short lines, counting by leading digits limits the search to a few candidates.
+// Among equal elements it is the k-th by position, or the one that PyTorch's kthvalue finds.
 template <class E, class Key>
 int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& buffers) {
   using U = decltype(key(0));
-  auto kth_of = [&](int64_t count, auto wanted) {  // of `count` wanted ones
+  auto kth_of = [&](int64_t count, auto wanted) {  // among `count` wanted ones
     auto* b = buffers.room<typename E::Entry>(0, count);
-    int64_t found = 0, i = 0;
+    int64_t matches = 0, i = 0;
     auto look = [&](int64_t end) {
       for (; i < end; ++i)
-        if (wanted(i)) b[found++] = E::entry(key(i), i);
+        if (wanted(i)) b[matches++] = E::entry(key(i), i);
     };
     while (i + kBlock <= n) {  // most blocks have none
       U any = 0;
@@ -643,7 +645,7 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
       else i += kBlock;
     }
     look(n);
-    std::nth_element(b, b + k, b + found, E::before);
+    std::nth_element(b, b + k, b + matches, E::before);
     return E::position(b[k]);
   };
   auto of_equal = [&, k](int64_t position) {
@@ -675,19 +677,19 @@ int64_t kth_position(Key key, int64_t n, int64_t k, bool by_position, Buffers& b
 }
 
 struct Lines {
-  int64_t n, inner, count;  // elements of a line, how far apart, number of lines
+  int64_t n, inner, count;  // elements of a line, their distance, number of lines
   Lines(const Tensor& self, int dim) : n(1), inner(1), count(1) {
     auto sizes = self.int_sizes();
     for (int k = 0; k < int(sizes.size()); ++k) (k < dim ? count : k == dim ? n : inner) *= sizes[size_t(k)];
     count *= inner;
   }
-  // f(x, at, buffers) of each line: its elements side by side, and the place of its first result of `wanted`.
+  // Calls f(x, at, buffers) for each line: its elements, made adjacent, and the position of its first result of `wanted`.
   template <class T, class F>
   void each(const T* x, int64_t wanted, F f) const {
     parallel_for(count, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, n)),
                  [&](int64_t begin, int64_t end) {
                    Buffers buffers;
-                   // Lines that lie beside each other are taken together, as their memory lies.
+                   // Adjacent lines are copied together, because they share cache lines.
                    const int64_t most =
                        inner == 1 ? 1 : std::clamp<int64_t>(16384 / std::max<int64_t>(1, n), 1, 16);
                    auto apart = std::make_unique<T[]>(inner > 1 ? size_t(n * most) : 0);
@@ -704,7 +706,7 @@ struct Lines {
   }
 };
 
-// f(T{}) with what the elements of dtype d are, where they have an order.
+// Calls f(T{}) with the element type of dtype d, if its values are ordered.
 template <class F>
 void of_ordered(DType d, F&& f) {
   dispatch_stored(d, [&](auto zero) {
@@ -715,7 +717,8 @@ void of_ordered(DType d, F&& f) {
   });
 }
 
-// The first `wanted` along dimension `dim`, in the order of each line: values and positions, into plain tensors.
+// Writes the first `wanted` along dimension `dim`, in the order of each line, values and positions, to contiguous
+// tensors.
 template <class OrderLine>
 void sorted(const Tensor& self, int dim, int64_t wanted, const Tensor& values, const Tensor& indices,
             OrderLine order_line) {
@@ -770,16 +773,17 @@ Results topk(const Call& c, Out out) {
 }
 
 namespace {
-// Of each line along `dim` one position, rank(x, n), of the first in order as 0; negative for ~position itself.
+// For each line along `dim`, finds the position of the element of rank rank(x, n), counting from 0; a negative rank is
+// ~position.
 template <class F>
 Results positions(const Call& c, Out out, bool by_position, F rank) {
   Tensor self = dense(c.tensor("self"));
-  Destination found(out[0]);
+  Destination result(out[0]);
   Lines lines(self, c.dim("dim"));
   if (lines.count)
     of_ordered(self.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      auto* index = found.tensor().data<int64_t>();
+      auto* index = result.tensor().data<int64_t>();
       bool narrow = sizeof(T) <= 4 && lines.n < Narrow::kMost;
       lines.each(self.data<T>(), 1, [&](const T* x, int64_t at, Buffers& buffers) {
         auto key = [=](int64_t i) { return key_of(x[i]); };
@@ -788,7 +792,7 @@ Results positions(const Call& c, Out out, bool by_position, F rank) {
         index[at] = k < 0 ? ~k : position(key, lines.n, k, by_position, buffers);
       });
     });
-  found.finish();
+  result.finish();
   return Results{out[0]};
 }
 template <class T>

@@ -17,13 +17,13 @@ namespace {
 
 #define FACULA_UNROLLED _Pragma("GCC unroll 16")  // sums stay in registers
 
-// What is computed in registers of kBytes.
+// Kernels that compute in registers of kBytes.
 template <class T, int kBytes>
 struct InRegisters {
   using L = Lanes<T, kBytes>;
   using V = typename L::V;
-  static constexpr int kWide = kBytes == 64 ? 4 : 2;  // vectors beside each other
-  static constexpr int kTile = 4 * kWide;             // vectors of sums
+  static constexpr int kWide = kBytes == 64 ? 4 : 2;  // adjacent vectors of a tile
+  static constexpr int kTile = 4 * kWide;             // vectors of sums in a tile
   static_assert(kPanel % L::kCount == 0);
 
   FACULA_LANES V read(const T* from) {
@@ -68,7 +68,7 @@ struct InRegisters {
       for (int v = 0; v < kVectors; ++v) write(c[i + r] + v * L::kCount, now[r][v]);
     }
   }
-  // Lines that will be read soon: where rows lie far apart, processors do not see which come next.
+  // Prefetches lines that will be read soon: if rows are far apart, processors do not predict the next one.
   FACULA_LANES void fetch(int64_t rows, int64_t columns, RowMajor<const T> a) {
     constexpr int64_t kLine = 64 / sizeof(T);
     for (int64_t i = 0; i < rows; ++i)
@@ -86,7 +86,7 @@ struct InRegisters {
     for (; i < m; ++i) subtract_rows<1, kVectors>(i, k, a, b, c);
   }
 
-  // kRows rows, which stand in the triangle beside each other, from what those before them are.
+  // Solves for kRows adjacent rows of the triangle from the rows before them.
   template <int kRows, int kVectors>
   FACULA_LANES void solve_rows(Triangle kind, int64_t n, int64_t done, RowMajor<const T> a, RowMajor<T> x) {
     auto at = [&](int64_t k) { return kind.upper ? n - 1 - done - k : done + k; };
@@ -123,7 +123,7 @@ struct InRegisters {
     for (; done < n; ++done) solve_rows<1, kVectors>(kind, n, done, a, x);
   }
 
-  // f<vectors>(first column) for groups of columns as wide as possible.
+  // Calls f<vectors>(first column) for groups of columns as wide as possible.
   template <class F>
   FACULA_LANES void each_group(int64_t columns, F&& f) {
     int64_t c = 0;
@@ -146,16 +146,16 @@ struct InRegisters {
 
   FACULA_LANES void turn(int64_t rows, int64_t columns, RowMajor<const T> from, RowMajor<T> to) {
     constexpr int64_t kSide = L::kCount;
-    int64_t whole_rows = rows - rows % kSide, whole_columns = columns - columns % kSide;
-    for (int64_t i = 0; i < whole_rows; i += kSide)
-      for (int64_t j = 0; j < whole_columns; j += kSide) {
+    int64_t full_rows = rows - rows % kSide, full_columns = columns - columns % kSide;
+    for (int64_t i = 0; i < full_rows; i += kSide)
+      for (int64_t j = 0; j < full_columns; j += kSide) {
         V x[kSide];
         for (int64_t k = 0; k < kSide; ++k) x[k] = read(from[i + k] + j);
         L::turn(x);
         for (int64_t k = 0; k < kSide; ++k) write(to[j + k] + i, x[k]);
       }
     for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j) to[j][i] = from[i][j];
+      for (int64_t j = i < full_rows ? full_columns : 0; j < columns; ++j) to[j][i] = from[i][j];
   }
 
   FACULA_LANES void copy(int64_t rows, int64_t columns, RowMajor<const T> from, RowMajor<T> to) {
@@ -178,7 +178,7 @@ struct InRegisters {
     }
   }
 
-  // Rows of b that stay in the first cache while all of c is added to.
+  // Rows of b that stay in the first-level cache while they are added to all of c.
   static constexpr int64_t kNear = 16384 / (kStrip * sizeof(T));
   template <int kRows, int kVectors>
   FACULA_LANES void add_turned_rows(int64_t k, RowMajor<const T> a, RowMajor<const T> b, RowMajor<T> c) {
@@ -293,20 +293,21 @@ struct InRegisters {
     for (; i < m; ++i) dot_and_add_some<1>(n, a.at(i, 0), v, x + i, w + i, y);
   }
 
-  // The reflection of a column that begins with `alpha`, of whose other elements x `square` is the sum of squares. False where
-  // that is no normal number.
+  // Computes the reflection of a column that begins with `alpha` and whose other elements x have the sum of squares
+  // `square`. Returns false if that sum is not a normal number.
   FACULA_LANES bool reflection(T& alpha, T square, T& tau, T& scale) {
     const T least =
-        std::ldexp(L::kLeast, sizeof(T) == 4 ? 40 : 200);  // squares that are lost are nothing beside it
-    T whole = alpha * alpha + square;
-    if (!(square >= least && whole <= L::kMost)) return false;
-    T beta = -std::copysign(std::sqrt(whole), alpha);
+        // squares that underflow are negligible in this sum
+        std::ldexp(L::kLeast, sizeof(T) == 4 ? 40 : 200);
+    T total = alpha * alpha + square;
+    if (!(square >= least && total <= L::kMost)) return false;
+    T beta = -std::copysign(std::sqrt(total), alpha);
     tau = (beta - alpha) / beta;
     scale = T(1) / (alpha - beta);
     alpha = beta;
     return true;
   }
-  // One row after the other. Each step makes the next column's sums as it goes: of its squares, and of its products with others.
+  // Row by row. Each step computes the next column's sums on the way: of its squares, and of its products with others.
   FACULA_LANES bool reflect_panel(int64_t m, int columns, T* panel, T* tau) {
     constexpr int kVectors = kPanel / L::kCount, kSums = 4;
     auto row = [&](int64_t i) { return panel + i * kPanel; };
@@ -365,7 +366,7 @@ struct InRegisters {
     return true;
   }
 
-  // One row after the other. Each step finds the next pivot as it goes: the largest number of each column so far, and its row.
+  // Row by row. Each step finds the next pivot on the way: the largest number of each column so far, and its row.
   FACULA_LANES bool factor_panel(int64_t m, int columns, T* panel, int* pivots) {
     constexpr int kVectors = kPanel / L::kCount;
     using I = typename L::Mask;
@@ -376,7 +377,8 @@ struct InRegisters {
     for (int v = 0; v < kVectors; ++v)
       for (int l = 0; l < L::kCount; ++l) lane[v][l] = v * L::kCount + l;
     auto look = [&](V x, int v, int64_t i) __attribute__((always_inline)) {
-      V size = reinterpret_cast<V>(reinterpret_cast<I>(x) & std::numeric_limits<Element>::max());  // no sign
+      // the magnitude
+      V size = reinterpret_cast<V>(reinterpret_cast<I>(x) & std::numeric_limits<Element>::max());
       I larger = size > most[v];
       most[v] = larger ? size : most[v];
       at[v] = larger ? I() + Element(i) : at[v];
@@ -487,12 +489,12 @@ void take_turns(int64_t count, double operations, const std::function<void(int64
 
 namespace {
 
-// Which steps are done, and which may be taken next.
+// Records which steps are done and which may be taken next.
 class Progress {
  public:
   Progress(int64_t panels, int64_t strips) : panels_(panels), strips_(size_t(strips)) {}
 
-  // Takes and makes steps until there are none.
+  // Takes and runs steps until none are left.
   void work(const StripSteps& steps) {
     for (Patience patience;;) {
       Step step = take();
@@ -505,7 +507,7 @@ class Progress {
       if (step.kind == Kind::factor) good = steps.factor(step.strip);
       else if (step.kind == Kind::apply) steps.apply(step.panel, step.strip);
       else steps.finish(step.strip);
-      made(step, good);
+      finished(step, good);
     }
   }
   bool good() const { return good_; }
@@ -541,7 +543,7 @@ class Progress {
     }
     return {open ? Kind::wait : Kind::none, 0, 0};
   }
-  void made(const Step& step, bool good) {
+  void finished(const Step& step, bool good) {
     std::lock_guard lock(mutex_);
     State& s = strips_[size_t(step.strip)];
     s.taken = false;

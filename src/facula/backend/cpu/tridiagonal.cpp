@@ -19,20 +19,20 @@ namespace {
 
 constexpr int64_t kLeaf = 25;       // rows of a part that is solved by QL, as in LAPACK
 constexpr int64_t kRootBlock = 64;  // roots, or rows of vectors, that a thread computes at a time
-constexpr int64_t kLeafRow = 32;    // from one row of a leaf's vectors to the next
+constexpr int64_t kLeafRow = 32;    // distance between rows of a leaf's vectors
 
 template <class T>
 constexpr T kEps = std::numeric_limits<T>::epsilon() / 2;
 template <class T>
 constexpr T kTiny = std::numeric_limits<T>::min();
 
-// The two parts of a secular function at a point, below and above the root's interval, and their derivatives.
+// The two parts of a secular function at a point, from poles below and above the root's interval, and their derivatives.
 template <class T>
 struct Sums {
-  T below, above, below_slope, above_slope;
+  T lower, upper, lower_slope, upper_slope;
 };
 
-// Loops over whole panels of poles.
+// Loops over full panels of poles.
 template <class T, int kBytes>
 struct SecularLanes {
   using L = Lanes<T, kBytes>;
@@ -46,17 +46,17 @@ struct SecularLanes {
   FACULA_LANES void write(T* to, V x) { std::memcpy(to, &x, sizeof x); }
 
   FACULA_LANES Sums<T> sums(int64_t n, const T* poles, const T* weights, T origin, T split, T tau) {
-    V below{}, above{}, below_slope{}, above_slope{};
+    V lower{}, upper{}, lower_slope{}, upper_slope{};
     for (int64_t i = 0; i < n; i += L::kCount) {
       V base = read(poles + i) - origin, weight = read(weights + i), ratio = weight / (base - tau);
       V term = weight * ratio, slope = ratio * ratio;
       auto left = base <= split;
-      below += left ? term : V();
-      below_slope += left ? slope : V();
-      above += left ? V() : term;
-      above_slope += left ? V() : slope;
+      lower += left ? term : V();
+      lower_slope += left ? slope : V();
+      upper += left ? V() : term;
+      upper_slope += left ? V() : slope;
     }
-    return {L::total(below), L::total(above), L::total(below_slope), L::total(above_slope)};
+    return {L::total(lower), L::total(upper), L::total(lower_slope), L::total(upper_slope)};
   }
   FACULA_LANES void differences(int64_t n, const T* poles, T origin, T tau, T* to) {
     for (int64_t i = 0; i < n; i += L::kCount) write(to + i, read(poles + i) - origin - tau);
@@ -98,11 +98,11 @@ struct SecularKernels {
   Sums<T> (*sums)(int64_t n, const T* poles, const T* weights, T origin, T split, T tau);
   // to = poles - origin - tau
   void (*differences)(int64_t n, const T* poles, T origin, T tau, T* to);
-  // products *= differences / (poles - pole), but for the pole itself: its difference
+  // products *= differences / (poles - pole); for the pole itself, only its difference
   void (*multiply_ratios)(int64_t n, const T* differences, const T* poles, T pole, T* products);
   // row = - weights / row, of length 1
   void (*form_vector)(int64_t n, const T* weights, T* row);
-  // Rows k and k + 1, `row` apart, become (c x - s y, s x + c y), for the last k first.
+  // Rows k and k + 1, `row` apart, become (c x - s y, s x + c y), beginning with the last k.
   void (*rotate_rows)(int64_t count, const T* cosines, const T* sines, int64_t columns, T* rows, int64_t row);
 };
 
@@ -141,7 +141,8 @@ const SecularKernels<T>& secular_kernels() {
 
 // ---- Small parts
 
-// Eigenvalues of (a b; b c), b not 0: first the larger one in size, whose vector is (c, s); the other's is (-s, c).
+// Eigenvalues of (a b; b c) with b not 0: `first` has the larger magnitude and the vector (c, s), `second` the vector
+// (-s, c).
 template <class T>
 struct Pair {
   T first, second, c, s;
@@ -159,18 +160,19 @@ struct Pair {
   }
 };
 
-// Implicit QL, from the end at which elements are larger, as steqr. Vectors are rows, of all elements or of the first and the last.
+// Implicit QL from the end with the larger elements, as steqr does. Vectors are rows, with all elements or only the first
+// and the last.
 template <class T>
 class SmallPart {
  public:
-  SmallPart(int64_t n, T* d, T* e, bool whole, T* rows)
-      : n_(n), columns_(whole ? padded(n) : kPanel), whole_(whole), d_(d), e_(e), rows_(rows) {}
+  SmallPart(int64_t n, T* d, T* e, bool full, T* rows)
+      : n_(n), columns_(full ? padded(n) : kPanel), full_(full), d_(d), e_(e), rows_(rows) {}
 
   int solve() {
     for (int64_t i = 0; i < n_; ++i) {
       T* row = rows_ + i * kLeafRow;
       std::fill_n(row, columns_, T(0));
-      if (whole_) row[i] = 1;
+      if (full_) row[i] = 1;
       else row[0] = i == 0, row[1] = i == n_ - 1;
     }
     for (int64_t first = 0, last; first < n_; first = last + 1) {
@@ -191,7 +193,7 @@ class SmallPart {
   }
 
  private:
-  struct Line {  // elements of a part in the order in which they are taken
+  struct Line {  // elements of a part in the order of the steps
     T *d, *e;
     int64_t row, step;
     T& diagonal(int64_t i) const { return d[i * step]; }
@@ -254,7 +256,7 @@ class SmallPart {
   }
 
   int64_t n_, columns_;
-  bool whole_;
+  bool full_;
   T *d_, *e_, *rows_;
   int64_t left_ = 30 * n_;  // sweeps
 };
@@ -264,7 +266,8 @@ class SmallPart {
 template <class T>
 class Secular {
  public:
-  // Poles are whole panels, of which `count` are ones, which `ranked` tells in ascending order; others have no weight.
+  // `poles` are full panels, of which `count` are valid; `ranked` lists these in ascending order. Other poles have weight
+  // 0.
   Secular(int64_t count, const T* poles, const T* weights, const int64_t* ranked, T rho, T square)
       : count_(count),
         padded_(padded(count)),
@@ -274,7 +277,7 @@ class Secular {
         rho_(rho),
         square_(square) {}
 
-  // Root `rank`, and poles less the root into `differences`, all to their own accuracy.
+  // Returns root `rank` and writes poles minus the root to `differences`, each to its full accuracy.
   T root(int64_t rank, T* differences) const {
     if (count_ == 1) {
       differences[0] = -rho_ * square_;
@@ -295,21 +298,23 @@ class Secular {
  private:
   struct Search {
     bool last;
-    T left, right, left_square, right_square;  // poles beside the root, or before it for the last one
-    T origin, tau, low, high;                  // the root is origin + tau, tau in (low, high)
+    // the poles around the root, or the two below it for the last root
+    T left, right, left_square, right_square;
+    T origin, tau, low, high;  // the root is origin + tau, tau in (low, high)
   };
   struct Value {
-    T f, below_slope, above_slope, error;
+    T f, lower_slope, upper_slope, error;
   };
 
   Value at(const Search& x) const {
     auto s = secular_kernels<T>().sums(padded_, poles_, weights_, x.origin, x.left - x.origin, x.tau);
-    T slope = s.below_slope + s.above_slope;
-    return {1 / rho_ + s.below + s.above, s.below_slope, s.above_slope,
-            kEps<T> * (8 * (std::abs(s.below) + std::abs(s.above)) + 2 / rho_ + std::abs(x.tau) * slope)};
+    T slope = s.lower_slope + s.upper_slope;
+    return {1 / rho_ + s.lower + s.upper, s.lower_slope, s.upper_slope,
+            kEps<T> * (8 * (std::abs(s.lower) + std::abs(s.upper)) + 2 / rho_ + std::abs(x.tau) * slope)};
   }
 
-  // The middle of the interval tells the nearer pole; the two poles alone then tell about where the root is.
+  // The sign in the middle of the interval tells the nearer pole; an equation with the two poles alone then gives a first
+  // approximation.
   void begin(Search& x) const {
     T gap = x.right - x.left;
     x.origin = x.last ? x.right : x.left;
@@ -341,8 +346,9 @@ class Secular {
     if (!(x.tau > x.low && x.tau < x.high)) x.tau = x.low + (x.high - x.low) / 2;
   }
 
-  // Both parts of the function become rational ones with a pole each: either with its value and slope, or one with the weight that
-  // its pole has. They take turns where one is slow, and the interval is halved where both leave it.
+  // Each part of the function is approximated by a rational one with one pole: either both with their values and slopes,
+  // or one with the exact weight of its pole. These alternate when convergence is slow, and bisection replaces a step out
+  // of the interval.
   void refine(Search& x) const {
     constexpr int kMost = 250, kInterpolated = 50;
     bool fixed = !x.last;
@@ -355,14 +361,14 @@ class Secular {
       before = std::abs(v.f);
       T next = x.tau + step(x, v, fixed);
       if (k > kInterpolated || !(next > x.low && next < x.high)) next = x.low + (x.high - x.low) / 2;
-      if (next == x.tau || next <= x.low || next >= x.high) return;  // no number between
+      if (next == x.tau || next <= x.low || next >= x.high) return;  // no floating-point number in between
       x.tau = next;
     }
   }
   T step(const Search& x, const Value& v, bool fixed) const {
     T left = x.left - x.origin - x.tau, right = x.right - x.origin - x.tau;
-    T slope = v.below_slope + v.above_slope, c;
-    if (!fixed) c = v.f - left * v.below_slope - right * v.above_slope;
+    T slope = v.lower_slope + v.upper_slope, c;
+    if (!fixed) c = v.f - left * v.lower_slope - right * v.upper_slope;
     else if (x.origin == x.left) c = v.f - right * slope - (x.left - x.right) * (x.left_square / left / left);
     else c = v.f - left * slope - (x.right - x.left) * (x.right_square / right / right);
     T a = (left + right) * v.f - left * right * slope, b = left * right * v.f;
@@ -391,8 +397,8 @@ class DivideAndConquer {
       : n_(n),
         d_(d),
         e_(e),
-        whole_(vectors.data != nullptr),
-        strip_row_(whole_ ? n / 2 + 1 + kStrip : kStrip),
+        full_(vectors.data != nullptr),
+        strip_row_(full_ ? n / 2 + 1 + kStrip : kStrip),
         secular_row_(padded(n) + kPanel) {
     for (auto* x : {&z_, &roots_, &sorted_}) x->resize(size_t(n));
     for (auto* x : {&order_, &deflated_, &ranked_, &row_at_, &root_to_, &deflated_to_}) x->resize(size_t(n));
@@ -400,10 +406,10 @@ class DivideAndConquer {
     rotations_.resize(size_t(n));
     find_blocks();
     for (auto& b : blocks_) depth_ = std::max(depth_, b.depth);
-    // Each level's vectors lie in one of two places; those of a single block end where they are asked for.
+    // The vectors of each level are in one of two buffers; those of a single block end in the result.
     int last = blocks_.size() > 1 ? 0 : 1;
-    int64_t row = whole_ ? padded(n) + kPanel : 2;
-    bool there = last == 1 && whole_;
+    int64_t row = full_ ? padded(n) + kPanel : 2;
+    bool there = last == 1 && full_;
     memory_[0].resize(size_t(n * row));
     memory_[1].resize(there ? 0 : size_t(n * row));
     q_[0] = {memory_[0].data(), row};
@@ -416,22 +422,21 @@ class DivideAndConquer {
 
   int run() {
     double rows = double(n_);
-    Crew::with(workers_for(whole_ ? 4.0 / 3 * rows * rows * rows : 60 * rows * rows), kParts,
-               [&](Crew& crew) {
-                 crew_ = &crew;
-                 solve_leaves();
-                 for (int64_t level = 1; level <= depth_ && !failed_; ++level) merge_level(level);
-                 if (!failed_) finish();
-               });
+    Crew::with(workers_for(full_ ? 4.0 / 3 * rows * rows * rows : 60 * rows * rows), kParts, [&](Crew& crew) {
+      crew_ = &crew;
+      solve_leaves();
+      for (int64_t level = 1; level <= depth_ && !failed_; ++level) merge_level(level);
+      if (!failed_) finish();
+    });
     return failed_;
   }
 
  private:
   static constexpr int64_t kParts = 16;
 
-  struct Block {  // rows between elements that are as good as 0; solved at a scale of its own
+  struct Block {  // rows between negligible off-diagonal elements; solved at its own scale
     int64_t begin, end, depth;
-    int power;  // of 2, by which its elements were divided
+    int power;  // its elements were divided by 2^power
     int leaves_in = 0;
     // Bounds of the 2^level parts.
     int64_t bound(int64_t level, int64_t part) const {
@@ -450,7 +455,8 @@ class DivideAndConquer {
     bool last;
     T beta, rho = 0, square = 0;
     int64_t poles = 0, deflated = 0, rotations = 0;
-    int64_t of_kind[4] = {};  // poles whose vectors are in the first, the second, or both halves
+    // number of poles whose vectors are nonzero in the first half, the second, or both
+    int64_t of_kind[4] = {};
     int64_t rows() const { return end - begin; }
     int64_t half_begin(int h) const { return h == 0 ? 0 : of_kind[1]; }
     int64_t half_count(int h) const { return of_kind[3] + of_kind[h == 0 ? 1 : 2]; }
@@ -521,7 +527,7 @@ class DivideAndConquer {
   int solve_leaf(int64_t begin, int64_t n, RowMajor<T> q) {
     alignas(64) T rows[kLeaf * kLeafRow];
     T values[kLeaf];
-    int rest = SmallPart<T>(n, d_ + begin, e_ + begin, whole_, rows).solve();
+    int rest = SmallPart<T>(n, d_ + begin, e_ + begin, full_, rows).solve();
     int64_t order[kLeaf];
     std::iota(order, order + n, int64_t(0));
     std::sort(order, order + n, [&](int64_t a, int64_t b) {
@@ -530,17 +536,17 @@ class DivideAndConquer {
     for (int64_t k = 0; k < n; ++k) {
       const T* from = rows + order[k] * kLeafRow;
       values[k] = d_[begin + order[k]];
-      if (whole_) std::copy_n(from, n, q[begin + k] + begin);
+      if (full_) std::copy_n(from, n, q[begin + k] + begin);
       else std::copy_n(from, 2, q[begin + k]);
     }
     std::copy_n(values, n, d_ + begin);
     return rest;
   }
 
-  // The columns of a half: all that it has, or the one of the merged part's ends that is in it.
-  int64_t first_column(const Merge& m, int half) const { return whole_ ? (half ? m.mid : m.begin) : half; }
+  // The columns of a half: all of its rows, or only the one end of the merged part that is in it.
+  int64_t first_column(const Merge& m, int half) const { return full_ ? (half ? m.mid : m.begin) : half; }
   int64_t columns(const Merge& m, int half) const {
-    return whole_ ? (half ? m.end - m.mid : m.mid - m.begin) : 1;
+    return full_ ? (half ? m.end - m.mid : m.mid - m.begin) : 1;
   }
 
   void merge_level(int64_t level) {
@@ -566,7 +572,7 @@ class DivideAndConquer {
     refined_.resize(poles_.size());
     auto count = int64_t(merges_.size());
     share(count, [&](int64_t k) { deflate(merges_[size_t(k)]); });
-    bool products = whole_ || std::any_of(merges_.begin(), merges_.end(), [](auto& m) { return !m.last; });
+    bool products = full_ || std::any_of(merges_.begin(), merges_.end(), [](auto& m) { return !m.last; });
     items_.clear();
     each_piece([](auto& m) { return m.poles; }, 2);
     if (products) each_piece_of_halves();
@@ -607,7 +613,7 @@ class DivideAndConquer {
           items_.push_back({int64_t(k), j, 0, half});
   }
 
-  // The rank-one change that joins two halves, less the vectors that it leaves as they are, or hardly changes.
+  // Sets up the rank-one change that joins two halves and splits off the vectors that it does not change, or hardly.
   void deflate(Merge& m) {
     auto q = q_[m.in];
     T *d = d_, *z = z_.data(), most = 0, largest = 0;
@@ -616,7 +622,7 @@ class DivideAndConquer {
     const T norm = T(std::sqrt(0.5));
     for (int64_t i = m.begin; i < m.end; ++i) {
       bool second = i >= m.mid;
-      z[i] = norm * q[i][second ? (whole_ ? m.mid : 0) : (whole_ ? m.mid - 1 : 1)];
+      z[i] = norm * q[i][second ? (full_ ? m.mid : 0) : (full_ ? m.mid - 1 : 1)];
       if (second && m.beta < 0) z[i] = -z[i];
       kind[i] = second ? 2 : 1;
       most = std::max(most, std::abs(z[i]));
@@ -640,9 +646,9 @@ class DivideAndConquer {
           z[i] = length;
           kind[i] = kind[last] = kind[i] | kind[last];
           rotations_[size_t(m.begin + m.rotations++)] = {last, i, c, s};
-          T kept = d[last] * c * c + d[i] * s * s;
+          T rotated = d[last] * c * c + d[i] * s * s;
           d[i] = d[last] * s * s + d[i] * c * c;
-          d[last] = kept;
+          d[last] = rotated;
           deflated[m.deflated++] = last;
         } else {
           poles[m.poles++] = last;
@@ -654,7 +660,7 @@ class DivideAndConquer {
     std::stable_sort(deflated, deflated + m.deflated, [&](int64_t a, int64_t b) { return d[a] < d[b]; });
     place_poles(m);
   }
-  // Poles in an order in which those of each half are together.
+  // Orders poles so that those of each half are adjacent.
   void place_poles(Merge& m) {
     int64_t *ranked = ranked_.data() + m.begin, *row_at = row_at_.data() + m.begin;
     T *poles = poles_.data() + m.place, *weights = weights_.data() + m.place;
@@ -668,7 +674,7 @@ class DivideAndConquer {
       m.square += weights[at] * weights[at];
       ranked[k] = at;
     }
-    std::fill(poles + m.poles, poles + padded(m.poles), T(64));  // beyond all others
+    std::fill(poles + m.poles, poles + padded(m.poles), T(64));  // beyond all poles
     std::fill(weights + m.poles, weights + padded(m.poles), T(0));
   }
 
@@ -685,9 +691,9 @@ class DivideAndConquer {
     int64_t before = half ? strips_of(columns(m, 0)) * m.half_count(0) : 0;
     return {strips_.data() + m.begin * strip_row_ + (before + j * m.half_count(half)) * kStrip, kStrip};
   }
-  // Rotates columns of a strip as deflation asks, and puts those of poles together.
+  // Applies deflation's rotations to the columns of a strip, and gathers those of poles.
   void gather(const Merge& m, int half, int64_t j) {
-    if (m.last && !whole_) return;
+    if (m.last && !full_) return;
     auto q = q_[m.in].at(0, first_column(m, half) + j * kStrip);
     int64_t wide = std::min(kStrip, columns(m, half) - j * kStrip);
     int bit = half + 1;
@@ -709,7 +715,7 @@ class DivideAndConquer {
       std::fill(std::copy_n(q[row_at[k]], wide, to[k]), to[k] + padded(wide), T(0));
   }
 
-  // Where roots and what was deflated come in ascending order.
+  // Computes the positions of roots and deflated eigenvalues in ascending order.
   void arrange(const Merge& m) {
     const int64_t* deflated = deflated_.data() + m.begin;
     for (int64_t to = 0, r = 0, k = 0; to < m.rows(); ++to) {
@@ -720,9 +726,9 @@ class DivideAndConquer {
     }
   }
 
-  // Weights of which the roots are exact ones.
+  // Computes the weights for which the computed roots are exact.
   void refine_weights(const Merge& m, int64_t begin, int64_t end) {
-    if (m.last && !whole_) return;
+    if (m.last && !full_) return;
     const T *poles = poles_.data() + m.place, *weights = weights_.data() + m.place;
     T* refined = refined_.data() + m.place;
     std::fill(refined + begin, refined + end, T(1));
@@ -733,9 +739,9 @@ class DivideAndConquer {
       refined[i] = i < m.poles ? std::copysign(std::sqrt(std::abs(refined[i])), weights[i]) : T(0);
   }
 
-  // Vectors of the rank-one change, and their products with those of both halves.
+  // Forms vectors of the rank-one change and multiplies them by those of both halves.
   void multiply(const Merge& m, int64_t begin, int64_t end) {
-    if (m.last && !whole_) return;
+    if (m.last && !full_) return;
     auto& in = strip_kernels<T>();
     constexpr int64_t kNear = 32768 / (kStrip * sizeof(T));  // rows of a strip that stay in the first cache
     alignas(64) T room[kRootBlock * kStrip];
@@ -759,7 +765,7 @@ class DivideAndConquer {
     }
   }
   void keep_deflated(const Merge& m, int64_t begin, int64_t end) {
-    if (m.last && !whole_) return;
+    if (m.last && !full_) return;
     for (int64_t k = begin; k < end; ++k) {
       int64_t row = deflated_[size_t(m.begin + k)], to = deflated_to_[size_t(m.begin + k)];
       for (int half : {0, 1}) {
@@ -771,7 +777,7 @@ class DivideAndConquer {
     }
   }
 
-  // Blocks at their own scales again, and together in ascending order.
+  // Scales blocks back and merges them in ascending order.
   void finish() {
     for (auto& b : blocks_)
       for (int64_t i = b.begin; i < b.end; ++i) d_[i] = std::ldexp(d_[i], b.power);
@@ -784,7 +790,7 @@ class DivideAndConquer {
     std::stable_sort(order, order + n_, [&](int64_t a, int64_t b) { return d_[a] < d_[b]; });
     for (int64_t i = 0; i < n_; ++i) sorted_[size_t(i)] = d_[order[i]];
     std::copy_n(sorted_.data(), n_, d_);
-    if (!whole_) return;
+    if (!full_) return;
     share(n_, [&](int64_t i) {
       auto& b = blocks_[size_t(block[size_t(order[i])])];
       T* to = vectors_[i];
@@ -795,7 +801,7 @@ class DivideAndConquer {
 
   int64_t n_;
   T *d_, *e_;
-  bool whole_;  // vectors, or only their first and last elements
+  bool full_;  // vectors are complete, or only their first and last elements
   int64_t strip_row_, secular_row_, depth_ = 0;
   std::vector<Block> blocks_;
   std::vector<Merge> merges_;

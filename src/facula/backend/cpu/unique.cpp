@@ -1,4 +1,4 @@
-// Runs of equal slices along the first dimension: where each begins, and its slice.
+// Runs of equal slices along the first dimension: the index at which each begins, and its slice.
 #include <bit>
 #include <complex>
 #include <cstring>
@@ -8,15 +8,15 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/base/parallel.h"
 
-// What is defined here alone: every processor that runs generated kernels has these.
+// Functions of this file use these instructions: every processor that runs generated kernels has them.
 #pragma GCC target("avx2,popcnt")
-#pragma GCC optimize("vect-cost-model=dynamic")  // loops of any length in vectors
+#pragma GCC optimize("vect-cost-model=dynamic")  // vectorize loops of any length
 
 namespace facula::backend::cpu {
 
 namespace {
 
-// Zeros of either sign are equal, NaN is equal to nothing.
+// Zeros of either sign are equal; NaN is not equal to anything.
 template <class T>
 bool is_equal(const T& a, const T& b) {
   if constexpr (std::is_same_v<T, ComplexHalf>) return is_equal(a.re, b.re) && is_equal(a.im, b.im);
@@ -26,7 +26,7 @@ bool is_equal(const T& a, const T& b) {
   else return a == b;
 }
 
-// 1 for those of the slices `first` to `last` that differ from the one before.
+// Marks with 1 those of the slices `first` to `last` that differ from the one before.
 template <class T>
 void mark(const T* x, int64_t width, int64_t first, int64_t last, uint8_t* __restrict marks) {
   if (first == 0) marks[first++] = 1;
@@ -48,7 +48,7 @@ int64_t marked(const uint8_t* marks, int64_t n) {
   return std::accumulate(marks + i, marks + n, count);
 }
 
-// Which slices differ from the one before (1), and how many do in each piece of slices and those before it.
+// Marks the slices that differ from the one before (1), and counts them per piece and cumulatively.
 class Changes {
  public:
   explicit Changes(const Tensor& self)
@@ -70,7 +70,7 @@ class Changes {
   }
   int64_t count() const { return begin_.back(); }
 
-  // put(to, from): the run `to` begins at slice `from`. copy(to, from, n) does the same for n that follow each other.
+  // put(to, from): run `to` begins at slice `from`. copy(to, from, n) does the same for n consecutive runs.
   template <class Put, class Copy>
   void each(Put put, Copy copy) const {
     const auto* marks = marks_.data<uint8_t>();
@@ -124,7 +124,7 @@ Results run_values(const Call& c, Out) {
   Tensor out = Tensor::empty(IntSpan(sizes), self.dtype());
   const auto* x = static_cast<const char*>(self.data_ptr());
   auto* y = static_cast<char*>(out.data_ptr());
-  auto slices = [&](auto size) {  // of a size that is known to the compiler, where it is that of a number
+  auto slices = [&](auto size) {  // the size is a compile-time constant if a slice is one number
     changes.each([=](int64_t to,
                      int64_t from) { std::memcpy(y + size_t(to) * size, x + size_t(from) * size, size); },
                  [=](int64_t to, int64_t from, int64_t n) {

@@ -1,12 +1,12 @@
-// libfacula_sort.so: Highway's vectorised quicksort (vqsort), loaded at the first sort of a long line. Highway measures
-// the processor's clock when it is loaded, which took a fifth of the time of an import.
+// libfacula_sort.so: Highway's vectorized quicksort (vqsort), loaded at the first sort of a long line. Highway measures
+// the processor's clock when it is loaded, which took a fifth of the import time.
 #include <hwy/contrib/sort/vqsort.h>
 
 namespace {
 
 template <class T>
 void ascending(T* x, size_t n) {
-  // Made for each line, which costs nothing that shows: threads keep no memory of a library that is loaded late.
+  // Constructed for each line, at no measurable cost: a library that is loaded late should not need thread-local memory.
   const hwy::Sorter sorter;
   sorter(x, n, hwy::SortAscending());
 }

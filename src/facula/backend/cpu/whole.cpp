@@ -11,14 +11,14 @@ namespace facula::backend::cpu {
 
 namespace {
 
-constexpr int kRowBytes = 64;           // of a strip's row: one vector of AVX-512, two of AVX2
-constexpr int64_t kRows = 4;            // whose sums stay in registers
-constexpr int64_t kTaskRows = 256;      // for which a strip of b is packed
+constexpr int kRowBytes = 64;           // bytes of a strip's row: one vector of AVX-512, two of AVX2
+constexpr int64_t kRows = 4;            // rows whose sums stay in registers
+constexpr int64_t kTaskRows = 256;      // rows of a task, which share a packed strip of b
 constexpr int64_t kWorthATask = 32768;  // multiplications
 
-// Columns [from, from + lanes) of b, as rows of the wider type W, zero where there are none.
+// Copies columns [from, from + lanes) of b as rows of the wider type W, padded with zeros.
 template <class U, class W>
-[[gnu::always_inline]] inline void pack(const WholeProduct& p, const U* b, int64_t from, W* to) {
+[[gnu::always_inline]] inline void pack(const IntegerProduct& p, const U* b, int64_t from, W* to) {
   constexpr int64_t lanes = kRowBytes / sizeof(W);
   int64_t count = std::min(lanes, p.n - from);
   b += from * p.b_cs;
@@ -32,9 +32,9 @@ template <class U, class W>
   }
 }
 
-// Rows [i, i + rows) of out in one strip of columns.
+// Computes rows [i, i + rows) of out in one strip of columns.
 template <int rows, class U, class W>
-[[gnu::always_inline]] inline void rows_of(const WholeProduct& p, const U* a, const W* strip, int64_t from,
+[[gnu::always_inline]] inline void rows_of(const IntegerProduct& p, const U* a, const W* strip, int64_t from,
                                            int64_t i, U* out) {
   typedef W Row __attribute__((vector_size(kRowBytes), aligned(alignof(W)), may_alias));
   constexpr int64_t lanes = kRowBytes / sizeof(W);
@@ -51,14 +51,14 @@ template <int rows, class U, class W>
     W part[lanes];
     std::memcpy(part, &sum[r], sizeof part);
     U* to = out + (i + r) * p.n + from;
-    // Without a factor what was there may be anything.
+    // Without a factor the old contents may be anything.
     for (int64_t l = 0; l < count; ++l) to[l] = U(W(p.alpha) * part[l] + (p.beta ? W(p.beta) * to[l] : W(0)));
   }
 }
 
-// A piece of one strip: rows [first, last). W, in which is computed, has at least as many bits as U.
+// Computes a piece of one strip: rows [first, last). The arithmetic type W has at least as many bits as U.
 template <class U, class W>
-[[gnu::always_inline]] inline void piece(const WholeProduct& p, const char* a_bytes, const char* b_bytes,
+[[gnu::always_inline]] inline void piece(const IntegerProduct& p, const char* a_bytes, const char* b_bytes,
                                          char* out_bytes, int64_t from, int64_t first, int64_t last,
                                          char* room) {
   auto *a = reinterpret_cast<const U*>(a_bytes), *b = reinterpret_cast<const U*>(b_bytes);
@@ -70,9 +70,9 @@ template <class U, class W>
   for (; i < last; ++i) rows_of<1>(p, a, strip, from, i, out);
 }
 
-// There are no products of vectors of bytes.
+// Single bytes are computed in a wider type, because there are no vector products of bytes.
 FACULA_CLONES("avx512f", "avx2", "default")
-void piece_of(int bytes, const WholeProduct& p, const char* a, const char* b, char* out, int64_t from,
+void piece_of(int bytes, const IntegerProduct& p, const char* a, const char* b, char* out, int64_t from,
               int64_t first, int64_t last, char* room) {
   switch (bytes) {
     case 1: return piece<uint8_t, uint16_t>(p, a, b, out, from, first, last, room);
@@ -84,7 +84,7 @@ void piece_of(int bytes, const WholeProduct& p, const char* a, const char* b, ch
 
 }  // namespace
 
-void whole_product(int bytes, const WholeProduct& p, const char* a, const char* b, char* out) {
+void integer_product(int bytes, const IntegerProduct& p, const char* a, const char* b, char* out) {
   int64_t lanes = kRowBytes / std::max(bytes, 2), strips = (p.n + lanes - 1) / lanes;
   int64_t pieces = (p.m + kTaskRows - 1) / kTaskRows;
   int64_t work = std::max<int64_t>(1, std::min(p.m, kTaskRows) * lanes * p.k);

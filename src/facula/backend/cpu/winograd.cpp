@@ -17,8 +17,7 @@ using namespace facula::loop;
 constexpr int kOut = 4, kTile = 6, kTaps = 3, kPlaces = kTile * kTile;
 constexpr double a = 0.75, b = 1.5, aa = a * a, bb = b * b;  // the points
 
-// The transforms of one dimension, for the polynomials x (x^2 - a^2) (x^2 - b^2) and their values at the
-// points.
+// The transforms of one dimension, for the polynomials x (x^2 - a^2) (x^2 - b^2) and their values at the points.
 struct Transforms : NestBuilder {
   Transforms() : NestBuilder(DType::Float32) {}
   using Tile = std::array<Expr, kTile>;
@@ -41,8 +40,7 @@ struct Transforms : NestBuilder {
     return {let(g0 * real(1 / (aa * bb))), let(even_a + odd_a), let(even_a - odd_a),
             let(even_b + odd_b),           let(even_b - odd_b), g2};
   }
-  // Of four values of a result's gradient, which take the part of a kernel where a weight's gradient is
-  // computed.
+  // Transforms four values of a result's gradient, which play the part of a kernel when a weight's gradient is computed.
   Tile of_gradient(const Tile& g) {
     constexpr double na = 1 / (2 * aa * (aa - bb)), nb = 1 / (2 * bb * (bb - aa));
     Expr even_a = let(plus(g[0], aa, g[2]) * real(na)), odd_a = let(plus(g[1], aa, g[3]) * real(na * a));
@@ -90,17 +88,17 @@ struct WeightParam {
     count
   };
 };
-constexpr int64_t kWeightChannels = 16;  // of a task
+constexpr int64_t kWeightChannels = 16;  // channels of a task
 
-// Where channel k lies, whose block's size, outer and inner step are the parameters from `block` on.
+// The position of channel k; the parameters from `block` on are its block's size and the outer and inner step.
 Expr place(Expr k, int block) {
   return floordiv(k, param(block)) * param(block + 1) + remainder(k, param(block)) * param(block + 2);
 }
 
-// What kernels that read or write users' tensors depend on.
+// The properties of users' tensors that kernels depend on.
 struct UserVariant {
   DType dtype;
-  bool contiguous;  // are the results of a block of the weight neighbours?
+  bool contiguous;  // the results of a block of the weight are adjacent
   auto operator<=>(const UserVariant&) const = default;
 };
 
@@ -170,11 +168,11 @@ struct ConvParam {
   };
 };
 
-// What nests over tiles say about a group of them, from `first`.
+// Expressions that nests over tiles share, for a group of tiles from `first` on.
 struct Tiles : Transforms {
   using P = ConvParam;
   explicit Tiles(DType d) : user(d) {}
-  DType user;  // of images
+  DType user;  // dtype of images
   Expr first, count;
   Expr n, y0, x0;  // of a tile: image, first row and column of its results
   Expr one = number(1), zero = number(0);
@@ -190,8 +188,8 @@ struct Tiles : Transforms {
       body(k);
     });
   }
-  // to[place, tile, channel] = transformed pieces of size x size of `channels` from `channel` of a buffer
-  // [n, h, w, all]; zero outside.
+  // to[place, tile, channel] = transformed pieces of size x size of `channels` from `channel` on of a buffer [n, h, w,
+  // all]; zero outside of it.
   template <class F>
   void transform(int to, int from, int size, Expr h, Expr w, Expr top, Expr left, Expr all, Expr channel,
                  Expr channels, F&& of) {
@@ -227,13 +225,13 @@ struct Tiles : Transforms {
 };
 
 // ---- a task: the tiles of a group, and some strips of results
-constexpr int64_t kChannels = 16;  // of a product's inner sum
+constexpr int64_t kChannels = 16;  // channels of a product's inner sum
 
 struct ConvBuffer {
   enum : int { input, weight, bias, output, report, image, product, nothing, nothing_before, count };
 };
 struct ConvVariant {
-  DType dtype;        // of users' tensors
+  DType dtype;        // dtype of users' tensors
   int rows, vectors;  // sums of a product in registers
   bool bias;
   auto operator<=>(const ConvVariant&) const = default;
@@ -244,7 +242,7 @@ struct ConvTask : Tiles {
   explicit ConvTask(const ConvVariant& v) : Tiles(v.dtype), v(v), width(v.vectors * lanes()) {}
   ConvVariant v;
   int64_t width;       // results of a strip
-  Expr part, results;  // the task's strips of results, and how many results they are
+  Expr part, results;  // the task's strips of results, and their number of results
 
   // product[place, tile, result] = sum over channels of image[place, tile, channel] * weight[place, channel, result].
   void multiply() {
@@ -253,7 +251,8 @@ struct ConvTask : Tiles {
         Expr weight = let(((part * param(P::strips) + strip) * Scalar(int64_t(kPlaces)) + place) *
                           param(P::c) * Scalar(width));
         each(ceil_div(count, v.rows), [&](Expr block) {
-          std::vector<Expr> left, to;  // the last rows repeat: they are computed and stored twice, alike
+          // the last row repeats: it is computed and stored twice, with equal results
+          std::vector<Expr> left, to;
           for (int r = 0; r < v.rows; ++r) {
             Expr row = let(place * param(P::group) +
                            min(block * Scalar(int64_t(v.rows)) + Scalar(int64_t(r)), count - one));
@@ -271,7 +270,7 @@ struct ConvTask : Tiles {
       });
     });
   }
-  // Sums of few channels are added up, which halves the error of one long sum.
+  // Adds up partial sums of a few channels, which halves the error of one long sum.
   std::vector<Expr> sums_over_channels(const std::vector<Expr>& left, Expr weight, Expr lane) {
     std::vector<Expr> totals;
     for (int k = 0; k < v.rows * v.vectors; ++k) totals.push_back(variable(real(0)));
@@ -297,11 +296,11 @@ struct ConvTask : Tiles {
     });
     return totals;
   }
-  // Products transformed back, with the bias, to the images of results. To the task's report: 0, or NaN if one of them is not
-  // finite.
+  // Transforms products back and writes them, with the bias, to the images of results. The task's report becomes 0, or
+  // NaN if a result is not finite.
   void write_results(Expr task) {
     each_tile([&](Expr k) {
-      // Places beyond the border fall on the last row or column, which are written after them.
+      // Places beyond the border map to the last row or column, which is written after them.
       Expr row[kOut], column[kOut];
       for (int i = 0; i < kOut; ++i) {
         Expr y = min(y0 + Scalar(int64_t(i)), param(P::oh) - one);
@@ -366,7 +365,7 @@ TaskNest conv_nest(const ConvVariant& v) {
           {{B::nothing_before, B::nothing}}};
 }
 
-// ---- gradient of the weight: a task adds up what a chunk of the groups gives for some channels and results
+// ---- gradient of the weight: a task sums a chunk of the groups for some channels and results
 struct SumBuffer {
   enum : int { input, grad, sums, sums_in, image, gradient, count };
 };
@@ -383,7 +382,7 @@ struct SumTask : Tiles {
   explicit SumTask(const SumVariant& v) : Tiles(v.dtype), vectors(v.vectors), width(v.vectors * lanes()) {}
   int vectors;
   int64_t width;                          // results of a strip
-  Expr results, channels, chunk, c0, o0;  // the task's results and channels, from o0 and c0
+  Expr results, channels, chunk, c0, o0;  // the task's results and channels, from o0 and c0 on
 
   // sums[chunk, place, channel, result] += sum over the group's tiles of image * gradient.
   void add_products(Expr turn) {
@@ -466,7 +465,7 @@ TaskNest sum_nest(const SumVariant& v) {
           {{B::sums_in, B::sums}}};
 }
 
-// The sums of all chunks, in order, to the weight's gradient.
+// Writes the sums of all chunks, in order, to the weight's gradient.
 Nest gradient_nest(const UserVariant& v) {
   using P = WeightParam;
   Transforms t;
@@ -513,7 +512,7 @@ Nest gradient_nest(const UserVariant& v) {
   return n;
 }
 
-// Channels in registers of a product: they divide a row of results.
+// Vectors of channels in registers: their number divides a row of results.
 int vectors_of(int64_t o) {
   int64_t lanes = codegen::vector_lanes();
   for (int v : {4, 3, 2})
@@ -549,7 +548,7 @@ std::array<int64_t, ConvParam::count> tile_params(const WinogradShape& s, int64_
   return p;
 }
 
-// False: a result is not finite.
+// Returns false if a result is not finite.
 bool run(const WinogradShape& s, const void* input, const void* weight, const WeightPlaces& places,
          const void* bias, void* output) {
   int64_t lanes = codegen::vector_lanes();
@@ -564,7 +563,7 @@ bool run(const WinogradShape& s, const void* input, const void* weight, const We
   codegen::launch(of_weight, of_weights, weights.data(), "conv2d");
   using P = ConvParam;
   using B = ConvBuffer;
-  // What a task needs should fit into a core's own cache.
+  // The data of a task should fit into a core's own cache.
   constexpr int64_t kMostTiles = 48, kMostResults = 128;
   auto p = tile_params(s, kMostTiles);
   while (all_strips % (p[P::strips] * 2) == 0 && p[P::strips] * 2 * width <= kMostResults &&
@@ -589,9 +588,9 @@ bool run(const WinogradShape& s, const void* input, const void* weight, const We
   return finite;
 }
 
-// The part of the definition's products up to which it pays: measured (docs/layouts.md) for float32, where products of
-// tiles run at half the rate of oneDNN's, and for bfloat16 where the processor multiplies pairs of it. Where it multiplies
-// tiles, the definition is faster by far.
+// The part of the definition's products up to which Winograd is faster. Measured (docs/layouts.md) for float32, where
+// products of tiles run at half the rate of oneDNN's, and for bfloat16 on processors that multiply pairs of it. On
+// processors that multiply tiles of it the definition is faster by far.
 double most_work(DType d) {
   if (d == DType::Float32) return 0.42;
   auto isa = unsigned(dnnl::get_effective_cpu_isa());
@@ -610,7 +609,7 @@ bool all_finite(const void* data, int64_t n, Bits exponent) {
 }  // namespace
 
 bool winograd_pays(const WinogradShape& s) {
-  // Where a window may lie wholly in the padding, its result would not be exact.
+  // If a window may be entirely in the padding, its result would not be exact.
   int64_t bottom = s.oh - s.h + kTaps - 1 - s.top, right = s.ow - s.w + kTaps - 1 - s.left;
   if (std::max({s.top, s.left, bottom, right}) >= kTaps) return false;
   if (s.c % 16 != 0 || s.o % 16 != 0 || s.c < 32 || s.o < 32) return false;
@@ -634,7 +633,7 @@ bool winograd(const WinogradShape& s, const void* input, const void* weight, con
 
 bool winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
                              const WeightPlaces& places, void* input) {
-  // A convolution of the gradient with the kernel turned about.
+  // A convolution of the gradient with the kernel rotated by 180 degrees.
   WinogradShape turned{s.dtype, s.n, s.o, s.oh, s.ow, s.c, s.h, s.w, kTaps - 1 - s.top, kTaps - 1 - s.left};
   auto* last = static_cast<const char*>(weight) + (kTaps - 1) * (places.y + places.x) * itemsize(s.dtype);
   return run(turned, grad, last, {places.in, places.out, -places.y, -places.x}, nullptr, input);

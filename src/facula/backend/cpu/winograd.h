@@ -1,10 +1,10 @@
-// Convolutions with 3x3 kernels and stride 1 by Winograd's minimal filtering F(4x4, 3x3): 36 products a tile
-// of 16 results and pair of channels where the definition has 144 (Winograd, 1980; Lavin and Gray, "Fast
-// Algorithms for Convolutional Neural Networks", 2016). Images are NHWC, float32 or bfloat16, which is read
-// into float32 sums and rounded once, in the result; the nests are turned into kernels by the code generator.
-// The points 0, +-3/4, +-3/2 and infinity keep the error at about 2.5 times that of a plain float32 sum
-// (docs/layouts.md); results do not depend on the number of threads. A value that is not finite reaches all
-// results of its tile: then the functions give false, and what they wrote is to be computed otherwise.
+// Convolutions with 3x3 kernels and stride 1 by Winograd's minimal filtering F(4x4, 3x3): 36 products per tile of 16
+// results and pair of channels where the definition has 144 (Winograd, 1980; Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks", 2016). Images are NHWC in float32 or bfloat16; bfloat16 is summed in float32 and the
+// result is rounded once. The code generator compiles the nests. The points 0, +-3/4, +-3/2 and infinity keep the error
+// at about 2.5 times that of a plain float32 sum (docs/layouts.md); results do not depend on the number of threads. A
+// value that is not finite would spread to all results of its tile: the functions return false then, and the caller has
+// to compute the results in another way.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,9 +14,9 @@
 
 namespace facula::backend::cpu {
 
-// Where element (out, in, y, x) of a weight lies: channels may be split into blocks.
+// Strides that locate element (out, in, y, x) of a weight, whose channels may be split into blocks.
 struct WeightPlaces {
-  // Elements a block, steps from block to block and within one.
+  // Elements per block; distances from block to block and within one.
   struct Channels {
     int64_t block, outer, inner;
   };
@@ -29,23 +29,24 @@ struct WinogradShape {
   int64_t n, c, h, w, o, oh, ow, top, left;  // top, left: padding
 };
 
-// The nest of a convolution's tasks, of few tiles each, with its parameters. Buffers besides those of a task: input, weight
-// [strips, place, c, results of a strip], bias, output, and for each task 0 or, where a result is not finite, NaN.
+// The nest of a convolution's tasks, each of a few tiles, with its parameters. Its buffers besides the work buffers:
+// input, weight [strips, place, c, results of a strip], bias, output, and for each task 0, or NaN if a result is not
+// finite.
 struct WinogradTask {
   TaskNest nest;
   std::vector<int64_t> params;
 };
 WinogradTask winograd_task(const WinogradShape& s, bool bias);
 
-// Is it worth it, and possible?
+// Returns whether the shape is supported and faster this way.
 bool winograd_pays(const WinogradShape& s);
-// output = convolution of input; `bias` may be null.
+// Writes the convolution of input to output; `bias` may be null.
 [[nodiscard]] bool winograd(const WinogradShape& s, const void* input, const void* weight,
                             const WeightPlaces& places, const void* bias, void* output);
-// The gradient of the input of a convolution s: `grad` is [n, oh, ow, o], `input` [n, h, w, c] is written.
+// Writes the gradient `input` [n, h, w, c] of the input of a convolution s, for `grad` [n, oh, ow, o].
 [[nodiscard]] bool winograd_backward_input(const WinogradShape& s, const void* grad, const void* weight,
                                            const WeightPlaces& places, void* input);
-// The gradient of the weight, which is written as `places` says.
+// Writes the gradient of the weight at the positions that `places` gives.
 [[nodiscard]] bool winograd_backward_weight(const WinogradShape& s, const void* input, const void* grad,
                                             const WeightPlaces& places, void* weight);
 

@@ -1,5 +1,5 @@
-// Memory that a routine works in. It comes from our allocator, which keeps large pieces: fresh pages cost more than passes over
-// them. Elements are uninitialised until someone writes them.
+// Temporary memory of a routine. It comes from our allocator, which caches large blocks: page faults of fresh memory cost
+// more than a pass over it. Elements are uninitialized.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ class Workspace {
  public:
   Workspace() = default;
   explicit Workspace(size_t count) { resize(count); }
-  // Keeps no elements where there is not room enough yet.
+  // Discards the elements if the memory has to grow.
   void resize(size_t count) {
     int64_t words = int64_t(count * sizeof(T) / sizeof(int64_t)) + 1;
     if (!memory_.defined() || memory_.numel() < SymInt(words))

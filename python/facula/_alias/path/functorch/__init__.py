@@ -1,6 +1,6 @@
-"""functorch, which became ``torch.func``: what PyTorch 2 still gives under the older name.
+"""functorch, now ``torch.func``: the names that PyTorch 2 still provides under the former name.
 
-Each name warns that it is deprecated, as PyTorch's do. Absent: ``compile``, ``dim``, ``einops``.
+Each name warns that it is deprecated, as in PyTorch. Absent: ``compile``, ``dim``, ``einops``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TEXT = (
 
 
 def _deprecated(function: Callable[..., Any], instead: str) -> Callable[..., Any]:
-    """``function``, which warns at each call what to use instead."""
+    """Wraps ``function`` to warn at each call and name the replacement."""
 
     @wraps(function)
     def warned(*args: Any, **kwargs: Any) -> Any:
@@ -48,7 +48,7 @@ functionalize = _deprecated(torch.func.functionalize, "torch.func.functionalize"
 
 
 def _names_of_each(named: Iterable[tuple[str, Tensor]]) -> dict[str, list[str]]:
-    """The names of each tensor, by its first one."""
+    """Returns all names of each tensor, by its first name."""
     first: dict[int, str] = {}
     names: dict[str, list[str]] = {}
     for name, tensor in named:
@@ -57,7 +57,7 @@ def _names_of_each(named: Iterable[tuple[str, Tensor]]) -> dict[str, list[str]]:
 
 
 class _Functional(nn.Module):
-    """A module without a state of its own."""
+    """A module without state."""
 
     def __init__(self, stateless_model: nn.Module, names: dict[str, list[str]]) -> None:
         super().__init__()
@@ -68,12 +68,12 @@ class _Functional(nn.Module):
         if len(state) != len(self.names_map):
             wanted = len(self.names_map)
             raise RuntimeError(f"{type(self).__name__}: expected {wanted} tensors, got {len(state)}")
-        given = {name: t for names, t in zip(self.names_map.values(), state) for name in names}
-        return torch.func.functional_call(self.stateless_model, given, args, kwargs, tie_weights=False)
+        tensors = {name: t for names, t in zip(self.names_map.values(), state) for name in names}
+        return torch.func.functional_call(self.stateless_model, tensors, args, kwargs, tie_weights=False)
 
 
 class FunctionalModule(_Functional):
-    """``f(params, *args)``: a module whose parameters are given at each call."""
+    """``f(params, *args)``: a module that receives its parameters at each call."""
 
     def __init__(
         self, stateless_model: nn.Module, param_names: tuple[str, ...], names_map: dict[str, list[str]]
@@ -86,7 +86,7 @@ class FunctionalModule(_Functional):
 
 
 class FunctionalModuleWithBuffers(_Functional):
-    """``f(params, buffers, *args)``: a module whose state is given at each call, which may write buffers."""
+    """``f(params, buffers, *args)``: a module that receives its state at each call; it may write buffers."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class FunctionalModuleWithBuffers(_Functional):
 
 
 def _taken_apart(model: nn.Module) -> tuple[nn.Module, list[dict[str, list[str]]], list[tuple[Tensor, ...]]]:
-    """A copy of ``model`` without data, and the names and tensors of its parameters and of its buffers."""
+    """Returns a copy of ``model`` without data, and the names and tensors of its parameters and buffers."""
     model = copy.deepcopy(model)
     names, tensors = [], []
     for named in (model.named_parameters, model.named_buffers):
-        found = dict(named(remove_duplicate=False))
-        names.append(_names_of_each(found.items()))
-        tensors.append(tuple(found[name] for name in names[-1]))
+        entries = dict(named(remove_duplicate=False))
+        names.append(_names_of_each(entries.items()))
+        tensors.append(tuple(entries[name] for name in names[-1]))
     return model.to("meta"), names, tensors
 
 
@@ -123,7 +123,9 @@ def _untracked(params: tuple[Tensor, ...], disable_autograd_tracking: bool) -> t
 def make_functional(
     model: nn.Module, disable_autograd_tracking: bool = False
 ) -> tuple[FunctionalModule, tuple[Tensor, ...]]:
-    """``func, params`` of a module without buffers: ``func(params, *args)`` is what ``model(*args)`` was."""
+    """Returns ``func, params`` for a module without buffers: ``func(params, *args)`` equals
+    ``model(*args)``.
+    """
     if len(list(model.buffers())) > 0:
         raise RuntimeError(
             "make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) "
@@ -136,7 +138,7 @@ def make_functional(
 def make_functional_with_buffers(
     model: nn.Module, disable_autograd_tracking: bool = False
 ) -> tuple[FunctionalModuleWithBuffers, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """``func, params, buffers`` of a module: ``func(params, buffers, *args)`` is what ``model(*args)`` is."""
+    """Returns ``func, params, buffers``: ``func(params, buffers, *args)`` equals ``model(*args)``."""
     stateless, (names, buffer_names), (params, buffers) = _taken_apart(model)
     func = FunctionalModuleWithBuffers(stateless, tuple(names), tuple(buffer_names), names, buffer_names)
     return func, _untracked(params, disable_autograd_tracking), buffers
@@ -149,7 +151,7 @@ def _stacked(states: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
 def combine_state_for_ensemble(
     models: Sequence[nn.Module],
 ) -> tuple[FunctionalModuleWithBuffers, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """``func, params, buffers`` of modules of one class: states are stacked, for ``vmap``."""
+    """Returns ``func, params, buffers`` for modules of one class, with stacked states, for ``vmap``."""
     if len(models) == 0:
         raise RuntimeError("combine_state_for_ensemble: Expected at least one model, got 0.")
     if len({m.training for m in models}) > 1:

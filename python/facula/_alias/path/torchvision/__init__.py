@@ -1,8 +1,8 @@
-"""The torchvision that is installed, if there is one; its shared libraries are linked with PyTorch's, and
-facula's ``_alias/vision.py`` has what it takes from them.
+"""The installed torchvision, if there is one; its shared libraries are linked with PyTorch's, and
+facula's ``_alias/vision.py`` replaces the functions that it uses from them.
 
-If there is none, what model libraries take from it: transforms of PIL images and tensors, data sets of local
-files, frozen batch norm. Names that are not here are absent.
+Otherwise the parts that model libraries import: transforms of PIL images and tensors, data sets of local
+files, frozen batch norm. Other names are absent.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ _others = [p for p in sys.path if Path(p, "torchvision/__init__.py").resolve() !
 _installed = PathFinder.find_spec(__name__, _others)
 if _installed is not None and _installed.loader is not None:
     _module = importlib.util.module_from_spec(_installed)
-    sys.modules[__name__] = _module  # what imports ours is given
+    sys.modules[__name__] = _module  # importers of this package receive the installed one
     _installed.loader.exec_module(_module)
 else:
     from . import datasets as datasets

@@ -1,4 +1,4 @@
-"""Names of models that libraries import. The stand-in has none of them: timm has."""
+"""Names of models that libraries import. This replacement has no models; timm has."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ alexnet, vgg16, squeezenet1_1 = _absent("alexnet"), _absent("vgg16"), _absent("s
 
 
 class VGG16_Weights:
-    """Names weights that the stand-in does not have."""
+    """A name for weights, which this replacement does not have."""

@@ -1,3 +1,3 @@
-"""Operations of models that may be quantised."""
+"""Operations of models that can be quantised."""
 
 from .modules import FloatFunctional as FloatFunctional

@@ -1,1 +1,1 @@
-"""Parts of a module whose activations are computed again."""
+"""Modules whose activations are recomputed."""

@@ -1,4 +1,4 @@
-"""Modules whose activations are computed again in backward."""
+"""Modules whose activations are recomputed in backward."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckpointImpl(enum.Enum):
 
 
 class CheckpointWrapper(Module):
-    """A module whose calls are checkpoints. Its state has the module's own names."""
+    """A module whose calls are checkpoints. Its state has the names of the wrapped module."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ def apply_activation_checkpointing(
     check_fn: Callable[[Module], bool] = lambda module: True,
     auto_wrap_policy: Any = None,
 ) -> None:
-    """Puts a wrapper around each module below for which ``check_fn`` holds, the innermost first."""
+    """Wraps each submodule for which ``check_fn`` is true, the innermost first."""
     if auto_wrap_policy is not None:
         raise NotImplementedError(
             "apply_activation_checkpointing: auto_wrap_policy; say the modules by check_fn"

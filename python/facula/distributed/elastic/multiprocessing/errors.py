@@ -1,4 +1,4 @@
-"""Errors of processes that a launcher began, in the file that it names by TORCHELASTIC_ERROR_FILE."""
+"""Errors of processes that a launcher started, written to the file in TORCHELASTIC_ERROR_FILE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["record"]
 
 
 def record(fn: Callable[..., Any], error_handler: Any = None) -> Callable[..., Any]:
-    """The function; what it raises is written to the launcher's file before it goes on its way."""
+    """Wraps the function: an exception is written to the launcher's file before it propagates."""
 
     @functools.wraps(fn)
     def recorded(*args: Any, **kwargs: Any) -> Any:

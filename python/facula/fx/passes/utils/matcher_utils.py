@@ -1,4 +1,4 @@
-"""Finds the places of a graph that look like a pattern."""
+"""Finds the subgraphs that match a pattern."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["InternalMatch", "SubgraphMatcher"]
 
 @dataclass
 class InternalMatch:
-    """A place of a graph: what stands for the pattern's nodes; its last nodes, inputs, results."""
+    """A match: the nodes that correspond to the pattern's, its last nodes, inputs and results."""
 
     anchors: list[Node]
     nodes_map: dict[Node, Node] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class InternalMatch:
 
 
 class SubgraphMatcher:
-    """Looks for a pattern, whose placeholders stand for anything."""
+    """Searches for a pattern, whose placeholders match anything."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class SubgraphMatcher:
             self.pattern_anchors = [n for n in self.pattern_returning_nodes if len(n.users) == 1]
 
     def match(self, graph: Graph, node_name_match: str = "") -> list[InternalMatch]:
-        """The places, in the order of the graph; of those that overlap the first."""
+        """Returns the matches in the order of the graph; among overlapping ones only the first."""
         candidates = [
             [n for n in graph.nodes if self._same(a, n) and self._named(n, node_name_match)]
             for a in self.pattern_anchors
         ]
-        found: list[InternalMatch] = []
-        self._extend(candidates, 0, InternalMatch(list(self.pattern_anchors)), found)
+        matches: list[InternalMatch] = []
+        self._extend(candidates, 0, InternalMatch(list(self.pattern_anchors)), matches)
         complete = []
         taken: set[Node] = set()
-        for m in found:
+        for m in matches:
             inner = {
                 v
                 for k, v in m.nodes_map.items()
@@ -85,20 +85,20 @@ class SubgraphMatcher:
     def _named(self, n: Node, name: str) -> bool:
         return not name or name in n.name
 
-    def _extend(self, candidates: list, k: int, so_far: InternalMatch, found: list[InternalMatch]) -> None:
-        """All ways to match the anchors from the k-th on."""
+    def _extend(self, candidates: list, k: int, so_far: InternalMatch, matches: list[InternalMatch]) -> None:
+        """Finds all ways to match the anchors from the k-th on."""
         import copy
 
         if k == len(candidates):
-            found.append(so_far)
+            matches.append(so_far)
             return
         for node in candidates[k]:
             trial = copy.copy(so_far)
             if self._match(self.pattern_anchors[k], node, trial):
-                self._extend(candidates, k + 1, trial, found)
+                self._extend(candidates, k + 1, trial, matches)
 
     def _same(self, p: Node, g: Node) -> bool:
-        """Are they calls of the same thing?"""
+        """Returns whether both nodes call the same target."""
         if not self.match_placeholder and p.op == "placeholder":
             return True
         if p.op != g.op:
@@ -116,16 +116,16 @@ class SubgraphMatcher:
     def _same_attribute(self, p: Node, g: Node) -> bool:
         values = []
         for n in (p, g):
-            found: Any = n.graph.owning_module
+            member: Any = n.graph.owning_module
             for part in n.target.split("."):
-                found = getattr(found, part, None)
-            values.append(found)
+                member = getattr(member, part, None)
+            values.append(member)
         if isinstance(values[0], _C.Tensor):
             return isinstance(values[1], _C.Tensor)
         return type(values[0]) is type(values[1])
 
     def _match(self, p: Any, g: Any, m: InternalMatch) -> bool:
-        """Does ``g`` look like ``p``, with all that it is computed from?"""
+        """Returns whether ``g`` matches ``p``, with all nodes that it depends on."""
         if not isinstance(p, Node):
             if isinstance(g, Node):
                 return False
@@ -151,8 +151,8 @@ class SubgraphMatcher:
             return False
         saved = m.nodes_map.copy()
         m.nodes_map[p] = g
-        given = self._arguments(p), self._arguments(g)
-        if len(given[0]) == len(given[1]) and all(self._match(a, b, m) for a, b in zip(*given)):
+        both = self._arguments(p), self._arguments(g)
+        if len(both[0]) == len(both[1]) and all(self._match(a, b, m) for a, b in zip(*both)):
             return True
         m.nodes_map = saved
         return False
@@ -163,7 +163,7 @@ class SubgraphMatcher:
         return [*n.args, *(n.kwargs[k] for k in sorted(n.kwargs)), tuple(sorted(n.kwargs))]
 
     def _contained(self, m: InternalMatch, inner: set[Node]) -> bool:
-        """Does nothing outside use the place's inner values?"""
+        """Returns whether inner values of the match have no other users."""
         for p, g in m.nodes_map.items():
             if p.op in ("placeholder", "output", "get_attr") or p in self.pattern_returning_nodes:
                 continue

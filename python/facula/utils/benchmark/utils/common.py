@@ -1,4 +1,4 @@
-"""Measurements: the times of one task, and how certain they are."""
+"""Measurements: the times of one task and their uncertainty."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Measurement", "TaskSpec", "ordered_unique", "select_unit", "set_torc
            "unit_to_english"]  # fmt: skip
 
 _MOST_FIGURES = 5
-_LEAST_INTERVAL = 25e-9  # seconds: clocks are not more certain than that
-_WARNED, _GROSS = 0.1, 0.25  # of the interquartile range to the median
+_LEAST_INTERVAL = 25e-9  # seconds: the resolution of clocks
+_WARNED, _GROSS = 0.1, 0.25  # ratios of the interquartile range to the median
 
 
 @dataclass(init=True, repr=False, eq=True, frozen=True)
 class TaskSpec:
-    """What is timed, and where in tables its times belong."""
+    """The measured task, and its place in tables."""
 
     stmt: str
     setup: str
@@ -51,7 +51,7 @@ class TaskSpec:
         return f"setup: {self.setup}"
 
     def summarize(self) -> str:
-        """Title, description and setup, as a measurement shows them."""
+        """Returns title, description and setup as a measurement shows them."""
         sections = [self.title, self.description or "", self.setup_str()]
         joined = [s for s in sections if s]
         return "\n".join(f"{s}\n" if "\n" in s else s for s in joined)
@@ -66,7 +66,7 @@ def _quantile(values: list[float], q: float) -> float:
 
 @dataclass(init=True, repr=False)
 class Measurement:
-    """Times of a task: ``raw_times`` of ``number_per_run`` runs each, ``times`` of one.
+    """Times of a task: ``raw_times`` of ``number_per_run`` runs each, ``times`` of one run.
 
     >>> from facula.utils.benchmark import Measurement, TaskSpec
     >>> m = Measurement(10, [2e-5, 2.2e-5, 2.1e-5], TaskSpec("f(x)", "pass"))
@@ -86,7 +86,7 @@ class Measurement:
 
     @property
     def times(self) -> list[float]:
-        """Seconds a run."""
+        """Returns the seconds per run."""
         return [t / self.number_per_run for t in self.raw_times]
 
     def _sorted(self) -> list[float]:
@@ -111,7 +111,9 @@ class Measurement:
 
     @property
     def significant_figures(self) -> int:
-        """How many digits of the median the 90 % confidence interval of its middle half leaves."""
+        """Returns the number of digits of the median that the 90 % confidence interval of its middle half
+        supports.
+        """
         values = self._sorted()
         middle = values[len(values) // 4 : math.ceil(3 * len(values) / 4)]
         interval = max(1.645 * statistics.pstdev(middle) / math.sqrt(len(middle)), _LEAST_INTERVAL)
@@ -122,7 +124,7 @@ class Measurement:
         return self.iqr / self.median > _WARNED
 
     def meets_confidence(self, threshold: float = _WARNED) -> bool:
-        """Is the interquartile range small, beside the median?"""
+        """Returns whether the interquartile range is below ``threshold`` of the median."""
         return self.iqr / self.median < threshold
 
     @property
@@ -163,7 +165,7 @@ class Measurement:
 
     @staticmethod
     def merge(measurements: Iterable[Measurement]) -> list[Measurement]:
-        """Those of the same task as one."""
+        """Merges the measurements of each task into one."""
         grouped: dict[TaskSpec, list[Measurement]] = {}
         for m in measurements:
             grouped.setdefault(m.task_spec, []).append(m)
@@ -174,7 +176,7 @@ class Measurement:
 
 
 def select_unit(t: float) -> tuple[str, float]:
-    """The unit that a time is told in, and its seconds.
+    """Returns the unit for displaying a time, and its seconds.
 
     >>> facula.utils.benchmark.select_unit(2e-4)
     ('us', 1e-06)
@@ -188,7 +190,7 @@ def unit_to_english(u: str) -> str:
 
 
 def trim_sigfig(x: float, n: int) -> float:
-    """A number rounded to ``n`` significant figures."""
+    """Rounds a number to ``n`` significant figures."""
     if not x:
         return x
     scale = 10 ** (math.ceil(math.log10(abs(x))) - n)
@@ -196,7 +198,7 @@ def trim_sigfig(x: float, n: int) -> float:
 
 
 def ordered_unique(elements: Iterable[Any]) -> list[Any]:
-    """Each once, in the order of their first places."""
+    """Returns each element once, in the order of first occurrence."""
     return list(dict.fromkeys(elements))
 
 

@@ -23,7 +23,9 @@ class Colorize(enum.Enum):
 
 
 def _coloured(cell: str, value: float, best: float) -> str:
-    """The fastest is bold and green, what takes more than twice or five times as long red."""
+    """Colours a cell: bold and green if it is fastest, red if it takes more than twice or five times as
+    long.
+    """
     if value <= best * 1.01:
         return f"{_BEST}{_BOLD}{cell}{_END}{_END}"
     if value <= best * 1.1:
@@ -36,7 +38,7 @@ def _coloured(cell: str, value: float, best: float) -> str:
 
 
 class _Column:
-    """The measurements of one description, and how they are written."""
+    """The measurements of one description, and their formatting."""
 
     def __init__(self, cells: list[Measurement | None], table: Compare, scale: float, title: str) -> None:
         self.cells, self.table, self.scale = cells, table, scale
@@ -66,7 +68,9 @@ class _Column:
 
 
 class Compare:
-    """A table of measurements: one for each label, rows by sub_label and threads, columns by description."""
+    """A table of measurements: one per label, with rows by sub_label and threads, and columns by
+    description.
+    """
 
     def __init__(self, results: list[Measurement]) -> None:
         self._results: list[Measurement] = []
@@ -81,11 +85,11 @@ class Compare:
             self._results.append(r)
 
     def trim_significant_figures(self) -> None:
-        """Shows only digits that are certain."""
+        """Shows only significant digits."""
         self._trimmed = True
 
     def colorize(self, rowwise: bool = False) -> None:
-        """Colours by how much slower than the best a cell is, of its column or row."""
+        """Colours each cell by its ratio to the best one of its column or row."""
         self._colours = Colorize.ROWWISE if rowwise else Colorize.COLUMNWISE
 
     def highlight_warnings(self) -> None:
@@ -106,9 +110,12 @@ class Compare:
         many = len({r.env for r in results}) > 1
         rows = ordered_unique((r.task_spec.num_threads, r.env, r.as_row_name) for r in results)
         names = ordered_unique(r.task_spec.description for r in results)
-        found = {(r.task_spec.num_threads, r.env, r.as_row_name, r.task_spec.description): r for r in results}
+        measured = {
+            (r.task_spec.num_threads, r.env, r.as_row_name, r.task_spec.description): r for r in results
+        }
         columns = [
-            _Column([found.get((*row, name)) for row in rows], self, scale, str(name or "")) for name in names
+            _Column([measured.get((*row, name)) for row in rows], self, scale, str(name or ""))
+            for name in names
         ]
         threads = {row: f"{row[0]} threads: " for row in rows}
         heads = {row: f"      {f'({row[1]})  ' if many else ''}{row[2]}" for row in rows}

@@ -1,4 +1,4 @@
-"""Tensors of random sizes and layouts, for benchmarks that are to hold for more than a few cases."""
+"""Tensors of random sizes and layouts, for benchmarks that should cover more than a few cases."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Tensor = _C.Tensor
 
 
 class FuzzedParameter:
-    """A number, or one of some values, that is drawn anew for each set of tensors.
+    """A number, or one of several values, that is drawn for each set of tensors.
 
-    ``distribution`` is "uniform" or "loguniform" between ``minval`` and ``maxval``, both included (integers
-    if both are), or a dict of values with their probabilities. A ``strict`` one keeps its value while
-    others are drawn again because a constraint does not hold.
+    ``distribution`` is "uniform" or "loguniform" between ``minval`` and ``maxval``, both inclusive
+    (integers if both are), or a dict of values with their probabilities. A ``strict`` parameter keeps its
+    value while others are drawn again because a constraint does not hold.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FuzzedParameter:
         return self._name
 
     def sample(self, state: Any) -> Any:
-        """A value, from a ``numpy.random.RandomState``."""
+        """Draws a value from a ``numpy.random.RandomState``."""
         if isinstance(self._distribution, dict):
             values = list(self._distribution)
             return values[state.choice(len(values), p=tuple(self._distribution.values()))]
@@ -65,7 +65,7 @@ class FuzzedParameter:
 
 
 class ParameterAlias:
-    """As a value of a :class:`FuzzedParameter`: that of another parameter."""
+    """A value of a :class:`FuzzedParameter` that stands for the value of another parameter."""
 
     def __init__(self, alias_to: str) -> None:
         self.alias_to = alias_to
@@ -77,9 +77,9 @@ class ParameterAlias:
 class FuzzedTensor:
     """A tensor whose ``size`` and ``steps`` are numbers or names of parameters.
 
-    It is every ``steps[d]``-th element of a larger one, and in memory its dimensions have a random order
-    unless it is contiguous, of which ``probability_contiguous`` is the chance. ``dim_parameter`` names the
-    number of dimensions. Sets of parameters that do not keep to ``min_elements``, ``max_elements`` and
+    It contains every ``steps[d]``-th element of a larger tensor, whose dimensions have a random order in
+    memory unless it is contiguous, with probability ``probability_contiguous``. ``dim_parameter`` names
+    the number of dimensions. Sets of parameters that violate ``min_elements``, ``max_elements`` or
     ``max_allocation_bytes`` are drawn again.
     """
 
@@ -116,16 +116,16 @@ class FuzzedTensor:
 
     def _make_tensor(self, params: dict[str, Any], state: Any) -> tuple[Tensor, dict[str, Any]]:
         size, steps, allocated = self._get_size_and_steps(params)
-        made = self._allocate(allocated, params)
+        allocated_tensor = self._allocate(allocated, params)
         if self._cuda:
-            made = made.cuda()
+            allocated_tensor = allocated_tensor.cuda()
         order = list(range(len(size)))
         if state.rand() > self._probability_contiguous and len(order) > 1:
             while order == sorted(order):
-                order = [int(d) for d in state.permutation(made.dim())]
+                order = [int(d) for d in state.permutation(allocated_tensor.dim())]
             back = sorted(range(len(order)), key=order.__getitem__)
-            made = made.permute(order).contiguous().permute(back)
-        tensor = made[tuple(slice(0, n * step, step) for n, step in zip(size, steps))]
+            allocated_tensor = allocated_tensor.permute(order).contiguous().permute(back)
+        tensor = allocated_tensor[tuple(slice(0, n * step, step) for n, step in zip(size, steps))]
         return tensor, {
             "numel": int(tensor.numel()),
             "order": order,
@@ -142,8 +142,8 @@ class FuzzedTensor:
         dim = len(self._size) if self._dim_parameter is None else params[self._dim_parameter]
 
         def resolved(values: tuple) -> tuple:
-            known = tuple(params.get(v, v) for v in values)[:dim]
-            return known + (1,) * (dim - len(known))
+            values_of_dims = tuple(params.get(v, v) for v in values)[:dim]
+            return values_of_dims + (1,) * (dim - len(values_of_dims))
 
         size, steps = resolved(self._size), resolved(self._steps)
         return size, steps, tuple(n * step for n, step in zip(size, steps))
@@ -161,8 +161,8 @@ class FuzzedTensor:
 
 
 class FuzzedSparseTensor(FuzzedTensor):
-    """A sparse tensor: of the parameters, ``density`` and ``coalesced`` say how many elements it has and
-    whether an index may be there twice, and ``sparse_dim`` how many dimensions are sparse.
+    """A sparse tensor. The parameters ``density`` and ``coalesced`` determine its number of elements and
+    whether an index may occur twice, ``sparse_dim`` the number of sparse dimensions.
     """
 
     def __init__(
@@ -194,7 +194,9 @@ class FuzzedSparseTensor(FuzzedTensor):
     def sparse_tensor_constructor(
         size: Any, dtype: _C.dtype, sparse_dim: int, nnz: int, is_coalesced: bool
     ) -> Tensor:
-        """Elements at ``nnz`` random indices; each index twice unless it is to be coalesced."""
+        """Returns elements at ``nnz`` random indices; each index occurs twice unless the result is
+        coalesced.
+        """
         from ....sparse import sparse_coo_tensor
 
         sizes = [size] * sparse_dim if isinstance(size, int) else list(size)
@@ -207,8 +209,8 @@ class FuzzedSparseTensor(FuzzedTensor):
         if not is_coalesced:
             again = FuzzedTensor.default_tensor_constructor(values.shape, dtype)
             values, indices = f.cat([values, again]), f.cat([indices, indices], 1)
-        made = sparse_coo_tensor(indices, values, sizes)
-        return made.coalesce() if is_coalesced else made
+        sparse = sparse_coo_tensor(indices, values, sizes)
+        return sparse.coalesce() if is_coalesced else sparse
 
     def _make_tensor(self, params: dict[str, Any], state: Any) -> tuple[Tensor, dict[str, Any]]:
         size, _, _ = self._get_size_and_steps(params)
@@ -234,10 +236,10 @@ class FuzzedSparseTensor(FuzzedTensor):
 
 
 class Fuzzer:
-    """Draws parameters, and makes tensors by them; ``take(n)`` gives n sets of both.
+    """Draws parameters and creates tensors from them; ``take(n)`` yields n sets of both.
 
-    ``constraints`` are functions of a dict of the parameters that have to hold. The same ``seed`` gives the
-    same sets.
+    ``constraints`` are predicates on a dict of the parameters, which have to hold. The same ``seed``
+    yields the same sets.
 
     >>> from facula.utils.benchmark import FuzzedParameter, FuzzedTensor, Fuzzer
     >>> sizes = FuzzedParameter("n", minval=2, maxval=9, distribution="uniform")
@@ -276,13 +278,13 @@ class Fuzzer:
         manual_seed(int(state.randint(low=0, high=2**63, dtype=numpy.int64)))
         for _ in range(n):
             params = self._generate(state)
-            made = {t.name: t._make_tensor(params, state) for t in self._tensors}
-            tensors = {name: tensor for name, (tensor, _) in made.items()}
-            yield tensors, {name: properties for name, (_, properties) in made.items()}, params
+            drawn = {t.name: t._make_tensor(params, state) for t in self._tensors}
+            tensors = {name: tensor for name, (tensor, _) in drawn.items()}
+            yield tensors, {name: properties for name, (_, properties) in drawn.items()}, params
 
     @property
     def rejection_rate(self) -> float:
-        """Of all sets of parameters that were drawn, the part that did not satisfy the constraints."""
+        """The fraction of the drawn sets of parameters that did not satisfy the constraints."""
         return self._rejections / self._total_generated if self._total_generated else 0.0
 
     def _generate(self, state: Any) -> dict[str, Any]:
@@ -308,8 +310,8 @@ def _flat(items: Iterable[Any], kind: type) -> tuple:
 
 
 def _without_aliases(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with values in place of aliases, which may lead to one another."""
-    found = {}
+    """Replaces aliases in the parameters, which may refer to one another, by values."""
+    resolved = {}
     for name, value in params.items():
         passed = {name}
         while isinstance(value, ParameterAlias):
@@ -317,5 +319,5 @@ def _without_aliases(params: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"ParameterAlias cycle detected\n{params}")
             passed.add(value.alias_to)
             value = params[value.alias_to]
-        found[name] = value
-    return found
+        resolved[name] = value
+    return resolved

@@ -1,4 +1,4 @@
-"""Timer: runs a statement often enough to know how long it takes."""
+"""Timer: runs a statement often enough to measure its time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class Language(enum.Enum):
 
 
 class Timer:
-    """Times a statement as ``timeit`` does, with as many threads as said (one), after a run to warm up.
+    """Times a statement as ``timeit`` does, with ``num_threads`` threads (default 1), after a warm-up
+    run.
 
-    ``label``, ``sub_label``, ``description`` and ``env`` say where the measurement belongs in a Compare.
+    ``label``, ``sub_label``, ``description`` and ``env`` determine the place of the measurement in a
+    Compare.
 
     >>> t = facula.utils.benchmark.Timer("x + 1", globals={"x": facula.ones(3)})
     >>> t.timeit(10).number_per_run
@@ -53,7 +55,7 @@ class Timer:
         if global_setup:
             raise ValueError(f"global_setup is C++ only, got `{global_setup}`. Most likely this code can "
                              "simply be moved to `setup`.")  # fmt: skip
-        # Code in functions is indented; a first line that is not says how much.
+        # Code that is written inside of a function is indented, and is dedented here.
         stmt, setup = (_dedented(s) for s in (stmt, setup))
         space = dict(globals or {})
         space.setdefault("facula", __import__("facula"))
@@ -66,7 +68,7 @@ class Timer:
         return max(self._timer.timeit(number), 1e-9)
 
     def timeit(self, number: int = 1_000_000) -> Measurement:
-        """One time of ``number`` runs, after a hundredth of them to warm up."""
+        """Measures one time of ``number`` runs, after a hundredth of them as warm-up."""
         with set_torch_threads(self._task_spec.num_threads):
             self._timeit(max(number // 100, 2))
             return Measurement(number, [self._timeit(number)], self._task_spec)
@@ -78,7 +80,7 @@ class Timer:
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
     def _block_size(self, min_run_time: float) -> int:
-        """How many runs outweigh what a block costs besides."""
+        """Returns the number of runs that outweighs the overhead of a block."""
         overhead = sorted(self._timeit(0) for _ in range(5))[2]
         number = 1
         while True:
@@ -91,7 +93,7 @@ class Timer:
     def blocked_autorange(
         self, callback: Callable[[int, float], Any] | None = None, min_run_time: float = 0.2
     ) -> Measurement:
-        """Times of blocks of runs, until ``min_run_time`` seconds are spent."""
+        """Measures blocks of runs until ``min_run_time`` seconds are spent."""
         with set_torch_threads(self._task_spec.num_threads):
             number = self._block_size(min_run_time)
             times: list[float] = []
@@ -109,7 +111,7 @@ class Timer:
         max_run_time: float = 10.0,
         callback: Callable[[int, float], Any] | None = None,
     ) -> Measurement:
-        """Times of blocks until their interquartile range is below ``threshold`` of the median."""
+        """Measures blocks until their interquartile range is below ``threshold`` of the median."""
         with set_torch_threads(self._task_spec.num_threads):
             number = self._block_size(min_run_time)
             times: list[float] = []
@@ -117,10 +119,14 @@ class Timer:
                 times.append(self._timeit(number))
                 if callback is not None:
                     callback(number, times[-1])
-                found = Measurement(number, times, self._task_spec)
-                if len(times) >= 10 and sum(times) >= min_run_time and found.meets_confidence(threshold):
+                measurement = Measurement(number, times, self._task_spec)
+                if (
+                    len(times) >= 10
+                    and sum(times) >= min_run_time
+                    and measurement.meets_confidence(threshold)
+                ):
                     break
-        return found
+        return measurement
 
     def collect_callgrind(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("benchmark.Timer.collect_callgrind: instructions are not counted")

@@ -1,4 +1,4 @@
-"""PyTorch's place of the collate functions."""
+"""PyTorch's location of the collate functions."""
 
 import re
 
@@ -6,4 +6,4 @@ from ..collate import default_collate, default_convert
 
 __all__ = ["default_collate", "default_convert", "np_str_obj_array_pattern"]
 
-np_str_obj_array_pattern = re.compile(r"[SaUO]")  # kinds of arrays that no tensor can be made of
+np_str_obj_array_pattern = re.compile(r"[SaUO]")  # dtypes of arrays that cannot become tensors

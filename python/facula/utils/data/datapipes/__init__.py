@@ -1,4 +1,4 @@
-"""Pipes of data by PyTorch's module names."""
+"""Data pipes under PyTorch's module names."""
 
 from . import iter as iter
 from . import map as map

@@ -1,4 +1,4 @@
-"""Names of pipes."""
+"""Decorators of data pipes: names, determinism and type checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .datapipe import IterDataPipe, MapDataPipe
 
 
 class functional_datapipe:
-    """Makes a class of pipes a method of all pipes, by this name."""
+    """Registers a class of pipes as a method of all pipes, under this name."""
 
     def __init__(self, name: str, enable_df_api_tracing: bool = False) -> None:
         self.name = name
@@ -31,7 +31,7 @@ _determinism: list[bool] = [False]
 
 
 class guaranteed_datapipes_determinism:
-    """Within the ``with`` block pipes that are marked as not deterministic cannot be made."""
+    """Within the ``with`` block, creating a pipe that is marked as not deterministic raises an error."""
 
     def __init__(self) -> None:
         self._before, _determinism[0] = _determinism[0], True
@@ -44,8 +44,8 @@ class guaranteed_datapipes_determinism:
 
 
 class non_deterministic:
-    """Marks a class of pipes as not deterministic, or, given a function of the pipe, those of its objects of
-    which it says so.
+    """Marks a class of pipes as not deterministic; with a predicate of the pipe, only those objects for
+    which it is true.
     """
 
     def __init__(self, arg: Any) -> None:
@@ -89,13 +89,13 @@ class non_deterministic:
 
 
 def _item(hint: Any) -> Any:
-    """What a pipe's annotation says of its elements."""
-    given = typing.get_args(hint)
-    return given[0] if given else Any
+    """Returns the element type of a pipe's annotation."""
+    arguments = typing.get_args(hint)
+    return arguments[0] if arguments else Any
 
 
 def _is_a(x: Any, hint: Any) -> bool:
-    """Is it of the type that an annotation says, as far as its elements can be looked at?"""
+    """Returns whether ``x`` has the annotated type, as far as its elements can be checked."""
     if hint is Any or isinstance(hint, (typing.TypeVar, str)):
         return True
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
@@ -103,7 +103,7 @@ def _is_a(x: Any, hint: Any) -> bool:
         return x is None
     if origin is None:
         return isinstance(x, hint) if isinstance(hint, type) else True
-    if not isinstance(origin, type):  # unions and the like
+    if not isinstance(origin, type):  # unions and similar types
         return any(_is_a(x, h) for h in inside) if origin is typing.Union else True
     if origin.__name__ == "UnionType":
         return any(_is_a(x, h) for h in inside)
@@ -119,7 +119,9 @@ def _is_a(x: Any, hint: Any) -> bool:
 
 
 def argument_validation(f: Callable) -> Callable:
-    """Decorates a function whose annotations say which arguments are pipes: TypeError for others."""
+    """Decorates a function whose annotations mark arguments as pipes; raises TypeError for other
+    arguments.
+    """
     signature, hints = inspect.signature(f), typing.get_type_hints(f)
 
     @functools.wraps(f)
@@ -138,7 +140,7 @@ _validating: list[bool] = [True]
 
 
 class runtime_validation_disabled:
-    """Within the ``with`` block elements of pipes are not looked at."""
+    """Within the ``with`` block, elements of pipes are not checked."""
 
     def __init__(self) -> None:
         self._before, _validating[0] = _validating[0], False
@@ -151,8 +153,8 @@ class runtime_validation_disabled:
 
 
 def runtime_validation(f: Callable) -> Callable:
-    """Decorates the ``__iter__`` of a class of pipes: RuntimeError for an element that is not of the type
-    that its annotation ``Iterator[T]`` says.
+    """Decorates the ``__iter__`` of a class of pipes; raises RuntimeError for an element that does not
+    have the type T of its annotation ``Iterator[T]``.
     """
     if f.__name__ != "__iter__":
         raise TypeError(f"Can not decorate function {f.__name__} with 'runtime_validation'")

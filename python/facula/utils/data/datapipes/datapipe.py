@@ -1,4 +1,4 @@
-"""Pipes: data sets that are made of others step by step, ``pipe.map(f).batch(8)``."""
+"""Data pipes: data sets that are built from others step by step, ``pipe.map(f).batch(8)``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"]
 
 
 class _Named:
-    """Classes of pipes that are known as methods of all pipes of their kind."""
+    """Registry of the classes that are methods of all pipes of their kind."""
 
     functions: dict[str, Callable]
 
@@ -39,7 +39,7 @@ class _Named:
 
 
 class IterDataPipe(_Named, IterableDataset):
-    """A pipe that is gone through: subclasses define ``__iter__``.
+    """A pipe that is iterated over: subclasses define ``__iter__``.
 
     >>> p = facula.utils.data.datapipes.iter.IterableWrapper(range(5))
     >>> list(p.map(lambda x: x * x).batch(2))
@@ -49,7 +49,7 @@ class IterDataPipe(_Named, IterableDataset):
     functions: dict[str, Callable] = {}
 
     def reset(self) -> None:
-        """Called when a pass begins."""
+        """Called at the beginning of a pass."""
 
 
 class DFIterDataPipe(IterDataPipe):
@@ -78,7 +78,7 @@ class DataChunk(list):
 
 
 class _OfSeveral:
-    """A pipe that is made of several."""
+    """A pipe over several others."""
 
     def __init__(self, *datapipes: Any) -> None:
         if not datapipes:
@@ -87,7 +87,7 @@ class _OfSeveral:
 
 
 class _OfBatches:
-    """A pipe of lists of ``batch_size`` items of another."""
+    """A pipe of lists of ``batch_size`` items of another pipe."""
 
     def __init__(
         self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Any = DataChunk

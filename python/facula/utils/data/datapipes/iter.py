@@ -1,4 +1,4 @@
-"""Pipes that are gone through."""
+"""Iterable data pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
 
 class IterableWrapper(IterDataPipe):
-    """A pipe of what is in an iterable."""
+    """A pipe of the items of an iterable."""
 
     def __init__(self, iterable: Any, deepcopy: bool = True) -> None:
         self.iterable, self.deepcopy = iterable, deepcopy
@@ -32,7 +32,9 @@ class IterableWrapper(IterDataPipe):
 
 @functional_datapipe("map")
 class Mapper(IterDataPipe):
-    """``fn`` of each item; of ``input_col`` alone, which it replaces, or ``output_col``."""
+    """Applies ``fn`` to each item, or to ``input_col`` of it, and replaces that or ``output_col`` by the
+    result.
+    """
 
     def __init__(self, datapipe: Any, fn: Callable, input_col: Any = None, output_col: Any = None) -> None:
         if input_col is None and output_col is not None:
@@ -45,17 +47,19 @@ class Mapper(IterDataPipe):
             return self.fn(data)
         several = isinstance(at, (list, tuple))
         value = self.fn(*(data[k] for k in at)) if several else self.fn(data[at])
-        made = list(data) if isinstance(data, tuple) else dict(data) if isinstance(data, dict) else list(data)
+        items = (
+            list(data) if isinstance(data, tuple) else dict(data) if isinstance(data, dict) else list(data)
+        )
         if self.output_col is None:
-            made[at[0] if several else at] = value
+            items[at[0] if several else at] = value
             if several:
                 for k in sorted(at[1:], reverse=True):
-                    del made[k]
+                    del items[k]
         elif self.output_col == -1:
-            made.append(value)
+            items.append(value)
         else:
-            made[self.output_col] = value
-        return tuple(made) if isinstance(data, tuple) else made
+            items[self.output_col] = value
+        return tuple(items) if isinstance(data, tuple) else items
 
     def __iter__(self) -> Iterator:
         return map(self._apply, self.datapipe)
@@ -66,7 +70,7 @@ class Mapper(IterDataPipe):
 
 @functional_datapipe("filter")
 class Filter(IterDataPipe):
-    """The items of which ``filter_fn`` holds."""
+    """The items for which ``filter_fn`` is true."""
 
     def __init__(self, datapipe: Any, filter_fn: Callable, input_col: Any = None) -> None:
         self.datapipe, self.filter_fn, self.input_col = datapipe, filter_fn, input_col
@@ -94,7 +98,7 @@ class Batcher(_OfBatches, IterDataPipe):
 
 @functional_datapipe("unbatch")
 class UnBatcher(IterDataPipe):
-    """The items of lists, ``unbatch_level`` levels deep; -1: of all."""
+    """The items of nested lists, ``unbatch_level`` levels deep; -1: of all levels."""
 
     def __init__(self, datapipe: Any, unbatch_level: int = 1) -> None:
         self.datapipe, self.unbatch_level = datapipe, unbatch_level
@@ -113,7 +117,7 @@ class UnBatcher(IterDataPipe):
 
 @functional_datapipe("shuffle")
 class Shuffler(IterDataPipe):
-    """The items in another order: each is picked at random of ``buffer_size`` that wait."""
+    """The items in random order: each is picked from a buffer of ``buffer_size``."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
         if buffer_size <= 0:
@@ -156,7 +160,7 @@ class Shuffler(IterDataPipe):
 
 @functional_datapipe("collate")
 class Collator(Mapper):
-    """Batches as ``collate_fn`` makes them: of tensors."""
+    """Batches converted by ``collate_fn``, to tensors by default."""
 
     def __init__(self, datapipe: Any, collate_fn: Callable | None = None) -> None:
         from ..collate import default_collate
@@ -192,7 +196,7 @@ class Zipper(IterDataPipe):
 
 @functional_datapipe("mux")
 class Multiplexer(IterDataPipe):
-    """One item of each pipe in turn, until one ends."""
+    """One item of each pipe in turn, until one pipe ends."""
 
     def __init__(self, *datapipes: Any) -> None:
         self.datapipes = datapipes
@@ -204,7 +208,7 @@ class Multiplexer(IterDataPipe):
 
 @functional_datapipe("sharding_filter")
 class ShardingFilter(IterDataPipe):
-    """In a worker of a DataLoader its part of the items."""
+    """In a worker of a DataLoader, the worker's share of the items."""
 
     def __init__(self, source_datapipe: Any, sharding_group_filter: Any = None) -> None:
         self.source_datapipe = source_datapipe
@@ -229,9 +233,10 @@ class ShardingFilter(IterDataPipe):
 
 
 class _Branches:
-    """The pass over a pipe that several branches share: what one has read waits for the others.
+    """One pass over a pipe that several branches share: items that one branch has read are buffered for
+    the others.
 
-    A branch that begins again begins a new pass for all.
+    A branch that starts again starts a new pass for all.
     """
 
     def __init__(
@@ -271,7 +276,7 @@ class _Branches:
 
 
 class _Branch(IterDataPipe):
-    """One of the pipes that ``fork`` and ``demux`` give."""
+    """One of the pipes that ``fork`` and ``demux`` return."""
 
     def __init__(
         self, branches: _Branches, number: int, each: Callable, length: Callable[[], int] | None
@@ -293,7 +298,7 @@ def _same(x: Any) -> Any:
 
 @functional_datapipe("fork")
 class Forker(IterDataPipe):
-    """``num_instances`` pipes with the same items; a list of them. ``copy``: "shallow" or "deep" ones."""
+    """A list of ``num_instances`` pipes with the same items. ``copy``: None, "shallow" or "deep"."""
 
     def __new__(
         cls, datapipe: Any, num_instances: int, buffer_size: int = 1000, copy: str | None = None
@@ -316,7 +321,9 @@ class Forker(IterDataPipe):
 
 @functional_datapipe("demux")
 class Demultiplexer(IterDataPipe):
-    """``num_instances`` pipes, the items of which ``classifier_fn`` numbers; None is dropped or an error."""
+    """``num_instances`` pipes; ``classifier_fn`` maps each item to a pipe's number. None is dropped or an
+    error.
+    """
 
     def __new__(
         cls,
@@ -346,10 +353,10 @@ class Demultiplexer(IterDataPipe):
 
 @functional_datapipe("groupby")
 class Grouper(IterDataPipe):
-    """Lists of items for which ``group_key_fn`` is the same, of at most ``group_size``.
+    """Lists of at most ``group_size`` items with equal ``group_key_fn``.
 
-    If ``buffer_size`` items wait, the largest group is given, or dropped if it has fewer than
-    ``guaranteed_group_size`` and ``drop_remaining`` is set.
+    If ``buffer_size`` items are waiting, the largest group is yielded, or dropped if it has fewer than
+    ``guaranteed_group_size`` items and ``drop_remaining`` is set.
     """
 
     def __init__(
@@ -371,7 +378,7 @@ class Grouper(IterDataPipe):
         self.buffer_size, self.group_size, self.drop_remaining = buffer_size, group_size, drop_remaining
         self.least = guaranteed_group_size
 
-    def _given(self, key: Any, items: list) -> Any:
+    def _wrapped(self, key: Any, items: list) -> Any:
         return (key, items) if self.keep_key else items
 
     def _largest(self, groups: dict) -> tuple[Any, list, bool]:
@@ -391,19 +398,19 @@ class Grouper(IterDataPipe):
             waiting += 1
             if self.group_size is not None and len(groups[key]) == self.group_size:
                 waiting -= self.group_size
-                yield self._given(key, groups.pop(key))
+                yield self._wrapped(key, groups.pop(key))
             elif waiting == self.buffer_size:
                 key, items, enough = self._largest(groups)
                 waiting -= len(items)
                 if enough:
-                    yield self._given(key, items)
+                    yield self._wrapped(key, items)
         for key, items in groups.items():
             if self.least is None or len(items) >= self.least or not self.drop_remaining:
-                yield self._given(key, items)
+                yield self._wrapped(key, items)
 
 
 class Sampler(IterDataPipe):
-    """The items by the numbers that a sampler draws."""
+    """The items at the indices that a sampler draws."""
 
     def __init__(
         self, datapipe: Any, sampler: Any = None, sampler_args: tuple = (), sampler_kwargs: dict | None = None
@@ -424,7 +431,7 @@ class Sampler(IterDataPipe):
 
 @functional_datapipe("list_files")
 class FileLister(IterDataPipe):
-    """The paths of the files in folders, those whose names match one of ``masks``."""
+    """The paths of files in folders whose names match one of ``masks``."""
 
     def __init__(
         self,
@@ -462,7 +469,7 @@ class FileLister(IterDataPipe):
 
 @functional_datapipe("open_files")
 class FileOpener(IterDataPipe):
-    """Pairs of a path and the file, opened."""
+    """Pairs of a path and the opened file."""
 
     def __init__(self, datapipe: Any, mode: str = "r", encoding: str | None = None, length: int = -1) -> None:
         if mode not in ("b", "t", "rb", "rt", "r"):
@@ -484,7 +491,7 @@ class FileOpener(IterDataPipe):
 
 @functional_datapipe("read_from_stream")
 class StreamReader(IterDataPipe):
-    """Pairs of a path and what is read of its file, in pieces of ``chunk`` bytes."""
+    """Pairs of a path and data read from its file, in pieces of ``chunk`` bytes."""
 
     def __init__(self, datapipe: Any, chunk: int | None = None) -> None:
         self.datapipe, self.chunk = datapipe, chunk

@@ -1,4 +1,4 @@
-"""Pipes of items by key."""
+"""Data pipes of items by key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SequenceWrapper(MapDataPipe):
 
 @functional_datapipe("map")
 class Mapper(MapDataPipe):
-    """``fn`` of each item."""
+    """Applies ``fn`` to each item."""
 
     def __init__(self, datapipe: Any, fn: Callable) -> None:
         self.datapipe, self.fn = datapipe, fn
@@ -53,7 +53,7 @@ class Batcher(_OfBatches, MapDataPipe):
 
 @functional_datapipe("concat")
 class Concater(_OfSeveral, MapDataPipe):
-    """The items of pipes one after the other, by numbers from 0."""
+    """The items of pipes one after the other, numbered from 0."""
 
     def __getitem__(self, index: int) -> Any:
         k = index
@@ -79,7 +79,7 @@ class Zipper(_OfSeveral, MapDataPipe):
 
 
 class Shuffler(IterDataPipe):
-    """The items in another order, a pipe that is gone through."""
+    """The items in random order; an iterable pipe."""
 
     def __init__(self, datapipe: Any, *, indices: list | None = None) -> None:
         self.datapipe = datapipe

@@ -1,3 +1,3 @@
-"""What functorch kept apart as experimental."""
+"""The experimental part of functorch."""
 
 from . import control_flow as control_flow

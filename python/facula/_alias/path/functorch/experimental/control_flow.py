@@ -1,4 +1,4 @@
-"""Control flow, which became ``torch.cond`` and ``torch._higher_order_ops``."""
+"""Control flow, now ``torch.cond`` and ``torch._higher_order_ops``."""
 
 from torch._higher_order_ops import cond as cond
 from torch._higher_order_ops import map as map

@@ -1,4 +1,4 @@
-"""Data sets of files that are there: folders of images by class, MNIST and its like, CIFAR."""
+"""Data sets of local files: folders of images by class, MNIST and similar sets, CIFAR."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class VisionDataset(Dataset):
 
 
 class DatasetFolder(VisionDataset):
-    """Files below a folder for each class, ``root/class/**/file``.
+    """Files in a folder for each class, ``root/class/**/file``.
 
-    FileNotFoundError for a class without files.
+    Raises FileNotFoundError for a class without files.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ImageFolder(DatasetFolder):
 
 
 class _Arrays(VisionDataset):
-    """Images and labels in memory; ``_read`` finds them below ``root``."""
+    """Images and labels in memory; ``_read`` reads them from ``root``."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Arrays(VisionDataset):
 
 
 class MNIST(_Arrays):
-    """Files in LeCun's IDX format, gzipped or not, in ``root/MNIST/raw``."""
+    """Files in LeCun's IDX format, optionally gzipped, in ``root/MNIST/raw``."""
 
     def _read(self) -> tuple[Any, Any]:
         folder = Path(self.root, type(self).__name__, "raw")
@@ -161,7 +161,7 @@ def _idx(path: Path) -> np.ndarray:
 
 
 class CIFAR10(_Arrays):
-    """The batches as their makers publish them, in ``root/cifar-10-batches-py``."""
+    """The original batch files, in ``root/cifar-10-batches-py``."""
 
     _folder, _train, _test, _key = (
         "cifar-10-batches-py",
@@ -185,7 +185,7 @@ class CIFAR100(CIFAR10):
 
 
 class _Plain(pickle.Unpickler):
-    """Arrays and plain values: nothing that could run code."""
+    """Unpickles arrays and plain values: nothing that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype", "scalar"):

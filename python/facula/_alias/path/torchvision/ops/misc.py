@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """Batch norm of ``[N, C, H, W]`` whose statistics and affine parameters are buffers: they stay."""
+    """Batch norm of ``[N, C, H, W]`` with constant statistics and affine parameters, stored as buffers."""
 
     def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Transforms as objects: made once, called for each image."""
+"""Transforms as callable objects, applied to one image per call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = functional
 
 
 class _Transform:
-    """Shows what it was made with."""
+    """Displays its constructor's arguments."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in vars(self).items())})"
@@ -35,7 +35,7 @@ class Compose:
 
 
 class RandomApply(Compose):
-    """All of the transforms, or none."""
+    """Applies all of the transforms, or none."""
 
     def __init__(self, transforms: Sequence[Callable], p: float = 0.5) -> None:
         super().__init__(transforms)
@@ -163,7 +163,9 @@ class RandomVerticalFlip(RandomHorizontalFlip):
 
 
 class RandomResizedCrop(_Transform):
-    """A random part of the area ``scale`` and the aspect ``ratio``, resized.  Szegedy et al., 2015."""
+    """Crops a random area and aspect ratio, from ``scale`` and ``ratio``, and resizes it.  Szegedy et
+    al., 2015.
+    """
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class RandomResizedCrop(_Transform):
 
     @staticmethod
     def get_params(img: Any, scale: Sequence[float], ratio: Sequence[float]) -> tuple[int, int, int, int]:
-        """Top, left, height and width; after ten vain tries the middle, within the ratios."""
+        """Returns top, left, height and width; after ten failed tries the centre, within the ratios."""
         _, height, width = F.get_dimensions(img)
         low, high = math.log(ratio[0]), math.log(ratio[1])
         for _ in range(10):
@@ -199,7 +201,7 @@ class RandomResizedCrop(_Transform):
 
 
 class ColorJitter(_Transform):
-    """Brightness, contrast, saturation and hue changed by random factors, in random order."""
+    """Changes brightness, contrast, saturation and hue by random factors, in random order."""
 
     def __init__(self, brightness: Any = 0, contrast: Any = 0, saturation: Any = 0, hue: Any = 0) -> None:
         def span(value: Any, middle: float) -> tuple[float, float] | None:

@@ -35,7 +35,7 @@ _SAMPLES = {"I": np.int32, "I;16": np.int16, "F": np.float32}
 
 
 def _check(img: Any, name: str) -> bool:
-    """Is it a tensor? TypeError if it is no image at all."""
+    """Returns whether the image is a tensor; raises TypeError if it is not an image."""
     if isinstance(img, Tensor):
         return True
     if isinstance(img, Image.Image):
@@ -44,19 +44,19 @@ def _check(img: Any, name: str) -> bool:
 
 
 def get_dimensions(img: Any) -> list[int]:
-    """Channels, height, width."""
+    """Returns channels, height, width."""
     if _check(img, "get_dimensions"):
         return [1 if img.dim() == 2 else img.shape[-3], img.shape[-2], img.shape[-1]]
     return [len(img.getbands()), img.height, img.width]
 
 
 def get_image_size(img: Any) -> list[int]:
-    """Width, height."""
+    """Returns width, height."""
     return get_dimensions(img)[:0:-1]
 
 
 def pil_to_tensor(pic: Image.Image) -> Tensor:
-    """``[C, H, W]`` of an image's samples as they are."""
+    """Returns ``[C, H, W]`` with an image's samples, unscaled."""
     if not isinstance(pic, Image.Image):
         raise TypeError(f"pic should be PIL Image. Got {type(pic)}")
     samples = np.array(pic, _SAMPLES.get(pic.mode, np.uint8), copy=True)
@@ -64,7 +64,7 @@ def pil_to_tensor(pic: Image.Image) -> Tensor:
 
 
 def to_tensor(pic: Any) -> Tensor:
-    """``[C, H, W]`` of a PIL image or an array ``[H, W, C]``; bytes become fractions of 255."""
+    """Converts a PIL image or an array ``[H, W, C]`` to ``[C, H, W]``; bytes are divided by 255."""
     if isinstance(pic, np.ndarray):
         if pic.ndim not in (2, 3):
             raise ValueError(f"pic should be 2/3 dimensional. Got {pic.ndim} dimensions.")
@@ -79,7 +79,7 @@ def to_tensor(pic: Any) -> Tensor:
 
 
 def to_pil_image(pic: Any, mode: str | None = None) -> Image.Image:
-    """An image of a tensor ``[C, H, W]`` or an array ``[H, W, C]``; fractions become bytes."""
+    """Converts a tensor ``[C, H, W]`` or an array ``[H, W, C]`` to an image; fractions become bytes."""
     if isinstance(pic, Tensor):
         if pic.dim() not in (2, 3):
             raise ValueError(f"pic should be 2/3 dimensional. Got {pic.dim()} dimensions.")
@@ -112,7 +112,7 @@ def resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> Any:
-    """An image of height and width ``size``; of one number, that of the shorter side."""
+    """Resizes an image to height and width ``size``; one number is the length of the shorter side."""
     if _check(img, "resize"):
         raise NotImplementedError("resize: tensors are not resized yet, only PIL images")
     _, height, width = get_dimensions(img)
@@ -134,7 +134,7 @@ def resize(
 
 
 def pad(img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant") -> Any:
-    """Borders: one width for all, two for left/right and top/bottom, or left, top, right and bottom."""
+    """Adds borders: one width for all, two for left/right and top/bottom, or left, top, right and bottom."""
     p = [padding] if isinstance(padding, int) else list(padding)
     left, top, right, bottom = p * 4 if len(p) == 1 else p * 2 if len(p) == 2 else p
     if _check(img, "pad"):
@@ -152,7 +152,7 @@ def pad(img: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str
 
 
 def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
-    """A part; what lies outside of the image is 0."""
+    """Returns a part; pixels outside of the image are 0."""
     if not _check(img, "crop"):
         return img.crop((left, top, left + width, top + height))
     h, w = img.shape[-2:]
@@ -162,7 +162,7 @@ def crop(img: Any, top: int, left: int, height: int, width: int) -> Any:
 
 
 def center_crop(img: Any, output_size: int | Sequence[int]) -> Any:
-    """The middle; a smaller image gets borders of 0."""
+    """Returns the centre; a smaller image gets borders of 0."""
     size = [output_size] * 2 if isinstance(output_size, int) else [*output_size, *output_size][:2]
     _, h, w = get_dimensions(img)
     if size[0] > h or size[1] > w:
@@ -212,7 +212,7 @@ def adjust_saturation(img: Any, saturation_factor: float) -> Any:
 
 
 def adjust_hue(img: Any, hue_factor: float) -> Any:
-    """Hues turned by ``hue_factor`` of a circle, -0.5 to 0.5."""
+    """Rotates hues by ``hue_factor`` of a circle, -0.5 to 0.5."""
     if not -0.5 <= hue_factor <= 0.5:
         raise ValueError(f"hue_factor ({hue_factor}) is not in [-0.5, 0.5].")
     if _check(img, "adjust_hue"):

@@ -1,4 +1,4 @@
-"""Operations as modules, so that quantisation may see what they give: here they compute, and that is all."""
+"""Operations as modules, so that quantisation could observe their results: here they only compute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _f = _C.functions
 
 
 class FloatFunctional(Module):
-    """``add``, ``mul``, ``cat`` and so on, whose results go through ``activation_post_process``.
+    """``add``, ``mul``, ``cat`` and others, whose results pass through ``activation_post_process``.
 
     >>> facula.nn.quantized.FloatFunctional().add_relu(facula.tensor([1.0]), facula.tensor([-3.0]))
     tensor([0.])
