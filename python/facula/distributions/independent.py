@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .. import _C
 from . import constraints
@@ -15,8 +15,10 @@ Size = _C.Size
 
 __all__ = ["Independent"]
 
+D = TypeVar("D", bound=Distribution)
 
-class Independent(Distribution):
+
+class Independent(Distribution, Generic[D]):
     """A distribution of which the `reinterpreted_batch_ndims` last dimensions of the batch belong to events.
 
     >>> facula.distributions.Independent(facula.distributions.Normal(facula.zeros(3), 1.0), 1).event_shape
