@@ -4,6 +4,7 @@ import functools
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -100,7 +101,7 @@ class Event:
         """Done."""
 
 
-class StreamContext:
+class StreamContext(AbstractContextManager[None]):
     """Within the ``with`` block work belongs to a stream, which changes nothing."""
 
     def __init__(self, stream: object) -> None:

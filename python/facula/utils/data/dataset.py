@@ -52,7 +52,7 @@ class TensorDataset(Dataset):
         return self.tensors[0].shape[0]
 
 
-class StackDataset(Dataset):
+class StackDataset(Dataset[T]):
     """Sample k is the k-th sample of each data set: a tuple, or a dict where they are named."""
 
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
@@ -84,7 +84,7 @@ class StackDataset(Dataset):
         return self._length
 
 
-class ChainDataset(IterableDataset):
+class ChainDataset(IterableDataset[T]):
     """Streams one after the other."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:

@@ -7,11 +7,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..dataset import T
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
 
-class IterableWrapper(IterDataPipe):
+class IterableWrapper(IterDataPipe[T]):
     """A pipe of what is in an iterable."""
 
     def __init__(self, iterable: Any, deepcopy: bool = True) -> None:
@@ -31,7 +32,7 @@ class IterableWrapper(IterDataPipe):
 
 
 @functional_datapipe("map")
-class Mapper(IterDataPipe):
+class Mapper(IterDataPipe[T]):
     """``fn`` of each item; of ``input_col`` alone, which it replaces, or ``output_col``."""
 
     def __init__(self, datapipe: Any, fn: Callable, input_col: Any = None, output_col: Any = None) -> None:
@@ -65,7 +66,7 @@ class Mapper(IterDataPipe):
 
 
 @functional_datapipe("filter")
-class Filter(IterDataPipe):
+class Filter(IterDataPipe[T]):
     """The items of which ``filter_fn`` holds."""
 
     def __init__(self, datapipe: Any, filter_fn: Callable, input_col: Any = None) -> None:
@@ -78,7 +79,7 @@ class Filter(IterDataPipe):
 
 
 @functional_datapipe("batch")
-class Batcher(_OfBatches, IterDataPipe):
+class Batcher(_OfBatches, IterDataPipe[T]):
     """Lists of ``batch_size`` items."""
 
     def __iter__(self) -> Iterator:
@@ -93,7 +94,7 @@ class Batcher(_OfBatches, IterDataPipe):
 
 
 @functional_datapipe("unbatch")
-class UnBatcher(IterDataPipe):
+class UnBatcher(IterDataPipe[T]):
     """The items of lists, ``unbatch_level`` levels deep; -1: of all."""
 
     def __init__(self, datapipe: Any, unbatch_level: int = 1) -> None:
@@ -112,7 +113,7 @@ class UnBatcher(IterDataPipe):
 
 
 @functional_datapipe("shuffle")
-class Shuffler(IterDataPipe):
+class Shuffler(IterDataPipe[T]):
     """The items in another order: each is picked at random of ``buffer_size`` that wait."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
@@ -155,7 +156,7 @@ class Shuffler(IterDataPipe):
 
 
 @functional_datapipe("collate")
-class Collator(Mapper):
+class Collator(Mapper[T]):
     """Batches as ``collate_fn`` makes them: of tensors."""
 
     def __init__(self, datapipe: Any, collate_fn: Callable | None = None) -> None:
@@ -165,7 +166,7 @@ class Collator(Mapper):
 
 
 @functional_datapipe("concat")
-class Concater(_OfSeveral, IterDataPipe):
+class Concater(_OfSeveral, IterDataPipe[T]):
     """The items of pipes one after the other."""
 
     def __iter__(self) -> Iterator:
@@ -177,7 +178,7 @@ class Concater(_OfSeveral, IterDataPipe):
 
 
 @functional_datapipe("zip")
-class Zipper(IterDataPipe):
+class Zipper(IterDataPipe[T]):
     """Tuples of the items of pipes."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -191,7 +192,7 @@ class Zipper(IterDataPipe):
 
 
 @functional_datapipe("mux")
-class Multiplexer(IterDataPipe):
+class Multiplexer(IterDataPipe[T]):
     """One item of each pipe in turn, until one ends."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -203,7 +204,7 @@ class Multiplexer(IterDataPipe):
 
 
 @functional_datapipe("sharding_filter")
-class ShardingFilter(IterDataPipe):
+class ShardingFilter(IterDataPipe[T]):
     """In a worker of a DataLoader its part of the items."""
 
     def __init__(self, source_datapipe: Any, sharding_group_filter: Any = None) -> None:
@@ -270,7 +271,7 @@ class _Branches:
             yield self.waiting[branch].popleft()
 
 
-class _Branch(IterDataPipe):
+class _Branch(IterDataPipe[T]):
     """One of the pipes that ``fork`` and ``demux`` give."""
 
     def __init__(
@@ -292,7 +293,7 @@ def _same(x: Any) -> Any:
 
 
 @functional_datapipe("fork")
-class Forker(IterDataPipe):
+class Forker(IterDataPipe[T]):
     """``num_instances`` pipes with the same items; a list of them. ``copy``: "shallow" or "deep" ones."""
 
     def __new__(
@@ -315,7 +316,7 @@ class Forker(IterDataPipe):
 
 
 @functional_datapipe("demux")
-class Demultiplexer(IterDataPipe):
+class Demultiplexer(IterDataPipe[T]):
     """``num_instances`` pipes, the items of which ``classifier_fn`` numbers; None is dropped or an error."""
 
     def __new__(
@@ -345,7 +346,7 @@ class Demultiplexer(IterDataPipe):
 
 
 @functional_datapipe("groupby")
-class Grouper(IterDataPipe):
+class Grouper(IterDataPipe[T]):
     """Lists of items for which ``group_key_fn`` is the same, of at most ``group_size``.
 
     If ``buffer_size`` items wait, the largest group is given, or dropped if it has fewer than
@@ -402,7 +403,7 @@ class Grouper(IterDataPipe):
                 yield self._given(key, items)
 
 
-class Sampler(IterDataPipe):
+class Sampler(IterDataPipe[T]):
     """The items by the numbers that a sampler draws."""
 
     def __init__(
@@ -423,7 +424,7 @@ class Sampler(IterDataPipe):
 
 
 @functional_datapipe("list_files")
-class FileLister(IterDataPipe):
+class FileLister(IterDataPipe[T]):
     """The paths of the files in folders, those whose names match one of ``masks``."""
 
     def __init__(
@@ -461,7 +462,7 @@ class FileLister(IterDataPipe):
 
 
 @functional_datapipe("open_files")
-class FileOpener(IterDataPipe):
+class FileOpener(IterDataPipe[T]):
     """Pairs of a path and the file, opened."""
 
     def __init__(self, datapipe: Any, mode: str = "r", encoding: str | None = None, length: int = -1) -> None:
@@ -483,7 +484,7 @@ class FileOpener(IterDataPipe):
 
 
 @functional_datapipe("read_from_stream")
-class StreamReader(IterDataPipe):
+class StreamReader(IterDataPipe[T]):
     """Pairs of a path and what is read of its file, in pieces of ``chunk`` bytes."""
 
     def __init__(self, datapipe: Any, chunk: int | None = None) -> None:
