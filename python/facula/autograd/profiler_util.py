@@ -195,7 +195,7 @@ class EventList(list[_Any]):
     >>> with facula.profile() as prof:
     ...     y = facula.ones(100, 100).exp()
     >>> [e.name for e in prof.events() if e.category == "operator"]
-    ['ones', 'full', 'exp']
+    ['aten::ones', 'aten::full', 'aten::exp']
     """
 
     def __init__(
@@ -429,7 +429,7 @@ _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose2d"
 
 def _counted(e: FunctionEvent) -> int:
     """The floating-point operations of one call, a multiplication and an addition being 2, by its shapes."""
-    name, shapes, result = e.name.rstrip("_"), e.input_shapes, e.result_shape
+    name, shapes, result = e.name.removeprefix("aten::").rstrip("_"), e.input_shapes, e.result_shape
     if e.category != "operator" or result is None:
         return 0
     places = math.prod(result)

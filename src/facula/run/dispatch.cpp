@@ -873,18 +873,17 @@ Tensor converted_for_out(const Operator& o, std::span<const Value> args, std::sp
 
 Results perform_on(Device device, const Operator& o, std::span<const Value> args, Form form,
                    std::span<const Tensor> out, Below* below) {
-  if (o.check) o.check(Call(o, args));
   bool recording = autograd::needs_record(args);
+  const Parts* parts = nullptr;
+  bool whole = !below || seen_whole(o, form, recording, parts);
+  // The handler of a call as one decides about its operands: a wrapper may have a dtype that kernels do not compute in.
+  if (o.check && !(below && whole)) o.check(Call(o, args));
   if (o.is<View>())
     return form == Form::in_place ? run_view_in_place(o, args, recording, below)
                                   : run_view(o, args, recording, below);
   if (o.is<Foreign>()) return run_foreign(o, args, recording, below);
-  bool whole = true;
-  if (below) [[unlikely]] {
-    const Parts* parts = nullptr;
-    whole = seen_whole(o, form, recording, parts);
-    if (parts) return (*parts)(Call(o, args));
-  }
+  if (parts) [[unlikely]]
+    return (*parts)(Call(o, args));
 
   Tensor self, original;  // original: the old value, if the gradient needs it
   if (form == Form::in_place) {

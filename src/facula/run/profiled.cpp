@@ -17,7 +17,8 @@ bool is_inside_profiled() { return std::exchange(inside, false); }
 
 op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                              std::span<const Tensor> out) {
-  std::string name = o.schema.name;
+  bool of_catalog = o.schema.name.find("::") == std::string::npos;  // users' operators have a namespace
+  std::string name = (of_catalog ? "aten::" : "") + o.schema.name;
   if (form == op::Form::in_place && !name.ends_with('_')) name += '_';
   profile::Scope scope(profile::Category::operation, name);
   if (profile::wants_shapes()) scope.describe(op::shapes_text(args), op::dtypes_text(args));
