@@ -1,4 +1,5 @@
 // Tensors from Python data: tensor(), as_tensor(), asarray(); numbers of Python and NumPy.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -349,16 +350,22 @@ void warn_of_data(PyObject* data) {
         "with numpy.array() before converting to a tensor.");
 }
 
-// What a mode makes of a call of a function of this module; null without an error where there is none.
-PyObject* taken_by_mode(PyObject* module, const char* name, PyObject* const* args, Py_ssize_t n,
-                        PyObject* kwnames) {
-  if (!modes_active || overrides_disabled()) return nullptr;
+// Asks the modes, and arguments that are no tensors and have a __torch_function__, to make the call of a function of this
+// module. The result is null, without an error, where nobody takes the call. Data in lists is not searched.
+PyObject* taken_over(PyObject* module, const char* name, PyObject* const* args, Py_ssize_t n,
+                     PyObject* kwnames) {
+  if (overrides_disabled()) return nullptr;
+  Py_ssize_t all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  bool taken = modes_active || std::any_of(args, args + all, [](PyObject* o) {
+                 return !is_tensor(o) && has_torch_function(o);
+               });
+  if (!taken) return nullptr;
   PyRef function(PyObject_GetAttrString(module, name));
   return function ? call_override(function.get(), nullptr, args, n, kwnames) : nullptr;
 }
 
 PyObject* tensor(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (PyObject* taken = taken_by_mode(module, "tensor", args, n, kwnames)) return taken;
+  if (PyObject* taken = taken_over(module, "tensor", args, n, kwnames)) return taken;
   if (PyErr_Occurred()) return nullptr;
   return guarded("tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", "requires_grad", "pin_memory", nullptr};
@@ -373,7 +380,7 @@ PyObject* tensor(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject
   });
 }
 PyObject* as_tensor_function(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (PyObject* taken = taken_by_mode(module, "as_tensor", args, n, kwnames)) return taken;
+  if (PyObject* taken = taken_over(module, "as_tensor", args, n, kwnames)) return taken;
   if (PyErr_Occurred()) return nullptr;
   return guarded("as_tensor", [&]() -> PyObject* {
     static const char* const spec[] = {"data", "dtype", "device", nullptr};
@@ -389,7 +396,7 @@ PyObject* as_tensor_function(PyObject* module, PyObject* const* args, Py_ssize_t
   });
 }
 PyObject* asarray(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  if (PyObject* taken = taken_by_mode(module, "asarray", args, n, kwnames)) return taken;
+  if (PyObject* taken = taken_over(module, "asarray", args, n, kwnames)) return taken;
   if (PyErr_Occurred()) return nullptr;
   return guarded("asarray", [&]() -> PyObject* {
     static const char* const spec[] = {"obj", "dtype", "device", "requires_grad", "copy", nullptr};
@@ -424,22 +431,32 @@ PyObject* asarray(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObjec
     return itself ? Py_NewRef(v[0]) : wrap(std::move(t));
   });
 }
-PyObject* promote_types(PyObject*, PyObject* args) {
+// The two dtypes that a function gets.
+bool take_dtypes(const char* function, const char* const* spec, PyObject* const* args, Py_ssize_t n,
+                 PyObject* kwnames, DType* types) {
+  PyObject* v[2];
+  if (!take_arguments(function, spec, 2, args, n, kwnames, v)) return false;
+  type_check(to_dtype(v[0], types[0]) && to_dtype(v[1], types[1]), function) << "expected two dtypes";
+  return true;
+}
+PyObject* promote_types(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (PyObject* taken = taken_over(module, "promote_types", args, n, kwnames)) return taken;
+  if (PyErr_Occurred()) return nullptr;
   return guarded("promote_types", [&]() -> PyObject* {
-    PyObject *a, *b;
-    if (!PyArg_ParseTuple(args, "OO:promote_types", &a, &b)) return nullptr;
-    DType x, y;
-    type_check(to_dtype(a, x) && to_dtype(b, y), "promote_types") << "expected two dtypes";
-    return wrap(promote(x, y));
+    static const char* const spec[] = {"type1", "type2", nullptr};
+    DType types[2];
+    if (!take_dtypes("promote_types", spec, args, n, kwnames, types)) return nullptr;
+    return wrap(promote(types[0], types[1]));
   });
 }
-PyObject* can_cast_function(PyObject*, PyObject* args) {
+PyObject* can_cast_function(PyObject* module, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  if (PyObject* taken = taken_over(module, "can_cast", args, n, kwnames)) return taken;
+  if (PyErr_Occurred()) return nullptr;
   return guarded("can_cast", [&]() -> PyObject* {
-    PyObject *a, *b;
-    if (!PyArg_ParseTuple(args, "OO:can_cast", &a, &b)) return nullptr;
-    DType x, y;
-    type_check(to_dtype(a, x) && to_dtype(b, y), "can_cast") << "expected two dtypes";
-    return PyBool_FromLong(can_cast(x, y));
+    static const char* const spec[] = {"from_", "to", nullptr};
+    DType types[2];
+    if (!take_dtypes("can_cast", spec, args, n, kwnames, types)) return nullptr;
+    return PyBool_FromLong(can_cast(types[0], types[1]));
   });
 }
 
@@ -482,9 +499,10 @@ PyMethodDef functions[] = {
      "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False) -> Tensor"},
     {"broadcast_shapes", broadcast_shapes, METH_VARARGS,
      "broadcast_shapes(*shapes): the common shape that these broadcast to"},
-    {"can_cast", can_cast_function, METH_VARARGS,
-     "can_cast(from, to): may results of type from be written to type to?"},
-    {"promote_types", promote_types, METH_VARARGS, "promote_types(a, b) -> dtype of a mixed result"},
+    {"can_cast", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(can_cast_function)),
+     METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to): may results of type from_ be written to type to?"},
+    {"promote_types", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(promote_types)),
+     METH_FASTCALL | METH_KEYWORDS, "promote_types(type1, type2) -> dtype of a mixed result"},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -144,8 +144,15 @@ PyType_Spec spec = {"facula.Generator", sizeof(GeneratorObject), 0, Py_TPFLAGS_D
                     slots};
 
 PyObject* default_object;
-PyObject* seed_default(PyObject*, PyObject* s) { return manual_seed(default_object, s); }
-PyMethodDef functions[] = {{"manual_seed", seed_default, METH_O, "Seeds the default generator and gives it."},
+PyObject* seed_default(PyObject*, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static const char* const spec[] = {"seed", nullptr};
+  PyObject* seed;
+  if (!take_arguments("manual_seed", spec, 1, args, n, kwnames, &seed)) return nullptr;
+  return manual_seed(default_object, seed);
+}
+PyMethodDef functions[] = {{"manual_seed",
+                            reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(seed_default)),
+                            METH_FASTCALL | METH_KEYWORDS, "Seeds the default generator and gives it."},
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -279,6 +279,7 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
       if (!(i == -1 && PyErr_Occurred())) return rewrapped(self, select(t, 0, i));
       PyErr_Clear();
     }
+    if (any_taken(&index, 1) && !overrides_disabled()) return override_item("__getitem__", self, {index});
     Applied a = apply(std::move(t), index);
     if (a.advanced)
       return rewrapped(self, run_operator(operator_named("index"), {a.view, as_value(a.indices)})[0]);
@@ -290,8 +291,8 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
 int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
   return guarded_int([&] {
     type_check(value, "index") << "Tensor does not support deleting items";
-    if ((modes_active && !overrides_disabled()) ||
-        (!is_plain(Py_TYPE(self)) && override_of(Py_TYPE(self)) == Override::taken)) {
+    PyObject* const operands[] = {self, index, value};
+    if (!overrides_disabled() && (modes_active || any_taken(operands, 3))) {
       checked(override_item("__setitem__", self, {index, value}));
       return;
     }

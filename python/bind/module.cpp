@@ -2,8 +2,9 @@
 // to forward; an attribute is found in the instance dict, then among parameters, buffers and submodules.
 //
 // Two traps of CPython. A class with __getattr__ anywhere gets the slow attribute slot, and so would every
-// subclass: the fast one is put back for each subclass that does not define __getattr__ itself. And 3.11
-// neither inherits nor clears the vectorcall flag on heap types: it is set for each subclass, and a call
+// subclass: the fast one is put back for each subclass that defines neither __getattr__ nor __getattribute__ itself. A
+// subclass that does is asked in Python's order, for parameters too: __getattribute__ is that of `object`, which does not
+// know them, and __getattr__ follows. And 3.11 neither inherits nor clears the vectorcall flag on heap types: it is set for each subclass, and a call
 // checks that nobody has put another __call__ there.
 //
 // Errors of the modules of `nn` name the class, those of functions that they call the function.
@@ -20,8 +21,9 @@ struct ModuleObject {
   vectorcallfunc call;
 };
 PyTypeObject* ModuleType;
-PyObject* inherited_call;     // ModuleBase's own __call__
-PyObject* inherited_getattr;  // ModuleBase's own __getattr__
+PyObject* inherited_call;          // ModuleBase's own __call__
+PyObject* inherited_getattr;       // ModuleBase's own __getattr__
+PyObject* inherited_getattribute;  // that of `object`
 bool global_hooks = false;
 
 PyObject* dict_of(PyObject* o) { return reinterpret_cast<ModuleObject*>(o)->dict; }
@@ -194,7 +196,9 @@ int module_init(PyObject* o, PyObject* args, PyObject* kwargs) {
 void restore_slots(PyTypeObject* type) {
   if (!python_init && PyDict_Contains(type->tp_dict, names::__init__) == 1) python_init = type->tp_init;
   if (type->tp_init == python_init) type->tp_init = module_init;
-  if (_PyType_Lookup(type, names::__getattr__) == inherited_getattr) type->tp_getattro = module_getattro;
+  bool inherits_look_up = _PyType_Lookup(type, names::__getattr__) == inherited_getattr &&
+                          _PyType_Lookup(type, names::__getattribute__) == inherited_getattribute;
+  if (inherits_look_up) type->tp_getattro = module_getattro;
   if (!(type->tp_flags & Py_TPFLAGS_HAVE_VECTORCALL)) {
     type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
     type->tp_vectorcall_offset = offsetof(ModuleObject, call);
@@ -222,7 +226,8 @@ PyMemberDef members[] = {{"__dictoffset__", T_PYSSIZET, offsetof(ModuleObject, d
                           nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
 PyMethodDef call_def = {"__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_method)),
-                        METH_FASTCALL | METH_KEYWORDS, "Runs forward, and the hooks around it."};
+                        METH_FASTCALL | METH_KEYWORDS,
+                        "__call__($self, /, *args, **kwargs)\n--\n\nRuns forward, and the hooks around it."};
 PyMethodDef methods[] = {{"__getattr__", module_getattr, METH_O, nullptr},
                          {"__init_subclass__",
                           reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(init_subclass)),
@@ -256,8 +261,11 @@ void add_module_base(PyObject* module) {
   // super().__call__.
   inherited_call = checked(PyDescr_NewMethod(ModuleType, &call_def)).detach();
   checked(PyDict_SetItem(ModuleType->tp_dict, names::__call__, inherited_call));
+  // The wrapper of tp_getattro finds parameters, so that a subclass's __getattr__ would never be asked for them.
+  checked(PyDict_DelItem(ModuleType->tp_dict, names::__getattribute__));
   PyType_Modified(ModuleType);
   inherited_getattr = Py_NewRef(_PyType_Lookup(ModuleType, names::__getattr__));
+  inherited_getattribute = Py_NewRef(_PyType_Lookup(ModuleType, names::__getattribute__));
   add_functions(module, functions);
 }
 

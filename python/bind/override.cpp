@@ -19,7 +19,7 @@ PyObject* disabled_override;  // _disabled_torch_function_impl
 bool is_basic(PyTypeObject* t) {
   return t == &PyLong_Type || t == &PyFloat_Type || t == &PyBool_Type || t == &PyTuple_Type ||
          t == &PyList_Type || t == &PyUnicode_Type || t == Py_TYPE(Py_None) || t == &PyComplex_Type ||
-         t == &PyDict_Type || t == &PyType_Type;
+         t == &PyDict_Type || t == &PyType_Type || t == &PySlice_Type || t == &PyEllipsis_Type;
 }
 
 }  // namespace
@@ -47,10 +47,9 @@ struct Overriding {
     if (is_tensor(o)) {
       if (told == Told::tensors || override_of(Py_TYPE(o)) != Override::none) add(o);
     } else if (PyTuple_Check(o) || PyList_Check(o)) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) {
-        PyObject* item = PySequence_Fast_GET_ITEM(o, i);
-        if (is_tensor(item) || has_torch_function(item)) scan(item);
-      }
+      if (Py_EnterRecursiveCall(" while looking for arguments with __torch_function__")) throw PythonError();
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i) scan(PySequence_Fast_GET_ITEM(o, i));
+      Py_LeaveRecursiveCall();
     } else if (has_torch_function(o)) {
       add(o);
     }
@@ -223,23 +222,6 @@ PyObject* native_attribute(const char* name) {
   return asks ? reinterpret_cast<AttributeObject*>(found)->native : found;
 }
 
-bool any_taken(PyObject* const* args, Py_ssize_t n) {
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    PyTypeObject* t = Py_TYPE(args[i]);
-    if (is_plain(t)) continue;
-    if (t == &PyTuple_Type || t == &PyList_Type) {
-      PyObject** items = PySequence_Fast_ITEMS(args[i]);
-      for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(args[i]); ++k)
-        if (!is_plain(Py_TYPE(items[k])) && !is_basic(Py_TYPE(items[k])) &&
-            override_of(Py_TYPE(items[k])) == Override::taken)
-          return true;
-    } else if (!is_basic(t) && override_of(t) == Override::taken) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // Does the exception come of a `raise`, and not of what an expression could not do?
 bool is_deliberate(PyObject* trace) {
   if (!trace) return false;
@@ -344,7 +326,8 @@ std::string name_of(PyObject* function) {
 PyObject* overridable_call(PyObject* o, PyObject* const* args, size_t flags, PyObject* kwnames) {
   auto* f = reinterpret_cast<OverridableObject*>(o);
   Py_ssize_t n = PyVectorcall_NARGS(flags), all = n + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (disabled_depth || (!modes_active && !any_taken(args, all))) {
+  bool asks_itself = PyCFunction_Check(f->function);  // an operator
+  if (disabled_depth || asks_itself || (!modes_active && !any_taken(args, all))) {
     PyObject* result = PyObject_Vectorcall(f->function, args, flags, kwnames);
     if (!result) [[unlikely]]
       name_error(name_of(f->function), f->function, args, n, kwnames, false, true);
@@ -587,6 +570,11 @@ PyObject* wrap_like(PyObject* like, Tensor t) {
 
 bool overrides_disabled() { return disabled_depth > 0; }
 
+void keep_results_plain(PyTypeObject* cls) {
+  if (_PyType_Lookup(cls, names::__torch_function__) != default_override) return;
+  checked(PyObject_SetAttr(reinterpret_cast<PyObject*>(cls), names::__torch_function__, disabled_override));
+}
+
 Override override_of(PyTypeObject* t) {
   if (is_plain(t)) return Override::none;
   if (!PyType_IsSubtype(t, TensorType)) {
@@ -650,6 +638,20 @@ static PyObject* call_override_of(PyObject* function, PyObject* self, PyObject* 
                  types.get());
     return nullptr;
   });
+}
+
+bool any_taken(PyObject* const* args, Py_ssize_t n, int depth) {
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyTypeObject* t = Py_TYPE(args[i]);
+    if (is_plain(t)) continue;
+    if (t == &PyTuple_Type || t == &PyList_Type) {
+      if (depth && any_taken(PySequence_Fast_ITEMS(args[i]), PySequence_Fast_GET_SIZE(args[i]), depth - 1))
+        return true;
+    } else if (!is_basic(t) && override_of(t) == Override::taken) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool is_numpy_scalar(PyObject* o) {

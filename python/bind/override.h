@@ -14,11 +14,18 @@ enum class Override : uint8_t {
 // What the class of `o` does. A tensor's class, or any other that has __torch_function__.
 Override override_of(PyTypeObject* t);
 bool has_torch_function(PyObject* o);  // of an object that is no Tensor
-bool overrides_disabled();             // inside DisableTorchFunctionSubclass, on this thread
+// True if one of these arguments takes calls, or an item of their tuples and lists down to this depth.
+constexpr int kNesting = 4;
+bool any_taken(PyObject* const* args, Py_ssize_t n, int depth = kNesting);
+bool overrides_disabled();  // inside DisableTorchFunctionSubclass, on this thread
 // A TorchFunctionMode takes every call of this thread.
 extern __attribute__((tls_model("initial-exec"))) thread_local int modes_active;
 // A result of a call on `like` that is no operator: as its subclass, if that takes part natively.
 PyObject* wrap_like(PyObject* like, Tensor t);
+
+// Gives a class that has Tensor's own __torch_function__ the one that leaves results as they are: what __torch_dispatch__ returns
+// is the result.
+void keep_results_plain(PyTypeObject* cls);
 
 // Calls the overrides among the arguments in PyTorch's order (subclasses first, then left to right) until one
 // answers.

@@ -69,7 +69,7 @@ Overload make_overload(const op::Operator& op) {
     else if (p.name == "other") q.also[0] = names::x2;
     else if (p.name == "split_size") q.also[0] = names::split_size_or_sections;
     else if (p.name == "input") q.also[0] = names::self;
-    if (PyObject* name = declared_name(op, p.name)) q.also[0] = name;
+    q.also[3] = declared_name(op, p.name);
     q.number = p.number;
     q.operand = run::is_run_time_number(op, i, Value(Scalar(0.0))) && p.type == Type::Scalar;
     q.takes_sizes = op.is<op::Procedure>();  // whose body says what it makes of them
@@ -234,9 +234,14 @@ bool to_tensor(const Param& p, PyObject* o, bool numbers, Value& v, Frame& f) {
       return true;
     }
   }
-  if (!has_torch_function(o)) return false;
+  return false;
+}
+
+// An object with a __torch_function__ stands for an argument of any kind: a size, a dtype, an item of a list. The call is
+// then the object's, whatever the operator would make of the argument.
+bool takes_over(PyObject* o, Frame& f) {
+  if (overrides_disabled() || !has_torch_function(o)) return false;
   f.override_ = true;
-  v = Value();
   return true;
 }
 
@@ -251,8 +256,7 @@ bool to_tensors(const Param& p, PyObject* o, Value& v, Frame& f) {
       continue;
     }
     if (!is_tensor(item)) {
-      if (has_torch_function(item)) {
-        f.override_ = true;
+      if (takes_over(item, f)) {
         list[i] = nullptr;
         continue;
       }
@@ -289,10 +293,11 @@ bool to_ints(const Param& p, PyObject* o, Value& v, Frame& f) {
   auto* list = f.room<SymInt>(size_t(n));
   for (Py_ssize_t k = 0; k < n; ++k) {
     SymInt i;
-    if (!to_size(PySequence_Fast_GET_ITEM(o, k), i, PyExc_TypeError)) {
+    PyObject* item = PySequence_Fast_GET_ITEM(o, k);
+    if (!to_size(item, i, PyExc_TypeError) && !takes_over(item, f)) {
       f.failure = Frame::Failure::wrong_item;
       f.item = k;
-      f.culprit = PySequence_Fast_GET_ITEM(o, k);
+      f.culprit = item;
       return false;
     }
     list[k] = i;
@@ -313,10 +318,11 @@ bool to_scalars(PyObject* o, Value& v, Frame& f) {
   auto* list = f.room<Scalar>(size_t(n));
   for (Py_ssize_t k = 0; k < n; ++k) {
     Scalar s;
-    if (!to_scalar(PySequence_Fast_GET_ITEM(o, k), s)) {
+    PyObject* item = PySequence_Fast_GET_ITEM(o, k);
+    if (!to_scalar(item, s) && !takes_over(item, f)) {
       f.failure = Frame::Failure::wrong_item;
       f.item = k;
-      f.culprit = PySequence_Fast_GET_ITEM(o, k);
+      f.culprit = item;
       return false;
     }
     new (list + k) Scalar(s);
@@ -432,6 +438,9 @@ int find_keyword(const Overload& o, PyObject* key) {
   return -1;
 }
 
+// Copies between devices accept PyTorch's non_blocking=. It changes nothing: a copy is always complete when the call returns.
+bool takes_non_blocking(const Overload& o) { return o.op->effects.moves; }
+
 // Keywords that are no parameters: out=, and what PyTorch's factories know beside.
 bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, Frame& f) {
   if (same(key, names::out) && out_ok) {
@@ -442,6 +451,10 @@ bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, 
     f.out = value;
     if (is_tensor(value) && !is_plain(Py_TYPE(value))) note_class(Py_TYPE(value), f);
     return good;
+  }
+  if (takes_non_blocking(o) && same(key, names::non_blocking)) {
+    f.failure = Frame::Failure::wrong_option;
+    return PyBool_Check(value);
   }
   if (o.factory) {
     f.failure = Frame::Failure::wrong_option;
@@ -490,7 +503,10 @@ struct Arguments {
     f.at = i;
     f.culprit = a;
     given |= uint64_t(1) << i;
-    return convert(params[i], a, numbers, values[i], f);
+    if (convert(params[i], a, numbers, values[i], f)) [[likely]]
+      return true;
+    values[i] = Value();
+    return takes_over(a, f);
   }
 
   // Sizes one by one, as in view(2, 3), stand for a list of them.
@@ -498,8 +514,10 @@ struct Arguments {
     Py_ssize_t first = self ? 0 : o.varargs;
     SymInt ignored;
     f.at = std::max(o.varargs, 0);
-    return o.varargs >= 0 && n > 0 && n > first && !PyTuple_Check(args[first]) &&
-           !PyList_Check(args[first]) && to_size(args[first], ignored, PyExc_TypeError);
+    if (o.varargs < 0 || n <= std::max<Py_ssize_t>(first, 0) || PyTuple_Check(args[first]) ||
+        PyList_Check(args[first]))
+      return false;
+    return to_size(args[first], ignored, PyExc_TypeError) || (n > first + 1 && takes_over(args[first], f));
   }
   [[gnu::always_inline]] bool put_sizes(bool self, PyObject* const* args, Py_ssize_t n) {
     Py_ssize_t first = self ? 0 : o.varargs;
@@ -507,7 +525,7 @@ struct Arguments {
     auto* list = f.room<SymInt>(size_t(n - first));
     for (Py_ssize_t k = first; k < n; ++k) {
       SymInt i;
-      if (!to_size(args[k], i, PyExc_TypeError)) {
+      if (!to_size(args[k], i, PyExc_TypeError) && !takes_over(args[k], f)) {
         f.failure = Frame::Failure::wrong_item;
         f.at = o.varargs;
         f.item = k - first;
@@ -526,6 +544,7 @@ struct Arguments {
     for (Py_ssize_t k = 0; k < n; ++k, ++i) {
       if (self && i == o.self_at) ++i;
       if (i >= o.positional) {
+        if (i == o.positional && takes_non_blocking(o) && PyBool_Check(args[k])) continue;
         f.failure = Frame::Failure::too_many;
         return false;
       }
@@ -542,6 +561,7 @@ struct Arguments {
         f.failure = Frame::Failure::unknown_keyword;
         f.culprit = key;
         if (take_extra(o, key, args[k], out_ok, f)) continue;
+        if (f.failure != Frame::Failure::unknown_keyword && takes_over(args[k], f)) continue;
         return false;
       }
       if (given >> i & 1) {

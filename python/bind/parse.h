@@ -14,8 +14,9 @@ constexpr int kMaxParameters = 40;
 
 // A parameter as the parser wants it.
 struct Param {
-  PyObject* name;          // interned; in functions `self` is also `input`
-  PyObject* also[3] = {};  // other names it is known by (axis for dim)
+  PyObject* name;  // interned; in functions `self` is also `input`
+  PyObject* also[4] =
+      {};  // other names it is known by (axis for dim); the last is what the definition declares
   op::Type type;
   bool list, optional, optional_items, keyword_only, is_self;
   bool number = false;       // a Tensor parameter that takes a Python number

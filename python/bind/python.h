@@ -163,10 +163,10 @@ inline PyObject* unicode(std::string_view s) {
 
 // Names that are looked up often, interned.
 #define FACULA_NAMES(_) \
-  _(__torch_function__) _(__torch_dispatch__) _(__dict__) _(__init__) _(__call__) _(__getattr__) _(__array_interface__) _(_as_tensor) _(__dlpack__) \
+  _(__torch_function__) _(__torch_dispatch__) _(__dict__) _(__init__) _(__call__) _(__getattr__) _(__getattribute__) _(__array_interface__) _(_as_tensor) _(__dlpack__) \
   _(_parameters) _(_buffers) _(_modules) _(_forward_hooks) _(_forward_pre_hooks) _(_backward_hooks) \
   _(_backward_pre_hooks) _(_call_impl) _(forward) _(backward) _(setup_context) _(self) _(input) _(out) \
-  _(requires_grad) _(layout) _(pin_memory) _(memory_format) _(names) _(axis) _(keepdims) _(x) _(a) _(x2) _(split_size_or_sections)
+  _(requires_grad) _(layout) _(pin_memory) _(memory_format) _(names) _(non_blocking) _(axis) _(keepdims) _(x) _(a) _(x2) _(split_size_or_sections)
 namespace names {
 #define FACULA_NAME(n) extern PyObject* n;
 FACULA_NAMES(FACULA_NAME)

@@ -336,6 +336,17 @@ struct Text {
   char at[N];
   constexpr Text(const char (&text)[N]) { std::copy_n(text, N, at); }
 };
+// A method of one argument, which may also be given by keyword.
+template <PyCFunction F, Text Name, Text Parameter>
+PyObject* with_one(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  static const char* const spec[] = {Parameter.at, nullptr};
+  PyObject* one;
+  return take_arguments(Name.at, spec, 1, args, n, kwnames, &one) ? F(self, one) : nullptr;
+}
+template <PyCFunction F, Text Name, Text Parameter>
+PyMethodDef of_one(const char* doc) {
+  return fast(Name.at, with_one<F, Name, Parameter>, doc);
+}
 template <int D, Text Name>
 PyObject* as_dtype(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   return guarded(Name.at, [&]() -> PyObject* {
@@ -723,13 +734,13 @@ PyMethodDef tensor_methods[] = {
     conversion<int(DType::Complex64), "cfloat">("The tensor as complex64."),
     conversion<int(DType::Complex128), "cdouble">("The tensor as complex128."),
     fast("type", type, "type(dtype=None) -> str or Tensor"),
-    {"type_as", type_as, METH_O, "The tensor in the dtype of another."},
+    of_one<type_as, "type_as", "other">("The tensor in the dtype of another."),
     fast("requires_grad_", requires_grad_, "requires_grad_(requires_grad=True) -> self"),
     {"retain_grad", retain_grad, METH_NOARGS, "Keeps the gradient of this result in .grad."},
     {"detach", detach, METH_NOARGS, "The same memory without history."},
     {"detach_", detach_, METH_NOARGS, "Forgets the history."},
-    {"register_hook", register_hook, METH_O,
-     "register_hook(f) -> handle; f(grad) may return another gradient."},
+    of_one<register_hook, "register_hook", "hook">(
+        "register_hook(hook) -> handle; hook(grad) may return another gradient."),
     fast("backward", backward, "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)"),
     fast("as_subclass", as_subclass,
          "as_subclass(cls) -> the same tensor as an instance of cls, on the tape"),
@@ -738,7 +749,7 @@ PyMethodDef tensor_methods[] = {
     {"is_conj", is_conj, METH_NOARGS, "Is it a view of the conjugates of its memory, as conj() gives it?"},
     {"is_neg", is_neg, METH_NOARGS,
      "Is it a view of the negatives of its memory, as the imag of a conj() is?"},
-    {"is_set_to", is_same_storage, METH_O, "Do both have the same storage and geometry?"},
+    of_one<is_same_storage, "is_set_to", "tensor">("Do both have the same storage and geometry?"),
     {"_sparse_info", sparse_info, METH_NOARGS,
      "(nnz, sparse dimensions, is coalesced) of a sparse tensor; else None."},
     {"_coalesced_", set_coalesced, METH_O, "Says whether a sparse tensor has every index once, in order."},

@@ -272,6 +272,7 @@ PyMethodDef functions[] = {
 
 void note_class(PyTypeObject* type) {
   if (!dispatch_of(type)) return;
+  keep_results_plain(type);
   auto* before = dispatching.load(std::memory_order_relaxed);
   auto more = before ? *before : Classes();
   more.push_back(type);

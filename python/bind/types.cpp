@@ -5,6 +5,7 @@
 
 #include "facula/op/describe.h"
 #include "facula/op/factory.h"
+#include "override.h"
 
 namespace facula::bind {
 
@@ -115,6 +116,9 @@ PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
     PyObject *type, *index = nullptr;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:device", const_cast<char**>(keywords), &type, &index))
       return nullptr;
+    PyObject* const given[] = {type, index};
+    if (Py_ssize_t n = index ? 2 : 1; any_taken(given, n, 0) && !overrides_disabled())
+      return call_override(reinterpret_cast<PyObject*>(DeviceType_), nullptr, given, n, nullptr);
     Device d;
     if (!device_of(type, d)) {
       PyErr_Format(PyExc_TypeError, "device(): argument 'type' (position 1) must be str or device, not %s",

@@ -64,6 +64,10 @@ else:
 __version__ = "0.1.0"
 
 globals().update((_name, _f) for _name, _f in vars(_C.functions).items() if not _name.startswith("_"))
+for _name in ("batch_norm", "binary_cross_entropy_with_logits", "ctc_loss", "kl_div", "layer_norm"):
+    del globals()[
+        _name
+    ]  # the functions of nn.functional, whose parameters have another order than those here
 
 # Imported after the operators: functions written in Python, and the grad modes.
 from . import __config__ as __config__  # noqa: E402
@@ -121,6 +125,13 @@ for _name, _d in vars(_C).items():
 e, pi, inf, nan = 2.718281828459045, 3.141592653589793, float("inf"), float("nan")
 newaxis = None
 
+from . import _namespace  # noqa: E402
+
+_namespace.assignable(
+    globals(),
+    "from_dlpack manual_seed norm pca_lowrank set_default_dtype split stft svd_lowrank unravel_index",
+)
+
 __all__ = [
     _name
     for _name in globals()
@@ -157,12 +168,13 @@ _ELSEWHERE = {
         """,
         "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
         "_names": """
-            autocast_decrement_nesting autocast_increment_nesting
-            cosine_embedding_loss dequantize detach_ fork frobenius_norm get_autocast_gpu_dtype
+            autocast_decrement_nesting autocast_increment_nesting batch_norm
+            binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss dequantize
+            detach_ fork frobenius_norm get_autocast_gpu_dtype
             get_device get_device_module get_num_interop_threads
             has_lapack has_mkl has_openmp has_spectral hinge_embedding_loss init_num_threads
             is_distributed is_inference is_same_size is_signed is_vulkan_available
-            is_warn_always_enabled margin_ranking_loss native_dropout
+            is_warn_always_enabled kl_div layer_norm margin_ranking_loss native_dropout
             norm_except_dim nuclear_norm poisson_nll_loss range
             set_anomaly_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled
             set_autocast_gpu_dtype set_flush_denormal set_num_interop_threads set_warn_always
@@ -225,6 +237,10 @@ if not TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBMODULES, *_OPERATOR_MODULES, *_ELSEWHERE})
+
+
+if not TYPE_CHECKING:
+    _namespace.complete_vars(globals())
 
 
 # PyTorch's short names of dtypes; at the end, because some hide builtins of Python.

@@ -173,11 +173,16 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     """Returns a sum of products in Einstein's notation, e.g. ``einsum("ij,jk->ik", a, b)``; operands may
     also be one list, or alternate with lists of their dimensions' numbers.
     """
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    if _C.has_torch_function((equation, *operands)):  # which see the operands one by one
+        return _C.handle_torch_function(einsum, (equation, *operands), equation, *operands)
     if isinstance(equation, Tensor):
         equation, operands = _as_equation((equation, *operands))
-    if len(operands) == 1 and not isinstance(operands[0], Tensor):
-        operands = tuple(operands[0])
     return _f.einsum(equation, list(operands))
+
+
+einsum.asks_overrides = True  # type: ignore[attr-defined]
 
 
 def cdist(
@@ -244,11 +249,18 @@ def adjoint(input: Tensor) -> Tensor:
     return input.mH
 
 
-def result_type(tensor1: Any, tensor2: Any) -> Any:
-    """Returns the dtype of an arithmetic result; tensors with dimensions precede 0-d tensors, these
-    numbers.
+def result_type(*operands: Tensor | complex, **named: Tensor | complex) -> Any:
+    """The dtype of an arithmetic result of two: tensors with dimensions before 0-d ones before numbers.
+
+    By keyword they are ``tensor``, ``tensor1`` or ``scalar``, and ``other``, ``tensor2`` or ``scalar2``.
     """
-    a, b = (x.flatten()[:0] if isinstance(x, Tensor) and x.dim() else x for x in (tensor1, tensor2))
+    names = ("tensor", "tensor1", "scalar", "scalar1", "other", "tensor2", "scalar2")
+    given = [*operands, *(named[n] for n in names if n in named)]
+    if len(given) != 2 or len(operands) + len(named) != 2:
+        raise TypeError(
+            f"result_type() takes two tensors or numbers, got {len(operands)} and {sorted(named)}"
+        )
+    a, b = (x.flatten()[:0] if isinstance(x, Tensor) and x.dim() else x for x in given)
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
         a, b = _C.tensor(a), _C.tensor(b)
     return (a * b).dtype
@@ -292,4 +304,6 @@ def set_rng_state(new_state: Tensor) -> None:
     _C.default_generator.set_state(new_state)
 
 
-_namespace.overridable(globals(), lambda f: f.__name__ not in ("is_tensor", "is_storage", "typename"))
+_namespace.overridable(
+    globals(), lambda f: f.__name__ not in ("is_tensor", "is_storage", "typename", "einsum")
+)

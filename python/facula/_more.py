@@ -249,21 +249,43 @@ def from_file(
     size: int | None = 0,
     *,
     dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = False,
     requires_grad: bool = False,
 ) -> Tensor:
     """Maps ``size`` elements of a file into memory; with ``shared``, changes are written to the file.
 
-    Raises RuntimeError if the file cannot be opened or, unless it is shared, is too short.
+    Raises RuntimeError if the file cannot be opened or, unless it is shared, is too short. The device is the CPU.
     """
     from .storage import UntypedStorage
 
+    place = _C.device("cpu" if device is None else device)
+    if place.type != "cpu" or layout not in (None, _C.strided):
+        raise NotImplementedError(
+            "from_file: files are mapped as dense tensors on the CPU, not with "
+            f"layout={layout}, device={place}"
+            "\n  hint: from_file(...).to(device) copies one"
+        )
+    if pin_memory:
+        raise RuntimeError("from_file: tensors constructed from a file cannot be pinned")
     kind = _C.get_default_dtype() if dtype is None else dtype
     bytes_of = UntypedStorage.from_file(filename, bool(shared), (size or 0) * kind.itemsize)
     return bytes_of._elements.view(kind).requires_grad_(requires_grad)
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def scalar_tensor(
+    s: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+) -> Tensor:
     """Returns a 0-d tensor of a number, in the default dtype."""
+    if layout not in (None, _C.strided):
+        raise NotImplementedError(f"scalar_tensor: tensors of layout {layout} have dimensions")
     return _C.tensor(
         s,
         dtype=_C.get_default_dtype() if dtype is None else dtype,
@@ -325,3 +347,4 @@ _namespace.overridable(
     globals(),
     lambda f: f.__module__ == __name__ and _namespace.of_tensors(f),
 )
+globals()["_assert"] = _C.Overridable(_assert)  # traced programs keep assertions

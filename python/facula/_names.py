@@ -17,7 +17,10 @@ _f = _C.functions
 __all__ = [
     "autocast_decrement_nesting",
     "autocast_increment_nesting",
+    "batch_norm",
+    "binary_cross_entropy_with_logits",
     "cosine_embedding_loss",
+    "ctc_loss",
     "dequantize",
     "detach_",
     "fork",
@@ -38,6 +41,8 @@ __all__ = [
     "is_signed",
     "is_vulkan_available",
     "is_warn_always_enabled",
+    "kl_div",
+    "layer_norm",
     "margin_ranking_loss",
     "native_dropout",
     "norm_except_dim",
@@ -80,7 +85,7 @@ def _reduction(number: int | str) -> str:
     return _REDUCTIONS[number]
 
 
-# ---- functions of networks, with the parameters of operators
+# ---- functions of networks, with the parameters of operators: a reduction is a number, 0 unless it is given
 
 
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
@@ -95,20 +100,76 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     return input * scale, scale != 0
 
 
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """``nn.functional.batch_norm``, with the parameters before the statistics."""
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int | str = 0,
+) -> Tensor:
+    return F.binary_cross_entropy_with_logits(
+        input, target, weight, reduction=_reduction(reduction), pos_weight=pos_weight
+    )
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: int | str = 0, *, log_target: bool = False) -> Tensor:
+    return F.kl_div(input, target, reduction=_reduction(reduction), log_target=log_target)
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int | str = 0,
+    zero_infinity: bool = False,
+) -> Tensor:
+    return F.ctc_loss(
+        log_probs, targets, input_lengths, target_lengths, blank, _reduction(reduction), zero_infinity
+    )
+
+
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
     return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_reduction(reduction))
 
 
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 1
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int | str = 0
 ) -> Tensor:
     return F.hinge_embedding_loss(input, target, margin, reduction=_reduction(reduction))
 
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int | str = 0
 ) -> Tensor:
     return F.margin_ranking_loss(input1, input2, target, margin, reduction=_reduction(reduction))
 
@@ -129,7 +190,7 @@ def triplet_margin_loss(
     p: float = 2.0,
     eps: float = 1e-06,
     swap: bool = False,
-    reduction: int | str = 1,
+    reduction: int | str = 0,
 ) -> Tensor:
     return F.triplet_margin_loss(
         anchor, positive, negative, margin, p, eps, swap, reduction=_reduction(reduction)
@@ -147,7 +208,11 @@ def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tenso
 def nuclear_norm(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
-    """Returns the sum of the singular values of matrices in the dimensions ``dim``."""
+    """The sum of the singular values of matrices in the dimensions ``dim``; without them ``keepdim`` may be
+    the second argument.
+    """
+    if isinstance(dim, bool):
+        dim, keepdim = None, dim
     return _C.linalg.matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
 
 

@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, ModuleType
 
 from . import _C
+
+_own_names = vars(ModuleType)["__dict__"].__get__
+
+
+class _Package(ModuleType):
+    """A package that loads names at their first use. ``vars`` of it loads all of them, so that programs see
+    every name and the dictionary does not grow while they iterate over it.
+    """
+
+    @property
+    def __dict__(self) -> dict[str, object]:  # type: ignore[override]
+        names = _own_names(self)
+        if not getattr(names["__spec__"], "_initializing", False):
+            for name in names["__dir__"]():
+                if name not in names:
+                    try:
+                        getattr(self, name)
+                    except ImportError:  # it needs a package that is not installed
+                        continue
+        return names
+
+    def __dir__(self) -> list[str]:
+        return _own_names(self)["__dir__"]()
+
+
+def names_now(module: ModuleType) -> dict[str, object]:
+    """The names of a module, without those that follow at their first use."""
+    return _own_names(module)
+
+
+def complete_vars(module: dict[str, object]) -> None:
+    """Lets ``vars`` of a package, by its globals, have what its ``__dir__`` tells."""
+    sys.modules[str(module["__name__"])].__class__ = _Package
 
 
 def renamed(name: str, old: str, new: str) -> str | None:
@@ -35,8 +69,9 @@ def later(
     module: dict[str, object], submodules: Iterable[str], elsewhere: Mapping[str, str] = {}
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Returns ``__getattr__`` and ``__dir__`` of a package, from its globals, for lazy imports:
-    submodules, and names by the module that defines them. ``cmake/write_lazy.py`` generates the same
-    imports for type checkers, from ``_SUBMODULES`` and ``_ELSEWHERE`` of the package.
+    submodules, and names by the module that defines them; ``vars`` imports all of them.
+    ``cmake/write_lazy.py`` generates the same imports for type checkers, from ``_SUBMODULES`` and
+    ``_ELSEWHERE`` of the package.
     """
     modules = frozenset(submodules)
     home = {name: owner for owner, names in elsewhere.items() for name in names.split()}
@@ -53,7 +88,16 @@ def later(
             return value
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
+    complete_vars(module)
     return getattribute, lambda: sorted({*module, *modules, *home})
+
+
+def assignable(module: dict[str, object], names: str) -> None:
+    """Lets programs put attributes on builtins, as on PyTorch's functions of these names, which are written
+    in Python. The module is given by its globals.
+    """
+    for name in names.split():
+        module[name] = _C.Overridable(module[name], False)
 
 
 def of_tensors(f: FunctionType) -> bool:

@@ -380,7 +380,7 @@ def dequantize(self: Tensor) -> Tensor:
     return self.to(_C.float32)
 
 
-def record_stream(self: Tensor, stream: Any) -> None:
+def record_stream(self: Tensor, s: Any) -> None:
     raise RuntimeError("record_stream: there are no streams without a GPU")
 
 

@@ -172,7 +172,7 @@ def _preferred(kinds: type[enum.Enum], first: enum.Enum) -> Callable:
     return preferred
 
 
-def _no_mps(*args: Any) -> bool:
+def _no_mps(major: int = 0, minor: int = 0) -> bool:
     raise RuntimeError("Cannot execute isOnMacOSorNewer() without MPS backend.")
 
 

@@ -477,6 +477,68 @@ def hessian(func: Callable, argnums: int | tuple[int, ...] = 0) -> Callable:
     return jacfwd(jacrev(func, argnums), argnums)
 
 
+def _merged(dicts: Any) -> dict[str, Tensor]:
+    """The parameters and buffers of one dictionary, or of several that have no key in common."""
+    if not isinstance(dicts, (dict, list, tuple)):
+        raise ValueError(
+            "functional_call: expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, "
+            f"but got {type(dicts)}"
+        )
+    merged: dict[str, Tensor] = {}
+    for d in [dicts] if isinstance(dicts, dict) else dicts:
+        twice = [name for name in d if name in merged]
+        if twice:
+            raise ValueError(
+                f"functional_call: {twice} appeared in multiple dictionaries; behavior of functional call is "
+                "ambiguous"
+            )
+        merged.update(d)
+    return merged
+
+
+def _tied(given: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The values of ``given``, also under all further names that the module has for the same tensors."""
+    names: dict[int, list[str]] = {}
+    for name, x in own.items():
+        names.setdefault(id(x), []).append(name)
+    everywhere = dict(given)
+    for same in names.values():
+        replaced = [name for name in same if name in given]
+        if any(given[name] is not given[replaced[0]] for name in replaced):
+            raise ValueError(
+                f"functional_call got multiple values for keys {sorted(replaced)}, which are tied. Consider "
+                "using tie_weights=False"
+            )
+        if replaced:
+            everywhere.update(dict.fromkeys(same, given[replaced[0]]))
+    return everywhere
+
+
+def _replace(module: Any, name: str, value: Any) -> Callable[[], None]:
+    """Puts ``value`` in the place of a parameter, buffer or other attribute; returns what undoes it."""
+    path, _, leaf = name.rpartition(".")
+    owner = module.get_submodule(path)
+    if value is not None and not isinstance(value, Tensor):
+        raise TypeError(f"functional_call: {value} is not an instance of {_C.package_name()}.Tensor")
+    if not leaf:
+        raise KeyError("functional_call: tensor name can't be empty string")
+    for members in (owner._parameters, owner._buffers):
+        if leaf in members:
+            before = members[leaf]
+            members[leaf] = value
+            return lambda: members.__setitem__(leaf, before)
+    if not hasattr(owner, leaf):
+        setattr(owner, leaf, value)
+        return lambda: delattr(owner, leaf)
+    before = getattr(owner, leaf)
+    if before is not None and not isinstance(before, Tensor):
+        raise TypeError(
+            f"functional_call: attribute `{leaf}`: {before} is not an instance of {_C.package_name()}.Tensor"
+        )
+    setattr(owner, leaf, value)
+    return lambda: setattr(owner, leaf, before)
+
+
 def functional_call(
     module: Any,
     parameter_and_buffer_dicts: Any,
@@ -486,42 +548,26 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Calls ``module(*args, **kwargs)`` with parameters and buffers replaced by name for this call."""
-    replacements: dict[str, Tensor] = {}
-    for d in (
-        parameter_and_buffer_dicts
-        if isinstance(parameter_and_buffer_dicts, (tuple, list))
-        else (parameter_and_buffer_dicts,)
-    ):
-        for name in d:
-            if name in replacements:
-                raise ValueError(f"functional_call: {name} appears in more than one of the dictionaries")
-        replacements.update(d)
+    """``module(*args, **kwargs)`` with parameters and buffers replaced by those given by name, for this
+    call. A name that the module does not know is an attribute for the call; with ``strict`` it is an error,
+    as one that is missing is. Tied weights are replaced together, unless ``tie_weights`` is False.
+    """
+    replacements = _merged(parameter_and_buffer_dicts)
     own = dict(module.named_parameters(remove_duplicate=False)) | dict(
         module.named_buffers(remove_duplicate=False)
     )
+    if tie_weights:
+        replacements = _tied(replacements, own)
     unexpected, missing = [n for n in replacements if n not in own], [n for n in own if n not in replacements]
     if strict and (unexpected or missing):
         raise RuntimeError(f"functional_call: unexpected keys {unexpected}, missing keys {missing}")
-    if unexpected:
-        raise KeyError(f"functional_call: the module has no parameter or buffer {unexpected[0]!r}")
-    if tie_weights:
-        same = {id(own[n]): t for n, t in replacements.items()}
-        replacements = {
-            n: replacements.get(n, same.get(id(x)))
-            for n, x in own.items()
-            if n in replacements or id(x) in same
-        }
+
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    originals = []
+    undo: list[Callable[[], None]] = []
     try:
         for name, value in replacements.items():
-            path, _, leaf = name.rpartition(".")
-            owner = module.get_submodule(path) if path else module
-            store = owner._parameters if leaf in owner._parameters else owner._buffers
-            originals.append((store, leaf, store[leaf]))
-            store[leaf] = value
+            undo.append(_replace(module, name, value))
         return module(*args, **(kwargs or {}))
     finally:
-        for store, leaf, value in reversed(originals):
-            store[leaf] = value
+        for back in reversed(undo):
+            back()

@@ -32,16 +32,16 @@ def ignore(f: Any = None, drop: bool = False, **kwargs: Any) -> Any:
     return f if callable(f) else lambda g: g
 
 
-def unused(f: T) -> T:
-    return f
+def unused(fn: T) -> T:
+    return fn
 
 
-def export(f: T) -> T:
-    return f
+def export(fn: T) -> T:
+    return fn
 
 
-def interface(c: T) -> T:
-    return c
+def interface(obj: T) -> T:
+    return obj
 
 
 def _overload_method(f: T) -> T:
@@ -57,8 +57,8 @@ def script_method(fn: T) -> T:
     return fn
 
 
-def script_if_tracing(f: T) -> T:
-    return f
+def script_if_tracing(fn: T) -> T:
+    return fn
 
 
 def annotate(the_type: Any, the_value: T) -> T:

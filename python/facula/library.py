@@ -1179,13 +1179,31 @@ def opcheck(
 def triton_op(
     name: str, fn: Callable | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """Raises an error: kernels of Triton are not supported."""
-    raise NotImplementedError(
-        f"library.triton_op: kernels of Triton do not run here: '{name}'\n"
-        "  hint: facula.library.custom_op makes an operator of a function in Python"
-    )
+    """Makes an operator, as :func:`custom_op` does, of a function that may launch kernels of Triton. A call
+    that launches one raises; a call that launches none, as on the CPU, works.
+    """
+    return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+
+
+class _TritonKernel:
+    """A kernel of Triton, which nothing here can launch."""
+
+    def __init__(self, kernel: Callable) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: Any) -> _TritonKernel:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(self.kernel, "__name__", repr(self.kernel))
+        raise NotImplementedError(
+            f"library.wrap_triton: kernels of Triton do not run here: '{name}'\n"
+            "  hint: write what it computes with operators, which are compiled into one kernel"
+        )
+
+    run = __call__
 
 
 def wrap_triton(triton_kernel: Callable, /) -> Any:
-    """Raises an error: kernels of Triton are not supported."""
-    raise NotImplementedError("library.wrap_triton: kernels of Triton do not run here")
+    """Stands for a kernel of Triton in a function of :func:`triton_op`; launching it raises."""
+    return _TritonKernel(triton_kernel)

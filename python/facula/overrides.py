@@ -140,7 +140,7 @@ def _names() -> dict[Any, str]:
     for prefix, module in modules:
         for n in _public(vars(module)):
             f = getattr(module, n)
-            if isinstance(f, kinds):
+            if isinstance(f, kinds) or getattr(f, "asks_overrides", False):
                 named.setdefault(f, f"{prefix}.{n}")
     for n, d in vars(Tensor).items():
         if hasattr(d, "__set__"):

@@ -145,7 +145,7 @@ class profile(_base.profile):
 
     >>> with facula.profiler.profile(record_shapes=True) as prof:
     ...     y = facula.ones(2, 3) @ facula.ones(3, 4)
-    >>> [e.input_shapes for e in prof.events() if e.name == "matmul"]
+    >>> [e.input_shapes for e in prof.events() if e.name == "aten::matmul"]
     [[[2, 3], [3, 4]]]
     """
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._C import default_generator, manual_seed
+from . import manual_seed
+from ._C import default_generator
 from ._functions import get_rng_state, initial_seed, seed, set_rng_state
 
 __all__ = [

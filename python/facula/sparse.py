@@ -124,13 +124,13 @@ def sparse_csr_tensor(
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin"}
 
 
-def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
+def mm(sparse: Tensor, dense: Tensor, reduce: str | None = None) -> Tensor:
     """Returns the product of matrices, either of which may be sparse; the product of two sparse ones is
     sparse.
 
     With ``reduce`` ('sum', 'mean', 'amax' or 'max', 'amin' or 'min') the products in each element are
-    reduced in that way, over the stored elements of a CSR matrix ``mat1``; a row without elements is 0.
-    ``mat2`` must be dense then.
+    reduced in that way, over the stored elements of a CSR matrix ``sparse``; a row without elements is 0.
+    ``dense`` must be dense then.
 
     >>> a = facula.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]).to_sparse_csr()
     >>> facula.sparse.mm(a, facula.tensor([[1.0], [5.0], [3.0]]), "mean")
@@ -138,15 +138,15 @@ def mm(mat1: Tensor, mat2: Tensor, reduce: str | None = None) -> Tensor:
             [0.0000]])
     """
     if reduce is None:
-        return _f.mm(mat1, mat2)
+        return _f.mm(sparse, dense)
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"sparse.mm: reduce must be one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
-    if mat1.layout is not _C.sparse_csr or mat2.layout is not _C.strided:
+    if sparse.layout is not _C.sparse_csr or dense.layout is not _C.strided:
         raise NotImplementedError(
             "sparse.mm: with `reduce` it takes a matrix of layout sparse_csr and a dense one, got "
-            f"{mat1.layout} and {mat2.layout}"
+            f"{sparse.layout} and {dense.layout}"
         )
-    return _C.ops._sparse_mm(mat1, mat2, _REDUCTIONS[reduce])
+    return _C.ops._sparse_mm(sparse, dense, _REDUCTIONS[reduce])
 
 
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: tuple[int, int], layout: Any = None) -> Tensor:
@@ -209,9 +209,9 @@ def sampled_addmm(
     return _C.ops.sparse_sampled_addmm(input, mat1, mat2, beta=beta, alpha=alpha, **more)
 
 
-def smm(input: Tensor, mat: Tensor) -> Tensor:
+def smm(input: Tensor, mat2: Tensor) -> Tensor:
     """Returns the product of a sparse and a dense matrix, as a sparse tensor."""
-    return _f.mm(input, mat).to_sparse()
+    return _f.mm(input, mat2).to_sparse()
 
 
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
@@ -222,9 +222,9 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
 dsmm = spmm
 
 
-def addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """Returns beta * mat + alpha * (mat1 @ mat2), where mat1 may be sparse."""
-    return _f.addmm(mat, mat1, mat2, beta=beta, alpha=alpha)
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2), where mat1 may be sparse."""
+    return _f.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:

@@ -95,6 +95,45 @@ def test_getattr_of_a_subclass_is_asked():
         assert cls().lazy == "made" and cls().weight == 1 and cls()(1) == (1, 2)
 
 
+def test_getattr_of_a_subclass_is_asked_for_parameters_buffers_and_submodules():
+    class Seen(Module):
+        def __getattr__(self, name):
+            return (name, super().__getattr__(name))
+
+    class Below(Seen):
+        pass
+
+    for cls in (Seen, Below):
+        m = cls()
+        m._buffers["mean"], m._modules["child"] = 2, Module()
+        assert m.weight == ("weight", 1) and m.mean == ("mean", 2) and m.child[0] == "child"
+        m.plain = 3
+        assert m.plain == 3 and cls()(1) == (1, 2)
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            m.nothing
+
+
+def test_getattribute_of_a_subclass_comes_before_getattr():
+    asked = []
+
+    class Watched(Module):
+        def __getattribute__(self, name):
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    m = Watched()
+    asked.clear()
+    assert m.weight == 1 and asked == ["weight"]
+    with pytest.raises(AttributeError):
+        object.__getattribute__(m, "weight")
+
+
+def test_a_module_tells_its_signature():
+    import inspect
+
+    assert str(inspect.signature(Module())) == "(*args, **kwargs)"
+
+
 def test_a_property_that_raises_shows_its_error():
     class Bad(Module):
         @property

@@ -446,3 +446,42 @@ def test_parameters_of_all_kinds():
     assert D.Categorical(facula.ones(2, 3)).sample((0,)).shape == (0, 2)
     assert D.Binomial(facula.tensor([3, 4]), facula.tensor([0.5, 0.5])).total_count.tolist() == [3.0, 4.0]
     assert D.Normal(facula.zeros(0), 1.0).sample((2,)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("given", ["covariance_matrix", "precision_matrix", "scale_tril"])
+def test_a_subclass_may_keep_the_factor_in_a_property(given):
+    class Watched(D.MultivariateNormal):
+        @property
+        def _unbroadcasted_scale_tril(self):
+            return self._factor  # not there before it is assigned
+
+        @_unbroadcasted_scale_tril.setter
+        def _unbroadcasted_scale_tril(self, value):
+            self._factor = value
+
+    matrix = facula.tensor([[2.0, 0.0], [1.0, 1.0]])
+    matrix = matrix if given == "scale_tril" else matrix @ matrix.T
+    own, usual = (c(facula.zeros(3, 2), **{given: matrix}) for c in (Watched, D.MultivariateNormal))
+    x = facula.ones(3, 2)
+    assert facula.equal(own.log_prob(x), usual.log_prob(x)) and own._factor.shape == (2, 2)
+    assert "_unbroadcasted_scale_tril" in vars(usual)
+    wider = usual.expand([4, 3])
+    assert wider._unbroadcasted_scale_tril.shape == (2, 2) and wider.log_prob(x).shape == (4, 3)
+
+
+def test_divergences_are_registered_for_any_class():
+    class Kind:
+        pass
+
+    class Below(Kind):
+        pass
+
+    @D.register_kl(Kind, Kind)
+    def divergence(p, q):
+        return facula.tensor(3.0)
+
+    assert D.kl_divergence(Below(), Kind()).item() == 3
+    with pytest.raises(TypeError, match="Expected type_q to be a class but got 3"):
+        D.register_kl(Kind, 3)
+    with pytest.raises(NotImplementedError, match="p type int and q type Kind"):
+        D.kl_divergence(3, Kind())

@@ -237,14 +237,64 @@ def test_grad_and_value_with_aux():
         func.grad(lambda x: x)(x)
 
 
+def test_functional_call_sets_attributes_that_the_module_does_not_have():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.plain = nn.Linear(2, 2), F.ones(2)
+
+        def forward(self, x):
+            return x * self.inner.scale + self.plain
+
+    m, x, two = Scaled(), F.ones(2), F.full((2,), 2.0)
+    assert func.functional_call(m, {"inner.scale": two, "plain": two}, x).tolist() == [4, 4]
+    assert not hasattr(m.inner, "scale") and m.plain.tolist() == [1, 1]
+    for names, error, text in (
+        ({"inner": two}, TypeError, "attribute `inner`: .* is not an instance of facula.Tensor"),
+        ({"inner.bias": [1]}, TypeError, "is not an instance of facula.Tensor"),
+        ({"outer.scale": two}, AttributeError, "has no attribute `outer`"),
+        (3, ValueError, "to be a dict, or a list/tuple of dicts"),
+        (({"plain": two}, {"plain": two}), ValueError, r"\['plain'\] appeared in multiple dictionaries"),
+    ):
+        with pytest.raises(error, match=text):
+            func.functional_call(m, names, x)
+    assert m.plain.tolist() == [1, 1]
+
+
+def test_functional_call_replaces_tied_weights_together():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(F.zeros(1))
+            self.b, self.c = self.a, self.a
+
+        def forward(self):
+            return self.a + 10 * self.b + 100 * self.c
+
+    def call(names, **options):
+        return func.functional_call(m, names, (), **options).item()
+
+    m, one, two = Tied(), F.ones(1), F.full((1,), 2.0)
+    assert [call({n: one}) for n in "abc"] == [111] * 3 and call({"a": one, "c": one}) == 111
+    with pytest.raises(ValueError, match=r"multiple values for keys \['a', 'c'\], which are tied"):
+        call({"a": one, "c": two})
+    assert call({"a": one, "c": two}, tie_weights=False) == 201
+    assert call({"a": one}, strict=True) == 111
+    with pytest.raises(RuntimeError, match=r"missing keys \['b', 'c'\]"):
+        call({"a": one}, strict=True, tie_weights=False)
+    assert m.a is m.b is m.c and m.a.item() == 0
+
+
 def test_functional_call_replaces_parameters_for_one_call():
     F.manual_seed(1)
     net = nn.Linear(3, 2)
     x, w = F.randn(4, 3), F.zeros(2, 3)
     got = func.functional_call(net, {"weight": w}, (x,))
     assert F.equal(got, net.bias.expand(4, 2)) and net.weight.any()
-    with pytest.raises(KeyError, match="no parameter or buffer 'nothing'"):
-        func.functional_call(net, {"nothing": w}, (x,))
+    with pytest.raises(
+        RuntimeError, match=r"unexpected keys \['nothing'\], missing keys \['weight', 'bias'\]"
+    ):
+        func.functional_call(net, {"nothing": w}, (x,), strict=True)
     params = {n: p.detach() for n, p in net.named_parameters()}
     grads = func.grad(lambda p: func.functional_call(net, p, (x,)).pow(2).sum())(params)
     net(x).pow(2).sum().backward()

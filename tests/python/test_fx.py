@@ -65,7 +65,7 @@ def test_modules_are_fast_again_after_tracing():
     with pytest.raises(KeyError):
         fx.symbolic_trace(Failing())
     assert not fx._symbolic_trace.is_fx_tracing()
-    assert "__call__" not in vars(nn.Module) and "__getattribute__" not in vars(nn.Module)
+    assert not {"__call__", "__getattr__", "__getattribute__"} & set(vars(nn.Module))
     assert isinstance(model.weight, nn.Parameter) and model(facula.ones(1, 1)).shape == (1, 1)
 
 
@@ -156,3 +156,96 @@ def test_asking_whether_something_is_a_proxy_loads_no_tracer():
     assert {"Tracer", "GraphModule", "passes", "replace_pattern"} <= set(dir(fx))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         fx.nothing  # noqa: B018
+
+
+def recorded(f, *concrete):
+    """What tracing ``f(x, y)`` records between its inputs and the output."""
+    traced = fx.symbolic_trace(f)
+    return traced, [n for n in traced.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+
+
+# A value of the traced program in the place of a size, a number, a dtype, a device, an item of a list.
+WITH_VALUES = {
+    "size of a reshape": lambda x, y: facula.reshape(y, (y.shape[0], 12)),
+    "size by keyword": lambda x, y: facula.reshape(y, shape=(y.shape[0], 12)),
+    "sizes one by one": lambda x, y: facula.zeros(2, y.shape[0]),
+    "first of sizes one by one": lambda x, y: facula.zeros(y.shape[0], 2),
+    "all sizes": lambda x, y: facula.zeros(y.shape),
+    "dtype": lambda x, y: facula.zeros(2, dtype=y.dtype),
+    "device": lambda x, y: facula.zeros(2, device=y.device),
+    "layout": lambda x, y: facula.zeros(2, layout=y.layout),
+    "memory of a result": lambda x, y: facula.add(facula.ones(2), 1, out=x),
+    "requires_grad": lambda x, y: facula.zeros(2, requires_grad=y.requires_grad),
+    "filling number": lambda x, y: facula.full((2,), y.shape[0]),
+    "bound": lambda x, y: facula.arange(y.shape[0], device=y.device),
+    "length": lambda x, y: facula.narrow(y, 0, 0, y.shape[0]),
+    "split": lambda x, y: facula.split(y, [y.shape[0] - 1, 1])[0],
+    "padding": lambda x, y: nn.functional.pad(y, (y.shape[0], 1)),
+    "shift": lambda x, y: facula.roll(y, y.shape[0]),
+    "normalized shape": lambda x, y: nn.functional.layer_norm(y, (y.shape[-1],)),
+    "k": lambda x, y: facula.topk(y, y.shape[0])[0],
+    "number of a plain tensor": lambda x, y: facula.clamp(facula.ones(2), y.shape[0], y.shape[1]),
+    "alpha": lambda x, y: facula.add(facula.ones(2), facula.ones(2), alpha=y.shape[0]),
+    "flag": lambda x, y: facula.sum(facula.ones(2), 0, keepdim=y.is_floating_point()),
+    "kernel": lambda x, y: nn.functional.max_pool2d(facula.ones(1, 1, 4, 4), y.shape[0]),
+    "list in a list": lambda x, y: facula.tensordot(
+        facula.ones(2, 2), facula.ones(2, 2), ([y.shape[0] - 2], [0])
+    ),
+    "size of a method": lambda x, y: facula.ones(4).reshape(y.shape[0], -1),
+    "expansion": lambda x, y: facula.ones(1).expand(3, y.shape[0]),
+    "dtype of a method": lambda x, y: facula.ones(3).to(y.dtype),
+    "dimension of a method": lambda x, y: facula.ones(3, 2).size(y.shape[0] - 2),
+    "new zeros": lambda x, y: facula.ones(3).new_zeros(y.shape[0]),
+    "data type of data": lambda x, y: facula.tensor([1, 2], dtype=y.dtype),
+    "index": lambda x, y: facula.arange(9)[y.shape[0]],
+    "one of several indices": lambda x, y: facula.ones(3, 4)[:, y.shape[0]],
+    "promotion": lambda x, y: facula.zeros(2, dtype=facula.promote_types(y.dtype, facula.int64)),
+    "device by name": lambda x, y: facula.zeros(2, device=facula.device(y.device)),
+    "operator by name": lambda x, y: facula.ops.aten.reshape(facula.ones(4), [y.shape[0], 2]),
+    "operands in a list": lambda x, y: facula.einsum("ij,ik->jk", [y, y]),
+    "operands in turn": lambda x, y: facula.einsum("ij,ik->jk", y, y),
+}
+
+
+@pytest.mark.parametrize("what", WITH_VALUES)
+def test_a_proxy_may_stand_for_an_argument_of_any_kind(what):
+    f = WITH_VALUES[what]
+    x, y = facula.ones(2), facula.arange(24.0).view(2, 12)
+    traced, nodes = recorded(f)
+    assert nodes
+    assert str(traced(x, y)) == str(f(x, y))
+
+
+def test_einsum_records_its_operands_one_by_one():
+    for f in (lambda x, y: facula.einsum("ij,jk", [x, y]), lambda x, y: facula.einsum("ij,jk", x, y)):
+        (node,) = recorded(f)[1]
+        assert [str(a) for a in node.args] == ["ij,jk", "x", "y"] and node.target is facula.functional.einsum
+
+
+def test_assertions_are_recorded():
+    def f(x, y):
+        facula._assert(y.shape[0] == 2, "two rows")
+        return y
+
+    traced, nodes = recorded(f)
+    assert nodes[-1].target is facula._assert
+    assert traced(None, facula.ones(2)).sum() == 2
+    with pytest.raises(AssertionError, match="two rows"):
+        traced(None, facula.ones(3))
+
+
+def test_parameters_of_modules_with_a_getattr_of_their_own_are_recorded():
+    class Renamed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(facula.tensor([2.0]))
+
+        def __getattr__(self, name):
+            return super().__getattr__("scale" if name == "factor" else name)
+
+        def forward(self, x):
+            return x * self.factor + self.scale
+
+    traced = fx.symbolic_trace(Renamed())
+    assert [n.target for n in traced.graph.nodes if n.op == "get_attr"] == ["scale"]
+    assert traced(facula.ones(1)).item() == 4

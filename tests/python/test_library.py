@@ -712,3 +712,22 @@ def test_kernels_of_built_in_operators_compute():
         library.get_kernel("aten::nothing", "CPU")
     with pytest.raises(ValueError, match="Invalid dispatch key: Nope"):
         library.get_kernel("aten::sin", "Nope")
+
+
+def test_an_operator_that_may_launch_kernels_of_triton_is_defined():
+    from facula.library import triton_op, wrap_triton
+
+    @triton_op("tests::halved", mutates_args={})
+    def halved(x: facula.Tensor, there: bool = False) -> facula.Tensor:
+        if there:
+            wrap_triton(kernel)[(1,)](x, BLOCK=16)
+        return x / 2
+
+    def kernel(*args):
+        raise AssertionError("kernels are not called as functions")
+
+    x = facula.ones(2)
+    assert halved(x).tolist() == [0.5, 0.5] and facula.ops.tests.halved(x).tolist() == [0.5, 0.5]
+    assert facula.compile(lambda x: halved(x) + 1)(x).tolist() == [1.5, 1.5]
+    with pytest.raises(NotImplementedError, match="kernels of Triton do not run here: 'kernel'"):
+        halved(x, True)

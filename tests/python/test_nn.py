@@ -368,6 +368,86 @@ def test_backward_hooks_see_both_sides():
     np.testing.assert_allclose(x.grad.numpy(), seen[0][0], rtol=1e-6)
 
 
+def outputs_of(how):
+    class M(nn.Module):
+        def forward(self, x):
+            return how(x)
+
+    return M()
+
+
+@pytest.mark.parametrize(
+    "how", [lambda x: {"y": 2 * x}, lambda x: [2 * x], lambda x: "none"], ids=["dict", "list", "text"]
+)
+def test_backward_hooks_are_not_called_for_outputs_that_are_no_tensors(how):
+    m, seen = outputs_of(how), []
+    m.register_full_backward_hook(lambda *a: seen.append(a))
+    m.register_full_backward_pre_hook(lambda *a: seen.append(a))
+    x = torch.ones(2, requires_grad=True)
+    with pytest.warns(
+        UserWarning, match="module output should be a Tensor or a tuple of Tensors but received"
+    ):
+        y = m(x)
+    if not isinstance(y, str):
+        (y["y"] if isinstance(y, dict) else y[0]).sum().backward()
+        assert x.grad.tolist() == [2, 2]
+    assert seen == []
+
+
+def test_backward_hooks_are_not_called_without_gradients_of_outputs():
+    m, seen = outputs_of(lambda x: ({"y": 2 * x}, 3 * x)), []
+    m.register_full_backward_hook(lambda _, grad_in, grad_out: seen.append((grad_in, grad_out)))
+    x = torch.ones(2, requires_grad=True)
+    m(x)[0]["y"].sum().backward()  # not through an output that the hook knows
+    assert seen == [] and x.grad.tolist() == [2, 2]
+    first, second = m(x)
+    (first["y"] + second).sum().backward()
+    ((grad_in,), grad_out) = seen[0]
+    assert grad_in.tolist() == [5, 5] and grad_out[0] is None and grad_out[1].tolist() == [1, 1]
+
+
+def test_a_buffer_is_a_marked_tensor():
+    class Own(torch.Tensor):
+        pass
+
+    b = nn.Buffer(torch.ones(2), persistent=False)
+    assert type(b) is torch.Tensor and isinstance(b, nn.Buffer) and not b.persistent
+    assert (
+        not isinstance(b + 1, nn.Buffer) and not isinstance(b[0], nn.Buffer) and type(b * b) is torch.Tensor
+    )
+    assert not isinstance(b, nn.Parameter) and not isinstance(torch.ones(2), nn.Buffer)
+    own = nn.Buffer(torch.ones(2).as_subclass(Own))
+    assert type(own) is Own and isinstance(own, nn.Buffer)
+    again = copy.deepcopy(b)
+    assert isinstance(again, nn.Buffer) and again.persistent is False
+    m = nn.Module()
+    m.kept, m.lost = nn.Buffer(torch.ones(2)), b
+    assert list(dict(m.named_buffers())) == ["kept", "lost"] and list(m.state_dict()) == ["kept"]
+    lazy = nn.LazyBatchNorm1d()
+    assert isinstance(lazy.running_mean, nn.Buffer)
+    lazy(torch.randn(4, 3))
+    assert not isinstance(lazy.running_mean + 1, nn.Buffer)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_old_checkpoints_of_weight_norm_load_into_the_parametrization(dim):
+    old = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 2), dim=dim))
+    with torch.no_grad():
+        old[0].weight_g.mul_(3)
+    state = old.state_dict()
+    assert sorted(state) == ["0.bias", "0.weight_g", "0.weight_v"]
+    for strict in (True, False):
+        new = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2), dim=dim))
+        assert new.load_state_dict(state, strict=strict) == ([], [])
+        x = torch.randn(4, 3)
+        assert torch.equal(new(x), old(x))
+    assert sorted(state) == ["0.bias", "0.weight_g", "0.weight_v"]  # the caller's is left as it was
+    again = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2), dim=dim))
+    again.load_state_dict(new.state_dict())
+    assert torch.equal(again(x), old(x))
+
+
 def test_clipping():
     p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(1))
     p.grad, q.grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])

@@ -405,3 +405,44 @@ def test_a_count_of_steps_that_somebody_sets_is_gone_on_from():
             optimizer.state[p].update(step=value) if optimizer.state[p] else None
         optimizer.step()
     assert [optimizer.state[p]["step"].item() for p in params] == [10.0] * len(params)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_line_search_goes_as_far_as_it_may_on_a_line(sign):
+    p = torch.zeros(2, requires_grad=True)
+    optimizer = torch.optim.LBFGS([p], line_search_fn="strong_wolfe")
+    count = 0
+
+    def closure():
+        nonlocal count
+        count += 1
+        optimizer.zero_grad()
+        loss = sign * (p * torch.tensor([1.0, 2.0])).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 0
+    # 1 / 3, and 22 steps each ten times as far: PyTorch's -3.0602e22 after 26 evaluations; ours keeps to 25
+    assert count == 25 and torch.isfinite(p).all()
+    assert (p[1] / p[0]).item() == pytest.approx(2) and (sign * p < -1e20).all()
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("most", [2, 3, 5, 8, 13])
+def test_lbfgs_evaluates_the_closure_at_most_max_eval_times(search, most):
+    p = torch.tensor([-1.2, 1.0], requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [p], lr=1 if search else 1e-2, max_iter=50, max_eval=most, line_search_fn=search
+    )
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = 100 * (p[1] - p[0] ** 2) ** 2 + (1 - p[0]) ** 2
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    optimizer.step(closure)
+    assert len(losses) == most == optimizer.state[p]["func_evals"]
+    assert closure().item() <= losses[0]

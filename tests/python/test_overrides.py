@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import pytest
+from support.operators import arguments, cases, usual_dtype
 
 import facula
 from facula import nn, overrides
@@ -328,3 +329,27 @@ def test_as_subclass_leaves_a_class_without_asking_it():
 
     t = facula.ones(2).as_subclass(Asked)
     assert type(t.as_subclass(facula.Tensor)) is facula.Tensor and type(t.as_subclass(Other)) is Other
+
+
+class Taker:
+    """Stands for anything; takes every call in which it is."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return "taken", func
+
+
+CALLS = [c for c in cases() if c.samples and "Object" not in c.schema]
+
+
+@pytest.mark.parametrize("case", CALLS, ids=[c.name for c in CALLS])
+def test_an_object_in_the_place_of_any_argument_takes_the_call(case):
+    for number in range(len(case.samples)):
+        args = arguments(case, number, usual_dtype(case))
+        for name, value in args.items():
+            places = [Taker()]
+            if isinstance(value, (list, tuple)) and value:
+                places += [[*value[:k], Taker(), *value[k + 1 :]] for k in range(len(value))]
+            for place in places:
+                result = getattr(facula._C.ops, case.base)(**{**args, name: place})
+                assert result[0] == "taken", (case.name, number, name)

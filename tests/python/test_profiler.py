@@ -36,7 +36,7 @@ def test_an_operator_its_kernel_shapes_and_line_are_recorded():
     x + x
     with facula.profile() as prof:
         y, line = x + x, here()
-    (add,) = named(prof, "add")
+    (add,) = named(prof, "aten::add")
     assert line_of(add) == line and add.location.endswith(
         ": test_an_operator_its_kernel_shapes_and_line_are_recorded"
     )
@@ -51,7 +51,7 @@ def test_memory_of_an_operator_is_its_result():
     with facula.profile() as prof:
         y = x * 2
         del y
-    (mul,) = named(prof, "mul")
+    (mul,) = named(prof, "aten::mul")
     assert mul.cpu_memory_usage == mul.self_cpu_memory_usage == 7000 * 8
     changes = [change for _, _, change in prof.events()._memory]
     assert changes[0] == 56000 and sum(changes) == 0
@@ -91,7 +91,7 @@ def test_a_gradient_is_attributed_to_the_line_of_its_call():
         if e.is_backward and e.name.endswith("mBackward0") and e.name.startswith("M") and e.cpu_children
     ]
     assert line_of(mm) == at_mm and all(line_of(c) == at_mm for c in mm.cpu_children)
-    forward = next(e for e in named(prof, "exp"))
+    forward = next(e for e in named(prof, "aten::exp"))
     assert forward.sequence_nr == exp.sequence_nr and not forward.is_backward
 
 
@@ -132,7 +132,11 @@ def test_in_place_and_out_forms_are_recorded():
         x.exp_()
         facula.exp(x, out=y)
         x += 1
-    assert [e.name for e in prof.events() if e.category == "operator"] == ["exp_", "exp", "add_"]
+    assert [e.name for e in prof.events() if e.category == "operator"] == [
+        "aten::exp_",
+        "aten::exp",
+        "aten::add_",
+    ]
 
 
 def test_a_library_call_lies_in_its_operator():
@@ -160,19 +164,21 @@ def test_averages_sum_by_name_shape_and_line():
             a.exp()
         b.exp()
     sums = {e.key: e for e in prof.key_averages() if e.category == "operator"}
-    assert sums["exp"].count == 4 and sums["exp"].cpu_time_total == pytest.approx(
-        sum(e.cpu_time_total for e in named(prof, "exp"))
+    assert sums["aten::exp"].count == 4 and sums["aten::exp"].cpu_time_total == pytest.approx(
+        sum(e.cpu_time_total for e in named(prof, "aten::exp"))
     )
     assert sorted(
         (e.input_shapes, e.count)
         for e in prof.key_averages(group_by_input_shape=True)
-        if e.key == "exp" and e.category == "operator"
+        if e.key == "aten::exp" and e.category == "operator"
     ) == [
         ([[2]], 3),
         ([[3]], 1),
     ]
     assert sorted(
-        e.count for e in prof.key_averages(group_by_stack_n=1) if e.key == "exp" and e.category == "operator"
+        e.count
+        for e in prof.key_averages(group_by_stack_n=1)
+        if e.key == "aten::exp" and e.category == "operator"
     ) == [1, 3]
     assert prof.key_averages().total_average().count == len(prof.events())
 
@@ -230,7 +236,7 @@ def test_parts_of_the_program_have_names():
         and outer.is_user_annotation
         and [e.cpu_parent for e in decorated] == [outer, outer]
     )
-    assert all(c.name == "mul" for e in decorated for c in e.cpu_children if c.category == "operator")
+    assert all(c.name == "aten::mul" for e in decorated for c in e.cpu_children if c.category == "operator")
     with record_function("nothing is recorded"):
         facula.ones(2)
 
@@ -244,7 +250,7 @@ def test_an_exception_leaves_the_profiler_off_and_the_events_usable():
     assert named(prof, "fails", "user")
     with facula.profile() as prof:
         facula.ones(1)
-    assert named(prof, "ones")
+    assert named(prof, "aten::ones")
 
 
 def test_profiles_do_not_nest():
@@ -253,7 +259,7 @@ def test_profiles_do_not_nest():
             with facula.profile():
                 pass
         facula.ones(2)
-    assert not _C.profile_enabled() and named(prof, "ones")
+    assert not _C.profile_enabled() and named(prof, "aten::ones")
 
 
 def test_a_profile_that_has_not_ended_says_so():
@@ -280,7 +286,7 @@ def test_threads_are_recorded_apart():
     for events in by_thread.values():
         assert (
             sum(e.name == "work" for e in events) == 20
-            and sum(e.name == "exp" and e.category == "operator" for e in events) == 20
+            and sum(e.name == "aten::exp" and e.category == "operator" for e in events) == 20
         )
         assert all(e.cpu_parent is None or e.cpu_parent.thread == e.thread for e in events)
 
@@ -291,7 +297,7 @@ def child(queue):
         was_on = _C.profile_enabled()
         with facula.profile() as prof:
             facula.ones(3)
-        queue.put((was_on, len(named(prof, "ones"))))
+        queue.put((was_on, len(named(prof, "aten::ones"))))
     except BaseException as e:
         queue.put(repr(e))
 
@@ -305,7 +311,7 @@ def test_a_forked_child_records_nothing_until_it_asks():
         assert queue.get() == (False, 1)
         p.join()
         facula.ones(2)
-    assert len(named(prof, "ones")) == 1
+    assert len(named(prof, "aten::ones")) == 1
 
 
 def test_workers_of_a_loader_do_not_disturb_a_profile():
@@ -313,7 +319,7 @@ def test_workers_of_a_loader_do_not_disturb_a_profile():
     with facula.profile() as prof:
         batches = [b[0].tolist() for b in facula.utils.data.DataLoader(data, batch_size=4, num_workers=2)]
         facula.ones(2)
-    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]] and named(prof, "ones")
+    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7]] and named(prof, "aten::ones")
 
 
 # torch.profiler.schedule of torch 2.13: first letters of NONE, WARMUP, RECORD; S is RECORD_AND_SAVE.
@@ -371,7 +377,7 @@ def test_the_older_interface_is_there():
     with facula.autograd.profiler.profile(record_shapes=True) as prof:
         with facula.autograd.profiler.record_function("part"):
             facula.ones(2, 2).exp()
-    assert named(prof, "exp")[0].input_shapes == [[2, 2]] and "part" in prof.table()
+    assert named(prof, "aten::exp")[0].input_shapes == [[2, 2]] and "part" in prof.table()
     with facula.autograd.profiler.profile(enabled=False) as prof:
         assert not _C.profile_enabled()
 
@@ -403,8 +409,8 @@ def test_a_custom_function_and_its_gradient_are_recorded():
     (forward,) = named(prof, "Twice", "user")
     (backward,) = named(prof, "TwiceBackward")
     assert line_of(forward) == line_of(backward) == line and forward.sequence_nr == backward.sequence_nr
-    assert [c.name for c in forward.cpu_children if c.category == "operator"] == ["mul"]
-    assert "mul" in [c.name for c in backward.cpu_children]
+    assert [c.name for c in forward.cpu_children if c.category == "operator"] == ["aten::mul"]
+    assert "aten::mul" in [c.name for c in backward.cpu_children]
 
 
 def test_a_step_of_an_optimizer_is_named():
@@ -430,3 +436,18 @@ def test_operations_are_counted_where_asked():
     with facula.autograd.profiler.profile() as p:
         facula.ones(8, 8) @ facula.ones(8, 8)
     assert not any(e.flops for e in p.events()) and "FLOPs" not in p.key_averages().table()
+
+
+def test_operators_have_the_names_of_their_namespaces():
+    @facula.library.custom_op("tests::profiled", mutates_args=())
+    def profiled(x: facula.Tensor) -> facula.Tensor:
+        return x.exp()
+
+    net, x = nn.Linear(3, 2), facula.ones(4, 3)
+    with facula.profile() as prof:
+        net(x).sum().backward()
+        profiled(x)
+    names = {e.key for e in prof.key_averages() if e.category == "operator"}
+    assert {"aten::linear", "aten::sum", "aten::exp"} <= names
+    assert all(n.startswith("aten::") or n.endswith("Backward0") or "Accumulate" in n for n in names), names
+    assert "tests::profiled" in {e.key for e in prof.key_averages()} and "aten::linear" in str(prof)

@@ -407,11 +407,10 @@ def test_what_this_build_is_made_of():
     ("call", "error", "text"),
     [
         (
-            lambda: facula.library.triton_op("my::op", mutates_args=()),
+            lambda: facula.library.wrap_triton(len)[(1,)](facula.ones(1)),
             NotImplementedError,
-            "triton_op: .*'my::op'",
+            "wrap_triton: kernels of Triton do not run here: 'len'",
         ),
-        (lambda: facula.library.wrap_triton(len), NotImplementedError, "wrap_triton: kernels of Triton"),
         (
             lambda: facula.sparse.to_sparse_semi_structured(facula.ones(4, 4)),
             RuntimeError,
@@ -680,3 +679,67 @@ def test_a_variable_says_whether_files_may_run_code(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
     with pytest.raises(RuntimeError, match="Only one of"):
         facula.load(tmp_path / "code.pt")
+
+
+def test_losses_of_the_top_level_take_numbers_for_reductions_and_reduce_nothing_by_default():
+    x, y = facula.linspace(-1, 1, 6).view(2, 3), facula.linspace(0.1, 0.9, 6).view(2, 3)
+    t = facula.tensor([1.0, -1.0])
+    log_probs = facula.linspace(-2, 1, 40).view(5, 2, 4).log_softmax(-1)
+    targets, lengths = facula.tensor([[1, 2, 3], [3, 2, 1]]), ([5, 5], [3, 2])
+    losses = {
+        "kl_div": (x, y),
+        "binary_cross_entropy_with_logits": (x, y),
+        "cosine_embedding_loss": (x, y, t),
+        "hinge_embedding_loss": (x, y),
+        "margin_ranking_loss": (x, y, facula.ones(2, 3)),
+        "triplet_margin_loss": (x, y, x + 1),
+        "ctc_loss": (log_probs, targets, *lengths),
+    }
+    for name, args in losses.items():
+        f, inner = getattr(facula, name), getattr(facula.nn.functional, name)
+        for number, text in enumerate(("none", "mean", "sum")):
+            assert facula.equal(f(*args, reduction=number), inner(*args, reduction=text)), name
+        assert facula.equal(f(*args), inner(*args, reduction="none")), name
+
+
+def test_functions_of_networks_of_the_top_level_take_arguments_in_the_order_of_operators():
+    x = facula.linspace(-1, 1, 6).view(2, 3)
+    w, b, mean, var = facula.tensor([[1.0, 2, 3], [0.1, 0.2, 0.3], [0.5, 0.5, 0.5], [2.0, 2, 2]])
+    # Recorded of PyTorch.
+    normed = facula.tensor([[-0.9607, -1.3556, -1.1849], [-0.1121, 0.3414, 1.3607]])
+    assert facula.allclose(facula.batch_norm(x, w, b, mean, var, False, 0.1, 1e-5, False), normed, atol=1e-4)
+    rows = facula.tensor([[-1.1247, 0.2000, 3.9741]] * 2)
+    assert facula.allclose(facula.layer_norm(x, [3], w, b, 1e-5, False), rows, atol=1e-4)
+    y = facula.linspace(0.1, 0.9, 6).view(2, 3)
+    weighted = facula.binary_cross_entropy_with_logits(x, y, None, w, 2)
+    assert weighted.item() == pytest.approx(5.2056, abs=1e-4)
+    assert facula.nuclear_norm(x, True).shape == (1, 1)
+
+
+def test_files_are_mapped_on_the_cpu_only(tmp_path):
+    path = tmp_path / "numbers"
+    facula.arange(4.0).numpy().tofile(path)
+    assert facula.from_file(str(path), size=4, device="cpu", layout=facula.strided).tolist() == [0, 1, 2, 3]
+    with pytest.raises(NotImplementedError, match="from_file: .* device=meta"):
+        facula.from_file(str(path), size=4, device="meta")
+    with pytest.raises(RuntimeError, match="cannot be pinned"):
+        facula.from_file(str(path), size=4, pin_memory=True)
+
+
+def test_result_types_of_arguments_by_keyword():
+    x = facula.ones(2, dtype=facula.float16)
+    assert facula.result_type(tensor=x, other=1) == facula.result_type(scalar=1, tensor=x) == facula.float16
+    assert facula.result_type(scalar1=1, scalar2=2.0) == facula.float32
+    with pytest.raises(TypeError, match="takes two tensors or numbers"):
+        facula.result_type(x)
+
+
+def test_copies_may_be_asked_not_to_wait():
+    x = facula.zeros(2)
+    assert x.copy_(facula.ones(2), non_blocking=True).tolist() == [1, 1]
+    assert x.copy_(facula.zeros(2), True).tolist() == [0, 0] and x.copy_(src=facula.ones(2)).sum() == 2
+    for wrong in ({"non_blocking": 1}, {"nonblocking": True}):
+        with pytest.raises(TypeError, match="copy_"):
+            x.copy_(facula.ones(2), **wrong)
+    with pytest.raises(TypeError, match="takes 1 positional argument"):
+        x.copy_(facula.ones(2), True, True)

@@ -91,6 +91,38 @@ def test_a_script_trains_and_its_children_have_the_alias(tmp_path):
     }
 
 
+def test_annotations_of_a_program_are_values_unless_it_says_otherwise(tmp_path):
+    program = "def f(x: int): pass\nprint(f.__annotations__['x'])"
+    (tmp_path / "values.py").write_text(program)
+    (tmp_path / "texts.py").write_text("from __future__ import annotations\n" + program)
+    for arguments, said in (
+        (["values.py"], "<class 'int'>"),
+        (["-c", program], "<class 'int'>"),
+        (["texts.py"], "int"),
+    ):
+        done = behind(*arguments, cwd=tmp_path)
+        assert (done.stdout.strip(), done.stderr) == (said, "")
+
+
+def test_vars_of_packages_have_the_names_that_follow_at_their_first_use():
+    code = """
+import torch
+for package in (torch, torch.optim, torch.nn, torch.utils, torch.fx):
+    for name, value in vars(package).items():  # none is added meanwhile
+        getattr(value, "shape", None), isinstance(value, torch.optim.Optimizer), getattr(package, name)
+    assert not [n for n in dir(package) if n not in vars(package)], package
+assert vars(torch.optim)["Adam"] is torch.optim.Adam and vars(torch)["nn"] is torch.nn
+print(len(vars(torch)) > 1000)
+"""
+    done = behind("-c", code)
+    assert (done.stdout.strip(), done.stderr) == ("True", "")
+
+
+def test_a_module_of_ours_can_be_reloaded():
+    done = behind("-c", "import importlib, torch.optim; print(importlib.reload(torch.optim).SGD)")
+    assert (done.stdout.strip(), done.stderr) == ("<class 'torch.optim.sgd.SGD'>", "")
+
+
 def test_a_module_a_folder_and_code_run_as_python_runs_them(tmp_path):
     (tmp_path / "helper.py").write_text("import torch; answer = torch.tensor(42).item()")
     (tmp_path / "tool").mkdir()

@@ -445,3 +445,59 @@ print((Diag(facula.tensor([1.0, 2.0])) * 2).d.tolist())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "aten.mul.Tensor\n[2.0, 4.0]\n", done.stderr
+
+
+class Stored(facula.Tensor):
+    """A wrapper that says another dtype than that of the tensor inside."""
+
+    seen: list = []
+
+    @staticmethod
+    def __new__(cls, inner, dtype=facula.int8):
+        return facula.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=dtype, device=inner.device)
+
+    def __init__(self, inner, dtype=None):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func.name())
+
+        def inner(x):
+            return x.inner if isinstance(x, cls) else [inner(y) for y in x] if isinstance(x, list) else x
+
+        return func(*map(inner, args), **{k: inner(v) for k, v in (kwargs or {}).items()})
+
+
+@pytest.mark.parametrize("dtype", [facula.int8, facula.bool, facula.float16])
+def test_a_wrapper_is_asked_before_dtypes_are_checked(dtype):
+    x, w, b = facula.randn(2, 3), facula.randn(4, 3), facula.randn(4)
+    stored = Stored(w, dtype)
+    calls = {
+        "linear": lambda w: facula.nn.functional.linear(x, w, b),
+        "mm": lambda w: x.mm(w.t()),
+        "addmm": lambda w: facula.addmm(b, x, w.t()),
+        "matmul": lambda w: x @ w.T,
+        "exp": lambda w: w.exp(),
+        "layer_norm": lambda w: facula.nn.functional.layer_norm(w, (3,)),
+        "softmax": lambda w: w.softmax(-1),
+        "where": lambda w: facula.where(w > 0, w, 0.5),
+        "norm": lambda w: facula.linalg.vector_norm(w),
+        "in place": lambda w: facula.ones(4, 3).mul_(w),
+    }
+    for name, f in calls.items():
+        Stored.seen.clear()
+        got = f(stored)
+        assert Stored.seen and type(got) is facula.Tensor and facula.equal(got, f(w)), name
+
+
+def test_results_of_a_wrapper_are_what_it_returns():
+    assert type(Stored(facula.ones(2)) + 1) is facula.Tensor
+    assert type(Stored(facula.ones(2, 3)).t()) is facula.Tensor
+
+    class Own(Stored):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return "function"
+
+    assert Own(facula.ones(2)) + 1 == "function"

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import facula
 
-from .._namespace import renamed
+from .._namespace import names_now, renamed
 from .._native import complete
 from ..torch_version import TorchVersion
 
@@ -34,7 +34,7 @@ _OURS, _THEIRS = "facula", "torch"
 def _rename(module: ModuleType) -> None:
     """Renames a module of ours, and the classes and functions that it defines, to torch."""
     module.__name__ = renamed(module.__name__, _OURS, _THEIRS) or module.__name__
-    for value in list(vars(module).values()):
+    for value in list(names_now(module).values()):
         where = getattr(value, "__module__", None)
         if isinstance(where, str) and (new := renamed(where, _OURS, _THEIRS)):
             if isinstance(value, facula._C.Overridable):
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str], usage: str | None = None) -> None:
     program.__builtins__ = builtins
     if what == "-c":
         sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
-        exec(compile(rest[0], "<string>", "exec"), program.__dict__)
+        exec(compile(rest[0], "<string>", "exec", dont_inherit=True), program.__dict__)
     elif what == "-m":
         sys.argv, sys.path[0] = ["-m", *rest[1:]], os.getcwd()
         runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
@@ -225,4 +225,4 @@ def main(arguments: Sequence[str], usage: str | None = None) -> None:
         sys.argv, sys.path[0] = list(arguments), os.path.dirname(os.path.abspath(what))
         program.__file__ = what
         with io.open_code(os.path.abspath(what)) as f:
-            exec(compile(f.read(), what, "exec"), program.__dict__)
+            exec(compile(f.read(), what, "exec", dont_inherit=True), program.__dict__)

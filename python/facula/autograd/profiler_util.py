@@ -195,7 +195,7 @@ class EventList(list[_Any]):
     >>> with facula.profile() as prof:
     ...     y = facula.ones(100, 100).exp()
     >>> [e.name for e in prof.events() if e.category == "operator"]
-    ['ones', 'full', 'exp']
+    ['aten::ones', 'aten::full', 'aten::exp']
     """
 
     def __init__(
@@ -431,7 +431,7 @@ def _counted(e: FunctionEvent) -> int:
     """Returns the floating-point operations of one call from its shapes; a multiplication and an addition
     are 2.
     """
-    name, shapes, result = e.name.rstrip("_"), e.input_shapes, e.result_shape
+    name, shapes, result = e.name.removeprefix("aten::").rstrip("_"), e.input_shapes, e.result_shape
     if e.category != "operator" or result is None:
         return 0
     places = math.prod(result)

@@ -4,6 +4,7 @@ import functools
 import os
 import platform
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -100,7 +101,7 @@ class Event:
         """Has no effect: the event is complete."""
 
 
-class StreamContext:
+class StreamContext(AbstractContextManager[None]):
     """Makes a stream current within the ``with`` block, which has no effect."""
 
     def __init__(self, stream: object) -> None:

@@ -46,7 +46,11 @@ class Event:
     """A point in a stream: unavailable without CUDA."""
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
     ) -> None:
         synchronize()
 

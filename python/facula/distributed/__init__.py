@@ -778,6 +778,7 @@ def send_object_list(
     group: Any = None,
     device: Any = None,
     group_dst: int | None = None,
+    use_batch: bool = False,
 ) -> None:
     return _partner("send_object_list", "destination", dst, group_dst) if _member(group) else None
 
@@ -788,6 +789,7 @@ def recv_object_list(
     group: Any = None,
     device: Any = None,
     group_src: int | None = None,
+    use_batch: bool = False,
 ) -> int:
     if not _member(group):
         return -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .. import _C
 from . import constraints
@@ -15,8 +15,10 @@ Size = _C.Size
 
 __all__ = ["Independent"]
 
+D = TypeVar("D", bound=Distribution)
 
-class Independent(Distribution):
+
+class Independent(Distribution, Generic[D]):
     """Turns the last `reinterpreted_batch_ndims` batch dimensions of a distribution into event
     dimensions.
 

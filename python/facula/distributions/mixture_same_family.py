@@ -101,12 +101,12 @@ class MixtureSameFamily(Distribution):
         apart = self._component_distribution.mean - self.mean.unsqueeze(-1 - n)
         return self._weighted(self._component_distribution.variance + apart.square())
 
-    def cdf(self, value: Tensor) -> Tensor:
-        parts = self._component_distribution.cdf(self._checked(value).unsqueeze(-1 - len(self._event_shape)))
+    def cdf(self, x: Tensor) -> Tensor:
+        parts = self._component_distribution.cdf(self._checked(x).unsqueeze(-1 - len(self._event_shape)))
         return (parts * self._mixture_distribution.probs).sum(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        value = self._checked(value).unsqueeze(-1 - len(self._event_shape))
+    def log_prob(self, x: Tensor) -> Tensor:
+        value = self._checked(x).unsqueeze(-1 - len(self._event_shape))
         parts = self._component_distribution.log_prob(value)
         return (parts + self._mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 

@@ -64,7 +64,7 @@ class HasCovariance:
 
     _event_shape: Size
     _batch_shape: Size
-    _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril")
+    _unbroadcasted_scale_tril: Tensor  # one factor for all where the matrix has no batch
 
     def _matrix_argument(self, error: type[Exception], **matrices: Any) -> tuple[str, Tensor]:
         present = {name: m for name, m in matrices.items() if m is not None}
@@ -79,14 +79,16 @@ class HasCovariance:
             )
         return name, matrix
 
-    @lazy_property
-    def _unbroadcasted_scale_tril(self) -> Tensor:
-        own = self.__dict__
-        if "scale_tril" in own:
-            return own["scale_tril"]
-        if "covariance_matrix" in own:
-            return facula.linalg.cholesky(own["covariance_matrix"])
-        return _precision_to_scale_tril(own["precision_matrix"])
+    @staticmethod
+    def _factor_of(name: str, matrix: Tensor) -> Tensor:
+        """The Cholesky factor of the covariance, by the matrix that the constructor got under ``name``."""
+        if name == "scale_tril":
+            return matrix
+        return (
+            facula.linalg.cholesky(matrix)
+            if name == "covariance_matrix"
+            else _precision_to_scale_tril(matrix)
+        )
 
     @lazy_property
     def scale_tril(self) -> Tensor:
@@ -146,10 +148,7 @@ class MultivariateNormal(HasCovariance, Distribution):
         self.loc = loc.expand([*batch, n])
         self.__dict__[name] = matrix.expand([*batch, n, n])
         super().__init__(batch, [n], validate_args=validate_args)
-        if matrix.dim() == 2:  # one factor for the entire batch
-            alone = type(self).__new__(type(self))
-            alone.__dict__[name] = matrix
-            self._unbroadcasted_scale_tril = alone._unbroadcasted_scale_tril
+        self._unbroadcasted_scale_tril = self._factor_of(name, matrix)
 
     @property
     def mean(self) -> Tensor:

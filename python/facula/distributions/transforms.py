@@ -673,7 +673,7 @@ class CorrCholeskyTransform(Transform):
         share = tril_matrix_to_vec(y, diag=-1) / tril_matrix_to_vec(left, diag=-1).sqrt()
         return share.atanh()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor, intermediates: Any = None) -> Tensor:
         # Element (i, j) is tanh(x_ij) times the root of the row's remaining squared length.
         left = 1 - (y * y).cumsum(-1)
         roots = 0.5 * tril_matrix_to_vec(left, diag=-2).log().sum(-1)

@@ -73,6 +73,7 @@ class Wishart(HasCovariance, ExponentialFamily):
                 stacklevel=2,
             )
         super().__init__(batch, event, validate_args=validate_args)
+        self._unbroadcasted_scale_tril = self._factor_of(name, matrix)
 
     @lazy_property
     def _chi2(self) -> Chi2:

@@ -15,6 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from .. import _C
+from .._tensor import _make_overridable
 from ..nn.modules.module import Module
 from ..nn.parameter import Parameter
 from ..utils import _pytree as pytree
@@ -25,7 +26,7 @@ from .proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 
 __all__ = ["PH", "ProxyableClassMeta", "Tracer", "is_fx_tracing", "symbolic_trace", "wrap"]
 
-_original_getattribute = _C.ModuleBase.__getattribute__
+_original_getattr = _C.ModuleBase.__getattr__
 _original_call = _C.ModuleBase.__call__
 _tracing = 0
 _wrapped_functions: dict[tuple[int, str], dict] = {}  # (id of globals, name): the globals
@@ -365,12 +366,8 @@ class Tracer(TracerBase):
             raise AssertionError(f"Expected FunctionType, got {type(fn)}")
         cache: dict[str, Any] = {}
 
-        def module_getattribute(mod: Module, name: str) -> Any:
-            value = _original_getattribute(mod, name)
-            members = object.__getattribute__(mod, "__dict__")
-            if any(name in members.get(kind, ()) for kind in ("_parameters", "_buffers", "_modules")):
-                return self.getattr(name, value, cache)
-            return value
+        def module_getattr(mod: Module, name: str) -> Any:
+            return self.getattr(name, _original_getattr(mod, name), cache)
 
         def module_call(mod: Module, /, *args: Any, **kwargs: Any) -> Any:
             def forward(*args: Any, **kwargs: Any) -> Any:
@@ -380,12 +377,13 @@ class Tracer(TracerBase):
             return self.call_module(mod, forward, args, kwargs)
 
         fn_globals = fn.__globals__
+        _make_overridable(_C.Tensor)  # methods of plain tensors with proxies among their arguments
         _tracing += 1
         try:
             traced, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
             try:
                 with _Patches() as patches:
-                    patches.attribute(Module, "__getattribute__", module_getattribute)
+                    patches.attribute(Module, "__getattr__", module_getattr)
                     patches.attribute(Module, "__call__", module_call)
                     _patch_wrapped(patches)
                     self._autowrap(patches, fn_globals)

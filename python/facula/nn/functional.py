@@ -129,6 +129,13 @@ def _canonical_mask(
 for _name in _forms.__all__:  # report this module as their home
     globals()[_name].__module__ = __name__
 _namespace.overridable(globals())
+_namespace.assignable(
+    globals(),
+    """
+    batch_norm ctc_loss glu gumbel_softmax layer_norm local_response_norm pad rms_norm sigmoid softsign tanh
+    tanhshrink
+    """,
+)
 
 if TYPE_CHECKING:  # for type checkers: the operators, which are bound here under their own names
     from .._C.nn_functional import *  # noqa: F403

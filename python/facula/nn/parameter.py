@@ -21,6 +21,15 @@ class _ParameterMeta(type(Tensor)):
         return self is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
 
 
+class _BufferMeta(type(Tensor)):
+    """``isinstance(t, Buffer)`` is true for tensors that were marked as buffers."""
+
+    def __instancecheck__(self, instance: object) -> bool:
+        if super().__instancecheck__(instance):
+            return True
+        return self is Buffer and isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False)
+
+
 def _marked(data: Tensor, requires_grad: bool) -> Any:
     """Returns a tensor of the same class over the same memory, marked as a parameter."""
     t = data.detach().requires_grad_(requires_grad)
@@ -64,15 +73,22 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return (_rebuild_parameter_with_state, (*args, state)) if state else (_rebuild_parameter, args)
 
 
-class Buffer(Tensor, metaclass=_ParameterMeta):
-    """A tensor that a module registers as a buffer when it is assigned as an attribute."""
+class Buffer(Tensor, metaclass=_BufferMeta):
+    """A tensor that a module registers as a buffer when it is assigned as an attribute.
 
-    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+    ``Buffer(data)`` is a tensor of the class of ``data`` over the same memory, marked as a buffer; what is
+    computed from it is not.
+    """
+
+    __torch_function__ = _C._disabled_torch_function_impl
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         if data is None:
             data = _C.functions.empty(0)
-        buffer = _C.make_subclass(cls, data, data.requires_grad)
-        buffer.persistent = persistent
-        return buffer
+        t: Any = data.detach().requires_grad_(data.requires_grad)
+        t.persistent, t._is_buffer = persistent, True
+        return t
 
 
 # Attributes of a tensor that are available while its shape is unknown.
@@ -150,13 +166,17 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
     cls_to_become = Buffer
 
-    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> Any:
-        return _C.make_subclass(cls, _C.functions.empty(0, dtype=dtype, device=device), requires_grad)
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> Any:
+        t = _C.make_subclass(cls, _C.functions.empty(0, dtype=dtype, device=device), requires_grad)
+        t.persistent, t._is_buffer = persistent, True
+        return t
 
 
-def is_lazy(tensor: Any) -> bool:
+def is_lazy(param: Any) -> bool:
     """Returns whether the tensor has no shape yet."""
-    return isinstance(tensor, UninitializedTensorMixin)
+    return isinstance(param, UninitializedTensorMixin)
 
 
 _C.set_parameter_class(Parameter)

@@ -34,18 +34,21 @@ def _cubic_minimum(a: _Point, b: _Point, low: float | None = None, high: float |
     if not square >= 0:
         return (low + high) / 2
     d2 = square**0.5
-    least = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
+    bend = b.slope - a.slope + 2 * d2
+    if bend == 0:  # a straight line is least at a bound
+        return high if b.slope < 0 else low
+    least = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / bend)
     return min(max(least, low), high)
 
 
 def _strong_wolfe(
-    at: Callable[[float], _Point], start: _Point, t: float, widest: float, tolerance: float
+    at: Callable[[float], _Point], start: _Point, t: float, widest: float, tolerance: float, most: int
 ) -> tuple[_Point, int]:
     """Returns a step from ``start`` that satisfies the strong Wolfe conditions, and the number of loss
-    evaluations. ``widest`` is the largest element of the direction. Nocedal and Wright, algorithms 3.5
-    and 3.6.
+    evaluations: one, and at most ``most`` further ones. ``widest`` is the largest element of the direction.
+    Nocedal and Wright, algorithms 3.5 and 3.6.
     """
-    enough, flatter, most = 1e-4, 0.9, 25
+    enough, flatter = 1e-4, 0.9
 
     def too_high(p: _Point, than: _Point) -> bool:
         return p.loss > start.loss + enough * p.t * start.slope or p.loss >= than.loss
@@ -104,7 +107,8 @@ class LBFGS(Optimizer):
     """Steps along a quasi-Newton direction from the last ``history_size`` changes of the gradient.
 
     A step evaluates the closure up to ``max_eval`` times (default 1.25 ``max_iter``); the closure must
-    clear gradients, compute the loss and call backward. Only one parameter group is supported.
+    clear gradients, compute the loss and call backward. A line search needs at least two evaluations. Only
+    one parameter group is supported.
 
     Source: Liu and Nocedal, "On the Limited Memory BFGS Method for Large Scale Optimization", 1989.
     """
@@ -188,11 +192,13 @@ class LBFGS(Optimizer):
                 break
             spent = 0
             if search:
-                t, loss, g, spent = self._search(closure, _Point(0.0, loss, g, slope), t, d, tolerance)
+                most = min(25, group["max_eval"] - evaluations - 1)
+                start = _Point(0.0, loss, g, slope)
+                t, loss, g, spent = self._search(closure, start, t, d, tolerance, most)
                 state["t"] = t
             else:
                 self._move(t, d)
-                if iteration != group["max_iter"]:
+                if iteration != group["max_iter"] and evaluations < group["max_eval"]:
                     loss, g, spent = float(closure()), self._gradient(), 1
             evaluations += spent
             state["func_evals"] += spent
@@ -206,7 +212,7 @@ class LBFGS(Optimizer):
         return first
 
     def _search(
-        self, closure: Callable[[], Any], start: _Point, t: float, d: Tensor, tolerance: float
+        self, closure: Callable[[], Any], start: _Point, t: float, d: Tensor, tolerance: float, most: int
     ) -> tuple[float, float, Tensor, int]:
         """Moves the parameters to the result of the line search."""
         places = [p.clone() for p in self._params]
@@ -218,7 +224,7 @@ class LBFGS(Optimizer):
                 p.copy_(place)
             return _Point(t, loss, g, float(g.dot(d)))
 
-        best, count = _strong_wolfe(at, start, t, float(d.abs().max()), tolerance)
+        best, count = _strong_wolfe(at, start, t, float(d.abs().max()), tolerance, most)
         self._move(best.t, d)
         return best.t, best.loss, best.gradient, count
 

@@ -2,7 +2,7 @@
 
 import enum
 
-from .._C import from_dlpack
+from .. import from_dlpack
 from .._functions import to_dlpack
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]

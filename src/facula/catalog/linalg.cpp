@@ -341,6 +341,7 @@ FACULA_FAMILY(linalg) {
       .vjp(gradient_of_cholesky)
       .samples({"A+[1, 1]"});  // as for cholesky
   define("linalg_cholesky(Tensor A, *, bool upper=False) -> Tensor")
+      .also("A", "input")
       .resized(by_columns("A"))
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
       .autocast(Autocast::fp32)
@@ -390,6 +391,7 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[3, 3], B[3, 2], upper=False, unit=True"});
   define(
       "linalg_solve_triangular(Tensor A, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor")
+      .also("A", "input")
       .grad_name("LinalgSolveTriangular")
       .resized(by_columns("A"))
       .differs(kComplexQuotients, kPartsOfQuotients)

@@ -474,6 +474,7 @@ FACULA_FAMILY(view) {
   define("split.sizes(Tensor(a) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]")
       .grad_name("SplitWithSizes")
       .also("self", "tensor")
+      .also("split_size", "split_sizes")
       .doc("Pieces of the given sizes along `dim`.")
       .alias("split_with_sizes")
       .view([](const Call& c, Geometry g) {

@@ -146,10 +146,6 @@ Results compute(const Invocation& call) {
 }
 
 Results perform_primitive(Invocation& call) {
-  if (call.interposer) [[unlikely]] {
-    const Parts* parts;
-    if (!is_seen_as_one_call(call, parts) && parts) return (*parts)(call.call());
-  }
   if (call.form != Form::functional)
     if (auto results = prepare_write(call)) return std::move(*results);
   return compute(call);
@@ -158,15 +154,9 @@ Results perform_primitive(Invocation& call) {
 // A composite or a procedure.
 Results perform_body(Invocation& call) {
   auto& o = call.op;
-  bool as_one_call = false;
-  if (call.interposer) [[unlikely]] {
-    const Parts* parts;
-    as_one_call = is_seen_as_one_call(call, parts);
-    if (parts) return (*parts)(call.call());
-  }
   if (call.form != Form::functional)
     if (auto results = prepare_write(call)) return std::move(*results);
-  if (as_one_call) return compute(call);
+  if (call.as_one_call) return compute(call);
   bool call_by_call = (call.recording && call.form != Form::functional && !o.vjp) ||
                       call.device.type != DeviceType::cpu || !settings().fuse || call.interposer;
   if (o.is<op::Procedure>() || call_by_call) return run_body(call);
@@ -175,18 +165,19 @@ Results perform_body(Invocation& call) {
 }
 
 Results perform_by_kind(Invocation& call) {
-  static constexpr Destination kByKind[] = {
-      perform_primitive,                // pointwise
-      perform_primitive,                // loop
-      perform_view,      perform_body,  // composite
-      perform_body,                     // procedure
-      perform_primitive,                // library
-      perform_primitive,                // data-dependent
-      perform_foreign,
-  };
+  // By OpKind.
+  static constexpr Destination kByKind[] = {perform_primitive, perform_primitive, perform_view,
+                                            perform_body,      perform_body,      perform_primitive,
+                                            perform_primitive, perform_foreign};
   static_assert(std::size(kByKind) == std::variant_size_v<Operator::Definition>);
-  if (call.op.check) call.op.check(call.call());
   call.recording = autograd::needs_record(call.args);
+  const Parts* parts = nullptr;
+  if (call.interposer) [[unlikely]]
+    call.as_one_call = is_seen_as_one_call(call, parts);
+  // An interposer judges operands itself: a tensor-like object may have a dtype that kernels do not compute in.
+  if (call.op.check && !call.as_one_call) call.op.check(call.call());
+  if (parts) [[unlikely]]
+    return (*parts)(call.call());
   return kByKind[size_t(call.op.kind())](call);
 }
 

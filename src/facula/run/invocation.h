@@ -29,6 +29,7 @@ class Invocation {
 
   Device device{};                   // computes the results
   Interposer* interposer = nullptr;  // computes the results in place of a kernel (interpose.h)
+  bool as_one_call = false;          // the interposer takes the call, and not those that it is made of
   bool recording = false;            // the tape records the call
   Tensor original;  // the value of self before an in-place call, if the gradient needs it; else undefined
 

@@ -93,8 +93,8 @@ class QuantWrapper(Module):
         self.quant, self.dequant, self.module = QuantStub(), DeQuantStub(), module
         self.train(module.training)
 
-    def forward(self, x: Any) -> Any:
-        return self.dequant(self.module(self.quant(x)))
+    def forward(self, X: Any) -> Any:
+        return self.dequant(self.module(self.quant(X)))
 
 
 def _fused(modules: list[Module]) -> list[Module]:

@@ -80,7 +80,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             first.reset_parameters()
             second.reset_parameters()
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:
+    def forward(self, input_: Tensor, target_: Tensor) -> Any:
+        input, target = input_, target_
         if input.dim() not in (1, 2) or target.dim() != input.dim() - 1:
             raise RuntimeError(
                 "expects input of 1 or 2 dimensions and target of one less, got shapes "

@@ -971,11 +971,21 @@ class _BackwardRecord:
         self.has_inputs = True
 
         def done(grads: tuple) -> tuple | None:
-            return self._call(self.hooks, grads, "grad_input", self.grad_outputs)
+            outputs, self.grad_outputs = self.grad_outputs, None
+            if outputs is None:  # these gradients did not come through the module's output
+                return None
+            return self._call(self.hooks, grads, "grad_input", outputs)
 
         return self._pass_through(args, True, done)
 
     def watch_outputs(self, output: Any) -> Any:
+        if not isinstance(output, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but "
+                f"received {type(output)}",
+                stacklevel=3,
+            )
+            return output
         items = output if isinstance(output, tuple) else (output,)
         if not any(isinstance(t, Tensor) and t.requires_grad for t in items):
             return output

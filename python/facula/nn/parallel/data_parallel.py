@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..modules.module import Module
 
 __all__ = ["DataParallel", "data_parallel"]
 
+T = TypeVar("T", bound=Module)
 
-class DataParallel(Module):
+
+class DataParallel(Module, Generic[T]):
     """Wraps a module as ``.module``, like PyTorch's without GPUs: calls are passed on unchanged.
 
     >>> nn.DataParallel(nn.Linear(2, 3))(facula.ones(1, 2)).shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ... import _C
@@ -28,16 +29,28 @@ class _WeightNorm(Module):
         return lengths(weight, self.dim), weight
 
 
+def _rename_weight_norm(name: str, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Gives the length and the direction in a checkpoint of ``nn.utils.weight_norm`` their names here."""
+    old = [f"{prefix}{name}{part}" for part in ("_g", "_v")]
+    if all(key in state_dict for key in old):
+        for k, key in enumerate(old):
+            state_dict[f"{prefix}parametrizations.{name}.original{k}"] = state_dict.pop(key)
+
+
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Trains the norm of a weight, for each index of ``dim`` or (None) of the entire weight, apart from
     its direction.
+
+    Checkpoints of ``nn.utils.weight_norm`` load too.
 
     Source: Salimans and Kingma, "Weight Normalization", 2016.
 
     >>> sorted(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)).state_dict())[1:]
     ['parametrizations.weight.original0', 'parametrizations.weight.original1']
     """
-    return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    module._register_load_state_dict_pre_hook(partial(_rename_weight_norm, name))
+    return module
 
 
 class _SpectralNorm(Module):

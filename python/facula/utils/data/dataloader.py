@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ... import _C
 from .collate import default_collate, default_convert
@@ -11,12 +11,13 @@ from .dataset import Dataset, IterableDataset, TensorDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
 Tensor = _C.Tensor
+T = TypeVar("T")
 
 
 _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
 
 
-class DataLoader:
+class DataLoader(Generic[T]):
     """Iterates over batches of ``dataset``.
 
     With ``num_workers``, that many processes prepare batches in advance; tensors arrive through shared

@@ -52,7 +52,7 @@ class TensorDataset(Dataset):
         return self.tensors[0].shape[0]
 
 
-class StackDataset(Dataset):
+class StackDataset(Dataset[T]):
     """Sample k combines the k-th samples of all data sets: as a tuple, or as a dict if they are named."""
 
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
@@ -84,7 +84,7 @@ class StackDataset(Dataset):
         return self._length
 
 
-class ChainDataset(IterableDataset):
+class ChainDataset(IterableDataset[T]):
     """Streams one after the other."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:

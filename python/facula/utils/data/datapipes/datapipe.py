@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dataset import Dataset, IterableDataset
+from ..dataset import Dataset, IterableDataset, T
 
 __all__ = ["DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"]
 
@@ -38,7 +38,7 @@ class _Named:
         return type(self).__qualname__
 
 
-class IterDataPipe(_Named, IterableDataset):
+class IterDataPipe(_Named, IterableDataset[T]):
     """A pipe that is iterated over: subclasses define ``__iter__``.
 
     >>> p = facula.utils.data.datapipes.iter.IterableWrapper(range(5))
@@ -52,11 +52,11 @@ class IterDataPipe(_Named, IterableDataset):
         """Called at the beginning of a pass."""
 
 
-class DFIterDataPipe(IterDataPipe):
+class DFIterDataPipe(IterDataPipe[T]):
     """A pipe of data frames."""
 
 
-class MapDataPipe(_Named, Dataset):
+class MapDataPipe(_Named, Dataset[T]):
     """A pipe of items by key: subclasses define ``__getitem__``, and ``__len__``."""
 
     functions: dict[str, Callable] = {}

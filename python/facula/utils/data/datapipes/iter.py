@@ -7,11 +7,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..dataset import T
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
 
-class IterableWrapper(IterDataPipe):
+class IterableWrapper(IterDataPipe[T]):
     """A pipe of the items of an iterable."""
 
     def __init__(self, iterable: Any, deepcopy: bool = True) -> None:
@@ -31,7 +32,7 @@ class IterableWrapper(IterDataPipe):
 
 
 @functional_datapipe("map")
-class Mapper(IterDataPipe):
+class Mapper(IterDataPipe[T]):
     """Applies ``fn`` to each item, or to ``input_col`` of it, and replaces that or ``output_col`` by the
     result.
     """
@@ -69,7 +70,7 @@ class Mapper(IterDataPipe):
 
 
 @functional_datapipe("filter")
-class Filter(IterDataPipe):
+class Filter(IterDataPipe[T]):
     """The items for which ``filter_fn`` is true."""
 
     def __init__(self, datapipe: Any, filter_fn: Callable, input_col: Any = None) -> None:
@@ -82,7 +83,7 @@ class Filter(IterDataPipe):
 
 
 @functional_datapipe("batch")
-class Batcher(_OfBatches, IterDataPipe):
+class Batcher(_OfBatches, IterDataPipe[T]):
     """Lists of ``batch_size`` items."""
 
     def __iter__(self) -> Iterator:
@@ -97,7 +98,7 @@ class Batcher(_OfBatches, IterDataPipe):
 
 
 @functional_datapipe("unbatch")
-class UnBatcher(IterDataPipe):
+class UnBatcher(IterDataPipe[T]):
     """The items of nested lists, ``unbatch_level`` levels deep; -1: of all levels."""
 
     def __init__(self, datapipe: Any, unbatch_level: int = 1) -> None:
@@ -116,7 +117,7 @@ class UnBatcher(IterDataPipe):
 
 
 @functional_datapipe("shuffle")
-class Shuffler(IterDataPipe):
+class Shuffler(IterDataPipe[T]):
     """The items in random order: each is picked from a buffer of ``buffer_size``."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
@@ -159,7 +160,7 @@ class Shuffler(IterDataPipe):
 
 
 @functional_datapipe("collate")
-class Collator(Mapper):
+class Collator(Mapper[T]):
     """Batches converted by ``collate_fn``, to tensors by default."""
 
     def __init__(self, datapipe: Any, collate_fn: Callable | None = None) -> None:
@@ -169,7 +170,7 @@ class Collator(Mapper):
 
 
 @functional_datapipe("concat")
-class Concater(_OfSeveral, IterDataPipe):
+class Concater(_OfSeveral, IterDataPipe[T]):
     """The items of pipes one after the other."""
 
     def __iter__(self) -> Iterator:
@@ -181,7 +182,7 @@ class Concater(_OfSeveral, IterDataPipe):
 
 
 @functional_datapipe("zip")
-class Zipper(IterDataPipe):
+class Zipper(IterDataPipe[T]):
     """Tuples of the items of pipes."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -195,7 +196,7 @@ class Zipper(IterDataPipe):
 
 
 @functional_datapipe("mux")
-class Multiplexer(IterDataPipe):
+class Multiplexer(IterDataPipe[T]):
     """One item of each pipe in turn, until one pipe ends."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -207,7 +208,7 @@ class Multiplexer(IterDataPipe):
 
 
 @functional_datapipe("sharding_filter")
-class ShardingFilter(IterDataPipe):
+class ShardingFilter(IterDataPipe[T]):
     """In a worker of a DataLoader, the worker's share of the items."""
 
     def __init__(self, source_datapipe: Any, sharding_group_filter: Any = None) -> None:
@@ -275,7 +276,7 @@ class _Branches:
             yield self.waiting[branch].popleft()
 
 
-class _Branch(IterDataPipe):
+class _Branch(IterDataPipe[T]):
     """One of the pipes that ``fork`` and ``demux`` return."""
 
     def __init__(
@@ -297,7 +298,7 @@ def _same(x: Any) -> Any:
 
 
 @functional_datapipe("fork")
-class Forker(IterDataPipe):
+class Forker(IterDataPipe[T]):
     """A list of ``num_instances`` pipes with the same items. ``copy``: None, "shallow" or "deep"."""
 
     def __new__(
@@ -320,7 +321,7 @@ class Forker(IterDataPipe):
 
 
 @functional_datapipe("demux")
-class Demultiplexer(IterDataPipe):
+class Demultiplexer(IterDataPipe[T]):
     """``num_instances`` pipes; ``classifier_fn`` maps each item to a pipe's number. None is dropped or an
     error.
     """
@@ -352,7 +353,7 @@ class Demultiplexer(IterDataPipe):
 
 
 @functional_datapipe("groupby")
-class Grouper(IterDataPipe):
+class Grouper(IterDataPipe[T]):
     """Lists of at most ``group_size`` items with equal ``group_key_fn``.
 
     If ``buffer_size`` items are waiting, the largest group is yielded, or dropped if it has fewer than
@@ -409,7 +410,7 @@ class Grouper(IterDataPipe):
                 yield self._wrapped(key, items)
 
 
-class Sampler(IterDataPipe):
+class Sampler(IterDataPipe[T]):
     """The items at the indices that a sampler draws."""
 
     def __init__(
@@ -430,7 +431,7 @@ class Sampler(IterDataPipe):
 
 
 @functional_datapipe("list_files")
-class FileLister(IterDataPipe):
+class FileLister(IterDataPipe[T]):
     """The paths of files in folders whose names match one of ``masks``."""
 
     def __init__(
@@ -468,7 +469,7 @@ class FileLister(IterDataPipe):
 
 
 @functional_datapipe("open_files")
-class FileOpener(IterDataPipe):
+class FileOpener(IterDataPipe[T]):
     """Pairs of a path and the opened file."""
 
     def __init__(self, datapipe: Any, mode: str = "r", encoding: str | None = None, length: int = -1) -> None:
@@ -490,7 +491,7 @@ class FileOpener(IterDataPipe):
 
 
 @functional_datapipe("read_from_stream")
-class StreamReader(IterDataPipe):
+class StreamReader(IterDataPipe[T]):
     """Pairs of a path and data read from its file, in pieces of ``chunk`` bytes."""
 
     def __init__(self, datapipe: Any, chunk: int | None = None) -> None:

@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..dataset import T
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, MapDataPipe, _OfBatches, _OfSeveral
 
 
-class SequenceWrapper(MapDataPipe):
+class SequenceWrapper(MapDataPipe[T]):
     """A pipe of the items of a sequence or a dictionary."""
 
     def __init__(self, sequence: Any, deepcopy: bool = True) -> None:
@@ -26,7 +27,7 @@ class SequenceWrapper(MapDataPipe):
 
 
 @functional_datapipe("map")
-class Mapper(MapDataPipe):
+class Mapper(MapDataPipe[T]):
     """Applies ``fn`` to each item."""
 
     def __init__(self, datapipe: Any, fn: Callable) -> None:
@@ -40,7 +41,7 @@ class Mapper(MapDataPipe):
 
 
 @functional_datapipe("batch")
-class Batcher(_OfBatches, MapDataPipe):
+class Batcher(_OfBatches, MapDataPipe[T]):
     """Lists of ``batch_size`` items."""
 
     def __getitem__(self, index: int) -> Any:
@@ -52,7 +53,7 @@ class Batcher(_OfBatches, MapDataPipe):
 
 
 @functional_datapipe("concat")
-class Concater(_OfSeveral, MapDataPipe):
+class Concater(_OfSeveral, MapDataPipe[T]):
     """The items of pipes one after the other, numbered from 0."""
 
     def __getitem__(self, index: int) -> Any:
@@ -68,7 +69,7 @@ class Concater(_OfSeveral, MapDataPipe):
 
 
 @functional_datapipe("zip")
-class Zipper(_OfSeveral, MapDataPipe):
+class Zipper(_OfSeveral, MapDataPipe[T]):
     """Tuples of the items of pipes."""
 
     def __getitem__(self, index: Any) -> tuple:
@@ -78,7 +79,7 @@ class Zipper(_OfSeveral, MapDataPipe):
         return min(map(len, self.datapipes))
 
 
-class Shuffler(IterDataPipe):
+class Shuffler(IterDataPipe[T]):
     """The items in random order; an iterable pipe."""
 
     def __init__(self, datapipe: Any, *, indices: list | None = None) -> None:
