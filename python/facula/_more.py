@@ -256,7 +256,8 @@ def from_file(
 ) -> Tensor:
     """Maps ``size`` elements of a file into memory; with ``shared``, changes are written to the file.
 
-    Raises RuntimeError if the file cannot be opened or, unless it is shared, is too short. The device is the CPU.
+    Raises RuntimeError if the file cannot be opened or, unless it is shared, is too short. The device is the
+    CPU.
     """
     from .storage import UntypedStorage
 
