@@ -5,6 +5,7 @@ tensors print.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _C, _namespace
@@ -34,7 +35,8 @@ def set_printoptions(
 ) -> None:
     """How tensors are shown: digits, elements before only edges are, elements of an edge, columns of a line.
 
-    ``profile`` "default", "short" or "full" sets all at once; ``sci_mode`` forces or forbids exponents.
+    ``profile`` "default", "short" or "full" sets all at once; another name warns and changes nothing, because
+    PyTorch accepts any name. ``sci_mode`` forces or forbids exponents.
 
     >>> facula.set_printoptions(precision=2)
     >>> facula.tensor([1.12345])
@@ -43,10 +45,14 @@ def set_printoptions(
     """
     now = _C.get_print_options()
     values = [now["precision"], now["threshold"], now["edgeitems"], now["linewidth"]]
-    if profile is not None:
-        if profile not in _PROFILES:
-            raise ValueError(f"set_printoptions: profile must be one of {list(_PROFILES)}, not {profile!r}")
+    if profile in _PROFILES:
         values = list(_PROFILES[profile])
+    elif profile is not None:
+        warnings.warn(
+            f"set_printoptions: there is no profile {profile!r}, which is ignored; profiles are "
+            f"{list(_PROFILES)}",
+            stacklevel=2,
+        )
     for k, given in enumerate((precision, threshold, edgeitems, linewidth)):
         if given is not None:
             values[k] = 2**62 if given == math.inf else int(given)
