@@ -123,7 +123,8 @@ class _Functions:
             raise NotImplementedError(
                 f"Could not run '{self.qualname}' with arguments from the 'CPU' backend: its kernels are "
                 "for: "
-                f"{there}\n  hint: register one with facula.library.impl('{self.qualname}', 'CPU', f)"
+                f"{there}\n  hint: register one with "
+                f"{_C.package_name()}.library.impl('{self.qualname}', 'CPU', f)"
             )
         output = kernel(*args, **kwargs)
         if self.opdef is not None:
@@ -150,7 +151,7 @@ class _Functions:
         if f is None:
             raise NotImplementedError(
                 f"{self.qualname}: attempted to run this operator on tensors without data, but there was no "
-                "fake impl or Meta kernel registered; add one with facula.library.register_fake"
+                f"fake impl or Meta kernel registered; add one with {_C.package_name()}.library.register_fake"
             )
         _contexts.append(FakeImplCtx(self.qualname))
         try:
@@ -1176,7 +1177,7 @@ def triton_op(
     """Refused: there are no kernels of Triton."""
     raise NotImplementedError(
         f"library.triton_op: kernels of Triton do not run here: '{name}'\n"
-        "  hint: facula.library.custom_op makes an operator of a function in Python"
+        f"  hint: {_C.package_name()}.library.custom_op makes an operator of a function in Python"
     )
 
 
