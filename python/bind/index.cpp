@@ -230,7 +230,7 @@ Applied apply(Tensor self, PyObject* index) {
 
 op::Value as_value(const std::vector<Tensor>& indices) { return op::Value(std::span<const Tensor>(indices)); }
 
-// The value to assign, without leading dimensions of size 1 that the target lacks.
+// The value to assign, without leading dimensions of size 1 beyond `rank` dimensions.
 Tensor fitted(Tensor value, int rank) {
   int extra = 0;
   while (value.dim() - extra > rank && value.size(extra) == SymInt(1)) ++extra;
@@ -326,7 +326,8 @@ int tensor_assign_subscript(PyObject* self, PyObject* index, PyObject* value) {
       write("masked_fill", {a.view, a.indices[0], fill});
       return;
     }
-    write("index_put", {a.view, as_value(a.indices), source});
+    // The value may have leading dimensions of size 1 that the picked elements lack, as in PyTorch.
+    write("index_put", {a.view, as_value(a.indices), fitted(source, 0)});
   });
 }
 

@@ -209,7 +209,7 @@ void add_machine(PyObject* module) {
   });
   set_warning_handler([](const std::string& told) {
     WithGil gil;
-    std::string text = told;  // names functions as PyTorch's users know them
+    std::string text = in_programs_names(told);
     for (size_t at = 0; (at = text.find("torch.", at)) != text.npos; at += 1)
       text.replace(at, 5, package_name());
     if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw_carried();

@@ -58,8 +58,7 @@ static std::string& package() {
 }
 const char* package_name() { return package().c_str(); }
 
-// Messages of the core advise by our own name.
-static std::string in_programs_names(std::string_view text) {
+std::string in_programs_names(std::string_view text) {
   constexpr std::string_view ours = "facula.";
   std::string out;
   for (size_t at; (at = text.find(ours)) != text.npos; text.remove_prefix(at + ours.size())) {

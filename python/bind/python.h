@@ -63,6 +63,8 @@ class CarriedError;
 // The package's name as programs write it: "facula", or the name that `_C.set_package_name` gave ("torch").
 // What objects show and messages advise begins with it.
 const char* package_name();
+// A message of the core with the name that programs write instead of "facula".
+std::string in_programs_names(std::string_view text);
 
 // Sets the Python exception for the C++ exception being handled. Call it in a catch block.
 void set_python_error() noexcept;

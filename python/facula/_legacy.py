@@ -60,7 +60,9 @@ def maker_of(dtype: Any) -> Any:
     for name, d in _KINDS.items():
         if d == dtype:
             return globals()[name]
-    raise TypeError(f"new: {dtype} has no maker; use facula.tensor or facula.empty with dtype=")
+    raise TypeError(
+        f"new: {dtype} has no maker; use {_C.package_name()}.tensor or {_C.package_name()}.empty with dtype="
+    )
 
 
 class _SparseMaker(type):
@@ -91,5 +93,7 @@ def set_default_tensor_type(t: Any) -> None:
     if isinstance(t, str):
         t = globals().get(t.rpartition(".")[2])
     if not isinstance(t, _Maker):
-        raise TypeError("invalid type object: expected a maker as facula.FloatTensor, or its name")
+        raise TypeError(
+            f"invalid type object: expected a maker as {_C.package_name()}.FloatTensor, or its name"
+        )
     _C.set_default_dtype(t.dtype)

@@ -5,6 +5,7 @@ options of tensors; memory statistics.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _C, _namespace
@@ -35,7 +36,8 @@ def set_printoptions(
     """Sets how tensors are displayed: digits, the size from which they are abbreviated, edge items, line
     width.
 
-    ``profile`` "default", "short" or "full" sets all at once; ``sci_mode`` forces or forbids exponents.
+    ``profile`` "default", "short" or "full" sets all at once; another name warns and changes nothing, because
+    PyTorch accepts any name. ``sci_mode`` forces or forbids exponents.
 
     >>> facula.set_printoptions(precision=2)
     >>> facula.tensor([1.12345])
@@ -44,10 +46,14 @@ def set_printoptions(
     """
     now = _C.get_print_options()
     values = [now["precision"], now["threshold"], now["edgeitems"], now["linewidth"]]
-    if profile is not None:
-        if profile not in _PROFILES:
-            raise ValueError(f"set_printoptions: profile must be one of {list(_PROFILES)}, not {profile!r}")
+    if profile in _PROFILES:
         values = list(_PROFILES[profile])
+    elif profile is not None:
+        warnings.warn(
+            f"set_printoptions: there is no profile {profile!r}, which is ignored; profiles are "
+            f"{list(_PROFILES)}",
+            stacklevel=2,
+        )
     for k, setting in enumerate((precision, threshold, edgeitems, linewidth)):
         if setting is not None:
             values[k] = 2**62 if setting == math.inf else int(setting)

@@ -419,7 +419,7 @@ def get_device_module(device: Any = None) -> Any:
 
     kind = "cpu" if device is None else _C.device(device).type
     if kind not in ("cpu", "cuda"):
-        raise RuntimeError(f"Invalid device_type of {kind}: facula.{kind} is no module")
+        raise RuntimeError(f"Invalid device_type of {kind}: {_C.package_name()}.{kind} is no module")
     return importlib.import_module("." + kind, __package__)
 
 

@@ -238,7 +238,8 @@ class Unpickler(pickle.Unpickler):
             raise UnpicklingError(
                 f"load: {self._where} holds a {module}.{name}, which is neither tensor, container nor "
                 f"number.\n  hint: if you "
-                f"trust the file, allow it with facula.serialization.add_safe_globals([{name}]), or read "
+                f"trust the file, allow it with "
+                f"{_C.package_name()}.serialization.add_safe_globals([{name}]), or read "
                 f"it with "
                 "weights_only=False, which can run code of the file."
             )

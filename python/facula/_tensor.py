@@ -397,7 +397,7 @@ def mtia(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def reinforce(self: Tensor, reward: Any) -> None:
-    raise RuntimeError("reinforce() was removed. Use facula.distributions instead.")
+    raise RuntimeError(f"reinforce() was removed. Use {_C.package_name()}.distributions instead.")
 
 
 def _removed(name: str, instead: str) -> Callable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from . import _C
 from .utils._pytree import register_dataclass as register_dataclass
 
 __path__: list[str] = []  # for the submodules into which PyTorch divides it
@@ -46,7 +47,8 @@ class ExportedProgram:
 
 def _refuse(name: str) -> NoReturn:
     raise NotImplementedError(
-        f"export.{name}: modules are not exported as PyTorch's graphs; facula.program.trace keeps one as a "
+        f"export.{name}: modules are not exported as PyTorch's graphs; "
+        f"{_C.package_name()}.program.trace keeps one as a "
         "program of ours, and a state_dict goes both ways"
     )
 

@@ -123,7 +123,8 @@ class _Functions:
             raise NotImplementedError(
                 f"Could not run '{self.qualname}' with arguments from the 'CPU' backend: its kernels are "
                 "for: "
-                f"{there}\n  hint: register one with facula.library.impl('{self.qualname}', 'CPU', f)"
+                f"{there}\n  hint: register one with "
+                f"{_C.package_name()}.library.impl('{self.qualname}', 'CPU', f)"
             )
         output = kernel(*args, **kwargs)
         if self.opdef is not None:
@@ -150,7 +151,7 @@ class _Functions:
         if f is None:
             raise NotImplementedError(
                 f"{self.qualname}: attempted to run this operator on tensors without data, but there was no "
-                "fake impl or Meta kernel registered; add one with facula.library.register_fake"
+                f"fake impl or Meta kernel registered; add one with {_C.package_name()}.library.register_fake"
             )
         _contexts.append(FakeImplCtx(self.qualname))
         try:
@@ -1179,29 +1180,11 @@ def opcheck(
 def triton_op(
     name: str, fn: Callable | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """Makes an operator, as :func:`custom_op` does, of a function that may launch kernels of Triton. A call
-    that launches one raises; a call that launches none, as on the CPU, works.
-    """
-    return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
-
-
-class _TritonKernel:
-    """A kernel of Triton, which nothing here can launch."""
-
-    def __init__(self, kernel: Callable) -> None:
-        self.kernel = kernel
-
-    def __getitem__(self, grid: Any) -> _TritonKernel:
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name = getattr(self.kernel, "__name__", repr(self.kernel))
-        raise NotImplementedError(
-            f"library.wrap_triton: kernels of Triton do not run here: '{name}'\n"
-            "  hint: write what it computes with operators, which are compiled into one kernel"
-        )
-
-    run = __call__
+    """Refused: there are no kernels of Triton."""
+    raise NotImplementedError(
+        f"library.triton_op: kernels of Triton do not run here: '{name}'\n"
+        f"  hint: {_C.package_name()}.library.custom_op makes an operator of a function in Python"
+    )
 
 
 def wrap_triton(triton_kernel: Callable, /) -> Any:

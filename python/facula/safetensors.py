@@ -59,7 +59,9 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
         if not isinstance(name, str):
             raise TypeError(f"safetensors: names must be strings, got {name!r}")
         if not isinstance(t, Tensor):
-            raise ValueError(f"Key `{name}` is invalid, expected facula.Tensor but received {type(t)}")
+            raise ValueError(
+                f"Key `{name}` is invalid, expected {_C.package_name()}.Tensor but received {type(t)}"
+            )
         if t.dtype not in _NAME_OF:
             raise ValueError(f"safetensors: the format has no {t.dtype}, the dtype of `{name}`")
         info = t._storage_info()
@@ -73,7 +75,8 @@ def _check(tensors: Mapping[str, Tensor]) -> None:
             if begin < end:
                 raise RuntimeError(
                     f"safetensors: the tensors `{a}` and `{b}` share memory, which the format can't tell.\n"
-                    "  hint: save one of them and tie the other after loading, or save facula.clone() of it"
+                    "  hint: save one of them and tie the other after loading, or save "
+                    f"{_C.package_name()}.clone() of it"
                 )
 
 

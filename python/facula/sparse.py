@@ -230,7 +230,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     """Returns the sum of a sparse tensor over ``dim``: sparse, or dense if no sparse dimension is left."""
     if input.layout is _C.strided:
-        raise RuntimeError("sparse.sum: expected a sparse tensor; facula.sum takes dense ones")
+        raise RuntimeError(f"sparse.sum: expected a sparse tensor; {_C.package_name()}.sum takes dense ones")
     return _f.sum(input, dtype=dtype) if dim is None else _f.sum(input, dim, dtype=dtype)
 
 

@@ -192,7 +192,7 @@ class _Storage:
     def __repr__(self) -> str:
         lines = "\n".join(f" {x}" for x in self.tolist())
         facts = f"{self._facts()}device={self.device}"
-        return f"{lines}\n[facula.storage.{type(self).__name__}({facts}) of size {len(self)}]"
+        return f"{lines}\n[{_C.package_name()}.storage.{type(self).__name__}({facts}) of size {len(self)}]"
 
     def __reduce__(self) -> tuple:
         from .serialization import save

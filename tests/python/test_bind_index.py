@@ -115,6 +115,39 @@ def test_writing_broadcasts_and_drops_leading_ones():
         t[0] = _C.tensor([1.0, 2.0])
 
 
+PICKED = np.array([[True, False, True, True], [False, True, True, True]])
+ROWS = np.array([2, 0, 2])
+
+
+@pytest.mark.parametrize(
+    "index, shape",
+    [
+        (PICKED, (6, 3)),
+        ((slice(None), ROWS), (2, 3, 3)),
+        ((slice(None), slice(None), ROWS), (2, 4, 3)),
+        ((ROWS[:2] // 2, slice(None), ROWS[:2]), (2, 4)),
+        (([1, 0],), (2, 4, 3)),
+        ((Ellipsis, ROWS), (2, 4, 3)),
+        ((None, 1, ROWS), (1, 3, 3)),
+        ((1, slice(0, 2)), (2, 3)),
+    ],
+)
+@pytest.mark.parametrize("extra", [1, 2])
+def test_an_assigned_value_may_have_more_leading_ones_than_the_target(index, shape, extra):
+    values = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+    expected, t = np.zeros((2, 4, 3), np.float32), F.zeros(2, 4, 3)
+    expected[index] = values
+    t[as_index(index)] = _C.tensor(values.reshape((1,) * extra + shape))
+    assert t.tolist() == expected.tolist()
+
+
+def test_an_assigned_value_with_leading_ones_has_a_gradient_of_its_own_shape():
+    t, value = F.zeros(2, 3), _C.tensor(np.ones((1, 1, 4), np.float32), requires_grad=True)
+    t[_C.tensor([[True, False, True], [False, True, True]])] = value
+    (t * _C.tensor([[1.0, 2, 3], [4, 5, 6]])).sum().backward()
+    assert value.grad.tolist() == [[[1, 3, 5, 6]]]
+
+
 def test_a_zero_dimensional_integer_selects():
     t = tensor()
     assert (

@@ -1,6 +1,7 @@
 """Data sets, samplers, collation and loading, in this process and by workers."""
 
 import collections
+import itertools
 import os
 import random
 import signal
@@ -209,6 +210,42 @@ def test_samplers():
     counts = collections.Counter(data.WeightedRandomSampler([1, 0, 3], 8000))
     assert counts[1] == 0 and abs(counts[2] / 8000 - 0.75) < 0.03
     assert sorted(data.WeightedRandomSampler([1, 2, 0, 5], 3, replacement=False)) == [0, 1, 3]
+
+
+def first(samples, count):
+    return list(itertools.islice(samples, count))
+
+
+def test_a_pass_over_more_samples_than_memory_holds_begins():
+    many = data.RandomSampler(range(5), replacement=True, num_samples=10**10)
+    assert set(first(many, 3000)) == set(range(5)) and len(many) == 10**10
+    passes = first(data.RandomSampler(range(5), num_samples=10**10), 50)
+    assert [sorted(passes[at : at + 5]) for at in range(0, 50, 5)] == [list(range(5))] * 10
+    assert set(first(data.WeightedRandomSampler([1, 0, 1], 10**10), 3000)) == {0, 2}
+    rows = data.TensorDataset(torch.arange(5))
+    for sampler in (many, data.RandomSampler(rows, replacement=True, num_samples=10**10)):
+        for batch, _ in zip(data.DataLoader(rows, 700, sampler=sampler), range(4)):
+            assert batch[0].shape == (700,) and set(batch[0].tolist()) == set(range(5))
+
+
+@pytest.mark.parametrize("count", [1, 1023, 1024, 1026, 5000])
+@pytest.mark.parametrize("n", [3, 10**5, 2**40])
+def test_samples_in_chunks_are_the_numbers_of_one_draw(count, n):
+    seed = random.randrange(2**31)
+    drawn, whole = (torch.Generator().manual_seed(seed) for _ in range(2))
+    samples = data.RandomSampler(range(n), replacement=True, num_samples=count, generator=drawn)
+    assert list(samples) == torch.randint(0, n, (count,), generator=whole).tolist(), seed
+    assert torch.rand(1, generator=drawn) == torch.rand(1, generator=whole)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 1000, 5000])
+@pytest.mark.parametrize("options", [{}, {"num_samples": 100}, {"replacement": True, "num_samples": 2500}])
+def test_batches_of_rows_have_the_samples_in_order(size, options, drop):
+    rows = data.TensorDataset(torch.arange(N))
+    pick = lambda: data.RandomSampler(rows, generator=torch.Generator().manual_seed(4), **options)  # noqa: E731
+    batches = [batch[0].tolist() for batch in data.DataLoader(rows, size, sampler=pick(), drop_last=drop)]
+    assert batches == list(data.BatchSampler(pick(), size, drop))
 
 
 def test_datasets():

@@ -1,5 +1,8 @@
 """Random numbers: what they are drawn from, and that new numbers compile nothing."""
 
+import math
+import random
+
 import facula._C as C
 import numpy as np
 import pytest
@@ -187,3 +190,47 @@ def test_a_batch_of_picks_is_checked_as_a_whole():
     assert drawn.tolist() == [[1, 1, 1], [0, 0, 0]]
     with pytest.raises(RuntimeError, match="^multinomial: probability tensor contains"):
         vmap(lambda w: F.multinomial(w, 1), randomness="different")(weights - 1)
+
+
+FILLS = {
+    "uniform_": (-1.0, 3.0),
+    "normal_": (1.0, 2.0),
+    "exponential_": (2.0,),
+    "cauchy_": (),
+    "log_normal_": (),
+    "geometric_": (0.3,),
+    "bernoulli_": (0.3,),
+    "random_": (3, 1000),
+}
+LARGE = (3, 701, 503)  # more than a piece of a fill, and no multiple of four
+
+
+@pytest.mark.parametrize("dtype", [F.float32, F.float64])
+@pytest.mark.parametrize("name", FILLS)
+def test_large_tensors_are_filled_with_the_numbers_of_small_ones(name, dtype):
+    count, seed = math.prod(LARGE), random.randrange(2**31)
+
+    def fill(t):
+        g = F.Generator().manual_seed(seed)
+        getattr(t, name)(*FILLS[name], generator=g)
+        return t, F.rand(2, generator=g).tolist()
+
+    whole, after = fill(F.empty(LARGE, dtype=dtype))
+    numbers = whole.flatten()
+    assert numbers[:1000].equal(fill(F.empty(1000, dtype=dtype))[0]), seed
+    for t in (
+        F.empty(LARGE[::-1], dtype=dtype).permute(2, 1, 0),
+        F.empty(LARGE, dtype=dtype).transpose(0, 1),
+        F.empty(count, 2, dtype=dtype)[:, 1],
+    ):
+        filled, then = fill(t)
+        assert filled.flatten().equal(numbers) and then == after, seed
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_filling_a_large_tensor_takes_little_more_memory_than_it(name):
+    t = F.empty(2**24)
+    F.reset_peak_memory_stats()
+    before = F.memory_stats()["current_bytes"]
+    getattr(t, name)(*FILLS[name])
+    assert F.memory_stats()["peak_bytes"] - before < t.nbytes / 4

@@ -1,7 +1,9 @@
 """Programs written for PyTorch run unchanged behind `python -m facula.torch`."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -329,6 +331,91 @@ def test_a_scripts_own_failure_is_pythons(tmp_path):
     assert done.returncode == 1 and 'b.py", line 2' in done.stderr and "RuntimeError" in done.stderr
 
 
+FAILING = {
+    "an error": "def f(x):\n    return 1 / x\nf(0)\n",
+    "a cause": "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('b') from e\n",
+    "a syntax error": "x = (\n",
+    "a hook of its own": "import sys, traceback\n"
+    "sys.excepthook = lambda kind, value, tb: print(len(traceback.extract_tb(tb)), value, file=sys.stderr)\n"
+    "raise ValueError('c')\n",
+    "an interrupt": "raise KeyboardInterrupt\n",
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+@pytest.mark.parametrize("how", ["script", "folder", "code", "module"])
+def test_a_failure_is_shown_as_python_shows_it(kind, how, tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("script.py", "folder/__main__.py"):
+        (tmp_path / name).write_text(FAILING[kind])
+    arguments = {
+        "script": ["script.py"],
+        "folder": ["folder"],
+        "code": ["-c", FAILING[kind]],
+        "module": ["-m", "script"],
+    }
+    alone, done = python(*arguments[how], cwd=tmp_path), behind(*arguments[how], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (alone.returncode, alone.stderr)
+
+
+def test_the_main_module_is_as_python_makes_it(tmp_path):
+    names = "__name__, __file__, type(__loader__).__name__, __spec__, __package__, __doc__, sys.argv"
+    program = f"import sys; print({names})"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "script.py").write_text(program + "\nimport beside")
+    (tmp_path / "folder" / "beside.py").touch()
+    (tmp_path / "link.py").symlink_to(tmp_path / "folder" / "script.py")
+    for script in ("folder/script.py", "link.py"):
+        alone, done = python(script, "x", cwd=tmp_path), behind(script, "x", cwd=tmp_path)
+        assert (done.stdout, done.stderr, done.returncode) == (alone.stdout, "", 0)
+
+
+def test_an_unknown_print_profile_warns_and_keeps_the_other_options():
+    said = says(
+        "import torch, warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    torch.set_printoptions(precision=2, linewidth=320, profile='long')\n"
+        "print('long' in str(caught[0].message), torch.tensor([1.2345]))\n"
+    )
+    assert said == "True tensor([1.23])"
+
+
+def test_messages_advise_by_the_name_that_the_program_uses():
+    said = says(
+        "import torch, warnings\n"
+        "def text(f):\n"
+        "    try: f()\n"
+        "    except Exception as e: print(str(e).replace('\\n', ' '))\n"
+        "text(lambda: torch.ones(2, dtype=torch.bool).mean())\n"
+        "text(lambda: torch.ones(2).reinforce(1))\n"
+        "text(lambda: torch.export.export(None))\n"
+        "text(lambda: torch.utils.mobile_optimizer.optimize_for_mobile(None))\n"
+    )
+    assert len(said.splitlines()) == 4 and "facula." not in said and said.count("torch.") >= 4
+
+
+def strings_of_messages(file):
+    """The strings in what a file raises or warns of, with their lines."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        called = isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if isinstance(node, ast.Raise) or called == "warn":
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
+
+
+def test_messages_of_python_files_do_not_spell_the_packages_name():
+    files = [f for f in PACKAGE.rglob("*.py") if "_alias" not in f.parts]
+    assert len(files) > 100
+    named = [
+        (f.name, line)
+        for f in files
+        for line, text in strings_of_messages(f)
+        if re.search(r"\bfacula\.", text)
+    ]
+    assert not named, "the message names the package by _C.package_name()"
+
+
 def test_a_group_of_one_process_passes_tensors_on():
     import facula.distributed as dist
 
@@ -458,6 +545,59 @@ def test_the_stand_in_for_torchvision_transforms_images(tmp_path):
         "True",
         "True",
         "{'cat': 0, 'dog': 1} torch.Size([2, 3, 2, 2]) tensor([0, 1])",
+    ]
+
+
+FIRST_PROGRAM = """
+import numpy as np, torch, torchvision
+from PIL import Image
+from torchvision import models, ops, utils
+from torchvision.datasets import FakeData
+from torchvision.transforms import v2
+
+x = torch.arange(5 * 2 * 3.0).reshape(5, 1, 2, 3)
+grid = utils.make_grid(x, nrow=2, padding=1, pad_value=-1)
+parts = grid[1, 1:3, 5:8].equal(x[1, 0]), grid[2, 7:9, 1:4].equal(x[4, 0])
+print(tuple(grid.shape), *parts, (grid[0, 0] == -1).all())
+each = utils.make_grid(x, normalize=True, scale_each=True, padding=0, nrow=5)
+print(np.allclose(each[0, :, 6:9].tolist(), np.arange(6).reshape(2, 3) / 5))
+utils.save_image(x / 29, "grid.png", nrow=5, padding=0)
+print(np.abs(np.asarray(Image.open("grid.png"))[:, 12:, 2] - x[4, 0].numpy() / 29 * 255).max() <= 0.5)
+data = FakeData(3, (3, 4, 5), 7, v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]))
+image, label = data[1]
+print(len(data), tuple(image.shape), image.equal(data[1][0]), 0 <= label < 7, image.max() <= 1)
+boxes, scores = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 1.9], [5, 5, 6, 6]]), torch.tensor([0.1, 0.2, 0.3])
+print(ops.nms(boxes, scores, 0.5), ops.box_iou(boxes[:2], boxes[1:])[0])
+print(ops.batched_nms(boxes, scores, torch.tensor([0, 1, 1]), 0.5))
+for name in ("resnet18", "resnet50", "alexnet", "vgg11_bn"):
+    with torch.device("meta"):
+        print(name, sum(p.numel() for p in getattr(models, name)().parameters()))
+print(models.resnet18(num_classes=3).eval()(torch.ones(1, 3, 32, 32)).shape)
+for f in (lambda: models.swin_t, lambda: models.resnet18(weights="DEFAULT"), lambda: torchvision.io):
+    try:
+        f()
+    except Exception as e:
+        print(type(e).__name__, "`pip install --no-deps torchvision`" in str(e))
+"""
+
+
+def test_the_stand_in_for_torchvision_has_what_first_programs_use(tmp_path):
+    pytest.importorskip("PIL")
+    assert says(FIRST_PROGRAM, cwd=tmp_path).splitlines() == [
+        "(3, 10, 9) True True tensor(True)",
+        "True",
+        "True",
+        "3 (3, 4, 5) True True tensor(True)",
+        "tensor([2, 1]) tensor([0.9500, 0.0000])",
+        "tensor([2, 1, 0])",
+        "resnet18 11689512",  # as published
+        "resnet50 25557032",
+        "alexnet 61100840",
+        "vgg11_bn 132868840",
+        "torch.Size([1, 3])",
+        "AttributeError True",
+        "NotImplementedError True",
+        "AttributeError True",
     ]
 
 

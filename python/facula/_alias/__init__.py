@@ -16,9 +16,10 @@ import importlib.metadata
 import io
 import os
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 import facula
@@ -196,8 +197,6 @@ def _stop(text: str) -> NoReturn:
 
 def main(arguments: Sequence[str], usage: str | None = None) -> None:
     """Runs a program behind the alias, as ``python ARGUMENTS...`` would run it."""
-    import runpy
-
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage)
         return
@@ -212,17 +211,49 @@ def main(arguments: Sequence[str], usage: str | None = None) -> None:
     # a new module, because spawned children would run this program's __main__ again
     program = sys.modules["__main__"] = ModuleType("__main__")
     program.__builtins__ = builtins
+    try:
+        _run(program, what, rest)
+    except BaseException as e:
+        traceback = e.__traceback__
+        for _ in range(2):  # this function's frame and that of _run
+            traceback = traceback and traceback.tb_next
+        _show_from(e, traceback)
+        raise
+
+
+def _run(program: ModuleType, what: str, rest: Sequence[str]) -> None:
+    """Runs what the command line names in the module ``program``, which is ``__main__``."""
+    import runpy
+
     if what == "-c":
         sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
-        exec(compile(rest[0], "<string>", "exec", dont_inherit=True), program.__dict__)
+        program.__loader__ = importlib.machinery.BuiltinImporter
+        code = compile(rest[0], "<string>", "exec", dont_inherit=True)
     elif what == "-m":
         sys.argv, sys.path[0] = ["-m", *rest[1:]], os.getcwd()
         runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
-    elif os.path.isdir(what):
-        sys.argv, sys.path[0] = list(arguments), what
-        runpy.run_path(what, run_name="__main__")
+        return
+    elif os.path.isdir(what) or zipfile.is_zipfile(what):
+        sys.argv, sys.path[0] = [what, *rest], what
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        return
     else:
-        sys.argv, sys.path[0] = list(arguments), os.path.dirname(os.path.abspath(what))
-        program.__file__ = what
-        with io.open_code(os.path.abspath(what)) as f:
-            exec(compile(f.read(), what, "exec", dont_inherit=True), program.__dict__)
+        path = os.path.abspath(what)
+        sys.argv, sys.path[0] = [what, *rest], os.path.dirname(os.path.realpath(path))
+        program.__file__ = path
+        program.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+        with io.open_code(path) as f:
+            code = compile(f.read(), path, "exec", dont_inherit=True)
+    exec(code, program.__dict__)
+
+
+def _show_from(error: BaseException, start: TracebackType | None) -> None:
+    """Lets the traceback of an exception that ends the program begin at ``start``, whoever shows it."""
+    show = sys.excepthook
+
+    def show_from_start(kind: Any, value: BaseException, traceback: TracebackType | None) -> None:
+        if value is error:
+            value, traceback = value.with_traceback(start), start
+        show(kind, value, traceback)
+
+    sys.excepthook = show_from_start

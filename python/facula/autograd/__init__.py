@@ -120,7 +120,7 @@ def grad(
     if not only_inputs:
         warnings.warn(
             "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate "
-            "gradient for other parts of the graph, please use facula.autograd.backward.",
+            f"gradient for other parts of the graph, please use {_C.package_name()}.autograd.backward.",
             FutureWarning,
             stacklevel=2,
         )

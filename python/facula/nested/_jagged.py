@@ -92,7 +92,7 @@ class _Size(tuple):
     """A shape with a ragged dimension."""
 
     def __repr__(self) -> str:
-        return f"facula.Size([{', '.join(map(repr, self))}])"
+        return f"{_C.package_name()}.Size([{', '.join(map(repr, self))}])"
 
 
 class NestedTensor(Tensor):

@@ -122,7 +122,7 @@ class UninitializedTensorMixin:
             f"Attempted to use an uninitialized parameter in {name}. This error happens when you are using a "
             "`LazyModule` or explicitly manipulating `UninitializedParameter` objects. When using "
             "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling "
-            "facula functions"
+            f"{_C.package_name()} functions"
         )
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:

@@ -424,7 +424,7 @@ def check_implementation(optimizer: str, options: dict[str, Any]) -> None:
             raise RuntimeError("`fused` does not support `differentiable`")
         raise NotImplementedError(
             f"{optimizer}: differentiable=True is not supported: steps are not recorded\n"
-            "  hint: compute the updated values yourself, from parameters and facula.autograd.grad"
+            "  hint: compute the updated values yourself, from parameters and autograd.grad"
         )
     if options.get("fused") and options["foreach"]:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")

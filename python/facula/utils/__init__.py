@@ -6,7 +6,7 @@ from .. import _C, _namespace
 
 _SUBMODULES = """
     _pytree backend_registration benchmark checkpoint collect_env cpp_extension data deterministic dlpack
-    flop_counter hooks model_zoo module_tracker tensorboard weak
+    flop_counter hooks mobile_optimizer model_zoo module_tracker tensorboard weak
 """.split()
 _ELSEWHERE = {
     "backend_registration": "generate_methods_for_privateuse1_backend rename_privateuse1_backend",

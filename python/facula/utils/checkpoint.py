@@ -150,7 +150,8 @@ class CheckpointFunction(Function):
     def backward(ctx: Any, *grads: Any) -> tuple:
         if _C.backward_restricted():
             raise RuntimeError(
-                "When use_reentrant=True, facula.utils.checkpoint is incompatible with .grad() or passing an "
+                f"When use_reentrant=True, {_C.package_name()}.utils.checkpoint is incompatible with "
+                f".grad() or passing an "
                 "`inputs` parameter to .backward(). To resolve this error, you can set use_reentrant=False."
             )
         inputs = list(ctx.others)
@@ -227,15 +228,15 @@ class _Frame:
             self.run_again()
         if slot not in self.values:
             raise CheckpointError(
-                "facula.utils.checkpoint: A different number of tensors was saved during the original "
-                "forward and "
+                f"{_C.package_name()}.utils.checkpoint: A different number of tensors was saved during the "
+                "original forward and "
                 f"recomputation.\nNumber of tensors saved during forward: {len(self.slots)}"
             )
         t = self.values.pop(slot)
         if self.check and _facts(t) != slot.was:
             raise CheckpointError(
-                "facula.utils.checkpoint: Recomputed values for the following tensors have different "
-                "metadata than "
+                f"{_C.package_name()}.utils.checkpoint: Recomputed values for the following tensors have "
+                "different metadata than "
                 f"during the forward pass.\ntensor at position {slot.number}:\nsaved metadata: {slot.was}\n"
                 f"recomputed metadata: {_facts(t)}"
             )
@@ -264,8 +265,8 @@ class _Frame:
                 self.function(*args, **self.kwargs)
             if self.check and self.complete and self.count != len(self.slots):
                 raise CheckpointError(
-                    "facula.utils.checkpoint: A different number of tensors was saved during the original "
-                    "forward "
+                    f"{_C.package_name()}.utils.checkpoint: A different number of tensors was saved "
+                    "during the original forward "
                     f"and recomputation.\nNumber of tensors saved during forward: {len(self.slots)}\n"
                     f"Number of tensors saved during recomputation: {self.count}"
                 )

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from .. import _C
+
 __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 
 
@@ -77,7 +79,8 @@ def warn_if_has_hooks(tensor: Any) -> None:
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(
                 f"backward hook {hook!r} on tensor will not be serialized. If this is expected, you can "
-                "decorate the function with @facula.utils.hooks.unserializable_hook to suppress this warning",
+                f"decorate the function with @{_C.package_name()}.utils.hooks.unserializable_hook to "
+                f"suppress this warning",
                 stacklevel=2,
             )
 

@@ -7,6 +7,8 @@ import socket
 import time
 from typing import Any
 
+from .. import _C
+
 try:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
@@ -15,11 +17,9 @@ try:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 except ImportError as e:
     raise ImportError(
-        "facula.utils.tensorboard writes by the package tensorboard, which is not installed: pip install "
-        "tensorboard"
+        f"{_C.package_name()}.utils.tensorboard writes by the package tensorboard, which is not installed: "
+        "pip install tensorboard"
     ) from e
-
-from .. import _C
 
 __all__ = ["FileWriter", "SummaryWriter"]
 
@@ -352,7 +352,7 @@ class SummaryWriter:
 
     def add_graph(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
-            "add_graph: graphs of models are not written; print(facula.program.trace(f, x))"
+            f"add_graph: graphs of models are not written; print({_C.package_name()}.program.trace(f, x))"
         )
 
     def flush(self) -> None:

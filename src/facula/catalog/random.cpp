@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/autograd/autograd.h"
 #include "facula/catalog/elements.h"
 #include "facula/catalog/sizes.h"
 #include "facula/op/call.h"
@@ -66,12 +67,31 @@ Definer in_place_fill(const char* schema, const char* doc) {
   return std::move(define(schema).doc(doc).bind(method).draws().no_in_place().non_differentiable());
 }
 
+// Writes make(sizes) into a large tensor piece by piece, so that the intermediate values take the memory of one piece.
+// The generator hands out numbers in blocks of four: pieces of a multiple of four elements get the same numbers as the
+// whole. Where calls are recorded or differentiated, the tensor is filled by one call.
+template <class F>
+Tensor filled(const Tensor& self, F&& make) {
+  constexpr int64_t kPiece = int64_t(1) << 18;
+  bool plain = !Mode::current() && self.device().type == DeviceType::cpu && self.dim() > 0 &&
+               !(autograd::grad_enabled() && self.requires_grad());
+  if (!plain || self.numel().concrete() <= kPiece) return copy_(self, make(self.sizes()));
+  Tensor whole = self.is_contiguous() ? view(self, Sizes{int64_t(-1)}) : self;
+  int64_t rows = whole.size(0).concrete(), row = whole.numel().concrete() / rows;
+  int64_t step = std::max(kPiece / row / 4 * 4, int64_t(4));
+  for (int64_t at = 0; at < rows; at += step) {
+    Tensor piece = narrow(whole, 0, at, std::min(step, rows - at));
+    copy_(piece, make(piece.sizes()));
+  }
+  return self;
+}
+
 // make(uniform numbers in [0, 1) of float64), converted to self's dtype.
 template <class F>
 Tensor filled(const char* name, const Tensor& self, std::optional<Generator*> g, F&& make) {
   runtime_check(is_floating(self.dtype()), name)
       << "a continuous distribution needs a floating point dtype, but the dtype is " << self.dtype();
-  return copy_(self, make(rand(self.sizes(), g ? *g : nullptr, DType::Float64)));
+  return filled(self, [&](SymSpan sizes) { return make(rand(sizes, g ? *g : nullptr, DType::Float64)); });
 }
 
 Tensor numbers(SymInt n, std::optional<Generator*> g) { return _rng_take(n, g ? *g : nullptr); }
@@ -197,7 +217,8 @@ Tensor fill_integers(const Tensor& self, int64_t from, std::optional<int64_t> to
   runtime_check(holds(t, from), "random_") << "from=" << from << " is out of bounds for " << t;
   runtime_check(holds(t, last), "random_") << "to - 1 = " << last << " is out of bounds for " << t;
   runtime_check(from <= last, "random_") << "no number from " << from << " on is exact in " << t;
-  return copy_(self, integers(self.sizes(), from, uint64_t(last) - uint64_t(from) + 1, t, g));
+  uint64_t range = uint64_t(last) - uint64_t(from) + 1;
+  return filled(self, [&](SymSpan sizes) { return integers(sizes, from, range, t, g); });
 }
 
 // ---- Numbers of distributions that are drawn by rejection. A proposal is a function of its words in float64; the
@@ -555,9 +576,9 @@ FACULA_FAMILY(random) {
               << "a range from " << from << " to " << to << " is out of bounds for " << t;
         runtime_check(from <= to, "uniform_")
             << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
-        return copy_(self,
-                     add(mul(rand(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), to - from),
-                         from));
+        return filled(self, [&](SymSpan sizes) {
+          return add(mul(rand(sizes, g ? *g : nullptr, compute_type(t)), to - from), from);
+        });
       })
       .samples({"self[3, 4], from=1.0, to=2.0"});
   in_place_fill(
@@ -565,8 +586,9 @@ FACULA_FAMILY(random) {
       "Filled with normal numbers.")
       .procedure([](const Tensor& self, double mean, double std, std::optional<Generator*> g) {
         runtime_check(std >= 0, "normal_") << "expects std >= 0.0, but found std " << std;
-        return copy_(self,
-                     add(mul(randn(self.sizes(), g ? *g : nullptr, compute_type(self.dtype())), std), mean));
+        return filled(self, [&](SymSpan sizes) {
+          return add(mul(randn(sizes, g ? *g : nullptr, compute_type(self.dtype())), std), mean);
+        });
       })
       .samples({"self[3, 4], mean=1.0, std=2.0"});
   in_place_fill("random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)",
@@ -650,7 +672,8 @@ FACULA_FAMILY(random) {
                 "Filled with 1 (probability p) and 0.")
       .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
         runtime_check(p >= 0 && p <= 1, "bernoulli_") << "expects p to be in [0, 1], but got p=" << p;
-        return copy_(self, lt(rand(self.sizes(), g ? *g : nullptr, DType::Float32), p));
+        return filled(self,
+                      [&](SymSpan sizes) { return lt(rand(sizes, g ? *g : nullptr, DType::Float32), p); });
       })
       .samples({"self[3, 4], p=0.25"});
 
@@ -874,7 +897,9 @@ FACULA_FAMILY(random) {
         runtime_check(std > 0, "log_normal_") << "expects std > 0.0, but found std=" << std;
         supported_check(is_floating(self.dtype()), "log_normal_")
             << "not implemented for '" << self.dtype() << "'";
-        return copy_(self, exp(add(mul(randn(self.sizes(), g ? *g : nullptr, DType::Float64), std), mean)));
+        return filled(self, [&](SymSpan sizes) {
+          return exp(add(mul(randn(sizes, g ? *g : nullptr, DType::Float64), std), mean));
+        });
       })
       .samples({"self[3, 4]", "self[5], mean=0.0, std=0.5"});
   in_place_fill("geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)",
@@ -883,8 +908,10 @@ FACULA_FAMILY(random) {
         runtime_check(p > 0 && p < 1, "geometric_") << "expects p to be in (0, 1), but got p=" << p;
         supported_check(!is_complex(self.dtype()) && self.dtype() != DType::Bool, "geometric_")
             << "not implemented for '" << self.dtype() << "'";
-        Tensor u = rand(self.sizes(), g ? *g : nullptr, DType::Float64);
-        return copy_(self, clamp_min(ceil(mul(log1p(neg(u)), 1 / std::log1p(-p))), 1));
+        return filled(self, [&](SymSpan sizes) {
+          Tensor u = rand(sizes, g ? *g : nullptr, DType::Float64);
+          return clamp_min(ceil(mul(log1p(neg(u)), 1 / std::log1p(-p))), 1);
+        });
       })
       .samples({"self[3, 4], p=0.5"});
 }

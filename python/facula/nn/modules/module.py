@@ -249,7 +249,8 @@ class Module(_C.ModuleBase):
         self._check_name("buffer", name, ("_buffers",))
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{typename(tensor)}' object to buffer '{name}' (facula Tensor or "
+                f"cannot assign '{typename(tensor)}' object to buffer '{name}' ({_C.package_name()} "
+                f"Tensor or "
                 f"None required)"
             )
         self._buffers[name] = _registered("_buffers", self, name, tensor)

@@ -183,15 +183,14 @@ class DataLoader(Generic[T]):
             return None
 
         def generate() -> Iterator[list[Tensor]]:
-            order = sampler.order() if type(sampler) is RandomSampler else None
             count = len(sampler)  # type: ignore[arg-type]
             end = count - count % size if batches.drop_last else count
-            for at in range(0, end, size):
-                if order is None:
-                    yield [t[at : at + size].clone() for t in dataset.tensors]
-                else:
-                    index = order[at : at + size]
+            if type(sampler) is RandomSampler:
+                for _, index in zip(range(0, end, size), sampler.batches(size)):
                     yield [_C.functions.index_select(t, 0, index) for t in dataset.tensors]
+            else:
+                for at in range(0, end, size):
+                    yield [t[at : at + size].clone() for t in dataset.tensors]
 
         return generate()
 

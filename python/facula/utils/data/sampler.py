@@ -60,21 +60,35 @@ class RandomSampler(Sampler[int]):
     def num_samples(self) -> int:
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
-    def order(self) -> Tensor:
-        """Returns all indices of one pass."""
-        n, count = len(self.data_source), self.num_samples
+    def chunks(self) -> Iterator[Tensor]:
+        """The indices of one pass in order, as 1-D tensors that are drawn when they are asked for, so that
+        a pass over more samples than fit into memory can begin.
+        """
+        f, n, count = _C.functions, len(self.data_source), self.num_samples
         generator = self.generator
         if generator is None:
             generator = _C.Generator().manual_seed(draw_seed())
         if self.replacement:
-            return _C.functions.randint(0, n, [count], generator=generator)
-        passes = [_C.functions.randperm(n, generator=generator) for _ in range(-(-count // n) if n else 0)]
-        if len(passes) == 1:
-            return passes[0][:count]
-        return _C.functions.cat(passes)[:count] if passes else _C.functions.empty([0], dtype=_C.int64)
+            for size in chunk_sizes(count):
+                yield f.randint(0, n, [size], generator=generator)
+        else:
+            for at in range(0, count if n else 0, n or 1):
+                yield f.randperm(n, generator=generator)[: count - at]
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """Yields the indices of one pass in tensors of ``size`` elements; the last one may be shorter."""
+        pending = None
+        for chunk in self.chunks():
+            pending = chunk if pending is None else _C.functions.cat([pending, chunk])
+            whole = len(pending) - len(pending) % size
+            yield from (pending[at : at + size] for at in range(0, whole, size))
+            pending = pending[whole:] if whole < len(pending) else None
+        if pending is not None:
+            yield pending
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order().tolist())
+        for chunk in self.chunks():
+            yield from chunk.tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -128,11 +142,10 @@ class WeightedRandomSampler(Sampler[int]):
             from bisect import bisect_right
 
             sums = f.cumsum(self.weights, 0).tolist()
-            draws = (
-                f.rand([self.num_samples], dtype=_C.float64, generator=self.generator) * sums[-1]
-            ).tolist()
             last = max(k for k, w in enumerate(self.weights.tolist()) if w > 0)
-            yield from (min(bisect_right(sums, u), last) for u in draws)
+            for size in chunk_sizes(self.num_samples):
+                draws = f.rand([size], dtype=_C.float64, generator=self.generator) * sums[-1]
+                yield from (min(bisect_right(sums, u), last) for u in draws.tolist())
         else:
             # The smallest exponential arrival times have the order of weighted picks without replacement
             # (Efraimidis and Spirakis, 2006).
@@ -169,6 +182,15 @@ class BatchSampler(Sampler[list]):
     def __len__(self) -> int:
         n = len(self.sampler)  # type: ignore[arg-type]
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+def chunk_sizes(count: int) -> Iterator[int]:
+    """Sizes of the draws that together make ``count`` random numbers. A generator gives out its numbers in
+    blocks of four; all chunks but the last are whole blocks, so the numbers are those of a single draw.
+    """
+    most = 1024
+    for at in range(0, count, most):
+        yield min(most, count - at)
 
 
 def draw_seed(generator: Any = None) -> int:

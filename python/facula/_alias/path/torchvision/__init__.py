@@ -1,8 +1,9 @@
 """The installed torchvision, if there is one; its shared libraries are linked with PyTorch's, and
 facula's ``_alias/vision.py`` replaces the functions that it uses from them.
 
-Otherwise the parts that model libraries import: transforms of PIL images and tensors, data sets of local
-files, frozen batch norm. Other names are absent.
+If there is none, what many programs take from it: transforms of PIL images and tensors, data sets of local
+files and of noise, three families of models, grids of images, boxes. An error names what is absent, and says
+that the real torchvision works.
 """
 
 import importlib.util
@@ -19,7 +20,11 @@ if _installed is not None and _installed.loader is not None:
     _installed.loader.exec_module(_module)
 else:
     from . import datasets as datasets
+    from . import models as models
     from . import ops as ops
     from . import transforms as transforms
+    from . import utils as utils
+    from ._absent import naming
 
     __version__ = "0.28.0+facula"
+    __getattr__ = naming(__name__)

@@ -15,6 +15,11 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
+from .._absent import naming
+from ..transforms.functional import to_pil_image
+
+__getattr__ = naming(__name__)
+
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
@@ -148,6 +153,34 @@ class FashionMNIST(MNIST):
 
 class KMNIST(MNIST):
     pass
+
+
+class FakeData(VisionDataset):
+    """Images of noise with random labels; the same for an index each time."""
+
+    def __init__(
+        self,
+        size: int = 1000,
+        image_size: tuple[int, int, int] = (3, 224, 224),
+        num_classes: int = 10,
+        transform: Callable | None = None,
+        target_transform: Callable | None = None,
+        random_offset: int = 0,
+    ) -> None:
+        super().__init__(".", transform=transform, target_transform=target_transform)
+        self.size, self.image_size, self.num_classes = size, tuple(image_size), num_classes
+        self.random_offset = random_offset
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if index >= self.size:
+            raise IndexError(f"FakeData: index {index} out of range of {self.size} images")
+        g = torch.Generator().manual_seed(index + self.random_offset)
+        noise = torch.randn(self.image_size, generator=g)
+        label = int(torch.randint(0, self.num_classes, (1,), generator=g))
+        return self._item(to_pil_image(noise), label)
 
 
 def _idx(path: Path) -> np.ndarray:

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from .._absent import naming
 from . import functional as functional
 from .functional import InterpolationMode as InterpolationMode
 
 F = functional
+__getattr__ = naming(__name__)
 
 
 class _Transform:
