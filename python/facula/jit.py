@@ -42,6 +42,10 @@ def interface(c: T) -> T:
     return c
 
 
+def _overload(f: T) -> T:
+    return f
+
+
 def _overload_method(f: T) -> T:
     return f
 
