@@ -1,8 +1,8 @@
-"""Writes requirements, peer, docs, types, zoo and suites.lock: the packages of the .txt of that name, all
-that these need (of zoo.txt and suites.txt those alone), and the SHA-256 of each file, for each Python below on
-x86-64 Linux. After a change:
+"""Writes requirements, peer, docs, types, zoo, suites and ecosystem.lock: the packages of the .txt of that
+name, all that these need (of zoo.txt, suites.txt and ecosystem.txt those alone), and the SHA-256 of each
+file, for each Python below on x86-64 Linux. After a change, of all or of some:
 
-    .venv/bin/python setup/lock.py
+    .venv/bin/python setup/lock.py [NAME...]
 
 Setups install what the locks name and nothing else, whoever serves it. pip resolves and finds the digests;
 its configuration is left out, so that files come from PyPI.
@@ -53,9 +53,12 @@ def lock(name: str, *options: str, pythons: tuple[str, ...] = PYTHONS) -> None:
 
 
 if __name__ == "__main__":
-    lock("requirements")
-    lock("peer")
-    lock("docs")
-    lock("types")
-    lock("zoo", "--no-deps", pythons=("3.11",))  # tokenizers 0.13 has no wheel for later ones
-    lock("suites", "--no-deps", pythons=("3.11",))  # beside those of zoo
+    one = {
+        "pythons": ("3.11",)
+    }  # of zoo, tokenizers 0.13 has no wheel for later ones; the others are beside it
+    locks = {name: ((), {}) for name in ("requirements", "peer", "docs", "types")}
+    locks |= {name: (("--no-deps",), one) for name in ("zoo", "suites")}
+    locks["ecosystem"] = ("--no-deps", "--only-binary=:none:"), one  # some packages have no wheels
+    for name in sys.argv[1:] or locks:
+        options, more = locks[name]
+        lock(name, *options, **more)

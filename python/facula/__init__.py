@@ -154,10 +154,15 @@ _ELSEWHERE = {
         "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
         "compiler": "compile",
         "_checks": """
-            _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_tensor_all_with
-            _check_type _check_value _check_with
+            _assert_async _check _check_index _check_is_size _check_not_implemented
+            _check_tensor_all _check_tensor_all_with _check_type _check_value _check_with
         """,
         "_streams": "Event Stream",
+        "_types": """
+            AnyType BoolType DeviceObjType DictType FloatType Future IntType JitType ListType
+            NoneType NumberType OptionalType OutOfMemoryError ScriptModule StringType SymBool
+            SymFloat TensorType TupleType qint32 qint8 quint2x4 quint4x2 quint8
+        """,
         "serialization": "save load",
         "_ops": "ops",
         "_classes": "ScriptObject classes",

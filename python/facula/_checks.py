@@ -7,8 +7,9 @@ from typing import Any
 
 from . import _C
 
-__all__ = ["_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",
-           "_check_tensor_all_with", "_check_type", "_check_value", "_check_with"]  # fmt: skip
+__all__ = ["_assert_async", "_check", "_check_index", "_check_is_size", "_check_not_implemented",
+           "_check_tensor_all", "_check_tensor_all_with", "_check_type", "_check_value",
+           "_check_with"]  # fmt: skip
 
 _USUAL = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
@@ -36,6 +37,19 @@ def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], An
 def _check(cond: Any, message: Callable[[], Any] | None = None) -> None:
     """Raises RuntimeError unless ``cond`` is True."""
     _raise_unless(RuntimeError, cond, message)
+
+
+def _assert_async(self: Any, assert_msg: str | None = None) -> None:
+    """RuntimeError unless the tensor's one element is not zero; on the CPU the check is made at once."""
+    if self.numel() != 1:
+        raise RuntimeError(
+            f"Boolean value of Tensor with {'more than one value' if self.numel() else 'no values'} is "
+            "ambiguous"
+        )
+    if not self.item():
+        raise RuntimeError(
+            "Expected Tensor with single nonzero value, but got zero" if assert_msg is None else assert_msg
+        )
 
 
 def _check_index(cond: Any, message: Callable[[], Any] | None = None) -> None:

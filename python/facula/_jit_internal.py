@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from .jit import _overload as _overload
+from .jit import _overload_method as _overload_method
 from .jit import export as export
 from .jit import ignore as ignore
 from .jit import is_scripting as is_scripting

@@ -4,6 +4,7 @@ under which pickles refer to functions.
 
 from __future__ import annotations
 
+import enum
 import importlib
 import sys
 from types import ModuleType
@@ -26,6 +27,29 @@ _SWITCHES = {
     "_get_tracing_state": None,
     "_log_api_usage_once": None,
 }
+
+
+# Questions to PyTorch's dispatcher, transforms and modes, and what answers them.
+def _answers(native: ModuleType) -> dict[str, Any]:
+    from . import _functorch, _modes
+    from .library import _KEYS
+    from .nn.modules.module import _parse_to
+
+    inner = ModuleType(f"{native.__name__}._functorch")
+    inner.is_batchedtensor = inner.is_legacy_batchedtensor = _functorch.vmap.is_batchedtensor  # type: ignore[attr-defined]
+    inner.get_unwrapped = _functorch.vmap.get_unwrapped  # type: ignore[attr-defined]
+    native._nn._parse_to = _parse_to
+    return {
+        "_TensorMeta": type(native.Tensor),
+        "_functorch": inner,
+        "DispatchKey": enum.Enum("DispatchKey", sorted(_KEYS), module="torch._C"),  # type: ignore[misc]
+        "_are_functorch_transforms_active": lambda: bool(native.vmap_level() or native.forward_level()),
+        "_get_accelerator": lambda check=None: native.device("cpu"),
+        "_get_default_device": lambda: str(_modes.get_default_device()),
+        "_get_privateuse1_backend_name": lambda: "privateuseone",
+        "_is_torch_function_mode_enabled": lambda: bool(native.torch_function_modes()),
+        "_is_tracing": lambda: False,
+    }
 
 
 # Modules of functions: the prefix of their names, and our modules.
@@ -58,6 +82,7 @@ def complete(native: ModuleType) -> None:
     if hasattr(native, "_VariableFunctions"):
         return
     native._VariableFunctions = native._VariableFunctionsClass = native.functions
+    native.__path__ = []  # so that modules below it can be imported
     native.TensorBase = native._TensorBase = native.Tensor
     for name, (prefix, where) in _FUNCTIONS.items():
         module = _functions(native, name, prefix, where)
@@ -73,3 +98,7 @@ def complete(native: ModuleType) -> None:
 
         switch.__name__ = switch.__qualname__ = name
         setattr(native, name, switch)
+    for name, answer in _answers(native).items():
+        if not hasattr(native, name):
+            setattr(native, name, answer)
+    sys.modules[f"{__name__.partition('.')[0]}._C._functorch"] = native._functorch

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -196,6 +197,58 @@ class OpOverloadPacket:
 def _operator(namespace: str, name: str, overload: str | None = None) -> Any:
     packet = getattr(getattr(ops, namespace), name)
     return packet if overload is None else getattr(packet, overload)
+
+
+class HigherOrderOperator:
+    """An operator whose arguments may be functions. ``py_impl`` registers a function for a dispatch key; a
+    call takes that of Autograd where a gradient is needed, else that of the device.
+    """
+
+    def __init__(self, name: str, *, cacheable: bool = False) -> None:
+        self._name = self.__name__ = name
+        self.py_kernels: dict[Any, Callable] = {}
+
+    def name(self) -> str:
+        return self._name
+
+    def namespace(self) -> str:
+        return "higher_order"
+
+    def py_impl(self, k: Any) -> Callable[[Any], Any]:
+        """A decorator that registers a function for a dispatch key, a mode or a class of tensors."""
+
+        def register(f: Any) -> Any:
+            key = getattr(k, "name", k)
+            if key in self.py_kernels:
+                raise RuntimeError(f"Trying to override a python impl for {k} on operator {self._name}")
+            self.py_kernels[key] = f
+            return f
+
+        return register
+
+    def py_autograd_impl(self, f: Any) -> Any:
+        return self.py_impl("Autograd")(f)
+
+    def py_functionalize_impl(self, f: Any) -> Any:
+        return self.py_impl("Functionalize")(f)
+
+    def fallthrough(self, dispatch_key: Any) -> None:
+        """No effect: a call passes by keys that have no function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from .utils._pytree import tree_leaves
+
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, _C.Tensor)]
+        tracked = _C.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        keys = ["Autograd", "AutogradCPU"] if tracked else []
+        for key in (*keys, "CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
+            if key in self.py_kernels:
+                return self.py_kernels[key](*args, **kwargs)
+        there = ", ".join(sorted(map(str, self.py_kernels))) or "none"
+        raise NotImplementedError(f"{self._name}: there is no function for the CPU; registered are {there}")
+
+    def __str__(self) -> str:
+        return self._name
 
 
 class _OpNamespace(ModuleType):

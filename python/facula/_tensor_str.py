@@ -47,5 +47,18 @@ def printoptions(**options: Any) -> Iterator[None]:
         set_printoptions(**outer)
 
 
+def _tensor_str(self: Any, indent: int) -> str:
+    """The elements as text, without ``tensor(...)`` and suffixes; lines begin with ``indent`` spaces."""
+    plain = self.detach().resolve_conj().resolve_neg()
+    text = repr(plain.to_dense() if plain.layout is not _C.strided else plain).removeprefix("tensor(")
+    depth = 0
+    for end, c in enumerate(text):
+        depth += (c == "[") - (c == "]")
+        if depth == 0 and c in "],)":
+            text = text[: end + (c == "]")]
+            break
+    return text.replace("\n" + " " * len("tensor("), "\n" + " " * indent)
+
+
 def _str(self: Any, *, tensor_contents: str | None = None) -> str:
     return repr(self)

@@ -242,6 +242,23 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     raise ValueError(f"Expected a device with a specified index or an integer, but got: {device}")
 
 
+def _get_device_module(device_type: str) -> Any:
+    """The module of a type of device."""
+    from . import _names
+
+    try:
+        return _names.get_device_module(device_type)
+    except RuntimeError as e:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered") from e
+
+
+def _element_size(dtype: Any) -> int:
+    """The bytes of an element."""
+    if not isinstance(dtype, _C.dtype):
+        raise RuntimeError(f"expected torch.dtype, but got {type(dtype)}")
+    return int(dtype.itemsize)
+
+
 def _import_dotted_name(name: str) -> Any:
     """Returns the module or object of a dotted name, whose first part is a module."""
     first, *rest = name.split(".")

@@ -2,6 +2,7 @@
 
 from . import _C, _namespace
 
+__all__ = sorted(name for name in vars(_C.fft) if not name.startswith("_"))
 __getattr__ = _namespace.fill(globals(), _C.fft)
 
 TYPE_CHECKING = False

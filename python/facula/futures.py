@@ -6,13 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from . import _types
+
 __all__ = ["Future", "collect_all", "wait_all"]
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 
-class Future(Generic[T]):
+class Future(_types.Future, Generic[T]):
     """A value, or an exception, that one thread sets once; others wait for it, or register callbacks.
 
     >>> f = facula.futures.Future()

@@ -44,6 +44,10 @@ def interface(obj: T) -> T:
     return obj
 
 
+def _overload(f: T) -> T:
+    return f
+
+
 def _overload_method(f: T) -> T:
     return f
 

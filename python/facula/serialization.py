@@ -71,6 +71,7 @@ __all__ = [
 ]
 
 Tensor = _C.Tensor
+MAP_LOCATION = Any  # a function, a device, its name, or names by names
 _ALIGN = 64
 
 

@@ -35,25 +35,40 @@ NUDGES = 6
 minutes = 10  # of one process
 PASSED = ("equal", "rounding", "kinks")
 LIBRARIES = "accelerate einops peft safetensors.torch timm torchmetrics transformers".split()
+PEER = [ROOT / ".peer" / "bin" / "python"]
+ALIAS, ALIAS_PATH = [sys.executable, "-m", "facula.torch"], [PACKAGE.parent]
+
+
+def surroundings(path):
+    """The environment of a process that finds packages in the folders of ``path``, and downloads nothing."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONWARNINGS": "ignore"}
+    environment |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+    # Threads that spin while they wait count as processor time: many times the work's on a busy machine.
+    return environment | {"OMP_WAIT_POLICY": "passive"}
+
+
+def output(interpreter, path, *arguments, seconds=None, folder=None):
+    """What a program prints in this folder, and the last line of what went wrong or None."""
+    seconds = seconds or 60 * minutes
+    try:
+        done = subprocess.run(
+            [*map(str, interpreter), *map(str, arguments)],
+            env=surroundings(path),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"more than {seconds / 60:g} minutes"
+    if done.returncode == 0:
+        return done.stdout, None
+    return done.stdout, (done.stderr.strip().splitlines() or [str(done.returncode)])[-1]
 
 
 def answer(interpreter, path, *arguments):
     """The last line of what went wrong, or None."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONWARNINGS": "ignore"}
-    environment |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-    # Threads that spin while they wait count as processor time: many times the work's on a busy machine.
-    environment |= {"OMP_WAIT_POLICY": "passive"}
-    try:
-        done = subprocess.run(
-            [*map(str, interpreter), *map(str, arguments)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60 * minutes,
-        )
-    except subprocess.TimeoutExpired:
-        return f"more than {minutes} minutes"
-    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or [str(done.returncode)])[-1]
+    return output(interpreter, path, *arguments)[1]
 
 
 def off(ours, theirs):
@@ -106,15 +121,14 @@ def moved_by_rounding(exact, run, path):
 def measure(library, name, folder, stand_in, seed):
     """Status, detail, and our time and memory as multiples of the peer's, on inputs of this seed."""
     weights, ours, theirs, exact = (folder / n for n in ("weights.pt", "ours.npz", "theirs.npz", "exact.npz"))
-    peer = [ROOT / ".peer" / "bin" / "python"], [ROOT / ".zoo", stand_in]
+    peer = PEER, [ROOT / ".zoo", stand_in]
 
     def by_peer(results, *options):
         return answer(*peer, MODEL, library, name, weights, results, "--seed", seed, *options)
 
     if failure := by_peer(theirs, "--write-weights"):
         return "peer fails", failure, None
-    alias = [sys.executable, "-m", "facula.torch"], [PACKAGE.parent, ROOT / ".zoo"]
-    failure = answer(*alias, MODEL, library, name, weights, ours, "--seed", seed)
+    failure = answer(ALIAS, [*ALIAS_PATH, ROOT / ".zoo"], MODEL, library, name, weights, ours, "--seed", seed)
     if failure:
         return "fails", failure, None
     a, b = dict(np.load(ours)), dict(np.load(theirs))
@@ -149,8 +163,9 @@ def compare(library, name, folder, stand_in):
 
 def use(what):
     """What goes wrong when a program behind the alias imports this library, or is this file."""
-    alias = [sys.executable, "-m", "facula.torch"], [PACKAGE.parent, ROOT / ".zoo"]
-    return answer(*alias, *([what] if isinstance(what, Path) else ["-c", f"import {what}"]))
+    return answer(
+        ALIAS, [*ALIAS_PATH, ROOT / ".zoo"], *([what] if isinstance(what, Path) else ["-c", f"import {what}"])
+    )
 
 
 def recorded(report):

@@ -2,7 +2,8 @@
 
     python tests/zoo/suites.py [--only REGEX] [--every 60] [--first 0] [--report docs/suites.md]
 
-Suites are fetched by git at the commits below (git's own ``url.<base>.insteadOf`` lets a mirror serve them).
+Suites are fetched by git at the commits below (git's own ``url.<base>.insteadOf`` lets a mirror serve them),
+or are those of a source distribution.
 Packages that hold no tests are why: of the three, only einops ships its own. Left out is what wants a GPU, a
 network, more than one process or a library that is in neither setup/zoo.txt nor setup/suites.txt: it fails
 with the peer too, and only what passes there counts.
@@ -11,6 +12,7 @@ with the peer too, and only what passes there counts.
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,11 +24,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUTS = ROOT / "build" / "suites"
 SECONDS, HOURS = 120, 3  # for a test, for a suite
+HERE = Path(__file__).parent
+LIBRARIES = [ROOT / ".suites", ROOT / ".zoo"]
 
 
 @dataclass
 class Suite:
-    """A library's tests: the folder from which they run, theirs in it, and that every so manieth is run."""
+    """A library's tests: the folder from which they run, theirs in it, and that every so manieth is run.
+
+    They are in a repository at a commit, or, without a repository, in a version's source distribution.
+    """
 
     name: str
     repository: str
@@ -67,12 +74,36 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item in kept]
 
 
+def unpack(requirement, folder):
+    """The files of a package's source distribution."""
+    with tempfile.TemporaryDirectory() as temporary:
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary=:all:",
+            "-d",
+            temporary,
+        ]
+        subprocess.run([*command, requirement], check=True, stdout=sys.stderr)
+        (archive,) = Path(temporary).iterdir()
+        shutil.unpack_archive(archive, Path(temporary, "files"), filter="data")
+        (top,) = Path(temporary, "files").iterdir()
+        shutil.move(top, folder)
+
+
 def fetched(suite):
     """The folder of a suite's files, at its commit."""
     folder = CHECKOUTS / f"{suite.name}-{suite.commit[:12]}"
     if not folder.exists():
         partial = folder.with_suffix(".partial")
         subprocess.run(["rm", "-rf", partial], check=True)
+        if not suite.repository:
+            unpack(f"{suite.name}=={suite.commit}", partial)
+            return partial.rename(folder)
         git = ["git", "-c", "advice.detachedHead=false", "-C", partial]
         subprocess.run(["git", "init", "-q", partial], check=True)
         address = f"https://github.com/{suite.repository}"
@@ -82,15 +113,14 @@ def fetched(suite):
     return folder
 
 
-def passed(suite, interpreter, path, every, first):
+def passed(suite, interpreter, path, every, first, libraries=LIBRARIES):
     """The tests that pass, as (folder or file, name), and how many were tried."""
     folder = fetched(suite)
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary, "report.xml")
-        libraries = [ROOT / ".suites", ROOT / ".zoo", Path(__file__).parent]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, [folder / suite.root, *libraries, *path])),
+            "PYTHONPATH": os.pathsep.join(map(str, [folder / suite.root, *libraries, HERE, *path])),
             "CUDA_VISIBLE_DEVICES": "",
             "HF_HUB_OFFLINE": "1",
             "EINOPS_TEST_BACKENDS": "numpy,torch",
@@ -128,22 +158,17 @@ def part(classname, suite):
     return f"{suite.name}/{names[0]}" if suite.every > 1 and len(names) > 1 else suite.name
 
 
-def main():
+def compare(suites, every, first, libraries=LIBRARIES):
+    """Rows (suite or part, passed by the peer, how many of these by Facula), and the tests that fail."""
     import facula
 
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="names of suites, a regular expression")
-    parser.add_argument("--every", type=int, help="of each file of torchmetrics every so manieth test")
-    parser.add_argument("--first", type=int, default=0, help="of these the number of the first")
-    parser.add_argument("--report", type=Path)
-    a = parser.parse_args()
     rows, missing = [], []
-    for suite in (s for s in SUITES if re.search(a.only, s.name)):
-        every = a.every if a.every and suite.every > 1 else suite.every
-        first = a.first if suite.every > 1 else 0
-        theirs, tried = passed(suite, [ROOT / ".peer" / "bin" / "python"], [], every, first)
+    for suite in suites:
+        step = every if every and suite.every > 1 else suite.every
+        start = first if suite.every > 1 else 0
+        theirs, tried = passed(suite, [ROOT / ".peer" / "bin" / "python"], [], step, start, libraries)
         alias = [sys.executable, "-m", "facula.torch"], [Path(facula.__file__).parents[1]]
-        ours, _ = passed(suite, *alias, every, first)
+        ours, _ = passed(suite, *alias, step, start, libraries)
         parts = defaultdict(lambda: [0, 0])
         for classname, name in sorted(theirs):
             count = parts[part(classname, suite)]
@@ -153,7 +178,21 @@ def main():
                 missing.append(f"{suite.name}: {classname}::{name}")
         rows += [(name, *count) for name, count in sorted(parts.items())]
         both = len(theirs & ours)
-        print(f"{suite.name}: {tried} run, {len(theirs)} pass with PyTorch, {both} of these with Facula")
+        print(
+            f"{suite.name}: {tried} run, {len(theirs)} pass with PyTorch, {both} of these with Facula",
+            flush=True,
+        )
+    return rows, missing
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="names of suites, a regular expression")
+    parser.add_argument("--every", type=int, help="of each file of torchmetrics every so manieth test")
+    parser.add_argument("--first", type=int, default=0, help="of these the number of the first")
+    parser.add_argument("--report", type=Path)
+    a = parser.parse_args()
+    rows, missing = compare((s for s in SUITES if re.search(a.only, s.name)), a.every, a.first)
     total, both = (sum(r[k] for r in rows) for k in (1, 2))
     share = f"{both} of {total} ({100 * both / max(total, 1):.1f} %)"
     print(share, *missing, sep="\n")

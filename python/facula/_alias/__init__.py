@@ -24,7 +24,8 @@ from typing import Any, NoReturn
 
 import facula
 
-from .._namespace import names_now, renamed
+from .._namespace import renamed
+from .. import _unsupported
 from .._native import complete
 from ..torch_version import TorchVersion
 
@@ -33,8 +34,11 @@ _OURS, _THEIRS = "facula", "torch"
 
 
 def _rename(module: ModuleType) -> None:
-    """Renames a module of ours, and the classes and functions that it defines, to torch."""
+    """Gives a module of ours, and the classes and functions that it defines, torch's names; adds the names
+    that Facula does not support.
+    """
     module.__name__ = renamed(module.__name__, _OURS, _THEIRS) or module.__name__
+    _unsupported.complete(module, module.__name__.partition(".")[2], module.__name__)
     for value in list(names_now(module).values()):
         where = getattr(value, "__module__", None)
         if isinstance(where, str) and (new := renamed(where, _OURS, _THEIRS)):
@@ -61,6 +65,16 @@ class _SameModule(importlib.abc.Loader):
     def get_code(self, name: str) -> Any:
         """The code that ``python -m torch.x`` runs."""
         return self.spec.loader.get_code(self.spec.name) if self.spec and self.spec.loader else None
+
+
+class _Unsupported(importlib.abc.Loader):
+    """Makes a module of names that Facula does not support."""
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        _unsupported.complete(module, module.__name__.partition(".")[2], module.__name__)
 
 
 class _Renaming(importlib.abc.Loader):
@@ -99,7 +113,12 @@ _HOMES = {
     "cuda.graphs": "cuda",
     "cuda.memory": "cuda",
     "cuda.streams": "cuda",
+    "cuda.comm": "nn.parallel.comm",
+    "distributed._composable.fsdp": "distributed.fsdp",
     "distributed._tensor": "distributed.tensor",
+    "distributed._tensor.experimental": "distributed.tensor.experimental",
+    "distributed.checkpoint.filesystem": "distributed.checkpoint",
+    "distributed.tensor.device_mesh": "distributed.device_mesh",
     "distributed.distributed_c10d": "distributed",
     "distributed.fsdp.fully_sharded_data_parallel": "distributed.fsdp",
     "distributed.constants": "distributed",
@@ -136,8 +155,13 @@ class _Finder(importlib.abc.MetaPathFinder):
                 module = importlib.import_module(ours)
             except ModuleNotFoundError as e:
                 if e.name is None or renamed(ours, e.name, "") is None:
-                    raise  # our module exists; one of its imports does not
-                return None
+                    raise  # ours is there; what it imports is not
+                theirs = _THEIRS + ours[len(_OURS) :]
+                if theirs.partition(".")[2] not in _unsupported.modules():
+                    return None
+                if theirs != name:
+                    return importlib.machinery.ModuleSpec(name, _SameModule(importlib.import_module(theirs)))
+                return importlib.machinery.ModuleSpec(name, _Unsupported(), is_package=True)
             finally:
                 _asked_for.discard(name)
             file = getattr(module, "__file__", None)

@@ -18,6 +18,11 @@ def allow_in_graph(fn: Any) -> Any:
     return fn
 
 
+def assume_constant_result(fn: Any) -> Any:
+    """The function itself: what it returns is computed at each call."""
+    return fn
+
+
 def graph_break(msg: str = "") -> None:
     """Has no effect: there is no graph to break."""
 

@@ -55,6 +55,11 @@ class set_multithreading_enabled:
         return None
 
 
+def _is_checkpoint_valid() -> bool:
+    """True: checkpoints may be used in every backward pass, that of ``grad`` too."""
+    return True
+
+
 def _list(x: Any) -> list:
     return [x] if isinstance(x, (Tensor, graph.GradientEdge)) else list(x)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .._types import OutOfMemoryError as OutOfMemoryError
 from .._no_gpu import (
     device_count as device_count,
     empty_cache as empty_cache,
@@ -17,6 +18,7 @@ from . import amp as amp
 from . import nvtx as nvtx
 from .random import *  # noqa: F403
 
+_initialized = False
 default_generators: tuple[Any, ...] = ()
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ for _name in ("synchronize", "current_device", "set_device", "get_device_name", 
               "set_per_process_memory_fraction", "get_per_process_memory_fraction", "graph_pool_handle",
               "make_graphed_callables", "list_gpu_processes", "device_memory_used"):  # fmt: skip
     globals()[_name] = _missing(_name)
+
+
+def _lazy_call(callable: Any, **kwargs: Any) -> None:
+    """Calls ``callable`` when CUDA begins to be used, which is never."""
 
 
 class Event:

@@ -12,6 +12,11 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 __path__: list[str] = []  # for the submodules into which PyTorch divides it
 
 
+def amp_definitely_not_available() -> bool:
+    """True: there is no CUDA."""
+    return True
+
+
 class autocast(_autocast):
     """``facula.autocast("cuda", ...)``: warns that it has no effect."""
 

@@ -895,6 +895,9 @@ def get_global_rank(group: Any, group_rank: int) -> int:
     return 0
 
 
+_get_global_rank = get_global_rank
+
+
 def get_group_rank(group: Any, global_rank: int) -> int:
     """Returns the rank in a group for a rank of the world."""
     if global_rank != 0:

@@ -47,6 +47,7 @@ Tensor = _C.Tensor
 __all__ = ["kl_divergence", "register_kl"]
 
 _REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
+_KL_REGISTRY = _REGISTRY  # PyTorch's name
 _FOUND: dict[tuple[type, type], Callable[[Any, Any], Tensor] | None] = {}
 
 

@@ -443,14 +443,19 @@ class PowerTransform(_Elementwise):
     inverse_shape = forward_shape
 
 
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    """The logistic function, at least the dtype's tiny and below 1."""
+    info = facula.finfo(x.dtype)
+    return x.sigmoid().clamp(min=info.tiny, max=1 - info.eps)
+
+
 class SigmoidTransform(_Elementwise):
     """y = 1 / (1 + exp(-x)), clamped to at least the dtype's tiny and below 1."""
 
     codomain = constraints.unit_interval
 
     def _call(self, x: Tensor) -> Tensor:
-        info = facula.finfo(x.dtype)
-        return x.sigmoid().clamp(min=info.tiny, max=1 - info.eps)
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         info = facula.finfo(y.dtype)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from .. import _C
 from .._functions import typename
 from ..program import assume
+from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 Tensor = _C.Tensor
 
@@ -78,6 +79,11 @@ def register_optimizer_step_post_hook(hook: Callable) -> Any:
     return _register(_global_post_hooks, hook)
 
 
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """The devices that run optimizers from recorded programs of GPUs: none."""
+    return []
+
+
 def _with_hooks(step: Callable) -> Callable:
     @wraps(step)
     def f(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -135,6 +141,17 @@ class Optimizer:
             raise ValueError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
+
+    def _patch_step_function(self) -> None:
+        """Adds hooks and profiling to ``step`` of this class, for subclasses that assign ``step`` later."""
+        step = type(self).step
+        if not hasattr(step, "__wrapped__"):
+            type(self).step = _with_hooks(step)  # type: ignore[method-assign]
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
+        """Lists of tensors, divided by device and dtype: see ``utils._foreach_utils``."""
+        return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 
     def _make_transient(self) -> None:
         """Creates the attributes that are not part of the state: hooks."""

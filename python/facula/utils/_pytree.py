@@ -106,9 +106,112 @@ def is_structseq_instance(obj: Any) -> bool:
     return is_structseq_class(type(obj))
 
 
+PyTree = Any
+Context = Any
+FlattenFunc = Callable[[Any], tuple[list[Any], Context]]
+UnflattenFunc = Callable[[Iterable[Any], Context], Any]
+FlattenWithKeysFunc = Callable[[Any], tuple[list[tuple[Any, Any]], Context]]
+KeyPath = tuple[Any, ...]
+
+
+def _list_flatten(d: list[Any]) -> tuple[list[Any], Context]:
+    return d, None
+
+
+def _list_unflatten(values: Iterable[Any], context: Context) -> list[Any]:
+    return list(values)
+
+
+def _tuple_flatten(d: tuple[Any, ...]) -> tuple[list[Any], Context]:
+    return list(d), None
+
+
+def _tuple_unflatten(values: Iterable[Any], context: Context) -> tuple[Any, ...]:
+    return tuple(values)
+
+
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], Context]:
+    return list(d), type(d)
+
+
+def _namedtuple_unflatten(values: Iterable[Any], context: Context) -> Any:
+    return context(*values)
+
+
+def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], Context]:
+    return list(d.values()), list(d)
+
+
+def _dict_unflatten(values: Iterable[Any], context: Context) -> dict[Any, Any]:
+    return dict(zip(context, values, strict=True))
+
+
+def _ordereddict_flatten(d: OrderedDict[Any, Any]) -> tuple[list[Any], Context]:
+    return list(d.values()), list(d)
+
+
+def _ordereddict_unflatten(values: Iterable[Any], context: Context) -> OrderedDict[Any, Any]:
+    return OrderedDict(zip(context, values, strict=True))
+
+
+def _defaultdict_flatten(d: defaultdict[Any, Any]) -> tuple[list[Any], Context]:
+    return list(d.values()), [d.default_factory, list(d)]
+
+
+def _defaultdict_unflatten(values: Iterable[Any], context: Context) -> defaultdict[Any, Any]:
+    default_factory, keys = context
+    return defaultdict(default_factory, zip(keys, values, strict=True))
+
+
+def _deque_flatten(d: deque[Any]) -> tuple[list[Any], Context]:
+    return list(d), d.maxlen
+
+
+def _deque_unflatten(values: Iterable[Any], context: Context) -> deque[Any]:
+    return deque(values, maxlen=context)
+
+
+def _sequence_keys(flatten: FlattenFunc) -> FlattenWithKeysFunc:
+    def with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Context]:
+        values, context = flatten(d)
+        return [(SequenceKey(k), v) for k, v in enumerate(values)], context
+
+    return with_keys
+
+
+def _mapping_keys(flatten: FlattenFunc) -> FlattenWithKeysFunc:
+    def with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Context]:
+        values, context = flatten(d)
+        return [(MappingKey(k), v) for k, v in zip(d, values, strict=True)], context
+
+    return with_keys
+
+
+def _namedtuple_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], Context]:
+    return [(GetAttrKey(n), getattr(d, n)) for n in d._fields], type(d)
+
+
+_list_flatten_with_keys = _sequence_keys(_list_flatten)
+_tuple_flatten_with_keys = _sequence_keys(_tuple_flatten)
+_deque_flatten_with_keys = _sequence_keys(_deque_flatten)
+_dict_flatten_with_keys = _mapping_keys(_dict_flatten)
+_ordereddict_flatten_with_keys = _mapping_keys(_ordereddict_flatten)
+_defaultdict_flatten_with_keys = _mapping_keys(_defaultdict_flatten)
+
+SUPPORTED_NODES: dict[Any, NodeDef] = {
+    node.type: node
+    for node in (
+        NodeDef(tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys),
+        NodeDef(list, _list_flatten, _list_unflatten, _list_flatten_with_keys),
+        NodeDef(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys),
+        NodeDef(namedtuple, _namedtuple_flatten, _namedtuple_unflatten, _namedtuple_flatten_with_keys),
+        NodeDef(OrderedDict, _ordereddict_flatten, _ordereddict_unflatten, _ordereddict_flatten_with_keys),
+        NodeDef(defaultdict, _defaultdict_flatten, _defaultdict_unflatten, _defaultdict_flatten_with_keys),
+        NodeDef(deque, _deque_flatten, _deque_unflatten, _deque_flatten_with_keys),
+    )
+}
 _MAPPINGS = (dict, OrderedDict, defaultdict)
-BUILTIN_TYPES = frozenset({list, tuple, deque, namedtuple, *_MAPPINGS})
-SUPPORTED_NODES: dict[Any, NodeDef] = {}
+BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 
 
 def register_pytree_node(
@@ -164,53 +267,38 @@ def register_dataclass(
     register_pytree_node(cls, parts, make, flatten_with_keys_fn=with_keys)
 
 
+def _get_node_type(tree: Any) -> Any:
+    """The key of a container in SUPPORTED_NODES: ``namedtuple`` for every class of named tuples."""
+    return namedtuple if is_namedtuple_class(type(tree)) else type(tree)
+
+
 def _node_type(x: Any) -> Any:
-    """Returns the type under which a container is registered; None for a leaf."""
+    """The type by which a container is taken apart; None for a leaf."""
     kind = type(x)
-    if kind in SUPPORTED_NODES or kind in (list, tuple, deque) or kind in _MAPPINGS:
-        return kind
-    if is_structseq_class(kind):
+    if kind in SUPPORTED_NODES or is_structseq_class(kind):
         return kind
     return namedtuple if is_namedtuple_class(kind) else None
 
 
 def _taken_apart(x: Any, kind: Any) -> tuple[list[Any], Any]:
-    if kind in SUPPORTED_NODES:
-        items, context = SUPPORTED_NODES[kind].flatten_fn(x)
-        return list(items), context
-    if kind is defaultdict:
-        return list(x.values()), [x.default_factory, list(x)]
-    if kind in _MAPPINGS:
-        return list(x.values()), list(x)
-    if kind is deque:
-        return list(x), x.maxlen
-    return list(x), type(x) if kind is namedtuple else None
+    if kind not in SUPPORTED_NODES:  # a result with names
+        return list(x), None
+    items, context = SUPPORTED_NODES[kind].flatten_fn(x)
+    return list(items), context
 
 
 def _rebuilt(kind: Any, items: list[Any], context: Any) -> Any:
-    if kind in SUPPORTED_NODES:
-        return SUPPORTED_NODES[kind].unflatten_fn(items, context)
-    if kind is defaultdict:
-        return defaultdict(context[0], zip(context[1], items))
-    if kind in _MAPPINGS:
-        return kind(zip(context, items))
-    if kind is deque:
-        return deque(items, maxlen=context)
-    return context(*items) if kind is namedtuple else kind(items)
+    return SUPPORTED_NODES[kind].unflatten_fn(items, context) if kind in SUPPORTED_NODES else kind(items)
 
 
 def _keys(x: Any, kind: Any, count: int) -> list[Any]:
-    """Returns the keys of a container's items."""
-    if kind in SUPPORTED_NODES:
-        flatten = SUPPORTED_NODES[kind].flatten_with_keys_fn
-        if flatten is None:
-            raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. ")
-        return [k for k, _ in flatten(x)[0]]
-    if kind in _MAPPINGS:
-        return [MappingKey(k) for k in x]
-    if kind is namedtuple:
-        return [GetAttrKey(n) for n in x._fields]
-    return [SequenceKey(k) for k in range(count)]
+    """The keys of a container's items."""
+    if kind not in SUPPORTED_NODES:
+        return [SequenceKey(k) for k in range(count)]
+    with_keys = SUPPORTED_NODES[kind].flatten_with_keys_fn
+    if with_keys is None:
+        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. ")
+    return [k for k, _ in with_keys(x)[0]]
 
 
 def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:

@@ -21,7 +21,7 @@ from ... import _C
 from ..._ops import OpOverload
 from ...nn.modules.module import Module
 from ...overrides import TorchFunctionMode
-from ...utils._python_dispatch import TorchDispatchMode
+from ...utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from ...utils._pytree import tree_leaves, tree_map, tree_structure
 from ..graph import Graph, _PyTreeCodeGen, _PyTreeInfo
 from ..graph_module import GraphModule
@@ -123,6 +123,11 @@ class _Calls(TorchDispatchMode):
             self.fixed.add(node)
         self.result(value, node)
         return value
+
+
+def get_proxy_mode() -> Any:
+    """The mode in which ``make_fx`` runs a function, or None."""
+    return next((m for m in _get_current_dispatch_mode_stack() if isinstance(m, _Calls)), None)
 
 
 def _names(f: Callable, args: tuple) -> list[str]:

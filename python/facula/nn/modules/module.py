@@ -17,11 +17,39 @@ from ..parameter import Buffer, Parameter, is_lazy
 
 Tensor = _C.Tensor
 T = TypeVar("T", bound="Module")
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _REGISTRATION = ("_parameters", "_buffers", "_modules")
 _global_hooks: dict[str, OrderedDict] = {name: OrderedDict() for name in (*_HOOKS, *_REGISTRATION)}
+# PyTorch's names of these.
+_global_parameter_registration_hooks = _global_hooks["_parameters"]
+_global_buffer_registration_hooks = _global_hooks["_buffers"]
+_global_module_registration_hooks = _global_hooks["_modules"]
 _global_always_called: set[int] = set()
 _global_with_kwargs: set[int] = set()
+
+
+def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """The device, the dtype, non_blocking and the memory format of the arguments of ``to``."""
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    memory_format, non_blocking = kwargs.pop("memory_format", None), kwargs.pop("non_blocking", False)
+    tensor = kwargs.pop("tensor", None)
+    kwargs.pop("copy", None)
+    if kwargs:
+        raise TypeError(f"to() received an invalid combination of arguments: {sorted(kwargs)}")
+    flags = []
+    for a in args if tensor is None else (tensor, *args):
+        if isinstance(a, _C.dtype):
+            dtype = a
+        elif isinstance(a, Tensor):
+            dtype, device = a.dtype, a.device
+        elif isinstance(a, bool):
+            flags.append(a)
+        elif a is not None:
+            device = a
+    if flags:
+        non_blocking = flags[0]
+    return None if device is None else _C.device(device), dtype, non_blocking, memory_format
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
@@ -439,19 +467,7 @@ class Module(_C.ModuleBase):
         """Moves floating and complex parameters and buffers to a dtype, or all to a device or memory
         format.
         """
-        dtype = kwargs.pop("dtype", None)
-        device = kwargs.pop("device", None)
-        memory_format = kwargs.pop("memory_format", None)
-        kwargs.pop("non_blocking", None)
-        if kwargs:
-            raise TypeError(f"to() received an invalid combination of arguments: {sorted(kwargs)}")
-        for a in args:
-            if isinstance(a, _C.dtype):
-                dtype = a
-            elif isinstance(a, Tensor):
-                dtype, device = a.dtype, a.device
-            elif not isinstance(a, bool):
-                device = a
+        device, dtype, _, memory_format = _parse_to(*args, **kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
@@ -657,7 +673,7 @@ class Module(_C.ModuleBase):
             if b is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = b if keep_vars else b.detach()
         if type(self).get_extra_state is not Module.get_extra_state:
-            destination[prefix + "_extra_state"] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def state_dict(
         self, *args: Any, destination: dict | None = None, prefix: str = "", keep_vars: bool = False
@@ -793,7 +809,7 @@ class Module(_C.ModuleBase):
                     )
                 with _C.GradMode(False):
                     mine.copy_(loaded)
-        extra = prefix + "_extra_state"
+        extra = prefix + _EXTRA_STATE_KEY_SUFFIX
         if type(self).set_extra_state is not Module.set_extra_state:
             if extra in state_dict:
                 self.set_extra_state(state_dict[extra])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -9,9 +10,11 @@ from ... import _C
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset, TensorDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
+from .worker import get_worker_info as get_worker_info
 
 Tensor = _C.Tensor
-T = TypeVar("T")
+_collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
 
 
 _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
@@ -140,8 +143,17 @@ class DataLoader(Generic[T]):
         return len(self.batch_sampler if self._batched else self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> _BaseDataLoaderIter:
+        return self._get_iterator()
+
+    def _get_iterator(self) -> _BaseDataLoaderIter:
+        """A new pass, in this process or by workers; subclasses override it."""
         kind = _MultiProcessingDataLoaderIter if self.num_workers else _SingleProcessDataLoaderIter
         return kind(self)
+
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are gathered in batches by a batch sampler."""
+        return self.batch_sampler is not None
 
     def _values(self) -> Iterator:
         if self.num_workers:
@@ -249,7 +261,52 @@ def batches_of_stream(loader: Any) -> Iterator:
         yield loader.collate_fn(batch)
 
 
+class _InfiniteConstantSampler(Sampler):
+    """None without end: the sampler of streams, which are not asked for samples by index."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[None]:
+        while True:
+            yield None
+
+
 class _DatasetKind:
     """Whether samples are requested by index or come as a stream."""
 
     Map, Iterable = 0, 1
+
+    @staticmethod
+    def create_fetcher(
+        kind: int, dataset: Any, auto_collation: bool, collate_fn: Callable, drop_last: bool
+    ) -> Any:
+        """An object whose ``fetch(index)`` makes a batch; for a stream, the next ``len(index)`` samples."""
+        make = _MapDatasetFetcher if kind == _DatasetKind.Map else _IterableDatasetFetcher
+        return make(dataset, auto_collation, collate_fn, drop_last)
+
+
+class _MapDatasetFetcher:
+    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Callable, drop_last: bool) -> None:
+        self.dataset, self.auto_collation = dataset, auto_collation
+        self.collate_fn, self.drop_last = collate_fn, drop_last
+
+    def fetch(self, index: Any) -> Any:
+        return fetch(self.dataset, index, self.auto_collation, self.collate_fn)
+
+
+class _IterableDatasetFetcher(_MapDatasetFetcher):
+    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Callable, drop_last: bool) -> None:
+        super().__init__(dataset, auto_collation, collate_fn, drop_last)
+        self.dataset_iter, self.ended = iter(dataset), False
+
+    def fetch(self, index: Any) -> Any:
+        if self.ended:
+            raise StopIteration
+        if not self.auto_collation:
+            return self.collate_fn(next(self.dataset_iter))
+        samples = list(itertools.islice(self.dataset_iter, len(index)))
+        self.ended = len(samples) < len(index)
+        if not samples or self.ended and self.drop_last:
+            raise StopIteration
+        return self.collate_fn(samples)
