@@ -12,36 +12,12 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites ecosystem ecosystem-names ecosystem-suites bench docs types wheel wheels test-wheel clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:
-	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
-	@echo "make test    install, build, run all tests"
-	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
-	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
-	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
-	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
-	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
-	@echo "make zoo-suites   install, build, run test suites of libraries unmodified beside PyTorch; results in docs/suites.md"
-	@echo "make ecosystem   install, build, run quick starts of popular packages beside PyTorch; results in $(BUILD)/ecosystem.md (ARGS=\"--only gpy\", ARGS=\"--part 1/10\")"
-	@echo "make ecosystem-names   install, build, print the names of PyTorch that these packages use and Facula lacks (ARGS=--everywhere)"
-	@echo "make ecosystem-suites   install, build, run test suites of some of these packages beside PyTorch (ARGS=\"--only zuko\")"
-	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
-	@echo "make types   install, build, check the examples and what tools see of the package with mypy and pyright"
-	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
-	@echo "make sanitize-python   the same for Python tests (ARGS=tests/python/test_sizes.py)"
-	@echo "make sanitize-threads   build with the thread sanitizer, run the C++ tests of storage, autograd and kernel cache"
-	@echo "make test-wheel   make the package, install it into a new environment, use it from another folder"
-	@echo "make fuzz    install clang, build and run the fuzz targets (SECONDS_EACH=60)"
-	@echo "make format  lay sources out as tests/python/test_style.py asks"
-	@echo "make setup   install what is needed"
-	@echo "make build   setup, and build into $(BUILD)/; PYTHONPATH=$(BUILD)/python finds the package"
-	@echo "make wheel   setup, and make an installable package in dist/"
-	@echo "make wheels  make and test one for each Python that this machine has (PYTHONS='3.12 3.13')"
-	@echo "make clean   remove what was built (.venv, .peer and runs/ stay)"
-
-setup:
-	@VENV=$(VENV) setup/setup.sh
+	@awk '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	    /^[a-z-]+:.*## / { name = $$1; sub(":", "", name); text = $$0; sub(/.*## /, "", text); gsub(/[$$][(]BUILD[)]/, "$(BUILD)", text); printf "  make %-20s %s\n", name, text }' \
+	    $(firstword $(MAKEFILE_LIST))
 
 ##@ First steps
 train: package ## train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')
@@ -132,24 +108,53 @@ zoo-suites: package ## run test suites of libraries unmodified; results in docs/
 	@setup/folder.sh suites
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
 
-# torchaudio's shared library is built for the peer's GPU build and does not load beside its CPU build; torchaudio works without.
-.PHONY: ecosystem-packages
+# torchaudio's shared library is built for the peer's GPU build and does not load with its CPU build; torchaudio works without it.
 ecosystem-packages: package
 	@setup/peer.sh
 	@setup/folder.sh ecosystem
 	@rm -f .ecosystem/torchaudio/lib/*.so
 
-ecosystem: ecosystem-packages
+ecosystem: ecosystem-packages ## run quick starts of popular packages; results in $(BUILD)/ecosystem.md (ARGS="--only gpy", ARGS="--part 1/10")
 	$(TEST_RUN) $(RUN) tests/ecosystem/run.py --report $(BUILD)/ecosystem.md $(ARGS)
 
-ecosystem-names: ecosystem-packages
+ecosystem-names: ecosystem-packages ## print the names of PyTorch that these packages use and Facula lacks (ARGS=--everywhere)
 	$(TEST_RUN) $(RUN) tests/ecosystem/scan.py $(ARGS)
 
-ecosystem-suites: ecosystem-packages
+ecosystem-suites: ecosystem-packages ## run test suites of some of these packages (ARGS="--only zuko")
 	$(TEST_RUN) $(RUN) tests/ecosystem/suites.py $(ARGS)
 
-# The reference is written from the catalog and the built registry; a link or a docstring that cannot be read is an error.
-docs: package
+##@ Searching for faults
+SEED ?= 0
+COUNT ?= 10000
+arguments: package ## draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)
+	$(TEST_RUN) $(RUN) tests/arguments/run.py --seed $(SEED) --count $(COUNT) --jobs $(JOBS) $(ARGS)
+
+SANITIZE = BUILD=$(BUILD) JOBS=$(JOBS) PYTHON=$(PYTHON_ENV) CMAKE_ARGS="$(CMAKE_ARGS)" tests/sanitize.sh
+sanitize: setup ## run the C++ tests under the address and undefined-behaviour sanitizers (ARGS='-R io')
+	@$(SANITIZE) cpp $(ARGS)
+
+sanitize-python: setup ## the same for Python tests (ARGS=tests/python/test_sizes.py)
+	@$(SANITIZE) python $(ARGS)
+
+sanitize-arguments: setup ## the same for the calls of `make arguments`
+	@$(SANITIZE) arguments --seed $(SEED) --count $(COUNT) $(ARGS)
+
+sanitize-threads: setup ## run C++ tests under the thread sanitizer (ROOMS="tensor autograd codegen")
+	@$(SANITIZE) threads $(ARGS)
+
+SECONDS_EACH ?= 60
+FUZZED = $(BUILD)-fuzz
+fuzz: setup ## install clang, build and run the fuzz targets (SECONDS_EACH=60)
+	@setup/clang.sh
+	@test -f $(FUZZED)/CMakeCache.txt || cmake -S . -B $(FUZZED) $(shell command -v ninja >/dev/null && echo -G Ninja) \
+	    -DCMAKE_BUILD_TYPE=Release -DFACULA_SANITIZE=address,undefined -DFACULA_FUZZ=ON \
+	    -DFACULA_PYTHON=OFF -DCMAKE_CXX_COMPILER=clang++-19 -DPython_EXECUTABLE=$(abspath $(PYTHON_ENV)) $(CMAKE_ARGS)
+	@cmake --build $(FUZZED) --parallel $(JOBS) --target fuzzers
+	tests/fuzz/run.sh $(FUZZED) $(SECONDS_EACH)
+
+##@ Documentation and types
+# The reference is written from the catalog and the built registry; a broken link or docstring is an error.
+docs: package ## write the documentation as a site into $(BUILD)/site
 	@setup/folder.sh docs
 	@rm -rf $(BUILD)/pages && mkdir -p $(BUILD)/pages
 	@$(RUN) docs/site/reference.py $(BUILD)/pages

@@ -1180,11 +1180,29 @@ def opcheck(
 def triton_op(
     name: str, fn: Callable | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """Refused: there are no kernels of Triton."""
-    raise NotImplementedError(
-        f"library.triton_op: kernels of Triton do not run here: '{name}'\n"
-        f"  hint: {_C.package_name()}.library.custom_op makes an operator of a function in Python"
-    )
+    """Makes an operator, like :func:`custom_op`, of a function that may launch Triton kernels. A call that
+    launches one raises; a call that launches none, as on the CPU, works.
+    """
+    return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+
+
+class _TritonKernel:
+    """A Triton kernel; launching it raises an error."""
+
+    def __init__(self, kernel: Callable) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: Any) -> _TritonKernel:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(self.kernel, "__name__", repr(self.kernel))
+        raise NotImplementedError(
+            f"library.wrap_triton: kernels of Triton do not run here: '{name}'\n"
+            "  hint: write what it computes with operators, which are compiled into one kernel"
+        )
+
+    run = __call__
 
 
 def wrap_triton(triton_kernel: Callable, /) -> Any:

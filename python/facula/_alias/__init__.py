@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 
 import facula
 
-from .._namespace import renamed
 from .. import _unsupported
+from .._namespace import names_now, renamed
 from .._native import complete
 from ..torch_version import TorchVersion
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ... import _C
-from ...func import functional_call
+from ... import _C, func
 from ..modules.module import Module
 from ._named_member_accessor import NamedMemberAccessor
 
@@ -66,3 +65,18 @@ def _reparametrize_module(
         order = reversed(before.items()) if stack_weights else before.items()
         after, _ = accessor.swap_tensors_dict(dict(order), allow_missing=True)
         parameters_and_buffers.update({k: after[k] for k in parameters_and_buffers if k in after})
+
+
+def functional_call(
+    module: Any,
+    parameters_and_buffers: dict[str, Any],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """``func.functional_call`` with one dictionary."""
+    return func.functional_call(
+        module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict
+    )

@@ -15,7 +15,7 @@ from .worker import get_worker_info as get_worker_info
 Tensor = _C.Tensor
 _collate_fn_t = Callable[[list[Any]], Any]
 _worker_init_fn_t = Callable[[int], None]
-
+T = TypeVar("T")
 
 _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
 

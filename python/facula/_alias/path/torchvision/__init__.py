@@ -1,9 +1,9 @@
 """The installed torchvision, if there is one; its shared libraries are linked with PyTorch's, and
 facula's ``_alias/vision.py`` replaces the functions that it uses from them.
 
-If there is none, what many programs take from it: transforms of PIL images and tensors, data sets of local
-files and of noise, three families of models, grids of images, boxes. An error names what is absent, and says
-that the real torchvision works.
+Otherwise the parts that many programs use: transforms of PIL images and tensors, data sets of local files
+and of noise, three families of models, grids of images, boxes. The error of another name says that the real
+torchvision works.
 """
 
 import importlib.util
