@@ -28,8 +28,8 @@ Definer activation(const char* schema, const char* doc) {
 // Not a size that is known only when a program runs?
 bool is_known(const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); }
 
-// Of units that are exponential below 0, of self as it is or over alpha: there the gradient at 0 is as below it, while the
-// derivative of what is computed, which is self itself, would be 1.
+// The gradient of units that are exponential below 0 (in self, or in self / alpha). At 0 PyTorch takes the derivative of the
+// exponential side; the derivative of the body there would be 1.
 VjpRule exponential_below(bool over_alpha) {
   return [over_alpha](const Vjp& v) {
     const Value& alpha = v.call()["alpha"];
@@ -41,7 +41,7 @@ VjpRule exponential_below(bool over_alpha) {
     return grads(autograd::invoke("_elu_backward", {v.grad(), v["self"], alpha, scale}));
   };
 }
-// Is a > b? Of sizes that are known only when a program runs, which asks again: surely.
+// Whether a > b. For sizes that are known only when a program runs: whether it holds for all of them; the program asks again.
 bool exceeds(const Value& a, const Value& b) {
   if (is_known(a) && is_known(b)) return a.number().to_double() > b.number().to_double();
   auto whole = [&](const Value& v, double (*rounded)(double)) {
@@ -65,7 +65,7 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
-// Where gradients at NaN differ, and why.
+// Deliberate differences of gradients at NaN, and their reasons.
 constexpr const char* kZeroAtNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
 constexpr const char* kVectorsAtNaN =
     "the gradient at NaN is that of PyTorch's vectors; its elements that fill none have another";

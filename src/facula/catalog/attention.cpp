@@ -87,8 +87,8 @@ struct Full {
 
 Tensor row_sum(const Tensor& a, const Tensor& b) { return sum(mul(a, b), -1, true); }
 
-// What was kept of each row, where it is a number whose sums do not overflow; else what follows anew from the operands,
-// in the order of PyTorch's plain kernel.
+// Selects by row: `usual` where the saved statistic is finite and its sums do not overflow; else `anew`, which is recomputed
+// from the operands in the order of PyTorch's plain kernel.
 Tensor kept_or_anew(const Tensor& kept, const Tensor& usual, const Tensor& anew) {
   return where(lt(abs(kept), backend::overflowing(kept.dtype())), usual, anew);
 }
@@ -253,8 +253,8 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, std::optional<T
   return y;
 }
 
-// Of a batch of calls (vmap): it joins the first dimension. A mask that has that dimension itself, and what was drawn
-// for dropout, are the calls' own.
+// The batching rule (vmap): the batch is folded into the first dimension. A mask with that dimension, and the random numbers of
+// dropout, differ from call to call.
 Results joined(const Batched& b) {
   auto& c = b.logical();
   Tensor mask = b["attn_mask"];

@@ -17,7 +17,7 @@ using catalog::vector_of;
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 enum Mode : int64_t { sum_of, mean_of, max_of };
 
-// Where bags begin, and, last, where they end.
+// The offsets at which bags begin, followed by the end of the last bag.
 std::vector<int64_t> bounds(const Call& c, int64_t count) {
   DType t = c.dtype("offsets");
   runtime_check(!is_differentiable(t), c.name()) << "expected offsets of int64 or int32, got " << t;

@@ -72,7 +72,7 @@ FACULA_FAMILY(clamp) {
         if (c.has("max")) y = at_most(y, high);
         return y;
       })
-      // Of equals self takes the gradient, as in PyTorch; derived, the limit would.
+      // At ties self gets the gradient, as in PyTorch; the derived gradient would go to the limit.
       .vjp(clamped)
       .samples({"self[3, 4], min[4](-1, 0), max[3, 1](0, 1)", "self[5], min=None, max[5]", "self[5], min[]"});
   define("clamp_min(Tensor self, Scalar min) -> Tensor")
@@ -88,7 +88,7 @@ FACULA_FAMILY(clamp) {
       .doc("self, but at least `min`, element by element; NaN wins.")
       .dtypes(d::real)
       .pointwise(at_least)
-      // As clamp's: of equals self takes the gradient.
+      // At ties self gets the gradient, as for clamp.
       .vjp(clamped)
       .samples({"self[3, 4], min[4]", "self[5], min[]"});
   define("clamp_max(Tensor self, Scalar max) -> Tensor")
@@ -104,7 +104,7 @@ FACULA_FAMILY(clamp) {
       .doc("self, but at most `max`, element by element; NaN wins.")
       .dtypes(d::real)
       .pointwise(at_most)
-      // As clamp's: of equals self takes the gradient.
+      // At ties self gets the gradient, as for clamp.
       .vjp(clamped)
       .samples({"self[3, 4], max[4]", "self[5], max[]"});
 }

@@ -110,7 +110,7 @@ Index pixel(const Index& batch, Expr channel, Expr y, Expr x) {
   return j;
 }
 
-// Where window (y, x) with tap (ky, kx) reads the input, and whether that is inside.
+// The input position that window (y, x) reads with tap (ky, kx), and whether it is inside the input.
 struct Tap {
   Expr y, x, valid;
 };
@@ -121,7 +121,7 @@ Tap read_at(const Window& w, Expr y, Expr x, Expr ky, Expr kx, SymInt height, Sy
   Expr row = along(0, y, ky), column = along(1, x, kx), h = n_of(height), l = n_of(width);
   return {clipped(row, h), clipped(column, l), inside(row, h) & inside(column, l)};
 }
-// Which window reads pixel (y, x) with tap (ky, kx), and whether there is one.
+// The window that reads pixel (y, x) with tap (ky, kx), and whether there is one.
 Tap written_by(const Window& w, Expr y, Expr x, Expr ky, Expr kx, SymInt height, SymInt width) {
   Expr valid = constant(true, DType::Bool), o[2], n[2] = {n_of(height), n_of(width)}, at[2] = {y, x},
        tap[2] = {ky, kx};
@@ -371,7 +371,7 @@ Tensor transposed(const Call& c, const Tensor& input, const Tensor& weight, std:
 
 // ---- batches of calls (vmap): [batch, n, ...], n is 1 for calls without a batch of their own
 
-// Is t the same all along its first dimension, as expand makes it?
+// Whether all slices along the first dimension share memory, as expand makes them.
 bool is_repeated(const Tensor& t) { return SymInt::surely_equal(t.stride(0), int64_t(0)); }
 Tensor first_of(const Tensor& t) { return select(t, 0, SymInt(int64_t(0))); }
 

@@ -56,19 +56,19 @@ Range range_of(const char* name, const Tensor& x, double low, double high) {
       << "range of [" << low << ", " << high << "] is not finite";
   return {low, high};
 }
-// Weights (ones if there are none) added up by bin; what lies in bin `bins` is dropped.
+// Sums of the weights (or of ones) by bin; elements in bin number `bins` are dropped.
 Tensor binned(const Tensor& at, std::optional<Tensor> weight, const SymInt& bins, DType t) {
   Tensor each = weight ? reshape(facula::to(*weight, t), Sizes{at.numel()})
                        : expand(full(Dims{}, 1, t), Sizes{at.numel()});
   return narrow(index_add(zeros(Sizes{bins + SymInt(int64_t(1))}, t), 0, at, each), 0, int64_t(0), bins);
 }
-// How many elements lie in each bin; exactly, however many, before they are rounded to `t`.
+// The number of elements in each bin, counted exactly and then rounded to `t`.
 Tensor counted(const Tensor& at, const SymInt& bins, DType t) {
   if (at.is_traced() || at.device() != Device{}) return binned(at, std::nullopt, bins, t);
   return to_dtype(narrow(_counts(at, bins + SymInt(int64_t(1))), 0, int64_t(0), bins), t);
 }
-// Are `bins` even edges so far apart that rounding moves neither them nor a place among them by half a bin? Then an element
-// is in the bin that its place says, or in one beside it.
+// Whether even edges are so far apart that rounding moves neither an edge nor an element's computed position by half a bin. Then
+// an element is in the bin at its computed position, or in a neighbour of it.
 bool are_apart(const Range& r, int64_t bins, DType t) {
   if (t != DType::Float32 && t != DType::Float64) return false;
   double all = r.high - r.low, largest = std::max(std::abs(r.low), std::abs(r.high));
@@ -371,7 +371,7 @@ FACULA_FAMILY(count) {
         runtime_check(r.low <= r.high, "histc")
             << "max must be larger than min, got " << r.low << " and " << r.high;
         if (r.low == r.high) r.low -= 1, r.high += 1;
-        // Where the range times the bins overflows, all are made smaller first.
+        // Scale everything down first if the range times the number of bins would overflow.
         double shrink = std::ldexp(1.0, -2 - std::ilogb(double(bins) * 2)), largest = largest_of(x.dtype());
         if ((r.high * shrink - r.low * shrink) * double(bins) < largest * shrink) shrink = 1;
         else x = mul(x, shrink), r.low *= shrink, r.high *= shrink;

@@ -41,8 +41,8 @@ std::vector<Tensor> partial_products(const Tensor& v, const Tensor& tau, SymInt 
   return parts;
 }
 
-// Of a gradient for H_1 ... H_k E those for the matrix that holds the vectors, and for tau: H_i by H_i, where
-// Q_i = H_i Q_{i+1}.
+// Gradients of the matrix of reflection vectors and of tau from a gradient of H_1 ... H_k E, one reflection after the other,
+// with Q_i = H_i Q_{i+1}.
 std::pair<Tensor, Tensor> through_reflections(const Tensor& a, const Tensor& tau, Tensor g,
                                               const Tensor& result) {
   int64_t count = tau.size(-1).guard_int();
@@ -91,7 +91,7 @@ std::tuple<Tensor, Tensor> householder_factors(const Tensor& self) {
   return {a, taus.empty() ? zeros(sizes, a.dtype()) : cat(taus, -1)};
 }
 
-// Of an upper triangle those of the matrix whose Hermitian part, with a real diagonal, it stands for.
+// The matrix with a real diagonal whose Hermitian part the upper triangle represents.
 Tensor mirrored(const Tensor& upper) {
   Tensor strict = triu(upper, 1), diagonal_only = sub(upper, strict);
   if (is_complex(upper.dtype())) diagonal_only = mul(add(diagonal_only, conjugate(diagonal_only)), 0.5);
@@ -280,7 +280,7 @@ void check_input(const Call& c, const char* arg, bool square = false) {
   else check_matrices(c.name(), arg, a);
   check_floating(c.name(), a);
 }
-// Of U, S and V the first: V is an adjoint.
+// The strides of U alone: V is an adjoint.
 Dims left_by_columns(const Call& c, size_t k, const Tensor& out, SymSpan sizes) {
   return k == 0 ? by_columns("self")(c, k, out, sizes) : Dims{};
 }
@@ -307,7 +307,7 @@ std::vector<Dims> geqrf_sizes(const Call& c) {
   return {Dims(c.sizes("self")), without_columns(c.sizes("self"), rank_of(c, "self"))};
 }
 
-// What holds of matrices [m, n] whose columns hold the vectors of k <= n reflections.
+// Checks matrices [m, n] whose columns are the vectors of k <= n reflections, and returns the sizes of their product.
 Dims product_sizes(const Call& c, const char* vectors) {
   Tensor a = c.tensor(vectors), tau = c.tensor("tau");
   const char* name = shown(c.name());
@@ -355,7 +355,7 @@ Dims ormqr_sizes(const Call& c) {
   return Dims(other.sizes());
 }
 
-// Of operators that give values and vectors, and of those that give the values alone, whose vectors are computed anew.
+// Gradients of operators that return values and vectors, or values alone; then the vectors are recomputed.
 bool gives_vectors(const Vjp& v) { return v.call().op().schema.returns.size() > 1; }
 Grads of_singular_values(const Vjp& v) {
   if (!gives_vectors(v)) {
@@ -487,7 +487,7 @@ FACULA_FAMILY(decompose) {
               cat(std::vector<Tensor>{vectors, zeros(of_matrices(A.sizes(), m, rows - n), A.dtype())}, -1);
         return std::tuple(linalg_householder_product(vectors, tau), r);
       })
-      // By Q and R; the steps of the body are LAPACK's, of which geqrf has no gradient.
+      // Derived from Q and R, because the geqrf of the body has no gradient.
       .vjp([](const Vjp& v) {
         std::string_view mode = v.call().str("mode");
         runtime_check(mode != "r", "linalg.qr")

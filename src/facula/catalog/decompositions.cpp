@@ -1,5 +1,5 @@
-// What PyTorch's dispatch modes see of calls whose kind does not say it (run/interpose.h): the calls that they consist of there,
-// under its names.
+// Exceptions to how interposers see operators (run/interpose.h): the calls that PyTorch's dispatch modes see for an operator, if
+// its kind implies others.
 #include "facula/op/operator.h"
 #include "facula/ops.h"
 #include "facula/run/interpose.h"

@@ -52,7 +52,7 @@ FACULA_FAMILY(distance) {
         if (product) return by_product(a, b);
         return linalg_vector_norm(differences(a, b), Scalar(p), Sizes{int64_t(-1)});
       })
-      // Of distances that are found by a product, which derived is NaN at 0, it is that of the differences.
+      // Distances computed by a product would have NaN as their derived gradient at 0; this is the gradient by differences.
       .vjp([](const Vjp& v) {
         Tensor a = v["x1"], b = v["x2"];
         Tensor by = slope(differences(a, b), v.result(), v.grad(), v.call().real("p"));

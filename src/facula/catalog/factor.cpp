@@ -9,7 +9,7 @@ using namespace facula::catalog::matrices;
 
 namespace {
 
-// Of a triangle these are the gradients of L L^H with all of L, as PyTorch's: not 0 in the other triangle.
+// Like PyTorch's, the gradient is that of L L^H for a full matrix L, so it is not 0 in the other triangle.
 constexpr const char* kOfWhole = "it is that of L L^H, in which both triangles of L take part";
 
 SymInt rank_of(const Tensor& a) { return smaller(a.size(-2), a.size(-1)); }
@@ -44,7 +44,7 @@ Tensor lu_gradient(const Tensor& lu, const Tensor& pivots, const Tensor& g) {
   auto [p, l, u] = lu_unpack(lu, pivots);
   SymInt m = lu.size(-2), n = lu.size(-1), k = smaller(m, n);
   Tensor gl = tril(narrow(g, -1, int64_t(0), k), -1), gu = triu(narrow(g, -2, int64_t(0), k));
-  // Of L = (L1; L2), U = (U1 | U2), A = (L1 U1 | L1 U2; L2 U1): A2 = L1 U2 and A3 = L2 U1 beside the square A1.
+  // In blocks: L = (L1; L2), U = (U1 | U2), A = (A1 | A2; A3) with a square A1 = L1 U1, A2 = L1 U2, A3 = L2 U1.
   Tensor l1 = narrow(l, -2, int64_t(0), k), u1 = narrow(u, -1, int64_t(0), k);
   Tensor lh = adjoint_of(l1), uh = adjoint_of(u1);
   Tensor gl1 = narrow(gl, -2, int64_t(0), k), gu1 = narrow(gu, -1, int64_t(0), k), right, below;
@@ -161,7 +161,7 @@ SampleArg divisible(std::vector<int64_t> sizes = {3, 3}) {
   a.positive_definite = true;
   return a;
 }
-// Of a factor, its pivots and a right-hand side of one batch and dtype.
+// Checks a factor, its pivots and a right-hand side of equal batch and dtype; returns the sizes of the solution.
 Dims right_sizes(const Call& c) {
   const char* factor = c.op().schema.index_of("LU") >= 0 ? "LU" : "LD";
   Tensor a = c.tensor(factor), b = c.tensor("B");

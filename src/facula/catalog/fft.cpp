@@ -98,7 +98,7 @@ Plan plan(const char* name, const Tensor& x, Sizes s, Sizes dim, bool of_half) {
   return p;
 }
 
-// As PyTorch's libraries refuse sizes of 0, whichever they are.
+// Refuses every size of 0, as PyTorch's FFT libraries do.
 const Tensor& filled(const char* name, const Tensor& x) {
   runtime_check(x.numel() != SymInt(int64_t(0)), shown(name))
       << "expects elements to transform, but got an empty batch of shape " << to_string(x.sizes());
@@ -397,7 +397,7 @@ DType frequency_dtype(const Call& c) {
 std::vector<DType> complex_result(const Call& c) { return {complex_of(c.dtype("self"))}; }
 Sizes last_two() { return Sizes{-2, -1}; }
 
-// What users call a transform, as all of them are declared.
+// Declares a transform that users call.
 Definer transform(const char* schema, const char* doc) {
   return std::move(define(schema).doc(doc).bind(fft).no_in_place().autocast(Autocast::fp32));
 }

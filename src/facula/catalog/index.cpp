@@ -31,7 +31,7 @@ int repeated_dim(const Tensor& x, std::optional<int64_t> dim) {
       << "dimension specified as " << *dim << " but tensor has no dimensions";
   return wrap_dim("repeat_interleave", dim.value_or(0), x.dim());
 }
-// Of repeat_interleave: k, counts[k] times, for all k in order.
+// The positions for repeat_interleave: each k in order, repeated counts[k] times.
 Tensor positions(const Call& c, const Tensor& counts) {
   Tensor at = _repeated_positions(facula::to(counts, DType::Int64));
   runtime_check(!c.has("output_size") || c.integer("output_size") == at.size(0), c.name())
@@ -262,8 +262,8 @@ Grads gradients_of_product(const Vjp& v, int k, const Tensor& index) {
   return out;
 }
 
-// Those of an extremum, spread evenly over ties. "of src": self counts only where nothing falls, as it is the monoid's
-// identity elsewhere; "of segments": NaN ties with NaN as well.
+// Gradients of an extremum, spread evenly over ties. "of src": self takes part only at places without source elements, since it
+// is the monoid's identity elsewhere; "of segments": NaN also ties with NaN.
 Grads gradients_of_extremum(const Vjp& v, int k, const Tensor& index) {
   Tensor self = v["self"], src = v["src"], y = v.result(), g = v.grad();
   auto reduce = v.call().str("reduce");
@@ -278,7 +278,7 @@ Grads gradients_of_extremum(const Vjp& v, int k, const Tensor& index) {
   return grads(mul(of_self, share), Tensor(), mul(of_src, gather(share, k, index)));
 }
 
-// What scatter_along writes: src where the index is. Beside an index of no elements it may have any shape.
+// The value that scatter_along writes: the element of src at the position of the index. If the index is empty, src may have any shape.
 std::function<Expr(const Index&)> source_at(const LoopCall& c) {
   return [&c](const Index& i) {
     bool fits = std::max(1, c.rank("src")) == std::max(1, int(i.size()));
@@ -518,7 +518,7 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) { return scatter_along(c, monoid_of(c), source_at(c)); })
-      // Of other reductions than the sum nothing is derived.
+      // Only the gradient of a sum could be derived.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         auto reduce = v.call().str("reduce");
@@ -606,7 +606,7 @@ FACULA_FAMILY(index) {
             c, domain, [&](const Index&) { return cast(c.load("value", {}), compute_type(c.dtype("self"))); },
             true);
       })
-      // What repeated indices fill counts once, as in PyTorch; derived, each index counts.
+      // A slice that several indices fill counts once, as in PyTorch; the derived gradient would count it for each index.
       .vjp([](const Vjp& v) {
         int k = v.call().dim("dim");
         Tensor g = index_fill(v.grad(), k, v["index"], Scalar(0.0));
@@ -965,7 +965,7 @@ FACULA_FAMILY(index) {
         Expr row = cast(c.load("indices", at), DType::Int64);
         return c.load("weight", {within(row, loop::size(c.size("weight", 0))), i.back()});
       })
-      // Leaves out padding_idx, of which the value knows nothing.
+      // Leaves out padding_idx, which only affects the gradient.
       .vjp([](const Vjp& v) {
         Tensor grad = v.grad(), indices = v["indices"];
         SymInt rows = v.call().size("weight", 0);
@@ -991,7 +991,7 @@ FACULA_FAMILY(index) {
         runtime_check(self.dim() == 2, "embedding_renorm_")
             << "'self' must be 2-D, got shape " << to_string(self.sizes());
         check_index_dtype("embedding_renorm_", "indices", indices);
-        // A row that is there several times is written as often, always the same.
+        // A row with several indices is written several times with the same value.
         Tensor at = to_dtype(reshape(indices, Sizes{indices.numel()}), DType::Int64),
                rows = index_select(self, 0, at);
         Tensor length = norm(rows, std::optional<Scalar>(norm_type), Sizes{int64_t(1)}, true);

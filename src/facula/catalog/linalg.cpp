@@ -28,7 +28,7 @@ std::function<Dims(const Call&)> one_for_each(const char* arg = "A") {
   };
 }
 
-// The system's sizes: `B` [..., n, k] beside `A` [..., n, n], of equal batch.
+// Checks a system of `A` [..., n, n] and `B` [..., n, k] with equal batches; returns the sizes of the solution.
 Dims system_sizes(const Call& c) {
   Tensor a = c.tensor("A"), b = c.tensor("B");
   check_square(c.name(), "A", a);

@@ -28,7 +28,7 @@ Tensor weighted(const char* name, const Tensor& loss, const std::optional<Tensor
       << to_string(loss.sizes());
   return mul(loss, *weight);
 }
-// Of which the sum of the weights divides a mean.
+// Reduces a weighted loss; a mean is divided by the sum of the weights.
 Tensor weighted_loss(const char* name, const Tensor& loss, const std::optional<Tensor>& weight,
                      std::string_view reduction) {
   Tensor all = weighted(name, loss, weight);
@@ -142,7 +142,7 @@ Tensor linear_cross_entropy_of(const Call& c) {
                                                    c.integer("rows").guard_int()));
     return reduced_chunks(total, target, weight, ignored, reduction);
   }
-  // As by chunks, logits are not rounded.
+  // Logits are not rounded, as in the chunked computation.
   auto wide = [&](const Tensor& t) { return c.has("rows") ? catalog::wide(t) : t; };
   auto maybe = [&](const std::optional<Tensor>& t) { return t ? std::optional(wide(*t)) : t; };
   Tensor rows = flatten(wide(linear), 0, -2);
@@ -404,7 +404,7 @@ FACULA_FAMILY(loss) {
                           to_dtype(grad_bias, own));
       })
       .vjp([](const Vjp& v) {
-        // What the tape asks beforehand, which results are read, it asks in a trace of its own.
+        // The tape traces the rule beforehand, to determine which results it reads.
         for (int k = 1; k < 4; ++k)
           supported_check(!v.grad(k).defined() || (v.grad(k).is_traced() && !autograd::Tracing::current()),
                           "linear_cross_entropy")
@@ -493,7 +493,7 @@ FACULA_FAMILY(loss) {
       .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction,
                     std::optional<Tensor> weight) {
-        // Beside weights integers have a loss too, as in PyTorch.
+        // With weights integers have a loss too, as in PyTorch.
         Tensor e = weight ? sub(self, target) : difference("mse_loss", self, target);
         return weighted_loss("mse_loss", mul(e, e), weight, reduction);
       })

@@ -42,7 +42,7 @@ Tensor distance_of(const Tensor& a, const Tensor& b, double p, const Tensor& eps
   return is_floating(common) ? catalog::narrowed(y, common) : y;
 }
 
-// A margin that is beside elements: True is 1, and none is a fraction beside integers.
+// A margin in the dtype of the elements: True is 1, and integers have integer margins.
 Tensor number_for(const Tensor& margin, const Tensor& self) {
   bool converts = margin.dtype() == DType::Bool || !is_differentiable(self.dtype());
   return converts ? to_dtype(margin, self.dtype()) : margin;

@@ -117,7 +117,7 @@ Expr with_addend(const LoopCall& c, const Index& i, Expr product) {
          c.scalar("alpha", t) * product;
 }
 
-// Of a product of (batches of) matrices.
+// Gradients of a product of (batches of) matrices.
 Grads product_gradients(const Vjp& v) {
   auto& c = v.call();
   auto& p = c.op().schema.parameters;
@@ -691,7 +691,7 @@ FACULA_FAMILY(matmul) {
         runtime_check(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), "addbmm")
             << "batch1 and batch2 must be batches of matrices that can be multiplied, got "
             << to_string(batch1.sizes()) << " and " << to_string(batch2.sizes());
-        // Where a factor is infinite it matters what is multiplied before it is added.
+        // If a factor is infinite, the order of multiplication and addition matters.
         if (!is_complex(self.dtype()) &&
             !(std::isfinite(alpha.to_double()) && std::isfinite(beta.to_double()))) {
           Tensor sum = self;

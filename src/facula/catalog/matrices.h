@@ -1,4 +1,4 @@
-// What operators on (batches of) matrices share: what they take, their names in messages, and small parts of formulas.
+// Helpers of operators on (batches of) matrices: checks of operands, names in messages, parts of formulas.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -108,7 +108,7 @@ inline Dims columns(SymSpan sizes) {
   strides[n - 1] = sizes[n - 2] > SymInt(int64_t(1)) ? sizes[n - 2] : SymInt(int64_t(1));
   return strides;
 }
-// An out= tensor lies by columns that takes its shape from matrices like `arg`; `empty`: only one without elements.
+// An out= tensor that takes the shape of `arg` becomes column-major; `empty`: only if it has no elements.
 inline auto by_columns(const char* arg, bool empty = false) {
   return [=](const Call& c, size_t, const Tensor& out, SymSpan sizes) {
     bool fresh = !empty || out.numel() == SymInt(int64_t(0));
@@ -116,7 +116,7 @@ inline auto by_columns(const char* arg, bool empty = false) {
   };
 }
 
-// As by_columns, but where B is on the right of A: X A = B is solved transposed.
+// The same as by_columns, except for systems X A = B, which are solved transposed.
 inline auto solved_by_columns(const char* factor) {
   return [=](const Call& c, size_t k, const Tensor& out, SymSpan sizes) {
     return c.flag("left") ? by_columns(factor)(c, k, out, sizes) : Dims{};
@@ -156,14 +156,14 @@ inline Grads gradient_of_inverse(const Vjp& v) {
   Tensor y = adjoint_of(v.result(0));
   return grads(neg(matmul(y, matmul(v.grad(0), y))));
 }
-// Of operators whose first result is X of A X = B, also of singular A: its own factors solve the adjoint system.
+// Gradients of operators whose first result is X of A X = B, also for singular A: factors of A solve the adjoint system.
 inline Grads gradients_of_solution(const Vjp& v) {
   auto factors = _linalg_lu_factor(v["A"]);
   Tensor b = _linalg_lu_solve(std::get<0>(factors), std::get<1>(factors), v.grad(0), true);
   return grads(v.needs("A") ? neg(matmul(b, adjoint_of(v.result(0)))) : Tensor(), b);
 }
 
-// Those of beta * self + alpha * (left @ right). Sums first, then the factors, as in PyTorch: infinite ones remain so.
+// Gradients of beta * self + alpha * (left @ right). Sums are computed before the factors are applied, as in PyTorch, so that infinite factors stay infinite.
 inline Grads gradients_of_sum_with_product(const Vjp& v) {
   auto& c = v.call();
   auto& p = c.op().schema.parameters;

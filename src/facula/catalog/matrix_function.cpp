@@ -24,8 +24,8 @@ Tensor power(const Tensor& A, int64_t n) {
   return result.is_same(A) ? clone(A) : result;
 }
 
-// Does a product give a power its last step? A copy, which converts to the dtype of out=, ends those by 0, 1 and, in
-// PyTorch, by repeated squaring alone.
+// Whether the last step of a matrix power is a product. Powers 0, 1 and, in PyTorch, powers of two end with a copy, which converts
+// to the dtype of out=.
 bool by_product(const Call& c) {
   int64_t n = c.integer("n").guard_int(), size = std::abs(n);
   return n != 0 && n != 1 && (size < 4 || (size & (size - 1)));
@@ -156,8 +156,8 @@ FACULA_FAMILY(matrix_function) {
       .library("linalg_matrix_exp")
       .batched_in_front()
       .reference([](const Tensor& self) { return exponential(self); })
-      // Of exp((A^H G; 0 A^H)) the block beside the diagonal (Al-Mohy, Higham, "The complex step approximation to the
-      // Frechet derivative of a matrix function", 2010).
+      // The off-diagonal block of exp((A^H G; 0 A^H)) (Al-Mohy, Higham, "The complex step approximation to the Frechet derivative of a
+      // matrix function", 2010).
       .vjp([](const Vjp& v) {
         Tensor a = adjoint_of(v["self"]), g = v.grad();
         SymInt n = a.size(-1);

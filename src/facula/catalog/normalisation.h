@@ -1,4 +1,4 @@
-// What normalisations share: the variance of a batch in the dtype of sums, and differences from PyTorch (tests/edges).
+// Helpers of normalisations: the variance of a batch in the dtype of sums, and differences from PyTorch (tests/edges).
 #pragma once
 #include "facula/op/helpers.h"
 #include "facula/ops.h"

@@ -44,7 +44,7 @@ Split binary_parts(Expr x) {
   e = select(high, e + 1.0, select(low, e - 1.0, e));
   return {m, select(small, e - 600.0, e)};
 }
-// What is known of a floating dtype: its digits, its least number and its largest.
+// Properties of a floating dtype: its digits, its smallest and its largest number.
 struct Format {
   int digits;
   double least, largest;
@@ -146,7 +146,7 @@ Definer sum_in_logarithms(const char* schema, const char* doc, bool base_two) {
       .doc(doc)
       .dtypes(d::floating)
       .no_in_place()
-      // As PyTorch's: NaN where both are infinite.
+      // Gives NaN where both are infinite, as PyTorch does.
       .vjp([base_two](const Vjp& v) {
         auto of = [&](const char* one, const char* other) {
           return v.needs(one) ? _share(catalog::wide_if_repeated(v, one), v[one], v[other], base_two)
@@ -205,7 +205,7 @@ FACULA_FAMILY(numeric) {
       .doc("sqrt(self^2 + other^2), without overflow on the way.")
       .dtypes(d::floating)
       .pointwise(hypotenuse)
-      // As PyTorch's: NaN where both are 0.
+      // Gives NaN where both are 0, as PyTorch does.
       .vjp([](const Vjp& v) {
         auto of = [&](const char* name) {
           return v.needs(name) ? div(mul(v.grad(), v[name]), v.result()) : Tensor();

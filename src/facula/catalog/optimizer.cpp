@@ -15,11 +15,11 @@ void check_lists(const char* name, std::initializer_list<const std::vector<Tenso
 }
 // A run-time number in double: 1 - beta in float32 would lose most of its digits.
 Tensor exact(const Tensor& number) { return to_dtype(number, DType::Float64); }
-// What is minimised: the gradient, of what decays too.
+// The gradient of the minimised loss, with weight decay.
 Tensor decayed(const Call& c, const Tensor& gradient, const Tensor& p, const Tensor& decay) {
   return add(c.flag("maximize") ? neg(gradient) : gradient, mul(p, decay));
 }
-// The parameter and the gradient, one of which decays: the parameter itself where `decoupled`.
+// The parameter and the gradient after weight decay, which applies to the parameter if it is `decoupled` and else to the gradient.
 std::pair<Tensor, Tensor> decayed(const Call& c, const Tensor& gradient, const Tensor& p, const Tensor& decay,
                                   const Tensor& lr) {
   if (!c.flag("decoupled")) return {p, decayed(c, gradient, p, decay)};

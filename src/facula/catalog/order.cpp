@@ -1,4 +1,4 @@
-// What follows from order: running extremes, modes, medians and quantiles.
+// Order statistics: running extremes, modes, medians and quantiles.
 #include <limits>
 
 #include "facula/catalog/differences.h"

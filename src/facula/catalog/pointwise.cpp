@@ -21,7 +21,7 @@ constexpr auto bits = d::integral | d::boolean;
 
 Expr zero_like(Expr x) { return constant(Scalar(int64_t(0)), x.dtype()); }
 Expr checked(Expr divisor) { return is_integral(divisor.dtype()) ? loop::divisor(divisor) : divisor; }
-// Of bools PyTorch has no difference; what was meant is one of these.
+// PyTorch refuses to subtract bool tensors; suggest the operator the user probably meant.
 std::vector<DType> no_bools(const Call& c) {
   for (auto& v : c.args().first(2))
     runtime_check(v.is_none() || operand_dtype(v) != DType::Bool, c.name())
@@ -56,7 +56,7 @@ Expr negative_factor(const LoopCall& c, Expr alpha) {
 }
 // a + f * b, rounded once.
 Expr plus(Expr a, Expr f, Expr b) { return is_floating(a.dtype()) ? fma(f, b, a) : a + f * b; }
-// The divisor of a remainder: a number has the digits of the tensor beside it.
+// The divisor of a remainder: a number is rounded to the dtype of the tensor.
 Expr modulus(const LoopCall& c, Expr y) { return checked(round_to(y, computing_dtype(c.op(), c.args()))); }
 // Numbers 0.5 and -0.5 are roots as PyTorch takes them, of -0 and -inf as well, but in float16.
 Expr power(const LoopCall& c, Expr x, Expr n) {
@@ -67,11 +67,11 @@ Expr power(const LoopCall& c, Expr x, Expr n) {
 }
 constexpr const char* kMinusAlpha = "int32 error: .* with alpha is the number 2147483648";
 constexpr const char* kMinusAlphaFits = "PyTorch looks whether -alpha fits";
-// What a program writes as `d` is that precise, also where it isn't stored in between.
+// A value converted to `d` is rounded to it, also if a fused kernel does not store it.
 Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
 
-// Of what where() picks from.
+// The result dtype of where().
 DType chosen_dtype(const Call& c) {
   Promotion p;
   for (auto* name : {"self", "other"}) {
@@ -566,7 +566,7 @@ FACULA_FAMILY(pointwise) {
           warn_once(
               "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
               "Use a boolean condition instead.");
-        // Numbers beside 16-bit floats round to them, others must fit.
+        // Numbers combined with 16-bit floats are rounded to them; others must fit.
         for (auto* n : {"self", "other"}) {
           auto& v = c[n];
           if (v.tag == Tag::tensor || (v.tag == Tag::scalar && std::abs(v.scalar.to_complex()) <= 127))
@@ -708,7 +708,7 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("value").dtype()}; })
       .pointwise([](Expr, Expr b) { return b; })
-      // That of other numbers.
+      // The gradient is defined to pass unchanged to self.
       .vjp([](const Vjp& v) { return grads(v.grad(), Tensor()); })
       .undifferenced("it is that of other numbers")
       .samples({"self[3, 4], value[3, 4]"});

@@ -75,7 +75,7 @@ Dims pooled_sizes(const Call& c, const char* arg = "self") {
   return out;
 }
 
-// Position along input dimension k of step b of window o; and whether it lies inside.
+// The position along input dimension k of step b of window o, and whether it is inside.
 struct Tap {
   Expr at, inside;
 };
@@ -113,7 +113,7 @@ std::vector<Expr> best(const LoopCall& c, const Index& i) {
                              cast(steps.position(), tap_type(w))};
   });
   Expr value = part(found, 0), at = part(found, 1);
-  // Of a window where nothing is above the padding, the first element that is none.
+  // The first element of the window that is not padding, for windows in which nothing exceeds the padding.
   if (w.padding[0] || w.padding[1]) {
     auto first = [&](int k) {
       Expr before = Scalar(w.padding[k]) - i[r + size_t(k)] * Scalar(w.stride[k]);

@@ -148,7 +148,7 @@ Tensor norms(const Call& c, const Tensor& self, const Scalar& order, SymSpan ker
     return catalog::is_rounded(self) ? to_dtype(y, self.dtype()) : y;
   });
 }
-// Where p-norms differ from PyTorch's (tests/edges), and why.
+// Declares a pool of p-norms, with its differences from PyTorch (tests/edges).
 Definer pool_of_norms(const char* schema, const char* doc) {
   return define(schema)
       .doc(doc)

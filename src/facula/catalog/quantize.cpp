@@ -56,8 +56,8 @@ void check_held(const Tensor& t, const char* what, double largest, bool infiniti
       << what << " cannot be converted without overflow: " << x;
 }
 
-// Where scales and zero points are learned, which broadcast with x. Zero points are whole and within the limits for the
-// value and for the gradient alike; PyTorch rounds the one of all elements otherwise in the latter.
+// Learned scales and zero points, which broadcast with x. Zero points are integers within the limits for the value and for the
+// gradient; in the gradient PyTorch rounds a per-tensor zero point differently.
 struct Learned {
   Tensor x, scale, zero;
   Steps s;
@@ -88,7 +88,7 @@ Tensor learnable(const Tensor& self, const Tensor& scale, const Tensor& zero_poi
   return _with_history(to_dtype(sum, self.dtype()), to_dtype(value, self.dtype()));
 }
 
-// Of each channel: the zero points lie within the limits, which is known where there are elements to look at.
+// Checks the zero points of all channels against the limits, if they have data.
 void check_channels(const Tensor& self, const Tensor& scale, const Tensor& zero_point, int64_t axis,
                     int64_t low, int64_t high) {
   constexpr const char* name = "fake_quantize_per_channel_affine";

@@ -36,9 +36,9 @@ Expr uniform(const LoopCall& c, DType t, int64_t word, int64_t words) {
   }
   return cast(shr(random_word(c, word, words), Scalar(int64_t(8))), t) * (1.0 / 16777216.0);
 }
-// floor(range * u) with u uniform in [0, 1) of 32 * words bits. `range` is a number without sign, 0 for 2^64;
-// one word serves ranges up to 2^16, two up to 2^32: no value is then more probable than another by more than
-// 2^-16, of which no sample of less than 2^32 numbers tells.
+// floor(range * u) with u uniform in [0, 1) of 32 * words bits. `range` is unsigned, 0 for 2^64. One word serves ranges up to
+// 2^16 and two up to 2^32, so that probabilities differ by at most 2^-16 of their value, which no sample of fewer than 2^32
+// numbers can detect.
 Expr scaled_word(const LoopCall& c, Expr range, int words) {
   Expr half = constant(int64_t(0xffffffff), DType::Int64), bits = constant(int64_t(32), DType::Int64);
   auto low = [&](Expr x) { return x & half; };
@@ -46,7 +46,7 @@ Expr scaled_word(const LoopCall& c, Expr range, int words) {
   auto word = [&](int k) { return random_word(c, k, words); };
   if (words == 1) return high(range * word(0));
   if (words == 2) return high(range * word(1) + high(range * word(0)));
-  // [r1, r0] * [w3, w2, w1, w0] in digits of 32 bits; no sum overflows 64. What is left lies above w3.
+  // [r1, r0] * [w3, w2, w1, w0] in digits of 32 bits; no sum exceeds 64 bits. The result is the digits above w3.
   Expr r0 = low(range), r1 = high(range), carry = high(r0 * word(0));
   Expr digits[4];
   for (int k = 1; k < 4; ++k) {
@@ -158,7 +158,7 @@ bool holds(DType t, SymInt x) {  // sizes are smaller than 2^60
 }
 bool is_less(int64_t a, int64_t b) { return a < b; }
 bool is_less(SymInt a, SymInt b) { return sym::may_be_less(a, b); }
-// Of randint: numbers, or sizes of a traced function.
+// Checks the bounds of randint, which are numbers or sizes of a traced function.
 template <class N>
 void check_bounds(N from, N to, DType t) {
   runtime_check(is_less(from, to), "randint")
@@ -183,7 +183,7 @@ Tensor randint_between(const Call& c, const Value& low, const Value& high, SymSp
   if (from_later || to_later) {
     SymInt first = from_later ? *from_later : SymInt(whole("randint", low.number())),
            range = (to_later ? *to_later : SymInt(whole("randint", high.number()))) - first;
-    // As words_of says of numbers; what does not fit is told by _randint.
+    // The number of words, as words_of computes it for numbers; _randint reports ranges that do not fit.
     SymInt last = max(range - one, zero), more = min(last / SymInt(int64_t(1) << 16), one),
            most = min(last / SymInt(int64_t(1) << 32), one), words = one + more + most * SymInt(int64_t(2));
     Tensor state = numbers(product(size) * words, g);
@@ -237,8 +237,8 @@ Expr log_factorial(Expr k) {
   Expr whole = (y - 0.5) * log(y) - y + 0.91893853320467274178 + series;
   return select(shifted, whole - log(select(shifted, product, wide(1))), whole);
 }
-// How many of the numbers of a distribution below 10 on average u passes: first * ratio(1) * ... * ratio(k) is
-// the probability of k. Beyond 64 lies less than 2^-53 of it.
+// Inverts the distribution function of a distribution over 0, 1, ... with a mean below 10 at u. The probability of k is
+// first * ratio(1) * ... * ratio(k); the probability of numbers beyond 64 is below 2^-53.
 template <class F>
 Expr inverted(Expr u, Expr first, F&& ratio) {
   Expr probability = first, sum = first, count = wide(0);
@@ -297,7 +297,7 @@ void expect_floating(const Tensor& t, const char* name) {
 }
 
 bool true_everywhere(const Tensor& t) { return !catalog::has_elements(t) || all(t).item().to_bool(); }
-// Of multinomial: in float64, some of each row positive and none negative.
+// The weights of multinomial in float64; checks that none is negative and each row has a positive one.
 Tensor weights_of(const Tensor& self) {
   Tensor weights = to_dtype(detach(self), DType::Float64);
   runtime_check(true_everywhere(logical_and(isfinite(weights), ge(weights, 0))), "multinomial")
@@ -356,7 +356,7 @@ FACULA_FAMILY(random) {
         DType t = compute_type(*c.maybe_dtype("dtype")), part = is_complex(t) ? real_of(t) : t;
         int64_t w = words_for(t);
         Expr u = 1.0 - uniform(c, part, 0, 2 * w), v = uniform(c, part, w, 2 * w);  // u in (0, 1]
-        // Of a complex number both parts of the transform, of variance 1/2 each.
+        // A complex number takes both results of the Box-Muller transform, with variance 1/2 each.
         if (is_complex(t)) {
           Expr r = sqrt(-log(u)), angle = 6.283185307179586 * v;
           return cast(r * cos(angle), t) + cast(r * sin(angle), t) * Scalar(std::complex<double>(0, 1));
@@ -752,15 +752,15 @@ FACULA_FAMILY(random) {
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         Expr a = operand(c, "self", i), y = operand(c, "log_value", i), psi = operand(c, "digamma", i);
-        // Of numbers below 1, z = exp(y), by the series of the distribution function.
+        // For numbers z = exp(y) below 1: the series of the distribution function.
         Expr z = exp(min(y, 0.0)), term = 1.0 / a, up = psi + 1.0 / a, series = wide(0);
         for (int n = 1; n < 15; ++n) {
           series = series + term * (up - min(y, 0.0));
           term = term * z / (a + double(n));
           up = up + 1.0 / (a + double(n));
         }
-        // Of others the integral of density * (digamma - log) from 0 to z, or of the opposite from z to infinity,
-        // whichever has one sign; over t = z exp(-+w), w = width * exp(u - exp(-u)), by the trapezoid rule.
+        // For others: the integral of density * (digamma - log) from 0 to z, or of its negative from z to infinity, whichever integrand
+        // has one sign; over t = z exp(-+w), w = width * exp(u - exp(-u)), by the trapezoid rule.
         Expr large = max(y, 0.0);
         z = exp(large);
         Expr below = psi > large, side = select(below, wide(1), wide(-1)), fall = max((a - z) * side, 0.0);
@@ -782,7 +782,7 @@ FACULA_FAMILY(random) {
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) { return c.load("log_value", i); })
-      // Of an operand that the body does not read.
+      // The gradient of an operand that the body does not read.
       .vjp([](const Vjp& v) {
         Tensor a = v["self"];
         return grads(mul(v.grad(), _log_gamma_slope(a, v["log_value"], digamma(a))), Tensor());

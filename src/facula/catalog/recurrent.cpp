@@ -84,8 +84,8 @@ State joined(const std::vector<State>& parts) {
   return s;
 }
 
-// The steps of a walk over sequences, which are sorted by length: step t has the first sizes[t] of them, and rows of
-// what all steps have lie one step after the other. f(t, states before) gives those after.
+// Runs f over the steps of sequences that are sorted by length: step t has the first sizes[t] of them, and the rows of packed
+// tensors are ordered by step. f(t, states before) returns the states after step t.
 template <class F>
 State walk(const std::vector<int64_t>& sizes, const State& start, bool reverse, F&& f) {
   std::vector<State> ended;  // last first
@@ -148,8 +148,8 @@ Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, co
   return r;
 }
 
-// What the gradient of a step reads: squashed gates and the like of each unit, states that are projected, and the states
-// after the step, of all steps (backend/cpu/recurrent_nest.h).
+// The values of all steps that the gradient reads: activated gates of each unit, projected states, and the states after the step
+// (backend/cpu/recurrent_nest.h).
 Tensor kept_of(Cell cell, const Walked& r, const Weights& w) {
   if (gates_of(cell) == 1) return r.output;
   if (cell == Cell::lstm) {  // both biases are in r.given
@@ -256,8 +256,8 @@ struct Direction {
 };
 constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
 
-// Does one call compute the direction? What it does not take goes step by step, which says so where it is a mistake: a
-// mode (a trace, a batch, tangents) sees the calls as they are.
+// Whether one library call computes the direction. Everything else goes step by step: operands that the call does not take, which
+// the steps report if they are wrong, and calls under a mode (a trace, vmap, forward mode).
 bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start,
           const Weights& w) {
   DType d = x.dtype();
@@ -471,7 +471,7 @@ Autocast by_state(const Call& c, DType lower, bool single_too = false) {
 }
 Autocast by_state_of_layer(const Call& c, DType lower) { return by_state(c, lower, true); }
 
-// What networks with one state have in common: a layer over padded sequences, over packed ones, and one step.
+// Declarations shared by networks with one state: a layer over padded sequences, one over packed sequences, and one step.
 Definer padded(const char* name, Cell cell, const char* doc) {
   return std::move(
       define(

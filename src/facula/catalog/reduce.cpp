@@ -31,7 +31,7 @@ std::vector<DType> accumulated(const Call& c) {
   return {is_differentiable(t) ? t : DType::Int64};
 }
 
-// Of a scan: a running sum or product of truth values has no meaning.
+// The result dtype of a scan; refuses running sums and products of bool.
 std::vector<DType> accumulated_along(const Call& c) {
   supported_check(accumulated(c)[0] != DType::Bool, c.name())
       << "not implemented for 'bool'" << hint("dtype=facula.int64 counts");
@@ -153,7 +153,7 @@ Tensor root(const Tensor& variance) {
   return where(none, zeros_like(variance), sqrt(where(none, ones_like(variance), variance)));
 }
 
-// Of a sum of squared distances from the mean, or of both.
+// The gradient of a sum of squared distances from the mean, or of that sum and the mean.
 Grads gradient_of_centre(const Vjp& v) {
   bool both = v.call().op().schema.returns.size() > 1;
   Tensor x = v["self"], of_sum = v.grad(both ? 1 : 0), of_mean = both ? v.grad(0) : Tensor(), g;
@@ -163,8 +163,8 @@ Grads gradient_of_centre(const Vjp& v) {
   of_mean = expand(div(put_back(v, of_mean), reduced_count(x.sizes(), dims)), x.sizes());
   return grads(g.defined() ? add(g, of_mean) : of_mean);
 }
-// The gradient of a variance, or its root, and of the mean beside it, each alone: a variance of NaN must not reach the
-// mean's.
+// The gradient of a variance or standard deviation, and of the mean returned with it. They are computed separately, so that a NaN
+// variance does not reach the gradient of the mean.
 VjpRule gradient_of_moments(bool is_root) {
   return [is_root](const Vjp& v) {
     auto& c = v.call();
@@ -187,8 +187,8 @@ Tensor gradient_of_root(const Tensor& y, const Tensor& g) {
   return where(none, zeros_like(y), div(g, mul(where(none, ones_like(y), y), 2)));
 }
 
-// The gradient g of the norm y of x, both with their dimensions there. `divided_first`: where 1 / y would overflow
-// beside a subnormal y, which is one of 16 bits or the size of one element.
+// The gradient of a norm from the gradient g of the norm y of x, both with kept dimensions. `divided_first`: divides before it
+// multiplies, because 1 / y would overflow for a subnormal y, in 16-bit dtypes or where y is the size of one element.
 Tensor gradient_of_norm(const Tensor& x, const Tensor& y, const Tensor& g, double order, bool divided_first,
                         const Ints& dims) {
   if (order == 0) return Tensor();
@@ -210,7 +210,7 @@ Tensor gradient_of_norm(const Tensor& x, const Tensor& y, const Tensor& g, doubl
   Tensor scaled = order < 2 ? mul(sgn(x), pow(abs(x), order - 1)) : mul(x, pow(abs(x), order - 2));
   return mul(scaled, quotient([&](const Tensor& t) { return pow(t, order - 1); }));
 }
-// What the length of x adds to the gradient g of unit = x / bounded: none where it is below eps.
+// The part of the gradient of unit = x / bounded that comes through the length of x; 0 where the length is below eps.
 Tensor gradient_by_length(const Tensor& g, const Tensor& x, const Tensor& unit, const Tensor& length,
                           const Tensor& bounded, double p, SymSpan dim, double eps) {
   Ints dims;
@@ -282,7 +282,7 @@ Tensor running_log_sums(const Tensor& x, int64_t dim) {
 Tensor as_words(const Tensor& x) {
   return is_floating(x.dtype()) ? view(contiguous(to(x, DType::Float64)), DType::Int64) : to(x, DType::Int64);
 }
-// The exclusive or of the last dimension's elements, half of which meet the other half each time.
+// The exclusive or of the elements of the last dimension, by halving it repeatedly.
 Tensor xor_of_last(Tensor x) {
   const SymInt zero = int64_t(0);
   for (int64_t n = x.size(-1).guard_int(); n > 1; n = (n + 1) / 2) {
@@ -995,7 +995,7 @@ FACULA_FAMILY(reduce) {
         };
         return sum(mul(unit(self), unit(other)), Sizes{dim});
       })
-      // As PyTorch's: eps does not stop the part of the lengths.
+      // Like PyTorch's gradient, this includes the part through the lengths where eps bounds them.
       .vjp([](const Vjp& v) {
         auto& c = v.call();
         Tensor g = self_or_unsqueezed(v), a = v["self"], b = v["other"];
@@ -1041,7 +1041,7 @@ FACULA_FAMILY(reduce) {
             << "expected a floating point or complex tensor, got " << self.dtype() << hint("x.float()");
         Tensor length = linalg_vector_norm(self, p, others, true, compute_type(self.dtype())),
                above = gt(length, maxnorm.to_double());
-        // What is short enough, or NaN, stays as it is, and so does its gradient.
+        // A slice that is short enough, or NaN, is unchanged, and so is its gradient.
         Tensor scale = where(above, div(mul(ones_like(length), maxnorm.to_double()), add(length, 1e-7)),
                              ones_like(length));
         return mul(self, to_dtype(scale, self.dtype()));
@@ -1178,8 +1178,8 @@ FACULA_FAMILY(reduce) {
         return where(first, later(filled), div(later(y), conj_physical(where(zero, ones_like(x), x))));
       })
       .vjp([](const Vjp& v) {
-        // It is E S without divisions, with the products E of what lies before and S(k) = g(k) + c(k + 1) S(k + 1);
-        // c is the conjugate of x.
+        // Computes E S without divisions: E are the products of the preceding elements, S(k) = g(k) + c(k + 1) S(k + 1), and c is the
+        // conjugate of x.
         int k = v.call().dim("dim");
         Tensor w = v.grad(), g = v["grad"], c = conj_physical(v["self"]);
         if (c.size(k).guard_int() == 0) return grads(zeros_like(g), zeros_like(c));

@@ -1,4 +1,4 @@
-// What losses have in common.
+// Helpers of losses.
 #pragma once
 #include <string_view>
 
@@ -16,7 +16,7 @@ inline Tensor reduced_loss(const char* name, const Tensor& loss, std::string_vie
   check_reduction(name, reduction);
   return reduction == "none" ? loss : reduction == "mean" ? mean(loss) : sum(loss);
 }
-// What grad_fn is called: losses end in their reduction, or in the step `each` of elements.
+// The name of grad_fn: the reduction of the loss, or `each`, its elementwise step.
 inline op::GradName loss_name(const char* each) {
   return [each](const op::Call& c) {
     auto reduction = c.str("reduction");

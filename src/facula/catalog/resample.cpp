@@ -32,7 +32,7 @@ constexpr const char* kOutside =
     "b?float(\\d+ gradient of (input|grid)|16 value): .* with grid: .*(nan|inf|max|lowest)";
 constexpr const char* kUnchecked =
     "the gradient of a place that is no number: PyTorch's kernels read and write before the image there, and may crash";
-// Beside the infinite: what is rounded, and derivatives of cubic weights.
+// Deliberate differences next to infinite elements: rounding, and derivatives of cubic weights.
 constexpr const char* kBeside =
     "b?float\\d+ (value|gradient of (input|grid)): .* with input: .*(inf|max|lowest)";
 constexpr const char* kPartsOfWeights =
@@ -75,7 +75,7 @@ class Resampling {
         from_(from),
         to_(to),
         type_(mode_.starts_with("nearest") ? DType::Float32 : type) {}
-  // Is an element for each what it was?
+  // Whether the result is a copy of the input.
   bool is_identity() const { return keeps_equal_sizes(mode_) && sym::must_equal(from_, to_); }
   bool smooth() const { return mode_.starts_with("smooth"); }
   bool nearest() const { return mode_.starts_with("nearest"); }
@@ -126,8 +126,8 @@ class Resampling {
 
   // ---- all but nearest modes, as a table
   SymInt width() const { return smooth() ? longest() : SymInt(int64_t(mode_ == "cubic" ? 4 : 2)); }
-  // What result o reads as its k-th element, with which weight, and what the weights of that element are up to here:
-  // at the ends taps meet, and the last of them has the weight of all.
+  // The k-th element that result o reads, its weight, and the sum of the weights of that element so far: at the ends several taps
+  // read the same element, and the last of them gets the whole weight.
   std::vector<Expr> entry(Expr o, Expr k) const {
     Expr none = zero_of(type_);
     if (smooth()) {
@@ -225,9 +225,8 @@ Grid grid_of(const Call& c) {
 enum Interpolation { linear, nearest, cubic };
 enum Padding { zeros, border, reflection };
 
-// A place moved to the ends, 0 and `last`, from where it lies at or beyond them. The derivative is a factor, 0 there, of
-// what arrives: NaN remains NaN. What is no number becomes 0 in an image and `last` in a volume, as PyTorch's kernels
-// compare.
+// A position clamped to [0, last]. Its derivative is a factor of the gradient, 0 outside, so that a NaN gradient stays NaN. A NaN
+// position becomes 0 in an image and `last` in a volume, which follows from the comparisons of PyTorch's kernels.
 Expr clamped_place(const Grid& g, Expr x, Expr last) {
   DType t = x.dtype();
   Expr inside = (x > 0.0) & (x < last), none = zero_of(t);
@@ -251,7 +250,7 @@ Expr padded(const Grid& g, Expr x, Expr n) {
 }
 // Cubic weights have both signs, and their derivatives cancel: they, and sums with them, are taken in float64.
 Expr exact(const Grid& g, Expr x) { return g.interpolation == cubic ? cast(x, DType::Float64) : x; }
-// What is read along one dimension for a place.
+// The element that is read along one dimension.
 struct Read {
   Expr at, weight, valid;
 };

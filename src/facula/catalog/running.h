@@ -1,4 +1,4 @@
-// What sums and products along a line are computed in.
+// The compute dtypes of running sums and products.
 #pragma once
 #include "facula/base/dtype.h"
 

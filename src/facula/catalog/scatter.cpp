@@ -19,7 +19,7 @@ constexpr const char* kSubnormal = "b?float\\d+ gradient of self: .* with self: 
 constexpr const char* kDivided =
     "the product of the others; PyTorch divides the product by self, of which few digits are left where it is subnormal";
 
-// What leaves every number as it is.
+// The identity element of the reduction.
 Tensor identity_of(std::string_view reduce, DType t) {
   bool largest = reduce.starts_with("amin");
   if (reduce.starts_with("prod")) return full(Dims{}, 1, t);
@@ -121,7 +121,7 @@ Tensor reduced_segments(const Call& c, const Tensor& data, std::string_view redu
       end.size(-1) == SymInt(int64_t(0)) ? zeros_like(place) : _searchsorted(end, place, MaybeTensor(), true);
   Dims shape = lines, sizes(data.sizes()), counted(begin.sizes());
   while (shape.size() < sizes.size()) shape.push_back(int64_t(1)), counted.push_back(int64_t(1));
-  // What lies behind the last segment falls into one more, which is dropped.
+  // Elements behind the last segment go into an additional segment, which is dropped.
   SymInt segments = begin.size(-1);
   sizes[size_t(axis)] = segments + SymInt(int64_t(1));
   bool mean = monoid == "mean";

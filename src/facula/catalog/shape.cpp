@@ -47,8 +47,8 @@ void check_triangle(const Call& c) {
       << "input tensor must have at least 2 dimensions, got shape " << to_string(c.sizes("self"));
 }
 
-// Of a batch of calls (vmap). A tensor of no elements may have one dimension, whatever the others have; with the
-// batch in front it takes theirs.
+// The batching rule (vmap). An empty tensor may have one dimension regardless of the others; with the batch in front it takes
+// their dimensions.
 Results joined_batches(const Batched& b) {
   auto& c = b.logical();
   auto tensors = c.tensors("tensors"), whole = b.physical().tensors("tensors");
@@ -110,7 +110,7 @@ void check_repeated_pad(SymSpan sizes, SymSpan pad, std::string_view mode) {
         << to_string(sizes) << " wraps around more than once";
   }
 }
-// The elements, of n, that places repeat which lie beyond a dimension: x < 0, and x >= n.
+// The elements of a dimension of size n that padded positions repeat: for x < 0 and for x >= n.
 std::pair<Expr, Expr> beyond(std::string_view mode, Expr x, SymInt n, SymInt before, SymInt after) {
   SymInt one(int64_t(1)), none(int64_t(0));
   if (mode == "circular") {  // negative padding crops first
@@ -121,7 +121,7 @@ std::pair<Expr, Expr> beyond(std::string_view mode, Expr x, SymInt n, SymInt bef
   if (mode == "replicate") return {integer(0), last};
   return {-x, last - (x - last)};  // the edge itself is not repeated
 }
-// What arrives at element `at`, of n, of dimension d from the places of the padded dimension that repeat it.
+// The gradient of element `at` of dimension d, of size n: the sum over the padded positions that repeat it.
 Expr gathered_padding(const LoopCall& c, const Index& at, int d, SymInt n, SymInt before, SymInt after) {
   SymInt one(int64_t(1)), none(int64_t(0));
   auto mode = c.str("mode");
@@ -457,7 +457,7 @@ FACULA_FAMILY(shape) {
           if (sizes[d] == SymInt(int64_t(0))) return value;
           Expr at = i[d] - loop::size(pad[2 * k]), n = loop::size(sizes[d]);
           inside = inside & (at >= Scalar(int64_t(0))) & (at < n);
-          j[d] = at;  // read only where it lies inside
+          j[d] = at;  // read only if it is inside
         }
         return select(inside, c.load("self", j), value);
       })
@@ -495,7 +495,7 @@ FACULA_FAMILY(shape) {
           auto [low, high] = repeated(d);
           i[d] = select(at(d) < integer(0), low, select(at(d) >= loop::size(sizes[d]), high, at(d)));
         }
-        // A load for each of the three parts of a line, of which each is read as it lies in memory.
+        // Three loads, one for each part of a line, so that each part is read contiguously.
         Expr x = at(line);
         auto [low, high] = repeated(line);
         auto element = [&](Expr place) { return c.load("self", with(i, int(line), place)); };
@@ -550,7 +550,7 @@ FACULA_FAMILY(shape) {
             << "Unrecognised padding mode " << mode;
         runtime_check(!c.has("value") || c.real("value") == 0, "pad")
             << "padding mode \"" << mode << "\" doesn't take in value argument";
-        // Wherever the channels lie, as PyTorch's.
+        // PyTorch makes contiguous results here, whatever the memory format.
         bool by_rows = mode == "circular" && !self.is_contiguous();
         return _pad_repeated(by_rows ? contiguous(self, MemoryFormat::contiguous) : self, pad, mode);
       })

@@ -1,4 +1,4 @@
-// Integers of which the remainder matters: SymInt keeps numbers within +-2^61, so that those beyond are refused.
+// Shifts, which are used modulo a size. SymInt holds numbers within +-2^61; larger ones are refused.
 #pragma once
 #include "facula/base/error.h"
 #include "facula/sym/symint.h"

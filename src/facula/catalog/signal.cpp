@@ -132,7 +132,7 @@ FACULA_FAMILY(signal) {
         return sampled(c, length, periodic, [](const Window& w) { return w.cosines({0.54, 0.46}); });
       })
       .samples({"window_length=7", "window_length=6, periodic=False", "window_length=1"});
-  // As PyTorch's overloads: the numbers are given only with what stands before them.
+  // PyTorch's overloads: alpha and beta are accepted only together with the preceding parameters.
   old_window(
       "hamming_window.periodic_alpha(int window_length, bool periodic, float alpha, float beta=0.46, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor",
       "Hamming's window, alpha - beta cos(2 pi i / n).")

@@ -16,7 +16,7 @@ namespace {
 
 std::vector<DType> with_indices(const Call& c) { return {c.dtype("self"), DType::Int64}; }
 
-// Does (a, at i) come before (b, at j)?
+// Whether element a at position i precedes element b at position j.
 Expr comes_before(Expr a, Expr i, Expr b, Expr j, bool descending) {
   if (a.dtype() == DType::Bool) {
     a = cast(a, DType::Int64);
@@ -77,7 +77,7 @@ Definer position_along(const char* schema, const char* doc, const char* library)
 
 }  // namespace
 
-// Of the k-th of n elements; a k that is known only when a program runs is looked at then.
+// Checks the rank k among n elements; a k that is known only when a program runs is checked then.
 static void check_rank(SymInt k, SymInt n, int dim) {
   runtime_check(sym::may_be_less(SymInt(int64_t(0)), k) && sym::may_be_at_most(k, n), "kthvalue")
       << "selected number k out of range for dimension " << dim << ": k = " << k << ", size " << n;

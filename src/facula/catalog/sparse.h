@@ -1,6 +1,6 @@
-// What the files of sparse tensors share (tensor/sparse.h). All is made of operators on the parts. Two nodes of the tape
-// connect parts with handles: the gradient of a sparse tensor made of values is read at its indices, the gradient of
-// values is a sparse tensor of the same indices.
+// Helpers of the operators on sparse tensors (tensor/sparse.h), which consist of operators on the parts. Two nodes of the tape
+// connect parts with handles: one reads the gradient of a sparse tensor at its indices, as the gradient of its values; the other
+// makes the gradient of values a sparse tensor of the same indices.
 #pragma once
 #include <functional>
 #include <optional>
@@ -16,7 +16,7 @@ namespace facula::catalog::sparse {
 inline const SymInt kZero = int64_t(0), kOne = int64_t(1);
 
 bool wants_gradient(const Tensor& t);
-// What `value` gives, with a node that turns its gradient into that of `of`.
+// The result of `value`, recorded with a node that computes the gradient of `of` from its gradient.
 Tensor recorded(const char* name, const Tensor& of, const std::function<Tensor()>& value,
                 std::function<Tensor(const Tensor& grad)> gradient);
 
@@ -32,8 +32,8 @@ Tensor sparse_of(const Tensor& dense,
 Tensor values_of(const Tensor& s);
 Tensor indices_of(const SparseParts& p);  // as those of COO
 Tensor coalesced(const Tensor& s);
-// For what is computed of values one by one: where a gradient is wanted every index is there once, because the gradient
-// of an element is one number.
+// The tensor for elementwise computations on values: coalesced if it requires a gradient, because the gradient of an element is
+// one number.
 Tensor pattern(const Tensor& s);
 Tensor dense_of(const Tensor& s);
 Tensor csr_of(const Tensor& x);
@@ -44,9 +44,9 @@ Tensor flat(const Tensor& indices, SymSpan sizes);
 // The elements of a dense tensor, or of any, at these indices; 0 where a sparse one has none.
 Tensor dense_at(const Tensor& x, const Tensor& indices);
 Tensor elements_at(const Tensor& x, const Tensor& indices);
-// Where the keys of `wanted` are among the sorted `keys`, and whether they are.
+// The positions of the keys `wanted` among the sorted `keys`, and whether each is present.
 std::pair<Tensor, Tensor> found(const Tensor& keys, const Tensor& wanted);
-// Where a vector of bool is true.
+// The positions at which a vector of bool is true.
 Tensor places_of(const Tensor& flags);
 // Smallest and largest of some whole numbers; 0 and -1 of none.
 std::pair<int64_t, int64_t> range_of(const Tensor& x);
@@ -57,7 +57,7 @@ Dims sizes_from(SymSpan sizes, int from);
 
 op::Results by_body(const op::Call& c, op::Form);  // as for dense operands
 
-// Rules of other operators for sparse operands, by subject; sparse.cpp has those of its own.
+// Rules of operators for sparse operands, by subject; sparse.cpp registers its own.
 std::span<const run::SparseRules> arithmetic_rules(), product_rules(), shape_rules();
 
 }  // namespace facula::catalog::sparse

@@ -39,7 +39,7 @@ Tensor sparse_sum(const char* op, const Tensor& a, const Tensor& b, const Scalar
   return p.coalesced && q.coalesced ? coalesced(all) : all;
 }
 
-// x + alpha * s, of which x is dense.
+// x + alpha * s for a dense x and a sparse s.
 Tensor dense_sum(const char* op, const Tensor& x, const Tensor& given, const Scalar& alpha, Form form) {
   Tensor s = pattern(coo_of(given));
   DType t = promote(x.dtype(), s.dtype());

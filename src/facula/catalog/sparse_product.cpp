@@ -1,4 +1,4 @@
-// Products of matrices of which some are sparse.
+// Products of matrices, some of them sparse.
 #include "facula/catalog/sparse.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -79,7 +79,7 @@ Results addmm(const Call& c, Form) {
   return facula::add(first, y, alpha);
 }
 
-// Of each row and column the largest term (or the smallest), with the gradient of the first that is; 0 of no terms.
+// The largest (or smallest) term of each row and column, 0 if there are none; the gradient goes to the first of equal terms.
 Tensor extreme_terms(const Tensor& terms, const Tensor& rows, const SymInt& count, bool largest) {
   const SymInt n = terms.size(0), columns = terms.size(1);
   Tensor known = detach(terms);

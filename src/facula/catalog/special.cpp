@@ -80,7 +80,7 @@ Expr log_gamma_positive(Expr x) {
   }
   Expr near =
       (t - 2.0) * horner(t - 2.5, kLogGamma) + select(divisor < 1e-290, -log(x), log(factor / divisor));
-  // Beside the roots, where these two cancel, by Taylor's series.
+  // Taylor's series next to the roots, where the two terms cancel.
   auto root = [&](double at, std::initializer_list<double> c) {
     Expr u = x - at;
     near = select((abs(u) < 1e-5) & ne(x, wide(at)), u * horner(u, std::span(c.begin(), c.size())), near);
@@ -153,8 +153,8 @@ Expr cotangent_derivative(int64_t n, Expr x) {
   }
   return horner(cotangent_of_pi(x), p) * std::pow(kPi, double(n));
 }
-// Of a negative number by the reflection (-1)^n psi_n(1 - x) - psi_n(x) = pi times that derivative.
-// trigamma at a pole: as PyTorch it reflects with pi x as `computing` rounds it, which gives a large number.
+// trigamma at a pole. Negative numbers use the reflection (-1)^n psi_n(1 - x) - psi_n(x) = pi d^n/dx^n cot(pi x); like PyTorch, it
+// rounds pi x to the compute dtype, so that the result is large and finite.
 Expr trigamma_pole(Expr x, DType computing) {
   bool single = computing == DType::Float32;
   Expr angle = x * (single ? double(float(kPi)) : kPi);
@@ -240,7 +240,7 @@ constexpr double kTailEnd[] = {-0.068601550089113279339,    0.002112444414596526
                                3.502936348358155429e-24,    -3.8719636573595223095e-25,
                                1.973021099088555309e-26};
 
-// Four sums side by side, for one is a chain of which each link waits for the one before.
+// Evaluates in four interleaved sums, because a single sum is one long dependency chain.
 Expr polynomial(Expr t, std::span<const double> c) {
   Expr square = t * t, fourth = square * square, sums[4];
   for (size_t k = c.size(); k-- > 0;) {
@@ -309,7 +309,7 @@ constexpr const char* kZeroTimesNaN = "b?float\\d+ gradient of self: nan for 0 a
 constexpr const char* kNaNIsOne =
     "the logarithm of NaN is the factor, NaN, be it a tensor's or a number; PyTorch's rule for numbers asks other > 0";
 
-// A function of one number, of which `f` computes the float64 value.
+// Declares a function of one number; `f` computes its float64 value.
 Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), double low, double high) {
   return define(schema)
       .doc(doc)
@@ -427,7 +427,7 @@ FACULA_FAMILY(special) {
                "exp of 676 has other last digits in PyTorch's vectors than in its single elements")
       .bind(special)
       .no_in_place()
-      // By a series of its own where its two terms cancel.
+      // Uses a series where the two terms of the derivative cancel.
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), _erfcx_slope(v["self"]))); });
 
   define("sinc(Tensor self) -> Tensor")
@@ -470,7 +470,7 @@ FACULA_FAMILY(special) {
         bool clamped = v.call().has("eps") && !(v.call().real("eps") < 0);
         Tensor low = full(Dims{}, clamped ? v.call().real("eps") : 0.0, x.dtype());
         Tensor outside = logical_or(lt(x, low), gt(x, sub(1, low)));
-        // Where it is not chosen the quotient is finite too: forward mode multiplies it by 0.
+        // The quotient must be finite even where it is not selected, because forward mode multiplies it by 0.
         Tensor by = where(outside, 1.0, where(logical_or(eq(x, 0), eq(x, 1)), 0.0, mul(x, sub(1, x))));
         return grads(where(outside, clamped ? 0.0 : std::nan(""), div(g, by)));
       })
@@ -485,7 +485,7 @@ FACULA_FAMILY(special) {
         Expr zero = constant(0.0, x.dtype());
         return select(isnan(x), x, select(x > 0.0, -x * log(x), select(eq(x, 0), zero, -kInfinity)));
       })
-      // As PyTorch's: infinite at 0, NaN below.
+      // Infinite at 0 and NaN below, as in PyTorch.
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), neg(add(log(v["self"]), 1)))); })
       .samples(unary_samples(0.2, 2));
   times_logarithm(

@@ -1,4 +1,4 @@
-// What follows from singular values and eigenvalues: norms, condition, rank, pseudo-inverse, least squares.
+// Operators based on singular values and eigenvalues: norms, condition, rank, pseudo-inverse, least squares.
 #include <cmath>
 #include <limits>
 
@@ -104,7 +104,7 @@ Tensor number(double x) { return full({}, x, DType::Float64); }
 struct Tolerances {
   std::optional<Tensor> atol, rtol;
 };
-// As max(atol, rtol max(S)) takes them: rtol is eps max(m, n) unless it or a positive atol is given.
+// Tolerances with their defaults, for max(atol, rtol max(S)): rtol is eps max(m, n) unless rtol or a positive atol is passed.
 std::pair<Tensor, Tensor> completed(const Tensor& A, const Tolerances& t) {
   double usual = epsilon_of(A.dtype()) * double(std::max(A.size(-1), A.size(-2)).guard_int());
   Tensor a = t.atol ? *t.atol : number(0);
@@ -139,7 +139,7 @@ Tensor pseudo_inverse(const Tensor& A, const Tolerances& t, bool hermitian) {
   return _linalg_pinv(A, a, r, hermitian);
 }
 
-// `f` with its tolerances as numbers or tensors `atol` and `rtol`, or as one of both, beside which the other is 0.
+// Declares `f` with tolerances `atol` and `rtol` as numbers or tensors; if only one is passed, the other is 0.
 Definer by_tolerances(const char* schema, const char* doc,
                       Tensor (*f)(const Tensor&, const Tolerances&, bool)) {
   return define(schema)
@@ -178,7 +178,7 @@ Tensor pinv_gradient(const Tensor& A, const Tensor& p, const Tensor& g) {
   return sub(add(result, phk), matmul(matmul(phk, p), A));
 }
 
-// Of A or, if that is taller, of its adjoint.
+// The largest singular values of A, computed from its adjoint if A is wide.
 std::tuple<Tensor, Tensor, Tensor> largest_singular_values(const Tensor& given, int64_t q, int64_t steps) {
   Tensor whole = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
   bool wide = whole.size(-2) < whole.size(-1);

@@ -58,7 +58,7 @@ Definer first_of_runs(const char* schema, const char* doc, const char* function)
                        .data_dependent(function)
                        .samples({"self<3>[7]", "self<2>[5, 2]", "self[1]", "self[0, 3]"}));
 }
-// Which rows differ from the one before.
+// By row: whether it differs from the previous row.
 Tensor changes(const Tensor& self) {
   SymInt n = self.size(0);
   if (n == SymInt(int64_t(0))) return zeros(Sizes{n}, DType::Bool);

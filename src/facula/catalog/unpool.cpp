@@ -10,7 +10,7 @@ namespace d = facula::dtypes;
 
 namespace {
 
-// What is missing to a batch, and the elements of each plane as one line.
+// Adds a missing batch dimension and flattens the planes.
 Tensor unpooled(const Tensor& self, const Tensor& indices, SymSpan size) {
   int n = int(size.size());
   std::string name = "max_unpool" + std::to_string(n) + "d";
@@ -73,7 +73,7 @@ Dims unpooled_size(const Call& c, int n) {
   return size;
 }
 
-// Where the windows along a dimension begin: window k of `out` in `in` elements, shifted by a random u in [0, 1).
+// The starts of `out` windows along a dimension of `in` elements, shifted by a random u in [0, 1).
 Tensor random_starts(const Tensor& u, int64_t in, int64_t out, int64_t kernel) {
   Tensor last = full(Dims{}, Scalar(in - kernel), DType::Int64);
   if (out == 1)
@@ -167,7 +167,7 @@ FACULA_FAMILY(unpool) {
       .composite([](const Tensor& self, const Tensor& index, SymSpan size) {
         return scatter(zeros(size, self.dtype()), -1, index, self);
       })
-      // Of several at one place all have the gradient, while the direction comes from the last.
+      // All elements that share a place get its gradient, although the value comes from the last of them.
       .transposed_by("_unpool_backward")
       .undifferenced("of several elements at one place the gradient goes to all")
       .samples({"self[2, 3], index<4>[2, 3], size=[2, 4]"});

@@ -14,7 +14,7 @@ namespace d = facula::dtypes;
 
 namespace {
 
-// Of complex numbers.
+// Dtypes of the parts of complex numbers.
 constexpr DTypeSet kParts = dtypes_where([](DType t) { return is_floating(t) && t != DType::BFloat16; });
 
 // Start and length of a slice along a dimension of `n` elements, Python's rules.
@@ -41,7 +41,7 @@ SymInt wrapped_index(const char* name, SymInt i, SymInt n, int dim, SymSpan size
   return sym::from_the_end(i, n);
 }
 
-// Is the call recorded by a trace? What it records shares no memory.
+// Whether a trace records the call; its values share no memory.
 bool is_recorded() { return Mode::current() && Mode::current()->records(); }
 
 // The memory of a lazy tensor must not be seen as it is.

@@ -1,5 +1,5 @@
-// Inverses of views: a gradient of the view's shape put where the view lies in a tensor of zeros. The tape
-// calls them; each is the transpose of its view, so the gradient of each is the view again, which moves nothing.
+// The transposes of views, which the tape calls: each embeds a gradient of the view's shape into zeros of the base's shape. The
+// gradient of a transpose is the view itself, which moves no data.
 #include "facula/op/helpers.h"
 #include "facula/op/memory_overlap.h"
 #include "facula/op/operator.h"

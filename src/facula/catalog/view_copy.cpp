@@ -1,5 +1,5 @@
-// What follows from views: for each the operator that copies what it shows, the inverse ones that write into
-// what it shows of a copy, and splitting without the tracking of views.
+// Operators derived from views: for each view, one that returns a copy of it, and one that returns a copy of the base with the
+// view overwritten; and splitting without view tracking.
 #include "facula/autograd/autograd.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"

@@ -129,7 +129,7 @@ Tensor summed(const Tensor& x) {
   return x.dtype() == DType::Complex64 ? to_dtype(x, DType::Complex128) : wide(x);
 }
 
-// A convolution over [D, H, W]: one over [H, W], of which the planes in a window along D are channels.
+// A convolution over [D, H, W] as one over [H, W], with the planes of a window along D as channels.
 Tensor convolved(const Call& c, const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                  const Dims& padding) {
   Dims stride = three(c, "stride"), dilation = three(c, "dilation");
@@ -186,7 +186,7 @@ Tensor like_input(const Tensor& y, const Tensor& self, const Dims& plane) {
   for (auto s : plane) sizes.push_back(s);
   return reshape(y, sizes);
 }
-// Of the largest of each plane's windows, those of the windows along D, and where they are in the volume.
+// The maxima of windows along D from the maxima of each plane's windows, and their positions in the volume.
 std::tuple<Tensor, Tensor> deepest(const Tensor& self, const Tensor& best, const Tensor& at,
                                    const std::function<std::tuple<Tensor, Tensor>(const Tensor&)>& along) {
   Dims plane(best.sizes().last(2));
