@@ -76,7 +76,7 @@ PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(handle_dea
 PyType_Spec handle_spec = {"facula._C.HookHandle", sizeof(HandleObject), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
 
-// What a hook gives: nothing, or a tensor.
+// The result of a hook: undefined for None, or a tensor.
 Tensor hook_result(PyObject* result) {
   if (!result) throw_carried();
   PyRef r(result);
@@ -180,7 +180,7 @@ PyObject* node_repr(PyObject* o) {
     return PyUnicode_FromFormat("<%s object at %p>", path.c_str(), static_cast<void*>(o));
   });
 }
-// Of the results of the forward call, whose gradients the node takes.
+// Metadata of the results of the forward call, whose gradients the node receives.
 PyObject* node_input_metadata(PyObject* o, void*) {
   return guarded([&] {
     auto& results = node(o).results;
@@ -975,7 +975,7 @@ int visit_history(const TensorImpl& t, visitproc visit, void* arg) {
   return 0;
 }
 
-// What a hook closes over may go with it, the tensor's other node included: all are held until the last is
+// Dropping a hook may drop everything that it refers to, even the tensor's other node; both nodes are held until both are
 // cleared.
 void clear_history(const TensorImpl& t) {
   auto nodes = own_nodes(t);

@@ -10,7 +10,7 @@ namespace facula::bind {
 
 // An argument that is no tensor.
 PyRef wrap_plain_argument(const op::Parameter& p, const op::Value& v);
-// What a function gave, by the schema; RuntimeError where it is something else.
+// The results that a Python function returned, checked against the schema; raises RuntimeError for others.
 op::Results results_of(const op::Operator& o, PyObject* given);
 
 // An argument as the user's function gets it. `tensor(k)`: item k of a list, or the only one.

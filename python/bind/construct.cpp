@@ -65,7 +65,7 @@ bool to_scalar(PyObject* o, Scalar& s) {
 
 namespace {
 
-// What one element of nested data is.
+// The dtype of one element of nested data.
 DType element_type(const char* function, PyObject* o) {
   if (PyBool_Check(o)) return DType::Bool;
   if (PyLong_Check(o)) return DType::Int64;
@@ -301,7 +301,7 @@ struct Options {
   DType dtype{};
   Device device{};
   bool has_device = false, requires_grad = false, copy = false;
-  // Where it is asked for, or else where new tensors are; if that is the CPU, tensors stay where they are.
+  // The tensor on the requested device; without a request it stays on its device.
   Tensor place(Tensor made) const { return has_device ? on_device(std::move(made), device) : made; }
 };
 
@@ -336,7 +336,7 @@ Tensor made_anew(Tensor t) {
   return autograd::Tracing::current() && !t.is_traced() ? run_operator(operator_named("_copied"), {t})[0] : t;
 }
 
-// What PyTorch says of data that another function takes better.
+// PyTorch's warning for data that another function handles better.
 void warn_of_data(PyObject* data) {
   if (is_tensor(data))
     warn(

@@ -418,7 +418,7 @@ CustomClassHolder* object_argument(PyObject* o, std::string_view class_name) {
   return c && c->full_name() == class_name ? object_of(o) : nullptr;
 }
 
-// What modules of users' in C++ call (torch/python.h).
+// The functions that users' C++ modules call (torch/python.h).
 static const extend::PythonApi api = {
     [](PyObject* o) { return is_tensor(o) ? impl_of(o) : nullptr; },
     [](TensorImpl* t) { return guarded([&] { return wrap(Tensor(Ref<TensorImpl>::share(t))); }); },

@@ -414,7 +414,7 @@ class Application {
     return any;
   }
 
-  // Is the context set up by a method of its own? The last class before ours is Python's Function.
+  // Whether the class defines setup_context. The last class before ours is Python's Function.
   bool sets_up_apart() const {
     PyObject* own = _PyType_Lookup(cls_, names::setup_context);
     PyObject* inherited = own;
@@ -439,7 +439,7 @@ class Application {
     return output;
   }
 
-  // What users get for the outputs of forward, as a tuple.
+  // The tuple of results that users get for the outputs of forward.
   PyRef take_results(PyObject* output) {
     bool single = !PyTuple_Check(output);
     Py_ssize_t count = single ? 1 : PyTuple_GET_SIZE(output);
@@ -465,7 +465,7 @@ class Application {
     return results;
   }
 
-  // What forward saved; of an output what users got for it.
+  // Saves the tensors of save_for_backward; an output is replaced by the result that users got.
   void save() {
     for (auto& t : c_.to_save) {
       if (t.get() == Py_None) {

@@ -1,5 +1,5 @@
-// What the definition of an operator says about a call, without running its kernel: for tests, documentation
-// and the curious. Operators by full name ("max.dim"), arguments as in facula.ops.
+// Describes a call from the operator's definition without running its kernel, for tests and documentation. Operators are named by
+// full name ("max.dim"), arguments as in facula.ops.
 #include <algorithm>
 
 #include "facula/graph/trace.h"
@@ -36,8 +36,8 @@ PyObject* wrap_sample_argument(const op::SampleArg& a) {
                        flag(a.distinct), "positive_definite", flag(a.positive_definite));
 }
 
-// Tells apart the rules by which definitions give gradients: several may share a function, and operators that are each
-// other's transpose are one statement, as all are of which a view is the transpose. Empty where the gradient is derived.
+// An identifier of the operator's gradient rule: operators may share a function, an operator and its transpose share one rule, and
+// so do all transposes of a view. Empty if the gradient is derived.
 std::string rule_of(const op::Operator& o) {
   if (!o.vjp) return "";
   std::string own = o.schema.full_name();

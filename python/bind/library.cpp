@@ -388,7 +388,7 @@ PyObject* retire_operator(PyObject*, PyObject* full_name) {
   });
 }
 
-// Do two tensors lie in the same memory?
+// Whether two tensors share memory.
 PyObject* same_storage(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *a, *b;

@@ -23,7 +23,7 @@ bool is_basic(PyTypeObject* t) {
 }
 
 }  // namespace
-// What `types` tells: the classes that may take a call, or, of what PyTorch writes in Python, also those of plain tensors.
+// The contents of `types`: the classes that may take the call, or also plain tensor classes, as for functions that PyTorch writes in Python.
 enum class Told : bool { takers, tensors };
 static PyObject* call_override_of(PyObject*, PyObject*, PyObject* const*, Py_ssize_t, PyObject*, PyObject*,
                                   Told);
@@ -82,7 +82,7 @@ struct Disabled {
   ~Disabled() { --disabled_depth; }
 };
 
-// What Tensor itself has of a name: also where an attribute that asks has taken its place.
+// The attribute of Tensor itself, even if a descriptor that asks overrides has replaced it.
 PyObject* native_attribute(const char* name);
 
 // Tensor.grad.__get__ and Tensor._base.__get__ give tensors of their own.
@@ -222,7 +222,7 @@ PyObject* native_attribute(const char* name) {
   return asks ? reinterpret_cast<AttributeObject*>(found)->native : found;
 }
 
-// Does the exception come of a `raise`, and not of what an expression could not do?
+// Whether the exception comes from a `raise` statement and not from a failing expression.
 bool is_deliberate(PyObject* trace) {
   if (!trace) return false;
   auto* last = reinterpret_cast<PyTracebackObject*>(trace);

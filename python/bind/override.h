@@ -11,7 +11,7 @@ enum class Override : uint8_t {
   rewrap,  // a subclass with the default __torch_function__: native, results become the subclass
   taken,   // it takes calls itself
 };
-// What the class of `o` does. A tensor's class, or any other that has __torch_function__.
+// How a class overrides calls: a class of tensors, or any other with __torch_function__.
 Override override_of(PyTypeObject* t);
 bool has_torch_function(PyObject* o);  // of an object that is no Tensor
 // True if one of these arguments takes calls, or an item of their tuples and lists down to this depth.
@@ -41,7 +41,7 @@ bool make_overridable(PyObject* cls);
 void name_error(const std::string& called, PyObject* function, PyObject* const* args, Py_ssize_t n,
                 PyObject* kwnames, bool method, bool also_of_operators);
 
-// Is `o` one of NumPy's scalars?
+// Whether `o` is a NumPy scalar.
 bool is_numpy_scalar(PyObject* o);
 
 }  // namespace facula::bind

@@ -19,7 +19,7 @@ using op::Type;
 using op::Value;
 
 namespace {
-// Does out= take a tuple?
+// Whether out= takes a tuple.
 bool returns_several(const Overload& o) {
   auto& returns = o.op->schema.returns;
   return returns.size() > 1 || (returns.size() == 1 && returns[0].list);
@@ -109,7 +109,7 @@ void Frame::keep(PyRef o) {
 
 namespace {
 
-// Is its value more than a number: on the tape, or with a tangent?
+// Whether the value takes part in derivatives: on the tape, or with a tangent.
 bool is_differentiated(TensorImpl& t) {
   Tensor x(Ref<TensorImpl>::share(&t));
   return x.requires_grad() || (autograd::forward_level() && autograd::tangent_of(x).defined());
@@ -199,7 +199,7 @@ bool to_float(PyObject* o, double& d) {
   return true;
 }
 
-// What the class of a tensor argument asks for.
+// Notes how the class of a tensor argument overrides calls.
 void note_class(PyTypeObject* t, Frame& f) {
   switch (override_of(t)) {
     case Override::none: return;
@@ -365,7 +365,7 @@ bool to_number(const Param& p, PyObject* o, Value& v) {
   return true;
 }
 
-// What `read` makes of `o`, as a Value.
+// Converts `o` with `read` into a Value.
 template <class T>
 bool to_value(PyObject* o, Value& v, bool (*read)(PyObject*, T&)) {
   T x;
@@ -441,7 +441,7 @@ int find_keyword(const Overload& o, PyObject* key) {
 // Copies between devices accept PyTorch's non_blocking=. It changes nothing: a copy is always complete when the call returns.
 bool takes_non_blocking(const Overload& o) { return o.op->effects.moves; }
 
-// Keywords that are no parameters: out=, and what PyTorch's factories know beside.
+// Keywords that are no parameters of the schema: out=, and those of PyTorch's factories.
 bool take_extra(const Overload& o, PyObject* key, PyObject* value, bool out_ok, Frame& f) {
   if (same(key, names::out) && out_ok) {
     if (value == Py_None) return true;

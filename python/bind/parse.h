@@ -67,9 +67,9 @@ class Frame {
   void keep(Tensor t);
   void keep(PyRef o);
 
-  // What the last parse found beside the values.
+  // Results of the last parse besides the values.
   PyTypeObject* sub = nullptr;  // results become this subclass
-  bool override_ = false;       // an argument has a __torch_function__ of its own
+  bool override_ = false;       // an argument has a __torch_function__
   PyObject* out = nullptr;      // out=
   bool number_first = false;    // a number was given for self
   bool requires_grad = false;   // of a factory

@@ -1,5 +1,5 @@
-// What every file of the binding needs of CPython: an owning pointer, the two directions of exceptions,
-// interned names, and the list of the files' entry points.
+// Helpers over CPython for all files of the binding: an owning pointer, exceptions in both directions, interned names, and the list
+// of the files' entry points.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -73,9 +73,9 @@ void prefix_python_error(const std::string& prefix) noexcept;
 // The exception that is set names what Python `called`, before its text if that does not.
 void name_python_error(const std::string& called) noexcept;
 bool has_word(std::string_view text, std::string_view word);
-// Are these the globals of a function of this package, or of a part of it?
+// Whether these are the globals of a function of this package or of a subpackage.
 bool is_our_module(PyObject* globals, std::string_view package = "facula");
-bool is_ours(PyObject* trace);  // was it raised in this package, and not by what a program handed over?
+bool is_ours(PyObject* trace);              // raised in this package, and not in code of the program
 ErrorType error_type(PyObject* exception);  // of a class of Python, or the nearest above it
 
 // Runs f; C++ exceptions become Python's.

@@ -75,7 +75,7 @@ SymInt multiplied(SymInt a, SymInt b) { return a * b; }
 SymInt divided(SymInt a, SymInt b) { return a / b; }
 SymInt remaining(SymInt a, SymInt b) { return a % b; }
 
-// What sizes can say; else the numbers do.
+// A binary operator on sizes; other operands are handled by numbers.
 template <SymInt (*f)(SymInt, SymInt), PyObject* (*on_plain)(PyObject*, PyObject*)>
 PyObject* binary(PyObject* a, PyObject* b) {
   SymInt x, y;
@@ -84,7 +84,7 @@ PyObject* binary(PyObject* a, PyObject* b) {
   return guarded([&] { return wrap_int(f(x, y)); });
 }
 
-// Of ints too, whose results are ints.
+// A function of two sizes or ints; of ints it returns an int.
 template <SymInt (*f)(SymInt, SymInt)>
 PyObject* of_two(PyObject*, PyObject* const* args, Py_ssize_t n) {
   SymInt x, y;
@@ -121,7 +121,7 @@ PyObject* compare(PyObject* a, PyObject* b, int op) {
   });
 }
 
-// That of the number that it is equal to.
+// Equal to the hash of the number.
 Py_hash_t hash(PyObject* o) {
   if (sym::is_run_time(stored_size(o))) return Py_hash_t(stored_size(o).identity() >> 4);
   PyRef n(number(o));
@@ -141,7 +141,7 @@ PyObject* reduce(PyObject* o, PyObject*) {
 }
 PyObject* rounded(PyObject* o, PyObject*) { return itself(o); }
 PyObject* get_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(&PyLong_Type)); }
-// What it has not itself, the number has.
+// Attributes that SymInt lacks are those of the number.
 PyObject* attribute(PyObject* o, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(o, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;

@@ -13,7 +13,7 @@ namespace facula::bind {
 bool is_symint(PyObject* o);
 // Outside of the trace that it belongs to: the number that it had there.
 SymInt symint_of(PyObject* o);
-// Is it a tensor of integers that are known only when a traced function's program runs?
+// Whether it is a tensor of integers that are known only when the traced program runs.
 bool has_traced_integers(const Tensor& t);
 // Its only element, as a size that is known only then.
 SymInt size_of_traced(const Tensor& t);

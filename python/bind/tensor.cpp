@@ -98,7 +98,7 @@ void clear_slots(PyTypeObject* type, PyObject* o) {
   }
 }
 
-// As CPython's subtype_dealloc, which would clear the __dict__ before we could decide to keep the object.
+// Replaces CPython's subtype_dealloc, which would clear the __dict__ before the object can be preserved.
 void subclass_dealloc(PyObject* o) {
   if (preserve(o)) return;
   PyTypeObject* type = Py_TYPE(o);
@@ -128,7 +128,7 @@ int tensor_traverse(PyObject* o, visitproc visit, void* arg) {
   if (held_by_cpp(o)) return 0;
   Py_VISIT(object(o)->dict);
   if (!impl_of(o) || !impl_of(o)->grad_slot) return 0;
-  // Not as a Tensor of its own: counts of references must not change while the collector looks.
+  // Without taking a reference, because counts must not change while the collector traverses.
   return visit_history(*impl_of(o), visit, arg);
 }
 int tensor_clear(PyObject* o) {
@@ -210,7 +210,7 @@ Py_ssize_t tensor_len(PyObject* o) {
   return n;
 }
 
-// Is `o` an operand of an arithmetic operator? Everything else gets its chance to handle the operation.
+// Whether `o` is an operand of an arithmetic operator. Any other object may handle the operation itself.
 bool is_operand(PyObject* o) {
   if (is_plain(Py_TYPE(o)) || PyFloat_Check(o) || PyLong_Check(o)) return true;
   if (is_tensor(o) || PyComplex_Check(o) || is_symint(o) || has_array_interface(o))
@@ -289,7 +289,7 @@ Scalar single(PyObject* o) {
   check_has_data(t, "item");
   return t.item();
 }
-// Of a complex number with an imaginary part nothing but complex() is right.
+// A complex number with an imaginary part converts to complex only.
 Scalar real_single(PyObject* o, const char* what) {
   Scalar s = single(o);
   runtime_check(s.category() != Category::complex || s.to_complex().imag() == 0, what)

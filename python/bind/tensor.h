@@ -39,7 +39,7 @@ void check_has_data(const Tensor& t, const char* what);
 void warn_of_gradient(const Tensor& t);
 // The Python object of a tensor, a new reference; None for an undefined one. Holds the GIL.
 PyObject* wrap(Tensor t);
-// As an object of `type` (a subclass); the impl must not have an object yet, else an alias is made.
+// The tensor as an object of the subclass `type`. If the impl has an object already, the result is an alias.
 PyObject* wrap_as(Tensor t, PyTypeObject* type);
 PyObject* wrap_list(std::span<const Tensor> tensors);  // tuple
 PyObject* wrap_number(const Scalar& s);

@@ -77,7 +77,7 @@ struct DispatchedCall {
     for (size_t k = 0; k < o.schema.parameters.size(); ++k) {
       auto& p = o.schema.parameters[k];
       PyRef x = wrap_argument(p, c.at(k), [&](int item) { return tensor_of_call(c, p, item); });
-      // That is said of the tensor that the caller gets.
+      // requires_grad= applies to the tensor that the caller gets.
       bool left_out = is_default(p, values[k], x.get()) || p.name == "requires_grad";
       if (!p.keyword_only) {
         checked(PyList_Append(list.get(), x.get()));
@@ -228,7 +228,7 @@ PyObject* set_shared_memory(PyObject*, PyObject* args) {
   });
 }
 
-// is_dispatched_in_python(args): is there a mode, or a tensor among these whose class takes calls?
+// is_dispatched_in_python(args): whether a mode is active, or a tensor among these has a class with __torch_dispatch__.
 PyObject* is_dispatched_in_python(PyObject*, PyObject* args) {
   if (!PyTuple_Check(args)) Py_RETURN_FALSE;
   bool taken = !modes.empty();

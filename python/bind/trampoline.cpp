@@ -424,8 +424,7 @@ Results call_freely(const Operator& o, std::span<const Value> args, Form form, s
   }
 }
 
-// Does what `parse` does; what it throws (a number beyond 64 bits, an unknown device) names the call and the
-// argument.
+// Calls `parse`; errors that it throws (a number beyond 64 bits, an unknown device) get the names of the call and the argument.
 bool parse_named(const Entry& e, const Overload& o, PyObject* self, PyObject* const* args, Py_ssize_t n,
                  PyObject* kwnames, bool numbers, Frame& f) {
   try {
@@ -488,7 +487,7 @@ PyObject* call_slot(Slot s, PyObject* a, PyObject* b, Form form) noexcept {
         converted[i] = PyRef(wrap(from_array_interface(e.name.c_str(), args[i])));
         args[i] = converted[i].get();
       }
-    // As PyTorch, x + y is Tensor.add for an override.
+    // For an override x + y is Tensor.add, as in PyTorch.
     if (form == Form::functional && e.method && is_tensor(args[0]))
       return dispatch(e, args[0], args + 1, Py_ssize_t(operands) - 1, nullptr);
     if (form == Form::functional) return dispatch(e, nullptr, args, Py_ssize_t(operands), nullptr);

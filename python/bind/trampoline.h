@@ -1,6 +1,5 @@
-// Operators as Python sees them: each is a builtin function and a method descriptor, and all are one
-// trampoline driven by the schema. A table of template instances tells them apart, because a builtin carries
-// no pointer of its own.
+// Operators in Python: each is a builtin function and a method descriptor, and all run one trampoline that reads the schema. A
+// table of template instances distinguishes them, because a builtin carries no user pointer.
 #pragma once
 #include <deque>
 #include <string>

@@ -353,7 +353,7 @@ void add_types(PyObject* module) {
     checked(PyModule_AddObjectRef(module, op::name(MemoryFormat(i)), format_objects[i]));
   }
   LayoutType = add_type(module, &layout_spec);
-  // Those of tensors first, in the order of Layout; then names that only programs of PyTorch compare with.
+  // Layouts of tensors first, in the order of Layout; then names that PyTorch programs only compare with.
   size_t layouts = 0;
   for (const char* n :
        {"strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"}) {

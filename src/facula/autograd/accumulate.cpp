@@ -23,13 +23,13 @@ bool only_ours(const Tensor& t) {
   return t.impl()->use_count() == 1 && t.impl()->storage->use_count() == 1 && !t.impl()->py_object;
 }
 
-// Of a class with __torch_dispatch__ that is made of other tensors, and has no memory.
+// Whether the tensor is a wrapper without memory, of a class with __torch_dispatch__ that holds other tensors.
 bool is_wrapper(const Tensor& t) {
   auto& memory = t.impl()->storage;
   return memory && memory->bytes() == 0 && t.numel() > SymInt(int64_t(0)) && !is_sparse(t);
 }
 
-// The sum of gradients one of which is sparse; dense in place where it can be.
+// The sum of gradients, at least one of them sparse; a dense gradient is added to in place.
 Tensor sparse_sum(const Tensor& old, const Tensor& g) {
   if (is_sparse(old)) return is_sparse(g) ? add(old, g) : add(g, old);
   add_(old, g);

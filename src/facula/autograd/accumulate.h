@@ -16,7 +16,7 @@ class Accumulator final : public Node, public detail::Recycled<Accumulator> {
   bool is_accumulator() const override { return true; }
   Tensor leaf() const;  // undefined when the leaf is gone
   void forget();        // the leaf goes
-  // What the gradient's dtype is to be, where somebody said so: this one, or with none whichever comes.
+  // The dtype that the user asked for the gradient to have; none: the dtype of the incoming gradient.
   struct OwnDType {
     std::optional<DType> dtype;
   };

@@ -40,8 +40,7 @@ class InferenceMode {
 bool anomaly_enabled();
 bool anomaly_checks_nan();
 void set_anomaly(bool enabled, bool check_nan = true);
-// Where the forward line comes from in anomaly mode: the binding gives a function that formats the Python
-// stack.
+// The source of the forward call site in anomaly mode: the binding sets a function that formats the Python stack.
 void set_stack_source(std::string (*capture)());
 std::string captured_stack();
 

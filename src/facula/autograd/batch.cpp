@@ -114,8 +114,8 @@ Tensor tangent_in_levels(const Tensor& t) {
 
 namespace {
 
-// Seeds of a level further in than the outputs' level, `outer`: their batch lies in front of the outputs'. Beneath both
-// a level takes its place, because the tape is that of physical tensors.
+// Seeds of an inner level for outputs of the level `outer`: the batch of the seeds is in front of that of the outputs. Because
+// the tape records physical tensors, a third level beneath both stands for the inner one.
 class SeedsOfInner {
  public:
   SeedsOfInner(const BatchLevel& inner, const BatchLevel& outer)

@@ -66,7 +66,7 @@ Tensor make_dual(const Tensor& t, const Tensor& tangent);
 Tensor tangent_in_levels(const Tensor& t);
 bool any_batched(std::span<const Tensor> tensors);
 
-// autograd::grad of outputs of which some belong to a level.
+// autograd::grad, if some outputs belong to a level.
 std::vector<Tensor> batched_grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                                  std::span<const Tensor> grads, bool retain_graph, bool create_graph,
                                  bool allow_unused);

@@ -27,8 +27,8 @@ struct State {
   Node* node;
   std::vector<Tensor> buffer;                    // gradients of the results so far
   int waiting = 0;                               // edges that still have to deliver
-  bool wanted = true;                            // does anything asked for lie beyond?
-  bool runs = true;                              // or is it only passed by
+  bool wanted = true;                            // whether a requested gradient depends on it
+  bool runs = true;                              // false: gradients only pass through
   std::vector<std::pair<int, size_t>> captures;  // result, number of the input asked for
 };
 
@@ -171,7 +171,7 @@ class Task {
           if (g.defined()) kept->grad = kept->grad.defined() ? add(kept->grad, g) : g;
         }
         for (auto& [result, k] : states_[r.state].captures) captured_[k] = grads[size_t(result)];
-        // What nodes run are programs, which read memory as it is.
+        // Nodes run programs, which take neither lazy nor sparse tensors.
         if (is_in_use(Interceptor::lazy) || is_in_use(Interceptor::sparse)) [[unlikely]]
           for (auto& g : grads) {
             if (!g.defined()) continue;
@@ -364,7 +364,7 @@ Roots roots_of(const char* op, std::span<const Tensor> outputs, std::span<const 
   return r;
 }
 
-// What computes gradients of these in the tape's place; null: the tape does.
+// The trace that computes the gradients of these outputs; null: the tape does.
 Tracing* trace_of(const char* op, std::span<const Tensor> outputs) {
   bool traced = std::any_of(outputs.begin(), outputs.end(), [](auto& t) { return t.is_traced(); });
   supported_check(traced == bool(Tracing::current()), op)

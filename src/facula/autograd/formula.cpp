@@ -23,7 +23,7 @@ using op::Type;
 
 namespace {
 
-constexpr int kGrad = 1 << 16, kResult = 1 << 17;  // slots of placeholders beside the operands' own
+constexpr int kGrad = 1 << 16, kResult = 1 << 17;  // slots of placeholders behind those of operands
 
 bool is_one(const op::Value& v) {
   if (v.tag == Tag::integer) return !v.integer().is_symbolic() && v.integer() == 1;
@@ -66,8 +66,8 @@ std::unique_ptr<op::Operator> derive(const op::Operator& from, const std::string
 // until then, may be negative.
 int64_t example_of(SymInt size) { return std::abs(size.hint()); }
 
-// What a derived operator follows from besides the operator: of operands dtype and rank, or with `shapes` what
-// is known of their sizes (0, 1, and which of the others are equal); of attributes the value.
+// Describes the call that a derived operator depends on: operands by dtype and rank, or with `shapes` by their known sizes (0, 1,
+// and which others are equal); attributes by value.
 //   self=float32[a,b], dim=[1], keepdim=False
 std::string text_of(const op::Call& c, bool shapes) {
   std::ostringstream s;
@@ -370,8 +370,7 @@ class PointwiseDeriver : Deriver {
       f_->summed = &op::register_derived(with_sums(*f_->derived, returns, key));
   }
 
-  // A program of the derived operator and sums over the dimensions that operands were repeated along, so that what lies
-  // between is not rounded to 16 bits.
+  // A program of the derived operator and the sums over broadcast dimensions, so that the intermediate is not rounded to 16 bits.
   std::unique_ptr<op::Operator> with_sums(const op::Operator& derived,
                                           const std::vector<std::string>& returns, const std::string& key) {
     std::string parameters = parameters_;
@@ -414,7 +413,7 @@ struct Transposed {
   int result, slot;               // the operand whose gradient this is
   size_t piece, pieces;           // which one of how many
 
-  // Of the gradient's gradient, say, the call has attributes of such names itself.
+  // The call may have an attribute of this name already, for example if it is a gradient itself.
   std::string sizes_name(const Operand& o) const {
     std::string name = unique_name(o) + "_sizes";
     auto& taken = of->schema.parameters;
@@ -422,9 +421,8 @@ struct Transposed {
     return name;
   }
 
-  // Where a call is compiled all sizes of its operands are symbols, and those of operands that are not there are numbers.
-  // Those that are equal become one: conditions on both cancel, and kernels serve other sizes. In the trace of a user's
-  // function a number is one that stays.
+  // In a compiled call the sizes of operands are symbols, and the sizes of absent operands are numbers. Equal ones are replaced by
+  // one symbol, so that conditions on both cancel and kernels serve other sizes. In the trace of a user's function numbers stay.
   static bool is_compiled(const op::Call& c) {
     for (auto& v : c.args()) {
       if (v.tag == Tag::tensor)
@@ -563,7 +561,7 @@ class LoopDeriver : Deriver {
     }
   }
 
-  // Is the gradient the incoming one itself?
+  // Whether the gradient is the incoming gradient itself.
   bool is_whole_gradient(const Operand& operand, int r, const loop::Definition& piece) const {
     if (piece.scatter || *grads_[size_t(r)] != operand.value.tensor->dtype) return false;
     Expr v = piece.values[0];
@@ -740,7 +738,7 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
   static auto& table = *new Bounded<Key, std::vector<Entry>, op::WordsHash>(kMaxEntries);
   auto& o = c.op();
   Ints sizes;
-  // What a rule of its own did may hold for these sizes alone, of a pointwise operator too.
+  // A .vjp rule may depend on the sizes, even for a pointwise operator.
   Key key = key_of(c, wanted, grads, o.vjp || !o.is<op::Pointwise>(), sizes);
   {
     std::lock_guard lock(mutex);

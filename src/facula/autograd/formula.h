@@ -52,8 +52,7 @@ std::shared_ptr<const Formula> formula_of(const op::Call& c, const Flags& wanted
 // Gradients by tensor.
 op::Grads apply(const Formula& f, const op::Call& c, const op::Vjp& v);
 
-// What a derived operator follows from, in every process: the gradient of a call with such arguments, whose tensors
-// have no data.
+// The call whose gradient a derived operator is, the same in every process; the tensors of its arguments have no data.
 struct Derivation {
   const op::Operator* of;
   op::Args args;
@@ -67,8 +66,7 @@ bool is_gradient(const op::Operator& o);                 // is it derived, or a 
 // The gradient of a view: its steps undone on the gradient of the view.
 op::Grads view_gradient(const op::Call& c, const op::Vjp& v);
 
-// What the .vjp rule of a call reads. Implemented by graph/joint.cpp, which traces the rule on tensors
-// without data.
+// The operands and results that the .vjp rule of a call reads, determined by graph/joint.cpp, which traces the rule.
 struct Reads {
   std::vector<bool> operands, results;
   std::shared_ptr<sym::Shapes> shapes;  // guards under which this holds

@@ -46,8 +46,8 @@ struct Level {
   BatchLevel* outermost = BatchLevel::outermost();
   ForwardMode mode;
   std::optional<op::Mode::With> active;
-  // Of results on the tape: a node saves its results detached. Here, because a tangent's history leads back
-  // to the node.
+  // Tangents of results on the tape, because a node saves its results detached. They are stored here and not in the node, since
+  // their history refers to it.
   std::map<std::pair<const Node*, int>, std::pair<Ref<Node>, Tensor>> results;
 };
 thread_local std::unique_ptr<Level> current;  // by pointer: memory of a thread itself is scarce

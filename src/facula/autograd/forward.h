@@ -1,11 +1,10 @@
 // Forward-mode differentiation: within a level, a tensor may carry a tangent, and every operator called on
 // this thread gives its results the tangents that follow (dual numbers).
 //
-// No operator has a rule of its own. A view's tangent is the same view of the tangent; a composite is run by
-// its operators; every other operator's comes from its gradient, which is linear in what it is given: for
-// g(u) = J^T u, the gradient of g at v is J v.  Townsend, "A new trick for calculating Jacobian vector
-// products", 2017. Tangents of tangents come from a level within backward, or the other way round: both see
-// each other's operators. Within vmap it is the physical tensors that carry tangents (batch.h).
+// No operator needs a rule. The tangent of a view is the same view of the tangent; a composite runs as its operators; for every
+// other operator the tangent follows from its gradient, which is linear in the incoming gradient: for g(u) = J^T u, the gradient of
+// g at v is J v (Townsend, "A new trick for calculating Jacobian vector products", 2017). Forward and reverse mode nest in any
+// order, because each sees the operators of the other. Within vmap the physical tensors carry the tangents (batch.h).
 #pragma once
 #include "facula/autograd/node.h"
 

@@ -30,7 +30,7 @@ class FunctionNode : public Node {
 
   std::function<std::vector<Tensor>(std::vector<Tensor> grads)> backward;
 
-  // What forward may ask for.
+  // For use in forward.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
   std::vector<Tensor> saved();  // in backward
   void mark_dirty(std::vector<Tensor> inputs) { dirty_ = std::move(inputs); }

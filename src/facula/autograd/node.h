@@ -18,8 +18,7 @@ struct Value;
 namespace facula::autograd {
 
 class Node;
-// Where a gradient goes: result `input` of a node's operator. An edge to a leaf's accumulator keeps the leaf
-// alive.
+// The destination of a gradient: result `input` of a node's operator. An edge to a leaf's accumulator keeps the leaf alive.
 struct Edge {
   Ref<Node> node;
   int input = 0;
@@ -27,7 +26,7 @@ struct Edge {
   explicit operator bool() const { return bool(node); }
 };
 
-// What a hook on saved tensors made of one. get() brings the tensor back; it is dropped on any thread.
+// A saved tensor in the form that a hook packed it. get() unpacks it. It may be destroyed on any thread.
 class Packed : public RefCounted {
  public:
   virtual Tensor get() = 0;
@@ -70,7 +69,7 @@ class Saved {
     tensor_ = {};
     packed_ = {};
   }
-  // Puts the tensor away by a hook of its own; raises if one has it.
+  // Packs the tensor with this hook; raises if it is packed already.
   void pack(const PackHook& hook);
 
  private:
@@ -99,7 +98,7 @@ struct PostHook {
   std::function<void(std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs)> run;
   void* foreign = nullptr;
 };
-// Where a tensor that is no leaf keeps its gradient (retain_grad); shared by the tensor and its node.
+// The retained gradient of a tensor that is no leaf (retain_grad); shared by the tensor and its node.
 struct RetainedGrad final : RefCounted {
   Tensor grad;
 };
@@ -109,14 +108,13 @@ class Node : public RefCounted {
   explicit Node(int results);
   // Gradients of the inputs, one an edge, from those of the results (undefined: zero).
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) = 0;
-  // As grad_fn prints: "MulBackward0".
+  // The name that grad_fn prints: "MulBackward0".
   std::string name() const { return called_ ? *called_ : own_name(); }
   // Names the last step of a procedure as the procedure's definition says.
   void set_name(const std::string& name);
   virtual void release_saved() {}
   virtual void each_saved(const std::function<void(Saved&)>&) {}
-  // What was saved of the forward call's argument or result `name` ("result" alone for the only one), or
-  // undefined.
+  // The saved tensor of the forward call's argument or result `name` ("result" if there is only one), or undefined.
   virtual Tensor saved_named(std::string_view) { return {}; }
   // Puts it away by a hook; false if nothing of that name was saved.
   virtual bool pack_saved(std::string_view, const PackHook&) { return false; }
@@ -124,10 +122,10 @@ class Node : public RefCounted {
   const std::vector<Edge>& edges() const { return edges_; }
   void add_edge(const Tensor& input);  // to its node, its accumulator, or nothing
   void add_edge(Edge e) { edges_.push_back(std::move(e)); }
-  // Is the gradient of input `k` wanted by the backward that is running (or by any, outside of one)?
+  // Whether the running backward pass needs the gradient of input `k`; outside of one: whether any may.
   bool needs(size_t k) const;
   uint64_t sequence() const { return sequence_; }
-  // What apply() raises where an earlier backward pass freed what was saved. `maker`: the operator, where the name says less.
+  // Raises the error of a second backward pass after the saved tensors were freed. `maker`: the operator, if the name is less clear.
   [[noreturn]] void raise_freed(const char* maker = nullptr) const;
 
   std::vector<ResultMeta> results;  // of the forward call, to validate and to make zeros
@@ -156,8 +154,7 @@ struct Meta final : detail::Recycled<Meta> {
   int result = 0;
   Ref<Node> accumulator;                         // of a leaf, made on first use
   std::vector<std::pair<int, Ref<Node>>> hooks;  // id and node of the hooks registered on this tensor
-  // A view: of which tensor (never itself a view), how it was made, and the version of its data that `node`
-  // describes.
+  // If the tensor is a view: its base (never itself a view), how it was made, and the storage version that `node` describes.
   enum class Origin : uint8_t { alone, one_of_many, without_grad } origin = Origin::alone;
   Tensor base;
   const char* maker = "";  // operator that made one of many
@@ -173,13 +170,13 @@ Meta& ensure_meta(const Tensor& t);
 
 // Makes `t` result `k` of `node`. The node's `results` are filled as far as they are not.
 void set_history(const Tensor& t, const Ref<Node>& node, int k);
-// Where the gradient of `t` goes: its node or accumulator; none if it requires no gradient.
+// The edge to the node or accumulator of `t`; empty if it requires no gradient.
 Edge edge_of(const Tensor& t);
 // Zeros of a result that got no gradient.
 Tensor zeros_of(const ResultMeta& m);
 // "index_select" -> "IndexSelectBackward0".
 std::string node_name(std::string_view op);
-// Of the node of a call: as the definition says, or after the operator.
+// The name of a call's node: from the definition, or derived from the operator.
 std::string node_name(const op::Operator& o, std::span<const op::Value> args);
 
 // Custom functions in C++ and the base of Python's are in function.h.

@@ -23,7 +23,7 @@ struct TracedFunction {
   std::function<std::vector<Tensor>(std::vector<Tensor> grads, const std::vector<bool>& needs)> backward;
   // Told what callers get for `outputs`, before backward is called; gives what was saved for it.
   std::function<std::vector<Tensor>(const std::vector<Tensor>& results)> attach;
-  // Of the trace: the inputs as they were before forward, and how many calls were recorded by then.
+  // Set by the trace: the inputs before forward, and the number of calls recorded before it.
   std::vector<Tensor> at_entry;
   size_t begun = 0;
 };
@@ -35,7 +35,7 @@ class Tracing {
   // which calls `backward` right away. Gives the results as callers get them.
   virtual void enter(TracedFunction& call) = 0;
   virtual std::vector<Tensor> function(TracedFunction& call) = 0;
-  // Is the backward of a custom function being traced?
+  // Whether the backward of a custom function is being traced.
   virtual bool in_backward() const = 0;
   // Before the gradient slot of `leaf` is looked at, and before it gets another tensor, or none.
   virtual void slot_is_read(const Tensor& leaf) = 0;

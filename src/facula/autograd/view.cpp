@@ -18,7 +18,7 @@ bool base_requires_grad(const TensorImpl& t) {
 
 [[maybe_unused]] const bool asked_by_tensors = (TensorImpl::base_requires_grad = &base_requires_grad, true);
 
-// What the elements of a tensor are to those in memory: their conjugates, their negatives, or the same.
+// Whether a tensor shows the conjugates or the negatives of the elements in memory.
 struct Lazy {
   bool conj = false, neg = false;
   explicit Lazy(const Tensor& t) : conj(t.impl()->conj), neg(t.impl()->neg) {}
@@ -157,8 +157,8 @@ Ref<Node> node_of(const Tensor& t) {
 
 namespace {
 
-// What the nodes below `last` keep of tensors that were written since. Such a tensor may be the one that has `last` as
-// its history: it and the node would hold each other for ever.
+// Drops saved tensors that were overwritten, from the nodes that `last` depends on. Such a tensor may have `last` as its history,
+// so that it and the node would keep each other alive for ever.
 void drop_overwritten(Node* last) {
   std::vector<Node*> todo = {last};
   std::unordered_set<Node*> seen = {last};

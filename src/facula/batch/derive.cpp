@@ -161,7 +161,7 @@ op::View view_of(const Operator& o, const Mask& mask) {
 
 // ---- gradients by rule
 
-// What the rule of one call sees of the gradient of all.
+// The view of one call's rule on the gradient of the batch.
 class OfOne final : public op::Vjp {
  public:
   OfOne(const op::Vjp& all, const Operator& o, const Mask& mask, const Level& level)
@@ -280,7 +280,7 @@ const Operator& batched(const Operator& o, const Mask& mask) {
   else if (o.is<op::Composite>()) all->definition = composite_of(o, mask);
   else all->definition = loop_of(o, mask);
   if (o.vjp && !o.is<op::View>()) all->vjp = vjp_of(o, mask);
-  // What is not known by its name has operators of other definitions beside it that have the same.
+  // Only a registered operator is identified by its name.
   bool named = op::is_found(o);
   std::lock_guard lock(mutex);
   auto& found = known[{&o, mask}];

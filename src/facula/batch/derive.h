@@ -29,7 +29,7 @@ class Logical {
   SymInt size_;
 };
 
-// Registered under a full name of its own, found again by it. `o` is a loop, a view or a composite.
+// The batched operator of `o`, a loop, view or composite. It is registered under a full name, by which it is looked up later.
 const op::Operator& batched(const op::Operator& o, const Mask& mask);
 // The operator of a name as batched() gives it, or null.
 const op::Operator* by_name(std::string_view full_name);

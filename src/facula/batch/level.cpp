@@ -33,7 +33,7 @@ constexpr const char* kDynamic =
 
 thread_local uint64_t one_by_one_count = 0;
 
-// t with dimensions of size 1 behind the batch, so that it has `rank` of its own.
+// `t` with dimensions of size 1 inserted behind the batch, so that each example has `rank` dimensions.
 Tensor aligned(const Tensor& t, int rank) {
   int missing = rank - (t.dim() - 1);
   if (missing <= 0) return t;
@@ -87,7 +87,7 @@ Results Level::wrapped(Results all) const {
   return all;
 }
 
-// What a call on tensors of the level gives belongs to it too, so that it can be written with what differs.
+// Results of calls on tensors of the level belong to the level, so that batched values can be written to them.
 Results Level::as_batch(Results results) const {
   for (size_t k = 0; k < results.size(); ++k) {
     if (!results[k].defined() || has(results[k])) continue;
@@ -143,7 +143,7 @@ Results Level::functional(const Operator& o, std::span<const Value> args) {
       });
       return by_kind(o, all.values());
     } catch (const Error& e) { refused = e; }
-    // What was given to be written is written for all calls of the batch: no rule makes up for that.
+    // The destination is shared by all calls of the batch, which no rule can change.
     bool given = refused_ && op::any_tensor(args, [this](const TensorImpl* t) {
                    return t && t->storage.get() == refused_;
                  });

@@ -1,4 +1,4 @@
-// What a call that draws random numbers does inside of a batch (vmap).
+// How calls that draw random numbers behave under vmap.
 #pragma once
 #include <cstdint>
 
