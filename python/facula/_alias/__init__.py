@@ -195,7 +195,7 @@ def _stop(text: str) -> NoReturn:
 
 
 def main(arguments: Sequence[str], usage: str | None = None) -> None:
-    """Runs a program behind the alias, as ``python ARGUMENTS...`` would run it."""
+    """Runs a program behind the alias, as ``python ARGUMENTS...`` would without it."""
     import runpy
 
     if not arguments or arguments[0] in ("-h", "--help"):
