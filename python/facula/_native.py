@@ -28,7 +28,7 @@ _SWITCHES = {
 }
 
 
-# Modules of functions: the prefix of their names, and our modules.
+# Modules of functions: how their names begin, and where ours are.
 _FUNCTIONS = {
     "_nn": ("", ".nn.functional"),
     "_special": ("special_", ".special"),
