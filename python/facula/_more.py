@@ -48,9 +48,9 @@ def set_printoptions(
         if profile not in _PROFILES:
             raise ValueError(f"set_printoptions: profile must be one of {list(_PROFILES)}, not {profile!r}")
         values = list(_PROFILES[profile])
-    for k, given in enumerate((precision, threshold, edgeitems, linewidth)):
-        if given is not None:
-            values[k] = 2**62 if given == math.inf else int(given)
+    for k, setting in enumerate((precision, threshold, edgeitems, linewidth)):
+        if setting is not None:
+            values[k] = 2**62 if setting == math.inf else int(setting)
     _C.set_print_options(*values, sci_mode)
 
 

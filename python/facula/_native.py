@@ -28,7 +28,7 @@ _SWITCHES = {
 }
 
 
-# Modules of functions: how their names begin, and where ours are.
+# Modules of functions: the prefix of their names, and our modules.
 _FUNCTIONS = {
     "_nn": ("", ".nn.functional"),
     "_special": ("special_", ".special"),

@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class Future(Generic[T]):
-    """A value, or an exception, that some thread sets once; others wait for it, or are called with it.
+    """A value, or an exception, that one thread sets once; others wait for it, or register callbacks.
 
     >>> f = facula.futures.Future()
     >>> g = f.then(lambda done: done.value() + 1)

@@ -32,7 +32,7 @@ _OURS, _THEIRS = "facula", "torch"
 
 
 def _rename(module: ModuleType) -> None:
-    """A module of ours, and the classes and functions that it defines, say that they are torch's."""
+    """Renames a module of ours, and the classes and functions that it defines, to torch."""
     module.__name__ = renamed(module.__name__, _OURS, _THEIRS) or module.__name__
     for value in list(vars(module).values()):
         where = getattr(value, "__module__", None)
@@ -135,7 +135,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                 module = importlib.import_module(ours)
             except ModuleNotFoundError as e:
                 if e.name is None or renamed(ours, e.name, "") is None:
-                    raise  # ours is there; what it imports is not
+                    raise  # our module exists; one of its imports does not
                 return None
             finally:
                 _asked_for.discard(name)
@@ -195,7 +195,7 @@ def _stop(text: str) -> NoReturn:
 
 
 def main(arguments: Sequence[str], usage: str | None = None) -> None:
-    """Runs a program behind the alias, as ``python ARGUMENTS...`` would without it."""
+    """Runs a program behind the alias, as ``python ARGUMENTS...`` would run it."""
     import runpy
 
     if not arguments or arguments[0] in ("-h", "--help"):

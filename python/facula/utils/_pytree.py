@@ -165,7 +165,7 @@ def register_dataclass(
 
 
 def _node_type(x: Any) -> Any:
-    """What a container counts as; None for a leaf."""
+    """Returns the type under which a container is registered; None for a leaf."""
     kind = type(x)
     if kind in SUPPORTED_NODES or kind in (list, tuple, deque) or kind in _MAPPINGS:
         return kind
@@ -187,7 +187,7 @@ def _taken_apart(x: Any, kind: Any) -> tuple[list[Any], Any]:
     return list(x), type(x) if kind is namedtuple else None
 
 
-def _made(kind: Any, items: list[Any], context: Any) -> Any:
+def _rebuilt(kind: Any, items: list[Any], context: Any) -> Any:
     if kind in SUPPORTED_NODES:
         return SUPPORTED_NODES[kind].unflatten_fn(items, context)
     if kind is defaultdict:
@@ -200,12 +200,12 @@ def _made(kind: Any, items: list[Any], context: Any) -> Any:
 
 
 def _keys(x: Any, kind: Any, count: int) -> list[Any]:
-    """What the items of a container are called."""
+    """Returns the keys of a container's items."""
     if kind in SUPPORTED_NODES:
-        found = SUPPORTED_NODES[kind].flatten_with_keys_fn
-        if found is None:
+        flatten = SUPPORTED_NODES[kind].flatten_with_keys_fn
+        if flatten is None:
             raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. ")
-        return [k for k, _ in found(x)[0]]
+        return [k for k, _ in flatten(x)[0]]
     if kind in _MAPPINGS:
         return [MappingKey(k) for k in x]
     if kind is namedtuple:
@@ -219,7 +219,7 @@ def _children(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
     if kind is None:
         return None
     items, context = _taken_apart(x, kind)
-    return items, lambda others: _made(kind, others, context)
+    return items, lambda others: _rebuilt(kind, others, context)
 
 
 # ---- structures
@@ -274,7 +274,7 @@ class TreeSpec:
     def _filled(self, rest: Iterator[Any]) -> Any:
         if self.type is None:
             return next(rest)
-        return _made(self.type, [c._filled(rest) for c in self._children], self._context)
+        return _rebuilt(self.type, [c._filled(rest) for c in self._children], self._context)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """Returns the subtrees at the positions of this structure's leaves."""

@@ -738,17 +738,17 @@ class Module(_C.ModuleBase):
                 if strict:
                     missing_keys.append(key)
                 continue
-            given = state_dict[key]
-            if isinstance(given, Tensor) and mine.dim() == 0 and given.shape == (1,):
-                given = given[0]  # older files store numbers like this
-            if not isinstance(given, Tensor):
+            loaded = state_dict[key]
+            if isinstance(loaded, Tensor) and mine.dim() == 0 and loaded.shape == (1,):
+                loaded = loaded[0]  # older files store numbers like this
+            if not isinstance(loaded, Tensor):
                 error_msgs.append(
                     f'While copying the parameter named "{key}", expected a Tensor from the checkpoint '
-                    f"but received {type(given).__name__}"
+                    f"but received {type(loaded).__name__}"
                 )
-            elif given.shape != mine.shape:
+            elif loaded.shape != mine.shape:
                 error_msgs.append(
-                    f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
+                    f"size mismatch for {key}: copying a param with shape {loaded.shape} from checkpoint, "
                     f"the shape in current model is {mine.shape}."
                 )
             elif _future.get_swap_module_params_on_conversion():
@@ -756,8 +756,8 @@ class Module(_C.ModuleBase):
 
                 try:
                     with _C.GradMode(False):
-                        new = mine.module_load(given, assign=assign)
-                    if new is mine or new is given:
+                        new = mine.module_load(loaded, assign=assign)
+                    if new is mine or new is loaded:
                         raise RuntimeError(
                             "module_load returned one of its arguments, it should return a new tensor"
                         )
@@ -767,20 +767,20 @@ class Module(_C.ModuleBase):
                 except Exception as e:
                     error_msgs.append(
                         f'While swapping the parameter named "{key}", whose dimensions in the model are '
-                        f"{mine.size()} and whose dimensions in the checkpoint are {given.size()}, an "
+                        f"{mine.size()} and whose dimensions in the checkpoint are {loaded.size()}, an "
                         f"exception occurred : {e.args}."
                     )
             elif assign:
                 if name in self._parameters:
-                    if not isinstance(given, Parameter):
-                        given = Parameter(given, mine.requires_grad)
+                    if not isinstance(loaded, Parameter):
+                        loaded = Parameter(loaded, mine.requires_grad)
                     else:
-                        given.requires_grad_(mine.requires_grad)
-                    self._parameters[name] = given
+                        loaded.requires_grad_(mine.requires_grad)
+                    self._parameters[name] = loaded
                 else:
-                    self._buffers[name] = given
+                    self._buffers[name] = loaded
             else:
-                if mine.is_meta and not given.is_meta:
+                if mine.is_meta and not loaded.is_meta:
                     import warnings
 
                     warnings.warn(
@@ -791,7 +791,7 @@ class Module(_C.ModuleBase):
                         stacklevel=2,
                     )
                 with _C.GradMode(False):
-                    mine.copy_(given)
+                    mine.copy_(loaded)
         extra = prefix + "_extra_state"
         if type(self).set_extra_state is not Module.set_extra_state:
             if extra in state_dict:

@@ -49,8 +49,8 @@ def default_convert(data: Any) -> Any:
 
 
 def default_collate(batch: Sequence) -> Any:
-    """Stacks tensors, arrays and numbers of samples; containers element by element; strings stay as they
-    are.
+    """Stacks tensors, arrays and numbers of samples; collates containers element by element; leaves
+    strings unchanged.
     """
     first = batch[0]
     if isinstance(first, Tensor):

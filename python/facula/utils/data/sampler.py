@@ -61,7 +61,7 @@ class RandomSampler(Sampler[int]):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def order(self) -> Tensor:
-        """All indices of one pass."""
+        """Returns all indices of one pass."""
         n, count = len(self.data_source), self.num_samples
         generator = self.generator
         if generator is None:

@@ -1,8 +1,8 @@
 """The installed torchvision, if there is one; its shared libraries are linked with PyTorch's, and
 facula's ``_alias/vision.py`` replaces the functions that it uses from them.
 
-If there is none, what model libraries take from it: transforms of PIL images and tensors, data sets of local
-files, frozen batch norm. Names that are not here are absent.
+Otherwise the parts that model libraries import: transforms of PIL images and tensors, data sets of local
+files, frozen batch norm. Other names are absent.
 """
 
 import importlib.util

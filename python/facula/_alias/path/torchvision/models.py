@@ -1,4 +1,4 @@
-"""Names of models that libraries import. The stand-in has none of them: timm has."""
+"""Names of models that libraries import. This replacement has no models; timm has."""
 
 from __future__ import annotations
 
