@@ -171,7 +171,7 @@ class _Functions:
             if own is None and _C.is_dispatched_in_python(args):
                 with no_grad():
                     return self.below(*args, **kwargs)
-            # without a formula, what the kernel records counts
+            # without a formula, autograd records the operators that the kernel calls
             return (own or self.run)(*args, **kwargs)
         if self.function is None:
             self.function = _autograd_function(self)

@@ -374,7 +374,11 @@ class Translation:
                 value = value.args[0]
             expression = Code(self, thing.unit).value(value)
             members.append(
-                (name, "constant", lambda b, m=expression: f"static Value {b}(Arguments&) {{ return {m}; }}\n")
+                (
+                    name,
+                    "constant",
+                    lambda b, m=expression: f"static Value {b}(Arguments&) {{ return {m}; }}\n",
+                )
             )
         return members
 

@@ -251,7 +251,8 @@ void Bidiagonalized<T>::right(const T* from, int64_t ld, T* vh) const {
 }
 
 template <class T>
-Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool factors, T* diagonal, T* beside)
+Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool factors, T* diagonal,
+                                    T* off_diagonal)
     : n_(n), reflections_(n - 1, n - 1) {
   auto& in = strip_kernels<T>();
   Changing<T> x(n, n);
@@ -271,7 +272,7 @@ Tridiagonalized<T>::Tridiagonalized(int64_t n, RowMajor<const T> from, bool fact
         T& tau = reflections_.tau[size_t(i)];
         std::copy(column + here, column + left.row(), v + here);
         std::fill(v + here, v + i + 1, T(0));
-        beside[i] = reflect(n - i - 1, v + i + 1, tau);
+        off_diagonal[i] = reflect(n - i - 1, v + i + 1, tau);
         // w = tau (a v) minus its part along v, which a product from both sides counts twice
         std::fill(w + here, w + next, T(0));
         x.symmetric_times(crew, i + 1, v, tau, w);

@@ -31,12 +31,12 @@ class Bidiagonalized {
   Reflections<T> left_, right_;
 };
 
-// For a symmetric a [n, n], whose lower triangle is read: a = Q B Q^T, where B has `diagonal` [n] and `beside` it
-// [n - 1].
+// Writes a symmetric a [n, n], whose lower triangle is read, as a = Q B Q^T, where B is the symmetric tridiagonal matrix
+// with the elements `diagonal` [n] and `off_diagonal` [n - 1].
 template <class T>
 class Tridiagonalized {
  public:
-  Tridiagonalized(int64_t n, RowMajor<const T> a, bool factors, T* diagonal, T* beside);
+  Tridiagonalized(int64_t n, RowMajor<const T> a, bool factors, T* diagonal, T* off_diagonal);
   // z [n, n] = Q Z, where Z is stored in columns `ld` apart.
   void vectors(const T* from, int64_t ld, T* z) const;
 

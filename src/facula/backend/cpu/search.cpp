@@ -45,18 +45,18 @@ struct Search {
 // Searches one line of n elements for several values at a time, since each search waits for memory at every step.
 template <class T, bool Right, bool Sorter>
 void search_line(const T* x, const int64_t* sorter, int64_t n, const T* values, int64_t count, int64_t* to) {
-  constexpr int kBeside = 8;
-  auto some = [&](auto beside) {
-    Search<T, Right, Sorter> searches[beside()];
+  constexpr int kInterleaved = 8;
+  auto some = [&](auto interleaved) {
+    Search<T, Right, Sorter> searches[interleaved()];
     for (auto& s : searches) s = {0, n};
     int64_t most = n;  // elements left in any search; others have one less
     for (int64_t least = n; least > 0; least -= least / 2 + 1, most /= 2)
-      for (int k = 0; k < beside(); ++k) searches[k].step(x, sorter, values[k]);
-    for (int k = 0; most > 0 && k < beside(); ++k) searches[k].last_step(x, sorter, n, values[k]);
-    for (int k = 0; k < beside(); ++k) to[k] = searches[k].begin;
-    count -= beside(), values += beside(), to += beside();
+      for (int k = 0; k < interleaved(); ++k) searches[k].step(x, sorter, values[k]);
+    for (int k = 0; most > 0 && k < interleaved(); ++k) searches[k].last_step(x, sorter, n, values[k]);
+    for (int k = 0; k < interleaved(); ++k) to[k] = searches[k].begin;
+    count -= interleaved(), values += interleaved(), to += interleaved();
   };
-  while (count >= kBeside) some(std::integral_constant<int, kBeside>());
+  while (count >= kInterleaved) some(std::integral_constant<int, kInterleaved>());
   while (count > 0) some(std::integral_constant<int, 1>());
 }
 

@@ -1002,26 +1002,26 @@ struct Eigh {
     if (kVectors) S::product(a + n, n, n, tau, n - 1, n, n, 1, q);
     uint32_t some = S::bits(good, job.count), done = 0;
     if (!kVectors) {
-      W values[kSmall], beside[kSmall];
+      W values[kSmall], off_diagonal[kSmall];
       std::copy(d, d + n, values);
-      std::copy(e, e + n - 1, beside);
-      done = some & S::bits(S::eigenvalues(values, beside, n), job.count);
+      std::copy(e, e + n - 1, off_diagonal);
+      done = some & S::bits(S::eigenvalues(values, off_diagonal, n), job.count);
       for (int i = 0; i < n; ++i) values[i] *= size;
       S::store(values, job.values, n, 1, n, n, done);
     }
     done |= each_lane<S>(some & ~done, n, [&](int l, auto parts, auto steps) __attribute__((always_inline)) {
       using R = typename S::R;
       OfLane<R, kBytes> of{l};
-      R values[kSmall] = {}, beside[kSmall] = {};
+      R values[kSmall] = {}, off_diagonal[kSmall] = {};
       typename decltype(steps)::Vector z[kSmall] = {};
       auto at = [&](int i, int count)
                     __attribute__((always_inline)) { return job.upper ? count - 1 - i : i; };
       for (int i = 0; i < n; ++i) {
         values[i] = of(d, at(i, n));
-        if (i < n - 1) beside[i] = of(e, at(i, n - 1));
+        if (i < n - 1) off_diagonal[i] = of(e, at(i, n - 1));
         for (int j = 0; kVectors && j < n; ++j) parts.take(of, q, at(i, n) * n + at(j, n), z[j], i);
       }
-      if (!steps.diagonalize(values, beside, kVectors ? z : nullptr, n)) return false;
+      if (!steps.diagonalize(values, off_diagonal, kVectors ? z : nullptr, n)) return false;
       for (int i = 0; i < n; ++i) {
         job.values[l * n + i] = values[i] * of(&size, 0);
         for (int j = 0; kVectors && j < n; ++j) job.y[(l * n + i) * n + j] = parts.number(z[j], i);
@@ -1054,16 +1054,16 @@ struct Svd {
     int left_columns = wide ? k : columns, right_columns = wide ? columns : k;
     auto one = [&](int l, auto parts, auto steps) __attribute__((always_inline)) {
       OfLane<R, kBytes> of{l};
-      R values[kSmall] = {}, beside[kSmall] = {};
+      R values[kSmall] = {}, off_diagonal[kSmall] = {};
       typename decltype(steps)::Vector u[kSmall] = {}, v[kSmall] = {};
       for (int j = 0; j < k; ++j) {
         values[j] = of(d, j);
-        if (j < k - 1) beside[j] = of(e, j);
+        if (j < k - 1) off_diagonal[j] = of(e, j);
         for (int i = 0; i < m; ++i) parts.take(of, left, i * left_columns + j, u[j], i);
         for (int i = 0; i < n; ++i) parts.take(of, right, i * right_columns + j, v[j], i);
       }
-      if (wide) steps.make_upper(values, beside, u, k);
-      if (!steps.singular_values(values, beside, u, v, k)) return false;
+      if (wide) steps.make_upper(values, off_diagonal, u, k);
+      if (!steps.singular_values(values, off_diagonal, u, v, k)) return false;
       T *to_u = job.y + int64_t(l) * m * left_columns, *to_v = job.z + int64_t(l) * n * right_columns;
       for (int j = 0; j < k; ++j) job.values[l * k + j] = values[j] * of(&size, 0);
       for (int j = 0; j < left_columns; ++j)

@@ -197,17 +197,17 @@ class SmallPart {
     T *d, *e;
     int64_t row, step;
     T& diagonal(int64_t i) const { return d[i * step]; }
-    T& beside(int64_t i) const { return e[i * step]; }
+    T& off_diagonal(int64_t i) const { return e[i * step]; }
   };
 
   void iterate(Line x, int64_t end) {
     for (int64_t l = 0, m; l <= end;) {
       for (m = l; m < end; ++m) {
-        T square = x.beside(m) * x.beside(m);
+        T square = x.off_diagonal(m) * x.off_diagonal(m);
         if (square <= kEps<T> * kEps<T> * std::abs(x.diagonal(m)) * std::abs(x.diagonal(m + 1)) + kTiny<T>)
           break;
       }
-      if (m < end) x.beside(m) = 0;
+      if (m < end) x.off_diagonal(m) = 0;
       if (m == l) {
         ++l;
       } else if (m == l + 1) {
@@ -221,26 +221,26 @@ class SmallPart {
   }
   void take_pair(Line x, int64_t l) {
     int64_t low = x.step > 0 ? l : l + 1, row = x.row + low * x.step;
-    Pair<T> p(x.d[low * x.step], x.beside(l), x.d[low * x.step + 1]);
+    Pair<T> p(x.d[low * x.step], x.off_diagonal(l), x.d[low * x.step + 1]);
     x.d[low * x.step] = p.first;
     x.d[low * x.step + 1] = p.second;
-    x.beside(l) = 0;
+    x.off_diagonal(l) = 0;
     T c = p.c, s = -p.s;
     secular_kernels<T>().rotate_rows(1, &c, &s, columns_, rows_ + row * kLeafRow, kLeafRow);
   }
   void sweep(Line x, int64_t l, int64_t m) {
     T cosines[kLeaf], sines[kLeaf], p = x.diagonal(l);
-    T g = (x.diagonal(l + 1) - p) / (2 * x.beside(l));
-    g = x.diagonal(m) - p + x.beside(l) / (g + std::copysign(std::hypot(g, T(1)), g));
+    T g = (x.diagonal(l + 1) - p) / (2 * x.off_diagonal(l));
+    g = x.diagonal(m) - p + x.off_diagonal(l) / (g + std::copysign(std::hypot(g, T(1)), g));
     T s = 1, c = 1;
     p = 0;
     for (int64_t i = m; i-- > l;) {
-      T f = s * x.beside(i), b = c * x.beside(i), square = f * f + g * g;
+      T f = s * x.off_diagonal(i), b = c * x.off_diagonal(i), square = f * f + g * g;
       T length = std::copysign(square > kTiny<T> ? std::sqrt(square) : std::hypot(f, g), g);
       if (f == 0) c = 1, s = 0, length = g;
       else if (g == 0) c = 0, s = std::copysign(T(1), f), length = std::abs(f);
       else c = std::abs(g / length), s = f / length;
-      if (i != m - 1) x.beside(i + 1) = length;
+      if (i != m - 1) x.off_diagonal(i + 1) = length;
       g = x.diagonal(i + 1) - p;
       T r = (x.diagonal(i) - g) * s + 2 * c * b;
       p = s * r;
@@ -252,7 +252,7 @@ class SmallPart {
     secular_kernels<T>().rotate_rows(m - l, cosines, sines, columns_, rows_ + (x.row + l * x.step) * kLeafRow,
                                      x.step * kLeafRow);
     x.diagonal(l) -= p;
-    x.beside(l) = g;
+    x.off_diagonal(l) = g;
   }
 
   int64_t n_, columns_;
@@ -819,8 +819,8 @@ class DivideAndConquer {
 }  // namespace
 
 template <class T>
-int solve_tridiagonal(int64_t n, T* diagonal, T* beside, RowMajor<T> vectors) {
-  return DivideAndConquer<T>(n, diagonal, beside, vectors).run();
+int solve_tridiagonal(int64_t n, T* diagonal, T* off_diagonal, RowMajor<T> vectors) {
+  return DivideAndConquer<T>(n, diagonal, off_diagonal, vectors).run();
 }
 template int solve_tridiagonal(int64_t, float*, float*, RowMajor<float>);
 template int solve_tridiagonal(int64_t, double*, double*, RowMajor<double>);

@@ -10,9 +10,9 @@
 namespace facula::backend::cpu {
 
 // Overwrites `diagonal` [n], whose elements are finite, with the eigenvalues in ascending order, and row k of `vectors`
-// [n, n], unless its data is null, with eigenvector k. `beside` [n - 1] holds the off-diagonal elements and is
+// [n, n], unless its data is null, with eigenvector k. `off_diagonal` [n - 1] holds the off-diagonal elements and is
 // overwritten. Returns the number of off-diagonal elements that did not converge to zero: 0 on success.
 template <class T>
-int solve_tridiagonal(int64_t n, T* diagonal, T* beside, RowMajor<T> vectors);
+int solve_tridiagonal(int64_t n, T* diagonal, T* off_diagonal, RowMajor<T> vectors);
 
 }  // namespace facula::backend::cpu
