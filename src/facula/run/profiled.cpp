@@ -17,8 +17,7 @@ bool is_inside_profiled() { return std::exchange(inside, false); }
 
 op::Results perform_profiled(const op::Operator& o, std::span<const op::Value> args, op::Form form,
                              std::span<const Tensor> out) {
-  bool of_catalog = o.schema.name.find("::") == std::string::npos;  // users' operators have a namespace
-  std::string name = (of_catalog ? "aten::" : "") + o.schema.name;
+  std::string name = (o.is<op::Foreign>() ? "" : "aten::") + o.schema.name;  // users' have a namespace
   if (form == op::Form::in_place && !name.ends_with('_')) name += '_';
   profile::Scope scope(profile::Category::operation, name);
   if (profile::wants_shapes()) scope.describe(op::shapes_text(args), op::dtypes_text(args));

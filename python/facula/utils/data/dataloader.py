@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from ... import _C
 from .collate import default_collate, default_convert
-from .dataset import Dataset, IterableDataset, TensorDataset
+from .dataset import Dataset, Item, IterableDataset, TensorDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 
 Tensor = _C.Tensor
-T = TypeVar("T")
 
 
 _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
 
 
-class DataLoader(Generic[T]):
+class DataLoader(Generic[Item]):
     """Iterates over batches of ``dataset``.
 
     With ``num_workers``, that many processes prepare batches ahead; tensors come through shared memory and
@@ -26,7 +25,7 @@ class DataLoader(Generic[T]):
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset[Item],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Sampler | Iterable | None = None,

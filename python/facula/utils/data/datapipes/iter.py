@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dataset import T
+from ..dataset import Item
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
 
-class IterableWrapper(IterDataPipe[T]):
+class IterableWrapper(IterDataPipe[Item]):
     """A pipe of what is in an iterable."""
 
     def __init__(self, iterable: Any, deepcopy: bool = True) -> None:
@@ -32,7 +32,7 @@ class IterableWrapper(IterDataPipe[T]):
 
 
 @functional_datapipe("map")
-class Mapper(IterDataPipe[T]):
+class Mapper(IterDataPipe[Item]):
     """``fn`` of each item; of ``input_col`` alone, which it replaces, or ``output_col``."""
 
     def __init__(self, datapipe: Any, fn: Callable, input_col: Any = None, output_col: Any = None) -> None:
@@ -66,7 +66,7 @@ class Mapper(IterDataPipe[T]):
 
 
 @functional_datapipe("filter")
-class Filter(IterDataPipe[T]):
+class Filter(IterDataPipe[Item]):
     """The items of which ``filter_fn`` holds."""
 
     def __init__(self, datapipe: Any, filter_fn: Callable, input_col: Any = None) -> None:
@@ -79,7 +79,7 @@ class Filter(IterDataPipe[T]):
 
 
 @functional_datapipe("batch")
-class Batcher(_OfBatches, IterDataPipe[T]):
+class Batcher(_OfBatches, IterDataPipe[Item]):
     """Lists of ``batch_size`` items."""
 
     def __iter__(self) -> Iterator:
@@ -94,7 +94,7 @@ class Batcher(_OfBatches, IterDataPipe[T]):
 
 
 @functional_datapipe("unbatch")
-class UnBatcher(IterDataPipe[T]):
+class UnBatcher(IterDataPipe[Item]):
     """The items of lists, ``unbatch_level`` levels deep; -1: of all."""
 
     def __init__(self, datapipe: Any, unbatch_level: int = 1) -> None:
@@ -113,7 +113,7 @@ class UnBatcher(IterDataPipe[T]):
 
 
 @functional_datapipe("shuffle")
-class Shuffler(IterDataPipe[T]):
+class Shuffler(IterDataPipe[Item]):
     """The items in another order: each is picked at random of ``buffer_size`` that wait."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
@@ -156,7 +156,7 @@ class Shuffler(IterDataPipe[T]):
 
 
 @functional_datapipe("collate")
-class Collator(Mapper[T]):
+class Collator(Mapper[Item]):
     """Batches as ``collate_fn`` makes them: of tensors."""
 
     def __init__(self, datapipe: Any, collate_fn: Callable | None = None) -> None:
@@ -166,7 +166,7 @@ class Collator(Mapper[T]):
 
 
 @functional_datapipe("concat")
-class Concater(_OfSeveral, IterDataPipe[T]):
+class Concater(_OfSeveral, IterDataPipe[Item]):
     """The items of pipes one after the other."""
 
     def __iter__(self) -> Iterator:
@@ -178,7 +178,7 @@ class Concater(_OfSeveral, IterDataPipe[T]):
 
 
 @functional_datapipe("zip")
-class Zipper(IterDataPipe[T]):
+class Zipper(IterDataPipe[Item]):
     """Tuples of the items of pipes."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -192,7 +192,7 @@ class Zipper(IterDataPipe[T]):
 
 
 @functional_datapipe("mux")
-class Multiplexer(IterDataPipe[T]):
+class Multiplexer(IterDataPipe[Item]):
     """One item of each pipe in turn, until one ends."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -204,7 +204,7 @@ class Multiplexer(IterDataPipe[T]):
 
 
 @functional_datapipe("sharding_filter")
-class ShardingFilter(IterDataPipe[T]):
+class ShardingFilter(IterDataPipe[Item]):
     """In a worker of a DataLoader its part of the items."""
 
     def __init__(self, source_datapipe: Any, sharding_group_filter: Any = None) -> None:
@@ -271,7 +271,7 @@ class _Branches:
             yield self.waiting[branch].popleft()
 
 
-class _Branch(IterDataPipe[T]):
+class _Branch(IterDataPipe[Item]):
     """One of the pipes that ``fork`` and ``demux`` give."""
 
     def __init__(
@@ -293,7 +293,7 @@ def _same(x: Any) -> Any:
 
 
 @functional_datapipe("fork")
-class Forker(IterDataPipe[T]):
+class Forker(IterDataPipe[Item]):
     """``num_instances`` pipes with the same items; a list of them. ``copy``: "shallow" or "deep" ones."""
 
     def __new__(
@@ -316,7 +316,7 @@ class Forker(IterDataPipe[T]):
 
 
 @functional_datapipe("demux")
-class Demultiplexer(IterDataPipe[T]):
+class Demultiplexer(IterDataPipe[Item]):
     """``num_instances`` pipes, the items of which ``classifier_fn`` numbers; None is dropped or an error."""
 
     def __new__(
@@ -346,7 +346,7 @@ class Demultiplexer(IterDataPipe[T]):
 
 
 @functional_datapipe("groupby")
-class Grouper(IterDataPipe[T]):
+class Grouper(IterDataPipe[Item]):
     """Lists of items for which ``group_key_fn`` is the same, of at most ``group_size``.
 
     If ``buffer_size`` items wait, the largest group is given, or dropped if it has fewer than
@@ -403,7 +403,7 @@ class Grouper(IterDataPipe[T]):
                 yield self._given(key, items)
 
 
-class Sampler(IterDataPipe[T]):
+class Sampler(IterDataPipe[Item]):
     """The items by the numbers that a sampler draws."""
 
     def __init__(
@@ -424,7 +424,7 @@ class Sampler(IterDataPipe[T]):
 
 
 @functional_datapipe("list_files")
-class FileLister(IterDataPipe[T]):
+class FileLister(IterDataPipe[Item]):
     """The paths of the files in folders, those whose names match one of ``masks``."""
 
     def __init__(
@@ -462,7 +462,7 @@ class FileLister(IterDataPipe[T]):
 
 
 @functional_datapipe("open_files")
-class FileOpener(IterDataPipe[T]):
+class FileOpener(IterDataPipe[Item]):
     """Pairs of a path and the file, opened."""
 
     def __init__(self, datapipe: Any, mode: str = "r", encoding: str | None = None, length: int = -1) -> None:
@@ -484,7 +484,7 @@ class FileOpener(IterDataPipe[T]):
 
 
 @functional_datapipe("read_from_stream")
-class StreamReader(IterDataPipe[T]):
+class StreamReader(IterDataPipe[Item]):
     """Pairs of a path and what is read of its file, in pieces of ``chunk`` bytes."""
 
     def __init__(self, datapipe: Any, chunk: int | None = None) -> None:
