@@ -235,13 +235,14 @@ const op::Operator& known_operator(const char* full_name) {
   return *o;
 }
 
-// operator_call(name, [full names], in_place)
+// operator_call(name, [full names], in_place, shown): overrides are told `shown` of a call.
 PyObject* operator_call(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     const char* name;
-    PyObject* names;
+    PyObject *names, *shown;
     int in_place;
-    if (!PyArg_ParseTuple(args, "sO!p:operator_call", &name, &PyList_Type, &names, &in_place)) return nullptr;
+    if (!PyArg_ParseTuple(args, "sO!pO:operator_call", &name, &PyList_Type, &names, &in_place, &shown))
+      return nullptr;
     static std::deque<Entry> entries;
     Entry& e = entries.emplace_back();
     e.name = e.called = name;
@@ -255,7 +256,7 @@ PyObject* operator_call(PyObject*, PyObject* args) {
     if (!made) throw PythonError();
     made->call = call_operators;
     made->entry = &e;
-    e.function = Py_NewRef(reinterpret_cast<PyObject*>(made));  // what __torch_function__ is asked about
+    e.function = Py_NewRef(shown);
     return reinterpret_cast<PyObject*>(made);
   });
 }
@@ -422,7 +423,8 @@ PyObject* infer_operator(PyObject*, PyObject* const* args, Py_ssize_t n, PyObjec
 }
 
 PyMethodDef functions[] = {
-    {"operator_call", operator_call, METH_VARARGS, "operator_call(name, full_names, in_place) -> callable"},
+    {"operator_call", operator_call, METH_VARARGS,
+     "operator_call(name, full_names, in_place, shown) -> callable"},
     {"operator_facts", operator_facts, METH_O, "What the schema of an operator says, by its full name."},
     {"operator_overloads", operator_overloads, METH_O, "Full names of the operators of a name."},
     {"define_operator", define_operator, METH_VARARGS, "define_operator(schema, functions) -> full name"},

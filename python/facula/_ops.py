@@ -79,7 +79,7 @@ class OpOverload:
         facts = _C.operator_facts(operators[0])
         self._schema = FunctionSchema(facts, packet._namespace, overload)
         self._composite, self.is_view = facts["composite"], facts["view"]
-        self._op = _C.operator_call(packet._called, operators, in_place)
+        self._op = _C.operator_call(packet._called, operators, in_place, self)
         self.__name__ = f"{packet._name}.{overload}"
         self.__qualname__ = str(self)
         self.__module__ = f"{__name__}.{packet._namespace}"
@@ -136,13 +136,14 @@ class OpOverloadPacket:
         self._called = name if namespace == "aten" else f"{namespace}::{name}"
         self._qualified_op_name = f"{namespace}::{name}"
         self._by_overload = {(full.partition(".")[2] or "default"): full for full in operators}
-        self._op = _C.operator_call(self._called, operators, in_place)
+        self._op = _C.operator_call(self._called, operators, in_place, self)
         self._others: dict[tuple[str, str], OpOverload] = {}
         self.__name__ = name
         self.__module__ = f"{__name__}.{namespace}"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if self._namespace != "aten" and len(self._by_overload) == 1:
+        taken = _C.has_torch_function((*args, *kwargs.values()))  # the call is then told as one of the packet
+        if self._namespace != "aten" and len(self._by_overload) == 1 and not taken:
             return getattr(self, next(iter(self._by_overload)))(*args, **kwargs)
         return self._op(*args, **kwargs)
 

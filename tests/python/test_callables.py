@@ -112,6 +112,19 @@ def refused_names(f, method: bool, names: list[str]) -> list[str]:
     return [n for n in names if n not in own]
 
 
+def orders(f) -> list[list[str]]:
+    """The names of the positional parameters, by signature: builtins tell theirs in their documentation."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        lines = re.findall(r"^\w+\((.*)\)$", getattr(f, "__doc__", None) or "", re.MULTILINE)
+        each = [re.split(r", (?![^\[(]*[\])])", line.partition("*")[0]) for line in lines]
+        names = [[p.partition("=")[0].split()[-1] for p in several if p.strip()] for several in each]
+    else:
+        names = [[p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]]
+    return [["input" if n == "self" else n for n in several] for several in names]
+
+
 def missing(path: str, flags: str, names: list[str]) -> list[str]:
     f, method = found(path)
     if f is None or not callable(f):
@@ -150,6 +163,25 @@ def test_callables_take_what_those_of_pytorch_take():
 def test_what_is_missing_on_purpose_is_missing():
     stale = [path for path, (names, _) in ACCEPTED.items() if names.split() != all_missing().get(path)]
     assert stale == []
+
+
+# PyTorch's overloads of these have orders of their own, which are recorded one after the other.
+OVERLOADED = {"torch.sparse_coo_tensor", "torch.nuclear_norm"}
+
+
+def test_positional_arguments_come_in_the_order_of_pytorch():
+    wrong = {}
+    for path, (_, names) in CALLABLES.items():
+        f, method = found(path)
+        if not callable(f) or path in OVERLOADED | SKIPPED:
+            continue
+        ours = orders(f)
+        if method:
+            ours = [several[1:] if several[:1] in (["input"], ["cls"]) else several for several in ours]
+        same = [[n for n in names if n in several] == [n for n in several if n in names] for several in ours]
+        if same and not any(same):
+            wrong[path] = ours
+    assert wrong == {}
 
 
 if __name__ == "__main__":

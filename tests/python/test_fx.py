@@ -249,3 +249,32 @@ def test_parameters_of_modules_with_a_getattr_of_their_own_are_recorded():
     traced = fx.symbolic_trace(Renamed())
     assert [n.target for n in traced.graph.nodes if n.op == "get_attr"] == ["scale"]
     assert traced(facula.ones(1)).item() == 4
+
+
+def test_gradients_are_recorded():
+    (node,) = recorded(lambda x, y: facula.autograd.grad(y, [x]))[1]
+    assert node.target is facula.autograd.grad and [str(a) for a in node.args[0] + node.args[1]] == ["y", "x"]
+
+
+def test_operators_of_namespaces_are_recorded_as_such(tmp_path):
+    @facula.library.custom_op("tests::scaled", mutates_args=())
+    def scaled(x: facula.Tensor, by: int) -> facula.Tensor:
+        return x * by
+
+    ops = facula.ops
+    for f, target, text in (
+        (lambda x, y: ops.tests.scaled(x, 2), ops.tests.scaled, "facula.ops.tests.scaled(x, 2)"),
+        (
+            lambda x, y: ops.tests.scaled.default(x, 2),
+            ops.tests.scaled.default,
+            "facula.ops.tests.scaled.default(x, 2)",
+        ),
+        (lambda x, y: scaled(x, 2), ops.tests.scaled.default, "facula.ops.tests.scaled.default(x, 2)"),
+        (lambda x, y: ops.aten.mul.Tensor(x, 2), ops.aten.mul.Tensor, "facula.ops.aten.mul.Tensor(x, 2)"),
+        (lambda x, y: ops.aten.add_(x, x), ops.aten.add_, "facula.ops.aten.add_(x, x)"),
+    ):
+        traced, (node,) = recorded(f)
+        assert node.target is target and text in traced.code
+        assert traced(facula.ones(2), None).tolist() == [2, 2]
+        traced.to_folder(tmp_path / node.name, "Traced")
+        assert text in (tmp_path / node.name / "module.py").read_text()

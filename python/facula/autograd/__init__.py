@@ -121,6 +121,14 @@ def grad(
     """Returns the gradients of ``outputs``, weighted by ``grad_outputs``, for ``inputs``; accumulates
     nothing.
     """
+    several = [x if isinstance(x, (list, tuple)) else (x,) for x in (outputs, inputs)]
+    if _C.has_torch_function((*several[0], *several[1])):
+        return _C.handle_torch_function(
+            grad, (*several[0], *several[1]), *map(tuple, several), grad_outputs=grad_outputs,
+            retain_graph=retain_graph, create_graph=create_graph, only_inputs=only_inputs,
+            allow_unused=allow_unused, is_grads_batched=is_grads_batched,
+            materialize_grads=materialize_grads,
+        )  # fmt: skip
     leave()
     if not only_inputs:
         warnings.warn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import _C
 from . import constraints
@@ -15,7 +15,12 @@ Size = _C.Size
 
 __all__ = ["Independent"]
 
-D = TypeVar("D", bound=Distribution)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    D = _TypeVar("D", bound=Distribution, default=Any)
+else:
+    D = TypeVar("D", bound=Distribution)
 
 
 class Independent(Distribution, Generic[D]):

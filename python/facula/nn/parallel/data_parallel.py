@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..modules.module import Module
 
 __all__ = ["DataParallel", "data_parallel"]
 
-T = TypeVar("T", bound=Module)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    T = _TypeVar("T", bound=Module, default=Any)
+else:
+    T = TypeVar("T", bound=Module)
 
 
 class DataParallel(Module, Generic[T]):

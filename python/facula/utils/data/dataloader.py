@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from ... import _C
 from .collate import default_collate, default_convert
-from .dataset import Dataset, IterableDataset, TensorDataset
+from .dataset import Dataset, Item, IterableDataset, TensorDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 from .worker import get_worker_info as get_worker_info
 
 Tensor = _C.Tensor
-_collate_fn_t = Callable[[list[Any]], Any]
-_worker_init_fn_t = Callable[[int], None]
-T = TypeVar("T")
+
 
 _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
 
 
-class DataLoader(Generic[T]):
+class DataLoader(Generic[Item]):
     """Iterates over batches of ``dataset``.
 
     With ``num_workers``, that many processes prepare batches in advance; tensors arrive through shared
@@ -29,7 +27,7 @@ class DataLoader(Generic[T]):
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset[Item],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Sampler | Iterable | None = None,

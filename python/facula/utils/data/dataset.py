@@ -6,12 +6,19 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ... import _C
 
 Tensor = _C.Tensor
 T = TypeVar("T", covariant=True)
+# Of classes that programs also name without a type in brackets.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    Item = _TypeVar("Item", default=Any, covariant=True)
+else:
+    Item = TypeVar("Item", covariant=True)
 
 
 class Dataset(Generic[T]):

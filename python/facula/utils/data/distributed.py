@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sized
-from typing import Any, TypeVar
+from typing import Any
 
 from ... import _C
+from .dataset import Item
 from .sampler import Sampler
 
 __all__ = ["DistributedSampler"]
 
-T = TypeVar("T")
 
-
-class DistributedSampler(Sampler[T]):
+class DistributedSampler(Sampler[Item]):
     """Every ``num_replicas``-th index, from ``rank`` on; with ``shuffle``, of an order that ``seed`` and
     ``set_epoch`` determine, the same in all processes. All processes get the same number: some indices
     twice, or with ``drop_last`` some not at all.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dataset import Dataset, IterableDataset, T
+from ..dataset import Dataset, Item, IterableDataset
 
 __all__ = ["DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"]
 
@@ -38,7 +38,7 @@ class _Named:
         return type(self).__qualname__
 
 
-class IterDataPipe(_Named, IterableDataset[T]):
+class IterDataPipe(_Named, IterableDataset[Item]):
     """A pipe that is iterated over: subclasses define ``__iter__``.
 
     >>> p = facula.utils.data.datapipes.iter.IterableWrapper(range(5))
@@ -52,11 +52,11 @@ class IterDataPipe(_Named, IterableDataset[T]):
         """Called at the beginning of a pass."""
 
 
-class DFIterDataPipe(IterDataPipe[T]):
+class DFIterDataPipe(IterDataPipe[Item]):
     """A pipe of data frames."""
 
 
-class MapDataPipe(_Named, Dataset[T]):
+class MapDataPipe(_Named, Dataset[Item]):
     """A pipe of items by key: subclasses define ``__getitem__``, and ``__len__``."""
 
     functions: dict[str, Callable] = {}

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dataset import T
+from ..dataset import Item
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, _OfBatches, _OfSeveral
 
 
-class IterableWrapper(IterDataPipe[T]):
+class IterableWrapper(IterDataPipe[Item]):
     """A pipe of the items of an iterable."""
 
     def __init__(self, iterable: Any, deepcopy: bool = True) -> None:
@@ -32,7 +32,7 @@ class IterableWrapper(IterDataPipe[T]):
 
 
 @functional_datapipe("map")
-class Mapper(IterDataPipe[T]):
+class Mapper(IterDataPipe[Item]):
     """Applies ``fn`` to each item, or to ``input_col`` of it, and replaces that or ``output_col`` by the
     result.
     """
@@ -70,7 +70,7 @@ class Mapper(IterDataPipe[T]):
 
 
 @functional_datapipe("filter")
-class Filter(IterDataPipe[T]):
+class Filter(IterDataPipe[Item]):
     """The items for which ``filter_fn`` is true."""
 
     def __init__(self, datapipe: Any, filter_fn: Callable, input_col: Any = None) -> None:
@@ -83,7 +83,7 @@ class Filter(IterDataPipe[T]):
 
 
 @functional_datapipe("batch")
-class Batcher(_OfBatches, IterDataPipe[T]):
+class Batcher(_OfBatches, IterDataPipe[Item]):
     """Lists of ``batch_size`` items."""
 
     def __iter__(self) -> Iterator:
@@ -98,7 +98,7 @@ class Batcher(_OfBatches, IterDataPipe[T]):
 
 
 @functional_datapipe("unbatch")
-class UnBatcher(IterDataPipe[T]):
+class UnBatcher(IterDataPipe[Item]):
     """The items of nested lists, ``unbatch_level`` levels deep; -1: of all levels."""
 
     def __init__(self, datapipe: Any, unbatch_level: int = 1) -> None:
@@ -117,7 +117,7 @@ class UnBatcher(IterDataPipe[T]):
 
 
 @functional_datapipe("shuffle")
-class Shuffler(IterDataPipe[T]):
+class Shuffler(IterDataPipe[Item]):
     """The items in random order: each is picked from a buffer of ``buffer_size``."""
 
     def __init__(self, datapipe: Any, *, buffer_size: int = 10000, unbatch_level: int = 0) -> None:
@@ -160,7 +160,7 @@ class Shuffler(IterDataPipe[T]):
 
 
 @functional_datapipe("collate")
-class Collator(Mapper[T]):
+class Collator(Mapper[Item]):
     """Batches converted by ``collate_fn``, to tensors by default."""
 
     def __init__(self, datapipe: Any, collate_fn: Callable | None = None) -> None:
@@ -170,7 +170,7 @@ class Collator(Mapper[T]):
 
 
 @functional_datapipe("concat")
-class Concater(_OfSeveral, IterDataPipe[T]):
+class Concater(_OfSeveral, IterDataPipe[Item]):
     """The items of pipes one after the other."""
 
     def __iter__(self) -> Iterator:
@@ -182,7 +182,7 @@ class Concater(_OfSeveral, IterDataPipe[T]):
 
 
 @functional_datapipe("zip")
-class Zipper(IterDataPipe[T]):
+class Zipper(IterDataPipe[Item]):
     """Tuples of the items of pipes."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -196,7 +196,7 @@ class Zipper(IterDataPipe[T]):
 
 
 @functional_datapipe("mux")
-class Multiplexer(IterDataPipe[T]):
+class Multiplexer(IterDataPipe[Item]):
     """One item of each pipe in turn, until one pipe ends."""
 
     def __init__(self, *datapipes: Any) -> None:
@@ -208,7 +208,7 @@ class Multiplexer(IterDataPipe[T]):
 
 
 @functional_datapipe("sharding_filter")
-class ShardingFilter(IterDataPipe[T]):
+class ShardingFilter(IterDataPipe[Item]):
     """In a worker of a DataLoader, the worker's share of the items."""
 
     def __init__(self, source_datapipe: Any, sharding_group_filter: Any = None) -> None:
@@ -276,7 +276,7 @@ class _Branches:
             yield self.waiting[branch].popleft()
 
 
-class _Branch(IterDataPipe[T]):
+class _Branch(IterDataPipe[Item]):
     """One of the pipes that ``fork`` and ``demux`` return."""
 
     def __init__(
@@ -298,7 +298,7 @@ def _same(x: Any) -> Any:
 
 
 @functional_datapipe("fork")
-class Forker(IterDataPipe[T]):
+class Forker(IterDataPipe[Item]):
     """A list of ``num_instances`` pipes with the same items. ``copy``: None, "shallow" or "deep"."""
 
     def __new__(
@@ -321,7 +321,7 @@ class Forker(IterDataPipe[T]):
 
 
 @functional_datapipe("demux")
-class Demultiplexer(IterDataPipe[T]):
+class Demultiplexer(IterDataPipe[Item]):
     """``num_instances`` pipes; ``classifier_fn`` maps each item to a pipe's number. None is dropped or an
     error.
     """
@@ -353,7 +353,7 @@ class Demultiplexer(IterDataPipe[T]):
 
 
 @functional_datapipe("groupby")
-class Grouper(IterDataPipe[T]):
+class Grouper(IterDataPipe[Item]):
     """Lists of at most ``group_size`` items with equal ``group_key_fn``.
 
     If ``buffer_size`` items are waiting, the largest group is yielded, or dropped if it has fewer than
@@ -410,7 +410,7 @@ class Grouper(IterDataPipe[T]):
                 yield self._wrapped(key, items)
 
 
-class Sampler(IterDataPipe[T]):
+class Sampler(IterDataPipe[Item]):
     """The items at the indices that a sampler draws."""
 
     def __init__(
@@ -431,7 +431,7 @@ class Sampler(IterDataPipe[T]):
 
 
 @functional_datapipe("list_files")
-class FileLister(IterDataPipe[T]):
+class FileLister(IterDataPipe[Item]):
     """The paths of files in folders whose names match one of ``masks``."""
 
     def __init__(
@@ -469,7 +469,7 @@ class FileLister(IterDataPipe[T]):
 
 
 @functional_datapipe("open_files")
-class FileOpener(IterDataPipe[T]):
+class FileOpener(IterDataPipe[Item]):
     """Pairs of a path and the opened file."""
 
     def __init__(self, datapipe: Any, mode: str = "r", encoding: str | None = None, length: int = -1) -> None:
@@ -491,7 +491,7 @@ class FileOpener(IterDataPipe[T]):
 
 
 @functional_datapipe("read_from_stream")
-class StreamReader(IterDataPipe[T]):
+class StreamReader(IterDataPipe[Item]):
     """Pairs of a path and data read from its file, in pieces of ``chunk`` bytes."""
 
     def __init__(self, datapipe: Any, chunk: int | None = None) -> None:

@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..dataset import T
+from ..dataset import Item
 from ._decorator import functional_datapipe
 from .datapipe import IterDataPipe, MapDataPipe, _OfBatches, _OfSeveral
 
 
-class SequenceWrapper(MapDataPipe[T]):
+class SequenceWrapper(MapDataPipe[Item]):
     """A pipe of the items of a sequence or a dictionary."""
 
     def __init__(self, sequence: Any, deepcopy: bool = True) -> None:
@@ -27,7 +27,7 @@ class SequenceWrapper(MapDataPipe[T]):
 
 
 @functional_datapipe("map")
-class Mapper(MapDataPipe[T]):
+class Mapper(MapDataPipe[Item]):
     """Applies ``fn`` to each item."""
 
     def __init__(self, datapipe: Any, fn: Callable) -> None:
@@ -41,7 +41,7 @@ class Mapper(MapDataPipe[T]):
 
 
 @functional_datapipe("batch")
-class Batcher(_OfBatches, MapDataPipe[T]):
+class Batcher(_OfBatches, MapDataPipe[Item]):
     """Lists of ``batch_size`` items."""
 
     def __getitem__(self, index: int) -> Any:
@@ -53,7 +53,7 @@ class Batcher(_OfBatches, MapDataPipe[T]):
 
 
 @functional_datapipe("concat")
-class Concater(_OfSeveral, MapDataPipe[T]):
+class Concater(_OfSeveral, MapDataPipe[Item]):
     """The items of pipes one after the other, numbered from 0."""
 
     def __getitem__(self, index: int) -> Any:
@@ -69,7 +69,7 @@ class Concater(_OfSeveral, MapDataPipe[T]):
 
 
 @functional_datapipe("zip")
-class Zipper(_OfSeveral, MapDataPipe[T]):
+class Zipper(_OfSeveral, MapDataPipe[Item]):
     """Tuples of the items of pipes."""
 
     def __getitem__(self, index: Any) -> tuple:
@@ -79,7 +79,7 @@ class Zipper(_OfSeveral, MapDataPipe[T]):
         return min(map(len, self.datapipes))
 
 
-class Shuffler(IterDataPipe[T]):
+class Shuffler(IterDataPipe[Item]):
     """The items in random order; an iterable pipe."""
 
     def __init__(self, datapipe: Any, *, indices: list | None = None) -> None:
