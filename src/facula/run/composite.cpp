@@ -8,6 +8,7 @@
 #include "facula/autograd/batch.h"
 #include "facula/autograd/call_node.h"
 #include "facula/autograd/node.h"
+#include "facula/base/caches.h"
 #include "facula/base/fork.h"
 #include "facula/base/settings.h"
 #include "facula/codegen/ahead.h"
@@ -244,6 +245,10 @@ std::shared_ptr<const Compiled> compiled_of(const Operator& o, std::span<const V
   static TableMutex mutex;
   // Of all operators together.
   static Bounded<Key, std::vector<std::shared_ptr<const Compiled>>, KeyHash> known(kMaxPlans);
+  static const Droppable registered([] {
+    std::lock_guard lock(mutex);
+    known.clear();
+  });
   key.push_back(reinterpret_cast<uint64_t>(&o));
   for (int i : wrt) key.push_back(uint64_t(i));
   {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "facula/base/caches.h"
 #include "facula/base/dtype.h"
 #include "facula/base/fork.h"
 #include "facula/tensor/block.h"
@@ -51,10 +52,37 @@ void key_of(const op::Operator& o, std::span<const op::Value> args, Purpose purp
   }
 }
 
+namespace {
+TableMutex caches_mutex;
+// The caches of all operators that have one. Those of operators that are gone are dropped with them.
+std::vector<std::weak_ptr<void>>& caches() {
+  static auto& all = *new std::vector<std::weak_ptr<void>>;
+  return all;
+}
+void drop_entries() {
+  std::vector<std::weak_ptr<void>> all;
+  {
+    std::lock_guard lock(caches_mutex);
+    all = caches();
+  }
+  for (auto& weak : all) {
+    auto held = weak.lock();
+    if (!held) continue;
+    auto& cache = *static_cast<Cache*>(held.get());
+    std::lock_guard lock(cache.mutex);
+    cache.entries.clear();
+    cache.traced.clear();
+  }
+}
+}  // namespace
+
 Cache& cache_of(const op::Operator& o) {
-  static TableMutex mutex;
-  std::lock_guard lock(mutex);
-  if (!o.cache) o.cache = std::make_shared<Cache>();
+  std::lock_guard lock(caches_mutex);
+  if (!o.cache) {
+    o.cache = std::make_shared<Cache>();
+    if (caches().empty()) on_drop_caches(drop_entries);
+    caches().push_back(o.cache);
+  }
   return *static_cast<Cache*>(o.cache.get());
 }
 
@@ -70,6 +98,10 @@ Recent& recent_of(uint64_t hash) {
   if (!recent) [[unlikely]] {
     static thread_local Closer closer;
     recent = (void(&closer), new Recent[kRecent]);
+    on_drop_caches_of_thread([] {
+      for (size_t k = 0; recent && k < kRecent; ++k)
+        if (!recent[k].users) recent[k].entry = nullptr;
+    });
   }
   return recent[hash % kRecent];
 }
