@@ -156,3 +156,22 @@ def test_asking_whether_something_is_a_proxy_loads_no_tracer():
     assert {"Tracer", "GraphModule", "passes", "replace_pattern"} <= set(dir(fx))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         fx.nothing  # noqa: B018
+
+
+def test_a_graph_is_printed_as_the_table_that_pytorch_prints(capsys):
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.ReLU()
+
+        def forward(self, x):
+            return self.relu(x)
+
+    fx.Tracer().trace(Root()).print_tabular()
+    assert capsys.readouterr().out.splitlines() == [
+        "opcode       name    target    args     kwargs",
+        "-----------  ------  --------  -------  --------",
+        "placeholder  x       x         ()       {}",
+        "call_module  relu    relu      (x,)     {}",
+        "output       output  output    (relu,)  {}",
+    ]
