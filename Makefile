@@ -11,7 +11,7 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites bench docs types wheel wheels test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites programs bench docs types wheel wheels test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -22,6 +22,7 @@ help:
 	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
 	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
 	@echo "make zoo-suites   install, build, run test suites of libraries unmodified beside PyTorch; results in docs/suites.md"
+	@echo "make programs   install, build, run programs of other people unmodified beside PyTorch; results in docs/programs.md (ARGS=\"--only minGPT\")"
 	@echo "make docs    install, build, write the documentation as a site into $(BUILD)/site"
 	@echo "make types   install, build, check the examples and what tools see of the package with mypy and pyright"
 	@echo "make sanitize   install, build in Debug with the address and undefined-behaviour sanitizers, run the C++ tests (ARGS='-R io')"
@@ -146,6 +147,13 @@ zoo-suites: build
 	@setup/folder.sh zoo
 	@setup/folder.sh suites
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
+
+# Other people's programs, cloned from GitHub, or from a folder of clones: FACULA_PROGRAMS=FOLDER (tests/programs/sources.py).
+# ARGS=--offline: those that need no clone.
+programs: build
+	@setup/peer.sh
+	@setup/folder.sh programs
+	$(TEST_RUN) $(RUN) tests/programs/run.py --report docs/programs.md --logs $(BUILD)/programs $(ARGS)
 
 # The reference is written from the catalog and the built registry; a link or a docstring that cannot be read is an error.
 docs: build

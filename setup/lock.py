@@ -1,6 +1,6 @@
-"""Writes requirements, peer, docs, types, zoo and suites.lock: the packages of the .txt of that name, all
-that these need (of zoo.txt and suites.txt those alone), and the SHA-256 of each file, for each Python below on
-x86-64 Linux. After a change:
+"""Writes requirements, peer, docs, types, zoo, suites and programs.lock: the packages of the .txt of that
+name, all that these need (of zoo.txt, suites.txt and programs.txt those alone), and the SHA-256 of each
+file, for each Python below on x86-64 Linux. After a change:
 
     .venv/bin/python setup/lock.py
 
@@ -59,3 +59,4 @@ if __name__ == "__main__":
     lock("types")
     lock("zoo", "--no-deps", pythons=("3.11",))  # tokenizers 0.13 has no wheel for later ones
     lock("suites", "--no-deps", pythons=("3.11",))  # beside those of zoo
+    lock("programs", "--no-deps", pythons=("3.11",))
