@@ -108,6 +108,12 @@ zoo-suites: package ## run test suites of libraries unmodified; results in docs/
 	@setup/folder.sh suites
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
 
+# The programs are cloned from GitHub, or taken from a folder of clones: FACULA_PROGRAMS=FOLDER (tests/programs/sources.py).
+programs: package ## run programs of other people unmodified; results in $(BUILD)/programs.md (ARGS="--only minGPT", ARGS=--offline)
+	@setup/peer.sh
+	@setup/folder.sh programs
+	$(TEST_RUN) $(RUN) tests/programs/run.py --report $(BUILD)/programs.md --logs $(BUILD)/programs $(ARGS)
+
 # torchaudio's shared library is built for the peer's GPU build and does not load with its CPU build; torchaudio works without it.
 ecosystem-packages: package
 	@setup/peer.sh

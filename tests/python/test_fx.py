@@ -278,3 +278,22 @@ def test_operators_of_namespaces_are_recorded_as_such(tmp_path):
         assert traced(facula.ones(2), None).tolist() == [2, 2]
         traced.to_folder(tmp_path / node.name, "Traced")
         assert text in (tmp_path / node.name / "module.py").read_text()
+
+
+def test_a_graph_is_printed_as_the_table_that_pytorch_prints(capsys):
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.relu = nn.ReLU()
+
+        def forward(self, x):
+            return self.relu(x)
+
+    fx.Tracer().trace(Root()).print_tabular()
+    assert capsys.readouterr().out.splitlines() == [
+        "opcode       name    target    args     kwargs",
+        "-----------  ------  --------  -------  --------",
+        "placeholder  x       x         ()       {}",
+        "call_module  relu    relu      (x,)     {}",
+        "output       output  output    (relu,)  {}",
+    ]

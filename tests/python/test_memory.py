@@ -1,6 +1,8 @@
 """What the allocator reports, and what is freed at once."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -40,6 +42,62 @@ def test_a_chain_without_gradients_holds_two_tensors_at_its_peak():
     for _ in range(10):
         x = x + 1
     assert facula.max_memory_allocated() - before <= 4 * MIB + 65536
+
+
+@pytest.mark.parametrize("f, saved", [(nn.functional.relu, 1), (facula.exp, 1), (lambda x: x * 2, 0)])
+def test_the_gradient_of_a_sum_takes_no_memory(f, saved):
+    h = facula.ones(MIB, requires_grad=True)
+    facula.reset_peak_memory_stats()
+    before = facula.memory_allocated()
+    f(h).sum().backward()  # what f has saved, and the gradient of h
+    assert facula.max_memory_allocated() - before <= max(saved + 1, 1) * 4 * MIB + 65536
+
+
+@pytest.mark.parametrize("options", [{}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}, {"dim": -1}])
+def test_the_gradient_of_a_sum_is_a_view_with_the_values_of_each_reduction(options):
+    x, seen = facula.randn(2, 3, 4, requires_grad=True), []
+    y = x * 1
+    y.register_hook(lambda g: seen.append(0 in g.stride()))
+    s = y.sum(**options)
+    weights = facula.randn_like(s)
+    (s * weights).sum().backward()
+    dims = options.get("dim", (0, 1, 2))
+    kept = weights.reshape(x.sum(dims, keepdim=True).shape)
+    assert seen == [True] and x.grad.equal(kept.expand(2, 3, 4)) and x.grad.is_contiguous()
+
+
+SHAPES = """
+import gc, sys
+import facula
+
+def resident():
+    gc.collect()
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+
+def shapes(first, count):
+    for n in range(first, first + count):
+        w = facula.ones(3, 1 + n, requires_grad=True)
+        (facula.ones(2 + n % 7, 1 + n) @ w.t()).relu().sum().backward()
+        facula.ones(1, n + 1).softmax(-1)
+        facula.nn.functional.conv2d(facula.ones(1, 1, 4 + n % 50, 4 + n // 50), facula.ones(1, 1, 3, 3))
+
+shapes(0, 100)
+facula.empty_cache()
+before = resident()
+shapes(100, 1200)
+held = resident() - before
+facula.empty_cache()
+print(held, resident() - before)
+shapes(0, 3)
+"""
+
+
+def test_an_emptied_cache_holds_nothing_of_the_shapes_that_a_process_has_met():
+    done = subprocess.run([sys.executable, "-c", SHAPES], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    held, left = map(float, done.stdout.split())
+    print(f"{held:.0f} MB, then {left:.0f} MB")
+    assert left < 20
 
 
 def written_by_what_follows_from_it(w):

@@ -686,12 +686,11 @@ class Graph:
                 node._repr_fn = f
 
     def print_tabular(self) -> None:
-        """Prints the nodes as a table."""
+        """Prints the nodes as a table, laid out as by the package tabulate, which PyTorch uses."""
         rows = [[n.op, n.name, str(n.target), str(n.args), str(n.kwargs)] for n in self.nodes]
-        rows.insert(0, ["opcode", "name", "target", "args", "kwargs"])
-        widths = [max(len(r[k]) for r in rows) for k in range(5)]
-        rows.insert(1, ["-" * w for w in widths])
-        for row in rows:
+        header = ["opcode", "name", "target", "args", "kwargs"]
+        widths = [max(len(h) + 2, *(len(r[k]) for r in rows)) for k, h in enumerate(header)]
+        for row in [header, ["-" * w for w in widths], *rows]:
             print("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip())
 
     def __str__(self) -> str:

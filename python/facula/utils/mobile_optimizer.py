@@ -13,7 +13,7 @@ __all__ = ["LintCode", "generate_mobile_module_lints", "optimize_for_mobile"]
 
 
 class LintCode(Enum):
-    """What a check of a module for phones reports."""
+    """The findings of a check of a module for phones."""
 
     BUNDLED_INPUT = 1
     REQUIRES_GRAD = 2

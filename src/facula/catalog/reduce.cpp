@@ -387,6 +387,12 @@ FACULA_FAMILY(reduce) {
         return reduce_over(c, t == DType::Bool ? monoid::any : monoid::sum, i,
                            [&](Index j) { return cast(c.load("self", j), t); });
       })
+      // A view of the gradient, where the derived rule writes it out for each element.
+      .vjp([](const Vjp& v) {
+        const Call& c = v.call();
+        Tensor g = to_dtype(v.grad(), c.dtype("self"));
+        return grads(expand(c.rank("self") == 0 ? g : put_back(v, g), c.sizes("self")));
+      })
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)

@@ -48,8 +48,8 @@ Results take_lazy(Invocation& call, Rest rest) {
 }
 
 Results take_profiled(Invocation& call, Rest rest) {
-  bool is_users = call.op.schema.name.find("::") != std::string::npos;  // users' operators have a namespace
-  std::string name = (is_users ? "" : "aten::") + call.op.schema.name;
+  // The names of users' operators have a namespace.
+  std::string name = (call.op.is<op::Foreign>() ? "" : "aten::") + call.op.schema.name;
   if (call.form == Form::in_place && !name.ends_with('_')) name += '_';
   profile::Scope scope(profile::Category::operation, name);
   if (profile::wants_shapes()) scope.describe(op::shapes_text(call.args), op::dtypes_text(call.args));

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "facula/base/bounded.h"
+#include "facula/base/caches.h"
 #include "facula/base/fork.h"
 #include "facula/codegen/ahead.h"
 #include "facula/codegen/nest_index.h"
@@ -119,6 +120,10 @@ std::vector<const codegen::Kernel*> kernels_of(const Nests& nests) {
   static TableMutex mutex;
   using KernelOfNest = std::pair<std::shared_ptr<const loop::LazyNest>, const codegen::Kernel*>;
   static Bounded<const loop::LazyNest*, KernelOfNest> kernel_of_nest(kMaxPlans);
+  static const Droppable registered([] {
+    std::lock_guard lock(mutex);
+    kernel_of_nest.clear();
+  });
   std::vector<const codegen::Kernel*> all;
   Nests missing;
   {

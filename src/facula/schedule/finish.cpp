@@ -5,6 +5,7 @@
 #include <set>
 
 #include "facula/base/bounded.h"
+#include "facula/base/caches.h"
 #include "facula/base/fork.h"
 #include "facula/loop/seen.h"
 #include "facula/schedule/nest_spec.h"
@@ -43,6 +44,10 @@ struct Renumber {
 std::shared_ptr<const loop::Nest> shared_nest(loop::Nest n) {
   static TableMutex mutex;
   static Bounded<std::string, std::shared_ptr<const loop::Nest>> nests(4096);
+  static const Droppable registered([] {
+    std::lock_guard lock(mutex);
+    nests.clear();
+  });
   std::string text = loop::identity(n);
   n.identity.text = text;
   std::lock_guard lock(mutex);

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "facula/base/bounded.h"
+#include "facula/base/caches.h"
 #include "facula/base/fork.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
@@ -181,6 +182,10 @@ class Opened {
 std::shared_ptr<const AnalysedGroup> analysed(const Group& g) {
   static TableMutex mutex;
   static Bounded<std::string, std::shared_ptr<const AnalysedGroup>> all(2048);
+  static const Droppable registered([] {
+    std::lock_guard lock(mutex);
+    all.clear();
+  });
   std::string key = identity(g);
   {
     std::lock_guard lock(mutex);

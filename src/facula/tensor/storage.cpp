@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "facula/base/caches.h"
 #include "facula/base/error.h"
 #include "facula/base/fork.h"
 #include "facula/base/interrupt.h"
@@ -573,6 +574,7 @@ AllocatorStats allocator_stats() {
 }
 
 void empty_cache() {
+  drop_caches();
   KeptBlocks::all().give_all_to_system();
   for (int k = 0; k < kClasses; ++k)
     while (void* p = local.blocks[k].pop()) give_to_system(p, class_bytes(k));

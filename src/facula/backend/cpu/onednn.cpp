@@ -18,6 +18,11 @@ const dnnl::engine& onednn_engine() {
   // The engine outlives the caches of all threads.
   static const dnnl::engine* engine = [] {
     if (settings().cpu_capability == "avx2") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
+    on_drop_caches([] {  // oneDNN keeps 1024 primitives of its own accord
+      int capacity = dnnl::get_primitive_cache_capacity();
+      dnnl::set_primitive_cache_capacity(0);
+      dnnl::set_primitive_cache_capacity(capacity);
+    });
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);
   }();
   return *engine;

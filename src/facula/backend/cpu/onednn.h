@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "facula/base/bounded.h"
+#include "facula/base/caches.h"
 #include "facula/base/dtype.h"
 #include "facula/base/fork.h"
 #include "facula/base/hash.h"
@@ -139,8 +140,13 @@ template <class Plan, class F>
 const Plan& planned(const codegen::Thing& thing, const Key& key, F&& make) {
   constexpr size_t kMost = 1024;
   using Plans = Bounded<Key, std::unique_ptr<Plan>, KeyHash>;
-  thread_local std::unique_ptr<Plans> plans;  // by pointer, because static thread-local memory is scarce
-  if (!plans) plans = std::make_unique<Plans>(kMost);
+  thread_local std::unique_ptr<Plans> plans;  // by pointer: memory of a thread itself is scarce
+  if (!plans) {
+    plans = std::make_unique<Plans>(kMost);
+    on_drop_caches_of_thread([] {
+      if (plans) plans->clear();
+    });
+  }
   auto* cached = plans->find(key);
   if (!cached) {
     std::unique_ptr<Plan> plan;

@@ -1,4 +1,4 @@
-"""What the stand-in says of names that it lacks."""
+"""Errors for the names of torchvision that the stand-in lacks."""
 
 from __future__ import annotations
 
