@@ -151,11 +151,13 @@ zoo-suites: build
 	$(TEST_RUN) $(RUN) tests/zoo/suites.py --report docs/suites.md $(ARGS)
 
 # torchaudio's shared library is built for the peer's GPU build and does not load beside its CPU build; torchaudio works without.
+# dill copies modules that are not in a folder of the name site-packages.
 .PHONY: ecosystem-packages
 ecosystem-packages: build
 	@setup/peer.sh
 	@setup/folder.sh ecosystem
 	@rm -f .ecosystem/torchaudio/lib/*.so
+	@ln -sfn . .ecosystem/site-packages
 
 ecosystem: ecosystem-packages
 	$(TEST_RUN) $(RUN) tests/ecosystem/run.py --report $(BUILD)/ecosystem.md $(ARGS)
