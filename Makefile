@@ -115,10 +115,12 @@ programs: package ## run programs of other people unmodified; results in $(BUILD
 	$(TEST_RUN) $(RUN) tests/programs/run.py --report $(BUILD)/programs.md --logs $(BUILD)/programs $(ARGS)
 
 # torchaudio's shared library is built for the peer's GPU build and does not load with its CPU build; torchaudio works without it.
+# dill copies modules that are not in a folder called site-packages.
 ecosystem-packages: package
 	@setup/peer.sh
 	@setup/folder.sh ecosystem
 	@rm -f .ecosystem/torchaudio/lib/*.so
+	@ln -sfn . .ecosystem/site-packages
 
 ecosystem: ecosystem-packages ## run quick starts of popular packages; results in $(BUILD)/ecosystem.md (ARGS="--only gpy", ARGS="--part 1/10")
 	$(TEST_RUN) $(RUN) tests/ecosystem/run.py --report $(BUILD)/ecosystem.md $(ARGS)

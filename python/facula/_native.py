@@ -31,13 +31,14 @@ _SWITCHES = {
 
 # Questions to PyTorch's dispatcher, transforms and modes, and what answers them.
 def _answers(native: ModuleType) -> dict[str, Any]:
-    from . import _functorch, _modes
+    from . import _functorch, _modes, _unsupported
     from .library import _KEYS
     from .nn.modules.module import _parse_to
 
     inner = ModuleType(f"{native.__name__}._functorch")
     inner.is_batchedtensor = inner.is_legacy_batchedtensor = _functorch.vmap.is_batchedtensor  # type: ignore[attr-defined]
     inner.get_unwrapped = _functorch.vmap.get_unwrapped  # type: ignore[attr-defined]
+    _unsupported.complete(inner, "_C._functorch", "torch._C._functorch")
     native._nn._parse_to = _parse_to
     return {
         "_TensorMeta": type(native.Tensor),

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from . import _C
+from ._unsupported import OPERATORS, RefusedOperator
 
 __all__ = ["OpOverload", "OpOverloadPacket", "ops"]
 
@@ -257,7 +258,7 @@ class _OpNamespace(ModuleType):
         super().__init__(f"{__name__.partition('.')[0]}.ops.{name}")
         self._ns = name
 
-    def __getattr__(self, name: str) -> OpOverloadPacket:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         base = name if self._ns == "aten" else f"{self._ns}::{name}"
@@ -265,6 +266,9 @@ class _OpNamespace(ModuleType):
         if not operators and base.endswith("_"):
             operators = [n for n in _C.operator_overloads(base[:-1]) if _C.operator_facts(n)["in_place"]]
             in_place = True
+        if not operators and self._ns == "aten" and name in OPERATORS:
+            refused = self.__dict__[name] = RefusedOperator(f"aten.{name}")
+            return refused
         if not operators:
             raise AttributeError(f"'_OpNamespace' '{self._ns}' object has no attribute '{name}'")
         packet = OpOverloadPacket(self._ns, name, operators, in_place)

@@ -132,6 +132,7 @@ _NAMES: dict[str, dict[str, str]] = {
         "cuda.profiler": "init profile start stop",
     },
     _TENSORS_ALONE: {
+        "_C._functorch": "_add_batch_dim _remove_batch_dim _vmap_decrement_nesting _vmap_increment_nesting",
         "_functorch.vmap": """
             _add_batch_dim _create_batched_inputs _maybe_remove_batch_dim
             _process_batched_inputs _remove_batch_dim _unwrap_batched
@@ -148,6 +149,41 @@ _NAMES: dict[str, dict[str, str]] = {
     },
     _REMOVED: {"": "matrix_rank solve symeig"},
 }
+
+
+# Operators of torch.ops.aten that packages name in tables and decorators.
+OPERATORS = frozenset(
+    """
+    _assert_scalar _assert_tensor_metadata _convolution _embedding_bag _grouped_mm _is_all_true
+    _local_scalar_dense _pin_memory _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention
+    _scaled_dot_product_flash_attention_backward _sparse_addmm _sparse_mm_reduce_impl _unsafe_view
+    convolution_backward detach_ is_non_overlapping_and_dense lift_fresh mse_loss_backward
+    native_batch_norm_backward sigmoid_backward sym_constrain_range_for_size
+    """.split()
+)
+
+
+class RefusedOperator:
+    """An operator, or an overload of it, that does not exist here: it may be a key, and a call raises."""
+
+    def __init__(self, name: str) -> None:
+        self._name = self.__name__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(f"ops.{self._name}: Facula has no operator of this name")
+
+    def __getattr__(self, overload: str) -> RefusedOperator:
+        if overload.startswith("_"):
+            raise AttributeError(f"operator '{self._name}' has no attribute '{overload}'")
+        by_overload = self.__dict__[overload] = RefusedOperator(f"{self._name}.{overload}")
+        return by_overload
+
+    def name(self) -> str:
+        return self._name.replace(".", "::", 1)
+
+    def __repr__(self) -> str:
+        return f"<RefusedOperator(op='{self._name}')>"
 
 
 class _Refusing(type):

@@ -25,6 +25,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "zoo"))
 import run as zoo  # noqa: E402
 
+PACKAGES = ROOT / ".ecosystem" / "site-packages"
 STARTS = sorted(HERE.glob("starts/start_*.py"))
 TOLERANCE = 1e-3
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)\b", re.IGNORECASE)
@@ -58,7 +59,7 @@ def difference(ours, theirs):
 
 def compare(start, seconds):
     """Status, detail, and the seconds that both took."""
-    folders, took, printed = [ROOT / ".ecosystem"], [], []
+    folders, took, printed = [PACKAGES], [], []
     peer = zoo.PEER, [HERE / "peer", *folders]
     for interpreter, path in (peer, (zoo.ALIAS, [*zoo.ALIAS_PATH, *folders])):
         began = time.perf_counter()

@@ -163,7 +163,7 @@ def main():
         for package in sorted(folder.iterdir()):
             if not re.search(a.only, package.name) or package.name.endswith((".dist-info", ".egg-info")):
                 continue
-            if package.is_dir() or package.suffix == ".py":
+            if package.is_dir() and not package.is_symlink() or package.suffix == ".py":
                 for name, place in uses(package, a.everywhere).items():
                     users[name].setdefault(package.name, place)
     theirs = existing(zoo.PEER, [], users)

@@ -138,6 +138,21 @@ for reason, modules in _unsupported._NAMES.items():
     behind_alias(code)
 
 
+def test_operators_that_do_not_exist_are_keys_and_raise_when_they_are_called():
+    aten = facula.ops.aten
+    for name in sorted(_unsupported.OPERATORS):
+        assert not facula._C.operator_overloads(name), f"{name} exists"
+        operator = getattr(aten, name)
+        assert operator is getattr(aten, name) and operator.default is operator.default
+        assert len({operator, operator.default, operator.out}) == 3
+        for call in (operator, operator.default):
+            with pytest.raises(NotImplementedError, match=rf"ops.aten.{name}.*no operator of this name"):
+                call(facula.ones(1))
+    assert aten._unsafe_view.default.name() == "aten::_unsafe_view.default"
+    with pytest.raises(AttributeError):
+        aten._no_such_operator  # noqa: B018
+
+
 def test_a_class_that_is_not_supported_serves_in_annotations_bases_and_isinstance():
     code = """
 from torch.distributed.fsdp import FSDPModule, OptimStateKeyType

@@ -19,7 +19,7 @@ quantizer = ResidualVectorQuantizer(dimension=8, n_q=2, bins=16).eval()
 for k, layer in enumerate(quantizer.vq.layers):
     layer._codebook.embed.copy_(data(16, 8, seed=k))
     layer._codebook.inited.fill_(True)
-codes = quantizer.encode(latent, frame_rate=32)
+codes = quantizer.encode(latent, sample_rate=32)
 show("codes", codes)
 show("decoded", quantizer.decode(codes))
 show("parameters", sum(p.numel() for p in EncodecModel._get_model([3.0], 24000, 1).parameters()))
