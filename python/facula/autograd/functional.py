@@ -249,7 +249,7 @@ def _forward_jacobian(func: Callable, inputs: Any) -> Any:
             found = [forward_ad.unpack_dual(y) for y in outputs]
             return tuple(_f.zeros_like(p) if t is None else t for p, t in found)
 
-    columns = _call(columns_of, 0, 0, "error", None, tuple(_basis(list(inputs))), {})
+    columns = _call(columns_of, 0, 0, "error", None, tuple(_basis(list(inputs))), {}, True)
     rows = []
     for c in columns:
         start, row = 0, []
