@@ -403,6 +403,12 @@ Results run_items(const Operator& o, std::span<const Value> args) {
   return {};
 }
 
+// Several views of one call refuse writes because they share a node, except parts that PyTorch makes slice by slice.
+bool gives_slices(const Operator& o) {
+  auto* named = o.grad_name.target<op::FixedGradName>();
+  return named && named->text == op::grad_name("Slice");
+}
+
 Results run_view(const Operator& o, std::span<const Value> args, bool recording, Below* below) {
   Borrowed base(args[0].tensor);
   Results results;
@@ -412,9 +418,10 @@ Results run_view(const Operator& o, std::span<const Value> args, bool recording,
     auto views = o.as<op::View>()->rule(op::Call(o, args), op::Geometry(o.name(), base, false));
     for (auto& v : views) results.push_back(v.apply(base));
   }
+  bool shares_node = o.schema.returns[0].list && !gives_slices(o);
   for (size_t k = 0; o.differentiable && k < results.size(); ++k)
     if (results[k].impl()->storage == base->impl()->storage)
-      autograd::track_view(results[k], base, o.schema.returns[0].list, o.name(), int(k));
+      autograd::track_view(results[k], base, shares_node, o.name(), int(k));
   if (recording && o.differentiable) autograd::record(o, args, Form::functional, results);
   return results;
 }
@@ -812,7 +819,11 @@ Results run_calls(const Operator& o, std::span<const Value> args, Form form, std
   auto& calls = *o.calls();
   Call c(o, args);
   if (form != Form::functional) {
-    Results results = deliver(o, args, calls(c), out, form);
+    std::vector<Value> read(args.begin(), args.end());
+    Tensor old;  // the gradients of the calls may need the value that will be overwritten
+    if (recording && form == Form::in_place)
+      read[0] = Value(old = autograd::copy_with_history(Tensor(Ref<TensorImpl>::share(args[0].tensor))));
+    Results results = deliver(o, args, calls(Call(o, read)), out, form);
     for (auto& t : out) t.bump_version();
     return results;
   }
@@ -853,7 +864,7 @@ Results compute(Device device, const Operator& o, std::span<const Value> args, F
       for (auto& t : out) t.bump_version();
     if (o.effects.writes) bump_written(o, args);
   }
-  if (recording && o.differentiable) {
+  if (recording && (o.differentiable || form == Form::in_place)) {
     if (o.calls() && !o.vjp) record_composite(o, args, results);
     else autograd::record(o, args, form, results, original);
   }
