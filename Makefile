@@ -137,6 +137,10 @@ COUNT ?= 10000
 arguments: package ## draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)
 	$(TEST_RUN) $(RUN) tests/arguments/run.py --seed $(SEED) --count $(COUNT) --jobs $(JOBS) $(ARGS)
 
+gradients: package ## compare forward mode, reverse mode and differences for every operator (ARGS="-k jacobians")
+	FACULA_DERIVATIVES=all $(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider -n $(JOBS) --dist worksteal \
+	    tests/python/test_derivatives.py $(ARGS)
+
 SANITIZE = BUILD=$(BUILD) JOBS=$(JOBS) PYTHON=$(PYTHON_ENV) CMAKE_ARGS="$(CMAKE_ARGS)" tests/sanitize.sh
 sanitize: setup ## run the C++ tests under the address and undefined-behaviour sanitizers (ARGS='-R io')
 	@$(SANITIZE) cpp $(ARGS)

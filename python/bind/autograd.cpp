@@ -828,8 +828,8 @@ PyObject* set_tangent(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *t, *v;
     if (!PyArg_ParseTuple(args, "OO", &t, &v)) return nullptr;
-    autograd::set_tangent(tensor_argument("make_dual", "tensor", t),
-                          v == Py_None ? Tensor() : tensor_argument("make_dual", "tangent", v));
+    autograd::set_tangent_in_levels(tensor_argument("make_dual", "tensor", t),
+                                    v == Py_None ? Tensor() : tensor_argument("make_dual", "tangent", v));
     Py_RETURN_NONE;
   });
 }

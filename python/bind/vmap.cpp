@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "facula/autograd/batch.h"
+#include "facula/autograd/forward.h"
 #include "facula/batch/level.h"
 #include "facula/op/batched.h"
 #include "facula/run/autocast.h"
@@ -168,6 +169,15 @@ PyObject* in_level_of(PyObject*, PyObject* args) {
     return wrap(in_level_of(tensor_of(like), tensor_of(t)));
   });
 }
+PyObject* with_its_tangent(PyObject*, PyObject* o) {
+  return guarded([&]() -> PyObject* {
+    auto* level = autograd::BatchLevel::innermost();
+    Tensor t = tensor_of(o);
+    if (!level || !autograd::forward_level() || !autograd::tangent_belongs(t.impl(), *level))
+      return Py_NewRef(o);
+    return wrap(autograd::with_its_tangent(t, *level));
+  });
+}
 PyObject* calls_one_by_one(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(batch::calls_one_by_one());
 }
@@ -184,6 +194,8 @@ PyMethodDef functions[] = {
     {"in_every_level", in_every_level, METH_O, "The tensor as one of the batch of every level of vmap."},
     {"in_level_of", in_level_of, METH_VARARGS,
      "in_level_of(like, tensor): the tensor, as one of a batch if `like` is."},
+    {"with_its_tangent", with_its_tangent, METH_O,
+     "The tensor as one of the batch of the innermost level of vmap, if its tangent is."},
     {"calls_one_by_one", calls_one_by_one, METH_NOARGS,
      "How many calls inside of vmap no rule did the work of, on this thread."},
     {"into_vmap", into_vmap, METH_VARARGS,

@@ -245,7 +245,8 @@ def storage(self: Tensor) -> Any:
 
 def polygamma_(self: Tensor, n: int) -> Tensor:
     """polygamma, in place."""
-    result = self.polygamma(n)
+    kept = self.clone() if self.requires_grad else self  # the gradient reads what is overwritten here
+    result = kept.polygamma(n)
     if not _C.can_cast(result.dtype, self.dtype):
         raise RuntimeError(
             f"polygamma_: result type {result.dtype} can't be cast to the desired output type {self.dtype}"

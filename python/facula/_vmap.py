@@ -250,11 +250,15 @@ class _Context:
     def __init__(self, needs: tuple) -> None:
         self.needs_input_grad = needs
         self.saved_tensors: tuple = ()
+        self.saved_for_forward: tuple = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
 
-    save_for_forward = mark_non_differentiable = mark_dirty = set_materialize_grads = lambda self, *_: None
+    def save_for_forward(self, *tensors: Any) -> None:
+        self.saved_for_forward = tensors
+
+    mark_non_differentiable = mark_dirty = set_materialize_grads = lambda self, *_: None
 
 
 def _physical(x: Any) -> tuple[Any, bool]:
@@ -266,26 +270,39 @@ def _physical(x: Any) -> tuple[Any, bool]:
 
 def apply_function(cls: Any, args: tuple) -> Any:
     """Runs ``cls.apply(*args)`` inside of vmap, with arguments of the innermost level."""
+    args = tuple(_C.with_its_tangent(x) if isinstance(x, Tensor) else x for x in args)
     physical, batched = zip(*map(_physical, args))
     size = next(t.shape[0] for t, b in zip(physical, batched) if b)
-    if hasattr(cls, "vmap"):
-        in_dims = tuple(0 if b else None for b in batched)
-        outputs, out_dims = _C.beneath_vmap(cls.vmap, _Info(size, "error"), in_dims, *physical)
-        leaves, tree = _pytree.tree_flatten(outputs)
-        dims = _spread(out_dims, outputs, _is_dim)
-    else:
-        outputs = _C.beneath_vmap(_mapped_function(cls, batched, size).apply, *physical)
-        leaves, tree = _pytree.tree_flatten(outputs)
-        dims = [0] * len(leaves)
-    batched_outputs = [x if d is None else _C.into_vmap(x, d % x.dim()) for x, d in zip(leaves, dims)]
+    outputs = _C.beneath_vmap(_mapped_function(cls, batched, size).apply, *physical)
+    leaves, tree = _pytree.tree_flatten(outputs)
+    return _pytree.tree_unflatten([_C.into_vmap(x, 0) for x in leaves], tree)
+
+
+def _by_its_rule(cls: Any, size: int, batched: tuple, physical: tuple) -> Any:
+    """The results of the static method ``vmap`` of ``cls``, with the batch in front of each."""
+    in_dims = tuple(0 if b else None for b in batched)
+    outputs, out_dims = cls.vmap(_Info(size, "error"), in_dims, *physical)
+    leaves, tree = _pytree.tree_flatten(outputs)
+    dims = _spread(out_dims, outputs, _is_dim)
+    batched_outputs = [
+        x.expand(size, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(leaves, dims)
+    ]
     return _pytree.tree_unflatten(batched_outputs, tree)
 
 
 def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
-    """Returns a Function of batches whose forward and backward map those of ``cls``."""
+    """The Function of batches: forward is the method ``vmap`` of ``cls``, or vmap over forward; backward and
+    jvp are vmap over those of ``cls``.
+    """
     from .autograd.function import Function
 
     separate = cls.setup_context is not Function.setup_context
+    ruled = hasattr(cls, "vmap")
+    if ruled and not separate:
+        raise RuntimeError(
+            f"{cls.__name__} has a static method vmap, but forward and setup_context in one\n  hint: move "
+            "what forward does to ctx into a static method setup_context(ctx, inputs, output)"
+        )
 
     def inside(f: Callable) -> Any:
         level = _C.enter_vmap(size, "error", False)
@@ -297,17 +314,25 @@ def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
     class Mapped(Function):
         @staticmethod
         def forward(ctx: Any, *physical: Any) -> Any:
-            inner = _Context(ctx.needs_input_grad)
+            ctx.inner = inner = _Context(ctx.needs_input_grad)
+            given = _by_its_rule(cls, size, batched, physical) if ruled else None
 
             def one(level: Any) -> Any:
                 args = [level.enter(x, 0) if b else x for x, b in zip(physical, batched)]
-                output = cls.forward(*args) if separate else cls.forward(inner, *args)
+                if ruled:
+                    output = _pytree.tree_map(lambda t: level.enter(t, 0), given)
+                else:
+                    output = cls.forward(*args) if separate else cls.forward(inner, *args)
                 if separate:
                     cls.setup_context(inner, tuple(args), output)
-                saved, inner.saved_tensors = inner.saved_tensors, ()
-                pairs = [_physical(t) for t in saved]
-                ctx.which, ctx.inner = [b for _, b in pairs], inner
-                ctx.save_for_backward(*(t for t, _ in pairs))
+                # Arguments that are saved are put away themselves, because they have a history.
+                outer = {id(a): (x, b) for a, x, b in zip(args, whole, batched)}
+                for_backward = [outer.get(id(t)) or _physical(t) for t in inner.saved_tensors]
+                for_forward = [outer.get(id(t)) or _physical(t) for t in inner.saved_for_forward]
+                inner.saved_tensors = inner.saved_for_forward = ()
+                ctx.which = [b for _, b in for_backward], [b for _, b in for_forward]
+                ctx.save_for_backward(*(t for t, _ in for_backward))
+                ctx.save_for_forward(*(t for t, _ in for_forward))
                 if isinstance(output, tuple):
                     return tuple(level.leave(t, 0) for t in output)
                 return level.leave(output, 0)
@@ -315,10 +340,23 @@ def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
             return inside(one)
 
         @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            def one(level: Any) -> Any:
+                ctx.inner.saved_tensors = tuple(
+                    level.enter(t, 0) if b else t for t, b in zip(ctx.saved_tensors, ctx.which[1])
+                )
+                given = [t if t is None or not b else level.enter(t, 0) for t, b in zip(tangents, batched)]
+                found = cls.jvp(ctx.inner, *given)
+                found = found if isinstance(found, tuple) else (found,)
+                return tuple(None if t is None else level.leave(t, 0) for t in found)
+
+            return inside(one)
+
+        @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             def one(level: Any) -> Any:
                 ctx.inner.saved_tensors = tuple(
-                    level.enter(t, 0) if b else t for t, b in zip(ctx.saved_tensors, ctx.which)
+                    level.enter(t, 0) if b else t for t, b in zip(ctx.saved_tensors, ctx.which[0])
                 )
                 entered_grads = [None if g is None else level.enter(g, 0) for g in grads]
                 grads_out = cls.backward(ctx.inner, *entered_grads)

@@ -338,8 +338,8 @@ def jacfwd(
             return _leaves(got[1])
 
         if basis[0].shape[0]:
-            columns = _vmap_call(columns_of, 0, 0, randomness, chunk_size, basis, {})
-        else:  # one call determines the shapes
+            columns = _vmap_call(columns_of, 0, 0, randomness, chunk_size, basis, {}, True)
+        else:  # one call tells the shapes
             pushed = columns_of(*(_C.functions.zeros_like(x) for x in inputs))
             columns = [t.new_zeros((0, *t.shape)) for t in pushed]
         jacobians = []

@@ -351,3 +351,124 @@ def test_the_gradient_of_the_inverse_of_a_view_is_that_view(view):
     assert torch.equal(of_w, view(v))
     ((given, arrived),) = seen
     assert given.untyped_storage().data_ptr() == arrived.untyped_storage().data_ptr()
+
+
+# ---- writes in place
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda z: z.lt_(0.0),
+        lambda z: z.eq_(1.0),
+        lambda z: z.ge_(z.detach() * 0),
+        lambda z: z.logical_not_(),
+        lambda z: z.logical_and_(z.detach().clone()),
+        lambda z: z.bernoulli_(0.5),
+        lambda z: z.normal_(),
+        lambda z: z.fill_(3.0),
+        lambda z: z.zero_(),
+    ],
+)
+def test_what_overwrites_a_tensor_ends_its_gradient(write):
+    y = leaf(3)
+    z = torch.outer(y, y)
+    write(z)
+    assert z.requires_grad
+    (z * torch.arange(9.0).reshape(3, 3)).sum().backward()
+    assert y.grad.tolist() == [0.0] * 3
+    y.grad = None
+    z = torch.outer(y, y)
+    write(z[1:])  # the rest keeps its own
+    z.sum().backward()
+    expected = torch.zeros(3, dtype=torch.float64)
+    expected += y.detach()[0]
+    expected[0] += y.detach().sum()
+    assert torch.allclose(y.grad, expected)
+
+
+@pytest.mark.parametrize(("rows", "wrap"), [(3, False), (7, True)])
+def test_a_filled_diagonal_has_no_gradient(rows, wrap):
+    y = leaf(rows, 3)
+    z = y * 2
+    z.fill_diagonal_(0, wrap=wrap)
+    z.sum().backward()
+    assert torch.equal(y.grad, (z != 0).double() * 2)
+
+
+@pytest.mark.parametrize(
+    ("in_place", "apart"),
+    [
+        (
+            lambda x, s, i: x.scatter_reduce_(0, i, s, "amax"),
+            lambda x, s, i: x.scatter_reduce(0, i, s, "amax"),
+        ),
+        (
+            lambda x, s, i: x.scatter_reduce_(0, i, s, "prod"),
+            lambda x, s, i: x.scatter_reduce(0, i, s, "prod"),
+        ),
+        (lambda x, s, i: x.index_reduce_(0, i, s, "amin"), lambda x, s, i: x.index_reduce(0, i, s, "amin")),
+        (lambda x, s, i: x.index_reduce_(0, i, s, "prod"), lambda x, s, i: x.index_reduce(0, i, s, "prod")),
+        (lambda x, s, i: x.polygamma_(1) * s.sum(), lambda x, s, i: torch.polygamma(1, x) * s.sum()),
+    ],
+)
+def test_in_place_forms_keep_the_value_that_they_overwrite(in_place, apart):
+    x, s, i = leaf(5), leaf(3), torch.tensor([0, 3, 3])
+    want = torch.autograd.grad(apart(x * 1, s, i).sin().sum(), (x, s))
+    got = torch.autograd.grad(in_place(x * 1, s, i).sin().sum(), (x, s))
+    assert all(torch.allclose(a, b) for a, b in zip(got, want))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda x: x.tensor_split(2),
+        lambda x: x.tensor_split((1, 3)),
+        lambda x: torch.hsplit(x, 2),
+        lambda x: torch.vsplit(x, 2),
+        lambda x: torch.dsplit(x, [1]),
+        lambda x: torch.unsafe_chunk(x, 2),
+    ],
+)
+def test_parts_that_are_slices_may_be_written(parts):
+    x = leaf(4, 4, 4)
+    a = parts(x * 1)
+    a[0].mul_(3)
+    a[0].sum().backward()
+    b = parts(torch.ones(4, 4, 4))
+    b[0].mul_(0)
+    assert x.grad.sum() == 3 * b[0].numel()
+    y = x * 1
+    with pytest.raises(RuntimeError, match="returns multiple views"):
+        y.chunk(2)[0].mul_(2)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a, b: a / b,
+        lambda a, b: a * b,
+        torch.atan2,
+        torch.logaddexp,
+        torch.pow,
+        torch.fmod,
+    ],
+)
+def test_results_of_operators_on_two_tensors_may_be_written(f):
+    a, b = leaf(3).detach().abs().requires_grad_(), leaf(3).detach().abs().add(1).requires_grad_()
+    want = torch.autograd.grad(f(a, b).sum() * 2, (a, b), allow_unused=True)
+    y = f(a, b)
+    y.mul_(2)
+    got = torch.autograd.grad(y.sum(), (a, b), allow_unused=True)
+    assert all(torch.allclose(g, w) for g, w in zip(got, want))
+
+
+def test_retained_gradients_have_memory_of_their_own():
+    x = leaf(3)
+    y = x * 2
+    y.retain_grad()
+    z = y + 1
+    z.retain_grad()
+    z.sum().backward()
+    z.grad.mul_(7)
+    assert y.grad.tolist() == [1.0] * 3 and x.grad.tolist() == [2.0] * 3

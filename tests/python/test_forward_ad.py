@@ -375,3 +375,219 @@ def test_tangents_lie_as_their_values_do():
     layer = nn.MultiheadAttention(8, 2, dtype=F.float64)
     y = func.jvp(lambda x: layer(x, x, x, need_weights=False)[0], (double(3, 2, 8),), (double(3, 2, 8),))
     assert y[1].shape == (3, 2, 8)
+
+
+# ---- tangents and writes in place
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda x: x.clone(),
+        lambda x: x + 2,
+        lambda x: x * 1,
+        lambda x: x / 1,
+        lambda x: x.roll(0),
+        lambda x: x.tril(1),
+        lambda x: nn.functional.pad(x, (0, 0)),
+        lambda x: nn.Identity()(x.clone()),
+        lambda x: F.select_scatter(x, F.zeros(2, dtype=x.dtype), 0, 1),
+    ],
+)
+def test_a_write_to_a_copy_leaves_the_tangents_of_its_operand(copy):
+    x, t = double(2, 2), double(2, 2)
+    given = t.clone()
+
+    def f(x):
+        y = copy(x)
+        y[0] = 7.0
+        return y.sum() + (x * x).sum()
+
+    variable = x.clone().requires_grad_()
+    (g,) = F.autograd.grad(f(variable), variable)
+    value, product = func.jvp(f, (x,), (t,))
+    assert F.allclose(product, (g * t).sum()) and F.equal(t, given)
+    assert F.allclose(push(f, (x, t)), product) and F.equal(t, given)
+
+
+def test_results_of_one_call_do_not_share_a_tangent():
+    x, t = double(3), double(3)
+
+    def f(x):
+        a, b = F.frexp(x)[0] * 1, x * 1
+        b.zero_()
+        p, q = F.aminmax(x)
+        p.mul_(2)
+        return a.sum() + p + q
+
+    variable = x.clone().requires_grad_()
+    (g,) = F.autograd.grad(f(variable), variable)
+    assert F.allclose(push(f, (x, t)), (g * t).sum())
+
+
+def test_writes_through_overlapping_windows_take_part_as_often_as_they_are_seen():
+    x, t = double(5), double(5)
+
+    def f(x):
+        y = x * 1
+        y.unfold(0, 3, 1).mul_(2)
+        return y
+
+    assert F.allclose(push(f, (x, t)), t * F.tensor([2.0, 4.0, 8.0, 4.0, 2.0], dtype=F.float64))
+
+
+def test_views_that_take_the_place_of_their_tensor_take_its_tangent_along():
+    x, t = double(2, 3), double(2, 3)
+    assert F.equal(push(lambda x: (x * 1).transpose_(0, 1), (x, t)), t.t())
+    assert F.equal(push(lambda x: (x * 1).t_(), (x, t)), t.t())
+    assert F.equal(push(lambda x: (x * 1).unsqueeze_(1), (x, t)), t.unsqueeze(1))
+    assert F.equal(
+        push(lambda x: (x * 1).as_strided_((2, 2), (1, 2), 1), (x, t)), t.as_strided((2, 2), (1, 2), 1)
+    )
+
+    def written(x):
+        y = x * 1
+        y.t_()
+        y[0].mul_(3)
+        return y
+
+    want = t.t().clone()
+    want[0] *= 3
+    assert F.allclose(push(written, (x, t)), want)
+
+
+def test_in_place_forms_refuse_what_they_refuse_without_tangents():
+    x = double(3)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        push(lambda x: F.ones(3, dtype=F.int64).add_(x), (x, x))
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        push(lambda x: F.ones(1, dtype=F.float64).add_(x), (x, x))
+    with pytest.raises(RuntimeError, match="forward grad"):
+        push(lambda x: (x * 1).resize_(2), (x, x))
+
+
+def test_what_is_cut_off_has_no_tangent():
+    x, t = double(3), double(3)
+
+    def cut_in_place(x):
+        y = x * x
+        y.detach_()
+        return y
+
+    for cut in (lambda x: F.detach(x * x), cut_in_place, lambda x: (x * x).data, lambda x: (x * x).detach()):
+        f = lambda x: x * cut(x)  # noqa: E731
+        want = x * x
+        assert F.allclose(push(f, (x, t)), want * t)
+        assert F.allclose(func.jvp(f, (x,), (t,))[1], want * t)
+        assert F.allclose(func.jacfwd(f)(x), F.diag(want))
+        assert F.allclose(func.vmap(lambda x, t: func.jvp(f, (x,), (t,))[1])(x[None], t[None])[0], want * t)
+        mode = F.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
+        assert F.allclose(mode, F.diag(want))
+        # The Hessian of x^2 c with c held fixed.
+        assert F.allclose(func.hessian(lambda x: f(x).sum())(x), F.zeros(3, 3, dtype=F.float64))
+        assert F.allclose(func.hessian(lambda y: (y * f(y)).sum())(x), F.diag(2 * want))
+
+
+def test_jacobians_by_forward_mode_look_at_elements():
+    x = double(3).abs() + 1
+
+    def f(x):
+        assert (x > 0).all()
+        n = 0
+        while x.sum().item() < 50:
+            x, n = x * 2, n + 1
+        y = x * x
+        return y * y if y.sum() > 0 else y
+
+    assert F.allclose(func.jacfwd(f)(x), func.jacrev(f)(x))
+    assert F.allclose(
+        func.hessian(lambda x: f(x).sum())(x), func.jacrev(func.jacrev(lambda x: f(x).sum()))(x)
+    )
+
+
+def test_a_batch_of_tangents_meets_a_batch_of_values():
+    x, w, c = double(3), double(3), double(4, 3)
+    basis = F.eye(3, dtype=F.float64)
+
+    def f(x, c):
+        y = F.zeros_like(x * c)
+        y[0] = x[1] * 2
+        y[1:] = (x * c)[1:]
+        return (y * c).sin() + w * x
+
+    got = func.vmap(lambda c: func.vmap(lambda t: func.jvp(lambda x: f(x, c), (x,), (t,))[1])(basis))(c)
+    want = F.stack([F.stack([func.jvp(lambda x: f(x, row), (x,), (t,))[1] for t in basis]) for row in c])
+    assert F.allclose(got, want)
+    # Both batches are of one level.
+    got = func.vmap(lambda c, t: func.jvp(lambda x: f(x, c), (x,), (t,))[1])(c[:3], basis)
+    assert F.allclose(
+        got, F.stack([func.jvp(lambda x: f(x, row), (x,), (t,))[1] for row, t in zip(c, basis)])
+    )
+    # A gradient within.
+    g = lambda x, c: func.grad(lambda x: f(x, c).sum())(x)  # noqa: E731
+    got = func.vmap(lambda c, t: func.jvp(lambda x: g(x, c), (x,), (t,))[1])(c[:3], basis)
+    assert F.allclose(
+        got, F.stack([func.jvp(lambda x: g(x, row), (x,), (t,))[1] for row, t in zip(c, basis)])
+    )
+
+
+def test_a_tangent_that_differs_is_not_written_over_one_that_does_not():
+    x, basis = double(3), F.eye(3, dtype=F.float64)
+
+    def f(t):
+        with fw.dual_level():
+            a, b = fw.make_dual(x, t), fw.make_dual(x, F.ones_like(x)) * 1
+            b.copy_(a)
+            return fw.unpack_dual(b).tangent
+
+    with pytest.raises(RuntimeError, match="differs in each call of the batch"):
+        func.vmap(f)(basis)
+
+
+class Sine(F.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, k):
+        return (x * k).sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.k = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.k * (x * ctx.k).cos(), None
+
+    @staticmethod
+    def jvp(ctx, t, _):
+        (x,) = ctx.saved_tensors
+        return t * ctx.k * (x * ctx.k).cos()
+
+
+class SineByRule(Sine):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, x, k):
+        return F.tensor((x * k).sin().tolist(), dtype=x.dtype), in_dims[0]
+
+
+@pytest.mark.parametrize("function", [Sine, SineByRule])
+def test_custom_functions_have_jacobians_and_batches_of_products(function):
+    x, t = double(4, 3), double(4, 3)
+    f = lambda x: function.apply(x, 2) * x  # noqa: E731
+    plain = lambda x: (2 * x).sin() * x  # noqa: E731
+    total, total_plain = (lambda x: f(x).sum()), (lambda x: plain(x).sum())
+    assert F.allclose(func.jacfwd(f)(x[0]), func.jacrev(plain)(x[0]))
+    assert F.allclose(func.jacrev(f)(x[0]), func.jacrev(plain)(x[0]))
+    assert F.allclose(func.hessian(total)(x[0]), func.hessian(total_plain)(x[0]))
+    products = func.vmap(lambda x, t: func.jvp(f, (x,), (t,))[1])(x, t)
+    assert F.allclose(products, func.jvp(plain, (x,), (t,))[1])
+    assert F.allclose(func.vmap(func.grad(total))(x), func.grad(total_plain)(x))
+    if function is Sine:  # the rule of the other one reads elements
+        assert F.allclose(func.vmap(func.jacfwd(f))(x), func.vmap(func.jacfwd(plain))(x))
+        assert F.allclose(func.vmap(func.hessian(total))(x), func.vmap(func.hessian(total_plain))(x))

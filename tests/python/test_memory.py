@@ -280,3 +280,20 @@ def test_tensors_are_freed_without_collecting_garbage(what):
         assert alive() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("hook", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_backward_hooks_of_modules_are_freed_after_a_gradient_with_a_history(hook):
+    m = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    for part in m:
+        getattr(part, hook)(lambda *_: None)
+    x = facula.ones(2, 3, requires_grad=True)
+    m.probe, x.probe = Probe(), Probe()
+    alive = [weakref.ref(m.probe), weakref.ref(x.probe)]
+    y = m(x)
+    (g,) = facula.autograd.grad(y.pow(2).sum(), x, create_graph=True)
+    g.pow(2).sum().backward()
+    x.grad = None
+    del m, x, y, g
+    gc.collect()
+    assert [a() for a in alive] == [None, None]

@@ -647,3 +647,58 @@ def test_what_is_refused_says_why(number):
         f()
     assert text in str(e.value)
     assert C.vmap_level() == 0
+
+
+def written_by_set(d, y):
+    d[0] = -y[0] * y[1]
+    d[1] = y[0] - y[1] ** 2
+
+
+def written_by_slice(d, y):
+    d[:1] = -y[:1] * y[1:]
+    d[1:].copy_(y[:1] - y[1:] ** 2)
+
+
+def written_by_copy_and_add(d, y):
+    d.copy_(y * 0)
+    d[0].add_(-y[0] * y[1])
+    d.narrow(0, 1, 1).copy_(y[0] - y[1] ** 2)
+
+
+@pytest.mark.parametrize("write", [written_by_set, written_by_slice, written_by_copy_and_add])
+@pytest.mark.parametrize(
+    "make",
+    [
+        F.empty_like,
+        F.zeros_like,
+        lambda y: y.new_zeros(2),
+        lambda y: F.zeros(2, dtype=y.dtype) + 0 * y.detach(),
+        lambda y: F.stack([y.detach(), y.detach()]).t()[:, 0].clone(),
+    ],
+)
+def test_jacobians_of_buffers_that_are_written_part_by_part(make, write):
+    def f(y):
+        d = make(y)
+        write(d, y)
+        return d
+
+    y = numbers(3, 2).double()
+    want = F.stack([F.stack([F.stack([-b, -a]), F.stack([F.ones_like(a), -2 * b])]) for a, b in y])
+    assert F.allclose(jacrev(f)(y[0]), want[0])
+    assert F.allclose(jacfwd(f)(y[0]), want[0])
+    assert F.allclose(vmap(jacrev(f))(y), want)
+    assert F.allclose(vmap(jacfwd(f))(y), want)
+    jacobian = F.autograd.functional.jacobian
+    assert F.allclose(jacobian(f, y[0], vectorize=True), want[0])
+    assert F.allclose(jacobian(f, y[0], vectorize=True, strategy="forward-mode"), want[0])
+    x = y[0].clone().requires_grad_()
+    (rows,) = F.autograd.grad(f(x), x, F.eye(2).double(), is_grads_batched=True)
+    assert F.allclose(rows, want[0])
+    total = lambda y: (f(y) ** 2).sum()  # noqa: E731
+    assert F.allclose(vmap(hessian(total))(y), F.stack([jacrev(jacrev(total))(row) for row in y]))
+
+
+def test_in_place_forms_inside_of_a_batch_keep_what_their_gradient_needs():
+    x = numbers(3, 4).double()
+    f = lambda x: (x * 1).cumprod_(0).sum()  # noqa: E731
+    assert F.allclose(vmap(grad(f))(x), F.stack([grad(lambda x: x.cumprod(0).sum())(row) for row in x]))

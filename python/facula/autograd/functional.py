@@ -257,7 +257,7 @@ def _forward_jacobian(func: Callable, inputs: Any) -> Any:
             unpacked = [forward_ad.unpack_dual(y) for y in outputs]
             return tuple(_f.zeros_like(p) if t is None else t for p, t in unpacked)
 
-    columns = _call(columns_of, 0, 0, "error", None, tuple(_basis(list(inputs))), {})
+    columns = _call(columns_of, 0, 0, "error", None, tuple(_basis(list(inputs))), {}, True)
     rows = []
     for c in columns:
         start, row = 0, []

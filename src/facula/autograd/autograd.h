@@ -93,6 +93,8 @@ void record(const op::Operator& op, std::span<const op::Value> args, op::Form fo
 // Before an in-place write that will be recorded: a copy of the first argument if the gradient needs its old
 // value, else undefined.
 Tensor original_of(const op::Operator& op, std::span<const op::Value> args);
+// A copy of a tensor that is about to be written, with its history: it takes part in derivatives as the old value.
+Tensor copy_with_history(const Tensor& t);
 // Before an in-place write: refuses leaves that require grad, expanded memory, views that may not be written.
 void check_in_place(const char* op, const Tensor& target, bool recording);
 // After a view was made: remembers its base. `multi`: one of several outputs of one call of `maker`.

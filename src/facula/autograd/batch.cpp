@@ -74,19 +74,41 @@ bool any_batched(std::span<const Tensor> tensors) {
   return std::ranges::any_of(tensors, [](const Tensor& t) { return batch_level(t) != 0; });
 }
 
+bool tangent_belongs(const TensorImpl* t, const BatchLevel& level) {
+  if (!t || batch_level(t)) return false;
+  Tensor tangent = tangent_of(Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(t))));
+  return tangent.defined() && batch_level(tangent) == level.id();
+}
+
+// The batch of the level that t is one of, or the same in all calls.
+static Tensor whole_of(const Tensor& t, const BatchLevel& level) {
+  if (batch_level(t) == level.id()) return physical(t);
+  if (!forward_level() || !tangent_belongs(t.impl(), level)) return op::with_batch(t, level.size());
+  Tensor tangent = physical(tangent_of(t)), whole;
+  {
+    ForwardPaused paused;
+    whole = op::with_batch(t, level.size());
+  }
+  set_tangent(whole, tangent);
+  return whole;
+}
+Tensor with_its_tangent(const Tensor& t, const BatchLevel& level) {
+  op::Mode::With outer(level.beneath());
+  return one_of(whole_of(t, level), level);
+}
+
 // From the outermost level in: what belongs to an inner level has a physical tensor in the outer ones.
 static Tensor in_levels(const Tensor& t, size_t count) {
   if (!count) return t;
   BatchLevel& level = *levels[count - 1];
   if (level.same_variables() && batch_level(t) != level.id()) return in_levels(t, count - 1);
   op::Mode::With outer(level.beneath());
-  Tensor whole = batch_level(t) == level.id() ? physical(t) : op::with_batch(t, level.size());
-  return one_of(in_levels(whole, count - 1), level);
+  return one_of(in_levels(whole_of(t, level), count - 1), level);
 }
 Tensor in_every_level(const Tensor& t) { return in_levels(t, levels.size()); }
 
 static Tensor dual_in_levels(const Tensor& t, const Tensor& tangent, size_t count) {
-  if (!count) {
+  if (!count || !batch_level(t)) {
     Tensor dual;
     {
       ForwardPaused paused;
@@ -110,6 +132,26 @@ Tensor tangent_in_levels(const Tensor& t) {
   if (!level) return tangent_of(t);
   Tensor tangent = tangent_in_levels(physical(t));
   return tangent.defined() ? one_of(tangent, *level) : tangent;
+}
+void set_tangent_in_levels(const Tensor& t, const Tensor& tangent) {
+  auto* level = BatchLevel::find(batch_level(t));
+  if (!level || !tangent.defined()) return set_tangent(t, tangent);
+  op::Mode::With outer(level->beneath());
+  set_tangent_in_levels(physical(t), whole_of(tangent, *level));
+}
+
+Tensor empty_for_each(const Tensor& like, SymSpan sizes, SymSpan strides, DType dtype, Device device) {
+  auto* level = like.defined() ? BatchLevel::find(batch_level(like)) : nullptr;
+  if (!level) return Tensor::empty_strided(sizes, strides, dtype, device);
+  Dims all{level->size()}, steps;
+  SymInt room = int64_t(1);  // of one call
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    all.push_back(sizes[k]);
+    room += (sizes[k] - SymInt(int64_t(1))) * strides[k];
+  }
+  steps.push_back(room);
+  for (SymInt s : strides) steps.push_back(s);
+  return one_of(empty_for_each(physical(like), all, steps, dtype, device), *level);
 }
 
 namespace {

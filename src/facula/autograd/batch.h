@@ -60,10 +60,19 @@ void set_physical(const Tensor& t, const Tensor& physical);  // gives t another 
 // t in every level of this thread, but those of same_variables: a variable that an inner function is differentiated for has a gradient for each
 // call of the batch.
 Tensor in_every_level(const Tensor& t);
-// Forward mode within vmap (forward.h): the physical tensors carry the tangents. A view of t with this tangent, in the
-// levels that either is in; and the tangent of such a tensor.
-Tensor make_dual(const Tensor& t, const Tensor& tangent);
+// Uninitialised memory with these sizes and strides for each call of the batches that `like` belongs to.
+Tensor empty_for_each(const Tensor& like, SymSpan sizes, SymSpan strides, DType dtype, Device device);
+
+// Forward mode within vmap (forward.h). The tangent of a tensor that belongs to a level belongs to it too, and its physical
+// tensor carries the tangent's. A tensor that belongs to no level carries its tangent itself, which may belong to any:
+// so a function that is pushed forward along a batch of directions is computed once.
+Tensor make_dual(const Tensor& t, const Tensor& tangent);  // a view of t with this tangent
 Tensor tangent_in_levels(const Tensor& t);
+void set_tangent_in_levels(const Tensor& t, const Tensor& tangent);
+// True if t does not belong to the level and carries a tangent that does.
+bool tangent_belongs(const TensorImpl* t, const BatchLevel& level);
+// Returns such a t as a tensor of the level, for calls with other tensors of it.
+Tensor with_its_tangent(const Tensor& t, const BatchLevel& level);
 bool any_batched(std::span<const Tensor> tensors);
 
 // autograd::grad, if some outputs belong to a level.

@@ -168,7 +168,8 @@ class Task {
         }
         for (auto& [result, kept] : node.retained) {
           auto& g = grads[size_t(result)];
-          if (g.defined()) kept->grad = kept->grad.defined() ? add(kept->grad, g) : g;
+          // The copy is for users to write to; the gradient itself goes on, and other tensors may retain it too.
+          if (g.defined()) kept->grad = kept->grad.defined() ? add(kept->grad, g) : invoke("clone", {g});
         }
         for (auto& [result, k] : states_[r.state].captures) captured_[k] = grads[size_t(result)];
         // Nodes run programs, which take neither lazy nor sparse tensors.

@@ -213,11 +213,10 @@ class PointwiseDeriver : Deriver {
   std::shared_ptr<const Formula> run() {
     auto y = body();
     auto value = gradients(y);
-    // The same through the results: better if that leaves fewer operands to keep; if results are rounded, none.
+    // The same through the results, if it reads no operand then. A result in place of one operand of several keeps no less
+    // memory, and would forbid users to write to it.
     auto through = through_results(value, y);
-    bool rounded =
-        std::any_of(grads_.begin(), grads_.end(), [](auto& g) { return g && compute_type(*g) != *g; });
-    if (kept(through) < (rounded ? std::min(kept(value), 1) : kept(value))) value = std::move(through);
+    if (kept(through) == 0 && kept(value) > 0) value = std::move(through);
     pass_or_compute(value);
     if (results_.empty()) return f_;
     add_arguments();

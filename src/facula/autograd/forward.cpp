@@ -1,6 +1,7 @@
 #include "facula/autograd/forward.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
+#include "facula/op/written.h"
 
 namespace facula::autograd {
 
@@ -27,7 +29,8 @@ class ForwardMode final : public op::Mode {
 
  private:
   op::Results functional(const op::Operator& o, std::span<const op::Value> args);
-  op::Results view(const op::Operator& o, std::span<const op::Value> args);
+  op::Results view(const op::Operator& o, std::span<const op::Value> args, op::Form form);
+  op::Results in_place(const op::Operator& o, std::span<const op::Value> args);
 };
 
 // Beneath every level of vmap, whichever was entered first: tangents are those of physical tensors, as the tape is.
@@ -41,9 +44,10 @@ struct Level {
     }
   }
   ~Level() {
-    if (outermost) outermost->put_beneath(mode.beneath);
+    if (auto* alive = BatchLevel::find(outermost_id)) alive->put_beneath(mode.beneath);
   }
   BatchLevel* outermost = BatchLevel::outermost();
+  uint64_t outermost_id = outermost ? outermost->id() : 0;
   ForwardMode mode;
   std::optional<op::Mode::With> active;
   // Tangents of results on the tape, because a node saves its results detached. They are stored here and not in the node, since
@@ -72,21 +76,62 @@ void keep(const Tensor& t, const Tensor& tangent) {
   if (m.node) current->results[{m.node.get(), m.result}] = {m.node, tangent};
 }
 
-// Makes the tangent of `t` one that may be written. That of a view is a view of its base's, so that all views
-// see it.
-void ensure_tangent(const Tensor& t) {
+// The tensor that has the elements of all batches.
+const Tensor& in_memory(const Tensor& t) { return batch_level(t) ? in_memory(physical(t)) : t; }
+bool share_memory(const Tensor& a, const Tensor& b) {
+  auto& storage = in_memory(a).impl()->storage;
+  return storage && storage == in_memory(b).impl()->storage;
+}
+
+BatchLevel* level_of(const Tensor& t) { return t.defined() ? BatchLevel::find(batch_level(t)) : nullptr; }
+// True if `t` belongs to every level that `other` belongs to.
+bool is_batched_as(const Tensor& t, const Tensor& other) {
+  if (!batch_level(other)) return true;
+  if (!batch_level(t)) return false;
+  return is_batched_as(physical(t), batch_level(t) == batch_level(other) ? physical(other) : other);
+}
+// One of the innermost level that any of these belongs to; undefined: none belongs to one.
+Tensor innermost(std::span<const Tensor> tangents) {
+  Tensor found;
+  for (auto& t : tangents)
+    if (auto* level = level_of(t); level && (!found.defined() || level->number() > level_of(found)->number()))
+      found = t;
+  return found;
+}
+
+// A scope for calls on these tangents. Such calls see no tangents themselves, and take the way through the levels of
+// vmap that a tangent belongs to though its tensor does not.
+class OnTangents {
+ public:
+  explicit OnTangents(std::span<const Tensor> tangents) {
+    auto* level = level_of(innermost(tangents));
+    if (level) mode_.emplace(level);
+  }
+
+ private:
+  ForwardPaused paused_;
+  std::optional<op::Mode::With> mode_;
+};
+
+// Zeros with the strides of t, for each call of the batches that the tangent `like` belongs to.
+Tensor zeros_as(const Tensor& t, const Tensor& like) {
+  if (t.is_traced()) return invoke("zeros_like", {t});
+  Dims strides = t.has_overlap() ? contiguous_strides(t.sizes()) : Dims(t.strides());
+  Tensor zeros = empty_for_each(like, t.sizes(), strides, t.dtype(), t.device());
+  return invoke("zero", {zeros}, op::Form::in_place);
+}
+
+// Gives `t` a tangent that may be written, if it has none. That of a view is a view of its base's, so that all views
+// see it. `like`: a tangent that will be written to it; undefined: none.
+void ensure_tangent(const Tensor& t, const Tensor& like) {
   if (tangent_of(t).defined()) return;
   Meta* m = meta_of(t);
-  if (!m || !m->base.defined()) return keep(t, invoke("zeros_like", {t}));
+  if (!m || !m->base.defined()) return keep(t, zeros_as(t, like));
   Tensor base = m->base;
-  if (!tangent_of(base).defined()) {
-    Tensor zeros = Tensor::empty_strided(base.sizes(), base.strides(), base.dtype(), base.device());
-    invoke("zero", {zeros}, op::Form::in_place);
-    keep(base, zeros);
-  }
+  if (!tangent_of(base).defined()) keep(base, zeros_as(base, like));
   Tensor whole = tangent_of(base);
-  Tensor part =
-      invoke("as_strided", {whole, t.sizes(), t.strides(), whole.offset() + t.offset() - base.offset()});
+  Tensor part = invoke("as_strided", {whole, t.sizes(), t.strides(),
+                                      in_memory(whole).offset() + t.offset() - base.offset()});
   if (t.impl()->conj != base.impl()->conj) part = invoke("_conj", {part});
   if (t.impl()->neg != base.impl()->neg) part = invoke("_neg_view", {part});
   keep(t, part);
@@ -108,16 +153,40 @@ Tensor lying_as(const Tensor& t, const Tensor& tangent) {
   return invoke("permute", {rows, SymSpan(back)});
 }
 
+// The tangent for `t`, copied if it shares memory with one of `others`: a write to `t` overwrites its tangent.
+Tensor owned(const Tensor& t, const Tensor& tangent, std::span<const Tensor> others) {
+  Tensor like = lying_as(t, tangent);
+  bool shared = std::any_of(others.begin(), others.end(), [&](auto& o) { return share_memory(like, o); });
+  return shared ? invoke("clone", {like}) : like;
+}
+
+// The product of the Jacobian of `outputs` with `directions`: for g(u) = J^T u, the gradient of g along them. `weights`:
+// an arbitrary u. Undefined where it is zero.
+std::vector<Tensor> pushed(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                           const std::vector<Tensor>& weights, const std::vector<Tensor>& directions,
+                           bool create_graph) {
+  std::vector<Tensor> pulled, linear, given, tangents;
+  if (!outputs.empty()) pulled = autograd::grad(outputs, inputs, weights, true, true, true);
+  for (size_t k = 0; k < pulled.size(); ++k)
+    if (pulled[k].defined() && pulled[k].requires_grad()) {
+      linear.push_back(pulled[k]);
+      given.push_back(directions[k]);
+    }
+  OnTangents on(given);
+  if (!linear.empty()) tangents = autograd::grad(linear, weights, given, create_graph, create_graph, true);
+  tangents.resize(outputs.size());
+  return tangents;
+}
+
 // The results of a call, and their tangents from its gradient.
 op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::Value> args) {
   if (!o.differentiable || o.effects.draws) return op::call(o, args);
   bool recorded = needs_record(args);  // is the result on the caller's tape? Then so is its tangent
   bool taped = recorded;
   op::Args primal(args);
-  std::vector<Tensor> inputs, directions, outputs, weights;
+  std::vector<Tensor> inputs, directions, outputs, weights, tangents;
   std::vector<int> at;
   op::Results results;
-  std::vector<Tensor> tangents;
   {
     bool outer = grad_enabled();
     GradMode on(true);
@@ -144,37 +213,74 @@ op::Results ForwardMode::functional(const op::Operator& o, std::span<const op::V
       weights.push_back(u);
       at.push_back(int(k));
     }
-    std::vector<Tensor> pulled, linear, given;
-    if (!outputs.empty()) pulled = autograd::grad(outputs, inputs, weights, true, true, true);
-    for (size_t k = 0; k < pulled.size(); ++k)
-      if (pulled[k].defined() && pulled[k].requires_grad()) {
-        linear.push_back(pulled[k]);
-        given.push_back(directions[k]);
-      }
-    if (!linear.empty()) tangents = autograd::grad(linear, weights, given, taped, taped, true);
+    tangents = pushed(inputs, outputs, weights, directions, taped);
   }
-  tangents.resize(outputs.size());
   if (!recorded)
     for (size_t k = 0; k < results.size(); ++k)
       if (results[k].defined()) results[k] = autograd::detach(results[k]);
+  OnTangents on(directions);
   for (size_t j = 0; j < outputs.size(); ++j) {
     Tensor& result = results[size_t(at[j])];
-    Tensor tangent = tangents[j].defined() ? lying_as(result, tangents[j]) : invoke("zeros_like", {result});
+    Tensor tangent = tangents[j].defined() ? owned(result, tangents[j], directions)
+                                           : zeros_as(result, innermost(directions));
+    directions.push_back(tangent);  // two results may have the same tangent
     keep(result, taped ? tangent : autograd::detach(tangent));
   }
   return results;
 }
 
-op::Results ForwardMode::view(const op::Operator& o, std::span<const op::Value> args) {
-  op::Results results = op::call(o, args);
+// A view's tangent is the same view of the tangent.
+op::Results ForwardMode::view(const op::Operator& o, std::span<const op::Value> args, op::Form form) {
+  Tensor tangent = tangent_of(share(args[0].tensor));
+  op::Results results = op::call(o, args, form);
+  if (!tangent.defined()) return results;
+  if (!o.differentiable) {
+    if (form == op::Form::in_place) keep(results[0], {});
+    return results;
+  }
+  OnTangents on(std::span(&tangent, 1));
   op::Args direction(args);
   bool first = true;
   direction.each_tensor([&](size_t, Tensor& t) {
-    if (std::exchange(first, false)) t = tangent_of(t);
+    if (std::exchange(first, false)) t = tangent;
   });
   op::Results tangents = op::call(o, direction.values());
   for (size_t k = 0; k < results.size(); ++k) keep(results[k], tangents[k]);
   return results;
+}
+
+// Computes the value that the call would write, and writes it with its tangent.
+op::Results ForwardMode::in_place(const op::Operator& o, std::span<const op::Value> args) {
+  Tensor self = share(args[0].tensor), value;
+  if (!self.is_contiguous() && self.has_overlap()) {  // it is written slice by slice
+    With on(this);
+    return op::perform(o, args, op::Form::in_place, {});
+  }
+  {
+    With on(this);
+    op::Args read(args);
+    bool first = true;
+    read.each_tensor([&](size_t, Tensor& t) {  // the tape may need the value that will be overwritten
+      if (std::exchange(first, false) && needs_record(args)) t = invoke("clone", {t});
+    });
+    value = op::call(o, read.values())[0];
+  }
+  Tensor tangent = tangent_of(value);
+  op::check_written(o, value, self);
+  invoke("copy", {self, value}, op::Form::in_place);
+  std::array both{tangent, tangent_of(self)};
+  OnTangents on(both);
+  ensure_tangent(self, tangent);
+  Tensor own = tangent_of(self);
+  if (!tangent.defined()) {
+    invoke("zero", {own}, op::Form::in_place);
+    return self;
+  }
+  runtime_check(is_batched_as(own, tangent), o.name())
+      << "writes a tangent that differs in each call of the batch into a tensor whose tangent is the same in all"
+      << hint("compute a new tensor out of place");
+  invoke("copy", {own, tangent}, op::Form::in_place);
+  return self;
 }
 
 op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> args, op::Form form,
@@ -184,20 +290,8 @@ op::Results ForwardMode::take(const op::Operator& o, std::span<const op::Value> 
   runtime_check(form != op::Form::out, o.name())
       << "functions with out=... arguments don't support automatic differentiation, but one of the arguments has a tangent"
       << hint("call it without out=");
-  if (form == op::Form::in_place) {
-    // The value that the call would write, then the writing of it.
-    Tensor self = share(args[0].tensor);
-    With on(this);
-    Tensor value = op::call(o, args)[0];
-    With off(beneath);
-    Tensor tangent = tangent_of(value);
-    invoke("copy", {self, value}, op::Form::in_place);
-    ensure_tangent(self);
-    if (tangent.defined()) invoke("copy", {tangent_of(self), tangent}, op::Form::in_place);
-    else invoke("zero", {tangent_of(self)}, op::Form::in_place);
-    return self;
-  }
-  if (o.is<op::View>()) return view(o, args);
+  if (o.is<op::View>()) return view(o, args, form);
+  if (form == op::Form::in_place) return in_place(o, args);
   if (o.effects.writes && !o.calls()) return op::call(o, args, form, out);
   if (auto* body = o.calls(); body && !o.vjp) {
     With on(this);
@@ -248,7 +342,10 @@ void set_tangent(const Tensor& t, const Tensor& tangent) {
         << "expected the tangent to have the dtype and device of the tensor, " << t.dtype() << " on "
         << t.device() << ", but it is " << tangent.dtype() << " on " << tangent.device();
   }
-  keep(t, tangent);
+  if (!tangent.defined()) return keep(t, tangent);
+  OnTangents on(std::span(&tangent, 1));
+  GradMode on_tape(true);
+  keep(t, owned(t, tangent, std::span(&tangent, 1)));
 }
 
 ForwardPaused::ForwardPaused() : paused_(current && current->mode.paused) {

@@ -223,6 +223,23 @@ class OperatorNode final : public Node, public CallNode, public detail::Recycled
   bool released_ = false;
 };
 
+// An operator without a gradient has overwritten the tensor: what it was before no longer matters.
+class OverwrittenNode final : public Node {
+ public:
+  OverwrittenNode(const op::Operator& o, std::span<const op::Value> args, const Tensor& target)
+      : Node(1), op_(o), args_(args, o.schema) {
+    results.push_back({Dims(target.sizes()), target.dtype(), target.device()});
+    add_edge(target);
+    args_.each_tensor([](size_t, Tensor& t) { t = t.defined() ? shell(t) : t; });
+  }
+  std::string own_name() const override { return node_name(op_, args_.values()); }
+  std::vector<Tensor> apply(std::vector<Tensor>, bool) override { return {zeros_of(results[0])}; }
+
+ private:
+  const op::Operator& op_;
+  op::Args args_;  // tensors without data
+};
+
 }  // namespace
 
 bool needs_record(std::span<const op::Value> args) {
@@ -237,11 +254,15 @@ Ref<Node> make_node(const op::Operator& o, std::span<const op::Value> args, std:
 
 void record(const op::Operator& o, std::span<const op::Value> args, op::Form form, op::Results& results,
             const Tensor& original) {
-  if (!o.differentiable) return;
   auto outputs = results.all();
   bool any = false;
-  for (size_t k = 0; k < outputs.size(); ++k) any = any || differentiable_result(o, k, outputs[k]);
-  if (!any) return;
+  for (size_t k = 0; k < outputs.size(); ++k)
+    any = any || (o.differentiable && differentiable_result(o, k, outputs[k]));
+  if (!any) {
+    if (form == op::Form::in_place && wants_gradient(outputs[0].impl()))
+      rebase_history(outputs[0], make_ref<OverwrittenNode>(o, args, outputs[0]));
+    return;
+  }
   auto node = make_node(o, args, outputs, original);
   auto& edges = node->edges();
   if (std::none_of(edges.begin(), edges.end(), [](auto& e) { return bool(e); })) return;
@@ -258,11 +279,13 @@ Tensor original_of(const op::Operator& o, std::span<const op::Value> args) {
   auto* self = args[0].tensor;
   if (!is_differentiable(self->dtype)) return {};
   auto f = formula_of(op::Call(o, args), wanted_by(o, args), {self->dtype});
-  if (!f->reads[0]) return {};
+  return f->reads[0] ? copy_with_history(Tensor(Ref<TensorImpl>::share(self))) : Tensor();
+}
+
+Tensor copy_with_history(const Tensor& t) {
   GradMode off(false);
-  Tensor target(Ref<TensorImpl>::share(self)), copy = invoke("clone", {target});
-  if (auto node = node_of(target))
-    set_history(copy, node, meta_of(target)->result);  // the same value, for higher derivatives
+  Tensor copy = invoke("clone", {t});
+  if (auto node = node_of(t)) set_history(copy, node, meta_of(t)->result);
   return copy;
 }
 

@@ -110,6 +110,7 @@ void detach_(const Tensor& t) {
   m->node = nullptr;
   m->result = 0;
   m->retained = nullptr;
+  m->tangent = {};
 }
 
 int add_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook, void* foreign) {

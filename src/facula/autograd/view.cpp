@@ -3,14 +3,18 @@
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/batch.h"
 #include "facula/autograd/calls.h"
 
 namespace facula::autograd {
 
 namespace {
 
+// True if a tensor without a history requires a gradient all the same: another tensor over the same memory was written, and its
+// base requires one or, if it stands for one of a batch, the batch does.
 bool base_requires_grad(const TensorImpl& t) {
   auto* m = t.grad_slot.get();
+  if (m && m->batch) return m->physical.requires_grad();
   if (!m || !m->base.defined()) return false;
   auto* base = m->base.impl();
   return base->requires_grad || base->has_node;
@@ -74,7 +78,7 @@ class CopySlices final : public Node {
   void each_saved(const std::function<void(Saved&)>& f) override { writer_->each_saved(f); }
 
   std::vector<Tensor> apply(std::vector<Tensor> grads, bool create_graph) override {
-    Tensor memory = Tensor::empty_strided(base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
+    Tensor memory = empty_for_each(grads[0], base_sizes_, base_strides_, grads[0].dtype(), grads[0].device());
     Tensor whole = base_lazy_.over(memory);
     invoke("copy", {whole, grads[0]}, op::Form::in_place);
     Tensor part =

@@ -5,11 +5,13 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
+#include "facula/autograd/forward.h"
 #include "facula/base/random.h"
 #include "facula/batch/derive.h"
 #include "facula/batch/replaced.h"
 #include "facula/graph/trace.h"
 #include "facula/op/batched.h"
+#include "facula/op/written.h"
 #include "facula/tensor/promotion.h"
 
 namespace facula::batch {
@@ -116,6 +118,30 @@ Results Level::take(const Operator& o, std::span<const Value> args, Form form, s
   runtime_check(!draws || !final_, o.name())
       << "vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap "
          "or perform the randomness operation out of vmap";
+  if (autograd::forward_level() && tangents_differ(args)) [[unlikely]] {
+    Replaced all(o, args, [&](size_t slot, const Tensor& t) {
+      bool written = form == Form::in_place && slot == 0;
+      return !written && autograd::tangent_belongs(t.impl(), *this) ? autograd::with_its_tangent(t, *this)
+                                                                    : t;
+    });
+    return within(o, all.values(), form, out);
+  }
+  return within(o, args, form, out);
+}
+
+// True if some argument differs in each call of the batch, and of another one the tangent alone does.
+bool Level::tangents_differ(std::span<const Value> args) const {
+  auto differs = [this](const TensorImpl* t) {
+    auto* level = BatchLevel::find(autograd::batch_level(t));
+    return level && level->number() <= number();
+  };
+  return op::any_tensor(args, differs) &&
+         op::any_tensor(args, [this](const TensorImpl* t) { return autograd::tangent_belongs(t, *this); });
+}
+
+Results Level::within(const Operator& o, std::span<const Value> args, Form form,
+                      std::span<const Tensor> out) {
+  bool draws = o.effects.draws;
   bool batched = any(args), drawn_apart = draws && randomness_ != Randomness::same;
   if (form == Form::out) {
     bool written = std::ranges::any_of(out, [this](auto& t) { return has(t); });
@@ -249,12 +275,14 @@ Results Level::in_place(const Operator& o, std::span<const Value> args) {
   } else if (auto* procedure = o.as<op::Procedure>(); procedure && procedure->in_place) {
     inside(procedure->in_place, o, args);
   } else {
-    Tensor value = o.effects.draws ? drawn(o, args)[0] : functional(o, args)[0];
-    runtime_check(Dims(value.sizes()) == Dims(self.sizes()), o.name())
-        << "output with shape " << to_string(self.sizes()) << " doesn't match the broadcast shape "
-        << to_string(value.sizes()) << hint("of each call of the batch");
-    check_as(can_cast(value.dtype(), self.dtype()), o.forms.bad_conversion, o.name())
-        << "result type " << value.dtype() << " can't be cast to the desired output type " << self.dtype();
+    Replaced read(o, args,
+                  [&](size_t slot, const Tensor& t) {  // the tape may need the value that will be overwritten
+                    return slot == 0 && autograd::needs_record(args)
+                               ? one_of(invoke("clone", {physical(t)}), *this)
+                               : t;
+                  });
+    Tensor value = o.effects.draws ? drawn(o, read.values())[0] : functional(o, read.values())[0];
+    op::check_written(o, value, self, "of each call of the batch");
     Tensor whole = has(value) ? physical(value) : value;
     invoke("copy", {physical(self), whole}, Form::in_place);
   }

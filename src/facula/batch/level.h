@@ -37,6 +37,9 @@ class Level final : public autograd::BatchLevel {
   bool has(const Tensor& t) const { return has(t.impl()); }
 
  private:
+  op::Results within(const op::Operator& o, std::span<const op::Value> args, op::Form form,
+                     std::span<const Tensor> out);
+  bool tangents_differ(std::span<const op::Value> args) const;
   op::Results functional(const op::Operator& o, std::span<const op::Value> args);
   op::Results by_kind(const op::Operator& o, std::span<const op::Value> args);
   op::Results in_place(const op::Operator& o, std::span<const op::Value> args);

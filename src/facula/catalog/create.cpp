@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "facula/autograd/calls.h"
+#include "facula/autograd/forward.h"
 #include "facula/base/deterministic.h"
 #include "facula/catalog/sizes.h"
 #include "facula/op/helpers.h"
@@ -103,6 +104,8 @@ Tensor resized(const Call& c, const Tensor& self, SymSpan size, std::optional<Me
       << "changes the memory of a tensor, which a trace cannot record";
   auto* t = self.impl();
   runtime_check(!self.requires_grad(), c.name()) << "cannot resize variables that require grad";
+  runtime_check(!autograd::tangent_of(self).defined(), c.name())
+      << "cannot resize variables that has a forward grad";
   if (std::ranges::equal(self.sizes(), size)) return self;
   Dims strides = strides_for(sizes, format.value_or(MemoryFormat::contiguous));
   int64_t wanted = (t->offset.concrete() + product(sizes).concrete()) * itemsize(t->dtype);
@@ -453,10 +456,9 @@ FACULA_FAMILY(create) {
           length = min(length, self.size(d));
           step += self.stride(d);
         }
-        Tensor base = detach(self);
         bool again = wrap && self.dim() == 2;  // below the square and one row more
         for (SymInt row(int64_t(0)); row == 0 || (again && row < rows); row += self.size(1) + 1)
-          fill_(as_strided(narrow(base, 0, row, rows - row), Dims{min(length, rows - row)}, Dims{step}),
+          fill_(as_strided(narrow(self, 0, row, rows - row), Dims{min(length, rows - row)}, Dims{step}),
                 value);
         return self;
       })

@@ -1,5 +1,6 @@
 // Rounding as quantised numbers are rounded, in floating point: what training for a quantised model computes with.
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/forward.h"
 #include "facula/catalog/elements.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -75,6 +76,7 @@ Tensor learnable(const Tensor& self, const Tensor& scale, const Tensor& zero_poi
   Tensor value, inside, of_scale, of_zero;
   {
     autograd::GradMode off(false);
+    autograd::ForwardPaused no_tangents;
     Learned l(self, scale, zero_point, low, high);
     value = l.value();
     inside = l.s.mask();

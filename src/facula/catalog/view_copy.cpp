@@ -80,10 +80,12 @@ Definer view_scatter(const char* view, const char* parameters) {
       });
 }
 
-// Views have the history of their base whatever is recorded; the results of unsafe_split are no views to autograd.
+// The results of unsafe_split share memory with their base, but to autograd they are no views of it.
 std::vector<Tensor> parted(std::vector<Tensor> parts) {
-  if (!autograd::grad_enabled())
-    for (auto& t : parts) t = detach(t);
+  for (auto& t : parts) {
+    if (!autograd::grad_enabled()) t = detach(t);
+    else if (auto* meta = autograd::meta_of(t)) meta->base = {};
+  }
   return parts;
 }
 

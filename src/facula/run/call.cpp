@@ -25,6 +25,13 @@ using op::Results;
 using op::Tag;
 using op::Value;
 
+// Several views of one call share a node, so that writes to them are refused. PyTorch makes some of them slice by slice; these
+// can be written.
+bool shares_node(const Operator& o) {
+  auto* fixed = o.grad_name.target<op::FixedGradName>();
+  return o.schema.returns[0].list && !(fixed && fixed->text == op::grad_name("Slice"));
+}
+
 Results run_view(const Invocation& call) {
   auto& o = call.op;
   Borrowed base(call.args[0].tensor);
@@ -37,7 +44,7 @@ Results run_view(const Invocation& call) {
   }
   for (size_t k = 0; o.differentiable && k < results.size(); ++k)
     if (results[k].impl()->storage == base->impl()->storage)
-      autograd::track_view(results[k], base, o.schema.returns[0].list, o.name(), int(k));
+      autograd::track_view(results[k], base, shares_node(o), o.name(), int(k));
   if (call.recording && o.differentiable) autograd::record(o, call.args, Form::functional, results);
   return results;
 }
@@ -92,7 +99,11 @@ Results run_body(const Invocation& call) {
   auto& body = *o.calls();
   op::Call c = call.call();
   if (call.form != Form::functional) {
-    Results results = deliver(call, body(c));
+    std::vector<Value> args(call.args.begin(), call.args.end());
+    Tensor old;  // the gradients of the calls may need the value that will be overwritten
+    if (call.recording && call.form == Form::in_place)
+      args[0] = Value(old = autograd::copy_with_history(call.self()));
+    Results results = deliver(call, body(op::Call(o, args)));
     for (auto& t : call.out) t.bump_version();
     return results;
   }
@@ -135,7 +146,7 @@ Results compute(const Invocation& call) {
       for (auto& t : call.out) t.bump_version();
     if (o.effects.writes) bump_written(call);
   }
-  if (call.recording && o.differentiable) {
+  if (call.recording && (o.differentiable || call.form == Form::in_place)) {
     if (o.calls() && !o.vjp) record_recomputed(o, call.args, results);
     else autograd::record(o, call.args, call.form, results, call.original);
   }

@@ -988,6 +988,7 @@ class _BackwardRecord:
         self.has_inputs = True
 
         def done(grads: tuple) -> tuple | None:
+            # With create_graph=True the gradients have a history that refers to this record.
             outputs, self.grad_outputs = self.grad_outputs, None
             if outputs is None:  # these gradients did not come through the module's output
                 return None
@@ -1007,16 +1008,18 @@ class _BackwardRecord:
         if not any(isinstance(t, Tensor) and t.requires_grad for t in items):
             return output
 
-        def arrived(grads: tuple) -> tuple | None:
+        def arrive(grads: tuple) -> tuple | None:
             changed = self._call(self.pre_hooks, grads, "grad_output")
-            self.grad_outputs = grads if changed is None else changed
-            if not self.has_inputs:
+            arrived = grads if changed is None else changed
+            if self.has_inputs:
+                self.grad_outputs = arrived
+            else:
                 warnings.warn(
                     "Full backward hook is firing when gradients are computed with respect to module outputs "
                     "since no inputs require gradients. See register_full_backward_hook for more details.",
                     stacklevel=3,
                 )
-                result = self._call(self.hooks, (None,) * self.inputs, "grad_input", self.grad_outputs)
+                result = self._call(self.hooks, (None,) * self.inputs, "grad_input", arrived)
                 if result is not None and any(g is not None for g in result):
                     raise RuntimeError(
                         "Backward hook for Modules where no input requires gradient should always return "
@@ -1024,7 +1027,7 @@ class _BackwardRecord:
                     )
             return changed
 
-        watched = self._pass_through(items, False, arrived)
+        watched = self._pass_through(items, False, arrive)
         if not isinstance(output, tuple):
             return watched[0]
         return type(output)(*watched) if hasattr(output, "_fields") else watched
