@@ -279,7 +279,7 @@ def apply_function(cls: Any, args: tuple) -> Any:
 
 
 def _by_its_rule(cls: Any, size: int, batched: tuple, physical: tuple) -> Any:
-    """The results of the static method ``vmap`` of ``cls``, with the batch in front of each."""
+    """Returns the results of the static method ``vmap`` of ``cls``, with the batch as first dimension."""
     in_dims = tuple(0 if b else None for b in batched)
     outputs, out_dims = cls.vmap(_Info(size, "error"), in_dims, *physical)
     leaves, tree = _pytree.tree_flatten(outputs)
@@ -291,8 +291,8 @@ def _by_its_rule(cls: Any, size: int, batched: tuple, physical: tuple) -> Any:
 
 
 def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
-    """The Function of batches: forward is the method ``vmap`` of ``cls``, or vmap over forward; backward and
-    jvp are vmap over those of ``cls``.
+    """Returns a Function of batches: its forward is the method ``vmap`` of ``cls``, or maps forward over the
+    batch; its backward and jvp map those of ``cls``.
     """
     from .autograd.function import Function
 
@@ -315,18 +315,18 @@ def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
         @staticmethod
         def forward(ctx: Any, *physical: Any) -> Any:
             ctx.inner = inner = _Context(ctx.needs_input_grad)
-            given = _by_its_rule(cls, size, batched, physical) if ruled else None
+            rule_output = _by_its_rule(cls, size, batched, physical) if ruled else None
 
             def one(level: Any) -> Any:
                 args = [level.enter(x, 0) if b else x for x, b in zip(physical, batched)]
                 if ruled:
-                    output = _pytree.tree_map(lambda t: level.enter(t, 0), given)
+                    output = _pytree.tree_map(lambda t: level.enter(t, 0), rule_output)
                 else:
                     output = cls.forward(*args) if separate else cls.forward(inner, *args)
                 if separate:
                     cls.setup_context(inner, tuple(args), output)
-                # Arguments that are saved are put away themselves, because they have a history.
-                outer = {id(a): (x, b) for a, x, b in zip(args, whole, batched)}
+                # A saved argument is saved as the physical tensor that came in, because that has a history.
+                outer = {id(a): (x, b) for a, x, b in zip(args, physical, batched)}
                 for_backward = [outer.get(id(t)) or _physical(t) for t in inner.saved_tensors]
                 for_forward = [outer.get(id(t)) or _physical(t) for t in inner.saved_for_forward]
                 inner.saved_tensors = inner.saved_for_forward = ()
@@ -345,10 +345,10 @@ def _mapped_function(cls: Any, batched: tuple, size: int) -> Any:
                 ctx.inner.saved_tensors = tuple(
                     level.enter(t, 0) if b else t for t, b in zip(ctx.saved_tensors, ctx.which[1])
                 )
-                given = [t if t is None or not b else level.enter(t, 0) for t, b in zip(tangents, batched)]
-                found = cls.jvp(ctx.inner, *given)
-                found = found if isinstance(found, tuple) else (found,)
-                return tuple(None if t is None else level.leave(t, 0) for t in found)
+                entered = [t if t is None or not b else level.enter(t, 0) for t, b in zip(tangents, batched)]
+                results = cls.jvp(ctx.inner, *entered)
+                results = results if isinstance(results, tuple) else (results,)
+                return tuple(None if t is None else level.leave(t, 0) for t in results)
 
             return inside(one)
 
