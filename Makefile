@@ -11,7 +11,7 @@ RUN = PYTHONPATH=$(BUILD)/python $(PYTHON_ENV)
 TEST_KERNELS ?= $(abspath $(BUILD))/kernel-cache
 TEST_RUN = FACULA_CACHE_DIR=$(TEST_KERNELS)
 
-.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges zoo zoo-suites bench docs types wheel wheels test-wheel clean
+.PHONY: help setup build format train test sanitize sanitize-python sanitize-threads sanitize-arguments fuzz arguments conformance edges gradients zoo zoo-suites bench docs types wheel wheels test-wheel clean
 
 help:
 	@echo "make train   install, build, train a network on Fashion-MNIST; results in runs/fashion_mnist (ARGS='--epochs 1')"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench   install, build, compare speed with PyTorch; results in bench/results.md (ARGS=...)"
 	@echo "make conformance   install, build, answer the calls of PyTorch's database of operators; results in docs/conformance.md"
 	@echo "make edges   install, build, compare calls with special values with PyTorch; results in docs/edges.md (ARGS=\"--only 'max|sinh'\")"
+	@echo "make gradients   install, build, compare the gradient of every operator with finite differences; the table in $(BUILD)/gradients.md"
 	@echo "make arguments   install, build, draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)"
 	@echo "make zoo   install, build, run published models unmodified beside PyTorch; results in docs/zoo.md (ARGS=\"--only 'timm res'\", ARGS=--missing)"
 	@echo "make zoo-suites   install, build, run test suites of libraries unmodified beside PyTorch; results in docs/suites.md"
@@ -126,6 +127,9 @@ conformance: build
 	.peer/bin/python tests/conformance/dump.py $(BUILD)/conformance.zip --jobs $(JOBS) --cache $(BUILD)/recordings
 	$(TEST_RUN) $(RUN) tests/conformance/replay.py $(BUILD)/conformance.zip --jobs $(JOBS) \
 	    --report docs/conformance.md $(ARGS)
+
+gradients: build
+	$(TEST_RUN) $(RUN) tests/gradients/run.py --report $(BUILD)/gradients.md $(ARGS)
 
 edges: build
 	@setup/peer.sh
