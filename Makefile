@@ -137,7 +137,8 @@ COUNT ?= 10000
 arguments: package ## draw random calls of everything that Python reaches (SEED=1 COUNT=10000 ARGS=--peer)
 	$(TEST_RUN) $(RUN) tests/arguments/run.py --seed $(SEED) --count $(COUNT) --jobs $(JOBS) $(ARGS)
 
-gradients: package ## compare forward mode, reverse mode and differences for every operator (ARGS="-k jacobians")
+gradients: package ## compare the derivatives of every operator by forward mode, reverse mode and differences; table in $(BUILD)/gradients.md
+	$(TEST_RUN) $(RUN) tests/gradients/run.py --report $(BUILD)/gradients.md
 	FACULA_DERIVATIVES=all $(TEST_RUN) $(RUN) -m pytest -q -p no:cacheprovider -n $(JOBS) --dist worksteal \
 	    tests/python/test_derivatives.py $(ARGS)
 

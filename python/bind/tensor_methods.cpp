@@ -762,7 +762,7 @@ PyGetSetDef tensor_getset[] = {
     {"shape", get_shape, nullptr, "The sizes.", nullptr},
     {"dtype", get_dtype, nullptr, "The type of the elements.", nullptr},
     {"device", get_device, nullptr, "Where the memory is.", nullptr},
-    {"layout", get_layout, nullptr, "facula.strided, sparse_coo or sparse_csr.", nullptr},
+    {"layout", get_layout, nullptr, "facula.strided, sparse_coo, sparse_csr or sparse_csc.", nullptr},
     {"ndim", get_ndim, nullptr, "The number of dimensions.", nullptr},
     {"itemsize", get_itemsize, nullptr, "Bytes of an element.", nullptr},
     {"nbytes", get_nbytes, nullptr, "Bytes of all elements.", nullptr},

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "facula/autograd/autograd.h"
+#include "facula/base/warning.h"
 #include "facula/op/registry.h"
 #include "override.h"
 #include "symint.h"
@@ -439,6 +440,84 @@ bool parse_named(const Entry& e, const Overload& o, PyObject* self, PyObject* co
 }
 }  // namespace
 
+namespace {
+
+// A deprecated signature, in which the numbers that are keyword arguments today stand between the tensors: add(self, alpha,
+// other), or addmm(beta, self, alpha, mat1, mat2), where alpha may be left out.
+struct DeprecatedForm {
+  std::vector<bool> number;         // by position: a number, or a tensor
+  std::vector<PyObject*> keywords;  // of the numbers, in order
+};
+
+// The deprecated forms of calls of `o`; empty if PyTorch never had any.
+std::vector<DeprecatedForm> deprecated_forms(const Overload& o, bool method) {
+  std::vector<PyObject*> numbers;
+  size_t tensors = 0;
+  for (auto& p : o.params) {
+    if (p.keyword_only && p.type == op::Type::Scalar && !p.list) numbers.push_back(p.name);
+    if (p.keyword_only) continue;
+    if (p.type != op::Type::Tensor || p.list || p.optional) return {};
+    ++tensors;
+  }
+  if (numbers.empty() || numbers.size() > 2 || tensors < 2) return {};
+  auto form = [&](bool before, bool behind) {
+    DeprecatedForm f;
+    if (before) {
+      f.number.push_back(true);
+      f.keywords.push_back(numbers[0]);
+    }
+    if (!method) f.number.push_back(false);
+    if (behind) {
+      f.number.push_back(true);
+      f.keywords.push_back(numbers.back());
+    }
+    f.number.insert(f.number.end(), tensors - 1, false);
+    return f;
+  };
+  if (numbers.size() == 1) return {form(false, true)};
+  return {form(true, true), form(true, false)};
+}
+
+bool is_number(PyObject* o) { return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); }
+
+// The last tensors may be given by keyword.
+bool fits(const DeprecatedForm& f, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
+  Py_ssize_t more = Py_ssize_t(f.number.size()) - n, keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (more < 0 || more > keywords || std::find(f.number.begin() + n, f.number.end(), true) != f.number.end())
+    return false;
+  for (Py_ssize_t k = 0; k < n; ++k)
+    if (f.number[size_t(k)] ? !is_number(args[k]) : !PyObject_TypeCheck(args[k], TensorType)) return false;
+  return true;
+}
+
+// The call in today's form, with PyTorch's warning; null without an error: it has no deprecated form.
+PyObject* call_deprecated(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                          PyObject* kwnames) {
+  for (auto& o : e.overloads)
+    for (auto& form : deprecated_forms(o, self != nullptr)) {
+      if (!fits(form, args, n, kwnames)) continue;
+      std::vector<PyObject*> all, numbers;
+      for (Py_ssize_t k = 0; k < n; ++k) (form.number[size_t(k)] ? numbers : all).push_back(args[k]);
+      Py_ssize_t tensors = Py_ssize_t(all.size());
+      std::vector<PyObject*> names = form.keywords;
+      all.insert(all.end(), numbers.begin(), numbers.end());
+      for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k) {
+        names.push_back(PyTuple_GET_ITEM(kwnames, k));
+        all.push_back(args[n + k]);
+      }
+      PyRef keywords = checked(PyTuple_New(Py_ssize_t(names.size())));
+      for (size_t k = 0; k < names.size(); ++k)
+        PyTuple_SET_ITEM(keywords.get(), Py_ssize_t(k), Py_NewRef(names[k]));
+      warn_once("This overload of " + e.called + " is deprecated, got " + given_text(args, n, kwnames) +
+                ". Consider using this signature instead:\n\t" + e.called +
+                signature_of(o, self != nullptr, e.out && !self));
+      return dispatch(e, self, all.data(), tensors, keywords.get());
+    }
+  return nullptr;
+}
+
+}  // namespace
+
 PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssize_t n,
                    PyObject* kwnames) noexcept {
   return guarded([&]() -> PyObject* {
@@ -462,6 +541,8 @@ PyObject* dispatch(const Entry& e, PyObject* self, PyObject* const* args, Py_ssi
           return PyErr_Format(PyExc_MemoryError, "%s: not enough memory", e.called.c_str());
         }
       }
+    if (PyObject* result = call_deprecated(e, self, args, n, kwnames); result || PyErr_Occurred())
+      return result;
     raise_mismatch(e.called.c_str(), e.overloads, self, args, n, kwnames, e.out && !self);
     return nullptr;
   });

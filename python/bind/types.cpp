@@ -12,7 +12,7 @@ namespace facula::bind {
 PyTypeObject *DTypeType, *DeviceType_, *FormatType, *LayoutType;
 static PyObject* dtype_objects[kDTypeCount];
 static PyObject* format_objects[3];
-static PyObject* layout_objects[3];  // as Layout counts
+static PyObject* layout_objects[4];  // as Layout counts
 
 PyObject* wrap(DType d) { return Py_NewRef(dtype_objects[int(d)]); }
 PyObject* wrap(MemoryFormat f) { return Py_NewRef(format_objects[int(f)]); }

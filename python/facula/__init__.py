@@ -204,7 +204,8 @@ _ELSEWHERE = {
             per_tensor_symmetric qscheme
         """,
         "nn._scaled": "_scaled_mm_v2",
-        "sparse": "dsmm smm sparse_coo_tensor sparse_csr_tensor spmm",
+        "sparse": "dsmm smm sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor "
+        "spmm",
         "_vmap": "vmap",
         "_determinism": """
             are_deterministic_algorithms_enabled get_deterministic_debug_mode get_float32_matmul_precision

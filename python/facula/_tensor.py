@@ -352,7 +352,7 @@ def const_data_ptr(self: Tensor) -> int:
 def is_coalesced(self: Tensor) -> bool:
     """Returns whether a sparse tensor has no duplicate indices, in ascending order."""
     if self.layout is not _C.sparse_coo:
-        layout_name = "Strided" if self.layout is _C.strided else "SparseCsr"
+        layout_name = {_C.strided: "Strided", _C.sparse_csr: "SparseCsr"}.get(self.layout, "SparseCsc")
         raise RuntimeError(f"is_coalesced expected sparse coordinate tensor layout but got {layout_name}")
     return self._sparse_info()[2]
 
@@ -419,7 +419,9 @@ def _of_sparse(name: str) -> Callable:
     return f
 
 
-_sparse_coo_of, _sparse_csr_of = Tensor.to_sparse, Tensor.to_sparse_csr  # the operators
+_sparse_coo_of, _sparse_csr_of, _sparse_csc_of = (  # the operators
+    Tensor.to_sparse, Tensor.to_sparse_csr, Tensor.to_sparse_csc
+)  # fmt: skip
 
 
 def to_sparse(
@@ -431,16 +433,16 @@ def to_sparse(
     dense_dim: int | None = None,
 ) -> Tensor:
     """Returns the elements that are not 0, in a sparse layout: sparse_coo, with ``sparse_dim`` leading
-    sparse and ``dense_dim`` trailing dense dimensions, or sparse_csr.
+    sparse and ``dense_dim`` trailing dense dimensions, sparse_csr or sparse_csc.
     """
     if sparse_dim is not None and (layout, blocksize, dense_dim) != (None, None, None):
         raise TypeError("to_sparse: sparse_dim is given without layout, blocksize and dense_dim")
     if layout is not None and type(layout) is not _C.layout:
         raise TypeError(f"to_sparse: layout must be a torch.layout, not {type(layout).__name__}")
     wanted = _C.sparse_coo if layout is None else layout
-    if wanted not in (_C.sparse_coo, _C.sparse_csr, self.layout):
+    if wanted not in (_C.sparse_coo, _C.sparse_csr, _C.sparse_csc, self.layout):
         raise NotImplementedError(
-            f"to_sparse: tensors of layout {wanted} are not there; sparse_coo and sparse_csr are"
+            f"to_sparse: layout {wanted} is not supported; sparse_coo, sparse_csr and sparse_csc are"
         )
     if blocksize is not None:
         raise RuntimeError(
@@ -451,10 +453,10 @@ def to_sparse(
         raise RuntimeError(f"to_sparse: dense_dim must be between 0 and {self.dim()}, got {dense_dim}")
     if layout is not None and wanted is self.layout:
         return self
-    if wanted is _C.sparse_csr:
+    if wanted in (_C.sparse_csr, _C.sparse_csc):
         if dense_dim:
-            raise NotImplementedError("to_sparse: matrices of layout sparse_csr have no dense dimensions")
-        return _sparse_csr_of(self)
+            raise NotImplementedError(f"to_sparse: matrices of layout {wanted} have no dense dimensions")
+        return _sparse_csr_of(self) if wanted is _C.sparse_csr else _sparse_csc_of(self)
     return _sparse_coo_of(self, self.dim() - dense_dim if dense_dim else sparse_dim)
 
 
@@ -537,7 +539,7 @@ for _n, _instead in (
     ("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("solve", "linalg.solve"), ("lstsq", "linalg.lstsq")
 ):  # fmt: skip
     _add(_n, _removed(_n, _instead))
-for _n in ("ccol_indices", "row_indices", "sparse_resize_", "sparse_resize_and_clear_"):
+for _n in ("sparse_resize_", "sparse_resize_and_clear_"):
     _add(_n, _of_sparse(_n))
 _add("is_distributed", lambda self: False)
 for _n in "is_ipu is_maia is_mtia is_vulkan is_xla is_xpu volatile".split():

@@ -90,12 +90,17 @@ def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, hooks: Any,
 
 def _rebuild_sparse_tensor(layout: Any, data: tuple) -> Tensor:
     """Returns a sparse tensor from its parts. Raises UnpicklingError if they are inconsistent."""
-    from .sparse import sparse_coo_tensor, sparse_csr_tensor
+    from .sparse import sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor
 
-    constructor = {_C.sparse_coo: sparse_coo_tensor, _C.sparse_csr: sparse_csr_tensor}.get(layout)
+    constructor = {
+        _C.sparse_coo: sparse_coo_tensor,
+        _C.sparse_csr: sparse_csr_tensor,
+        _C.sparse_csc: sparse_csc_tensor,
+    }.get(layout)
     if constructor is None:
         raise UnpicklingError(
-            f"load: cannot make tensors of layout {reprlib.repr(layout)}; sparse_coo and sparse_csr can be"
+            f"load: cannot make tensors of layout {reprlib.repr(layout)}; sparse_coo, sparse_csr and "
+            "sparse_csc can be"
         )
     parts, rest = (data[:2], data[2:]) if layout is _C.sparse_coo else (data[:3], data[3:])
     tensors = all(type(t) is Tensor and not t.is_sparse for t in parts)
@@ -136,6 +141,8 @@ def reduced(t: Tensor) -> tuple:
             (t._indices(), t._values(), t.shape, t.is_coalesced())
             if t.is_sparse
             else (t.crow_indices(), t.col_indices(), t._values(), t.shape)
+            if t.is_sparse_csr
+            else (t.ccol_indices(), t.row_indices(), t._values(), t.shape)
         )
         return _rebuild_sparse_tensor, (t.layout, parts)
     if t.is_meta:

@@ -1,9 +1,10 @@
 """Sparse tensors: constructors and functions.
 
 A tensor of layout ``sparse_coo`` contains the indices and the values of its nonzero elements, one of
-layout ``sparse_csr`` a matrix by rows. Operators that do not support them raise an error; ``to_dense()``
-returns a tensor that all of them support. Gradients of sparse operands are sparse, with the operand's
-indices.
+layout ``sparse_csr`` a matrix by rows, one of layout ``sparse_csc`` a matrix by columns. Operators that do
+not support them raise an error; ``to_dense()`` returns a tensor that all of them support. ``mm``, ``addmm``
+and ``sum`` of this module give a sparse operand a sparse gradient with the operand's indices; the operators
+of the package, such as ``@``, give it the gradient of a dense operand.
 """
 
 from __future__ import annotations
@@ -121,6 +122,60 @@ def sparse_csr_tensor(
     return _finished(result, requires_grad)
 
 
+def sparse_csc_tensor(
+    ccol_indices: Any,
+    row_indices: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """Returns a sparse matrix by columns: column j has the elements ``ccol_indices[j]`` to
+    ``ccol_indices[j + 1] - 1``.
+
+    >>> facula.sparse_csc_tensor([0, 1, 2], [1, 0], [3.0, 4.0]).to_dense()
+    tensor([[0., 4.],
+            [3., 0.]])
+    """
+    _check_device("sparse_csc_tensor", device)
+    made = _C.ops.sparse_csc_tensor(
+        _tensor(ccol_indices), _tensor(row_indices), _tensor(values, dtype),
+        None if size is None else tuple(size),
+    )  # fmt: skip
+    return _finished(made, requires_grad)
+
+
+def sparse_compressed_tensor(
+    compressed_indices: Any,
+    plain_indices: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """Returns a sparse matrix by rows (``layout`` sparse_csr) or by columns (sparse_csc).
+
+    >>> facula.sparse_compressed_tensor([0, 1], [1], [3.0], layout=facula.sparse_csr).to_dense()
+    tensor([[0., 3.]])
+    """
+    makers = {_C.sparse_csr: sparse_csr_tensor, _C.sparse_csc: sparse_csc_tensor}
+    if layout not in makers:
+        raise RuntimeError(f"sparse_compressed_tensor: layout must be sparse_csr or sparse_csc, got {layout}")
+    return makers[layout](
+        compressed_indices, plain_indices, values, size, dtype=dtype, device=device,
+        requires_grad=requires_grad,
+    )  # fmt: skip
+
+
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "max": "amax", "min": "amin"}
 
 
@@ -138,7 +193,7 @@ def mm(sparse: Tensor, dense: Tensor, reduce: str | None = None) -> Tensor:
             [0.0000]])
     """
     if reduce is None:
-        return _f.mm(sparse, dense)
+        return _C.ops._sparse_mm(sparse, dense)
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"sparse.mm: reduce must be one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
     if sparse.layout is not _C.sparse_csr or dense.layout is not _C.strided:
@@ -224,14 +279,14 @@ dsmm = spmm
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2), where mat1 may be sparse."""
-    return _f.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+    return _C.ops._sparse_addmm(input, mat1, mat2, beta=beta, alpha=alpha)
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     """Returns the sum of a sparse tensor over ``dim``: sparse, or dense if no sparse dimension is left."""
     if input.layout is _C.strided:
         raise RuntimeError(f"sparse.sum: expected a sparse tensor; {_C.package_name()}.sum takes dense ones")
-    return _f.sum(input, dtype=dtype) if dim is None else _f.sum(input, dim, dtype=dtype)
+    return _C.ops._sparse_sum(input, dim, dtype=dtype)
 
 
 def _softmax(input: Tensor, dim: int, dtype: Any, log: bool, name: str) -> Tensor:

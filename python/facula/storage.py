@@ -54,6 +54,9 @@ class _Storage:
     def nbytes(self) -> int:
         return self._bytes
 
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + self._bytes
+
     @property
     def device(self) -> Any:
         return self._elements.device

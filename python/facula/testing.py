@@ -100,7 +100,7 @@ class _Comparison:
 
     def sparse(self, a: Tensor, b: Tensor, at: str) -> None:
         """Compares the parts of sparse tensors of one layout."""
-        kind = "COO" if a.is_sparse else "CSR"
+        kind = "COO" if a.is_sparse else "CSR" if a.is_sparse_csr else "CSC"
         if a.is_sparse and a.is_coalesced() != b.is_coalesced():
             a, b = a.coalesce(), b.coalesce()
         if a._nnz() != b._nnz():
@@ -109,7 +109,8 @@ class _Comparison:
                 f"{b._nnz()}", at
             )  # fmt: skip
         exact = _Comparison(**{**vars(self), "rtol": 0.0, "atol": 0.0})
-        for part in ("indices",) if a.is_sparse else ("crow_indices", "col_indices"):
+        compressed = {"CSR": ("crow_indices", "col_indices"), "CSC": ("ccol_indices", "row_indices")}
+        for part in compressed.get(kind, ("indices",)):
             x, y = (t._indices() if a.is_sparse else getattr(t, part)() for t in (a, b))
             exact.tensors(x, y, at, False, False, f"Sparse {kind} {part}")
         self.tensors(a._values(), b._values(), at, False, False, f"Sparse {kind} values")

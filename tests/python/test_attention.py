@@ -388,3 +388,13 @@ def test_elements_of_a_row_may_lie_apart():
 
     for ours, expected in zip(results(*apart), results(q, k, v, g)):
         np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [4, 40, 300])
+def test_keys_after_the_query_do_not_matter_whatever_they_hold(keys):
+    q, k, v = (facula.randn(1, 2, keys, 8) for _ in range(3))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    k[..., -1, :] = math.nan
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    facula.testing.assert_close(y[..., :-1, :], expected[..., :-1, :])
+    assert y[..., -1, :].isnan().all()

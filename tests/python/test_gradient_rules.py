@@ -16,7 +16,7 @@ def rules():
     for o in C.operators():
         name = o["name"] + ("." + o["overload"] if o["overload"] else "")
         rule = C.inspect_operator(name)["rule"]
-        if rule:
+        if rule and "NoDerivative" not in rule:  # which says that there is none
             shared[rule].append(name)
     return shared
 

@@ -27,6 +27,24 @@ def rows(*features, seed=0):
     return [facula.tensor(g.standard_normal((n, *features))) for n in LENGTHS]
 
 
+def test_contiguous_packs_rows_that_have_elements_between_them():
+    whole = facula.arange(20.0).view(2, 10)
+    start, length = facula.tensor([0, 2]), facula.tensor([3, 4])
+    nt = facula.nested.narrow(whole, 1, start, length, layout=facula.jagged)
+    packed = nt.contiguous()
+    assert packed.values().tolist() == [0, 1, 2, 12, 13, 14, 15]
+    assert packed.offsets().tolist() == [0, 3, 7] and packed.lengths() is None and packed.is_contiguous()
+    assert nt.clone().values().shape == (20,)
+    assert nt.clone(memory_format=facula.contiguous_format).values().tolist() == packed.values().tolist()
+
+
+def test_tensors_of_the_offsets_of_another_fit_it():
+    a = nested_tensor([facula.arange(4.0), facula.arange(6.0)], layout=facula.jagged)
+    b = nested_tensor_from_jagged(facula.arange(10.0), a.offsets())
+    assert (a + b).values().tolist() == [0, 2, 4, 6, 4, 6, 8, 10, 12, 14]
+    assert a.shape == b.shape
+
+
 def jagged(*features):
     """Rows, and a nested tensor of them that gradients go through."""
     made = [r.requires_grad_() for r in rows(*features)]

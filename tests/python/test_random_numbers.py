@@ -234,3 +234,23 @@ def test_filling_a_large_tensor_takes_little_more_memory_than_it(name):
     before = F.memory_stats()["current_bytes"]
     getattr(t, name)(*FILLS[name])
     assert F.memory_stats()["peak_bytes"] - before < t.nbytes / 4
+
+
+@pytest.mark.parametrize("dtype", [F.float16, F.bfloat16, F.float32, F.float64])
+def test_uniform_numbers_never_are_the_excluded_end(dtype):
+    seed = int(np.random.SeedSequence().entropy % 2**32)
+    print(f"seed {seed}")
+    F.manual_seed(seed)
+    n = 300_000
+    assert F.rand(n, dtype=dtype).max() < 1
+    assert F.rand_like(F.empty(n, dtype=dtype)).max() < 1
+    for low, high in ((0, 1), (1, 2), (-1, 0), (-3, 5), (0.1, 0.3), (-0.25, 1e-3), (100, 100.5)):
+        x = F.empty(n, dtype=dtype).uniform_(low, high)
+        assert x.min() >= F.tensor(low, dtype=dtype) and x.double().max() < high, (low, high)
+    mean = F.rand(n, dtype=dtype).double().mean().item()
+    assert abs(mean - 0.5) < 5 / (12 * n) ** 0.5 + F.finfo(dtype).eps / 4
+
+
+def test_a_range_without_elements_inside_gives_its_beginning():
+    assert (F.empty(100, dtype=F.bfloat16).uniform_(1, 1) == 1).all()
+    assert (F.empty(100, dtype=F.bfloat16).uniform_(1, 1.001) == 1).all()

@@ -139,3 +139,39 @@ def test_trigamma_at_its_poles_is_pytorchs_large_number(dtype, at_2, at_8):
     y = facula.polygamma(1, facula.tensor([0.0, -2.0, -8.0], dtype=getattr(facula, dtype)))
     want = np.array([np.inf, at_2, at_8])
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [facula.bfloat16, facula.float16])
+def test_sums_of_many_rows_are_rounded_once(dtype):
+    """Of 10,000 rows that go to 3 places; the exact sums are those of float64."""
+    seed = np.random.SeedSequence().entropy % 2**32
+    print(f"seed {seed}")
+    random = np.random.default_rng(seed)
+    rows = facula.from_numpy(random.uniform(-1, 1, (10_000, 8))).to(dtype)
+    index = facula.from_numpy(random.integers(0, 3, 10_000))
+    exact = facula.zeros(3, 8, dtype=facula.float64).index_add(0, index, rows.double())
+    wide = index[:, None].expand(-1, 8)
+    zeros = facula.zeros(3, 8, dtype=dtype)
+    table, offsets = rows, facula.tensor([0, 4_000, 7_000])
+    bags = facula.stack([rows.double()[a:b].sum(0) for a, b in ((0, 4_000), (4_000, 7_000), (7_000, 10_000))])
+    found = {
+        "index_add": (zeros.index_add(0, index, rows), exact),
+        "index_add_": (zeros.clone().index_add_(0, index, rows), exact),
+        "scatter_add": (zeros.scatter_add(0, wide, rows), exact),
+        "scatter_add_": (zeros.clone().scatter_add_(0, wide, rows), exact),
+        "index_put": (zeros.index_put((index,), rows, accumulate=True), exact),
+        "index_put_": (zeros.clone().index_put_((index,), rows, accumulate=True), exact),
+        "embedding_bag": (F.embedding_bag(facula.arange(10_000), table, offsets, mode="sum"), bags),
+    }
+    bound = facula.finfo(dtype).eps * exact.abs()
+    for name, (got, want) in found.items():
+        limit = bound if want is exact else facula.finfo(dtype).eps * want.abs()
+        error = (got.double() - want).abs()
+        assert got.dtype == dtype and (error <= limit + 1e-4).all(), name
+
+
+def test_sums_of_rows_need_one_dtype():
+    with pytest.raises(RuntimeError, match=r"index_add.*must have the same scalar type"):
+        facula.zeros(3, 2).half().index_add(0, facula.tensor([0]), facula.ones(1, 2))
+    with pytest.raises(RuntimeError, match=r"scatter_add.*must have the same scalar type"):
+        facula.zeros(3, 2).scatter_add(0, facula.tensor([[0, 0]]), facula.ones(1, 2).half())

@@ -483,3 +483,34 @@ def test_tables_of_avx2_hold_the_same():
     ]
     ours, other = (np.frombuffer(r, "float32") for r in results)
     np.testing.assert_array_equal(ours, other)
+
+
+@pytest.mark.parametrize("scale", [1e-37, 1e-30, 1e-22, 1.0, 1e22, 1e30])
+def test_angles_of_tiny_and_huge_numbers_have_their_gradient(scale):
+    """By float64, whose squares neither overflow nor vanish here."""
+    wide = T.tensor([3 * scale, -scale], dtype=T.float64), T.tensor([4 * scale, 2 * scale], dtype=T.float64)
+    square = wide[0] ** 2 + wide[1] ** 2
+    expected = -wide[1] / square, wide[0] / square
+    z = T.complex(wide[0].float(), wide[1].float()).requires_grad_()
+    z.angle().sum().backward()
+    x, y = (w.float().requires_grad_() for w in wide)
+    T.atan2(y, x).sum().backward()
+    for got in ((z.grad.real, z.grad.imag), (x.grad, y.grad)):
+        for g, e in zip(got, expected):
+            T.testing.assert_close(g.double(), e, rtol=1e-6, atol=2.0**-149)
+
+
+def test_the_angle_of_nothing_has_gradient_zero():
+    x, y = T.zeros(2).requires_grad_(), T.zeros(2).requires_grad_()
+    T.atan2(y, x).sum().backward()
+    assert x.grad.tolist() == [0, 0] and y.grad.tolist() == [0, 0]
+
+
+def test_volumes_sampled_at_infinity_are_zero_as_pytorchs():
+    grid = T.zeros(1, 1, 1, 4, 3)
+    for k, value in enumerate((math.inf, -math.inf, math.nan)):
+        grid[0, 0, 0, k, k] = value
+    volume = T.arange(8.0).view(1, 1, 2, 2, 2)
+    for mode, at_centre in (("bilinear", 3.5), ("nearest", 0.0)):
+        y = F.grid_sample(volume, grid, mode=mode, padding_mode="zeros", align_corners=False)
+        assert y.flatten().tolist() == [0, 0, 0, at_centre]

@@ -2,6 +2,7 @@
 
 import mmap
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +128,9 @@ def test_memory_of_threads_leaves_room_for_other_libraries():
     package = Path(facula.__file__).parent
     libraries = [Path(facula._C.__file__), *package.glob("libfacula.so")]
     assert sum(map(thread_local_bytes, libraries)) <= 1200
+
+
+def test_getsizeof_counts_the_bytes_of_a_storage():
+    small, large = (sys.getsizeof(facula.zeros(n).untyped_storage()) for n in (0, 1000))
+    assert large - small == 4000
+    assert sys.getsizeof(facula.zeros(1000).storage()) > 4000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,10 @@ from .. import _C
 
 Tensor = _C.Tensor
 _f = _C.functions
+
+
+# By the identity of the offsets, which lengths without holes keep alive as long as they are here.
+_owners: weakref.WeakValueDictionary[int, _Ragged] = weakref.WeakValueDictionary()
 
 
 class _Ragged:
@@ -21,6 +26,8 @@ class _Ragged:
     def __init__(self, offsets: Tensor, lengths: Tensor | None = None) -> None:
         self.offsets, self.given = offsets, lengths
         self._number = 0
+        if lengths is None:
+            _owners[id(offsets)] = self
 
     def __len__(self) -> int:
         return self.offsets.shape[0] - 1
@@ -76,13 +83,13 @@ def ragged_of(lengths: Tensor | None, offsets: Tensor | None = None) -> _Ragged:
         return _Ragged(_f.cat([zero, lengths.to(_C.int64).cumsum(0)]))  # type: ignore[union-attr]
     if lengths is not None:
         return _Ragged(offsets, lengths)
+    owner = _owners.get(id(offsets))
+    if owner is not None and owner.offsets is offsets:  # of another nested tensor, whose offsets() these are
+        return owner
     offsets_ref, cached = _by_offsets.get(id(offsets), (None, None))
     if cached is not None and offsets_ref() is not None:
         return cached
-    import weakref
-
-    # a new view, because the cache entry lives as long as the caller's tensor
-    ragged = _Ragged(offsets.view(offsets.shape))
+    ragged = _Ragged(offsets.view(offsets.shape))  # another object, so that the entry goes with the given one
     key = id(offsets)
     _by_offsets[key] = (weakref.ref(offsets, lambda _: _by_offsets.pop(key, None)), ragged)
     return ragged
@@ -310,7 +317,7 @@ def _pointwise() -> frozenset[str]:
 
 # Further functions whose result has an element for each element: not pointwise, or under other names.
 _SAME = """
-    alpha_dropout bernoulli bfloat16 bool byte cdouble cfloat char clone conj contiguous cpu detach double
+    alpha_dropout bernoulli bfloat16 bool byte cdouble cfloat char conj cpu detach double
     dropout empty_like feature_dropout float full_like half int isclose logsigmoid long normal ones_like
     rand_like randn_like relu6 requires_grad resolve_conj resolve_neg short softsign tanhshrink to type
     uniform zeros_like

@@ -53,6 +53,16 @@ def is_contiguous(_: Any, x: NestedTensor, memory_format: Any = None) -> bool:
     return _is_contiguous(x)
 
 
+@rule("contiguous", "clone")
+def contiguous(func: Callable, x: NestedTensor, *args: Any, **kwargs: Any) -> NestedTensor:
+    """Returns the rows packed in memory; ``clone`` packs them only with ``memory_format=contiguous_format``."""
+    default = _C.contiguous_format if func.__name__ == "contiguous" else _C.preserve_format
+    wanted = kwargs.get("memory_format", args[0] if args else default)
+    if wanted is not _C.contiguous_format or x._ragged.fills(x._values.shape[x._ragged_idx - 1]):
+        return _like(x, func(x._values, *args, **kwargs))
+    return _nested(_packed(x).contiguous(), ragged_of(x._ragged.lengths), x._ragged_idx)
+
+
 @rule(
     "is_floating_point",
     "is_complex",

@@ -66,7 +66,9 @@ std::vector<Tensor> Accumulator::apply(std::vector<Tensor> grads, bool create_gr
   Tensor leaf = this->leaf();
   if (!leaf.defined()) return {};
   bool sparse = is_sparse(g);
-  Dims strides = sparse || is_sparse(leaf) ? Dims(g.strides()) : strides_for_grad(leaf);
+  Dims strides = sparse            ? Dims(g.strides())
+                 : is_sparse(leaf) ? contiguous_strides(g.sizes())
+                                   : strides_for_grad(leaf);
   Tensor old;  // dropped after the lock: releasing a tensor may run Python
   {
     std::unique_lock lock(mutex_);

@@ -152,7 +152,7 @@ class Task {
              slot.impl()->storage->use_count() == 1 && slot.dtype() == g.dtype() && !is_sparse(slot) &&
              slot.is_non_overlapping_and_dense())
       add_(slot, g);
-    else slot = add(slot, g);
+    else slot = is_sparse(slot) && !is_sparse(g) ? add(g, slot) : add(slot, g);
   }
 
   void evaluate(const Ready& r) {

@@ -525,6 +525,7 @@ FACULA_FAMILY(activation) {
         Tensor one_hot = scatter(zeros_like(soft), k, argmax(fixed, k, true), 1.0);
         return add(sub(one_hot, fixed), soft);
       })
+      .undifferenced("hard picks have the gradient of the relaxed ones")
       .samples({"logits[3, 4]", "logits[3, 4], tau=0.5, hard=True, dim=0"});
   define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
       .python("log_softmax(input, dim=None, _stacklevel=3, dtype=None)")

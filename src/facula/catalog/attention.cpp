@@ -72,7 +72,8 @@ struct Full {
       return masked_fill(zeros(shown.sizes(), s.dtype()), logical_not(shown), none);
     };
     if (a.mask.defined()) s = add(s, a.mask.dtype() == DType::Bool ? added(a.mask) : a.mask);
-    if (a.causal) s = add(s, added(tril(ones({s.size(-2), s.size(-1)}, DType::Bool))));
+    if (a.causal)
+      s = where(tril(ones({s.size(-2), s.size(-1)}, DType::Bool)), s, full(Dims{}, Scalar(none), s.dtype()));
     lse = logsumexp(s, -1);
     p = softmax(s, -1);
     if (s.size(-1) != SymInt(int64_t(0))) p = masked_fill(p, eq(amax(s, -1, true), none), 0);
@@ -337,6 +338,7 @@ FACULA_FAMILY(attention) {
         return std::vector<Dims>{Dims{q[0], q[2], q[1], c.size("value", 3)}, Dims{q[0], q[1], q[2]}};
       })
       .non_differentiable({1})
+      .undifferenced("result lse is kept for the gradient of the first alone")
       .library("attention")
       .batched(joined)
       .reference([](const Call& c) {

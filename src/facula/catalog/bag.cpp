@@ -1,6 +1,7 @@
 // Bags of embeddings: reductions of the rows that each bag of indices picks.
 #include "facula/catalog/differences.h"
 #include "facula/catalog/vectors.h"
+#include "facula/catalog/widened.h"
 #include "facula/loop/monoid.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -159,6 +160,7 @@ FACULA_FAMILY(bag) {
           counted = ne(indices, Scalar(pad.guard_int()));
         }
         Tensor rows = embedding(weight, indices, pad, c.flag("scale_grad_by_freq"), c.flag("sparse"));
+        if (mode != max_of) rows = catalog::wide(rows);
         if (scales.defined()) rows = mul(rows, unsqueeze(scales, -1));
         Tensor column = unsqueeze(counted, -1), none = zeros(Dims{bags + kOne}, DType::Int64);
         Tensor sizes = slice(index_add(none, 0, bag, to(counted, DType::Int64)), 0, kZero, bags);
@@ -175,7 +177,7 @@ FACULA_FAMILY(bag) {
         Tensor total = index_add(zeros(Dims{bags + kOne, width}, rows.dtype()), 0, bag, rows);
         Tensor y = slice(total, 0, kZero, bags);
         if (mode == mean_of) y = div(y, to(unsqueeze(clamp_min(sizes, Scalar(int64_t(1))), -1), y.dtype()));
-        return Results{y, bag, sizes, sizes};
+        return Results{catalog::narrowed(y, weight.dtype()), bag, sizes, sizes};
       })
       .samples({"weight[5, 3], indices<5>[7], offsets<1>[2], mode=1"});
   define(

@@ -1,5 +1,6 @@
 // Bessel functions, incomplete gamma functions, zeta functions and orthogonal polynomials: float64 functions of the
 // loop language (loop/mapped.h) under the names of PyTorch, float32 results rounded once.
+#include "facula/catalog/no_derivative.h"
 #include "facula/op/operands.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -56,6 +57,7 @@ Definer bessel(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); })
                        .samples(unary_samples(0.1, 12)));
 }
+constexpr const char* kMarked = "PyTorch marks the result as not differentiable";
 // The same of `x`, without a gradient, as PyTorch's.
 Definer function_of_x(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return std::move(define(schema)
@@ -65,6 +67,7 @@ Definer function_of_x(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .bind(special)
                        .no_in_place()
                        .non_differentiable()
+                       .undifferenced(kMarked)
                        .differs(kRoundedOnce, kOnce)
                        .differs(kFarOut, kLimit)
                        .differs(kDigits, kFewer)
@@ -85,6 +88,7 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .promote(Promote::int_to_float)
                        .no_in_place()
                        .non_differentiable()
+                       .undifferenced(kMarked)
                        .differs(kUnbounded, kInfiniteProducts)
                        .differs(kRecurrence, kInFloat64)
                        .differs(kUnset, kStopped)
@@ -97,18 +101,8 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .samples({"x[3, 4], n[4](0, 9)", "x[5], n=3", "x[], n[](0, 12)", "x[2, 0], n[1]",
                                  "x=0.5, n[5](-2, 9)"}));
 }
-// There is no derivative for the first operand: said when it is asked for, not when a rule is traced.
-void check_derivative(const Vjp& v) {
-  supported_check(!v.needs("self") || v.grad().is_traced(), v.call().name())
-      << "the derivative for its first operand is not implemented";
-}
-// None: NaN in a gradient that is fused.
-Tensor no_derivative(const Vjp& v) {
-  return v.needs("self") ? full_like(v["self"], std::numeric_limits<double>::quiet_NaN()) : Tensor();
-}
 // d/dx of P(a, x).
 Tensor gamma_density(const Vjp& v) {
-  check_derivative(v);
   Tensor a = v["self"], x = v["other"];
   return mul(v.grad(), exp(sub(sub(mul(sub(a, 1), log(x)), x), lgamma(a))));
 }
@@ -120,7 +114,8 @@ Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Ex
       .pointwise([f](Expr a, Expr x) { return cast(f(wide(a), wide(x)), a.dtype()); })
       .vjp([upper](const Vjp& v) {
         Tensor density = gamma_density(v);
-        return grads(no_derivative(v), upper ? neg(density) : density);
+        std::string of = std::string(upper ? "igammac" : "igamma") + ": input";
+        return grads(catalog::no_derivative(v, "self", of), upper ? neg(density) : density);
       })
       .undifferenced("there is none for the first operand")
       .differs(
@@ -145,28 +140,36 @@ FACULA_FAMILY(bessel) {
   bessel("special_i1e(Tensor self) -> Tensor", "exp(-|x|) i1(x).", bessel_i1e).grad_name("SpecialI1E");
   bessel("special_modified_bessel_i0(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 0.", bessel_i0)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   bessel("special_modified_bessel_i1(Tensor self) -> Tensor",
          "Modified Bessel function of the first kind, order 1.", bessel_i1)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   bessel("special_modified_bessel_k0(Tensor self) -> Tensor",
          "Modified Bessel function of the second kind, order 0; NaN below 0.", bessel_k0)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   bessel("special_modified_bessel_k1(Tensor self) -> Tensor",
          "Modified Bessel function of the second kind, order 1; NaN below 0.", bessel_k1)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   function_of_x("special_scaled_modified_bessel_k0(Tensor x) -> Tensor", "exp(x) K0(x).", bessel_k0e);
   function_of_x("special_scaled_modified_bessel_k1(Tensor x) -> Tensor", "exp(x) K1(x).", bessel_k1e);
   bessel("special_bessel_j0(Tensor self) -> Tensor", "Bessel function of the first kind, order 0.", bessel_j0)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   bessel("special_bessel_j1(Tensor self) -> Tensor", "Bessel function of the first kind, order 1.", bessel_j1)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   bessel("special_bessel_y0(Tensor self) -> Tensor",
          "Bessel function of the second kind, order 0; NaN below 0.", bessel_y0)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   bessel("special_bessel_y1(Tensor self) -> Tensor",
          "Bessel function of the second kind, order 1; NaN below 0.", bessel_y1)
-      .non_differentiable();
+      .non_differentiable()
+      .undifferenced(kMarked);
   function_of_x("special_airy_ai(Tensor x) -> Tensor",
                 "Airy's function Ai: y'' = x y, vanishing at +infinity.", airy_ai);
   function_of_x("special_spherical_bessel_j0(Tensor x) -> Tensor",
@@ -193,9 +196,9 @@ FACULA_FAMILY(bessel) {
       .pointwise([](Expr s, Expr q) { return cast(hurwitz_zeta(wide(s), wide(q)), s.dtype()); })
       // Its derivative is another one of the family; the body is a series.
       .vjp([](const Vjp& v) {
-        check_derivative(v);
         Tensor s = v["self"];
-        return grads(no_derivative(v), mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
+        return grads(catalog::no_derivative(v, "self", "zeta"),
+                     mul(mul(v.grad(), neg(s)), special_zeta(add(s, 1), v["other"])));
       })
       .undifferenced("there is none for the first operand")
       .differs("(float|int)\\d+ value: 0 for nan at ",

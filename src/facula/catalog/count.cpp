@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "facula/catalog/no_derivative.h"
 #include "facula/loop/number.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
@@ -105,7 +106,9 @@ Tensor as_density(const Tensor& hist, const std::vector<Tensor>& edges) {
   }
   return y;
 }
-// Elements [count, dims] over the grid of edges of each dimension.
+// Elements [count, dims] over the grid of edges of each dimension, without a derivative by either.
+constexpr const char* kCounts =
+    "PyTorch marks the result as not differentiable: counts do not change with the elements";
 Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
                     const std::optional<Tensor>& weight, bool density,
                     const std::optional<Range>& even = {}) {
@@ -127,6 +130,11 @@ Tensor histogram_of(const Tensor& points, const std::vector<Tensor>& edges,
   DType t = points.dtype();
   Tensor hist = view(weight ? binned(at, weight, cells, t) : counted(at, cells, t), sizes);
   return density ? as_density(hist, edges) : hist;
+}
+std::tuple<Tensor, Tensor> without_derivatives(const Tensor& hist, const Tensor& edges,
+                                               const std::vector<Tensor>& operands) {
+  return {catalog::without_derivative(hist, operands, "aten::histogram"),
+          catalog::without_derivative(edges, operands, "aten::histogram")};
 }
 Range even_range(const char* name, const Tensor& x, std::optional<Range> given, int64_t bins) {
   runtime_check(bins > 0, name) << "bins must be > 0, but got " << bins;
@@ -318,7 +326,6 @@ FACULA_FAMILY(count) {
   define("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor")
       .doc(
           "How often each of 0, 1, ... occurs in a vector of integers, or the sums of the weights there; at least minlength of them.")
-      .non_differentiable()
       .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, std::optional<Tensor> weights, SymInt minlength) {
@@ -347,7 +354,7 @@ FACULA_FAMILY(count) {
             << "weights should be 1-d and have the same length as input: " << to_string(self.sizes())
             << " and " << to_string(weights->sizes());
         DType t = weights->dtype() == DType::Float32 ? DType::Float32 : DType::Float64;
-        return contiguous(binned(facula::to(self, DType::Int64), detach(*weights), max(minlength, count), t));
+        return contiguous(binned(facula::to(self, DType::Int64), *weights, max(minlength, count), t));
       })
       .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
   define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
@@ -360,6 +367,7 @@ FACULA_FAMILY(count) {
       .dtypes(d::floating)
       .strict()
       .non_differentiable()
+      .undifferenced(kCounts)
       .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
@@ -394,7 +402,6 @@ FACULA_FAMILY(count) {
           "one edge bounds no bin, and nothing is counted")
       .dtypes(d::floating)
       .strict()
-      .non_differentiable()
       .procedure([](const Tensor& self, const Tensor& bins, std::optional<Tensor> weight, bool density) {
         runtime_check(bins.dim() == 1 && bins.size(0) > SymInt(int64_t(0)), "histogram")
             << "bins tensor should have one dimension and at least one element, but got shape "
@@ -403,9 +410,9 @@ FACULA_FAMILY(count) {
             << "expected bins tensor to have dtype " << self.dtype() << ", got " << bins.dtype();
         check_weight("histogram", self, weight);
         Tensor edges = contiguous(detach(bins));
-        return std::tuple(histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges},
-                                       weight, density),
-                          edges);
+        Tensor hist =
+            histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges}, weight, density);
+        return without_derivatives(hist, edges, {self, bins});
       })
       .samples({"self[20], bins[4]"});
   define(
@@ -416,7 +423,6 @@ FACULA_FAMILY(count) {
           "an element's bin is found among the edges; PyTorch's (x - min) * bins overflows and counts it elsewhere")
       .dtypes(d::floating)
       .strict()
-      .non_differentiable()
       .reads_data()
       .procedure([](const Tensor& self, int64_t bins, std::optional<std::vector<double>> range,
                     std::optional<Tensor> weight, bool density) {
@@ -425,9 +431,9 @@ FACULA_FAMILY(count) {
         Range even =
             even_range("histogram", self, given.empty() ? std::nullopt : std::optional(given[0]), bins);
         Tensor edges = even_edges(even, bins, self.dtype());
-        return std::tuple(histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges},
-                                       weight, density, even),
-                          edges);
+        Tensor hist = histogram_of(reshape(detach(self), Sizes{self.numel(), int64_t(1)}), {edges}, weight,
+                                   density, even);
+        return without_derivatives(hist, edges, {self});
       })
       .samples({"self[20], bins=4", "self[20], bins=3, range=[-1.0, 1.0], density=True"});
   define("_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None) -> Tensor[]")
@@ -437,6 +443,7 @@ FACULA_FAMILY(count) {
       .dtypes(d::floating)
       .strict()
       .non_differentiable()
+      .undifferenced("PyTorch marks the edges as not differentiable")
       .reads_data()
       .procedure([](const Tensor& self, SymSpan bins, std::optional<std::vector<double>> range) {
         runtime_check(self.dim() >= 2, "histogramdd")
@@ -461,7 +468,6 @@ FACULA_FAMILY(count) {
       .called("histogramdd")
       .dtypes(d::floating)
       .strict()
-      .non_differentiable()
       .no_in_place()
       .procedure([](const Tensor& self, const std::vector<Tensor>& bins, std::optional<Tensor> weight,
                     bool density) {
@@ -479,7 +485,11 @@ FACULA_FAMILY(count) {
               << " of shape " << to_string(t.sizes());
           edges.push_back(contiguous(detach(t)));
         }
-        return histogram_of(reshape(detach(self), Sizes{int64_t(-1), self.size(-1)}), edges, weight, density);
+        Tensor hist =
+            histogram_of(reshape(detach(self), Sizes{int64_t(-1), self.size(-1)}), edges, weight, density);
+        std::vector<Tensor> operands = bins;
+        operands.push_back(self);
+        return catalog::without_derivative(hist, operands, "aten::_histogramdd_from_bin_cts");
       })
       .samples({"self[20, 2], bins{[3], [4]}"});
   define("nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor")

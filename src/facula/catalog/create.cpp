@@ -182,6 +182,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("the elements are constants")
       .check(fitting({"fill_value"}))
       .procedure([](const Call& c, const Tensor& self) {
         Tensor like = c.maybe_dtype("dtype") ? to_dtype(detach(self), *c.maybe_dtype("dtype")) : detach(self);
@@ -194,6 +195,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("the elements are constants")
       .procedure([](const Call& c, const Tensor& self) {
         return in_format(c, full_like(self, 0, c.maybe_dtype("dtype")));
       })
@@ -204,6 +206,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("the elements are constants")
       .procedure([](const Call& c, const Tensor& self) {
         return in_format(c, full_like(self, 1, c.maybe_dtype("dtype")));
       })
@@ -214,6 +217,7 @@ FACULA_FAMILY(create) {
       .bind(function)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("the elements are whatever was in the memory")
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         if (Mode::current()) return full_like(self, 0, t);
@@ -337,6 +341,7 @@ FACULA_FAMILY(create) {
       .keeps_out_shape()
       .no_in_place()
       .non_differentiable()
+      .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()
       .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps) {
         runtime_check(start.dim() == 0 && end.dim() == 0, "linspace")
@@ -377,6 +382,7 @@ FACULA_FAMILY(create) {
                "a power of infinity, of which a part is known")
       .no_in_place()
       .non_differentiable()
+      .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()
       .procedure([](const Call& c, const Tensor& start, const Tensor& end, SymInt steps, double base) {
         runtime_check(start.dim() == 0 && end.dim() == 0, "logspace")
@@ -413,6 +419,7 @@ FACULA_FAMILY(create) {
       .bind(method)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("the elements are whatever was in the memory")
       .procedure(
           [](const Call& c) { return unset_strided(c, c.maybe_dtype("dtype").value_or(c.dtype("self"))); })
       .samples({"self[2], size=[2, 3], stride=[1, 2]"});

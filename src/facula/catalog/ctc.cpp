@@ -2,6 +2,7 @@
 // sequence data with recurrent neural networks", 2006).
 #include <limits>
 
+#include "facula/catalog/no_derivative.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -239,7 +240,8 @@ FACULA_FAMILY(ctc) {
             });
         return all.empty() ? zeros_like(log_probs) : stack(all, 1);
       })
-      .non_differentiable()
+      .grad_name(catalog::not_implemented())
+      .vjp(catalog::NoDerivative{"aten::_ctc_loss_backward"})
       .samples(gradient_samples());
   define(
       "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, str reduction='mean', bool zero_infinity=False) -> Tensor")

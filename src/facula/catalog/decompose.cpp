@@ -4,6 +4,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/no_derivative.h"
 #include "facula/catalog/warns.h"
 
 using namespace facula;
@@ -394,7 +395,7 @@ FACULA_FAMILY(decompose) {
       .library("geqrf")
       .batched_in_front()
       .reference([](const Tensor& self) { return householder_factors(self); })
-      .non_differentiable()
+      .vjp(catalog::NoDerivative{"geqrf"})
       .samples({"self[4, 3]", "self[2, 3, 4]", "self[0, 3]"});
   define("linalg_householder_product(Tensor input, Tensor tau) -> Tensor")
       .converting_out()

@@ -1,6 +1,7 @@
 // Factors with pivots (LU, LDL), their uses, and forms of solvers that tell what failed instead of raising.
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/no_derivative.h"
 #include "facula/catalog/warns.h"
 
 using namespace facula;
@@ -260,6 +261,7 @@ FACULA_FAMILY(factor) {
       .doc("P, L and U of what lu_factor gives; empty what is not asked for.")
       .bind(function)
       .non_differentiable({0})
+      .undifferenced("result P is a permutation, which does not change with the elements")
       // By rows of an identity and by masks of one matrix, which rows of a few elements go along with.
       .procedure([](const Tensor& LU_data, const Tensor& LU_pivots, bool unpack_data, bool unpack_pivots) {
         check_matrices("lu_unpack", "LU_data", LU_data);
@@ -292,6 +294,7 @@ FACULA_FAMILY(factor) {
           "A = P L U of each matrix: P a permutation, L lower triangular with 1 on the diagonal, U upper triangular.")
       .bind(linalg)
       .non_differentiable({0})
+      .undifferenced("result P is a permutation, which does not change with the elements")
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& A, bool pivot) {
         check_lu_input("linalg_lu", A, pivot);
@@ -385,7 +388,9 @@ FACULA_FAMILY(factor) {
       .library("linalg_ldl_factor")
       .batched_in_front()
       .reference([](const Tensor& self, bool hermitian) { return ldl_reference(self, hermitian); })
-      .non_differentiable()
+      .grad_name(catalog::not_implemented())
+      .vjp(catalog::NoDerivative{"aten::linalg_ldl_factor_ex"})
+      .non_differentiable({1, 2})
       .samples({"self+[1, 1], hermitian=False"});
   define(
       "linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)")
@@ -440,7 +445,8 @@ FACULA_FAMILY(factor) {
         bool hermitian = v.call().flag("hermitian");
         Tensor g = hermitian ? v.grad() : conjugate(v.grad());
         Tensor b = _linalg_ldl_solve(v["LD"], v["pivots"], g, hermitian);
-        return grads(Tensor(), Tensor(), hermitian ? b : conjugate(b));
+        return grads(catalog::no_derivative(v, "LD", "aten::linalg_ldl_solve"), Tensor(),
+                     hermitian ? b : conjugate(b));
       })
       .undifferenced("there is one for the right-hand side alone")
       .samples(op::samples({{{{"LD", divisible({1, 1})},

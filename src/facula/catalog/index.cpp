@@ -4,6 +4,7 @@
 
 #include "facula/catalog/elements.h"
 #include "facula/catalog/warns.h"
+#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -182,7 +183,9 @@ Tensor with_values(const Tensor& self, const std::vector<Tensor>& indices, const
                    bool accumulate) {
   if (is_one_flag(self, indices))
     return where(ne(indices[0], Scalar(int64_t(0))), _index_put(self, {}, values, accumulate), self);
-  return _index_put(self, expanded_masks("index_put_", self, indices), values, accumulate);
+  auto at = expanded_masks("index_put_", self, indices);
+  if (!accumulate || self.dtype() != values.dtype()) return _index_put(self, at, values, accumulate);
+  return catalog::narrowed(_index_put(catalog::wide(self), at, catalog::wide(values), true), self.dtype());
 }
 
 // The only index into a 0-d tensor is 0: x where `at` is, whose load looks at it.
@@ -352,6 +355,12 @@ std::vector<Tensor> within(const Tensor& self, std::vector<Tensor> indices) {
 
 }  // namespace
 
+// The source must have the dtype of self. Sums of 16-bit numbers are computed in float32 and rounded once.
+static void check_source(const char* op, const char* called, const Tensor& self, const Tensor& source) {
+  runtime_check(self.dtype() == source.dtype(), op) << "self (" << self.dtype() << ") and " << called << " ("
+                                                    << source.dtype() << ") must have the same scalar type";
+}
+
 FACULA_FAMILY(index) {
   define("index_select(Tensor self, int dim, Tensor index) -> Tensor")
       .dtypes(d::stored)
@@ -428,8 +437,25 @@ FACULA_FAMILY(index) {
       .samples({"self[3, 4], indices<4>[1, 2], dim=1", "self[3, 4], indices<12>[5]",
                 "self[3, 4], indices<3>[2, 1], dim=0"});
   define("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
-      .bad_index(ErrorType::RuntimeError)
       .doc("self with src added at index along `dim`; in a fixed order, so sums are the same in every run.")
+      .grad_name("ScatterAdd")
+      .procedure([](const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
+        check_source("scatter_add", "src", self, src);
+        Tensor y = _scatter_add(catalog::wide(self), dim, index, catalog::wide(src));
+        return catalog::narrowed(y, self.dtype());
+      })
+      .in_place([](const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src) {
+        if (!catalog::is_rounded(self)) return _scatter_add_(self, dim, index, src);
+        return copy_(self, scatter_add(self, dim, index, src));
+      })
+      .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
+                "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
+                "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
+  define("_scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
+      .bad_index(ErrorType::RuntimeError)
+      .doc("scatter_add in the dtype of self: its sums are rounded at every step.")
+      .bind(hidden)
+      .called("scatter_add")
       .in_place()
       .shape([](const Call& c) {
         check_scatter(c);
@@ -437,9 +463,8 @@ FACULA_FAMILY(index) {
       })
       .checks()
       .loop([](const LoopCall& c) { return scatter_along(c, Scatter::Combine::sum, source_at(c)); })
-      .samples({"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]",
-                "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]", "self[5], dim=0, index<5>[5], src[5]",
-                "self[17, 33], dim=0, index<17>[17, 33], src[17, 33]"});
+      .samples(
+          {"self[3, 4], dim=1, index<4>[3, 4], src[3, 4]", "self[3, 4], dim=0, index<3>[2, 3], src[3, 4]"});
   define("scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor")
       .dtypes(d::stored)
       .bad_index(ErrorType::RuntimeError)
@@ -655,9 +680,8 @@ FACULA_FAMILY(index) {
       })
       .samples({"self[3, 4], mask?[4], source[12]", "self[5], mask?[5], source[5]"});
   define("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
-      .dtypes(d::any | d::half_complex)
-      .bad_index(ErrorType::RuntimeError)
       .doc("self with alpha * source added to the slices that the 1-D `index` names.")
+      .grad_name("IndexAdd")
       .differs(
           "\\w+ error: RuntimeError \\(index_add: index .* for IndexError \\(index out of range in self\\)",
           "an index out of bounds raises one type, whatever the shape of self")
@@ -665,12 +689,33 @@ FACULA_FAMILY(index) {
       .differs(
           "\\w+ error: RuntimeError \\(index_add: index \\d+ is out of bounds for dimension with size 0\\)",
           "an index into nothing is refused; the peer does not look at it where self is empty")
+      .procedure([](const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                    const Scalar& alpha) {
+        check_source("index_add", "source", self, source);
+        Tensor y = _index_add(catalog::wide(self), dim, index, catalog::wide(source), alpha);
+        return catalog::narrowed(y, self.dtype());
+      })
+      .in_place([](const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
+                   const Scalar& alpha) {
+        if (!catalog::is_rounded(self)) return _index_add_(self, dim, index, source, alpha);
+        return copy_(self, index_add(self, dim, index, source, alpha));
+      })
+      .samples({"self[3, 4], dim=1, index<4>[5], source[3, 5]",
+                "self[3, 4], dim=0, index<3>[2], source[2, 4], alpha=2"});
+  define("_index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor")
+      .dtypes(d::any | d::half_complex)
+      .bad_index(ErrorType::RuntimeError)
+      .doc("index_add in the dtype of self: its sums are rounded at every step.")
+      .bind(hidden)
+      .called("index_add")
       .in_place()
       .shape([](const Call& c) {
         check_index_dtype("index_add", "index", c.tensor("index"));
         runtime_check(c.dtype("self") == c.dtype("source"), "index_add")
             << "self (" << c.dtype("self") << ") and source (" << c.dtype("source")
             << ") must have the same scalar type";
+        index_check(c.rank("index") <= 1, "index_add")
+            << "Index is supposed to be a vector, but got shape " << to_string(c.sizes("index"));
         auto self = c.sizes("self"), source = c.sizes("source");
         size_t d = size_t(c.dim("dim"));
         bool fits = self.size() == source.size();
@@ -679,8 +724,6 @@ FACULA_FAMILY(index) {
             << "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
             << to_string(self) << " source.shape = " << to_string(source);
         SymInt count = self.empty() ? SymInt(int64_t(1)) : source[d], given = product(c.sizes("index"));
-        runtime_check(c.rank("index") <= 1, "index_add")
-            << "Index is supposed to be 1-dimensional, got shape " << to_string(c.sizes("index"));
         runtime_check(given == count, "index_add")
             << "Number of indices (" << given << ") should be equal to source.size(dim): (" << count
             << "), for dim: " << d;
@@ -774,7 +817,7 @@ FACULA_FAMILY(index) {
       .procedure(with_values)
       .in_place(
           [](const Tensor& self, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
-            if (is_one_flag(self, indices))
+            if (is_one_flag(self, indices) || (accumulate && catalog::is_rounded(self)))
               return copy_(self, with_values(self, indices, values, accumulate));
             return _index_put_(self, expanded_masks("index_put_", self, indices), values, accumulate);
           })

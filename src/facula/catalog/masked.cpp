@@ -70,6 +70,7 @@ void define_position(const char* name, const char* doc, double value, Position f
       .doc(doc)
       .bind(hidden)
       .non_differentiable()
+      .undifferenced("positions, in the dtype of the elements")
       .procedure([value, f](const Call& c, const Tensor& input, std::optional<int64_t> dim,
                             std::optional<bool> keepdim, std::optional<DType> dtype, Given mask) {
         return to_dtype(f(filled(c, input, mask, value), dim, keepdim.value_or(false)),

@@ -5,6 +5,7 @@
 
 #include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
+#include "facula/catalog/no_derivative.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -158,7 +159,17 @@ void check_subscripts(const Subscripts& s, std::string_view text, const std::vec
   }
 }
 
+void check_characters(std::string_view text) {
+  for (size_t k = 0; k < text.size(); ++k)
+    runtime_check(std::isalpha(static_cast<unsigned char>(text[k])) ||
+                      std::string_view(" ,.->").find(text[k]) != std::string_view::npos,
+                  "einsum")
+        << "invalid subscript given at index " << k << " in the equation string \"" << std::string(text)
+        << "\", subscripts must be in [a-zA-Z]";
+}
+
 Subscripts parse_equation(std::string_view text, const std::vector<Tensor>& operands) {
+  check_characters(text);
   std::string eq;
   for (char ch : text)
     if (ch != ' ') eq += ch;
@@ -543,6 +554,7 @@ FACULA_FAMILY(matmul) {
       .dtypes(d::numeric)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("addmv and its kind compute their gradient themselves")
       .shape([](const Call& c) { return Dims{c.size("self", 0)}; })
       .loop([](const LoopCall& c, Index i) {
         Expr y = inner_product(
@@ -645,7 +657,8 @@ FACULA_FAMILY(matmul) {
       .bind(function)
       .no_in_place()
       .bad_conversion(ErrorType::ValueError)
-      .non_differentiable()
+      .grad_name(catalog::not_implemented())
+      .vjp(catalog::NoDerivative{"aten::_scaled_mm"})
       .composite(scaled_product);
   define("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .check(fitting({"beta", "alpha"}))

@@ -73,6 +73,8 @@ FACULA_FAMILY(native) {
       .with_out()
       .for_out(statistics_by_channel)
       .non_differentiable({1, 2})
+      .undifferenced(
+          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
       .procedure(batch_normalised)
       .samples(
           {"input[4, 3], weight[3], bias[3], running_mean=None, running_var=None, training=True, momentum=0.1, eps=1e-5"});
@@ -83,6 +85,8 @@ FACULA_FAMILY(native) {
       .with_out()
       .for_out(statistics_by_channel)
       .non_differentiable({1, 2})
+      .undifferenced(
+          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, bool training, double momentum, double eps) {
         return batch_normalised(input, weight, bias, mean, var, training, momentum, eps);
@@ -94,6 +98,8 @@ FACULA_FAMILY(native) {
       .doc("native_batch_norm without running statistics.")
       .bind(function)
       .non_differentiable({1, 2})
+      .undifferenced(
+          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     bool training, double momentum, double eps) {
         return batch_normalised(input, weight, bias, nullopt, nullopt, training, momentum, eps);
@@ -106,6 +112,8 @@ FACULA_FAMILY(native) {
       .bind(hidden)
       .with_out()
       .non_differentiable({1, 2, 3})
+      .undifferenced(
+          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     const Tensor& mean, const Tensor& var, double momentum, double eps) {
         auto [y, of_batch, rstd] = batch_normalised(input, weight, bias, mean, var, true, momentum, eps);
@@ -176,6 +184,8 @@ FACULA_FAMILY(native) {
       .differs(catalog::kLargest, catalog::kLargestVariance)
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
       .bind(function)
+      .undifferenced(
+          "results behind the first are saved statistics, which PyTorch marks as not differentiable")
       .procedure([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, double eps) {
         Tensor y = layer_norm(input, shape, maybe(weight), maybe(bias), eps);

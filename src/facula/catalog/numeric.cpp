@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/no_derivative.h"
 #include "facula/catalog/repeated.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -191,7 +192,8 @@ FACULA_FAMILY(numeric) {
       .doc("0 below 0, 1 above, `values` at 0; NaN gives 0.")
       .dtypes(d::real)
       .exact_out()
-      .non_differentiable()
+      .grad_name(catalog::not_implemented())
+      .vjp(catalog::NoDerivative{"aten::heaviside"})
       .result([](const Call& c) {
         same_dtypes(c, "self", "values");
         return std::vector<DType>{c.dtype("self")};

@@ -27,6 +27,7 @@ void define_running_extremum(const char* name, Monoid m, const char* doc) {
         return std::vector<Dims>(2, Dims(c.sizes("self")));
       })
       .non_differentiable()
+      .undifferenced("cummax and cummin, which call it, take the elements at its positions")
       .loop([m](const LoopCall& c, Index i) {
         if (i.empty()) return std::vector<Expr>{c.load("self", i), integer(0)};
         int k = c.dim("dim");

@@ -349,6 +349,7 @@ FACULA_FAMILY(pool) {
       .bind(hidden)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("max_pool2d_backward, for which the library calls it, has the gradient")
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad", "taps"})
       .loop(gathered)
@@ -362,6 +363,7 @@ FACULA_FAMILY(pool) {
       .bind(hidden)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("max_pool2d_backward, for which the library calls it, has the gradient")
       .result([](const Call& c) { return std::vector<DType>{compute_type(c.dtype("grad"))}; })
       .shape([](const Call& c) {
         auto sizes = c.ints("size");

@@ -6,6 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/catalog/elements.h"
+#include "facula/catalog/no_derivative.h"
 #include "facula/catalog/sizes.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
@@ -35,6 +36,15 @@ Expr uniform(const LoopCall& c, DType t, int64_t word, int64_t words) {
     return (cast(high, t) * 67108864.0 + cast(low, t)) * (1.0 / 9007199254740992.0);
   }
   return cast(shr(random_word(c, word, words), Scalar(int64_t(8))), t) * (1.0 / 16777216.0);
+}
+// The largest number of a floating dtype that is less than x.
+double below(double x, DType t) {
+  int digits = t == DType::Float64 ? 53 : t == DType::Float32 ? 24 : t == DType::Float16 ? 11 : 8, exponent;
+  if (t == DType::Float64) return std::nextafter(x, -std::numeric_limits<double>::infinity());
+  bool power = std::frexp(x, &exponent) == 0.5;  // numbers below a power of two are closer
+  int least = t == DType::Float16 ? -24 : -126 - (digits - 1);
+  double step = std::ldexp(1.0, std::max(exponent - digits - power, least));
+  return (std::ceil(x / step) - 1) * step;
 }
 // floor(range * u) with u uniform in [0, 1) of 32 * words bits. `range` is unsigned, 0 for 2^64. One word serves ranges up to
 // 2^16 and two up to 2^32, so that probabilities differ by at most 2^-16 of their value, which no sample of fewer than 2^32
@@ -264,8 +274,13 @@ Expr transformed_rejection(Expr u, Expr v, Expr a, Expr b, Expr centre, Expr sca
 
 std::vector<DType> as_self(const Call& c) { return {c.dtype("self")}; }
 Definer proposal(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(hidden).no_in_place().non_differentiable().shape(
-      [](const Call& c) { return Dims(c.sizes("self")); }));
+  return std::move(define(schema)
+                       .doc(doc)
+                       .bind(hidden)
+                       .no_in_place()
+                       .non_differentiable()
+                       .undifferenced("draws have no gradient until they are accepted")
+                       .shape([](const Call& c) { return Dims(c.sizes("self")); }));
 }
 // propose(state, parameters...) of flat parameters, until nothing is kRejected.
 template <class F>
@@ -341,8 +356,9 @@ FACULA_FAMILY(random) {
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(catalog::checked_size)
       .loop([](const LoopCall& c, Index) {
-        DType t = compute_type(*c.maybe_dtype("dtype"));
-        return uniform(c, t, 0, words_for(t));
+        DType own = *c.maybe_dtype("dtype"), t = compute_type(own);
+        Expr u = uniform(c, t, 0, words_for(t));
+        return own == t ? u : min(u, below(1, own));  // which would be rounded to 1
       })
       .samples({"state<9>[2], size=[3, 4], dtype=float32", "state<9>[2], size=[3], dtype=float64"});
   define("_normal(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
@@ -447,6 +463,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform numbers in [0, 1), shaped like self.")
       .bind(function)
       .draws()
+      .undifferenced("draws take nothing but the shape of self")
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self, [&](SymSpan sizes) { return rand(sizes, nullptr, t); });
@@ -457,6 +474,7 @@ FACULA_FAMILY(random) {
       .doc("Standard normal numbers, shaped like self.")
       .bind(function)
       .draws()
+      .undifferenced("draws take nothing but the shape of self")
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self, [&](SymSpan sizes) { return randn(sizes, nullptr, t); });
@@ -467,6 +485,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [low, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .draws()
+      .undifferenced("draws take nothing but the shape of self")
       .procedure([](const Call& c) {
         Tensor self = c.tensor("self");
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
@@ -479,6 +498,7 @@ FACULA_FAMILY(random) {
       .doc("Uniform integers in [0, high), shaped like self and, unless told otherwise, of its dtype.")
       .bind(function)
       .draws()
+      .undifferenced("draws take nothing but the shape of self")
       .procedure([](const Call& c) {
         Tensor self = c.tensor("self");
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
@@ -509,6 +529,7 @@ FACULA_FAMILY(random) {
       .dtypes(d::floating)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("draws do not move with their probability: PyTorch's gradient is zero")
       .reads_data()
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         DType t = compute_type(self.dtype());
@@ -561,9 +582,9 @@ FACULA_FAMILY(random) {
       .doc("1 with probability p, else 0, shaped like self.")
       .draws()
       .no_in_place()
-      .non_differentiable()
       .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
-        return bernoulli_(empty_like(self), p, g ? *g : nullptr);
+        return catalog::without_derivative(bernoulli_(empty_like(self), p, g ? *g : nullptr), {self},
+                                           "aten::bernoulli");
       })
       .samples({"self[3, 4], p=0.5"});
   in_place_fill(
@@ -576,8 +597,10 @@ FACULA_FAMILY(random) {
               << "a range from " << from << " to " << to << " is out of bounds for " << t;
         runtime_check(from <= to, "uniform_")
             << "expects to return a [from, to) range, but found from=" << from << " > to=" << to;
+        double most = std::max(from, below(to, is_complex(t) ? real_of(t) : t));
         return filled(self, [&](SymSpan sizes) {
-          return add(mul(rand(sizes, g ? *g : nullptr, compute_type(t)), to - from), from);
+          Tensor y = add(mul(rand(sizes, g ? *g : nullptr, compute_type(t)), to - from), from);
+          return is_complex(t) || from == to ? y : clamp_max(y, Scalar(most));
         });
       })
       .samples({"self[3, 4], from=1.0, to=2.0"});
@@ -630,6 +653,7 @@ FACULA_FAMILY(random) {
       .draws()
       .reads_data()
       .no_in_place()
+      .undifferenced("draws do not move with their distribution: PyTorch's gradient is zero")
       .procedure([](const Tensor& mean, const Tensor& std, std::optional<Generator*> g) {
         return normal_around(mean, std, g);
       })
@@ -643,6 +667,7 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .no_in_place()
+      .undifferenced("draws do not move with their distribution: PyTorch's gradient is zero")
       .procedure([](const Tensor& mean, double std, std::optional<Generator*> g) {
         check_deviation(std);
         return _normal_around(noise(mean, mean.sizes(), g), mean, full(Dims{}, Scalar(std), mean.dtype()));
@@ -654,6 +679,7 @@ FACULA_FAMILY(random) {
       .draws()
       .reads_data()
       .no_in_place()
+      .undifferenced("draws do not move with their distribution: PyTorch's gradient is zero")
       .procedure([](double mean, const Tensor& std, std::optional<Generator*> g) {
         return normal_around(full(Dims{}, Scalar(mean), std.dtype()), std, g);
       })
@@ -747,7 +773,7 @@ FACULA_FAMILY(random) {
           "Derivative by the concentration `self` of the logarithm of a gamma distributed number at a fixed probability.  Figurnov et al., 2018.")
       .bind(hidden)
       .no_in_place()
-      .non_differentiable()
+      .vjp(catalog::NoDerivative{"_standard_gamma_grad"})
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
@@ -795,6 +821,7 @@ FACULA_FAMILY(random) {
       .draws()
       .reads_data()
       .no_in_place()
+      .undifferenced("numbers that were drawn move with the concentration")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "_standard_gamma");
         Tensor drawn_values =
@@ -811,6 +838,7 @@ FACULA_FAMILY(random) {
       .draws()
       .reads_data()
       .no_in_place()
+      .undifferenced("numbers that were drawn move with the concentration")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         return exp(_standard_log_gamma(self, g ? *g : nullptr));
       })
@@ -819,7 +847,7 @@ FACULA_FAMILY(random) {
       .doc("Derivative of `_standard_gamma`'s result by the concentration `self`.  Figurnov et al., 2018.")
       .bind(function)
       .no_in_place()
-      .non_differentiable()
+      .vjp(catalog::NoDerivative{"_standard_gamma_grad"})
       .dtypes(d::floating)
       .composite([](const Tensor& self, const Tensor& output) {
         return mul(output, _log_gamma_slope(self, log(output), digamma(self)));
@@ -832,6 +860,7 @@ FACULA_FAMILY(random) {
       .draws()
       .reads_data()
       .no_in_place()
+      .undifferenced("numbers that were drawn move with the concentration")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         return softmax(_standard_log_gamma(self, g ? *g : nullptr), -1);
       })
@@ -843,6 +872,7 @@ FACULA_FAMILY(random) {
       .reads_data()
       .no_in_place()
       .non_differentiable()
+      .undifferenced("draws do not move with their rate: PyTorch's gradient is zero")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "poisson");
         runtime_check(true_everywhere(ge(self, 0.0)), "poisson")
@@ -858,7 +888,6 @@ FACULA_FAMILY(random) {
       .draws()
       .reads_data()
       .no_in_place()
-      .non_differentiable()
       .procedure([](const Tensor& count, const Tensor& prob, std::optional<Generator*> g) {
         value_check(is_floating(count.dtype()), "binomial")
             << "only supports floating-point dtypes for count, got " << count.dtype()
@@ -866,10 +895,11 @@ FACULA_FAMILY(random) {
         runtime_check(count.dtype() == prob.dtype(), "binomial")
             << "count and prob must have the same dtype, got " << count.dtype() << " and " << prob.dtype();
         Dims sizes = both("binomial", count, prob);
-        return drawn({expand(count, sizes), expand(prob, sizes)}, 4, g,
-                     [](const Tensor& state, const std::vector<Tensor>& of) {
-                       return _binomial_proposal(state, of[0], of[1]);
-                     });
+        Tensor y = drawn({expand(detach(count), sizes), expand(detach(prob), sizes)}, 4, g,
+                         [](const Tensor& state, const std::vector<Tensor>& of) {
+                           return _binomial_proposal(state, of[0], of[1]);
+                         });
+        return catalog::without_derivative(y, {count, prob}, "aten::binomial");
       })
       .samples({"count[3, 4](1, 50), prob[3, 4](0, 1)"});
   in_place_fill("exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!)",

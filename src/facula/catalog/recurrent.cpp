@@ -596,6 +596,7 @@ FACULA_FAMILY(recurrent) {
                                  c.flag("keep") ? Dims{rows, units * SymInt(kept) + c.size("hx", 1)} : none};
       })
       .non_differentiable({3})
+      .undifferenced("result kept serves the gradient of the others alone")
       .library("recurrence")
       .reference([](const Call& c) {
         Direction d(c);
@@ -628,6 +629,7 @@ FACULA_FAMILY(recurrent) {
                                  states_of_steps, c.has("w_hr") ? states_of_steps : none};
       })
       .non_differentiable()
+      .undifferenced("gradients of gradients go step by step, by other operators")
       .library("recurrence_backward")
       .reference(backward_reference)
       .samples(

@@ -619,7 +619,9 @@ FACULA_FAMILY(resample) {
             Index next = at;
             next.push_back(r.at);
             Expr part = sum(k + 1, next, valid ? valid & r.valid : r.valid);
-            if (g.interpolation != nearest) part = part * r.weight;
+            // The weights of a place at infinity are NaN. In volumes PyTorch does not read them outside of the input.
+            Expr weight = dims == 3 ? select(r.valid, r.weight, zero_of(r.weight.dtype())) : r.weight;
+            if (g.interpolation != nearest) part = part * weight;
             total = total ? total + part : part;
           }
           return total;

@@ -217,7 +217,7 @@ FACULA_FAMILY(scatter) {
       "segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor")
       .grad_name("SegmentReduce")
       .doc(
-          "Segments along `axis`, of these lengths or between these offsets, each reduced: reduce is 'sum', 'prod', 'mean', 'max' or 'min'.")
+          "Segments along `axis`, of these lengths or between these offsets, each reduced: reduce is 'sum', 'prod', 'mean', 'max' or 'min' ('amax', 'amin').")
       .alias("_segment_reduce")
       .dtypes(d::floating)
       .strict()
@@ -228,10 +228,11 @@ FACULA_FAMILY(scatter) {
       .procedure([](const Call& c, const Tensor& data, std::string_view reduce, std::optional<Tensor>,
                     std::optional<Tensor>, std::optional<Tensor>, int64_t, bool,
                     std::optional<Scalar> initial) {
+        if (reduce == "amax" || reduce == "amin") reduce.remove_prefix(1);
         runtime_check(reduce == "sum" || reduce == "prod" || reduce == "mean" || reduce == "max" ||
                           reduce == "min",
                       c.name())
-            << "reduce must be sum, prod, mean, max or min, got " << reduce;
+            << "reduce must be sum, prod, mean, max (amax) or min (amin), got " << reduce;
         return reduced_segments(c, data, reduce, initial);
       })
       .samples(segments());
@@ -251,7 +252,7 @@ FACULA_FAMILY(scatter) {
         index_check(self.numel() != SymInt(int64_t(0)) || index.numel() == SymInt(int64_t(0)), "put")
             << "tried to put elements into an empty tensor";
         Tensor flat = reshape(self, Sizes{self.numel()}), at = reshape(index, Sizes{index.numel()});
-        Tensor y = _index_put(flat, {at}, reshape(source, Sizes{source.numel()}), accumulate);
+        Tensor y = index_put(flat, {at}, reshape(source, Sizes{source.numel()}), accumulate);
         return view(y, self.sizes());
       })
       .samples({"self[3, 4], index<12>[5], source[5], accumulate=True", "self[3], index<1>[1], source[1]"});

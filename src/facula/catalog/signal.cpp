@@ -91,6 +91,7 @@ FACULA_FAMILY(signal) {
       .bind(hidden)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("the window functions take their coefficients as numbers")
       .procedure([](const Call& c, const Tensor& a, int64_t length, bool sym) {
         Window w{length, sym};
         Tensor y = w.ones();

@@ -12,7 +12,7 @@ namespace {
 
 void expect(const Call& c, bool fits, const char* what) {
   Tensor s = c.tensor("self");
-  const char* given = is_coo(s) ? "Sparse" : is_csr(s) ? "SparseCsr" : "Strided";
+  const char* given = is_coo(s) ? "Sparse" : is_csr(s) ? "SparseCsr" : is_csc(s) ? "SparseCsc" : "Strided";
   runtime_check(fits, c.name()) << c.name() << " expected " << what << " tensor layout but got " << given;
 }
 // The body, which dense tensors reach.
@@ -112,6 +112,17 @@ Tensor checked_csr(const Tensor& crow, const Tensor& columns, const Tensor& valu
   return make(contiguous(detach(columns)), contiguous(detach(crow)), values, sizes, true);
 }
 
+// All elements, dense; a gradient is a sparse tensor of all elements that are not 0.
+Tensor whole_of(const Tensor& s) {
+  return recorded(
+      "ToDenseBackward0", s, [&] { return dense_of(s); },
+      [layout = layout_of(s), dims = sparse_parts(s).sparse_dims()](const Tensor& g) {
+        Tensor all = is_sparse(g) ? g : sparse_of(g, dims);
+        if (layout != Layout::sparse_coo) return in_layout(layout, all);
+        return coo(sparse_parts(all).indices, values_of(all), all.sizes());
+      });
+}
+
 Tensor masked(const Tensor& x, const Tensor& mask) {
   runtime_check(is_coo(mask), "sparse_mask")
       << "expected a mask of layout sparse_coo" << hint("mask.to_sparse() makes one of a dense tensor");
@@ -154,7 +165,7 @@ const run::SparseRules kOwnRules[] = {
     {"values",
      [](const Call& c, Form) {
        Tensor s = c.tensor("self");
-       runtime_check(is_csr(s) || sparse_parts(s).coalesced, "values")
+       runtime_check(is_compressed(s) || sparse_parts(s).coalesced, "values")
            << "Cannot get values on an uncoalesced tensor, please call .coalesce() first";
        return Results(sp::values_of(s));
      }},
@@ -168,12 +179,22 @@ const run::SparseRules kOwnRules[] = {
        sp::expect(c, is_csr(c.tensor("self")), "sparse row compressed");
        return Results(sparse_parts(c.tensor("self")).indices.detached());
      }},
+    {"ccol_indices",
+     [](const Call& c, Form) {
+       sp::expect(c, is_csc(c.tensor("self")), "sparse column compressed");
+       return Results(sparse_parts(c.tensor("self")).crow.detached());
+     }},
+    {"row_indices",
+     [](const Call& c, Form) {
+       sp::expect(c, is_csc(c.tensor("self")), "sparse column compressed");
+       return Results(sparse_parts(c.tensor("self")).indices.detached());
+     }},
     {"_sparse_values", [](const Call& c, Form) { return Results(sp::values_of(c.tensor("self"))); }},
     {"_sparse_with_values",
      [](const Call& c, Form) { return Results(sp::with_values(c.tensor("self"), c.tensor("values"))); }},
     {"to_dense",
      [](const Call& c, Form) {
-       Tensor y = sp::dense_of(c.tensor("self"));
+       Tensor s = c.tensor("self"), y = c.flag("masked_grad") ? sp::dense_of(s) : sp::whole_of(s);
        auto t = c.maybe_dtype("dtype");
        return Results(t ? facula::to(y, *t) : y);
      }},
@@ -185,6 +206,7 @@ const run::SparseRules kOwnRules[] = {
        return other ? Results() : Results(sp::coalesced(sp::coo_of(s)));
      }},
     {"to_sparse_csr", [](const Call& c, Form) { return Results(sp::csr_of(c.tensor("self"))); }},
+    {"to_sparse_csc", [](const Call& c, Form) { return Results(sp::csc_of(c.tensor("self"))); }},
     {"sparse_mask",
      [](const Call& c, Form) { return Results(sp::masked(c.tensor("self"), c.tensor("mask"))); }},
 };
@@ -210,6 +232,56 @@ FACULA_FAMILY(sparse) {
   define("_sparse_mm.reduce(Tensor sparse, Tensor dense, str reduce) -> Tensor")
       .doc(
           "The product of a CSR matrix with a dense one, whose terms are reduced by 'sum', 'mean', 'amax' or 'amin'; 0 where there are none.")
+      .bind(hidden)
+      .no_in_place()
+      .procedure(sp::refused("sparse row compressed"));
+  define("_sparse_mm.masked(Tensor sparse, Tensor dense) -> Tensor")
+      .doc(
+          "The product of matrices of which some are sparse. The gradient of a sparse one has elements where the matrix has.")
+      .bind(hidden)
+      .called("sparse.mm")
+      .no_in_place()
+      .procedure([](const Tensor& sparse, const Tensor& dense) { return facula::mm(sparse, dense); })
+      .samples({"sparse[3, 2], dense[2, 4]"});
+  define("_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
+      .doc("beta * self + alpha * (mat1 @ mat2), with the gradients of `_sparse_mm`.")
+      .bind(hidden)
+      .called("sparse.addmm")
+      .no_in_place()
+      .procedure([](const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
+                    const Scalar& alpha) { return facula::addmm(self, mat1, mat2, beta, alpha); })
+      .samples({"self[3, 4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2"});
+  define("_sparse_sum(Tensor self, int[1]? dim=None, *, dtype? dtype=None) -> Tensor")
+      .doc("The sum of a sparse tensor over `dim`; its gradient has elements where the tensor has.")
+      .bind(hidden)
+      .called("sparse.sum")
+      .no_in_place()
+      .procedure(sp::refused("sparse"));
+  define("_convert_indices_from_coo_to_csr(Tensor self, SymInt size, *, bool out_int32=False) -> Tensor")
+      .doc("Where each of `size` rows begins among the elements of sorted rows `self`: [size + 1].")
+      .bind(function)
+      .no_in_place()
+      .procedure([](const Tensor& self, const SymInt& size, bool out_int32) {
+        runtime_check(self.dim() == 1 && is_integral(self.dtype()), "_convert_indices_from_coo_to_csr")
+            << "expected a vector of row indices, got " << self.dtype() << to_string(self.sizes());
+        return searchsorted(contiguous(self), arange(Scalar(size.concrete() + 1), self.dtype()), out_int32);
+      })
+      .samples({"self<1>[4], size=3"});
+  define(
+      "_convert_indices_from_csr_to_coo(Tensor crow_indices, Tensor col_indices, *, bool out_int32=False, bool transpose=False) -> Tensor")
+      .doc("The indices of elements that rows, or columns if `transpose`, are compressed of: [2, nnz].")
+      .bind(function)
+      .no_in_place()
+      .procedure([](const Tensor& crow, const Tensor& columns, bool out_int32, bool by_columns) {
+        runtime_check(crow.dim() == 1 && columns.dim() == 1, "_convert_indices_from_csr_to_coo")
+            << "expected vectors, got shapes " << to_string(crow.sizes()) << " and "
+            << to_string(columns.sizes());
+        Tensor at = sp::indices_of({columns, {}, crow, false, by_columns});
+        return to_dtype(at, out_int32 ? DType::Int32 : DType::Int64);
+      });
+  define("_sparse_mm_reduce_impl(Tensor self, Tensor other, str reduce) -> (Tensor, Tensor)")
+      .doc(
+          "`_sparse_mm.reduce`, and for 'amax' and 'amin' of each element the place of the term that was taken.")
       .bind(hidden)
       .no_in_place()
       .procedure(sp::refused("sparse row compressed"));
@@ -241,6 +313,18 @@ FACULA_FAMILY(sparse) {
         return sp::checked_csr(crow, columns, values, c.has("size") ? c.ints("size") : SymSpan(),
                                c.has("size"));
       });
+  define(
+      "sparse_csc_tensor(Tensor ccol_indices, Tensor row_indices, Tensor values, SymInt[]? size=None) -> Tensor")
+      .doc(
+          "A sparse matrix by columns: the elements of column j are those from ccol_indices[j] to ccol_indices[j + 1].")
+      .bind(hidden)
+      .reads_data()
+      .procedure([](const Call& c, const Tensor& ccol, const Tensor& rows, const Tensor& values) {
+        Dims swapped;
+        if (c.has("size"))
+          for (SymInt n : c.ints("size")) swapped.insert(0, n);
+        return sp::flipped(sp::checked_csr(ccol, rows, values, swapped, c.has("size")));
+      });
   define("coalesce(Tensor self) -> Tensor")
       .doc("The sparse tensor with every index once, sorted; elements of the same index added up.")
       .bind(method)
@@ -257,6 +341,7 @@ FACULA_FAMILY(sparse) {
       .bind(method)
       .no_in_place()
       .non_differentiable()
+      .undifferenced("PyTorch marks the result as not differentiable; values() has a gradient")
       .procedure(sp::refused("sparse"));
   define("indices(Tensor self) -> Tensor")
       .doc("The indices of a coalesced sparse tensor, int64 [sparse dims, nnz].")
@@ -281,6 +366,18 @@ FACULA_FAMILY(sparse) {
       .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse row compressed"));
+  define("ccol_indices(Tensor self) -> Tensor")
+      .doc("Where the columns of a CSC matrix begin among its elements, [columns + 1].")
+      .bind(method)
+      .no_in_place()
+      .non_differentiable()
+      .procedure(sp::refused("sparse column compressed"));
+  define("row_indices(Tensor self) -> Tensor")
+      .doc("The rows of the elements of a CSC matrix.")
+      .bind(method)
+      .no_in_place()
+      .non_differentiable()
+      .procedure(sp::refused("sparse column compressed"));
   define("_sparse_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor.")
       .bind(hidden)
@@ -318,6 +415,12 @@ FACULA_FAMILY(sparse) {
       .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self) { return sp::csr_of(self); });
+  define("to_sparse_csc(Tensor self) -> Tensor")
+      .doc("The matrix compressed by columns.")
+      .bind(method)
+      .no_in_place()
+      .reads_data()
+      .procedure([](const Tensor& self) { return sp::csc_of(self); });
   define("sparse_mask(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self at the indices of a sparse tensor.")
       .bind(method)

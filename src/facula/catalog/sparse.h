@@ -16,12 +16,13 @@ namespace facula::catalog::sparse {
 inline const SymInt kZero = int64_t(0), kOne = int64_t(1);
 
 bool wants_gradient(const Tensor& t);
-// The result of `value`, recorded with a node that computes the gradient of `of` from its gradient.
+// Calls `value` and records a node, whose backward turns the gradient of the result, sparse or dense, into that of `of`.
 Tensor recorded(const char* name, const Tensor& of, const std::function<Tensor()>& value,
                 std::function<Tensor(const Tensor& grad)> gradient);
 
 // Sparse tensors of parts, whose values' history goes on in them.
-Tensor make(const Tensor& indices, const Tensor& crow, const Tensor& values, SymSpan sizes, bool coalesced);
+Tensor make(const Tensor& indices, const Tensor& crow, const Tensor& values, SymSpan sizes, bool coalesced,
+            bool by_columns = false);
 Tensor coo(const Tensor& indices, const Tensor& values, SymSpan sizes, bool coalesced = false);
 Tensor with_values(const Tensor& like, const Tensor& values);
 Tensor empty_like_of(const Tensor& s, std::optional<DType> dtype);
@@ -36,8 +37,13 @@ Tensor coalesced(const Tensor& s);
 // one number.
 Tensor pattern(const Tensor& s);
 Tensor dense_of(const Tensor& s);
+// The same elements, dense; the gradient is that of all elements and not of those alone that `s` has.
+Tensor unmasked(const Tensor& s);
 Tensor csr_of(const Tensor& x);
+Tensor csc_of(const Tensor& x);
 Tensor coo_of(const Tensor& s);
+Tensor in_layout(Layout layout, const Tensor& s);  // the elements that are not 0, or those of a sparse tensor
+Tensor flipped(const Tensor& s);  // the transpose of a compressed matrix, whose parts it shares: CSC of CSR
 
 // Row-major places of indices [dims, n] in an index space of these sizes.
 Tensor flat(const Tensor& indices, SymSpan sizes);

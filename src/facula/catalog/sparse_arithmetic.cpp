@@ -53,6 +53,10 @@ Tensor dense_sum(const char* op, const Tensor& x, const Tensor& given, const Sca
   auto& p = sparse_parts(s);
   Tensor values = facula::to(values_of(s), t);
   bool fresh = form == Form::functional;
+  if (wants_gradient(given)) {  // of all elements, which those of a sparse operand alone would not give
+    Tensor whole = unmasked(given);
+    return fresh ? facula::add(x, whole, alpha) : add_(x, whole, alpha);
+  }
   Tensor into = fresh ? facula::to(same ? x : facula::expand(x, s.sizes()), t) : x;
   if (p.nnz() == 0) return fresh && into.is_same(x) ? facula::clone(x) : into;
   std::vector<Tensor> at = facula::unbind(p.indices, 0);
@@ -75,8 +79,10 @@ Results sum_of(const Call& c, Form form, bool minus) {
                                                      : Scalar(-alpha.to_int());
   Tensor x = as_tensor(a), y = as_tensor(b);
   if (is_coo(x) && is_coo(y)) return sparse_sum(c.name(), x, y, alpha);
-  if (is_csr(x) && is_csr(y))
-    return csr_of(coalesced(sparse_sum(c.name(), coalesced(coo_of(x)), coalesced(coo_of(y)), alpha)));
+  if (is_compressed(x) && is_compressed(y)) {
+    Tensor sum = coalesced(sparse_sum(c.name(), coalesced(coo_of(x)), coalesced(coo_of(y)), alpha));
+    return is_csc(x) && is_csc(y) ? csc_of(sum) : csr_of(sum);
+  }
   runtime_check(!is_sparse(x) || is_sparse(y), c.name())
       << c.name() << "(sparse, dense) is not supported. Use " << c.name() << "(dense, sparse) instead."
       << hint("or to_dense() of the first");
@@ -87,23 +93,42 @@ Results sum_of(const Call& c, Form form, bool minus) {
 Results add(const Call& c, Form form) { return sum_of(c, form, false); }
 Results sub(const Call& c, Form form) { return sum_of(c, form, true); }
 
-Results on_values(const Call& c, Form) {
-  Tensor s = pattern(c.tensor("self"));
-  std::vector<Value> args(c.args().begin(), c.args().end());
-  Tensor values = values_of(s);
-  args[0] = Value(values);
-  return with_values(s, op::call(c.op(), args)[0]);
+// Applies a linear function to the values of a sparse tensor. The gradient may be dense.
+Tensor linear(const char* node, const Tensor& s, const std::function<Tensor(const Tensor& x)>& f,
+              std::function<Tensor(const Tensor& grad)> gradient) {
+  return recorded(node, s, [&] { return with_values(s, f(sparse_parts(s).values)); }, std::move(gradient));
+}
+// True if the tape records the product of s with the number k as a linear function of s.
+bool scales(const Tensor& s, const Tensor& k) {
+  return wants_gradient(s) && !wants_gradient(k) && is_complex(k.dtype()) <= is_complex(s.dtype());
+}
+Results neg(const Call& c, Form) {
+  auto f = [](const Tensor& x) { return facula::neg(x); };
+  return linear("NegBackward0", c.tensor("self"), f, f);
+}
+Results to_dtype(const Call& c, Form) {
+  Tensor s = c.tensor("self");
+  auto to = [](DType t) { return [t](const Tensor& x) { return facula::to_dtype(x, t); }; };
+  return linear("ToCopyBackward0", s, to(c.dtype("dtype")), to(s.dtype()));
 }
 
 Results mul(const Call& c, Form) {
   const Value &a = c["self"], &b = c["other"];
   if (is_number(a) || is_number(b)) {
-    Tensor s = pattern(as_tensor(is_number(a) ? b : a));
-    Tensor k = as_tensor(is_number(a) ? a : b);
-    return with_values(s, facula::mul(values_of(s), k));
+    Tensor s = as_tensor(is_number(a) ? b : a), k = as_tensor(is_number(a) ? a : b);
+    if (!scales(s, k)) return with_values(pattern(s), facula::mul(values_of(pattern(s)), k));
+    return linear(
+        "MulBackward0", s, [&](const Tensor& v) { return facula::mul(v, k); },
+        [k = clone(k), t = s.dtype()](const Tensor& g) {
+          return facula::to(facula::mul(g, is_complex(t) ? conj_physical(k) : k), t);
+        });
   }
   Tensor x = as_tensor(a), y = as_tensor(b);
-  if (is_csr(x) || is_csr(y)) return {};
+  if (is_compressed(x) && is_compressed(y)) {
+    Tensor made = facula::mul(coalesced(coo_of(x)), coalesced(coo_of(y)));
+    return is_csc(x) && is_csc(y) ? csc_of(made) : csr_of(made);
+  }
+  if (is_sparse(x) && is_sparse(y) && !(is_coo(x) && is_coo(y))) return {};
   if (is_sparse(x) && is_sparse(y)) {
     check_same_sizes(c.name(), x, y);
     x = coalesced(x);
@@ -122,7 +147,7 @@ Results mul(const Call& c, Form) {
   }
   Tensor s = pattern(is_sparse(x) ? x : y), dense = is_sparse(x) ? y : x;
   if (!broadcasts_to(dense.sizes(), s.sizes())) return {};
-  Tensor picked = dense_at(facula::expand(dense, s.sizes()), sparse_parts(s).indices);
+  Tensor picked = dense_at(facula::expand(dense, s.sizes()), indices_of(sparse_parts(s)));
   Tensor values = values_of(s);
   return with_values(s, is_sparse(x) ? facula::mul(values, picked) : facula::mul(picked, values));
 }
@@ -133,15 +158,20 @@ Results div(const Call& c, Form) {
   runtime_check(is_number(by), c.name())
       << "Sparse division requires a scalar or zero-dim dense tensor divisor (got shape "
       << to_string(c.sizes("other")) << " for divisor)";
-  Tensor s = pattern(c.tensor("self"));
-  return with_values(s, facula::div(values_of(s), as_tensor(by)));
+  Tensor s = c.tensor("self"), k = as_tensor(by);
+  if (!scales(s, k)) return with_values(pattern(s), facula::div(values_of(pattern(s)), k));
+  return linear(
+      "DivBackward0", s, [&](const Tensor& v) { return facula::div(v, k); },
+      [k = clone(k), t = s.dtype()](const Tensor& g) {
+        return facula::to(facula::div(g, is_complex(t) ? conj_physical(k) : k), t);
+      });
 }
 
 }  // namespace
 
 std::span<const run::SparseRules> arithmetic_rules() {
   static const run::SparseRules rules[] = {
-      {"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}, {"neg", on_values}, {"to_dtype", on_values},
+      {"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}, {"neg", neg}, {"to_dtype", to_dtype},
   };
   return rules;
 }

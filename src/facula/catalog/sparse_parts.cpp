@@ -74,7 +74,8 @@ static Tensor rows_of(const Tensor& crow, const Tensor& columns) {
 }
 Tensor indices_of(const SparseParts& p) {
   if (!p.crow.defined()) return p.indices;
-  return stack({rows_of(p.crow, p.indices), facula::to(p.indices, DType::Int64)}, 0);
+  Tensor outer = rows_of(p.crow, p.indices), inner = facula::to(p.indices, DType::Int64);
+  return p.by_columns ? stack({inner, outer}, 0) : stack({outer, inner}, 0);
 }
 
 Tensor coo(const Tensor& indices, const Tensor& values, SymSpan sizes, bool coalesced) {
@@ -113,7 +114,7 @@ static Tensor as_column(const Tensor& flags, const Tensor& like) {
 
 Tensor elements_at(const Tensor& x, const Tensor& indices) {
   if (!is_sparse(x)) return dense_at(x, indices);
-  if (is_csr(x) || sparse_parts(x).sparse_dims() != indices.size(0).concrete())
+  if (is_compressed(x) || sparse_parts(x).sparse_dims() != indices.size(0).concrete())
     return dense_at(dense_of(x), indices);
   if (sparse_parts(x).coalesced && sparse_parts(x).indices.is_same(indices)) return values_of(x);
   Tensor s = coalesced(x);
@@ -127,22 +128,25 @@ Tensor elements_at(const Tensor& x, const Tensor& indices) {
   return where(as_column(hit, picked), picked, zeros(Dims{}, picked.dtype()));
 }
 
-Tensor make(const Tensor& indices, const Tensor& crow, const Tensor& values, SymSpan sizes,
-            bool is_coalesced) {
-  SparseParts parts{indices, values.detached(), crow, is_coalesced};
+Tensor make(const Tensor& indices, const Tensor& crow, const Tensor& values, SymSpan sizes, bool is_coalesced,
+            bool by_columns) {
+  SparseParts parts{indices, values.detached(), crow, is_coalesced, by_columns};
   if (!crow.defined() && parts.nnz() < 2) parts.coalesced = true;
+  const char* name = !crow.defined() ? "SparseCooTensorBackward0"
+                     : by_columns    ? "SparseCscTensorBackward0"
+                                     : "SparseCsrTensorBackward0";
   return recorded(
-      crow.defined() ? "SparseCsrTensorBackward0" : "SparseCooTensorBackward0", values,
-      [&] { return make_sparse(parts, sizes); },
-      [indices, crow](const Tensor& g) {
-        if (crow.defined() && is_csr(g) && sparse_parts(g).indices.is_same(indices)) return values_of(g);
-        return elements_at(g, indices_of({indices, {}, crow}));
+      name, values, [&] { return make_sparse(parts, sizes); },
+      [indices, crow, by_columns](const Tensor& g) {
+        bool same = is_compressed(g) && is_csc(g) == by_columns && sparse_parts(g).indices.is_same(indices);
+        if (crow.defined() && same) return values_of(g);
+        return elements_at(g, indices_of({indices, {}, crow, false, by_columns}));
       });
 }
 
 Tensor with_values(const Tensor& like, const Tensor& values) {
   auto& p = sparse_parts(like);
-  return make(p.indices, p.crow, values, like.sizes(), p.coalesced);
+  return make(p.indices, p.crow, values, like.sizes(), p.coalesced, p.by_columns);
 }
 
 // Every index once, sorted; elements of the same index added up.
@@ -171,7 +175,7 @@ static SparseParts sums(const Tensor& s) {
   return made;
 }
 Tensor coalesced(const Tensor& s) {
-  if (is_csr(s) || sparse_parts(s).coalesced) return s;
+  if (!is_coo(s) || sparse_parts(s).coalesced) return s;
   return recorded(
       "CoalesceBackward0", s, [&] { return make_sparse(sums(s), s.sizes()); },
       [](const Tensor& g) { return g; });
@@ -201,11 +205,12 @@ Tensor sparse_of(const Tensor& x, int dims) {
   return coo(indices, dense_at(x, indices), x.sizes(), true);
 }
 
-Tensor csr_of(const Tensor& x) {
-  if (is_csr(x)) return x;
-  runtime_check(x.dim() == 2, "to_sparse_csr")
-      << "only matrices can be compressed by rows, got shape " << to_string(x.sizes());
-  Tensor s = is_coo(x) ? coalesced(x) : sparse_of(x, 2);
+Tensor unmasked(const Tensor& s) {
+  return recorded("ToDenseBackward0", s, [&] { return dense_of(s); }, [](const Tensor& g) { return g; });
+}
+
+static Tensor compressed(const Tensor& x) {
+  Tensor s = is_sparse(x) ? coalesced(coo_of(x)) : sparse_of(x, 2);
   auto& p = sparse_parts(s);
   runtime_check(p.sparse_dims() == 2, "to_sparse_csr")
       << "a matrix with dense dimensions has no rows of elements";
@@ -213,9 +218,46 @@ Tensor csr_of(const Tensor& x) {
   Tensor crow = searchsorted(contiguous(rows), arange(Scalar(x.size(0).concrete() + 1)));
   return make(columns, crow, values_of(s), x.sizes(), true);
 }
+Tensor csr_of(const Tensor& x) {
+  if (is_csr(x)) return x;
+  runtime_check(x.dim() == 2, "to_sparse_csr")
+      << "only matrices can be compressed by rows, got shape " << to_string(x.sizes());
+  if (!is_sparse(x)) return compressed(x);
+  return recorded(
+      "ToSparseCsrBackward0", x, [&] { return compressed(x); },
+      [layout = layout_of(x)](const Tensor& g) { return in_layout(layout, g); });
+}
+Tensor csc_of(const Tensor& x) {
+  if (is_csc(x)) return x;
+  runtime_check(x.dim() == 2, "to_sparse_csc")
+      << "only matrices can be compressed by columns, got shape " << to_string(x.sizes());
+  auto by_columns = [](const Tensor& s) { return flipped(csr_of(facula::transpose(coo_of(s), 0, 1))); };
+  if (!is_sparse(x)) return by_columns(sparse_of(x, 2));
+  return recorded(
+      "ToSparseCscBackward0", x, [&] { return by_columns(x); },
+      [layout = layout_of(x)](const Tensor& g) { return in_layout(layout, g); });
+}
 Tensor coo_of(const Tensor& s) {
-  if (!is_csr(s)) return s;
-  return coo(indices_of(sparse_parts(s)), values_of(s), s.sizes(), false);
+  if (!is_compressed(s)) return s;
+  return recorded(
+      "ToSparseBackward1", s,
+      [&] { return coo(indices_of(sparse_parts(s)), values_of(s), s.sizes(), false); },
+      [layout = layout_of(s)](const Tensor& g) { return in_layout(layout, g); });
+}
+Tensor in_layout(Layout layout, const Tensor& s) {
+  if (layout == Layout::strided) return s;
+  if (!is_sparse(s)) return in_layout(layout, sparse_of(s, s.dim()));
+  return layout == Layout::sparse_csr ? csr_of(s) : layout == Layout::sparse_csc ? csc_of(s) : coo_of(s);
+}
+Tensor flipped(const Tensor& s) {
+  Dims sizes{s.size(1), s.size(0)};
+  return recorded(
+      "TransposeBackward0", s,
+      [&] {
+        auto& p = sparse_parts(s);
+        return make(p.indices, p.crow, p.values, sizes, p.coalesced, !p.by_columns);
+      },
+      [](const Tensor& g) { return facula::transpose(g, 0, 1); });
 }
 
 Tensor empty_like_of(const Tensor& s, std::optional<DType> dtype) {
@@ -223,9 +265,9 @@ Tensor empty_like_of(const Tensor& s, std::optional<DType> dtype) {
   DType t = dtype.value_or(s.dtype());
   Dims sizes = sizes_of_values(s);
   sizes[0] = kZero;
-  if (is_csr(s))
+  if (p.crow.defined())
     return make(zeros(Dims{kZero}, p.indices.dtype()), zeros(p.crow.sizes(), p.crow.dtype()), zeros(sizes, t),
-                s.sizes(), true);
+                s.sizes(), true, p.by_columns);
   return coo(zeros(Dims{p.indices.size(0), kZero}, DType::Int64), zeros(sizes, t), s.sizes(), true);
 }
 

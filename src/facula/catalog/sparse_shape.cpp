@@ -10,22 +10,17 @@ using namespace facula::op;
 namespace facula::catalog::sparse {
 namespace {
 
-Results sum(const Call& c, Form) {
-  Tensor s = c.tensor("self");
-  auto dtype = c.maybe_dtype("dtype");
-  bool all = !c.has("dim") || c.ints("dim").empty();
-  if (is_csr(s)) {
-    if (!all) return {};
-    return facula::sum(values_of(s), std::nullopt, false, dtype);
-  }
-  s = pattern(s);
+// `keep`: the summed dimensions stay, of size 1. The gradient of s has elements where s has some.
+Tensor sum_of(const Tensor& given, const Ints& dims, bool keep, std::optional<DType> dtype) {
+  bool all = dims.empty() || int(dims.size()) == given.dim();
+  if (is_compressed(given) && dims.empty()) return facula::sum(values_of(given), std::nullopt, false, dtype);
+  Tensor s = pattern(coo_of(given));
   auto& p = sparse_parts(s);
-  bool keep = c.flag("keepdim");
-  Ints dims = c.dims("dim");
   Tensor values = values_of(s);
   Dims kept_rows, behind, result_sizes;
   std::vector<bool> summed(size_t(s.dim()), false);
   for (auto k : dims) summed[size_t(k)] = true;
+  if (dims.empty()) summed.assign(summed.size(), true);
   for (int k = 0; k < s.dim(); ++k) {
     if (k >= p.sparse_dims() && summed[size_t(k)]) behind.push_back(SymInt(int64_t(k - p.sparse_dims() + 1)));
     if (k < p.sparse_dims() && !summed[size_t(k)]) kept_rows.push_back(SymInt(int64_t(k)));
@@ -35,7 +30,8 @@ Results sum(const Call& c, Form) {
   bool none_kept = kept_rows.empty() && !(keep && !all);
   if (none_kept) {  // dense: over all sparse dimensions
     behind.insert(0, kZero);
-    return reshape(facula::sum(values, behind, false, dtype), result_sizes);
+    Tensor dense = reshape(facula::sum(values, behind, false, dtype), result_sizes);
+    return keep && is_compressed(given) ? in_layout(layout_of(given), dense) : dense;
   }
   if (!behind.empty()) values = facula::sum(values, behind, keep, dtype);
   else if (DType t = dtype.value_or(is_differentiable(s.dtype()) ? s.dtype() : DType::Int64); t != s.dtype())
@@ -46,8 +42,31 @@ Results sum(const Call& c, Form) {
     else if (keep) rows.push_back(zeros(Dims{SymInt(p.nnz())}, DType::Int64));
   }
   bool same_rows = int(kept_rows.size()) == p.sparse_dims();
-  Tensor made = coo(stack(rows, 0), values, result_sizes, p.coalesced && same_rows);
-  return coalesced(made);
+  Tensor made = coalesced(coo(stack(rows, 0), values, result_sizes, p.coalesced && same_rows));
+  return in_layout(layout_of(given), made);
+}
+// The dimensions that are summed, none for all of them.
+Ints summed_dims(const Call& c) { return c.has("dim") ? c.dims("dim") : Ints(); }
+
+Results masked_sum(const Call& c, Form) {
+  return sum_of(c.tensor("self"), summed_dims(c), false, c.maybe_dtype("dtype"));
+}
+Results sum(const Call& c, Form) {
+  Tensor s = c.tensor("self");
+  auto dtype = c.maybe_dtype("dtype");
+  bool keep = c.flag("keepdim");
+  Ints dims = summed_dims(c);
+  runtime_check(!is_compressed(s) || dims.empty() || keep, c.name())
+      << "reduction operations on CSR tensors with keepdim=False is unsupported"
+      << hint("keepdim=True works, and to_sparse_coo() gives a tensor that takes both");
+  Dims kept(s.sizes());
+  for (int k = 0; k < s.dim(); ++k)
+    if (dims.empty() || std::ranges::find(dims, k) != dims.end()) kept[size_t(k)] = kOne;
+  return recorded(
+      dims.empty() ? "SumBackward0" : "SumBackward1", s, [&] { return sum_of(s, dims, keep, dtype); },
+      [kept, sizes = Dims(s.sizes()), t = s.dtype()](const Tensor& g) {
+        return facula::to(facula::expand(reshape(is_sparse(g) ? dense_of(g) : g, kept), sizes), t);
+      });
 }
 
 Results norm(const Call& c, Form) {
@@ -64,11 +83,10 @@ Results any(const Call& c, Form) {
 // The order of dimensions, by what the call is named by its parameters.
 Results permuted(const Call& c, const Ints& order) {
   Tensor s = c.tensor("self");
-  if (is_csr(s)) return {};
-  s = pattern(s);
+  if (is_compressed(s)) return order[0] == 0 ? s : flipped(s);
   auto& p = sparse_parts(s);
   int dims = p.sparse_dims();
-  Dims rows, behind{kZero}, sizes;
+  Dims rows, behind{kZero}, sizes, back(order.size());
   for (size_t k = 0; k < order.size(); ++k) {
     runtime_check((order[k] < dims) == (int(k) < dims), c.name())
         << "transposed dimensions must be both sparse or both dense, of a tensor with " << dims
@@ -76,6 +94,7 @@ Results permuted(const Call& c, const Ints& order) {
     if (order[k] < dims) rows.push_back(SymInt(order[k]));
     else behind.push_back(SymInt(order[k] - dims + 1));
     sizes.push_back(s.size(int(order[k])));
+    back[size_t(order[k])] = int64_t(k);
   }
   std::vector<int64_t> at;
   bool sorted = true;
@@ -83,10 +102,12 @@ Results permuted(const Call& c, const Ints& order) {
     at.push_back(rows[k].concrete());
     sorted &= at[k] == int64_t(k);
   }
-  Tensor values = values_of(s);
-  if (behind.size() > 2) values = facula::permute(values, behind);
-  return coo(sorted ? p.indices : facula::index_select(p.indices, 0, vector_of(at)), values, sizes,
-             p.coalesced && sorted);
+  auto value = [&] {
+    Tensor values = behind.size() > 2 ? facula::permute(p.values, behind) : p.values;
+    return coo(sorted ? p.indices : facula::index_select(p.indices, 0, vector_of(at)), values, sizes,
+               p.coalesced && sorted);
+  };
+  return recorded("PermuteBackward0", s, value, [back](const Tensor& g) { return facula::permute(g, back); });
 }
 Results permute(const Call& c, Form) {
   int rank = c.rank("self");
@@ -110,10 +131,19 @@ Results permute(const Call& c, Form) {
   }
   return permuted(c, order);
 }
+// The last two dimensions exchanged.
+Results matrix_transpose(const Call& c, Form) {
+  int rank = c.rank("self");
+  if (rank < 2) return {};
+  Ints order;
+  for (int k = 0; k < rank; ++k) order.push_back(k);
+  std::swap(order[size_t(rank - 2)], order[size_t(rank - 1)]);
+  return permuted(c, order);
+}
 
 Results unsqueeze(const Call& c, Form) {
   Tensor s = c.tensor("self");
-  if (is_csr(s)) return {};
+  if (is_compressed(s)) return {};
   s = pattern(s);
   auto& p = sparse_parts(s);
   int at = wrap_dim(c.name(), c.integer("dim").concrete(), s.dim() + 1);
@@ -128,8 +158,7 @@ Results unsqueeze(const Call& c, Form) {
 
 Results select(const Call& c, Form) {
   Tensor s = c.tensor("self");
-  if (is_csr(s)) return {};
-  s = pattern(s);
+  s = is_compressed(s) ? coalesced(coo_of(s)) : pattern(s);
   auto& p = sparse_parts(s);
   int dim = c.dim("dim");
   int64_t n = s.size(dim).concrete(), k = c.integer("index").concrete();
@@ -183,7 +212,7 @@ Results index_select(const Call& c, Form) {
 
 Results unbind(const Call& c, Form) {
   Tensor s = c.tensor("self");
-  if (is_csr(s)) return {};
+  if (is_compressed(s)) s = coalesced(coo_of(s));
   int dim = c.dim("dim");
   Results all;
   for (int64_t k = 0; k < s.size(dim).concrete(); ++k) all.push_back(facula::select(s, dim, SymInt(k)));
@@ -230,10 +259,9 @@ Results clone(const Call& c, Form) {
   Tensor s = c.tensor("self");
   auto& p = sparse_parts(s);
   Tensor crow = p.crow.defined() ? facula::clone(p.crow) : Tensor(), indices = facula::clone(p.indices);
-  if (!wants_gradient(s)) return make(indices, crow, facula::clone(p.values), s.sizes(), p.coalesced);
-  bool once = p.coalesced;
   return recorded(
-      "CloneBackward0", s, [&] { return make(indices, crow, facula::clone(p.values), s.sizes(), once); },
+      "CloneBackward0", s,
+      [&] { return make(indices, crow, facula::clone(p.values), s.sizes(), p.coalesced, p.by_columns); },
       [](const Tensor& g) { return g; });
 }
 Results copy(const Call& c, Form form) {
@@ -270,6 +298,7 @@ std::span<const run::SparseRules> shape_rules() {
       {"conj_physical", by_body},
       {"resolve_neg", itself},
       {"sum", sum},
+      {"_sparse_sum", masked_sum},
       {"any", any},
       {"norm", norm},
       {"norm.str", by_body},
@@ -277,7 +306,7 @@ std::span<const run::SparseRules> shape_rules() {
       {"transpose", permute},
       {"t", permute},
       {"T", permute},
-      {"mT", permute},
+      {"mT", matrix_transpose},
       {"unsqueeze", unsqueeze},
       {"select", select},
       {"unbind", unbind},

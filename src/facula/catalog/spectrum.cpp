@@ -424,6 +424,7 @@ FACULA_FAMILY(spectrum) {
                           tells ? s : none);
       })
       .non_differentiable({1, 2})
+      .undifferenced("result singular_values is one that PyTorch marks as not differentiable")
       .vjp([](const Vjp& v) {
         if (!v.grad(0).defined()) return grads(Tensor(), Tensor());
         Tensor p = pseudo_inverse(v["A"], {}, false), b = matmul(adjoint_of(p), v.grad(0));

@@ -1,4 +1,5 @@
 // Elements or slices that differ from others: the first of each run of equal ones, and all that are different, in order.
+#include "facula/catalog/no_derivative.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -47,6 +48,10 @@ Unique along(Unique u, int64_t dim) {
   std::get<0>(u) = movedim(std::get<0>(u), Sizes{int64_t(0)}, Sizes{dim});
   return u;
 }
+Unique values_without_derivative(Unique u, const Tensor& self, const char* of) {
+  std::get<0>(u) = catalog::without_derivative(std::get<0>(u), {self}, of);
+  return u;
+}
 
 Definer first_of_runs(const char* schema, const char* doc, const char* function) {
   return std::move(define(schema)
@@ -80,6 +85,7 @@ FACULA_FAMILY(unique) {
       .reference([](const Tensor& self) { return squeeze(nonzero(changes(self)), Sizes{int64_t(1)}); });
   first_of_runs("_run_values(Tensor self) -> Tensor",
                 "The first of each run of equal slices along the first dimension.", "run_values")
+      .undifferenced("unique and its variants, which call it, have no derivative")
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .reference([](const Tensor& self) {
         return index_select(self, 0, squeeze(nonzero(changes(self)), Sizes{int64_t(1)}));
@@ -91,13 +97,17 @@ FACULA_FAMILY(unique) {
       .bind(hidden)
       .dtypes(d::stored)
       .no_in_place()
-      .non_differentiable()
+      .grad_name("UniqueConsecutive")
       .reads_data()
       .procedure([](const Tensor& self, bool inverse, bool counts, std::optional<int64_t> dim) {
         Tensor x = detach(self);
-        if (!dim) return runs(flat(x), Tensor(), x.sizes(), inverse, counts);
+        if (!dim)
+          return values_without_derivative(runs(flat(x), Tensor(), x.sizes(), inverse, counts), self,
+                                           "unique_consecutive");
         Tensor rows = first_dim(x, *dim);
-        return along(runs(rows, Tensor(), Sizes{rows.size(0)}, inverse, counts), *dim);
+        return values_without_derivative(along(runs(rows, Tensor(), Sizes{rows.size(0)}, inverse, counts),
+                                               *dim),
+                                         self, "unique_consecutive");
       })
       .samples({"self<3>[7]", "self<2>[5, 2], return_inverse=True, return_counts=True, dim=0", "self[]"});
   define(
@@ -108,12 +118,12 @@ FACULA_FAMILY(unique) {
       .called("unique")
       .dtypes(d::stored)
       .no_in_place()
-      .non_differentiable()
+      .grad_name("Unique2")
       .reads_data()
       .procedure([](const Tensor& self, bool, bool inverse, bool counts) {
         Tensor x = detach(self);
         auto [rows, order] = sort(flat(x), 0, false, true);
-        return runs(rows, order, x.sizes(), inverse, counts);
+        return values_without_derivative(runs(rows, order, x.sizes(), inverse, counts), self, "_unique2");
       })
       .samples({"self<3>[7]", "self<3>[3, 4], return_inverse=True, return_counts=True", "self[]"});
   define(
@@ -124,7 +134,7 @@ FACULA_FAMILY(unique) {
       .called("unique")
       .dtypes(d::stored)
       .no_in_place()
-      .non_differentiable()
+      .grad_name("UniqueDim")
       .reads_data()
       .procedure([](const Tensor& self, int64_t dim, bool, bool inverse, bool counts) {
         Tensor rows = first_dim(detach(self), dim), columns = flatten(unsqueeze(rows, -1), 1);
@@ -134,7 +144,8 @@ FACULA_FAMILY(unique) {
           Tensor column = index_select(select(columns, 1, k), 0, order);
           order = index_select(order, 0, std::get<1>(sort(column, 0, false, true)));
         }
-        return along(runs(index_select(rows, 0, order), order, Sizes{rows.size(0)}, inverse, counts), dim);
+        Unique u = runs(index_select(rows, 0, order), order, Sizes{rows.size(0)}, inverse, counts);
+        return values_without_derivative(along(std::move(u), dim), self, "unique_dim");
       })
       .samples({"self<2>[7, 2], dim=0", "self<2>[2, 5], dim=1, return_inverse=True, return_counts=True"});
 }

@@ -83,6 +83,7 @@ FACULA_FAMILY(view) {
       .doc("The same bytes as elements of another dtype.")
       .bind(hidden)
       .non_differentiable()
+      .undifferenced("the bytes of the elements are read as another dtype")
       .view([](const Call& c, Geometry g) {
         check_resolved(c, "view", "has other bytes than it shows");
         g.as_dtype(c.dtype("self"), *c.maybe_dtype("dtype"));
@@ -105,6 +106,7 @@ FACULA_FAMILY(view) {
   define("detach(Tensor(a) self) -> Tensor(a)")
       .doc("self cut off from the graph of gradients; shares storage and version.")
       .non_differentiable()
+      .undifferenced("it is what the function is for")
       .view([](const Call&, Geometry g) { return g; })
       .samples({"self[2, 3]"});
   define("_conj(Tensor(a) self) -> Tensor(a)")

@@ -39,10 +39,10 @@ Expr turned(Expr y, Expr r, Expr g) {
   Expr safe = select(eq(r, 0), constant(1.0, r.dtype()), r);
   return select(eq(r, 0), zero(g), (g - y * cast(real(conj(y) * g), y.dtype())) / cast(safe, y.dtype()));
 }
-// 1 / (x^2 + z^2), 0 at the origin.
-Expr inverse_square(Expr x, Expr z) {
-  Expr d = x * x + z * z;
-  return select(eq(d, 0), zero(d), reciprocal(d));
+// x / (x^2 + z^2), 0 at the origin: of the quotients by the larger, whose squares neither overflow nor vanish.
+Expr over_square(Expr x, Expr z) {
+  Expr m = max(abs(x), abs(z)), a = x / m, b = z / m;
+  return select(eq(m, 0), zero(m), a / (a * a + b * b) / m);
 }
 
 template <Fn f>
@@ -105,7 +105,7 @@ RULE(truncdiv)
 RULE(remainder, g, -g* floordiv(x, z))
 RULE(fmod, g, -g* truncdiv(x, z))
 RULE(pow, pow_base(x, z, g), pow_exponent(x, z, y, g))
-RULE(atan2, g* z* inverse_square(x, z), g * -x * inverse_square(x, z))
+RULE(atan2, g* over_square(z, x), -g* over_square(x, z))
 RULE(max, select(x < z, zero(g), select(eq(x, z), g* c(0.5, g), g)),
      select(x > z, zero(g), select(eq(x, z), g* c(0.5, g), g)))
 RULE(min, select(x > z, zero(g), select(eq(x, z), g* c(0.5, g), g)),

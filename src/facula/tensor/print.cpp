@@ -166,9 +166,10 @@ std::string part(const char* label, const Tensor& t, size_t indent) {
 std::string parts_text(const Tensor& t, size_t indent, std::vector<std::string>& notes) {
   auto& p = sparse_parts(t);
   std::string next = ",\n" + std::string(indent, ' ');
-  std::string out = p.crow.defined()
-                        ? part("crow_indices", p.crow, indent) + next + part("col_indices", p.indices, indent)
-                        : part("indices", p.indices, indent);
+  const char *outer = p.by_columns ? "ccol_indices" : "crow_indices",
+             *inner = p.by_columns ? "row_indices" : "col_indices";
+  std::string out = p.crow.defined() ? part(outer, p.crow, indent) + next + part(inner, p.indices, indent)
+                                     : part("indices", p.indices, indent);
   notes.push_back("size=" + tuple(t.sizes()));
   notes.push_back("nnz=" + std::to_string(p.nnz()));
   return out + next + part("values", p.values, indent);

@@ -35,6 +35,7 @@ const char* name(Layout layout) {
     case Layout::strided: return "strided";
     case Layout::sparse_coo: return "sparse_coo";
     case Layout::sparse_csr: return "sparse_csr";
+    case Layout::sparse_csc: return "sparse_csc";
   }
   return "";
 }

@@ -1,6 +1,7 @@
-// Sparse tensors: a handle with sizes, a dtype and no memory, whose storage refers to parts, which are dense tensors.
-// COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; duplicate indices are summed. CSR
-// (matrices): `crow` [rows + 1] and `indices` [nnz], the columns, int32 or int64.
+// Sparse tensors: a handle with sizes, a dtype and no memory, whose storage holds its parts, which are dense
+// tensors, in place of elements. COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; the element at
+// an index that is there several times is the sum. CSR, of matrices: `crow` [rows + 1] and `indices` [nnz], the
+// columns, int32 or int64. CSC: the same of the transpose, `crow` [columns + 1] and `indices`, the rows.
 //
 // Aliases (detach) share the parts. An operator only supports sparse operands if it has a rule for them, a function
 // on the parts (run/sparse.h); reading the data raises. Only the handle has a history; the parts have none.
@@ -11,13 +12,14 @@
 
 namespace facula {
 
-enum class Layout : uint8_t { strided, sparse_coo, sparse_csr };
+enum class Layout : uint8_t { strided, sparse_coo, sparse_csr, sparse_csc };
 const char* name(Layout layout);  // "sparse_coo"
 
 struct SparseParts {
   Tensor indices, values;
-  Tensor crow;             // for CSR
-  bool coalesced = false;  // indices are unique and in lexicographic order
+  Tensor crow;              // of CSR and CSC
+  bool coalesced = false;   // every index is there once, in lexicographic order
+  bool by_columns = false;  // CSC
   int sparse_dims() const { return crow.defined() ? 2 : int(indices.size(0).concrete()); }
   int64_t nnz() const { return values.size(0).concrete(); }
 };
@@ -32,10 +34,13 @@ inline bool is_sparse(const TensorImpl* t) { return sparse_parts_of(t) != nullpt
 inline bool is_sparse(const Tensor& t) { return is_sparse(t.impl()); }
 inline Layout layout_of(const TensorImpl* t) {
   auto* p = sparse_parts_of(t);
-  return !p ? Layout::strided : p->crow.defined() ? Layout::sparse_csr : Layout::sparse_coo;
+  if (!p) return Layout::strided;
+  return !p->crow.defined() ? Layout::sparse_coo : p->by_columns ? Layout::sparse_csc : Layout::sparse_csr;
 }
 inline Layout layout_of(const Tensor& t) { return layout_of(t.impl()); }
 inline bool is_coo(const Tensor& t) { return layout_of(t) == Layout::sparse_coo; }
 inline bool is_csr(const Tensor& t) { return layout_of(t) == Layout::sparse_csr; }
+inline bool is_csc(const Tensor& t) { return layout_of(t) == Layout::sparse_csc; }
+inline bool is_compressed(const Tensor& t) { return is_csr(t) || is_csc(t); }
 
 }  // namespace facula

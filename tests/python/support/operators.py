@@ -38,6 +38,11 @@ class Case:
     random: bool
 
     @property
+    def compared(self) -> bool:
+        """Do finite differences show the gradient? A reason that begins with "result" is for one without."""
+        return not self.undifferenced or self.undifferenced.startswith("result")
+
+    @property
     def writes(self) -> bool:
         return "!" in self.schema
 
@@ -211,6 +216,20 @@ def to_numpy(t) -> np.ndarray:
     t = t.detach().resolve_conj().resolve_neg()
     wider = {F.bfloat16: F.float32, F.complex32: F.complex64}  # of what NumPy does not have
     return np.array(t.to(wider.get(t.dtype, t.dtype)).contiguous().numpy())
+
+
+# Operators of a Hermitian matrix, whose diagonal is real: a direction must be real there too.
+HERMITIAN = {"_linalg_cholesky", "linalg_cholesky", "cholesky"}
+
+
+def random_like(t, rng, case=None):
+    """A tensor of the same shape and dtype with elements in [-1, 1)."""
+    import facula as F
+
+    x = rng.uniform(-1, 1, tuple(t.shape))
+    if t.is_complex() and not (case and case.name in HERMITIAN):
+        x = x + 1j * rng.uniform(-1, 1, tuple(t.shape))
+    return F.tensor(np.ascontiguousarray(x)).reshape(t.shape).to(t.dtype)
 
 
 def dtype_of(t) -> str:
