@@ -353,3 +353,16 @@ def test_an_object_in_the_place_of_any_argument_takes_the_call(case):
             for place in places:
                 result = getattr(facula._C.ops, case.base)(**{**args, name: place})
                 assert result[0] == "taken", (case.name, number, name)
+
+
+@pytest.mark.parametrize("name", ["uniform_", "normal_", "constant_", "kaiming_uniform_"])
+def test_initial_values_may_be_taken_over(name):
+    f, own = getattr(nn.init, name), Taker()
+    assert f(own, 1.0)[0] == "taken" and f(own, 1.0)[1] == f
+    assert f(facula.zeros(2, 2), 1.0).shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["sym_float", "sym_int", "sym_max", "sym_min", "sym_not", "sym_sqrt"])
+def test_numbers_that_may_be_symbolic_may_be_taken_over(name):
+    f = getattr(facula, name)
+    assert f(*[Taker()] * (2 if "m" in name[4:] else 1))[0] == "taken"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from .. import _C
+from .. import _C, _namespace
 
 Tensor = _C.Tensor
 _f = _C.functions
@@ -240,3 +240,6 @@ kaiming_uniform, kaiming_normal = _former("kaiming_uniform"), _former("kaiming_n
 # PyTorch's inner functions, which do not record the fill; the public ones here do not either.
 _no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
 _no_grad_fill_, _no_grad_zero_ = constant_, zeros_
+_namespace.overridable(
+    globals(), lambda f: f.__name__ in ("uniform_", "normal_", "constant_", "kaiming_uniform_")
+)
