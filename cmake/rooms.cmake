@@ -33,7 +33,7 @@ add_custom_command(
          ${FACULA_GENERATED}/facula/optim/lr_scheduler.h
   COMMAND ${Python_EXECUTABLE} ${generate_modules} --package ${PROJECT_SOURCE_DIR}/python/facula --catalog ${FACULA_SOURCES}/catalog
           --out ${FACULA_GENERATED} --shards 4
-  DEPENDS ${generate_modules} ${FACULA_SOURCES}/nn/translate.py ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_functions.py ${catalog_sources}
+  DEPENDS ${generate_modules} ${FACULA_SOURCES}/nn/translate.py ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_queries.py ${catalog_sources}
   COMMENT "Generating C++ modules from the Python ones" VERBATIM)
 add_custom_target(facula_generated DEPENDS ${generated_files} ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h)
 
@@ -56,10 +56,10 @@ set_source_files_properties(${FACULA_SOURCES}/codegen/cache.cpp PROPERTIES
                             COMPILE_DEFINITIONS FACULA_GENERATOR_VERSION="${generator_version}")
 
 # Square roots of vectors, which tell nothing to errno; nor are vectors handed over by any convention of calls.
-set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp ${FACULA_SOURCES}/backend/cpu/strips.cpp
+set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp ${FACULA_SOURCES}/backend/cpu/column_strips.cpp
                             ${FACULA_SOURCES}/backend/cpu/tridiagonal.cpp
                             PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
-set_source_files_properties(${FACULA_SOURCES}/backend/cpu/few.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
+set_source_files_properties(${FACULA_SOURCES}/backend/cpu/batched_products.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
 
 # Made for the vectors of ducc0's objects (ducc0.cmake), whose type depends on the instructions. Steps of our own are quicker, and
 # nearer, if products are not rounded.
@@ -68,7 +68,7 @@ set_source_files_properties(${FACULA_SOURCES}/backend/cpu/fft_lines.cpp PROPERTI
 
 # clang takes ten minutes for such vectors with its sanitizers, and no fuzz target comes here.
 if(FACULA_FUZZ)
-  foreach(source small few fft_lines)
+  foreach(source small batched_products fft_lines)
     set_property(SOURCE ${FACULA_SOURCES}/backend/cpu/${source}.cpp APPEND PROPERTY COMPILE_OPTIONS
                  "-O0;-fno-sanitize=all")
   endforeach()

@@ -41,7 +41,7 @@
 //   profiler         profile_start(shapes, memory, stacks), profile_stop(session), profile_enter(name), profile_leave(id),
 //                    profile_enabled(): profile.cpp
 #include "facula/catalog/catalog.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "python.h"
 #include "symint.h"
 
@@ -88,7 +88,7 @@ PyObject* start(PyObject*) {
     add_library(module);
     add_extend(module);
     add_torch_dispatch(module);
-    Py_AtExit(facula::codegen::end_ahead);
+    Py_AtExit(facula::codegen::end_background);
     return made.detach();
   });
 }

@@ -11,14 +11,14 @@ from . import _C
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # for type checkers: all names, including those that are imported at first use
     from ._lazy import *  # the contents of the tables below
-    from ._functions import *
+    from ._queries import *
     from ._modes import *
     from ._C import *
     from ._C.ops import *
 
     # Repeated although stubs declare it too: mypy uses the first declaration and pyright the last.
-    from ._functions import can_cast as can_cast
-    from ._functions import einsum as einsum
+    from ._queries import can_cast as can_cast
+    from ._queries import einsum as einsum
     from ._modes import set_grad_enabled as set_grad_enabled
     from ._ops import ops as ops
 else:
@@ -75,7 +75,7 @@ from . import __future__ as __future__  # noqa: E402
 from . import _tensor  # noqa: E402  (completes Tensor)
 
 if not TYPE_CHECKING:
-    from ._functions import (
+    from ._queries import (
         adjoint,
         allclose,
         atleast_1d,
@@ -172,7 +172,7 @@ _ELSEWHERE = {
             UntypedStorage
         """,
         "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
-        "_names": """
+        "_torch_names": """
             autocast_decrement_nesting autocast_increment_nesting batch_norm
             binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss dequantize
             detach_ fork frobenius_norm get_autocast_gpu_dtype
@@ -191,7 +191,7 @@ _ELSEWHERE = {
             is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled set_autocast_cache_enabled
             set_autocast_dtype set_autocast_enabled
         """,
-        "_more": """
+        "_composed": """
             _assert block_diag chain_matmul from_file histogramdd lu max_memory_allocated
             max_memory_reserved memory_allocated memory_reserved memory_summary profile
             ravel reset_peak_memory_stats scalar_tensor set_printoptions
@@ -212,7 +212,7 @@ _ELSEWHERE = {
             is_deterministic is_deterministic_algorithms_warn_only_enabled set_deterministic
             set_deterministic_debug_mode set_float32_matmul_precision use_deterministic_algorithms
         """,
-        "_legacy": """
+        "_legacy_types": """
             BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor
             LongTensor ShortTensor set_default_tensor_type
         """,

@@ -121,7 +121,7 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable) -> Any:
     return _C.add_accumulated_hook(self, hook)
 
 
-def _from_functions(name: str, module: str = "_functions") -> Callable:
+def _from_functions(name: str, module: str = "_queries") -> Callable:
     def f(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         from importlib import import_module
 
@@ -132,9 +132,9 @@ def _from_functions(name: str, module: str = "_functions") -> Callable:
 
 def new(self: Tensor, *args: Any) -> Tensor:
     """Returns a tensor of the same dtype: of sizes, from the elements of a sequence, or empty."""
-    from . import _legacy
+    from . import _legacy_types
 
-    return _legacy.maker_of(self.dtype)(*args)
+    return _legacy_types.maker_of(self.dtype)(*args)
 
 
 def cuda(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -565,7 +565,7 @@ for _n in ("zeros", "ones", "empty"):
 for _n in ("adjoint", "allclose", "equal", "is_nonzero", "nonzero"):
     _add(_n, _from_functions(_n))
 for _n in ("tile", "unique", "unique_consecutive", "ravel", "lu"):
-    _add(_n, _from_functions(_n, "_more"))
+    _add(_n, _from_functions(_n, "_composed"))
 
 
 # ---- subclasses with a __torch_function__ method

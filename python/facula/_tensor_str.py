@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _C
-from ._more import set_printoptions
+from ._composed import set_printoptions
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions"]
 

@@ -251,10 +251,10 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 def _get_device_module(device_type: str) -> Any:
     """The module of a type of device."""
-    from . import _names
+    from . import _torch_names
 
     try:
-        return _names.get_device_module(device_type)
+        return _torch_names.get_device_module(device_type)
     except RuntimeError as e:
         raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered") from e
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import manual_seed
 from ._C import default_generator
-from ._functions import get_rng_state, initial_seed, seed, set_rng_state
+from ._queries import get_rng_state, initial_seed, seed, set_rng_state
 
 __all__ = [
     "default_generator",
@@ -46,6 +46,6 @@ def fork_rng(
 
 def thread_safe_generator() -> Any:
     """Returns the generator of the worker in which a sampler runs; None in the main process."""
-    from ._names import thread_safe_generator as of_worker
+    from ._torch_names import thread_safe_generator as of_worker
 
     return of_worker()

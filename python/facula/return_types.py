@@ -9,7 +9,7 @@ from . import _C
 
 def _find(name: str) -> Any:
     if name == "histogramdd":
-        from ._more import _Histogramdd
+        from ._composed import _Histogramdd
 
         return _Histogramdd
     return _C.result_class(name.removesuffix("_out"))

@@ -255,9 +255,9 @@ def normalize_storage_type(storage_type: Any) -> Any:
 
 def storage_to_tensor_type(storage: Any) -> Any:
     """Returns the legacy tensor class for a storage class: FloatTensor for FloatStorage."""
-    from . import _legacy
+    from . import _legacy_types
 
-    return getattr(_legacy, type(storage).__name__.replace("Storage", "Tensor"))
+    return getattr(_legacy_types, type(storage).__name__.replace("Storage", "Tensor"))
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:

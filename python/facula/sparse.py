@@ -310,7 +310,7 @@ def _softmax(input: Tensor, dim: int, dtype: Any, log: bool, name: str) -> Tenso
 
 def _softmax_of_groups(indices: Tensor, values: Tensor, shape: Any, d: int, log: bool) -> Tensor:
     """Computes softmax over elements that share all sparse indices except that of dimension ``d``."""
-    from ._more import unique
+    from ._composed import unique
 
     key = _f.zeros((indices.shape[1],), dtype=_C.int64)
     for k in range(indices.shape[0]):
@@ -374,7 +374,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name.endswith("Tensor"):
-            from ._legacy import sparse_maker
+            from ._legacy_types import sparse_maker
 
             if (maker := sparse_maker(name)) is not None:
                 globals()[name] = maker

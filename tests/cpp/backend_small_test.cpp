@@ -8,11 +8,11 @@
 #include <random>
 #include <vector>
 
+#include "facula/backend/cpu/batched_products.h"
 #include "facula/backend/cpu/depthwise.h"
-#include "facula/backend/cpu/eigen.h"
-#include "facula/backend/cpu/few.h"
-#include "facula/backend/cpu/pivoted.h"
 #include "facula/backend/cpu/small.h"
+#include "facula/backend/cpu/small_eigen.h"
+#include "facula/backend/cpu/small_ldl.h"
 
 using namespace facula;
 using namespace facula::backend::cpu;

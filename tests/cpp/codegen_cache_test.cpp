@@ -17,7 +17,7 @@
 #include "facula/base/interrupt.h"
 #include "facula/base/parallel.h"
 #include "facula/base/settings.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/object.h"
 
@@ -355,10 +355,10 @@ class CodegenAhead : public CodegenCache {
   void SetUp() override {
     CodegenCache::SetUp();
     set_num_threads(4);
-    if (!codegen::ahead_threads()) GTEST_SKIP() << "one processor";
+    if (!codegen::background_threads()) GTEST_SKIP() << "one processor";
   }
   void TearDown() override {
-    codegen::finish_ahead();
+    codegen::finish_background();
     set_num_threads(threads_);
     CodegenCache::TearDown();
   }
@@ -373,7 +373,7 @@ class CodegenAhead : public CodegenCache {
 TEST_F(CodegenAhead, MakesWhatIsExpected) {
   auto before = codegen::cache_stats();
   codegen::expect(nests_of(2001, 3));
-  codegen::finish_ahead();
+  codegen::finish_background();
   EXPECT_EQ(codegen::cache_stats().compiled, before.compiled + 3);
   for (double c : {2001, 2002, 2003}) EXPECT_TRUE(works(c));
   EXPECT_EQ(codegen::cache_stats().compiled, before.compiled + 3);
@@ -390,7 +390,7 @@ TEST_F(CodegenAhead, MakesEachKernelOnceHoweverManyWantIt) {
       for (int k = 0; k < 4; ++k) right += works(2011 + (k + t) % 4);
     });
   for (auto& t : threads) t.join();
-  codegen::finish_ahead();
+  codegen::finish_background();
   EXPECT_EQ(right, 16);
   EXPECT_EQ(codegen::cache_stats().compiled, before.compiled + 4);
 }
@@ -400,8 +400,8 @@ TEST_F(CodegenAhead, DropsWhatAJobThrowsAndGoesOn) {
   broken.body[0].body[0].values = {local(99, DType::Float32)};
   auto nest = std::make_shared<const Nest>(broken);
   codegen::expect({std::make_shared<const loop::LazyNest>(nest), nest_of(2022)});
-  codegen::ahead([] { throw std::runtime_error("dropped"); });
-  codegen::finish_ahead();
+  codegen::run_in_background([] { throw std::runtime_error("dropped"); });
+  codegen::finish_background();
   EXPECT_ANY_THROW(codegen::kernel(*nest)) << "who wants it is told";
   EXPECT_ANY_THROW(codegen::kernel(*nest)) << "each time";
   EXPECT_TRUE(works(2022));
@@ -411,7 +411,7 @@ TEST_F(CodegenAhead, LeavesAForkedChildToItself) {
   for (int from = 2100; from < 2150; from += 10) {
     codegen::expect(nests_of(from, 4));
     int status = in_child([&] {
-      bool right = !codegen::ahead_threads();
+      bool right = !codegen::background_threads();
       codegen::expect(nests_of(from, 4));
       for (int k = 0; k < 4; ++k) right &= works(from + k);
       return right ? 0 : 1;

@@ -1,4 +1,4 @@
-"""Records what PyTorch makes of mixed operands, for tests/python/test_behaviours.py.
+"""Records what PyTorch makes of mixed operands, for tests/python/test_implicit_behaviours.py.
 
 Run with PyTorch installed: python tests/golden/record_promotions.py
 Lines: operator, left, right, dtype of the result or "error", values (complex ones as pairs) or the type

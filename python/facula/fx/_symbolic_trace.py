@@ -325,7 +325,7 @@ class Tracer(TracerBase):
                 text = f"{name} {said} None but got another value"
                 self.create_proxy("call_function", _assert_is_none, (out, text), {})
             elif type(x) is bool or type(x) in base_types and not isinstance(x, _C.Tensor):
-                from .._more import _assert
+                from .._composed import _assert
 
                 text = f"{name} {said} {x} but got another value"
                 self.create_proxy("call_function", _assert, (out == x, text), {})

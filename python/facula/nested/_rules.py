@@ -55,7 +55,7 @@ def is_contiguous(_: Any, x: NestedTensor, memory_format: Any = None) -> bool:
 
 @rule("contiguous", "clone")
 def contiguous(func: Callable, x: NestedTensor, *args: Any, **kwargs: Any) -> NestedTensor:
-    """Returns the rows packed in memory; ``clone`` packs them only with ``memory_format=contiguous_format``."""
+    """Returns the rows packed in memory; ``clone`` packs them only for ``contiguous_format``."""
     default = _C.contiguous_format if func.__name__ == "contiguous" else _C.preserve_format
     wanted = kwargs.get("memory_format", args[0] if args else default)
     if wanted is not _C.contiguous_format or x._ragged.fills(x._values.shape[x._ragged_idx - 1]):

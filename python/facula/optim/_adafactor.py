@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import _C
-from .._functions import finfo
+from .._queries import finfo
 from ._listed import ListOptimizer
 from .optimizer import rate
 

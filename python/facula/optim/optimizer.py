@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from .. import _C
-from .._functions import typename
+from .._queries import typename
 from ..program import assume
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 

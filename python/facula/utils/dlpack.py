@@ -3,7 +3,7 @@
 import enum
 
 from .. import from_dlpack
-from .._functions import to_dlpack
+from .._queries import to_dlpack
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
 

@@ -19,14 +19,14 @@
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/base/sha256.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/codegen/compiler.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
 #include "facula/codegen/nest_index.h"
 #include "facula/codegen/object.h"
+#include "facula/codegen/prediction.h"
 #include "facula/codegen/printed.h"
-#include "facula/codegen/sequel.h"
 #include "facula/codegen/store.h"
 #include "facula/profile/profile.h"
 #include "facula/schedule/lanes.h"
@@ -57,7 +57,7 @@ bool prints() { return printed_target() != Printed::none; }
 template <class F>
 auto compile_by(const loop::Nest& n, F&& how) {
   std::optional<profile::Scope> scope;  // background threads belong to no line of the program
-  if (!is_ahead()) scope.emplace(profile::Category::compile, "compile ", n.name);
+  if (!is_background_thread()) scope.emplace(profile::Category::compile, "compile ", n.name);
   auto start = std::chrono::steady_clock::now();
   auto result = how();
   auto spent =
@@ -135,7 +135,7 @@ KernelFn load(const std::string& digest, const std::string& shown, std::string& 
 // Makes the kernel. If `n` is null it is not compiled, and the result is false unless a folder has it.
 bool make(Entry& e, const loop::Nest* n, const std::string& digest, const std::string& shown) {
   std::optional<profile::Scope> scope;
-  if (!is_ahead()) scope.emplace(profile::Category::compile, "kernel ", shown);
+  if (!is_background_thread()) scope.emplace(profile::Category::compile, "kernel ", shown);
   std::string object;
   KernelFn fn = !prints() ? load(digest, shown, object) : n ? compile_printed(*n) : nullptr;
   if (!fn) {
@@ -215,7 +215,7 @@ const Thing kernel_thing("kernel", [](Words words) {
     find_kernel(digest, shown);
 });
 void want(Entry& e, const Sha256& digest, const std::string& shown) {
-  if (is_ahead() || e.wanted.load(std::memory_order_relaxed) || e.wanted.exchange(true)) return;
+  if (is_background_thread() || e.wanted.load(std::memory_order_relaxed) || e.wanted.exchange(true)) return;
   wanted(kernel_thing, words_of(std::string(digest.begin(), digest.end()) + shown));
 }
 
@@ -243,7 +243,7 @@ void complete(Entry& e, const Sha256& digest, loop::Expr tasks, loop::Expr cost)
 
 const Kernel* kernel(const loop::Nest& n) {
   internal_check(!n.threads) << "nest " << n.name << " is one of a grid, which this machine has not";
-  check_ahead();
+  check_background();
   check_interrupt();  // a kernel that was begun is finished and stored: another call or process may need it
   Sha256 digest = name_of(n);
   auto [e, outcome] = obtained_entry(digest, n.name, &n);
@@ -262,7 +262,7 @@ const Kernel* kernel(const loop::Nest& n) {
 const Kernel* kernel(const loop::LazyNest& n) {
   auto* named = n.kernel();
   if (!named || records_kernels() || prints()) return kernel(n.nest());
-  check_ahead();
+  check_background();
   check_interrupt();
   auto [e, outcome] = obtained_entry(named->name, named->shown, nullptr);
   if (outcome == Outcome::needs_nest) return kernel(n.nest());
@@ -287,7 +287,7 @@ Sha256 name_of(const loop::Nest& n) {
 const Sha256& name_of(const Kernel& k) { return static_cast<const Entry::Named&>(k).digest; }
 
 const Kernel* find_kernel(const Sha256& digest, const std::string& shown) {
-  check_ahead();
+  check_background();
   auto [e, outcome] = obtained_entry(digest, shown, nullptr);
   return outcome == Outcome::needs_nest ? nullptr : &e->kernel;
 }
@@ -303,7 +303,7 @@ std::string cache_folder() { return user_folder(); }
 void record_kernels_to(const std::string& folder) {
   runtime_check(!prints(), "codegen") << "printed kernels are not kept; unset FACULA_TARGET";
   runtime_check(folder.empty() || make_folders(folder), "codegen") << "cannot make the folder " << folder;
-  finish_ahead();  // kernels that were begun belong to the former folder
+  finish_background();  // kernels that were begun belong to the former folder
   if (std::string before = recording_to(); !before.empty()) write_nest_index(before);
   std::lock_guard lock(record_mutex);
   record_folder() = folder;

@@ -26,7 +26,7 @@ NATIVE_FUNCTIONS = {
     ("nn.parameter", "Parameter"): "make_parameter",
     ("program", "require"): "require",
     ("optim._listed", "single"): "single",
-    ("_functions", "finfo"): "finfo",
+    ("_queries", "finfo"): "finfo",
     ("_C", "is_tracing"): "is_tracing",
     ("_C", "Size"): "py_tuple",
     ("_C", "tensor"): "make_tensor",

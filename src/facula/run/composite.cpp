@@ -8,7 +8,7 @@
 #include "facula/autograd/call_node.h"
 #include "facula/autograd/node.h"
 #include "facula/base/settings.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/graph/passes.h"
 #include "facula/op/registry.h"
 #include "facula/profile/profile.h"
@@ -275,9 +275,9 @@ void compile(const Operator& o, std::span<const Value> args, const InMemory* lyi
     if (wants_gradient(logical_operands[i])) wrt.push_back(int(i));
   try {
     auto compiled = compiled_of(o, call_args, operands, wrt);
-    if (codegen::ahead_threads())  // compile the gradient's kernels while the forward pass runs
+    if (codegen::background_threads())  // compile the gradient's kernels while the forward pass runs
       if (auto prepare = compiled->backward.preparation(operands, compiled->forward.graph()))
-        codegen::ahead([compiled, prepare] { prepare(); });
+        codegen::run_in_background([compiled, prepare] { prepare(); });
     if (lying && needs_logical_inputs(compiled->forward.graph())) entry.needs_logical = true;
     else entry.plan = compiled->forward.plan(operands, {});
     entry.recorded = std::move(compiled);

@@ -1,14 +1,14 @@
 // ExecutionState: what a run of a plan needs besides the plan. The part that stays the same from run to run is bound once: tensors
 // over the arena, their views, arguments of library calls, addresses that kernels take. A run sets what changes: the block of
 // the arena, addresses of inputs, results. One thread at a time runs in a state, and a run that raises discards it. States of
-// traced programs retain the block of their arena between runs (tensor/kept.h); operators return theirs to the pool.
+// traced programs retain the block of their arena between runs (tensor/retained_block.h); operators return theirs to the pool.
 #pragma once
 #include <vector>
 
 #include "facula/op/value.h"
 #include "facula/run/layout.h"
 #include "facula/run/plan.h"
-#include "facula/tensor/kept.h"
+#include "facula/tensor/retained_block.h"
 
 namespace facula::run {
 
@@ -128,7 +128,7 @@ class ExecutionState {
   };
   std::vector<Resident> residents_;  // storages in the arena
   std::vector<Buffer> settled_;      // buffers in the arena
-  KeptBlock arena_;                  // retained until the next run
+  RetainedBlock arena_;              // retained until the next run
   void* arena_at_ = nullptr;         // its address in the last run
 };
 

@@ -7,7 +7,7 @@
 
 #include "facula/graph/trace.h"
 #include "facula/op/operator.h"
-#include "facula/tensor/kept.h"
+#include "facula/tensor/retained_block.h"
 
 namespace facula::run {
 

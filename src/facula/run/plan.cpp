@@ -7,7 +7,7 @@
 #include "facula/base/bounded.h"
 #include "facula/base/caches.h"
 #include "facula/base/fork.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/codegen/nest_index.h"
 #include "facula/loop/monoid.h"
 #include "facula/run/arena.h"

@@ -13,7 +13,7 @@
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
 #include "facula/schedule/fuse.h"
-#include "facula/tensor/kept.h"
+#include "facula/tensor/retained_block.h"
 
 namespace facula::run {
 

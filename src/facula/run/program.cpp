@@ -12,7 +12,7 @@
 #include "facula/base/hash.h"
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/codegen/kernel.h"
 #include "facula/graph/passes.h"
 #include "facula/graph/trace.h"

@@ -7,7 +7,7 @@
 
 #include "facula/backend/backend.h"
 #include "facula/graph/graph.h"
-#include "facula/tensor/kept.h"
+#include "facula/tensor/retained_block.h"
 
 namespace facula::run {
 

@@ -18,10 +18,10 @@
 #include "facula/base/log.h"
 #include "facula/base/settings.h"
 #include "facula/base/sha256.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/codegen/build_id.h"
 #include "facula/codegen/named.h"
-#include "facula/codegen/sequel.h"
+#include "facula/codegen/prediction.h"
 #include "facula/codegen/store.h"
 #include "facula/op/origin.h"
 #include "facula/run/key.h"
@@ -434,9 +434,9 @@ class ReadAhead {
     static auto& a = *new ReadAhead;
     return a;
   }
-  // The contents of a file; empty if it does not exist. The request predicts the next ones (codegen/sequel.h).
+  // The contents of a file; empty if it does not exist. The request predicts the next ones (codegen/prediction.h).
   std::string take(const std::string& name) {
-    if (codegen::is_ahead()) return "";
+    if (codegen::is_background_thread()) return "";
     codegen::wanted(kThing, codegen::words_of(name));
     std::lock_guard lock(mutex_);
     auto it = bytes_.find(name);

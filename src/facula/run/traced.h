@@ -8,7 +8,7 @@
 #include "facula/graph/segments.h"
 #include "facula/graph/trace.h"
 #include "facula/run/report.h"
-#include "facula/tensor/kept.h"
+#include "facula/tensor/retained_block.h"
 
 namespace facula::run {
 

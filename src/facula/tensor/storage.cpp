@@ -20,8 +20,8 @@
 #include "facula/base/parallel.h"
 #include "facula/profile/profile.h"
 #include "facula/tensor/block.h"
-#include "facula/tensor/kept.h"
 #include "facula/tensor/memory.h"
+#include "facula/tensor/retained_block.h"
 
 namespace facula {
 
@@ -325,7 +325,7 @@ class KeptBlocks {
     static auto* blocks = new KeptBlocks;
     return *blocks;
   }
-  void add(KeptBlock& b) {
+  void add(RetainedBlock& b) {
     std::lock_guard lock(mutex_);
     owners_.push_back(&b);
     b.listed_ = true;
@@ -337,7 +337,7 @@ class KeptBlocks {
       if (void* p = take_from(other)) give_block(p, other.capacity_, other.capacity_);
     }
   }
-  void remove(KeptBlock& b) {
+  void remove(RetainedBlock& b) {
     std::lock_guard lock(mutex_);
     std::erase(owners_, &b);
     b.listed_ = false;
@@ -356,7 +356,7 @@ class KeptBlocks {
   }
 
  private:
-  void* take_from(KeptBlock& b) {
+  void* take_from(RetainedBlock& b) {
     void* p = b.waiting_.exchange(nullptr, std::memory_order_acquire);
     if (!p) return nullptr;
     bytes_ -= b.capacity_;
@@ -365,11 +365,11 @@ class KeptBlocks {
   }
   static constexpr size_t kHeld = size_t(1) << 30;
   TableMutex mutex_;
-  std::vector<KeptBlock*> owners_;
+  std::vector<RetainedBlock*> owners_;
   size_t next_ = 0, bytes_ = 0;
 };
 
-void* KeptBlock::take(size_t bytes) {
+void* RetainedBlock::take(size_t bytes) {
   lately_.store(true, std::memory_order_relaxed);
   bool waits = waiting_.load(std::memory_order_relaxed);
   if (void* p = waits ? waiting_.exchange(nullptr, std::memory_order_acquire) : nullptr) {
@@ -390,7 +390,7 @@ void* KeptBlock::take(size_t bytes) {
   return taken_;
 }
 
-void KeptBlock::give() {
+void RetainedBlock::give() {
   if (!taken_) return;
   count(-int64_t(bytes_));
   void* p = std::exchange(taken_, nullptr);
@@ -404,7 +404,7 @@ void KeptBlock::give() {
   give_block(p, capacity_, capacity_);
 }
 
-KeptBlock::~KeptBlock() {
+RetainedBlock::~RetainedBlock() {
   give();
   if (listed_) KeptBlocks::all().remove(*this);
   if (void* p = waiting_.load(std::memory_order_relaxed)) give_block(p, capacity_, capacity_);

@@ -1,5 +1,5 @@
 """Calls with operands of different kinds, made alike for PyTorch (tests/golden/record_promotions.py) and
-Facula (tests/python/test_behaviours.py).
+Facula (tests/python/test_implicit_behaviours.py).
 
 An operand is "dtype" (a vector of the values below), "dtype()" (0-d, the second of them) or a number.
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import _C
 from ... import __future__ as _future
-from ..._functions import typename
+from ..._queries import typename
 from ...utils.hooks import RemovableHandle
 from ..parameter import Buffer, Parameter, is_lazy
 

@@ -10,7 +10,7 @@
 #include "facula/backend/cpu/cpu.h"
 #include "facula/backend/cpu/openblas.h"
 #include "facula/base/library.h"
-#include "facula/codegen/sequel.h"
+#include "facula/codegen/prediction.h"
 
 namespace facula::backend::cpu {
 

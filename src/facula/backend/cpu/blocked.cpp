@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "facula/backend/cpu/column_strips.h"
 #include "facula/backend/cpu/cpu.h"
-#include "facula/backend/cpu/strips.h"
 #include "facula/base/parallel.h"
 
 namespace facula::backend::cpu {

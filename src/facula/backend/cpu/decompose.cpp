@@ -1,13 +1,13 @@
 // Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots: by strips for larger
 // real matrices (reflections.h, condense.h, tridiagonal.h), by LAPACK for others. Signs and phases of vectors are those
 // that LAPACK's routines give for the matrix itself (not for its transpose).
-#include "facula/backend/cpu/condense.h"
-#include "facula/backend/cpu/eigen.h"
-#include "facula/backend/cpu/few.h"
+#include "facula/backend/cpu/batched_products.h"
 #include "facula/backend/cpu/lapack.h"
-#include "facula/backend/cpu/pivoted.h"
 #include "facula/backend/cpu/reflections.h"
+#include "facula/backend/cpu/small_eigen.h"
+#include "facula/backend/cpu/small_ldl.h"
 #include "facula/backend/cpu/tridiagonal.h"
+#include "facula/backend/cpu/tridiagonal_reduction.h"
 
 namespace facula::backend::cpu {
 

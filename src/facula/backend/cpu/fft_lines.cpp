@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "facula/backend/cpu/fft_alone.h"
 #include "facula/backend/cpu/fft_long.h"
+#include "facula/backend/cpu/fft_single.h"
 #include "facula/backend/cpu/small.h"
 
 namespace facula::backend::cpu {

@@ -18,7 +18,7 @@
 #include "facula/base/hash.h"
 #include "facula/base/parallel.h"
 #include "facula/base/small_vector.h"
-#include "facula/codegen/sequel.h"
+#include "facula/codegen/prediction.h"
 
 namespace facula::backend::cpu {
 
@@ -84,7 +84,7 @@ std::unique_ptr<Plan> make_or_refuse(F&& make) {
   return plan;
 }
 
-// Plans that were created in the background (codegen/sequel.h), until a thread takes them.
+// Plans that were created in the background (codegen/prediction.h), until a thread takes them.
 template <class Plan>
 class Prepared {
  public:

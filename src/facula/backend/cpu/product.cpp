@@ -7,11 +7,11 @@
 #include <mutex>
 #include <string_view>
 
+#include "facula/backend/cpu/batched_products.h"
 #include "facula/backend/cpu/clones.h"
 #include "facula/backend/cpu/cpu.h"
-#include "facula/backend/cpu/few.h"
+#include "facula/backend/cpu/integer_products.h"
 #include "facula/backend/cpu/onednn.h"
-#include "facula/backend/cpu/whole.h"
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
 #include "facula/op/registry.h"

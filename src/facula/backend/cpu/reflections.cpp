@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "facula/backend/cpu/strips.h"
+#include "facula/backend/cpu/column_strips.h"
 
 namespace facula::backend::cpu {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "facula/backend/cpu/blocked.h"
-#include "facula/backend/cpu/strips.h"
+#include "facula/backend/cpu/column_strips.h"
 
 namespace facula::backend::cpu {
 

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <vector>
 
-#include "facula/backend/cpu/crew.h"
+#include "facula/backend/cpu/column_strips.h"
 #include "facula/backend/cpu/lanes.h"
 #include "facula/backend/cpu/small.h"
-#include "facula/backend/cpu/strips.h"
+#include "facula/backend/cpu/worker_team.h"
 
 namespace facula::backend::cpu {
 

@@ -1,4 +1,4 @@
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ int processors() {
 // that was used until then.
 void register_end() {
   static std::atomic<size_t> count{0};
-  if (count.fetch_add(1, std::memory_order_relaxed) < kMostJobs) std::atexit(end_ahead);
+  if (count.fetch_add(1, std::memory_order_relaxed) < kMostJobs) std::atexit(end_background);
 }
 
 class Pool {
@@ -106,7 +106,7 @@ Pool& pool() {
 }
 
 void add(std::vector<std::function<void()>> jobs) {
-  int threads = ahead_threads();
+  int threads = background_threads();
   if (!threads || jobs.empty() || !pool().is_own()) return;
   try {
     pool().add(std::move(jobs), threads);
@@ -117,35 +117,35 @@ void add(std::vector<std::function<void()>> jobs) {
 
 }  // namespace
 
-int ahead_threads() {
+int background_threads() {
   if (on_thread) return 0;  // a job makes what it needs itself
   return std::min({num_threads(), processors(), kMostThreads + 1}) - 1;
 }
 
-bool is_ahead() { return on_thread; }
-void check_ahead() { runtime_check(!on_thread || !pool().ended(), "codegen") << "the process ends"; }
+bool is_background_thread() { return on_thread; }
+void check_background() { runtime_check(!on_thread || !pool().ended(), "codegen") << "the process ends"; }
 
-void ahead(std::function<void()> job) {
+void run_in_background(std::function<void()> job) {
   std::vector<std::function<void()>> jobs;
   jobs.push_back(std::move(job));
   add(std::move(jobs));
 }
 
-void ahead_of_others(std::vector<std::function<void()>> jobs) {
+void run_in_background_next(std::vector<std::function<void()>> jobs) {
   std::reverse(jobs.begin(), jobs.end());
   if (on_thread) pool().add(std::move(jobs), 0);
 }
 
 void expect(std::vector<std::shared_ptr<const loop::LazyNest>> nests) {
-  if (!ahead_threads()) return;
+  if (!background_threads()) return;
   std::vector<std::function<void()>> jobs;
   for (auto n = nests.rbegin(); n != nests.rend(); ++n) jobs.push_back([nest = *n] { kernel(*nest); });
   add(std::move(jobs));
 }
 
-void finish_ahead() {
+void finish_background() {
   if (pool().is_own()) pool().finish();
 }
-void end_ahead() { pool().end(); }
+void end_background() { pool().end(); }
 
 }  // namespace facula::codegen

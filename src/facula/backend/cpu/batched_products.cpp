@@ -1,4 +1,4 @@
-#include "facula/backend/cpu/few.h"
+#include "facula/backend/cpu/batched_products.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "facula/backend/cpu/strips.h"
+#include "facula/backend/cpu/column_strips.h"
 
 #include <atomic>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
-#include "facula/backend/cpu/crew.h"
 #include "facula/backend/cpu/lanes.h"
 #include "facula/backend/cpu/small.h"
+#include "facula/backend/cpu/worker_team.h"
 #include "facula/base/parallel.h"
 
 namespace facula::backend::cpu {

@@ -1,4 +1,4 @@
-#include "facula/backend/cpu/eigen.h"
+#include "facula/backend/cpu/small_eigen.h"
 
 #include <algorithm>
 #include <cmath>

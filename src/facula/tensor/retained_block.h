@@ -1,4 +1,4 @@
-// KeptBlock: a memory block that is retained between uses, as by the runs of a program. Between two uses it waits
+// RetainedBlock: a memory block that is retained between uses, as by the runs of a program. Between two uses it waits
 // like blocks of the pool (storage.h), but only its owner can take it: it counts as reserved and not as allocated,
 // and taking it again is no allocation. All waiting blocks together have at most 1 GiB (or are a single block);
 // beyond that, blocks that were not used lately are returned to the pool. empty_cache() and a failed allocation
@@ -19,12 +19,12 @@ class Keeper {
   std::atomic<bool> open_{true};
 };
 
-class KeptBlock {
+class RetainedBlock {
  public:
   // Without a keeper it takes an ordinary block of the pool each time. The keeper has to outlive the block.
-  explicit KeptBlock(const Keeper* keeper) : keeper_(keeper) {}
-  ~KeptBlock();
-  KeptBlock(const KeptBlock&) = delete;
+  explicit RetainedBlock(const Keeper* keeper) : keeper_(keeper) {}
+  ~RetainedBlock();
+  RetainedBlock(const RetainedBlock&) = delete;
   // Uninitialised memory on the CPU, valid until give(): the waiting block if it has about this size, else another
   // block.
   void* take(size_t bytes);

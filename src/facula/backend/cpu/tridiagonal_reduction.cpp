@@ -1,10 +1,10 @@
-#include "facula/backend/cpu/condense.h"
+#include "facula/backend/cpu/tridiagonal_reduction.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "facula/backend/cpu/crew.h"
+#include "facula/backend/cpu/worker_team.h"
 
 #pragma GCC optimize("vect-cost-model=dynamic")  // vectorize loops of any length
 

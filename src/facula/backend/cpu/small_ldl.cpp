@@ -1,4 +1,4 @@
-#include "facula/backend/cpu/pivoted.h"
+#include "facula/backend/cpu/small_ldl.h"
 
 #include <algorithm>
 #include <cmath>

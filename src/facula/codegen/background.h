@@ -14,21 +14,21 @@
 namespace facula::codegen {
 
 // The number of background threads; 0 if jobs are of no use.
-int ahead_threads();
+int background_threads();
 // Runs the job in the background, before all jobs that were added earlier, and drops its exceptions. Drops the job if
 // there are no threads.
-void ahead(std::function<void()> job);
+void run_in_background(std::function<void()> job);
 // Adds jobs that run next, in this order; may be called from a job.
-void ahead_of_others(std::vector<std::function<void()>> jobs);
+void run_in_background_next(std::vector<std::function<void()>> jobs);
 // Makes the kernels of these nests next, in this order.
 void expect(std::vector<std::shared_ptr<const loop::LazyNest>> nests);
 // True on a background thread.
-bool is_ahead();
+bool is_background_thread();
 // On a background thread: throws if the process is ending, so that a job stops before its next kernel.
-void check_ahead();
+void check_background();
 // Waits until no job is left (for tests).
-void finish_ahead();
+void finish_background();
 // Drops the jobs that have not begun, waits for the others, and refuses new ones: for the end of a process.
-void end_ahead();
+void end_background();
 
 }  // namespace facula::codegen

@@ -1,4 +1,4 @@
-#include "facula/backend/cpu/whole.h"
+#include "facula/backend/cpu/integer_products.h"
 
 #include <algorithm>
 #include <cstring>

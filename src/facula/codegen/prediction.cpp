@@ -1,4 +1,4 @@
-#include "facula/codegen/sequel.h"
+#include "facula/codegen/prediction.h"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "facula/base/log.h"
 #include "facula/base/parallel.h"
 #include "facula/base/sha256.h"
-#include "facula/codegen/ahead.h"
+#include "facula/codegen/background.h"
 #include "facula/codegen/build_id.h"
 #include "facula/codegen/kernel.h"
 #include "facula/codegen/named.h"
@@ -118,7 +118,7 @@ class Story {
       else if (guess != guessed_.end()) chapter = std::exchange(next_[guess->second], "");
       if (items_.size() == 1) std::atexit([] { own().write(); });
     }
-    if (!chapter.empty()) ahead([this, chapter = std::move(chapter)] { follow(chapter); });
+    if (!chapter.empty()) run_in_background([this, chapter = std::move(chapter)] { follow(chapter); });
   }
 
  private:
@@ -143,7 +143,7 @@ class Story {
         });
       }
     }
-    ahead_of_others(std::move(jobs));
+    run_in_background_next(std::move(jobs));
   }
   bool is_wanted(uint64_t hash) {
     std::lock_guard lock(mutex_);
@@ -191,7 +191,7 @@ Thing::Thing(std::string_view name, void (*make)(Words), bool takes_long)
 }
 
 void wanted(const Thing& thing, Words words) {
-  if (!ahead_threads() || words.size() > kMostWords || build_id().empty() || records_kernels()) return;
+  if (!background_threads() || words.size() > kMostWords || build_id().empty() || records_kernels()) return;
   Story::own().wanted(thing, words);
 }
 
