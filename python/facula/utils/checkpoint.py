@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import _C
-from .._queries import get_rng_state, set_rng_state
 from .._modes import enable_grad, no_grad
+from .._queries import get_rng_state, set_rng_state
 from ..autograd import Function, backward
 from ..autograd.graph import saved_tensors_hooks
 from ..overrides import TorchFunctionMode
