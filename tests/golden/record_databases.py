@@ -3,8 +3,9 @@
     .peer/bin/python tests/golden/record_databases.py
 
 ``databases.zip`` holds a checkpoint, which
-``tests/python/test_module_and_optimizer_databases.py`` reads: for each of the entries cases with arguments and parameters, and what PyTorch computes in float64 (kept as float32). Of entries with
-many cases some are taken, evenly.
+``tests/python/test_module_and_optimizer_databases.py`` reads: for each of the entries cases with arguments
+and parameters, and what PyTorch computes in float64 (kept as float32). Of entries with many cases some are
+taken, evenly.
 """
 
 import io
