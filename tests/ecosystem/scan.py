@@ -21,29 +21,36 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "zoo"))
 
-# Run by both libraries: reads dotted names, writes those that exist.
+# Run by both libraries: reads dotted names, writes those that exist: 2 if ``import torch`` is enough, 1 if
+# modules have to be imported too.
 RESOLVE = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")
 
-def exists(name):
-    parts = name.split(".")
-    try:
-        value = importlib.import_module("torch")
-    except Exception:
-        return False
+def plain(name):
+    value = torch
+    for part in name.split(".")[1:]:
+        value = getattr(value, part)
+
+def imported(name):
+    parts, value = name.split("."), torch
     for k, part in enumerate(parts[1:], 2):
         try:
             value = getattr(value, part)
         except Exception:
-            try:
-                value = importlib.import_module(".".join(parts[:k]))
-            except BaseException:
-                return False
+            value = importlib.import_module(".".join(parts[:k]))
+
+def works(function, name):
+    try:
+        function(name)
+    except BaseException:
+        return False
     return True
 
+import torch
 names = json.load(sys.stdin)
-json.dump([n for n in names if exists(n)], sys.stdout)
+found = {n: 2 for n in names if works(plain, n)}  # before anything else is imported
+json.dump(found | {n: 1 for n in names if n not in found and works(imported, n)}, sys.stdout)
 """
 # Names of these are looked up when they are used, and packages define their own below them.
 OPEN = ("torch.ops", "torch.classes", "torch.version")
@@ -54,13 +61,14 @@ class Names(ast.NodeVisitor):
 
     def __init__(self, source):
         self.bound = {}  # local names of modules and of what is in them
-        self.found = {}  # dotted name -> used while importing
+        self.names = {}  # dotted name -> used while importing
+        self.attributes = set()  # those that are reached as attributes
         self.depth = 0  # of functions, and of blocks that may fail
         self.visit(ast.parse(source))
 
     def note(self, name):
         if not name.startswith(OPEN):
-            self.found[name] = self.found.get(name, False) or not self.depth
+            self.names[name] = self.names.get(name, False) or not self.depth
 
     def visit_Import(self, node):
         for alias in node.names:
@@ -87,6 +95,7 @@ class Names(ast.NodeVisitor):
     def visit_Attribute(self, node):
         if name := self.dotted(node):
             self.note(name)
+            self.attributes.add(name)
         else:
             self.visit(node.value)
 
@@ -119,19 +128,20 @@ class Names(ast.NodeVisitor):
 
 
 def uses(package, everywhere):
-    """The names below torch that a package's sources use, and the first place of each."""
+    """The names below torch that a package uses: the first place of each, and if it is an attribute."""
     places = {}
     for path in sorted(package.rglob("*.py") if package.is_dir() else [package]):
         relative = path.relative_to(package.parent)
         if {"tests", "test", "testing"} & set(relative.parts):
             continue
         try:
-            found = Names(path.read_text(errors="replace")).found
+            found = Names(path.read_text(errors="replace"))
         except (SyntaxError, RecursionError, ValueError):
             continue
-        for name, importing in found.items():
+        for name, importing in found.names.items():
             if everywhere or importing:
-                places.setdefault(name, str(relative))
+                place, attribute = places.get(name, (str(relative), False))
+                places[name] = place, attribute or name in found.attributes
     return places
 
 
@@ -146,7 +156,7 @@ def existing(interpreter, path, names):
         text=True,
         check=True,
     )
-    return set(json.loads(done.stdout[done.stdout.rindex("[") :]))
+    return json.loads(done.stdout[done.stdout.rindex("{") :])
 
 
 def main():
@@ -158,17 +168,20 @@ def main():
     parser.add_argument("--everywhere", action="store_true", help="also names in functions and in try")
     parser.add_argument("--show", type=int, default=4, help="how many packages to name")
     a = parser.parse_args()
-    users = defaultdict(dict)
+    users, attributes = defaultdict(dict), set()
     for folder in a.folders:
         for package in sorted(folder.iterdir()):
             if not re.search(a.only, package.name) or package.name.endswith((".dist-info", ".egg-info")):
                 continue
             if package.is_dir() and not package.is_symlink() or package.suffix == ".py":
-                for name, place in uses(package, a.everywhere).items():
+                for name, (place, attribute) in uses(package, a.everywhere).items():
                     users[name].setdefault(package.name, place)
+                    attributes |= {name} if attribute else set()
     theirs = existing(zoo.PEER, [], users)
     ours = existing(zoo.ALIAS, zoo.ALIAS_PATH, users)
-    missing = sorted(theirs - ours, key=lambda n: (-len(users[n]), n))
+    # A name that is reached as an attribute must be there without other imports if it is with the peer.
+    missing = [n for n in theirs if ours.get(n, 0) < (theirs[n] if n in attributes else 1)]
+    missing.sort(key=lambda n: (-len(users[n]), n))
     for name in missing:
         where = sorted(users[name].values())
         print(f"{len(where):3} {name}  {', '.join(where[: a.show])}")

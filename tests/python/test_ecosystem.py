@@ -87,7 +87,7 @@ class A(nn.Module):
 if torch.version.cuda:
     torch.conditional
 """
-    ).found
+    ).names
     needed = {name for name, importing in names.items() if importing}
     assert needed >= {"torch.nn.functional", "torch.nn.Module", "torch.optim.SGD", "torch.nn.functional.relu"}
     assert "torch.utils.data.DataLoader" in needed

@@ -38,7 +38,11 @@ def _rename(module: ModuleType) -> None:
     that Facula does not support.
     """
     module.__name__ = renamed(module.__name__, _OURS, _THEIRS) or module.__name__
-    _unsupported.complete(module, module.__name__.partition(".")[2], module.__name__)
+    name = module.__name__.partition(".")[2]
+    _unsupported.complete(module, name, module.__name__)
+    for part, home in _HOMES.items():
+        if home == name == part.rpartition(".")[0]:  # one of ours is several of theirs
+            names_now(module).setdefault(part.rpartition(".")[2], module)
     for value in list(names_now(module).values()):
         where = getattr(value, "__module__", None)
         if isinstance(where, str) and (new := renamed(where, _OURS, _THEIRS)):

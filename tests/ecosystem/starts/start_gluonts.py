@@ -1,6 +1,5 @@
 """A forecaster's network and the loss of a distribution."""
 
-import torch
 from gluonts.torch.distributions import NegativeBinomialOutput, StudentTOutput
 from gluonts.torch.model.deepar.module import DeepARModel
 from gluonts.torch.model.simple_feedforward.module import SimpleFeedForwardModel
@@ -15,9 +14,8 @@ show(
     NegativeBinomialOutput().distribution(NegativeBinomialOutput().domain_map(data(3), data(3, seed=1))).mean,
 )
 model = fill(SimpleFeedForwardModel(prediction_length=4, context_length=8))
-arguments, location, scale = model(uniform(2, 8), torch.ones(2, 8))
+arguments, location, scale = model(uniform(2, 8))
 show("parameters", list(arguments))
-show("trained", model.loss(uniform(2, 8), torch.ones(2, 8), uniform(2, 4, seed=1), torch.ones(2, 4)))
 deepar = DeepARModel(freq="D", context_length=4, prediction_length=2, num_feat_dynamic_real=1, num_feat_static_real=1,
                      num_feat_static_cat=1, cardinality=[2], hidden_size=8, lags_seq=[1, 2], dropout_rate=0.0)  # fmt: skip
 show("cells", sum(p.numel() for p in deepar.parameters()))

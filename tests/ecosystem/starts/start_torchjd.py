@@ -2,16 +2,16 @@
 
 import torch
 from made import data, fill, show
-from torchjd.aggregation import MGDA, UPGrad
+from torchjd.aggregation import MGDA, AlignedMTL
 from torchjd.autojac import backward
 
 network = fill(torch.nn.Linear(4, 2))
 out = network(data(6, 4))
 losses = [out[:, 0].pow(2).mean(), (out[:, 1] - 1).pow(2).mean()]
-show("aggregated", UPGrad()(torch.tensor([[-4.0, 1.0, 1.0], [6.0, 1.0, 1.0]])))
+show("aggregated", AlignedMTL()(torch.tensor([[-4.0, 1.0, 1.0], [6.0, 1.0, 1.0]])))
 show("mgda", MGDA()(torch.tensor([[-4.0, 1.0, 1.0], [6.0, 1.0, 1.0]])))
 try:
-    backward(losses, UPGrad())
+    backward(losses, MGDA())
 except TypeError:
     backward(losses)
 p = network.weight
