@@ -120,7 +120,10 @@ inline op::Results computed(const op::Operator& o, std::span<const op::Value> ar
 
 namespace facula::op {
 Results call(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
-  if (auto* mode = Mode::current()) return mode->take(o, args, form, out);
+  auto* mode = Mode::current();
+  return mode ? mode->take(o, args, form, out) : perform(o, args, form, out);
+}
+Results perform(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor>) {
   bool recording = autograd::needs_record(args);
   if (auto* body = o.calls()) return (*body)(Call(o, args));
   if (auto* view = o.as<View>()) {
