@@ -157,7 +157,7 @@ OPERATORS = frozenset(
     _assert_scalar _assert_tensor_metadata _convolution _embedding_bag _grouped_mm _is_all_true
     _local_scalar_dense _pin_memory _scaled_dot_product_cudnn_attention
     _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention
-    _scaled_dot_product_flash_attention_backward _sparse_addmm _sparse_mm_reduce_impl _unsafe_view
+    _scaled_dot_product_flash_attention_backward _unsafe_view
     convolution_backward detach_ is_non_overlapping_and_dense lift_fresh mse_loss_backward
     native_batch_norm_backward sigmoid_backward sym_constrain_range_for_size
     """.split()
