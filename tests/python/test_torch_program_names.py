@@ -434,3 +434,14 @@ def test_flexible_attention_is_attention_without_functions():
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 7, 7)
     expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert_close(flex_attention(q, k, v, block_mask=mask), expected)
+
+
+def test_families_of_layers_have_the_bases_that_libraries_name():
+    padding, pooling = nn.modules.padding, nn.modules.pooling
+    for kind in ("Constant", "Reflection", "Replication", "Circular"):
+        base = getattr(padding, f"_{kind}PadNd")
+        for other in ("Constant", "Reflection", "Replication", "Circular"):
+            layers = [getattr(nn, f"{other}Pad{n}d") for n in (1, 2, 3)]
+            assert all(issubclass(layer, base) == (kind == other) for layer in layers)
+    for kind in ("MaxPool", "AvgPool", "AdaptiveMaxPool", "AdaptiveAvgPool", "MaxUnpool", "LPPool"):
+        assert issubclass(getattr(nn, f"{kind}2d"), getattr(pooling, f"_{kind}Nd"))

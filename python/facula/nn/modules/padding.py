@@ -28,7 +28,7 @@ class _Pad(TensorModule):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     _mode = "constant"
     __constants__ = ["padding", "value"]
 
@@ -43,7 +43,7 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_ConstantPad):
+class _ZeroPad(_ConstantPadNd):
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
@@ -51,13 +51,13 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPadNd):
     """Pads the last dimension with ``value``; ``padding`` = (left, right) or one number."""
 
     _rank = 1
 
 
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPadNd):
     """Pads the last two dimensions with ``value``; ``padding`` = (left, right, top, bottom) or one number.
 
     >>> nn.ConstantPad2d(2, 3.5)(facula.randn(1, 2, 2)).shape
@@ -67,7 +67,7 @@ class ConstantPad2d(_ConstantPad):
     _rank = 2
 
 
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPadNd):
     """Pads the last three dimensions with ``value``."""
 
     _rank = 3
@@ -91,43 +91,51 @@ class ZeroPad3d(_ZeroPad):
     _rank = 3
 
 
-class ReflectionPad1d(_Pad):
+class _ReflectionPadNd(_Pad):
+    _mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPadNd):
     """Continues the last dimension by its reflection at the edge."""
 
-    _rank, _mode = 1, "reflect"
+    _rank = 1
 
 
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_ReflectionPadNd):
     """Continues the last two dimensions by their reflection at the edges."""
 
-    _rank, _mode = 2, "reflect"
+    _rank = 2
 
 
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_ReflectionPadNd):
     """Continues the last three dimensions by their reflection at the edges."""
 
-    _rank, _mode = 3, "reflect"
+    _rank = 3
 
 
-class ReplicationPad1d(_Pad):
+class _ReplicationPadNd(_Pad):
+    _mode = "replicate"
+
+
+class ReplicationPad1d(_ReplicationPadNd):
     """Repeats the edge of the last dimension."""
 
-    _rank, _mode = 1, "replicate"
+    _rank = 1
 
 
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_ReplicationPadNd):
     """Repeats the edges of the last two dimensions."""
 
-    _rank, _mode = 2, "replicate"
+    _rank = 2
 
 
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_ReplicationPadNd):
     """Repeats the edges of the last three dimensions."""
 
-    _rank, _mode = 3, "replicate"
+    _rank = 3
 
 
-class _CircularPad(_Pad):
+class _CircularPadNd(_Pad):
     _mode = "circular"
 
     def forward(self, input: Tensor) -> Tensor:
@@ -137,19 +145,19 @@ class _CircularPad(_Pad):
         return super().forward(input)
 
 
-class CircularPad1d(_CircularPad):
+class CircularPad1d(_CircularPadNd):
     """Continues the last dimension periodically."""
 
     _rank = 1
 
 
-class CircularPad2d(_CircularPad):
+class CircularPad2d(_CircularPadNd):
     """Continues the last two dimensions periodically."""
 
     _rank = 2
 
 
-class CircularPad3d(_CircularPad):
+class CircularPad3d(_CircularPadNd):
     """Continues the last three dimensions periodically."""
 
     _rank = 3

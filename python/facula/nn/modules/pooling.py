@@ -13,7 +13,7 @@ from .utils import _single
 Tensor = _C.Tensor
 
 
-class _MaxPool(TensorModule):
+class _MaxPoolNd(TensorModule):
     __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
     _pool: Callable[..., Any]
 
@@ -49,13 +49,13 @@ class _MaxPool(TensorModule):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """Largest value of each window of ``[N, C, L]`` or ``[C, L]``."""
 
     _pool = staticmethod(F.max_pool1d)
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """Largest value of each window of ``[N, C, H, W]`` or ``[C, H, W]``.
 
     >>> nn.MaxPool2d(3, stride=2)(facula.randn(2, 16, 50, 32)).shape
@@ -65,7 +65,7 @@ class MaxPool2d(_MaxPool):
     _pool = staticmethod(F.max_pool2d)
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """Largest value of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``.
 
     >>> nn.MaxPool3d(3, stride=2)(facula.randn(2, 4, 9, 7, 7)).shape
@@ -102,7 +102,7 @@ class AvgPool1d(TensorModule):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _AvgPool(TensorModule):
+class _AvgPoolNd(TensorModule):
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
     _pool: Callable[..., Tensor]
 
@@ -136,7 +136,7 @@ class _AvgPool(TensorModule):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPoolNd):
     """Mean of each window of ``[N, C, H, W]`` or ``[C, H, W]``.
 
     >>> nn.AvgPool2d(2)(facula.arange(4.0).view(1, 1, 2, 2))
@@ -146,7 +146,7 @@ class AvgPool2d(_AvgPool):
     _pool = staticmethod(F.avg_pool2d)
 
 
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPoolNd):
     """Mean of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``.
 
     >>> nn.AvgPool3d(2)(facula.arange(8.0).view(1, 1, 2, 2, 2))
@@ -159,7 +159,7 @@ class AvgPool3d(_AvgPool):
         super().__setstate__({"padding": 0, "ceil_mode": False, "count_include_pad": True, **state})
 
 
-class _LPPool(TensorModule):
+class _LPPoolNd(TensorModule):
     __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
 
     def __init__(
@@ -180,28 +180,28 @@ class _LPPool(TensorModule):
         )
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     """p-norm of each window of ``[N, C, L]`` or ``[C, L]``."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool1d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     """p-norm of each window of ``[N, C, H, W]`` or ``[C, H, W]``."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool2d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     """p-norm of each window of ``[N, C, D, H, W]`` or ``[C, D, H, W]``."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.lp_pool3d(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
-class _AdaptiveAvgPool(TensorModule):
+class _AdaptiveAvgPoolNd(TensorModule):
     __constants__ = ["output_size"]
 
     def __init__(self, output_size: Any) -> None:
@@ -212,14 +212,14 @@ class _AdaptiveAvgPool(TensorModule):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Means of ``output_size`` windows that cover ``[N, C, L]`` or ``[C, L]`` evenly."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Means of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly; None keeps a
     size.
 
@@ -231,14 +231,14 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Means of ``output_size`` windows that cover ``[N, C, D, H, W]`` or ``[C, D, H, W]`` evenly."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.adaptive_avg_pool3d(input, self.output_size)
 
 
-class _AdaptiveMaxPool(TensorModule):
+class _AdaptiveMaxPoolNd(TensorModule):
     __constants__ = ["output_size", "return_indices"]
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
@@ -249,28 +249,28 @@ class _AdaptiveMaxPool(TensorModule):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """Largest values of ``output_size`` windows that cover ``[N, C, L]`` or ``[C, L]`` evenly."""
 
     def forward(self, input: Tensor) -> Any:
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Largest values of ``output_size`` windows that cover ``[N, C, H, W]`` or ``[C, H, W]`` evenly."""
 
     def forward(self, input: Tensor) -> Any:
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Largest values of ``output_size`` windows that cover ``[N, C, D, H, W]`` or ``[C, D, H, W]`` evenly."""
 
     def forward(self, input: Tensor) -> Any:
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
-class _MaxUnpool(TensorModule):
+class _MaxUnpoolNd(TensorModule):
     _unpool: Callable[..., Any]
     _rank: int
 
@@ -290,7 +290,7 @@ class _MaxUnpool(TensorModule):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpoolNd):
     """The inverse of :class:`MaxPool1d` with indices: 0 but for the largest elements.
 
     >>> y, at = nn.MaxPool1d(2, return_indices=True)(facula.randn(1, 2, 6))
@@ -301,7 +301,7 @@ class MaxUnpool1d(_MaxUnpool):
     _unpool, _rank = staticmethod(F.max_unpool1d), 1
 
 
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpoolNd):
     """The inverse of :class:`MaxPool2d` with indices: 0 but for the largest elements.
 
     >>> y, at = nn.MaxPool2d(2, return_indices=True)(facula.randn(1, 2, 6, 4))
@@ -312,7 +312,7 @@ class MaxUnpool2d(_MaxUnpool):
     _unpool, _rank = staticmethod(F.max_unpool2d), 2
 
 
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpoolNd):
     """The inverse of :class:`MaxPool3d` with indices: 0 but for the largest elements.
 
     >>> y, at = nn.MaxPool3d(2, return_indices=True)(facula.randn(1, 2, 6, 4, 2))
