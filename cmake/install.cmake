@@ -33,11 +33,19 @@ if(TARGET _C)
   install(DIRECTORY ${FACULA_PACKAGE_DIR}/kernels DESTINATION ${package} OPTIONAL)
 endif()
 
-# C++: find_package(facula).
+# C++: find_package(facula), and find_package(Torch) for sources that are written for PyTorch. The package in the build folder
+# has both too, with the headers where they are; that is where facula.utils.cmake_prefix_path points until it is installed.
 include(CMakePackageConfigHelpers)
-configure_file(${PROJECT_SOURCE_DIR}/cmake/facula-config.cmake.in ${PROJECT_BINARY_DIR}/facula-config.cmake @ONLY)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/facula-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/facula-config.cmake ${PROJECT_BINARY_DIR}/facula-config-version.cmake
-        DESTINATION ${root}lib/cmake/facula)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TorchConfigVersion.cmake VERSION 2.13.0 COMPATIBILITY AnyNewerVersion)
+function(facula_cmake_package folder library include)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/facula-config.cmake.in ${folder}/facula/facula-config.cmake @ONLY)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/TorchConfig.cmake.in ${folder}/Torch/TorchConfig.cmake @ONLY)
+  configure_file(${PROJECT_BINARY_DIR}/facula-config-version.cmake ${folder}/facula/facula-config-version.cmake COPYONLY)
+  configure_file(${PROJECT_BINARY_DIR}/TorchConfigVersion.cmake ${folder}/Torch/TorchConfigVersion.cmake COPYONLY)
+endfunction()
+facula_cmake_package(${PROJECT_BINARY_DIR}/cmake ${library} "\${facula_root}/include")
+facula_cmake_package(${FACULA_PACKAGE_DIR}/lib/cmake libfacula.so "${PROJECT_SOURCE_DIR}/src;${FACULA_GENERATED}")
+install(DIRECTORY ${PROJECT_BINARY_DIR}/cmake/ DESTINATION ${root}lib/cmake)
 install(CODE "set(FACULA_SOURCES ${FACULA_SOURCES})\nset(FACULA_GENERATED ${FACULA_GENERATED})\nset(FACULA_INCLUDE_TO ${root}include)")
 install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake)

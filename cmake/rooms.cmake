@@ -30,10 +30,13 @@ endforeach()
 add_custom_command(
   OUTPUT ${FACULA_GENERATED_MODULES} ${generated_nn}/init.h ${generated_nn}/modules.h ${generated_nn}/translated.h
          ${FACULA_GENERATED}/facula/optim/optimizers.h ${FACULA_GENERATED}/facula/optim/optimizers.cpp
-         ${FACULA_GENERATED}/facula/optim/lr_scheduler.h
+         ${FACULA_GENERATED}/facula/optim/lr_scheduler.h ${FACULA_GENERATED}/torch/nn/layers.h
+         ${FACULA_GENERATED}/torch/nn/functional.h ${FACULA_GENERATED}/torch/nn/init.h
+         ${FACULA_GENERATED}/torch/optim/optimizers.h
   COMMAND ${Python_EXECUTABLE} ${generate_modules} --package ${PROJECT_SOURCE_DIR}/python/facula --catalog ${FACULA_SOURCES}/catalog
           --out ${FACULA_GENERATED} --shards 4
-  DEPENDS ${generate_modules} ${FACULA_SOURCES}/nn/translate.py ${generate} ${module_sources} ${PROJECT_SOURCE_DIR}/python/facula/_queries.py ${catalog_sources}
+  DEPENDS ${generate_modules} ${FACULA_SOURCES}/nn/translate.py ${FACULA_SOURCES}/nn/torch_headers.py ${generate} ${module_sources}
+          ${PROJECT_SOURCE_DIR}/python/facula/_queries.py ${catalog_sources}
   COMMENT "Generating C++ modules from the Python ones" VERBATIM)
 add_custom_target(facula_generated DEPENDS ${generated_files} ${FACULA_GENERATED_MODULES} ${generated_nn}/modules.h)
 

@@ -1,6 +1,7 @@
 // Methods and attributes of Tensor that are no operators.
 #include "autograd.h"
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/data.h"
 #include "facula/op/factory.h"
 #include "facula/op/registry.h"
 #include "facula/run/interpose.h"
@@ -507,33 +508,13 @@ PyObject* detach_(PyObject* self, PyObject*) {
   });
 }
 PyObject* get_data(PyObject* self, void*) {
-  return guarded("data", [&] {
-    // Shares storage but not the version: a write through .data is the user's own responsibility.
-    Tensor t = tensor_of(self);
-    if (t.is_traced()) return wrap_like(self, autograd::detach(t));
-    Tensor data = t.alias(t.sizes(), t.strides(), t.offset());
-    data.impl()->version = nullptr;
-    return wrap_like(self, std::move(data));
-  });
+  return guarded("data", [&] { return wrap_like(self, autograd::data_of(tensor_of(self))); });
 }
 int set_data(PyObject* self, PyObject* value, void*) {
   return guarded_int([&] {
     type_check(value, "data") << "data cannot be deleted";
     Tensor from = tensor_argument("data", "data", value);
-    TensorImpl* t = impl_of(self);
-    supported_check(!from.is_traced() && !t->traced, "data")
-        << "is assigned while a function is traced, which cannot be recorded"
-        << hint("copy_() writes the elements");
-    runtime_check(is_differentiable(from.dtype()) || !t->requires_grad, "data")
-        << "data set to a tensor that requires gradients must be floating point or complex dtype";
-    t->storage = from.impl()->storage;
-    t->sizes = from.impl()->sizes;
-    t->strides = from.impl()->strides;
-    t->offset = from.impl()->offset;
-    t->conj = from.impl()->conj;
-    t->neg = from.impl()->neg;
-    t->dtype = from.impl()->dtype;
-    t->device = from.impl()->device;
+    autograd::set_data(tensor_of(self), from);
   });
 }
 PyObject* register_hook(PyObject* self, PyObject* hook) {

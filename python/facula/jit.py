@@ -138,7 +138,15 @@ class ScriptModule(Module):
 
 
 class RecursiveScriptModule(ScriptModule):
-    pass
+    """The parameters, buffers and attributes of a TorchScript module, without its functions."""
+
+    _source = ""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"jit.load: {self._source} is a TorchScript program, whose functions are not run\n"
+            "  hint: load its state_dict() into the Python module that it was made of"
+        )
 
 
 class ScriptFunction:
@@ -165,7 +173,12 @@ def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("jit.load: TorchScript programs are not read; load a state_dict")
+    """The data of a TorchScript archive, as C++ programs save tensors and modules: a module with parameters,
+    buffers and attributes. It cannot be called.
+    """
+    from .serialization import load_script
+
+    return load_script(f)
 
 
 def set_fusion_strategy(strategy: Any) -> list[Any]:

@@ -493,6 +493,21 @@ def load(
         raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {_short(error)}") from error
 
 
+def load_script(f: Any) -> Any:
+    """The parameters, buffers and attributes of a TorchScript archive, as a module that cannot be called."""
+    is_path = isinstance(f, (str, os.PathLike))
+    where = os.fspath(f) if is_path else getattr(f, "name", "the file")
+    try:
+        with open(f, "rb") if is_path else nullcontext(f) as file, zipfile.ZipFile(file) as archive:
+            return _read(archive, str(where), False, script=True)
+    except (UnpicklingError, OSError):
+        raise
+    except zipfile.BadZipFile as error:
+        raise UnpicklingError(f"load: {where} is damaged, or no archive: {_short(error)}") from None
+    except Exception as error:
+        raise UnpicklingError(f"load: {where} is damaged: {type(error).__name__}: {_short(error)}") from error
+
+
 def _short(error: Exception) -> str:
     """Returns an error's text, abbreviated, because it may quote the file."""
     text = str(error)
@@ -557,8 +572,14 @@ def _mapped_record(mapped: memoryview, info: zipfile.ZipInfo, where: str) -> mem
 
 
 def _read(
-    archive: zipfile.ZipFile, where: str, trusted: bool, mapped_file: Any = None, to_meta: bool = False
+    archive: zipfile.ZipFile,
+    where: str,
+    trusted: bool,
+    mapped_file: Any = None,
+    to_meta: bool = False,
+    script: bool = False,
 ) -> Any:
+    """The object of an archive; with ``script`` the data of a TorchScript program, as a module."""
     names = archive.namelist()
     archive.fp.seek(0, os.SEEK_END)  # type: ignore[union-attr]
     _check_records(archive, where, archive.fp.tell())  # type: ignore[union-attr]
@@ -568,8 +589,9 @@ def _read(
     folder = pickled[: -len("data.pkl")]
     if folder + "byteorder" in names and archive.read(folder + "byteorder") != b"little":
         raise UnpicklingError(f"load: {where} was saved on a big-endian machine; its numbers can't be read")
-    if folder + "constants.pkl" in names:
-        raise UnpicklingError(f"load: {where} is a TorchScript program, not saved tensors")
+    if (folder + "constants.pkl" in names) != script:
+        what = "not a TorchScript archive" if script else "a TorchScript program, not saved tensors"
+        raise UnpicklingError(f"load: {where} is {what}")
     storages: dict[str, Tensor] = {}
     mapped = None
     if mapped_file is not None:
@@ -603,6 +625,12 @@ def _read(
         return storages[key]
 
     data = archive.read(pickled)
+    if script:
+        from ._script_archive import ScriptUnpickler, module_of
+
+        return module_of(
+            ScriptUnpickler(io.BytesIO(data), where, storage, False).load(), archive, folder, where
+        )
     if not trusted:
         check(data, where)
     return Unpickler(io.BytesIO(data), where, storage, trusted).load()

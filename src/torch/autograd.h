@@ -1,10 +1,11 @@
-// torch::autograd::Function: a custom function with PyTorch's conventions, on facula/autograd/function.h.
+// torch::autograd: grad, backward, and Function, a custom function with PyTorch's conventions, on
+// facula/autograd/function.h.
 #pragma once
 #include <map>
 #include <string>
 #include <vector>
 
-#include "facula/io/value.h"
+#include "torch/ivalue.h"
 #include "torch/types.h"
 
 namespace torch::autograd {
@@ -12,6 +13,28 @@ namespace torch::autograd {
 using Variable = Tensor;
 using tensor_list = std::vector<Tensor>;
 using variable_list = tensor_list;
+
+// Gradients of `outputs` with respect to `inputs`; nothing is summed into .grad. An output of several elements needs its
+// gradient in `grad_outputs`. An input that is not reached raises, or with `allow_unused` its gradient is undefined.
+inline variable_list grad(const variable_list& outputs, const variable_list& inputs,
+                          const variable_list& grad_outputs = {},
+                          std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
+                          bool allow_unused = false) {
+  std::vector<facula::Tensor> grads = detail::plain(grad_outputs);
+  grads.resize(outputs.size());
+  return detail::as_torch<Tensor>(facula::autograd::grad(detail::plain(outputs), detail::plain(inputs), grads,
+                                                         retain_graph.value_or(create_graph), create_graph,
+                                                         allow_unused));
+}
+// Sums gradients of `tensors` into the .grad of leaves, or of `inputs` alone.
+inline void backward(const variable_list& tensors, const variable_list& grad_tensors = {},
+                     std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
+                     const variable_list& inputs = {}) {
+  std::vector<facula::Tensor> grads = detail::plain(grad_tensors);
+  grads.resize(tensors.size());
+  facula::autograd::backward(detail::plain(tensors), grads, retain_graph.value_or(create_graph), create_graph,
+                             detail::plain(inputs));
+}
 
 // What forward leaves for backward.
 class AutogradContext {
@@ -28,7 +51,7 @@ class AutogradContext {
   bool needs_input_grad(size_t k) const {
     return k < tensor_of.size() && tensor_of[k] >= 0 && node_.needs_input_grad(size_t(tensor_of[k]));
   }
-  std::map<std::string, facula::io::Value> saved_data;
+  std::map<std::string, c10::IValue> saved_data;
   std::vector<int> tensor_of;  // by argument: the number of the tensor, -1: none
 
  private:
@@ -51,8 +74,10 @@ struct Function {
     context->tensor_of = std::move(tensor_of);
     node->backward = [context](std::vector<facula::Tensor> grads) {
       tensor_list all = F::backward(context.get(), detail::as_torch<Tensor>(std::move(grads)));
-      user_check(all.size() == context->tensor_of.size(), "Function")
-          << "backward gave " << all.size() << " gradients for " << context->tensor_of.size()
+      size_t arguments = context->tensor_of.size();
+      while (all.size() > arguments && !all.back().defined()) all.pop_back();  // of default arguments
+      user_check(all.size() == arguments, "Function")
+          << "backward gave " << all.size() << " gradients for " << arguments
           << " arguments of forward; it gives one for each, undefined for what is no tensor";
       std::vector<facula::Tensor> of_tensors;
       for (size_t k = 0; k < all.size(); ++k)

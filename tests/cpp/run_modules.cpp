@@ -111,7 +111,7 @@ Dict steps_of(const Value& c) {
   for (auto& p : c["params"].list()) params.push_back(requires_grad_(clone(p.tensor().detached())));
   std::unique_ptr<optim::Optimizer> optimizer;
   for (auto& [name, make] : optim::optimizers())
-    if (name == c["optimizer"].string()) optimizer = make(params);
+    if (name == c["optimizer"].string()) optimizer = make({{params}}, {});
   for (auto& [name, v] : c["options"].dict()) optimizer->param_groups()[0].options.set(name, v);
   if (c.contains("state")) optimizer->load_state_dict(c["state"]);
   Tensor rows = to(arange(3), DType::Int64);

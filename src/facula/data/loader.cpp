@@ -66,6 +66,7 @@ Producer::Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t c
     try {
       for (int64_t k = 0; k < count_; ++k) {
         auto batch = make_(k);
+        if (!batch) break;
         std::unique_lock lock(t->mutex);
         t->changed.wait(lock, [&] { return t->stop || t->ready.size() < size_t(prefetch); });
         if (t->stop) return;
@@ -93,7 +94,11 @@ Producer::~Producer() {
 std::shared_ptr<void> Producer::next() {
   if (at_ == count_) return nullptr;
   ++at_;
-  if (!thread_) return make_(at_ - 1);
+  if (!thread_) {
+    auto batch = make_(at_ - 1);
+    if (!batch) at_ = count_;
+    return batch;
+  }
   std::unique_lock lock(thread_->mutex);
   thread_->changed.wait(lock, [&] { return !thread_->ready.empty() || thread_->done; });
   if (thread_->ready.empty()) {

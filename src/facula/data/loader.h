@@ -58,8 +58,8 @@ Tensor order_of(int64_t n, const LoaderOptions& options);
 Tensor piece(const Tensor& order, int64_t from, int64_t to);
 std::vector<int64_t> integers(const Tensor& indices);
 
-// Prepares batches 0, 1, ... count - 1, here or, if `prefetch` > 0, up to that many in advance in a thread. next() raises an
-// error of the thread.
+// Makes batch 0, 1, ... count - 1, or up to the first that is null, here or in a thread that is `ahead`. An error in the
+// thread is raised by next().
 class Producer {
  public:
   Producer(std::function<std::shared_ptr<void>(int64_t)> make, int64_t count, int prefetch);

@@ -12,4 +12,11 @@ namespace facula::io {
 void save(const std::string& path, const Value& value);
 Value load(const std::string& path);
 
+// A TorchScript archive of data alone, as PyTorch's C++ front end saves modules and tensors: a dict of attributes by
+// name, in which a dict is a module within; `buffers` has the dotted names of tensors that are no parameters. Python's
+// jit.load reads it. Reading takes the data of any TorchScript archive, and leaves its functions out.
+void save_script(const std::string& path, const Dict& attributes, const std::vector<std::string>& buffers);
+Dict load_script(const std::string& path);
+bool is_script(const std::string& path);
+
 }  // namespace facula::io

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "facula/autograd/autograd.h"
 #include "facula/io/pickle_machine.h"
@@ -26,7 +27,9 @@ enum class Global : uint8_t {
   list,
   complex,
   storage_type,
-  typed_tensor
+  typed_tensor,
+  tagged,       // TorchScript's: a container with its type
+  object_class  // TorchScript's
 };
 struct SupportedGlobal {
   const char* name;
@@ -47,7 +50,12 @@ constexpr SupportedGlobal kGlobals[] = {{"torch._utils._rebuild_tensor_v2", Glob
                                         {"__builtin__.dict", Global::dict},
                                         {"__builtin__.list", Global::list},
                                         {"builtins.complex", Global::complex},
-                                        {"__builtin__.complex", Global::complex}};
+                                        {"__builtin__.complex", Global::complex},
+                                        {"torch.jit._pickle.build_intlist", Global::list},
+                                        {"torch.jit._pickle.build_doublelist", Global::list},
+                                        {"torch.jit._pickle.build_boollist", Global::list},
+                                        {"torch.jit._pickle.build_tensorlist", Global::list},
+                                        {"torch.jit._pickle.restore_type_tag", Global::tagged}};
 
 struct Item {
   enum class Kind : uint8_t { value, global, storage } kind = Kind::value;
@@ -58,8 +66,8 @@ struct Item {
 
 class Reader : PickleMachine<Item> {
  public:
-  Reader(std::string_view data, const std::string& path, const LoadStorage& storage)
-      : PickleMachine(data, "load", path), storage_(storage) {}
+  Reader(std::string_view data, const std::string& path, const LoadStorage& storage, bool objects)
+      : PickleMachine(data, "load", path), storage_(storage), objects_(objects) {}
   ~Reader() { take_apart(); }
   Value run();
   using Heights = std::unordered_map<const void*, int>;
@@ -106,12 +114,15 @@ class Reader : PickleMachine<Item> {
   void load_storage();
   void reduce();
   void build();
+  void make_object();
   void set_items(Value dict, const std::vector<Item>& items);
   Tensor rebuild(std::vector<Item> args, bool typed);  // typed: a view of bytes, _rebuild_tensor_v3
   int64_t whole_number(const Item& i) const { return value(i).integer(); }
   Heights check_nesting(const Value& root) const;
 
   const LoadStorage& storage_;
+  bool objects_;
+  std::unordered_set<const void*> made_objects_;  // dicts that stand for objects of TorchScript's classes
   std::unordered_map<uint32_t, Item> memo_;
   std::unordered_map<const void*, std::vector<Item>>
       tuples_;                     // that contain storages or classes: arguments of calls
@@ -146,6 +157,8 @@ void Reader::find_global(std::string_view module, std::string_view name) {
     if (name == facula::name(d)) return push(d);
     if (!is_limited(d) && name == std::string(class_name(d)) + "Storage") return storage_type(d);
   }
+  if (objects_ && (module == "__torch__" || module.starts_with("__torch__.")))
+    return stack_.push_back({Item::Kind::global, Global::object_class, {}, {}});
   refuse(full);
 }
 void Reader::load_storage() {
@@ -254,13 +267,31 @@ void Reader::reduce() {
         for (auto& pair : argument(0).list()) d.set(pair[0], pair[1]);
       return push_container(std::move(d));
     }
+    case Global::tagged: return push(argument(0));
     case Global::tensor_class:
+    case Global::object_class:
     case Global::storage_type: break;
   }
   damaged("its pickle calls a class of tensors or storages");
 }
-void Reader::build() {  // attributes of an OrderedDict, such as a state_dict's versions, are dropped
-  pop_value();
+void Reader::make_object() {
+  pop_value();  // arguments: none
+  Item type = pop();
+  if (type.kind != Item::Kind::global || type.global != Global::object_class)
+    damaged("its pickle makes an object of what is no class");
+  Value object = Dict();
+  made_objects_.insert(object.identity());
+  push_container(std::move(object));
+}
+// Attributes of an OrderedDict, such as a state_dict's versions, are dropped.
+void Reader::build() {
+  Value state = pop_value();
+  if (top().kind == Item::Kind::value && made_objects_.contains(top().value.identity())) {
+    if (!state.is_dict()) damaged("the attributes of an object are no dict");
+    pay(state.size());
+    for (auto& [name, v] : state.dict()) top().value.dict().set(name, v);
+    return;
+  }
   if (top().kind != Item::Kind::value || !top().value.is_dict())
     damaged("its pickle gives attributes to what has none");
 }
@@ -370,6 +401,7 @@ bool Reader::object_step(unsigned code) {
     }
     case 'Q': load_storage(); break;
     case 'R': reduce(); break;
+    case 0x81: make_object(); break;
     case 'b': build(); break;
     case 'q': remember(take<uint8_t>()); break;
     case 'r': remember(take<uint32_t>()); break;
@@ -422,7 +454,7 @@ Reader::Heights Reader::check_nesting(const Value& root) const {
 
 class Writer {
  public:
-  explicit Writer(std::vector<Tensor>& storages) : storages_(storages) {}
+  Writer(std::vector<Tensor>& storages, const Classes& classes) : storages_(storages), classes_(classes) {}
   std::string run(const Value& v) {
     out_ = "\x80\x02";
     write(v, 0);
@@ -480,6 +512,7 @@ class Writer {
 
   std::string out_;
   std::vector<Tensor>& storages_;
+  const Classes& classes_;
   std::unordered_map<const void*, uint32_t> memo_;
   std::unordered_map<const void*, size_t> keys_;
   std::vector<const void*> open_;  // containers that are being written
@@ -567,24 +600,34 @@ void Writer::write(const Value& v, int depth) {
       for (auto& x : v.list()) write(x, depth + 1);
       out_ += 'e';
       break;
-    case Kind::dict:
-      out_ += '}';
-      keep(id);
+    case Kind::dict: {
+      auto type = classes_.find(id);
+      if (type != classes_.end()) {  // an object, and its attributes
+        size_t dot = type->second.rfind('.');
+        global(type->second.substr(0, dot).c_str(), type->second.substr(dot + 1));
+        out_ += ")\x81";
+        keep(id);
+        out_ += '}';
+      } else {
+        out_ += '}';
+        keep(id);
+      }
       out_ += '(';
       for (auto& [key, x] : v.dict()) {
         write(key, depth + 1);
         write(x, depth + 1);
       }
-      out_ += 'u';
+      out_ += type != classes_.end() ? "ub" : "u";
       break;
+    }
     case Kind::object: type_check(false, "save") << io::to_string(v, 100) << " can't be written to a file";
   }
   if (id) open_.pop_back();
 }
 }  // namespace
 
-Value read_pickle(std::string_view data, const std::string& path, const LoadStorage& storage) {
-  Reader r(data, path, storage);
+Value read_pickle(std::string_view data, const std::string& path, const LoadStorage& storage, bool objects) {
+  Reader r(data, path, storage, objects);
   try {
     return r.run();
   } catch (const Error& e) {
@@ -593,8 +636,8 @@ Value read_pickle(std::string_view data, const std::string& path, const LoadStor
   }
 }
 
-std::string write_pickle(const Value& value, std::vector<Tensor>& storages) {
-  return Writer(storages).run(value);
+std::string write_pickle(const Value& value, std::vector<Tensor>& storages, const Classes& classes) {
+  return Writer(storages, classes).run(value);
 }
 
 }  // namespace facula::io

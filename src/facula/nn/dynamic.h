@@ -269,6 +269,8 @@ struct NamedFunction {
   Body body;
 };
 std::span<const NamedFunction> init_functions();
+// The functions of nn.functional that are translated.
+std::span<const NamedFunction> functional_functions();
 [[noreturn]] void raise(ErrorType type, const std::string& message);
 [[noreturn]] io::Value unsupported(const char* what);  // for features that C++ does not have
 void warn(const io::Value& text);

@@ -11,6 +11,7 @@ classes that the package exports and their dependencies, translates them (transl
     OUT/facula/nn/translated.h, .cpp the translation
     OUT/facula/optim/optimizers.h, .cpp  the same for optimizers
     OUT/facula/optim/lr_scheduler.h      the same for learning rate schedules
+    OUT/torch/nn, OUT/torch/optim        all of them under PyTorch's C++ names (torch_headers.py)
 
 Lazy modules are not translated, because C++ constructors take sizes, nor are the classes in NOT_HERE.
 """
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch_headers
 from translate import NATIVE_CLASSES, Mistake, Package, Thing, Translation, quoted
 
 BANNER = "Written by src/facula/nn/generate.py from the Python modules."
@@ -266,6 +268,7 @@ class Typed(Constructed):
     inputs: list[Setting]
     result: str
     tensors: list[str]
+    forward: ast.FunctionDef
 
     def header(self) -> str:
         lines = [*self.doc, f"class {self.name} : public Module {{", " public:", *self.constructors()]
@@ -348,8 +351,18 @@ class TypedOptimizer:
         for kind in ("Tensor", "ParamGroup"):
             lines.append(f"  {self.name}(std::vector<{kind}> params, Options options);")
         lines.append(f"  explicit {self.name}(std::vector<Tensor> params);")
+        lines.append("  // With options by name.")
+        lines.append(
+            f"  static std::unique_ptr<{self.name}> of(std::vector<ParamGroup> params, "
+            "const io::Dict& options);"
+        )
         if self.by_closure:
             lines += [f"  using {self.base}::step;", "  Tensor step(const Closure& closure) override;"]
+        lines += [
+            "",
+            " private:",
+            f"  {self.name}(std::vector<ParamGroup> params, nn::Given&& options, int);",
+        ]
         return "\n".join([*lines, "};"])
 
     def source(self) -> str:
@@ -365,7 +378,13 @@ class TypedOptimizer:
         values = "".join(f".with({quoted(s.name)}, {given(s)})" for s in self.settings)
         return (
             f"{name}::{name}(std::vector<ParamGroup> groups, Options o)\n"
-            f"    : {self.base}(nn::{self.symbol}, std::move(groups), nn::Given(){values}) {{}}\n"
+            f"    : {name}(std::move(groups), nn::Given(){values}, 0) {{}}\n"
+            f"{name}::{name}(std::vector<ParamGroup> groups, nn::Given&& options, int)\n"
+            f"    : {self.base}(nn::{self.symbol}, std::move(groups), std::move(options)) {{}}\n"
+            f"std::unique_ptr<{name}> {name}::of(std::vector<ParamGroup> groups, "
+            "const io::Dict& options) {\n"
+            f"  return std::unique_ptr<{name}>("
+            f"new {name}(std::move(groups), given_by_name(options), 0));\n}}\n"
             f"{name}::{name}(std::vector<Tensor> params, Options o)\n"
             f"    : {name}(std::vector<ParamGroup>{{{{std::move(params)}}}}, std::move(o)) {{}}\n"
             f"{name}::{name}(std::vector<Tensor> params) : {name}(std::move(params), Options()) {{}}\n"
@@ -430,8 +449,10 @@ def exported(package: Package) -> list[str]:
     return sorted(n for n in names if not n.startswith("Lazy") and n not in NOT_HERE)
 
 
-def read_operators(catalog: Path) -> tuple[set[str], str]:
-    """Returns the names of operators, and the module of those with a Python form."""
+def read_operators(catalog: Path) -> tuple[set[str], str, dict[str, tuple[ast.FunctionDef, str]]]:
+    """Names of operators, the module of those that have a form for Python, and the signatures of those that
+    are functions of nn.functional themselves, with the schemas' names of their first parameters.
+    """
     spec = importlib.util.spec_from_file_location(
         "op_generate", Path(__file__).parents[1] / "op" / "generate.py"
     )
@@ -439,7 +460,13 @@ def read_operators(catalog: Path) -> tuple[set[str], str]:
     sys.modules[spec.name] = reader
     spec.loader.exec_module(reader)
     operators = reader.read_catalog(catalog)[1]
-    return {name for op in operators for name in (op.name, *op.aliases)}, reader.forms_py(operators)
+    forms = reader.forms_py(operators)
+    functions = {}
+    for op in operators:
+        if "nn_functional" in op.namespaces and not op.overload:
+            text = f"def {op.name}{reader.py_signature(op, False, False, False)}: pass"
+            functions[op.name] = ast.parse(text).body[0], op.parameters[0].name
+    return {name for op in operators for name in (op.name, *op.aliases)}, forms, functions
 
 
 HEADER = f"""// Modules, with PyTorch's names, order and defaults of arguments; options may have names:
@@ -489,7 +516,66 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def generate(package: Package, out: Path, shards: int) -> None:
+def functional_functions(package: Package) -> list[Thing]:
+    """The functions of nn.functional that are written in Python or have a form for it."""
+    return [
+        Thing("function", package.unit(unit), name)
+        for unit in ("nn._forms", "nn._losses", "nn._resample")
+        for name in package.unit(unit).functions
+        if not name.startswith("_")
+    ]
+
+
+def write_torch(
+    out: Path, typed: list[Typed], things: list[Thing], operators: dict[str, tuple[ast.FunctionDef, str]],
+    initial: list[TypedFunction], optimizers: list[TypedOptimizer], scheduled: list[TypedSchedule],
+) -> None:  # fmt: skip
+    make = torch_headers
+    layers = [make.layer(t.name, t.settings, t.inputs, t.forward, t.tensors) for t in typed]
+    names = [t.name for t in typed]
+    functions = []
+    for thing in things:
+        node = thing.unit.functions[thing.name]
+        settings = make.options_of(settings_of(node, of_method=False))
+        result = make.result_of(node, "", [s.name for s in settings])
+        call = f"facula::nn::call_functional({quoted(thing.name)}, {{}})"
+        functions.append(make.functional(thing.name, settings, result, names, call))
+    written = {t.name for t in things}
+    for name, (node, first) in operators.items():
+        if name in written or name.startswith("_"):
+            continue
+        settings = make.options_of(settings_of(node, of_method=False))
+        settings[0].symbol = first
+        result = make.result_of(node, "", [])
+        call = f"facula::nn::call_operator({quoted(name)}, {{}})"
+        functions.append(make.functional(name, settings, result, names, call))
+    files = {
+        "nn/layers.h": make.header(
+            "Modules of Python's nn: settings, classes and holders.", ["torch/nn/layer.h"],
+            "torch::nn", layers, BANNER
+        ),
+        "nn/functional.h": make.header(
+            "The functions of Python's nn.functional.", ["torch/value.h"],
+            "torch::nn::functional", functions, BANNER
+        ),
+        "nn/init.h": make.header(
+            "Initial values of parameters, as nn.init of Python.", ["facula/nn/init.h", "torch/value.h"],
+            "torch::nn::init", [make.initial(f.name, f.settings, f.result) for f in initial], BANNER,
+        ),
+        "optim/optimizers.h": make.header(
+            "Optimizers and schedules of Python's optim.", ["torch/optim/optimizer.h"], "torch::optim",
+            [make.optimizer(o.name, o.settings) for o in optimizers]
+            + [f"using {s.name} = Schedule<facula::optim::{s.name}>;" for s in scheduled],
+            BANNER,
+        ),
+    }  # fmt: skip
+    for name, text in files.items():
+        write(out / "torch" / name, text)
+
+
+def generate(
+    package: Package, functions: dict[str, tuple[ast.FunctionDef, str]], out: Path, shards: int
+) -> None:
     to = Translation(package)
     unit = package.unit(MODULES)
     typed = []
@@ -504,10 +590,11 @@ def generate(package: Package, out: Path, shards: int) -> None:
         typed.append(
             Typed(
                 name, to.need(thing), summary(thing.unit.classes[thing.name]), settings,
-                settings_of(forward[1]), result_type(forward[1]), tensors_of(to, thing),
+                settings_of(forward[1]), result_type(forward[1]), tensors_of(to, thing), forward[1],
             )
         )  # fmt: skip
     initial = init_functions(package, to)
+    functional = [(t, to.need(t)) for t in functional_functions(package)]
     optimizers = optimizers_of(package, to)
     scheduled = schedules(package, to)
     averages = package.unit("optim.swa_utils")
@@ -542,8 +629,10 @@ def generate(package: Package, out: Path, shards: int) -> None:
         INIT_HEADER + "\n".join(f.header() for f in initial) + "\n\n}  // namespace facula::nn::init\n",
     )
     write_optimizers(out / "facula" / "optim", optimizers, scheduled)
+    write_torch(out, typed, [t for t, _ in functional], functions, initial, optimizers, scheduled)
     table = ",\n".join(f"    {{{quoted(t.name)}, &{t.symbol}}}" for t in typed)
-    functions = ",\n".join(f"    {{{quoted(f.name)}, &{f.symbol}}}" for f in initial)
+    initial_table = ",\n".join(f"    {{{quoted(f.name)}, &{f.symbol}}}" for f in initial)
+    functional_table = ",\n".join(f"    {{{quoted(t.name)}, &{symbol}}}" for t, symbol in functional)
     write(
         folder / "modules.cpp",
         f'// {BANNER}\n#include "facula/nn/modules.h"\n\n#include "facula/nn/init.h"\n'
@@ -555,7 +644,9 @@ def generate(package: Package, out: Path, shards: int) -> None:
         + "\nstd::span<const NamedClass> classes() {\n"
         + f"  static constexpr NamedClass all[] = {{\n{table}}};\n"
         "  return all;\n}\nstd::span<const NamedFunction> init_functions() {\n"
-        + f"  static constexpr NamedFunction all[] = {{\n{functions}}};\n"
+        + f"  static constexpr NamedFunction all[] = {{\n{initial_table}}};\n"
+        "  return all;\n}\nstd::span<const NamedFunction> functional_functions() {\n"
+        + f"  static constexpr NamedFunction all[] = {{\n{functional_table}}};\n"
         "  return all;\n}\n}  // namespace facula::nn\n",
     )
 
@@ -577,12 +668,16 @@ def write_optimizers(folder: Path, optimizers: list[TypedOptimizer], scheduled: 
         folder / "optimizers.cpp",
         f'// {BANNER}\n#include "facula/optim/optimizers.h"\n\n#include "facula/nn/translated.h"\n'
         '#include "facula/optim/lr_scheduler.h"\n\nnamespace facula::optim {\n\n'
+        "namespace {\nnn::Given given_by_name(const io::Dict& options) {\n  nn::Given given;\n"
+        "  for (auto& [name, v] : options) given.named.emplace_back(name.string(), v);\n"
+        "  return given;\n}\n}  // namespace\n\n"
         + "\n".join(o.source() for o in optimizers)
         + "\nstd::span<const OptimizerFactory> optimizers() {\n"
         + "  static constexpr OptimizerFactory all[] = {\n"
         + ",\n".join(
-            f"      {{{quoted(o.name)}, [](std::vector<Tensor> p) -> std::unique_ptr<Optimizer> {{\n"
-            f"         return std::make_unique<{o.name}>(std::move(p));\n       }}}}"
+            f"      {{{quoted(o.name)}, [](std::vector<ParamGroup> p, const io::Dict& o) -> "
+            "std::unique_ptr<Optimizer> {\n"
+            f"         return {o.name}::of(std::move(p), o);\n       }}}}"
             for o in optimizers
         )
         + "};\n  return all;\n}\n\n"
@@ -604,8 +699,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shards", type=int, default=4, help="files of the translation")
     given = parser.parse_args(arguments)
     try:
-        names, forms = read_operators(given.catalog)
-        generate(Package(given.package, names, {"nn._forms": forms}), given.out, given.shards)
+        names, forms, functions = read_operators(given.catalog)
+        generate(Package(given.package, names, {"nn._forms": forms}), functions, given.out, given.shards)
     except Mistake as mistake:
         print(f"generate.py: {mistake}", file=sys.stderr)
         return 1

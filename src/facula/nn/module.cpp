@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "facula/autograd/autograd.h"
+#include "facula/autograd/data.h"
 #include "facula/nn/state.h"
 #include "facula/ops.h"
 
@@ -120,6 +121,7 @@ Tensor Module::parameter(const std::string& name) const {
 void Module::called_by_modules(std::function<Tensor(const Tensor&)> f) {
   state_->forward = [f = std::move(f)](Arguments& a) -> Value { return f(a.items.at(0).tensor()); };
 }
+Tensor Module::find_tensor(std::string_view name) const { return own_tensor(*this, name); }
 size_t Module::child_count() const { return state_->modules.size(); }
 
 bool Module::is_training() const { return state_->training; }
@@ -136,24 +138,24 @@ void Module::zero_grad(bool set_to_none) const {
     autograd::set_grad(p, set_to_none ? Tensor() : zeros_like(g.detached()));
   }
 }
+void Module::convert(const std::function<Tensor(const Tensor&)>& f) const {
+  autograd::GradMode off(false);
+  auto take = [&](const Tensor& t) {
+    Tensor converted = f(t);
+    if (converted.is_same(t)) return;
+    autograd::set_data(t, converted);
+    if (Tensor g = autograd::grad_of(t); g.defined()) autograd::set_grad(t, f(g.detached()));
+  };
+  for (auto& t : parameters()) take(t);
+  for (auto& t : buffers()) take(t);
+}
 void Module::to(DType dtype) const {
   type_check(is_differentiable(dtype), "Module")
       << "to() only accepts floating point or complex dtypes, but got " << dtype;
-  autograd::GradMode off(false);
-  auto convert = [&](const Tensor& t) {
-    if (!is_differentiable(t.dtype()) || t.dtype() == dtype) return;
-    Tensor from = facula::to(t, dtype);
-    TensorImpl *a = t.impl(), *b = from.impl();
-    a->storage = b->storage;
-    a->sizes = b->sizes;
-    a->strides = b->strides;
-    a->offset = b->offset;
-    a->conj = b->conj;
-    a->dtype = dtype;
-    if (Tensor g = autograd::grad_of(t); g.defined()) autograd::set_grad(t, facula::to(g.detached(), dtype));
-  };
-  for (auto& t : parameters()) convert(t);
-  for (auto& t : buffers()) convert(t);
+  convert([&](const Tensor& t) { return is_differentiable(t.dtype()) ? facula::to(t, dtype) : t; });
+}
+void Module::to(Device device) const {
+  convert([&](const Tensor& t) { return _to_device(t, device); });
 }
 void Module::apply(const std::function<void(const Module&)>& f) const {
   for (auto& m : children()) m.apply(f);

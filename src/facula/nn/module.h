@@ -45,16 +45,19 @@ class Module {
   std::vector<Tensor> buffers() const;
   Named<Tensor> named_buffers() const;
   std::vector<Module> children() const;
-  Named<Module> named_modules() const;              // including itself, as ""
-  Tensor parameter(const std::string& name) const;  // by dotted name; IndexError if there is none
+  Named<Module> named_modules() const;              // itself too, as ""
+  Tensor parameter(const std::string& name) const;  // by dotted name; IndexError
+  // A parameter or buffer of its own, undefined if there is none of this name or it is None.
+  Tensor find_tensor(std::string_view name) const;
 
   bool is_training() const;
   void train(bool on = true) const;  // also of all submodules
   void eval() const { train(false); }
   void requires_grad_(bool on = true) const;
   void zero_grad(bool set_to_none = true) const;
-  void to(DType dtype) const;  // floating-point parameters and buffers, in place: optimizers remain valid
-  void apply(const std::function<void(const Module&)>& f) const;  // submodules first
+  void to(DType dtype) const;    // floating-point parameters and buffers, in place: optimizers keep them
+  void to(Device device) const;  // parameters and buffers, in place
+  void apply(const std::function<void(const Module&)>& f) const;  // below first
 
   // Parameters and persistent buffers, sharing memory with the module's.
   io::Dict state_dict() const;
@@ -84,6 +87,8 @@ class Module {
   struct State;
   template <class F>
   void walk(const std::string& prefix, F&& f) const;
+  // Replaces the data of each parameter, its gradient and each buffer by what f makes of them.
+  void convert(const std::function<Tensor(const Tensor&)>& f) const;
   std::shared_ptr<State> state_;
 };
 

@@ -753,8 +753,24 @@ def ops_h(operators: list[Operator]) -> str:
     return "\n".join(lines + ["", "}  // namespace facula", ""])
 
 
+# Methods that torch/base.h writes by hand, beside which the operators' stand.
+TORCH_OWN_METHODS = ("to", "index", "index_put_")
+# The properties of a new tensor that TensorOptions hold, and the expressions that read them.
+TORCH_OPTIONS = {
+    "dtype": "options.dtype_opt()",
+    "device": "options.device_opt()",
+    "requires_grad": "options.requires_grad()",
+}
+
+
 def torch_argument(p: Parameter) -> str:
-    return f"torch::detail::plain({cpp_name(p.name)})" if p.list and p.type == "Tensor" else cpp_name(p.name)
+    if p.list and p.type == "Tensor":
+        return f"torch::detail::plain({cpp_name(p.name)})"
+    return (
+        f"SymInt({cpp_name(p.name)})"
+        if p.type == "SymInt" and not (p.list or p.optional)
+        else cpp_name(p.name)
+    )
 
 
 def torch_result(op: Operator) -> str:
@@ -766,61 +782,112 @@ def torch_call(op: Operator, called: str, arguments: list[str]) -> str:
     return f"return torch::detail::as_torch<Tensor>({call});" if op.results else f"{call};"
 
 
-def torch_options(op: Operator) -> tuple[list[Parameter], list[str]] | None:
-    """For factories: the parameters that TensorOptions does not cover, and the arguments of the call."""
+def torch_parameters(op: Operator, defaults: bool, in_place: bool = False) -> str:
+    """The parameters in C++, with the types of torch/base.h in place of Facula's."""
+    text = cpp_parameters(op, defaults, in_place).replace(
+        "std::vector<Scalar>", "std::vector<facula::Scalar>"
+    )
+    text = re.sub(r"\bSymInt(?=[ >])", "int64_t", text)  # sizes of users' programs are numbers
+    return text.replace("std::string_view reduction", "detail::ReductionName reduction")
+
+
+def torch_options(op: Operator) -> list[tuple[list[Parameter], str, dict[str, str]]]:
+    """The forms of an operator that makes tensors, with TensorOptions in place of dtype and device: the
+    parameters before the options, the text of those after them, and values of the operator's others.
+    """
     names = {p.name for p in op.parameters}
-    if not {"dtype", "device"} <= names:
-        return None
-    said = {"dtype": "options.dtype_", "device": "options.device_", "requires_grad": "options.requires_grad_"}
-    left = [p for p in op.parameters if p.name not in said and not (p.keyword_only and p.default is not None)]
-    if [p.name for p in op.parameters[: len(left)]] != [p.name for p in left]:
-        return None
-    arguments = [torch_argument(p) for p in left]
-    for p in op.parameters[len(left) :]:
-        if p.name not in said and p.default is None:
-            return None
-        arguments.append(said.get(p.name) or str(cpp_default(p)))
-    return left, arguments
+    if not {"dtype", "device"} <= names or len(op.results) != 1:
+        return []
+    before = [p for p in op.parameters if p.name not in TORCH_OPTIONS and not p.keyword_only]
+    values = dict(TORCH_OPTIONS)
+    after = ""
+    if "memory_format" in names:
+        after = ", std::optional<MemoryFormat> memory_format = std::nullopt"
+        values["memory_format"] = "memory_format ? memory_format : options.memory_format_opt()"
+    forms = [(before, after, values)]
+    generator = [p for p in op.parameters if p.type == "Generator"]
+    if generator:
+        arguments = Parameter("generator", "Generator")
+        forms.append(([*before, arguments], after, values | {"generator": "generator"}))
+    return forms
+
+
+@dataclass
+class TorchFunctions:
+    """Facula's functions on torch::Tensor, as methods and as functions."""
+
+    methods: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    used: set[tuple] = field(default_factory=set)
+
+    def add(
+        self, op: Operator, shown: Operator, called: str, values: dict[str, str], after: str, form: str
+    ) -> None:
+        """One form: `shown` has the parameters that users give, `values` what becomes of the operator's."""
+        in_place, out = form == "in_place", form == "out"
+        given = [values[p.name] for p in op.parameters]
+        extra = "const Tensor& out, " if out else ""
+        call = torch_call(op, called, (["out"] if out else []) + given)
+        result = torch_result(op)
+        signature = extra + torch_parameters(shown, True, in_place) + after
+        key = ("function", called, extra + torch_parameters(shown, False, in_place) + after)
+        if key not in self.used:
+            self.used.add(key)
+            self.functions.append(f"inline {result} {called}({signature.removeprefix(', ')}) {{ {call} }}")
+        first = shown.parameters[0] if shown.parameters else None
+        on_tensor = bool(first and first.type == "Tensor" and not first.list and not first.optional)
+        if not on_tensor or out or not {"method", "property"} & set(op.namespaces):
+            return
+        rest = torch_shown(op, shown.parameters[1:])
+        if in_place:  # gives the tensor itself, as a reference
+            result, call = "Tensor&", f"{call.removeprefix('return ')} return const_cast<Tensor&>(*this);"
+        call = re.sub(rf"\b{cpp_name(first.name)}\b(?=[,)])", "*this", call, count=1)
+        key = ("method", called, torch_parameters(rest, False) + after)
+        if key not in self.used:
+            self.used.add(key)
+            signature = (torch_parameters(rest, True) + after).removeprefix(", ")
+            self.methods.append(f"  {result} {called}({signature}) const {{ {call} }}")
+
+
+def torch_shown(op: Operator, parameters: list[Parameter]) -> Operator:
+    """The operator with other parameters, of which those take numbers that do so in the operator."""
+    shown = Operator("", op.name, op.overload, parameters, op.results, kind=op.kind)
+    takes = {p.name: op.takes_number(p) for p in op.parameters}
+    shown.takes_number = lambda p: takes.get(p.name, False)  # type: ignore[method-assign]
+    return shown
+
+
+def torch_functions(operators: list[Operator]) -> TorchFunctions:
+    all_ = TorchFunctions()
+    for op in operators:
+        plain = {p.name: torch_argument(p) for p in op.parameters}
+        options = torch_options(op)
+        for name, _, form in cpp_forms(op):
+            if form == "functional" and options:
+                for before, after, values in options:
+                    defaults = {p.name: str(cpp_default(p)) for p in op.parameters if p.default is not None}
+                    arguments = defaults | {p.name: torch_argument(p) for p in before} | values
+                    text = ("" if not before else ", ") + "const TensorOptions& options = {}" + after
+                    all_.add(op, torch_shown(op, before), cpp_name(name), arguments, text, form)
+            else:
+                all_.add(op, torch_shown(op, op.parameters), cpp_name(name), plain, "", form)
+    return all_
+
+
+def torch_assignments(operators: list[Operator]) -> list[str]:
+    """`a += b` and its kin, for each operator of C++ whose operator of Facula can write in place."""
+    in_place = {op.name for op in operators if op.in_place_form}
+    return [
+        f"  Tensor& operator{sign}=(const Operand& b) const "
+        f"{{ facula::{name}_(*this, b); return const_cast<Tensor&>(*this); }}"
+        for sign, name in OPERATORS
+        if sign[-1] not in "<>=" and name in in_place
+    ]
 
 
 def torch_h(operators: list[Operator]) -> str:
     """Facula's functions on torch::Tensor, in place and not, as functions and as methods."""
-    methods, functions, used = [], [], set()
-
-    def add(to: list[str], key: tuple, text: str) -> None:
-        if key not in used:
-            used.add(key)
-            to.append(text)
-
-    for op in operators:
-        for name, extra, form in cpp_forms(op):
-            called, in_place = cpp_name(name), form == "in_place"
-            arguments = (["out"] if extra else []) + [torch_argument(p) for p in op.parameters]
-            result = torch_result(op)
-            signature = extra + cpp_parameters(op, True, in_place)
-            call = torch_call(op, called, arguments)
-            key = extra + cpp_parameters(op, False, in_place)
-            add(functions, (called, key), f"inline {result} {called}({signature}) {{ {call} }}")
-            first = op.parameters[0] if op.parameters else None
-            on_tensor = bool(first and first.type == "Tensor" and not first.list and not first.optional)
-            if not on_tensor or extra or not {"method", "property"} & set(op.namespaces):
-                continue
-            rest = Operator("", op.name, op.overload, op.parameters[1:], op.results, kind=op.kind)
-            takes = {p.name: op.takes_number(p) for p in op.parameters}
-            rest.takes_number = lambda p, takes=takes: takes[p.name]  # type: ignore[method-assign]
-            call = torch_call(op, called, ["*this", *arguments[1:]])
-            if in_place:  # returns the tensor itself, by reference
-                result, call = "Tensor&", f"{call.removeprefix('return ')} return const_cast<Tensor&>(*this);"
-            text = f"  {result} {called}({cpp_parameters(rest, True)}) const {{ {call} }}"
-            add(methods, ("method", called, cpp_parameters(rest, False)), text)
-        options = torch_options(op)
-        if options:
-            left, arguments = options
-            reduced = Operator("", op.name, op.overload, left, op.results, kind=op.kind)
-            before = cpp_parameters(reduced, False)
-            text = ", ".join(part for part in (before, "const TensorOptions& options") if part)
-            call = torch_call(op, cpp_name(op.name), arguments)
-            add(functions, (op.name, text), f"inline Tensor {cpp_name(op.name)}({text}) {{ {call} }}")
+    written = torch_functions(operators)
     lines = [
         "// torch::Tensor, a facula::Tensor with the operators as methods, and the functions of "
         "facula/ops.h on it.",
@@ -833,11 +900,22 @@ def torch_h(operators: list[Operator]) -> str:
         "class Tensor : public TensorBase {",
         " public:",
         "  using TensorBase::TensorBase;",
+        *(f"  using TensorBase::{name};" for name in TORCH_OWN_METHODS),
+        "  Tensor() = default;",
+        "  Tensor(const Tensor&) = default;",
+        "  Tensor(Tensor&&) = default;",
+        "  Tensor& operator=(const Tensor& from) & = default;",
+        "  Tensor& operator=(Tensor&& from) & = default;",
+        "  // An element or a part of a tensor is written: x[0] = y.",
+        "  Tensor& operator=(const Tensor& from) && { facula::copy_(*this, from); return *this; }",
+        "  Tensor& operator=(Tensor&& from) && { facula::copy_(*this, from); return *this; }",
+        "  Tensor& operator=(const Scalar& number) && { facula::fill_(*this, number); return *this; }",
         "",
-        *methods,
+        *written.methods,
+        *torch_assignments(operators),
         "};",
         "",
-        *functions,
+        *written.functions,
         "",
     ]
     arithmetic = ops_h(operators)

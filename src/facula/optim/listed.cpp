@@ -204,4 +204,12 @@ Tensor GroupOptimizer::step_with(const Closure& closure) {
   return nn::method(bound(), "step", {f}).tensor();
 }
 
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParamGroup> params,
+                                          const io::Dict& options) {
+  for (auto& factory : optimizers())
+    if (factory.name == name) return factory.make(std::move(params), options);
+  value_check(false, "optim") << "there is no optimizer '" << name << "'";
+  return nullptr;
+}
+
 }  // namespace facula::optim

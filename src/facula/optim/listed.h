@@ -60,11 +60,13 @@ class GroupOptimizer : public Optimizer {
   nn::Module self_;
 };
 
-// The optimizers of optimizers.h, with default options.
+// The optimizers of optimizers.h by name; options that are not given have their defaults.
 struct OptimizerFactory {
   std::string_view name;
-  std::unique_ptr<Optimizer> (*make)(std::vector<Tensor> params);
+  std::unique_ptr<Optimizer> (*make)(std::vector<ParamGroup> params, const io::Dict& options);
 };
 std::span<const OptimizerFactory> optimizers();
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParamGroup> params,
+                                          const io::Dict& options);
 
 }  // namespace facula::optim
