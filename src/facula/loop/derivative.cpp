@@ -1,6 +1,7 @@
 #include "facula/loop/derivative.h"
 
 #include <array>
+#include <limits>
 #include <unordered_map>
 
 namespace facula::loop {
@@ -39,10 +40,11 @@ Expr turned(Expr y, Expr r, Expr g) {
   Expr safe = select(eq(r, 0), constant(1.0, r.dtype()), r);
   return select(eq(r, 0), zero(g), (g - y * cast(real(conj(y) * g), y.dtype())) / cast(safe, y.dtype()));
 }
-// x / (x^2 + z^2), 0 at the origin: of the quotients by the larger, whose squares neither overflow nor vanish.
+// x / (x^2 + z^2), 0 at the origin. Dividing by the larger number first keeps squares from overflowing and from vanishing.
 Expr over_square(Expr x, Expr z) {
   Expr m = max(abs(x), abs(z)), a = x / m, b = z / m;
-  return select(eq(m, 0), zero(m), a / (a * a + b * b) / m);
+  Expr infinite = eq(m, constant(std::numeric_limits<double>::infinity(), m.dtype()));
+  return select(eq(m, 0), zero(m), select(infinite, a, a / (a * a + b * b) / m));
 }
 
 template <Fn f>
