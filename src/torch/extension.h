@@ -58,7 +58,13 @@ struct type_caster<torch::ScalarType> {
 template <>
 struct type_caster<torch::Device> {
   PYBIND11_TYPE_CASTER(torch::Device, const_name("device"));
-  bool load(handle h, bool) { return facula::python::api().device_of(h.ptr(), &value); }
+  type_caster() : value(torch::kCPU) {}
+  bool load(handle h, bool) {
+    facula::Device device;
+    if (!facula::python::api().device_of(h.ptr(), &device)) return false;
+    value = device;
+    return true;
+  }
   static handle cast(torch::Device d, return_value_policy, handle) {
     return facula::python::api().wrap_device(d);
   }
