@@ -15,7 +15,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("facula_generate", ROOT / "src" / "facula" / "op" / "generate.py")
+spec = importlib.util.spec_from_file_location(
+    "facula_generate", ROOT / "src" / "facula" / "op" / "generate.py"
+)
 generate = sys.modules.setdefault("facula_generate", importlib.util.module_from_spec(spec))
 if not hasattr(generate, "read_catalog"):
     spec.loader.exec_module(generate)
@@ -48,9 +50,23 @@ def py_value(op, text: str) -> str | None:
     return f"facula.randn({m['sizes']})"
 
 
+def places_of(op) -> list[tuple[str, str]]:
+    """The namespaces and names under which Python finds the operator itself. PyTorch has some functions of other
+    signatures under an operator's name, such as ``torch.batch_norm``.
+    """
+    import facula
+
+    builtin = type(facula._C.functions.add)
+    return [
+        (space, name)
+        for space, name in generate.py_places(op)
+        if space != "ops" or isinstance(getattr(facula, name, None), builtin)
+    ]
+
+
 def py_example(op) -> str | None:
     """A call on the operator's first sample."""
-    place = next(((s, n) for s, n in generate.py_places(op) if s != "methods"), None)
+    place = next(((s, n) for s, n in places_of(op) if s != "methods"), None)
     if not place or op.name.startswith("_") or not op.sample or any(p.written for p in op.parameters):
         return None
     arguments, by_name = [], False
@@ -102,7 +118,7 @@ def gradient(facts: dict) -> str:
 
 
 def section(op, facts: dict) -> list[str]:
-    places = [PLACES.get(s, f"facula.{s.replace('nn_', 'nn.')}.") + n for s, n in generate.py_places(op)]
+    places = [PLACES.get(s, f"facula.{s.replace('nn_', 'nn.')}.") + n for s, n in places_of(op)]
     forms = [f for f, there in (("in place", op.in_place_form), ("`out=`", op.out_form)) if there]
     rows = {
         "found at": ", ".join(f"`{p}`" for p in places) or "C++ only",
@@ -138,7 +154,10 @@ def catalog() -> dict[str, list]:
 
 # ---- modules
 
-NO_PAGE = {"facula.torch", "facula.warm"}  # the first would become torch in this process, the second is run alone
+NO_PAGE = {
+    "facula.torch",
+    "facula.warm",
+}  # the first would become torch in this process, the second is run alone
 
 
 def public_modules():
@@ -146,7 +165,9 @@ def public_modules():
 
     yield facula
     for m in pkgutil.walk_packages(facula.__path__, "facula."):
-        hidden = any(part.startswith(("_", "lib")) for part in m.name.split("."))  # the shared libraries lie there too
+        hidden = any(
+            part.startswith(("_", "lib")) for part in m.name.split(".")
+        )  # the shared libraries lie there too
         if m.name not in NO_PAGE and (not hidden or m.name == "facula.library"):
             yield importlib.import_module(m.name)
 
@@ -159,7 +180,8 @@ def members(module) -> dict[str, object]:
     return {
         n: v
         for n, v in given.items()
-        if (inspect.isclass(v) or inspect.isfunction(v)) and (v.__module__ or "").partition(".")[0] in (package, "torch")
+        if (inspect.isclass(v) or inspect.isfunction(v))
+        and (v.__module__ or "").partition(".")[0] in (package, "torch")
     }
 
 
@@ -175,8 +197,12 @@ def module_pages() -> dict[str, str]:
         lines = [f"# {name}", ""]
         doc = inspect.getdoc(sys.modules[name])
         parent, _, last = name.rpartition(".")
-        twice = ["   :no-index:"] if last in modules.get(parent, {}) else []  # a function of its package has the name
-        lines += ["```{eval-rst}", f".. automodule:: {name}", "   :no-members:", *twice, "```", ""] if doc else []
+        twice = (
+            ["   :no-index:"] if last in modules.get(parent, {}) else []
+        )  # a function of its package has the name
+        lines += (
+            ["```{eval-rst}", f".. automodule:: {name}", "   :no-members:", *twice, "```", ""] if doc else []
+        )
         own = {n: v for n, v in found.items() if home[id(v)] == name}
         for member, value in sorted(own.items()):
             directive = "autoclass" if inspect.isclass(value) else "autofunction"
@@ -197,7 +223,9 @@ def main(folder: Path) -> None:
 
     for source in ("README.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "bench"):
         if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns("site", "__pycache__"))
+            shutil.copytree(
+                ROOT / source, folder / source, ignore=shutil.ignore_patterns("site", "__pycache__")
+            )
         else:
             shutil.copy(ROOT / source, folder / source)
     operators = {f"operators/{f}": page(f, of, _C.inspect_operator) for f, of in catalog().items()}

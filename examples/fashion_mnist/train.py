@@ -3,7 +3,7 @@
     python examples/fashion_mnist/train.py            # results in runs/fashion_mnist
     python examples/fashion_mnist/train.py --resume   # continue after an interruption, with the same numbers
 
-No line is special to facula: the same program runs with `import torch`.
+The same program runs with `import torch`.
 """
 
 import argparse

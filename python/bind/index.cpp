@@ -233,7 +233,7 @@ op::Value as_value(const std::vector<Tensor>& indices) { return op::Value(std::s
 // The value to assign, without leading dimensions of size 1 beyond `rank` dimensions.
 Tensor fitted(Tensor value, int rank) {
   int extra = 0;
-  while (value.dim() - extra > rank && value.size(extra) == SymInt(1)) ++extra;
+  while (value.dim() - extra > rank && sym::must_equal(value.size(extra), SymInt(1))) ++extra;
   if (!extra) return value;
   Dims sizes(SymSpan(value.sizes()).subspan(size_t(extra)));
   return run_operator(operator_named("view"), {value, SymSpan(sizes)})[0];

@@ -27,6 +27,8 @@ _CUDA = "a choice of CUDA's kernels"
 # The names that are missing on purpose, and the reasons.
 ACCEPTED = {
     "torch.SymInt": ("node", _INSIDE),
+    "torch.SymBool": ("node", _INSIDE),
+    "torch.SymFloat": ("node", _INSIDE),
     "torch.addmm": ("out_dtype", _NO_KERNELS),
     "torch.baddbmm": ("out_dtype", _NO_KERNELS),
     "torch.bmm": ("out_dtype", _NO_KERNELS),
@@ -34,9 +36,11 @@ ACCEPTED = {
     "torch.Tensor.bmm": ("out_dtype", _NO_KERNELS),
     "torch.Tensor.mm": ("out_dtype", _NO_KERNELS),
     "torch.Tensor.to_sparse_csr": ("dense_dim", "matrices of this layout have no dense dimensions"),
+    "torch.Tensor.to_sparse_csc": ("dense_dim", "matrices of this layout have no dense dimensions"),
     "torch.dequantize": ("tensors", _NO_KERNELS),
     "torch.sparse_coo_tensor": ("layout", "PyTorch lists it and refuses it"),
     "torch.sparse_csr_tensor": ("layout", "the function's name says it"),
+    "torch.sparse_csc_tensor": ("layout", "the function's name says it"),
     "torch.rand_like": ("generator", "not there yet"),
     "torch.randn_like": ("generator", "not there yet"),
     "torch.view_copy": ("dtype", "not there yet"),

@@ -275,20 +275,26 @@ def test_zeta_and_incomplete_gamma_functions_at_infinity():
 
 
 @pytest.mark.parametrize("rows", [(), (2,)])
-def test_attention_beyond_finite_scores_is_softmax_of_sums_with_minus_infinity(rows):
-    """As PyTorch's plain kernel: NaN and infinities behind the query come through a causal mask's -inf."""
+def test_causal_attention_takes_no_notice_of_keys_behind_the_query(rows):
+    """A causal mask hides the keys behind a query, whatever they are: also NaN and infinities."""
     rng = np.random.default_rng(0)
     given = [rng.normal(size=(*rows, 5, 4)).astype("float32") for _ in range(3)]
 
     def plain(q, k, v):
         """The result, and the gradients of the sum of its elements."""
-        causal, root = F.full((5, 5), -inf).triu(1), 2**-0.5
-        scores = q * root @ (k.mT * root) + causal
-        p = F.softmax(scores, -1).masked_fill(F.amax(scores, -1, True) == -inf, 0)
-        of_p = F.ones_like(v) @ v.mT
-        of_scores = p * (of_p - (p * of_p).sum(-1, keepdim=True))
-        of_k = of_scores.mT @ (q * root) * root
-        return p @ v, of_scores @ (k * root) * root, of_k, p.mT @ F.ones_like(v)
+        root, results, of_q = 2**-0.5, [], []
+        of_k, of_v = F.zeros_like(k), F.zeros_like(v)
+        for i in range(5):  # a query with the keys up to it
+            one, keys, values = q[..., i : i + 1, :] * root, k[..., : i + 1, :] * root, v[..., : i + 1, :]
+            scores = one @ keys.mT
+            p = F.softmax(scores, -1).masked_fill(F.amax(scores, -1, True) == -inf, 0)
+            of_p = F.ones_like(one) @ values.mT
+            of_scores = p * (of_p - (p * of_p).sum(-1, keepdim=True))
+            results.append(p @ values)
+            of_q.append(of_scores @ keys * root)
+            of_k[..., : i + 1, :] += of_scores.mT @ one * root
+            of_v[..., : i + 1, :] += p.mT @ F.ones_like(one)
+        return F.cat(results, -2), F.cat(of_q, -2), of_k, of_v
 
     for operand, special in ((0, nan), (0, inf), (0, -inf), (1, nan)):
         for place in (0, 2, 4):

@@ -44,9 +44,9 @@ _FACTORIES = frozenset(
     triu_indices zeros
     """.split()
 )
-# Functions that read elements.
+# Functions that read elements, or that run nodes, which must happen once.
 _READS = frozenset(
-    "item tolist numpy backward __bool__ __float__ __int__ __index__ __array__ __repr__".split()
+    "item tolist numpy backward grad __bool__ __float__ __int__ __index__ __array__ __repr__".split()
 )
 # Functions that share memory with objects that are not tensors and may be written unnoticed.
 _SHARE = frozenset(

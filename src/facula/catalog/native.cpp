@@ -184,6 +184,7 @@ FACULA_FAMILY(native) {
       .differs(catalog::kLargest, catalog::kLargestVariance)
       .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
       .bind(function)
+      .non_differentiable({1, 2})
       .undifferenced(
           "results behind the first are saved statistics, which PyTorch marks as not differentiable")
       .procedure([](const Tensor& input, SymSpan shape, std::optional<Tensor> weight,

@@ -125,7 +125,7 @@ std::vector<Tensor> Tracer::results_of(autograd::TracedFunction& f, const Node& 
     if (f.dirty[k]) {
       if (!t.is_traced()) t = handle(current_value(t));
       else t.impl()->traced = current_value(t);
-      write(*call.op, t, handle(result), 0, true);
+      write(*call.op, t, handle(result), 0, Written::recorded);
     } else {
       bool fresh = memory[k]->producer && memory[k]->producer->id >= int(f.begun) &&
                    std::count(memory.begin(), memory.end(), memory[k]) == 1;

@@ -215,7 +215,7 @@ bool Tracer::resized(const Operator& o, const Tensor& target, const Tensor& valu
   return true;
 }
 
-void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded) {
+void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t before, Written history) {
   runtime_check(same_sizes(value, target), o.name())
       << "the result of shape " << to_string(value.sizes()) << " does not fit in place into "
       << to_string(target.sizes());
@@ -245,7 +245,8 @@ void Tracer::write(const Operator& o, const Tensor& target, Tensor value, size_t
   auto* w = value_of(value);
   if (!w->producer || w->producer->op->is<op::View>() || w->producer->id < int(before))
     value = invoke("clone", {value});  // separate memory
-  if (!recorded) value = with_history(handle(v), value);
+  if (history == Written::unrecorded) value = with_history(handle(v), value);
+  if (history == Written::ended) value = invoke("copy", {handle(v), without_history(value)});
   while (v != base) value = put_back(o, v, base, value);
   value = laid_as(base, value);
   auto& memory = memory_[base];

@@ -104,7 +104,10 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     if (!target.is_traced()) target = handle(current(constant(target)));
     else target.impl()->traced = current(value_of(target));
     if (form != Form::out || !resized(o, target, results[k]))
-      write(o, target, results[k], before, writes_history && o.differentiable && o.carries_gradient(k));
+      write(o, target, results[k], before,
+            !writes_history                             ? Written::unrecorded
+            : o.differentiable && o.carries_gradient(k) ? Written::recorded
+                                                        : Written::ended);
     require(target, k);
     if (target.requires_grad()) with_history_.insert(first_of(value_of(target)));
     results[k] = target;
@@ -206,7 +209,7 @@ Results Tracer::writing(const Operator& o, std::span<const op::Value> values, si
   for (size_t k = 0; k < count; ++k) results.push_back(all[k]);
   for (size_t k = 0; k < targets.size(); ++k) {
     targets[k].impl()->traced = current(value_of(targets[k]));
-    write(o, targets[k], all[count + k], before, recorded);
+    write(o, targets[k], all[count + k], before, recorded ? Written::recorded : Written::unrecorded);
   }
   return results;
 }

@@ -142,8 +142,11 @@ class Tracer final : public op::Mode {
   void check_views(const Results& results) const;
   // Recreates the view chain from `base` to v on the value `now`.
   Value* seen_through(Value* v, Value* base, Value* now);
+  // The history of a tensor after a write: that of the new value; the target's, as the write is not recorded; or one
+  // that passes no gradient on, as the operator has none.
+  enum class Written : uint8_t { recorded, unrecorded, ended };
   // `target` must be current. Nodes from `before` on were created by the call whose result is written.
-  void write(const Operator& o, const Tensor& target, Tensor value, size_t before, bool recorded);
+  void write(const Operator& o, const Tensor& target, Tensor value, size_t before, Written history);
   void show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& argument);
   bool resized(const Operator& o, const Tensor& target, const Tensor& value);
   // Gives the value of the operand of the view v, within base, after `value` was written through v; sets v to that

@@ -5,26 +5,37 @@
 
 namespace torch::nn {
 
-// A module of Python's nn that is made by its name and settings, and called with inputs by name.
-template <class Derived, class Settings>
-class Layer : public Cloneable<Derived> {
+// What Layer does without the types of the class and of its settings, so that the compiler reads it once.
+class LayerBase : public CloneableBase {
  public:
-  Settings options;
-  void reset() override { this->adopt(facula::nn::make_module(kind_, options.settings())); }
-  void pretty_print(std::ostream& s) const override {
-    s << "torch::nn::" << facula::front::printed(this->handle());
-  }
+  void reset() override { adopt(facula::nn::make_module(kind_, settings())); }
+  void pretty_print(std::ostream& s) const override { s << "torch::nn::" << facula::front::printed(handle()); }
 
  protected:
-  Layer(const char* kind, Settings o) : options(std::move(o)), kind_(kind) {}
+  explicit LayerBase(const char* kind) : kind_(kind) {}
   template <class R>
   R call(torch::detail::Arguments&& inputs) {
-    return torch::detail::from_value<R>(facula::nn::call_module(this->handle(), inputs.dict()));
+    return torch::detail::from_value<R>(facula::nn::call_module(handle(), inputs.dict()));
   }
-  Tensor tensor(const char* name) const { return this->handle().find_tensor(name); }
+  Tensor tensor(const char* name) const { return handle().find_tensor(name); }
 
  private:
+  virtual const facula::io::Dict& settings() const = 0;
   const char* kind_;
+};
+
+// A module of Python's nn that is made by its name and settings, and called with inputs by name.
+template <class Derived, class Settings>
+class Layer : public LayerBase {
+ public:
+  Settings options;
+
+ protected:
+  Layer(const char* kind, const Settings& o) : LayerBase(kind), options(o) {}
+
+ private:
+  const facula::io::Dict& settings() const override { return options.settings(); }
+  CloneableBase* copy_of_members() const override { return new Derived(static_cast<const Derived&>(*this)); }
 };
 
 }  // namespace torch::nn

@@ -193,8 +193,9 @@ class Module : public std::enable_shared_from_this<Module> {
 
   const std::string& name() const;  // the class's
   virtual void pretty_print(std::ostream& s) const { s << name(); }
-  virtual void save(serialize::OutputArchive& archive) const;
-  virtual void load(serialize::InputArchive& archive);
+  // Inline, because a virtual function that is not would make each source contain the virtual functions of the class.
+  inline virtual void save(serialize::OutputArchive& archive) const;
+  inline virtual void load(serialize::InputArchive& archive);
   virtual bool is_serializable() const { return true; }
   // A copy with parameters of its own; for classes that derive from Cloneable.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& = std::nullopt) const {
@@ -277,33 +278,42 @@ class Module : public std::enable_shared_from_this<Module> {
   mutable std::string name_;
 };
 
-// The base of classes that clone() copies: such a class makes its parameters and modules in reset().
-template <class Derived>
-class Cloneable : public Module {
+// What Cloneable does without the type of the class, so that the compiler reads it once.
+class CloneableBase : public Module {
  public:
   using Module::Module;
   virtual void reset() = 0;
   std::shared_ptr<Module> clone(const std::optional<Device>& device = std::nullopt) const override {
-    auto copy = std::make_shared<Derived>(static_cast<const Derived&>(*this));
+    CloneableBase* copy = copy_of_members();
+    std::shared_ptr<Module> owner(copy);
     copy->forget_members();
     copy->reset();
     NoGradGuard off;
-    auto parameters = named_parameters(), buffers = named_buffers();
-    auto copy_to = [&](OrderedDict<std::string, Tensor> to, const OrderedDict<std::string, Tensor>& from) {
-      user_check(to.size() == from.size(), "clone")
-          << "the copy of a " << name() << " has other parameters and buffers"
-          << facula::hint("reset() makes all of them");
-      for (auto& item : from) to[item.key()].set_data(item.value().data().clone());
-    };
-    copy_to(copy->named_parameters(), parameters);
-    copy_to(copy->named_buffers(), buffers);
+    copy_elements(copy->named_parameters(), named_parameters());
+    copy_elements(copy->named_buffers(), named_buffers());
     if (device) copy->to(*device);
     copy->train(is_training());
-    return copy;
+    return owner;
   }
 
  private:
   using Module::forget_members;
+  virtual CloneableBase* copy_of_members() const = 0;
+  void copy_elements(OrderedDict<std::string, Tensor> to, const OrderedDict<std::string, Tensor>& from) const {
+    user_check(to.size() == from.size(), "clone")
+        << "the copy of a " << name() << " has other parameters and buffers"
+        << facula::hint("reset() makes all of them");
+    for (auto& item : from) to[item.key()].set_data(item.value().data().clone());
+  }
+};
+// The base of classes that clone() copies: such a class makes its parameters and modules in reset().
+template <class Derived>
+class Cloneable : public CloneableBase {
+ public:
+  using CloneableBase::CloneableBase;
+
+ private:
+  CloneableBase* copy_of_members() const override { return new Derived(static_cast<const Derived&>(*this)); }
 };
 
 // A shared pointer to a module that is made, called and copied like a value.

@@ -13,7 +13,8 @@ from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, dr
 from .worker import get_worker_info as get_worker_info
 
 Tensor = _C.Tensor
-
+_collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
 
 _FIXED = frozenset("batch_size batch_sampler sampler drop_last dataset persistent_workers".split())
 
