@@ -173,7 +173,8 @@ def clear(lib, said, names, every, unwritable=frozenset()):
     )  # objects of a program
     if found:
         return "text " + found[0][:20].split("0x")[0]
-    words = set(re.findall(r"\w+", text))
+    # a backward names the node as PyTorch does
+    words = set(re.findall(r"\w+", re.sub(r"derivative for '\w+'", "", text)))
     if words & unwritable:
         return "hidden name " + min(words & unwritable)
     near = {w for n in names for w in (n, n.rstrip("_"), n + "_", n.split("_", 1)[-1])}

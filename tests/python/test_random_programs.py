@@ -134,10 +134,22 @@ def test_tensors_made_of_numbers_are_made_anew_at_each_call():
     same([marked(facula.ones(2)), marked(facula.ones(2))], [facula.tensor([2.0, 4.0])] * 2)
 
 
-def test_in_place_forms_without_a_gradient_leave_history_as_it_was():
+@pytest.mark.parametrize("part", [lambda y: y, lambda y: y[:, 0], lambda y: y.detach()])
+@pytest.mark.parametrize("write", [lambda z: z.logical_not_(), lambda z: z.lt_(0.5), lambda z: z.floor_divide_(2)])
+def test_in_place_forms_without_a_gradient_end_that_of_what_they_overwrite(part, write):
     def f(x):
         y = x * 3
-        y[:, 0].logical_not_()
+        write(part(y))
+        return y * 1
+
+    check(f, facula.rand(2, 3, requires_grad=True))
+
+
+def test_an_unrecorded_write_leaves_history_as_it_was():
+    def f(x):
+        y = x * 3
+        with facula.no_grad():
+            y[:, 0].logical_not_()
         return y * 1
 
     check(f, facula.rand(2, 3, requires_grad=True))

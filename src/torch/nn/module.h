@@ -11,6 +11,7 @@
 
 #include "facula/nn/module.h"
 #include "torch/ivalue.h"
+#include "torch/serialize/archive.h"
 #include "torch/types.h"
 
 namespace torch {
@@ -82,11 +83,6 @@ class OrderedDict {
  private:
   std::vector<Item> items_;
 };
-
-namespace serialize {
-class OutputArchive;
-class InputArchive;
-}  // namespace serialize
 
 namespace nn {
 
@@ -379,6 +375,46 @@ std::ostream& operator<<(std::ostream& s, const ModuleHolder<Contained>& m) {
 // The holder `Name` of a class `NameImpl`.
 #define TORCH_MODULE(Name) TORCH_MODULE_IMPL(Name, Name##Impl)
 
+// The modules of a module, by name; one with two names comes once.
+inline facula::nn::Named<facula::nn::Module> modules_below(const facula::nn::Module& m) {
+  facula::nn::Named<facula::nn::Module> below;
+  for (auto& [name, child] : m.named_modules())
+    if (!name.empty() && name.find('.') == name.npos) below.emplace_back(name, child);
+  return below;
+}
+inline void Module::save(serialize::OutputArchive& archive) const {
+  for (auto& item : named_parameters(false)) archive.write(item.key(), item.value());
+  for (auto& item : named_buffers(false)) archive.write(item.key(), item.value(), true);
+  for (auto& child : modules_below(handle_)) {
+    serialize::OutputArchive nested;
+    if (auto* own = children_.find(child.first)) {
+      if (!(*own)->is_serializable()) continue;
+      (*own)->save(nested);
+    } else {
+      Module inner;
+      inner.adopt(child.second);
+      inner.save(nested);
+    }
+    archive.write(child.first, nested);
+  }
+}
+inline void Module::load(serialize::InputArchive& archive) {
+  for (auto& item : named_parameters(false)) archive.read(item.key(), item.value(), false);
+  for (auto& item : named_buffers(false)) archive.read(item.key(), item.value(), true);
+  for (auto& child : modules_below(handle_)) {
+    serialize::InputArchive nested;
+    auto* own = children_.find(child.first);
+    if (own && !(*own)->is_serializable()) continue;
+    archive.read(child.first, nested);
+    if (own) {
+      (*own)->load(nested);
+    } else {
+      Module inner;
+      inner.adopt(child.second);
+      inner.load(nested);
+    }
+  }
+}
 inline const std::string& Module::name() const {
   if (name_.empty()) name_ = facula::front::class_name(typeid(*this));
   return name_;
