@@ -50,13 +50,14 @@ static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor
   __builtin_unreachable();
 }
 
+// A procedure may only look at the sizes of its calls, and a data-dependent call has a size; a graph can hold both.
+static bool reads_only_sizes(const Operator& o) { return o.is<op::Procedure>() || o.is<op::DataDependent>(); }
+
 Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
                      std::span<const Tensor> out) {
   std::optional<sym::Comparing> comparing;
   if (captures_) comparing.emplace(o.name(), sym::Comparing::raises);
-  // A procedure may only look at the sizes of what it calls, which a graph can hold.
-  bool by_sizes = (o.is<op::Procedure>() || o.is<op::DataDependent>()) && !in_backward();
-  if (captures_ && o.effects.reads_data && !by_sizes) refuse_read(o);
+  if (captures_ && o.effects.reads_data && (in_backward() || !reads_only_sizes(o))) refuse_read(o);
   op::Args owned(args, o.schema);
   bool history = false;                             // for callers that ask whether a gradient is required
   std::vector<std::pair<Tensor, Tensor>> operands;  // as the call sees them, and as the function has them
@@ -70,8 +71,8 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     if (o.is<op::Procedure>()) operands.emplace_back(t, std::move(own));
   });
   auto values = owned.values();
-  bool recorded = !captures_ || inner_depth_ ||
-                  autograd::grad_enabled();  // results of inner calls are passed on to the outer call
+  bool recorded =
+      !captures_ || inner_depth_ || autograd::grad_enabled();  // the outer call gets inner results
   bool writes_history = !captures_ || autograd::grad_enabled();
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
