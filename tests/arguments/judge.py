@@ -174,7 +174,7 @@ def clear(lib, said, names, every, unwritable=frozenset()):
     if found:
         return "text " + found[0][:20].split("0x")[0]
     # a backward names the node as PyTorch does
-    words = set(re.findall(r"\w+", re.sub(r"derivative for '\w+'", "", text)))
+    words = set(re.findall(r"\w+", re.sub(r"derivative for '?(aten::)?\w+", "", text)))
     if words & unwritable:
         return "hidden name " + min(words & unwritable)
     near = {w for n in names for w in (n, n.rstrip("_"), n + "_", n.split("_", 1)[-1])}

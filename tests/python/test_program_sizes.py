@@ -86,7 +86,9 @@ def test_a_program_picks_what_its_function_picks(pick, grad):
             assert firsts[0].requires_grad == firsts[1].requires_grad
             if firsts[1].requires_grad and pick.startswith("unique"):
                 for t in firsts:
-                    with pytest.raises(NotImplementedError, match="derivative for '.*unique.*' is not implemented"):
+                    with pytest.raises(
+                        NotImplementedError, match="derivative for '.*unique.*' is not implemented"
+                    ):
                         (t * t).sum().backward()
             elif firsts[1].requires_grad:
                 for t in firsts:

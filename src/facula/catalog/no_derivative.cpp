@@ -70,8 +70,8 @@ FACULA_FAMILY(no_derivative) {
       .library("no_derivative")
       .reference([](const Tensor& grad, Sizes, DType, std::string_view of) {
         bool fallback = of.starts_with("aten::");
-        supported_check(false, "autograd") << (fallback ? "derivative for " : "the derivative for '") << of
-                                           << (fallback ? " is not implemented" : "' is not implemented.");
+        supported_check(false, "") << (fallback ? "derivative for " : "the derivative for '") << of
+                                   << (fallback ? " is not implemented" : "' is not implemented.");
         return grad;
       });
   define("_without_derivative(Tensor self, Tensor[] operands, str of) -> Tensor")
