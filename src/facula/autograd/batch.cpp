@@ -81,20 +81,20 @@ bool tangent_belongs(const TensorImpl* t, const BatchLevel& level) {
 }
 
 // The batch of the level that t is one of, or the same in all calls.
-static Tensor whole_of(const Tensor& t, const BatchLevel& level) {
+static Tensor full_batch(const Tensor& t, const BatchLevel& level) {
   if (batch_level(t) == level.id()) return physical(t);
   if (!forward_level() || !tangent_belongs(t.impl(), level)) return op::with_batch(t, level.size());
-  Tensor tangent = physical(tangent_of(t)), whole;
+  Tensor tangent = physical(tangent_of(t)), batch;
   {
     ForwardPaused paused;
-    whole = op::with_batch(t, level.size());
+    batch = op::with_batch(t, level.size());
   }
-  set_tangent(whole, tangent);
-  return whole;
+  set_tangent(batch, tangent);
+  return batch;
 }
 Tensor with_its_tangent(const Tensor& t, const BatchLevel& level) {
   op::Mode::With outer(level.beneath());
-  return one_of(whole_of(t, level), level);
+  return one_of(full_batch(t, level), level);
 }
 
 // From the outermost level in: what belongs to an inner level has a physical tensor in the outer ones.
@@ -103,7 +103,7 @@ static Tensor in_levels(const Tensor& t, size_t count) {
   BatchLevel& level = *levels[count - 1];
   if (level.same_variables() && batch_level(t) != level.id()) return in_levels(t, count - 1);
   op::Mode::With outer(level.beneath());
-  return one_of(in_levels(whole_of(t, level), count - 1), level);
+  return one_of(in_levels(full_batch(t, level), count - 1), level);
 }
 Tensor in_every_level(const Tensor& t) { return in_levels(t, levels.size()); }
 
@@ -121,9 +121,9 @@ static Tensor dual_in_levels(const Tensor& t, const Tensor& tangent, size_t coun
   op::Mode::With outer(level.beneath());
   bool batched = batch_level(t) == level.id(), differs = batch_level(tangent) == level.id();
   if (!batched && !differs) return dual_in_levels(t, tangent, count - 1);
-  Tensor whole = batched ? physical(t) : op::with_batch(t, level.size());
+  Tensor batch = batched ? physical(t) : op::with_batch(t, level.size());
   Tensor direction = differs ? physical(tangent) : op::with_batch(tangent, level.size());
-  return one_of(dual_in_levels(whole, direction, count - 1), level);
+  return one_of(dual_in_levels(batch, direction, count - 1), level);
 }
 Tensor make_dual(const Tensor& t, const Tensor& tangent) { return dual_in_levels(t, tangent, levels.size()); }
 
@@ -137,7 +137,7 @@ void set_tangent_in_levels(const Tensor& t, const Tensor& tangent) {
   auto* level = BatchLevel::find(batch_level(t));
   if (!level || !tangent.defined()) return set_tangent(t, tangent);
   op::Mode::With outer(level->beneath());
-  set_tangent_in_levels(physical(t), whole_of(tangent, *level));
+  set_tangent_in_levels(physical(t), full_batch(tangent, *level));
 }
 
 Tensor empty_for_each(const Tensor& like, SymSpan sizes, SymSpan strides, DType dtype, Device device) {
@@ -176,7 +176,7 @@ class SeedsOfInner {
     if (batch_level(all) == outer_.id()) return one_of(exchanged(physical(all)), *level_);
     return one_of(exchanged(op::with_batch(all, outer_.size())), *level_);
   }
-  Tensor found(const Tensor& g) const {
+  Tensor seed_gradient(const Tensor& g) const {
     if (batch_level(g) != level_->id()) return one_of(g, outer_);
     return one_of(one_of(exchanged(physical(g)), outer_), inner_);
   }
@@ -228,14 +228,14 @@ std::vector<Tensor> batched_grad(std::span<const Tensor> outputs, std::span<cons
     seeds.push_back(g);
   }
   for (auto& t : inputs) wanted.push_back(physical(t));
-  std::vector<Tensor> found;
+  std::vector<Tensor> results;
   {
     op::Mode::With on(apart ? apart->level() : level->beneath());
-    found = grad(roots, wanted, seeds, retain_graph, create_graph, allow_unused);
+    results = grad(roots, wanted, seeds, retain_graph, create_graph, allow_unused);
   }
-  for (auto& g : found)
-    if (g.defined()) g = apart ? apart->found(g) : one_of(g, *level);
-  return found;
+  for (auto& g : results)
+    if (g.defined()) g = apart ? apart->seed_gradient(g) : one_of(g, *level);
+  return results;
 }
 
 }  // namespace facula::autograd

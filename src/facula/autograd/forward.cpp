@@ -92,11 +92,12 @@ bool is_batched_as(const Tensor& t, const Tensor& other) {
 }
 // One of the innermost level that any of these belongs to; undefined: none belongs to one.
 Tensor innermost(std::span<const Tensor> tangents) {
-  Tensor found;
+  Tensor innermost_tangent;
   for (auto& t : tangents)
-    if (auto* level = level_of(t); level && (!found.defined() || level->number() > level_of(found)->number()))
-      found = t;
-  return found;
+    if (auto* level = level_of(t);
+        level && (!innermost_tangent.defined() || level->number() > level_of(innermost_tangent)->number()))
+      innermost_tangent = t;
+  return innermost_tangent;
 }
 
 // A scope for calls on these tangents. Such calls see no tangents themselves, and take the way through the levels of
@@ -129,9 +130,9 @@ void ensure_tangent(const Tensor& t, const Tensor& like) {
   if (!m || !m->base.defined()) return keep(t, zeros_as(t, like));
   Tensor base = m->base;
   if (!tangent_of(base).defined()) keep(base, zeros_as(base, like));
-  Tensor whole = tangent_of(base);
-  Tensor part = invoke("as_strided", {whole, t.sizes(), t.strides(),
-                                      in_memory(whole).offset() + t.offset() - base.offset()});
+  Tensor base_tangent = tangent_of(base);
+  Tensor part = invoke("as_strided", {base_tangent, t.sizes(), t.strides(),
+                                      in_memory(base_tangent).offset() + t.offset() - base.offset()});
   if (t.impl()->conj != base.impl()->conj) part = invoke("_conj", {part});
   if (t.impl()->neg != base.impl()->neg) part = invoke("_neg_view", {part});
   keep(t, part);
@@ -165,15 +166,16 @@ Tensor owned(const Tensor& t, const Tensor& tangent, std::span<const Tensor> oth
 std::vector<Tensor> pushed(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
                            const std::vector<Tensor>& weights, const std::vector<Tensor>& directions,
                            bool create_graph) {
-  std::vector<Tensor> pulled, linear, given, tangents;
+  std::vector<Tensor> pulled, linear, pushed_directions, tangents;
   if (!outputs.empty()) pulled = autograd::grad(outputs, inputs, weights, true, true, true);
   for (size_t k = 0; k < pulled.size(); ++k)
     if (pulled[k].defined() && pulled[k].requires_grad()) {
       linear.push_back(pulled[k]);
-      given.push_back(directions[k]);
+      pushed_directions.push_back(directions[k]);
     }
-  OnTangents on(given);
-  if (!linear.empty()) tangents = autograd::grad(linear, weights, given, create_graph, create_graph, true);
+  OnTangents on(pushed_directions);
+  if (!linear.empty())
+    tangents = autograd::grad(linear, weights, pushed_directions, create_graph, create_graph, true);
   tangents.resize(outputs.size());
   return tangents;
 }

@@ -10,7 +10,7 @@ void on_drop_caches(void (*drop)());
 // `drop` empties a cache of the calling thread.
 void on_drop_caches_of_thread(void (*drop)());
 void drop_caches();
-// Registers the cache beside which it is a static object.
+// A static object that registers how a cache is emptied.
 struct Droppable {
   explicit Droppable(void (*drop)()) { on_drop_caches(drop); }
 };

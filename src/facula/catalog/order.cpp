@@ -83,9 +83,9 @@ Tensor at_ranks(const Tensor& sorted, Tensor ranks, Between between) {
     case Between::nearest: return pick(round(ranks));
     default: break;
   }
-  Tensor below = floor(ranks);
-  Tensor weight = between == Between::midpoint ? full(Dims{}, 0.5, ranks.dtype()) : sub(ranks, below);
-  return lerp(pick(below), pick(ceil(ranks)), weight);
+  Tensor lower_rank = floor(ranks);
+  Tensor weight = between == Between::midpoint ? full(Dims{}, 0.5, ranks.dtype()) : sub(ranks, lower_rank);
+  return lerp(pick(lower_rank), pick(ceil(ranks)), weight);
 }
 
 Tensor quantiles(const Call& c, const Tensor& self, const Tensor& q, std::optional<int64_t> dim, bool keepdim,

@@ -86,11 +86,11 @@ Tensor filled(const Tensor& self, F&& make) {
   bool plain = !Mode::current() && self.device().type == DeviceType::cpu && self.dim() > 0 &&
                !(autograd::grad_enabled() && self.requires_grad());
   if (!plain || self.numel().concrete() <= kPiece) return copy_(self, make(self.sizes()));
-  Tensor whole = self.is_contiguous() ? view(self, Sizes{int64_t(-1)}) : self;
-  int64_t rows = whole.size(0).concrete(), row = whole.numel().concrete() / rows;
+  Tensor rows_of_self = self.is_contiguous() ? view(self, Sizes{int64_t(-1)}) : self;
+  int64_t rows = rows_of_self.size(0).concrete(), row = rows_of_self.numel().concrete() / rows;
   int64_t step = std::max(kPiece / row / 4 * 4, int64_t(4));
   for (int64_t at = 0; at < rows; at += step) {
-    Tensor piece = narrow(whole, 0, at, std::min(step, rows - at));
+    Tensor piece = narrow(rows_of_self, 0, at, std::min(step, rows - at));
     copy_(piece, make(piece.sizes()));
   }
   return self;
@@ -132,12 +132,12 @@ Tensor laid_like(const Call& c, const Tensor& self, F&& make) {
     sizes.push_back(self.size(int(order[k])));
     inverse[size_t(order[k])] = SymInt(int64_t(k));
   }
-  Tensor made = make(sizes);
-  return Mode::current() ? permute(made, inverse) : made.alias(self.sizes(), strides, made.offset());
+  Tensor drawn = make(sizes);
+  return Mode::current() ? permute(drawn, inverse) : drawn.alias(self.sizes(), strides, drawn.offset());
 }
 
 // A bound of whole numbers: any of 64 bits, where sizes end at 2^61.
-int64_t whole(const char* name, Scalar bound) {
+int64_t integral_bound(const char* name, Scalar bound) {
   type_check(bound.category() == Category::integral, name) << "bounds must be whole numbers, got " << bound;
   value_check(!bound.is_beyond_int64(), name) << "bounds must be below 2^63, got " << bound;
   return bound.to_int();
@@ -191,8 +191,8 @@ Tensor randint_between(const Call& c, const Value& low, const Value& high, SymSp
   auto* g = c.has("generator") ? c["generator"].generator : nullptr;
   auto from_later = known_later(low), to_later = known_later(high);
   if (from_later || to_later) {
-    SymInt first = from_later ? *from_later : SymInt(whole("randint", low.number())),
-           range = (to_later ? *to_later : SymInt(whole("randint", high.number()))) - first;
+    SymInt first = from_later ? *from_later : SymInt(integral_bound("randint", low.number())),
+           range = (to_later ? *to_later : SymInt(integral_bound("randint", high.number()))) - first;
     // The number of words, as words_of computes it for numbers; _randint reports ranges that do not fit.
     SymInt last = max(range - one, zero), more = min(last / SymInt(int64_t(1) << 16), one),
            most = min(last / SymInt(int64_t(1) << 32), one), words = one + more + most * SymInt(int64_t(2));
@@ -200,7 +200,7 @@ Tensor randint_between(const Call& c, const Value& low, const Value& high, SymSp
     Value args[] = {state, size, first, range, words, t};
     return op::call(op::get("_randint"), args)[0];
   }
-  int64_t from = whole("randint", low.number()), to = whole("randint", high.number());
+  int64_t from = integral_bound("randint", low.number()), to = integral_bound("randint", high.number());
   check_bounds(from, to, t);
   return integers(size, from, uint64_t(to) - uint64_t(from), t, g);
 }
@@ -244,8 +244,8 @@ Expr log_factorial(Expr k) {
   for (int j = 1; j < 8; ++j) product = product * (x + double(j));
   Expr y = select(shifted, x + 8.0, x), r = 1.0 / (y * y);
   Expr series = ((0.00079365079365079365 * r - 0.0027777777777777778) * r + 0.083333333333333333) / y;
-  Expr whole = (y - 0.5) * log(y) - y + 0.91893853320467274178 + series;
-  return select(shifted, whole - log(select(shifted, product, wide(1))), whole);
+  Expr log_gamma = (y - 0.5) * log(y) - y + 0.91893853320467274178 + series;
+  return select(shifted, log_gamma - log(select(shifted, product, wide(1))), log_gamma);
 }
 // Inverts the distribution function of a distribution over 0, 1, ... with a mean below 10 at u. The probability of k is
 // first * ratio(1) * ... * ratio(k); the probability of numbers beyond 64 is below 2^-53.
@@ -568,8 +568,8 @@ FACULA_FAMILY(random) {
         if (replacement) {
           drawn.back() = num_samples;
           SymInt last = n - SymInt(int64_t(1));
-          Tensor sums = cumsum(weights, -1), whole = narrow(sums, -1, last, int64_t(1));
-          Tensor u = mul(rand(drawn, g ? *g : nullptr, DType::Float64), whole);
+          Tensor sums = cumsum(weights, -1), total = narrow(sums, -1, last, int64_t(1));
+          Tensor u = mul(rand(drawn, g ? *g : nullptr, DType::Float64), total);
           return searchsorted(narrow(sums, -1, int64_t(0), last), u, false, true);
         }
         // The earliest of arrivals at these rates come as picks do.
@@ -622,15 +622,16 @@ FACULA_FAMILY(random) {
   in_place_fill("random_.to(Tensor(a!) self, Scalar to, *, Generator? generator=None) -> Tensor(a!)",
                 "Filled with integers in [0, to).")
       .procedure([](const Tensor& self, Scalar to, std::optional<Generator*> g) {
-        return fill_integers(self, 0, whole("random_", to), g);
+        return fill_integers(self, 0, integral_bound("random_", to), g);
       })
       .samples({"self[3, 4], to=7"});
   in_place_fill(
       "random_.from(Tensor(a!) self, Scalar from, Scalar? to, *, Generator? generator=None) -> Tensor(a!)",
       "Filled with integers in [from, to), or from `from` to the largest that the dtype holds exactly.")
       .procedure([](const Tensor& self, Scalar from, std::optional<Scalar> to, std::optional<Generator*> g) {
-        int64_t first = whole("random_", from);
-        return to ? fill_integers(self, first, whole("random_", *to), g) : fill_integers(self, first, {}, g);
+        int64_t first = integral_bound("random_", from);
+        return to ? fill_integers(self, first, integral_bound("random_", *to), g)
+                  : fill_integers(self, first, {}, g);
       })
       .samples({"self[3, 4], from=2, to=7"});
   define("_normal_around(Tensor noise, Tensor mean, Tensor std) -> Tensor")
@@ -708,7 +709,7 @@ FACULA_FAMILY(random) {
       .result([](const Call&) { return std::vector<DType>{DType::Float64}; })
       .loop([](const LoopCall& c, Index i) {
         // Marsaglia and Tsang, 2000; below 1 from that of self + 1.
-        Expr given = operand(c, "self", i), a = usable(given), small = a < 1.0;
+        Expr parameter = operand(c, "self", i), a = usable(parameter), small = a < 1.0;
         Expr shape = select(small, a + 1.0, a) - 1.0 / 3.0, scale = 1.0 / sqrt(9.0 * shape);
         auto u = [&](int k) { return uniform(c, DType::Float64, 2 * k, 8); };
         Expr x = sqrt(-2.0 * log(1.0 - u(0))) * cos(6.283185307179586 * u(1)), root = 1.0 + scale * x;
@@ -716,40 +717,41 @@ FACULA_FAMILY(random) {
         Expr bound = 0.5 * x * x + shape - shape * v + shape * logarithm;
         Expr accepted = (root > 0.0) & (log(1.0 - u(2)) < bound);
         Expr result = log(shape) + logarithm + select(small, log(1.0 - u(3)) / a, wide(0));
-        Expr special = select(eq(given, wide(0)), -std::numeric_limits<double>::infinity(),
+        Expr special = select(eq(parameter, wide(0)), -std::numeric_limits<double>::infinity(),
                               wide(std::numeric_limits<double>::quiet_NaN()));
         result = select(eq(result, wide(kRejected)), wide(std::nextafter(kRejected, 0)), result);
-        return select(eq(a, given), select(accepted, result, wide(kRejected)), special);
+        return select(eq(a, parameter), select(accepted, result, wide(kRejected)), special);
       })
       .samples({"state<9>[2], self[3, 4](0.1, 5)"});
   proposal("_poisson_proposal(Tensor state, Tensor self) -> Tensor",
            "A number of the Poisson distribution with rate self, or -1.")
       .result(as_self)
       .loop([](const LoopCall& c, Index i) {
-        Expr given = operand(c, "self", i), rate = usable(given), u = uniform(c, DType::Float64, 0, 4),
-             v = 1.0 - uniform(c, DType::Float64, 2, 4);
+        Expr parameter = operand(c, "self", i), rate = usable(parameter),
+             u = uniform(c, DType::Float64, 0, 4), v = 1.0 - uniform(c, DType::Float64, 2, 4);
         Expr low = min(rate, 10.0), high = max(rate, 10.0);
-        Expr few = inverted(u, exp(-low), [&](double k) { return low / k; });
+        Expr by_inversion = inverted(u, exp(-low), [&](double k) { return low / k; });
         Expr b = 0.931 + 2.53 * sqrt(high), a = 0.02483 * b - 0.059, scale = 1.1239 + 1.1328 / (b - 3.4);
         Expr many = transformed_rejection(u, v, a, b, high + 0.43, scale, wide(1e300),
                                           [&](Expr k) { return k * log(high) - high - log_factorial(k); });
-        Expr result = select(rate < 10.0, few, many);
-        Expr zero = select(eq(given, wide(0)), wide(0), wide(std::numeric_limits<double>::quiet_NaN()));
-        return cast(select(eq(rate, given), result, zero), compute_type(c.dtype("self")));
+        Expr result = select(rate < 10.0, by_inversion, many);
+        Expr zero = select(eq(parameter, wide(0)), wide(0), wide(std::numeric_limits<double>::quiet_NaN()));
+        return cast(select(eq(rate, parameter), result, zero), compute_type(c.dtype("self")));
       })
       .samples({"state<9>[2], self[3, 4](0.1, 5)"});
   proposal("_binomial_proposal(Tensor state, Tensor self, Tensor prob) -> Tensor",
            "Successes among `self` trials with probability `prob` each, or -1.")
       .result(as_self)
       .loop([](const LoopCall& c, Index i) {
-        Expr given = operand(c, "self", i), chance = operand(c, "prob", i);
-        Expr n = usable(floor(given)), flipped = chance > 0.5, p = select(flipped, 1.0 - chance, chance);
+        Expr parameter = operand(c, "self", i), chance = operand(c, "prob", i);
+        Expr n = usable(floor(parameter)), flipped = chance > 0.5, p = select(flipped, 1.0 - chance, chance);
         p = select((p > 0.0) & (p <= 0.5), p, wide(0));
         Expr u = uniform(c, DType::Float64, 0, 4), v = 1.0 - uniform(c, DType::Float64, 2, 4);
         Expr is_small = n * p < 10.0;
         // Each side computes with numbers that it is made for.
         Expr m = select(is_small, n, wide(1)), q = select(is_small, p, wide(0)), r = q / (1.0 - q);
-        Expr few = inverted(u, exp(m * log1p(-q)), [&](double k) { return max(m + 1.0 - k, 0.0) / k * r; });
+        Expr by_inversion =
+            inverted(u, exp(m * log1p(-q)), [&](double k) { return max(m + 1.0 - k, 0.0) / k * r; });
         Expr size = select(is_small, wide(100), n), s = select(is_small, wide(0.5), p);
         Expr spread = sqrt(size * s * (1.0 - s)), b = 1.15 + 2.53 * spread,
              a = 0.0248 * b + 0.01 * s - 0.0873;
@@ -759,12 +761,12 @@ FACULA_FAMILY(random) {
             transformed_rejection(u, v, a, b, size * s + 0.5, (2.83 + 5.1 / b) * spread, size, [&](Expr k) {
               return most - log_factorial(k) - log_factorial(size - k) + (k - mode) * log_odds;
             });
-        Expr successes = select(is_small, few, many);
+        Expr successes = select(is_small, by_inversion, many);
         successes = select(flipped & (successes >= 0.0), n - successes, successes);
         Expr valid = (chance >= 0.0) & (chance <= 1.0);
         Expr none =
-            select(eq(given, wide(0)) & valid, wide(0), wide(std::numeric_limits<double>::quiet_NaN()));
-        return cast(select((given >= 1.0) & (given < 1e300) & valid, successes, none),
+            select(eq(parameter, wide(0)) & valid, wide(0), wide(std::numeric_limits<double>::quiet_NaN()));
+        return cast(select((parameter >= 1.0) & (parameter < 1e300) & valid, successes, none),
                     compute_type(c.dtype("self")));
       })
       .samples({"state<9>[2], self[3, 4](1, 50), prob[3, 4](0.1, 0.9)"});
@@ -789,9 +791,10 @@ FACULA_FAMILY(random) {
         // has one sign; over t = z exp(-+w), w = width * exp(u - exp(-u)), by the trapezoid rule.
         Expr large = max(y, 0.0);
         z = exp(large);
-        Expr below = psi > large, side = select(below, wide(1), wide(-1)), fall = max((a - z) * side, 0.0);
+        Expr is_below = psi > large, side = select(is_below, wide(1), wide(-1)),
+             fall = max((a - z) * side, 0.0);
         Expr width = 2.0 / (fall + sqrt(fall * fall + 2.0 * z));
-        width = select(below, width, log1p(width));
+        width = select(is_below, width, log1p(width));
         constexpr double kFirst = -3.3, kStep = 6.9 / 47;
         Expr integral = reduce(c, monoid::sum, {SymInt(int64_t(48))}, [&](Index k) {
           Expr u = cast(k[0], DType::Float64) * kStep + kFirst, e = exp(-u), w = width * exp(u - e);

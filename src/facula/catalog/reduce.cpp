@@ -38,7 +38,7 @@ std::vector<DType> accumulated_along(const Call& c) {
   return accumulated(c);
 }
 
-DType same_or_given(const Call& c) { return c.maybe_dtype("dtype").value_or(c.dtype("self")); }
+DType accumulation_dtype(const Call& c) { return c.maybe_dtype("dtype").value_or(c.dtype("self")); }
 
 void check_not_empty(const Call& c, const char* what) {
   auto sizes = c.sizes("self");
@@ -131,7 +131,7 @@ Moments moments(const Tensor& x, Sizes dim, std::optional<double> correction, bo
 }
 
 // In float64, where squares neither overflow nor vanish; complex numbers part by part in their own, as in PyTorch.
-Tensor roomy(const Tensor& x) { return is_floating(x.dtype()) ? to_dtype(x, DType::Float64) : x; }
+Tensor in_float64(const Tensor& x) { return is_floating(x.dtype()) ? to_dtype(x, DType::Float64) : x; }
 // A wider out= is what moments of floats are computed in. PyTorch has no kernel for that where 16 bits are reduced to one
 // number.
 DType dtype_of_moments(const Call& c, std::span<const Tensor> out) {
@@ -292,12 +292,12 @@ Tensor xor_of_last(Tensor x) {
   }
   return x;
 }
-Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
+Tensor hash_of(const Tensor& input, SymSpan over, bool keepdim) {
   const char* op = "hash_tensor";
-  supported_check(!is_complex(given.dtype()) && !is_limited(given.dtype()), op)
-      << "not implemented for '" << given.dtype() << "'"
+  supported_check(!is_complex(input.dtype()) && !is_limited(input.dtype()), op)
+      << "not implemented for '" << input.dtype() << "'"
       << hint("hash_tensor(x.view(facula.uint8)) hashes the bytes");
-  Tensor self = detach(given);
+  Tensor self = detach(input);
   Ints dims;
   for (SymInt k : over) dims.push_back(wrap_dim(op, k.concrete(), self.dim()));
   runtime_check(!dims.empty() || self.numel().guard_int() > 0, op)
@@ -305,7 +305,8 @@ Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
       << to_string(self.sizes()) << hint("specify the reduction dim with the 'dim' argument");
   if (dims.empty())
     for (int k = 0; k < self.dim(); ++k) dims.push_back(k);
-  Dims kept = reduced_sizes(self.sizes(), dims, keepdim), lines = reduced_sizes(self.sizes(), dims, false);
+  Dims result_shape = reduced_sizes(self.sizes(), dims, keepdim),
+       lines = reduced_sizes(self.sizes(), dims, false);
   std::vector<bool> folded(size_t(self.dim()));
   SymInt n = int64_t(1);
   for (int64_t k : dims) {
@@ -322,7 +323,7 @@ Tensor hash_of(const Tensor& given, SymSpan over, bool keepdim) {
       if (folded[size_t(k)] == last) order.push_back(int64_t(k));
   lines.push_back(n);
   Tensor words = xor_of_last(reshape(as_words(permute(self, order)), lines));
-  return view(reshape(words, kept), DType::UInt64);
+  return view(reshape(words, result_shape), DType::UInt64);
 }
 
 // PyTorch's formulas of a reduction of all elements, and of one along dimensions.
@@ -408,14 +409,14 @@ FACULA_FAMILY(reduce) {
       })
       .no_in_place()
       .result([](const Call& c) {
-        runtime_check(is_differentiable(same_or_given(c)), "mean")
+        runtime_check(is_differentiable(accumulation_dtype(c)), "mean")
             << "could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
             << c.dtype("self") << hint("x.float().mean(), or mean(dtype=facula.float32)");
-        return std::vector<DType>{same_or_given(c)};
+        return std::vector<DType>{accumulation_dtype(c)};
       })
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
-        DType t = compute_type(same_or_given(c));
+        DType t = compute_type(accumulation_dtype(c));
         Axes axes(c);
         Expr total = axes.reduce(monoid::sum, i, [&](Index j) { return cast(c.load("self", j), t); });
         return total / cast(size(axes.count()), t);
@@ -791,7 +792,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        return catalog::narrowed(moments(roomy(self), dim, correction, keepdim, false).variance,
+        return catalog::narrowed(moments(in_float64(self), dim, correction, keepdim, false).variance,
                                  real_of(self.dtype()));
       })
       // In one sweep, and as PyTorch's where no freedom is left.
@@ -818,7 +819,7 @@ FACULA_FAMILY(reduce) {
       .dtypes(d::floating | d::complex)
       .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        return catalog::narrowed(root(moments(roomy(self), dim, correction, keepdim, false).variance),
+        return catalog::narrowed(root(moments(in_float64(self), dim, correction, keepdim, false).variance),
                                  real_of(self.dtype()));
       })
       // In one sweep, and as PyTorch's where no freedom is left.
@@ -864,7 +865,7 @@ FACULA_FAMILY(reduce) {
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        auto [mean, variance] = moments(roomy(self), dim, correction, keepdim, true);
+        auto [mean, variance] = moments(in_float64(self), dim, correction, keepdim, true);
         return std::tuple(catalog::narrowed(variance, real_of(self.dtype())),
                           catalog::narrowed(mean, self.dtype()));
       })
@@ -895,7 +896,7 @@ FACULA_FAMILY(reduce) {
       .doc("Standard deviation and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
-        auto [mean, variance] = moments(roomy(self), dim, correction, keepdim, true);
+        auto [mean, variance] = moments(in_float64(self), dim, correction, keepdim, true);
         return std::tuple(catalog::narrowed(root(variance), real_of(self.dtype())),
                           catalog::narrowed(mean, self.dtype()));
       })
@@ -1126,8 +1127,8 @@ FACULA_FAMILY(reduce) {
       .bind(function | method | special)
       .dtypes(d::floating | d::complex)
       .no_in_place()
-      .composite([](const Tensor& given, SymSpan dim, bool keepdim) {
-        Tensor self = is_differentiable(given.dtype()) ? given : to_dtype(given, default_dtype());
+      .composite([](const Tensor& input, SymSpan dim, bool keepdim) {
+        Tensor self = is_differentiable(input.dtype()) ? input : to_dtype(input, default_dtype());
         Tensor top = _top(is_complex(self.dtype()) ? _real(self) : self, dim);
         Tensor shift = where(isinf(top), zeros_like(top), top);
         Tensor y = add(log(sum(exp(sub(self, shift)), dim, true)), shift);
@@ -1215,8 +1216,8 @@ FACULA_FAMILY(reduce) {
       .vjp([](const Vjp& v) {
         Tensor x = v["self"], y = v.result(), g = v.grad();
         if (x.dim() == 0) return grads(g);
-        DType given = x.dtype(), computing = is_complex(given) ? DType::Complex128 : DType::Float64;
-        if (computing != given) {  // a rounded y says little of x - y
+        DType dtype = x.dtype(), computing = is_complex(dtype) ? DType::Complex128 : DType::Float64;
+        if (computing != dtype) {  // a rounded y says little of x - y
           x = to_dtype(x, computing), g = to_dtype(g, computing);
           y = logcumsumexp(x, v.call().dim("dim"));
         }
@@ -1228,7 +1229,7 @@ FACULA_FAMILY(reduce) {
         Tensor factors = exp(where(eq(back, before), zeros_like(back), sub(back, before)));
         Tensor sums = flip(recurrence(conj_physical(factors), flip(g, k), k), k);
         Tensor result = mul(sums, conj_physical(exp(sub(x, y))));
-        return grads(computing == given ? result : to_dtype(result, given));
+        return grads(computing == dtype ? result : to_dtype(result, dtype));
       })
       .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=0", "self[0, 3], dim=1"});
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")

@@ -12,8 +12,12 @@ namespace {
 
 void expect(const Call& c, bool fits, const char* what) {
   Tensor s = c.tensor("self");
-  const char* given = is_coo(s) ? "Sparse" : is_csr(s) ? "SparseCsr" : is_csc(s) ? "SparseCsc" : "Strided";
-  runtime_check(fits, c.name()) << c.name() << " expected " << what << " tensor layout but got " << given;
+  const char* layout_name = is_coo(s)   ? "Sparse"
+                            : is_csr(s) ? "SparseCsr"
+                            : is_csc(s) ? "SparseCsc"
+                                        : "Strided";
+  runtime_check(fits, c.name()) << c.name() << " expected " << what << " tensor layout but got "
+                                << layout_name;
 }
 // The body, which dense tensors reach.
 auto refused(const char* expected) {
@@ -33,11 +37,12 @@ void check_indices(const Tensor& indices, SymSpan sizes) {
   }
 }
 
-Tensor checked_coo(const Tensor& given, const Tensor& values, SymSpan size, bool sized, bool once) {
+Tensor checked_coo(const Tensor& index_argument, const Tensor& values, SymSpan size, bool sized, bool once) {
   const char* op = "sparse_coo_tensor";
-  runtime_check(!is_sparse(given) && !is_sparse(values), op) << "expected dense indices and values";
-  runtime_check(!is_complex(given.dtype()), op) << "indices must be integers, got " << given.dtype();
-  Tensor indices = contiguous(facula::to(detach(given), DType::Int64));
+  runtime_check(!is_sparse(index_argument) && !is_sparse(values), op) << "expected dense indices and values";
+  runtime_check(!is_complex(index_argument.dtype()), op)
+      << "indices must be integers, got " << index_argument.dtype();
+  Tensor indices = contiguous(facula::to(detach(index_argument), DType::Int64));
   runtime_check(indices.dim() == 2, op)
       << "indices must be sparse_dim x nnz, but got: " << to_string(indices.sizes());
   runtime_check(values.dim() >= 1, op)

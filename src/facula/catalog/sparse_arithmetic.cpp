@@ -40,8 +40,8 @@ Tensor sparse_sum(const char* op, const Tensor& a, const Tensor& b, const Scalar
 }
 
 // x + alpha * s for a dense x and a sparse s.
-Tensor dense_sum(const char* op, const Tensor& x, const Tensor& given, const Scalar& alpha, Form form) {
-  Tensor s = pattern(coo_of(given));
+Tensor dense_sum(const char* op, const Tensor& x, const Tensor& sparse, const Scalar& alpha, Form form) {
+  Tensor s = pattern(coo_of(sparse));
   DType t = promote(x.dtype(), s.dtype());
   bool same = Dims(x.sizes()) == Dims(s.sizes());
   runtime_check(same || (form == Form::functional && broadcasts_to(x.sizes(), s.sizes())), op)
@@ -53,9 +53,9 @@ Tensor dense_sum(const char* op, const Tensor& x, const Tensor& given, const Sca
   auto& p = sparse_parts(s);
   Tensor values = facula::to(values_of(s), t);
   bool fresh = form == Form::functional;
-  if (wants_gradient(given)) {  // of all elements, which those of a sparse operand alone would not give
-    Tensor whole = unmasked(given);
-    return fresh ? facula::add(x, whole, alpha) : add_(x, whole, alpha);
+  if (wants_gradient(sparse)) {  // of all elements, which those of a sparse operand alone would not give
+    Tensor with_all_gradients = unmasked(sparse);
+    return fresh ? facula::add(x, with_all_gradients, alpha) : add_(x, with_all_gradients, alpha);
   }
   Tensor into = fresh ? facula::to(same ? x : facula::expand(x, s.sizes()), t) : x;
   if (p.nnz() == 0) return fresh && into.is_same(x) ? facula::clone(x) : into;
@@ -125,8 +125,8 @@ Results mul(const Call& c, Form) {
   }
   Tensor x = as_tensor(a), y = as_tensor(b);
   if (is_compressed(x) && is_compressed(y)) {
-    Tensor made = facula::mul(coalesced(coo_of(x)), coalesced(coo_of(y)));
-    return is_csc(x) && is_csc(y) ? csc_of(made) : csr_of(made);
+    Tensor product = facula::mul(coalesced(coo_of(x)), coalesced(coo_of(y)));
+    return is_csc(x) && is_csc(y) ? csc_of(product) : csr_of(product);
   }
   if (is_sparse(x) && is_sparse(y) && !(is_coo(x) && is_coo(y))) return {};
   if (is_sparse(x) && is_sparse(y)) {

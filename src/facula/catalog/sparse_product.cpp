@@ -28,8 +28,8 @@ Tensor transposed(const Tensor& s) {
 }
 
 // Each element of a meets the row of b that its column names.
-Tensor sparse_product(const Tensor& given, const Tensor& other) {
-  Tensor a = coalesced(coo_of(given)), b = coalesced(coo_of(other));
+Tensor sparse_product(const Tensor& self, const Tensor& other) {
+  Tensor a = coalesced(coo_of(self)), b = coalesced(coo_of(other));
   auto &p = sparse_parts(a), &q = sparse_parts(b);
   Dims sizes{a.size(0), b.size(1)};
   Tensor starts =
@@ -82,12 +82,12 @@ Tensor with_full_gradients(const Tensor& a, const Tensor& b, const char* name,
     return grads;
   };
   node->save_for_backward({a, b});
-  Tensor made;
+  Tensor result;
   {
     autograd::GradMode off(false);
-    made = value();
+    result = value();
   }
-  return made.defined() ? node->finish({made})[0] : made;
+  return result.defined() ? node->finish({result})[0] : result;
 }
 
 Tensor product_of(const Call& c, const Tensor& a, const Tensor& b, const char* node) {
@@ -181,12 +181,12 @@ Results masked_addmm(const Call& c, Form) {
 }
 
 // For each row and column the place of the first of the largest (or smallest) terms; of no terms their number.
-Tensor extreme_places(const Tensor& known, const Tensor& rows, const SymInt& count, bool largest) {
-  const SymInt n = known.size(0), columns = known.size(1);
-  Tensor best = index_reduce(zeros(Dims{count, columns}, known.dtype()), 0, rows, known,
+Tensor extreme_places(const Tensor& terms, const Tensor& rows, const SymInt& count, bool largest) {
+  const SymInt n = terms.size(0), columns = terms.size(1);
+  Tensor best = index_reduce(zeros(Dims{count, columns}, terms.dtype()), 0, rows, terms,
                              largest ? "amax" : "amin", false);
   Tensor mine = facula::index_select(best, 0, rows);
-  Tensor takes = logical_or(eq(known, mine), logical_and(isnan(known), isnan(mine)));
+  Tensor takes = logical_or(eq(terms, mine), logical_and(isnan(terms), isnan(mine)));
   Tensor none = full(Dims{}, Scalar(n.concrete()), DType::Int64);
   Tensor place = where(takes, facula::unsqueeze(arange(Scalar(n.concrete())), 1), none);
   return index_reduce(contiguous(facula::expand(none, Dims{count, columns})), 0, rows, place, "amin");

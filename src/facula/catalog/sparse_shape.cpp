@@ -11,27 +11,27 @@ namespace facula::catalog::sparse {
 namespace {
 
 // `keep`: the summed dimensions stay, of size 1. The gradient of s has elements where s has some.
-Tensor sum_of(const Tensor& given, const Ints& dims, bool keep, std::optional<DType> dtype) {
-  bool all = dims.empty() || int(dims.size()) == given.dim();
-  if (is_compressed(given) && dims.empty()) return facula::sum(values_of(given), std::nullopt, false, dtype);
-  Tensor s = pattern(coo_of(given));
+Tensor sum_of(const Tensor& self, const Ints& dims, bool keep, std::optional<DType> dtype) {
+  bool all = dims.empty() || int(dims.size()) == self.dim();
+  if (is_compressed(self) && dims.empty()) return facula::sum(values_of(self), std::nullopt, false, dtype);
+  Tensor s = pattern(coo_of(self));
   auto& p = sparse_parts(s);
   Tensor values = values_of(s);
-  Dims kept_rows, behind, result_sizes;
+  Dims row_axes, behind, result_sizes;
   std::vector<bool> summed(size_t(s.dim()), false);
   for (auto k : dims) summed[size_t(k)] = true;
   if (dims.empty()) summed.assign(summed.size(), true);
   for (int k = 0; k < s.dim(); ++k) {
     if (k >= p.sparse_dims() && summed[size_t(k)]) behind.push_back(SymInt(int64_t(k - p.sparse_dims() + 1)));
-    if (k < p.sparse_dims() && !summed[size_t(k)]) kept_rows.push_back(SymInt(int64_t(k)));
+    if (k < p.sparse_dims() && !summed[size_t(k)]) row_axes.push_back(SymInt(int64_t(k)));
     if (!summed[size_t(k)]) result_sizes.push_back(s.size(k));
     else if (keep) result_sizes.push_back(kOne);
   }
-  bool none_kept = kept_rows.empty() && !(keep && !all);
-  if (none_kept) {  // dense: over all sparse dimensions
+  bool no_rows = row_axes.empty() && !(keep && !all);
+  if (no_rows) {  // dense: over all sparse dimensions
     behind.insert(0, kZero);
     Tensor dense = reshape(facula::sum(values, behind, false, dtype), result_sizes);
-    return keep && is_compressed(given) ? in_layout(layout_of(given), dense) : dense;
+    return keep && is_compressed(self) ? in_layout(layout_of(self), dense) : dense;
   }
   if (!behind.empty()) values = facula::sum(values, behind, keep, dtype);
   else if (DType t = dtype.value_or(is_differentiable(s.dtype()) ? s.dtype() : DType::Int64); t != s.dtype())
@@ -41,9 +41,9 @@ Tensor sum_of(const Tensor& given, const Ints& dims, bool keep, std::optional<DT
     if (!summed[size_t(k)]) rows.push_back(facula::select(p.indices, 0, SymInt(int64_t(k))));
     else if (keep) rows.push_back(zeros(Dims{SymInt(p.nnz())}, DType::Int64));
   }
-  bool same_rows = int(kept_rows.size()) == p.sparse_dims();
-  Tensor made = coalesced(coo(stack(rows, 0), values, result_sizes, p.coalesced && same_rows));
-  return in_layout(layout_of(given), made);
+  bool same_rows = int(row_axes.size()) == p.sparse_dims();
+  Tensor result = coalesced(coo(stack(rows, 0), values, result_sizes, p.coalesced && same_rows));
+  return in_layout(layout_of(self), result);
 }
 // The dimensions that are summed, none for all of them.
 Ints summed_dims(const Call& c) { return c.has("dim") ? c.dims("dim") : Ints(); }
@@ -59,13 +59,13 @@ Results sum(const Call& c, Form) {
   runtime_check(!is_compressed(s) || dims.empty() || keep, c.name())
       << "reduction operations on CSR tensors with keepdim=False is unsupported"
       << hint("keepdim=True works, and to_sparse_coo() gives a tensor that takes both");
-  Dims kept(s.sizes());
+  Dims expandable(s.sizes());
   for (int k = 0; k < s.dim(); ++k)
-    if (dims.empty() || std::ranges::find(dims, k) != dims.end()) kept[size_t(k)] = kOne;
+    if (dims.empty() || std::ranges::find(dims, k) != dims.end()) expandable[size_t(k)] = kOne;
   return recorded(
       dims.empty() ? "SumBackward0" : "SumBackward1", s, [&] { return sum_of(s, dims, keep, dtype); },
-      [kept, sizes = Dims(s.sizes()), t = s.dtype()](const Tensor& g) {
-        return facula::to(facula::expand(reshape(is_sparse(g) ? dense_of(g) : g, kept), sizes), t);
+      [expandable, sizes = Dims(s.sizes()), t = s.dtype()](const Tensor& g) {
+        return facula::to(facula::expand(reshape(is_sparse(g) ? dense_of(g) : g, expandable), sizes), t);
       });
 }
 

@@ -47,7 +47,7 @@ class Selection {
 
  private:
   void take(int64_t k) { view_ = select(view_, dim_, k); }
-  void take(bool on) {  // a new dimension of size 1, of which this takes all or nothing
+  void take(bool on) {  // indexes by a bool: a new dimension of size 1 or 0
     view_ = unsqueeze(view_, dim_);
     look_up(full(Ints{1}, Scalar(on), DType::Bool));
   }

@@ -753,7 +753,7 @@ def ops_h(operators: list[Operator]) -> str:
     return "\n".join(lines + ["", "}  // namespace facula", ""])
 
 
-# Methods that torch/base.h writes by hand, beside which the operators' stand.
+# Methods that torch/base.h defines by hand instead of an operator's.
 TORCH_OWN_METHODS = ("to", "index", "index_put_")
 # The properties of a new tensor that TensorOptions hold, and the expressions that read them.
 TORCH_OPTIONS = {
@@ -850,7 +850,7 @@ class TorchFunctions:
 
 
 def torch_shown(op: Operator, parameters: list[Parameter]) -> Operator:
-    """The operator with other parameters, of which those take numbers that do so in the operator."""
+    """Returns the operator with other parameters; a parameter takes numbers if the operator's does."""
     shown = Operator("", op.name, op.overload, parameters, op.results, kind=op.kind)
     takes = {p.name: op.takes_number(p) for p in op.parameters}
     shown.takes_number = lambda p: takes.get(p.name, False)  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 // Sparse tensors: a handle with sizes, a dtype and no memory, whose storage holds its parts, which are dense
-// tensors, in place of elements. COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; the element at
-// an index that is there several times is the sum. CSR, of matrices: `crow` [rows + 1] and `indices` [nnz], the
+// tensors, in place of elements. COO: `indices` int64 [sparse dims, nnz], `values` [nnz, dense sizes...]; an
+// element with several entries is their sum. CSR, of matrices: `crow` [rows + 1] and `indices` [nnz], the
 // columns, int32 or int64. CSC: the same of the transpose, `crow` [columns + 1] and `indices`, the rows.
 //
 // Aliases (detach) share the parts. An operator only supports sparse operands if it has a rule for them, a function
@@ -18,7 +18,7 @@ const char* name(Layout layout);  // "sparse_coo"
 struct SparseParts {
   Tensor indices, values;
   Tensor crow;              // of CSR and CSC
-  bool coalesced = false;   // every index is there once, in lexicographic order
+  bool coalesced = false;   // each index occurs once, in lexicographic order
   bool by_columns = false;  // CSC
   int sparse_dims() const { return crow.defined() ? 2 : int(indices.size(0).concrete()); }
   int64_t nnz() const { return values.size(0).concrete(); }
