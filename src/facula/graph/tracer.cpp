@@ -53,6 +53,11 @@ static bool handed_back(Tensor& result, std::span<const std::pair<Tensor, Tensor
 // A procedure may only look at the sizes of its calls, and a data-dependent call has a size; a graph can hold both.
 static bool reads_only_sizes(const Operator& o) { return o.is<op::Procedure>() || o.is<op::DataDependent>(); }
 
+// The history of a tensor after a recorded write of result `k`.
+Tracer::Written Tracer::history_after(const Operator& o, size_t k) {
+  return o.differentiable && o.carries_gradient(k) ? Written::recorded : Written::ended;
+}
+
 Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form form,
                      std::span<const Tensor> out) {
   std::optional<sym::Comparing> comparing;
@@ -71,8 +76,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     if (o.is<op::Procedure>()) operands.emplace_back(t, std::move(own));
   });
   auto values = owned.values();
-  bool recorded =
-      !captures_ || inner_depth_ || autograd::grad_enabled();  // the outer call gets inner results
+  bool recorded = !captures_ || inner_depth_ || autograd::grad_enabled();  // inner results go on
   bool writes_history = !captures_ || autograd::grad_enabled();
   bool view = o.is<op::View>() || (!o.schema.returns.empty() && o.schema.returns[0].alias);
   history &= (recorded || view) && captures_ && !inner_depth_ && o.differentiable;
@@ -105,10 +109,7 @@ Results Tracer::take(const Operator& o, std::span<const op::Value> args, Form fo
     if (!target.is_traced()) target = handle(current(constant(target)));
     else target.impl()->traced = current(value_of(target));
     if (form != Form::out || !resized(o, target, results[k]))
-      write(o, target, results[k], before,
-            !writes_history                             ? Written::unrecorded
-            : o.differentiable && o.carries_gradient(k) ? Written::recorded
-                                                        : Written::ended);
+      write(o, target, results[k], before, !writes_history ? Written::unrecorded : history_after(o, k));
     require(target, k);
     if (target.requires_grad()) with_history_.insert(first_of(value_of(target)));
     results[k] = target;

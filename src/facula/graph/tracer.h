@@ -145,6 +145,7 @@ class Tracer final : public op::Mode {
   // The history of a tensor after a write: that of the new value; the target's, as the write is not recorded; or one
   // that passes no gradient on, as the operator has none.
   enum class Written : uint8_t { recorded, unrecorded, ended };
+  static Written history_after(const Operator& o, size_t k);
   // `target` must be current. Nodes from `before` on were created by the call whose result is written.
   void write(const Operator& o, const Tensor& target, Tensor value, size_t before, Written history);
   void show_as(const Operator& o, const Tensor& target, const Tensor& view, const op::Value& argument);
