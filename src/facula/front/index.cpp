@@ -32,15 +32,15 @@ struct Selected {
 class Selection {
  public:
   Selection(const Tensor& t, std::span<const IndexItem> items) : view_(t) {
-    int given = 0, ellipses = 0;
+    int indexed_dims = 0, ellipses = 0;
     for (auto& item : items) {
-      given += dimensions_of(item);
+      indexed_dims += dimensions_of(item);
       ellipses += std::holds_alternative<Ellipsis_>(item.get());
     }
-    index_check(given <= t.dim(), "index")
-        << "too many indices for tensor of dimension " << t.dim() << ": " << given << " were given";
+    index_check(indexed_dims <= t.dim(), "index")
+        << "too many indices for tensor of dimension " << t.dim() << ": " << indexed_dims << " were given";
     index_check(ellipses <= 1, "index") << "an index can only have a single ellipsis ('...')";
-    skipped_ = t.dim() - given;
+    skipped_ = t.dim() - indexed_dims;
     for (auto& item : items) std::visit([this](auto& x) { take(x); }, item.get());
   }
   Selected result() && { return {std::move(view_), std::move(lookups_)}; }

@@ -27,11 +27,11 @@ int digits_before_point(double x) { return x == 0 ? 1 : int(std::floor(std::log1
 
 Style style_of(std::span<const double> values) {
   double least = 0, most = 0;
-  bool whole = true, any = false;
+  bool integral = true, any = false;
   for (double v : values) {
     if (!std::isfinite(v)) continue;
     double size = std::abs(v);
-    whole = whole && v == std::ceil(v);
+    integral = integral && v == std::ceil(v);
     least = any ? std::min(least, size) : size;
     most = any ? std::max(most, size) : size;
     any = true;
@@ -39,7 +39,7 @@ Style style_of(std::span<const double> values) {
   if (!any) return {1, 11, false, false};
   int low = digits_before_point(least), high = digits_before_point(most);
   Style s;
-  if (whole) {
+  if (integral) {
     s.scientific = high > 9;
     s.width = s.scientific ? 11 : high + 1;
   } else if (high - low > 4) {
