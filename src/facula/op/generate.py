@@ -825,9 +825,9 @@ class TorchFunctions:
     ) -> None:
         """One form: `shown` has the parameters that users give, `values` what becomes of the operator's."""
         in_place, out = form == "in_place", form == "out"
-        given = [values[p.name] for p in op.parameters]
+        arguments = [values[p.name] for p in op.parameters]
         extra = "const Tensor& out, " if out else ""
-        call = torch_call(op, called, (["out"] if out else []) + given)
+        call = torch_call(op, called, (["out"] if out else []) + arguments)
         result = torch_result(op)
         signature = extra + torch_parameters(shown, True, in_place) + after
         key = ("function", called, extra + torch_parameters(shown, False, in_place) + after)

@@ -5,11 +5,13 @@
 
 namespace torch::nn {
 
-// What Layer does without the types of the class and of its settings, so that the compiler reads it once.
+// The part of Layer that depends on no template argument: the compiler instantiates it once for all layers.
 class LayerBase : public CloneableBase {
  public:
   void reset() override { adopt(facula::nn::make_module(kind_, settings())); }
-  void pretty_print(std::ostream& s) const override { s << "torch::nn::" << facula::front::printed(handle()); }
+  void pretty_print(std::ostream& s) const override {
+    s << "torch::nn::" << facula::front::printed(handle());
+  }
 
  protected:
   explicit LayerBase(const char* kind) : kind_(kind) {}

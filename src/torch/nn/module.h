@@ -193,7 +193,7 @@ class Module : public std::enable_shared_from_this<Module> {
   inline virtual void save(serialize::OutputArchive& archive) const;
   inline virtual void load(serialize::InputArchive& archive);
   virtual bool is_serializable() const { return true; }
-  // A copy with parameters of its own; for classes that derive from Cloneable.
+  // Returns a copy that shares no parameters with this module; only classes that derive from Cloneable have it.
   virtual std::shared_ptr<Module> clone(const std::optional<Device>& = std::nullopt) const {
     user_check(false, "clone")
         << "a " << name() << " cannot be copied"
@@ -274,7 +274,7 @@ class Module : public std::enable_shared_from_this<Module> {
   mutable std::string name_;
 };
 
-// What Cloneable does without the type of the class, so that the compiler reads it once.
+// The part of Cloneable that depends on no template argument: the compiler instantiates it once for all classes.
 class CloneableBase : public Module {
  public:
   using Module::Module;
@@ -295,7 +295,8 @@ class CloneableBase : public Module {
  private:
   using Module::forget_members;
   virtual CloneableBase* copy_of_members() const = 0;
-  void copy_elements(OrderedDict<std::string, Tensor> to, const OrderedDict<std::string, Tensor>& from) const {
+  void copy_elements(OrderedDict<std::string, Tensor> to,
+                     const OrderedDict<std::string, Tensor>& from) const {
     user_check(to.size() == from.size(), "clone")
         << "the copy of a " << name() << " has other parameters and buffers"
         << facula::hint("reset() makes all of them");
