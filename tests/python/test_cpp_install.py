@@ -127,7 +127,7 @@ def test_public_headers_stand_alone_and_compile_in_a_second(prefix, tmp_path):
     Headers with PyTorch's names have higher limits. They declare each operator a second time, as a method
     and as a function: torch/types.h needs 6.4 times the memory of the two headers, and those of one part of
     PyTorch up to 6.7 times. Those with the 140 layers of torch::nn, each with its settings and holder, need
-    8.3 times (nn.h), and torch/torch.h with everything 9.7 times.
+    8.3 times (nn.h), and torch/torch.h with everything 9.7 times, which takes 4 times as long as facula.h.
     """
     compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", (BUILD / "CMakeCache.txt").read_text(), re.M)[1]
     include = prefix / "include"
