@@ -36,7 +36,7 @@ inline void backward(const variable_list& tensors, const variable_list& grad_ten
                              detail::plain(inputs));
 }
 
-// What forward leaves for backward.
+// The values that forward saves for backward.
 class AutogradContext {
  public:
   explicit AutogradContext(facula::autograd::FunctionNode& node) : node_(node) {}
@@ -47,7 +47,7 @@ class AutogradContext {
     node_.mark_non_differentiable(detail::plain(outputs));
   }
   void set_materialize_grads(bool on) { node_.set_materialize_grads(on); }
-  // Of argument k of forward, which is a tensor.
+  // Whether argument k of forward, a tensor, requires a gradient.
   bool needs_input_grad(size_t k) const {
     return k < tensor_of.size() && tensor_of[k] >= 0 && node_.needs_input_grad(size_t(tensor_of[k]));
   }
@@ -85,19 +85,19 @@ struct Function {
       return of_tensors;
     };
     if constexpr (std::is_same_v<Result, tensor_list>) {
-      tensor_list made;
+      tensor_list results;
       {
         facula::NoGrad off;
-        made = F::forward(context.get(), std::forward<A>(arguments)...);
+        results = F::forward(context.get(), std::forward<A>(arguments)...);
       }
-      return detail::as_torch<Tensor>(node->finish(detail::plain(made)));
+      return detail::as_torch<Tensor>(node->finish(detail::plain(results)));
     } else {
-      Tensor made;
+      Tensor results;
       {
         facula::NoGrad off;
-        made = F::forward(context.get(), std::forward<A>(arguments)...);
+        results = F::forward(context.get(), std::forward<A>(arguments)...);
       }
-      return Tensor(node->finish({made})[0]);
+      return Tensor(node->finish({results})[0]);
     }
   }
 

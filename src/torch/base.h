@@ -273,15 +273,16 @@ struct OwningAccessor : Accessor<T, N> {
       : OwningAccessor(t, std::make_shared<std::pair<std::vector<int64_t>, std::vector<int64_t>>>()) {}
 
  private:
-  using Kept = std::shared_ptr<std::pair<std::vector<int64_t>, std::vector<int64_t>>>;
-  OwningAccessor(const facula::Tensor& t, Kept kept)
-      : Accessor<T, N>(t.data<T>(), fill(kept->first, t.int_sizes()), fill(kept->second, t.int_strides())),
-        kept_(std::move(kept)) {}
+  using Dimensions = std::shared_ptr<std::pair<std::vector<int64_t>, std::vector<int64_t>>>;
+  OwningAccessor(const facula::Tensor& t, Dimensions dimensions)
+      : Accessor<T, N>(t.data<T>(), fill(dimensions->first, t.int_sizes()),
+                       fill(dimensions->second, t.int_strides())),
+        storage_(std::move(dimensions)) {}
   static const int64_t* fill(std::vector<int64_t>& into, facula::IntSpan from) {
     into.assign(from.begin(), from.end());
     return into.data();
   }
-  Kept kept_;
+  Dimensions storage_;
 };
 
 // How a loss is reduced: by name, by one of the words, or by a number of torch::Reduction.

@@ -413,9 +413,10 @@ class StatelessDataLoader {
   Iterator<BatchType> begin() {
     join();
     sampler_.reset(dataset_.size());
-    int ahead = options_.workers() ? int(options_.max_jobs().value_or(2 * options_.workers())) : 0;
-    producer_ = std::make_shared<facula::data::detail::Producer>([this](int64_t) { return make(); },
-                                                                 std::numeric_limits<int64_t>::max(), ahead);
+    int prefetched = options_.workers() ? int(options_.max_jobs().value_or(2 * options_.workers())) : 0;
+    producer_ =
+        std::make_shared<facula::data::detail::Producer>([this](int64_t) { return make(); },
+                                                         std::numeric_limits<int64_t>::max(), prefetched);
     return Iterator<BatchType>(producer_);
   }
   Iterator<BatchType> end() { return {}; }

@@ -6,16 +6,16 @@
 
 namespace facula::python {
 
-// What facula._C offers to modules in C++.
+// The functions that facula._C offers to modules in C++.
 inline const extend::PythonApi& api() {
-  static const extend::PythonApi* found = [] {
-    auto* made = static_cast<const extend::PythonApi*>(PyCapsule_Import("facula._C._api", 0));
-    if (!made) PyErr_Clear();
-    runtime_check(made, "import") << "this module needs facula, which could not be imported";
+  static const extend::PythonApi* loaded = [] {
+    auto* capsule = static_cast<const extend::PythonApi*>(PyCapsule_Import("facula._C._api", 0));
+    if (!capsule) PyErr_Clear();
+    runtime_check(capsule, "import") << "this module needs facula, which could not be imported";
     extend::check_build(extend::kBuild, "this module");
-    return made;
+    return capsule;
   }();
-  return *found;
+  return *loaded;
 }
 inline bool is_tensor(PyObject* o) { return api().tensor_of(o) != nullptr; }
 // Undefined for what is no tensor.

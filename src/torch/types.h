@@ -227,7 +227,7 @@ using c10::intrusive_ptr;
 using c10::make_intrusive;
 }  // namespace torch
 
-// As values of classes and of functions of libraries.
+// Conversions of these types for classes and functions of libraries.
 namespace facula::extend {
 template <>
 struct Boxed<torch::Tensor> : Boxed<facula::Tensor> {};

@@ -120,7 +120,7 @@ using ThreeNumbers = std::tuple<double, double, double>;
 // The first of several results, or the only one.
 inline Tensor first_of(const Value& v) { return v.is_tensor() ? v.tensor() : v[0].tensor(); }
 
-// Arguments by name, of which those that are not given are left out.
+// Named arguments; absent ones are left out.
 class Arguments {
  public:
   template <class T>
@@ -135,10 +135,10 @@ class Arguments {
     for (auto& [name, v] : more) dict_.set(name, v);
     return std::move(*this);
   }
-  // Gives an argument another name, if it is there.
+  // Renames an argument if it is present.
   Arguments&& renamed(const char* from, const char* to) && {
-    if (auto* found = dict_.find(from)) {
-      dict_.set(to, Value(*found));
+    if (auto* entry = dict_.find(from)) {
+      dict_.set(to, Value(*entry));
       dict_.erase(from);
     }
     return std::move(*this);
@@ -161,8 +161,8 @@ class Options {
   }
   template <class T>
   T get(const char* name, T otherwise) const {
-    auto* found = settings_.find(name);
-    return found ? from_value<T>(*found) : otherwise;
+    auto* entry = settings_.find(name);
+    return entry ? from_value<T>(*entry) : otherwise;
   }
 
  private:

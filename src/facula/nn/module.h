@@ -47,7 +47,7 @@ class Module {
   std::vector<Module> children() const;
   Named<Module> named_modules() const;              // itself too, as ""
   Tensor parameter(const std::string& name) const;  // by dotted name; IndexError
-  // A parameter or buffer of its own, undefined if there is none of this name or it is None.
+  // The module's parameter or buffer of this name; undefined if there is none or it is None.
   Tensor find_tensor(std::string_view name) const;
 
   bool is_training() const;

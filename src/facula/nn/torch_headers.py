@@ -101,7 +101,7 @@ def first_of(options: list[Option]) -> list[Option]:
 
 
 def options_class(name: str, base: str, options: list[Option], first: list[Option], about: str) -> list[str]:
-    """A class of settings, of which `first` may be given to its constructor."""
+    """Returns a class of settings; its constructor takes the options `first`."""
     lines = [f"// Settings of {about}.", f"struct {name} : {base} {{"]
     assigned = " ".join(f'set("{o.name}", {o.name});' for o in first)
     if first and all(o.default is not None for o in first):

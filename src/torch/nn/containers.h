@@ -42,17 +42,17 @@ class AnyModule {
   template <class R = Tensor, class... A>
   R forward(A&&... inputs) {
     std::any result = any_forward(std::forward<A>(inputs)...);
-    auto* found = std::any_cast<R>(&result);
-    type_check(found, "AnyModule") << "the forward of " << module_->name()
+    auto* typed = std::any_cast<R>(&result);
+    type_check(typed, "AnyModule") << "the forward of " << module_->name()
                                    << " gives another type than was asked for";
-    return *found;
+    return *typed;
   }
   std::shared_ptr<Module> ptr() const { return module_; }
   template <class M>
   auto& get() {
-    auto* found = module_ ? module_->as<M>() : nullptr;
-    type_check(found, "AnyModule") << "the module is of another class";
-    return *found;
+    auto* typed = module_ ? module_->as<M>() : nullptr;
+    type_check(typed, "AnyModule") << "the module is of another class";
+    return *typed;
   }
   bool is_empty() const { return !module_; }
 
@@ -91,9 +91,9 @@ class AnyModule {
   }
   template <class T>
   static T& value_as(std::any& x) {
-    T* found = std::any_cast<T>(&x);
-    type_check(found, "AnyModule") << "an argument of forward is of another type";
-    return *found;
+    T* typed = std::any_cast<T>(&x);
+    type_check(typed, "AnyModule") << "an argument of forward is of another type";
+    return *typed;
   }
 
   std::shared_ptr<Module> module_;
@@ -236,9 +236,9 @@ class ModuleListImpl : public Module {
   auto end() const { return modules_.end(); }
   template <class M>
   auto& at(size_t k) {
-    auto* found = modules_.at(k)->template as<M>();
-    type_check(found, "ModuleList") << "the module is of another class";
-    return *found;
+    auto* typed = modules_.at(k)->template as<M>();
+    type_check(typed, "ModuleList") << "the module is of another class";
+    return *typed;
   }
   std::shared_ptr<Module> ptr(size_t k) const { return modules_.at(k); }
   std::shared_ptr<Module> operator[](size_t k) const { return modules_.at(k); }
@@ -282,9 +282,9 @@ class ModuleDictImpl : public Module {
   }
   template <class M>
   auto& at(const std::string& name) {
-    auto* found = (*this)[name]->template as<M>();
-    type_check(found, "ModuleDict") << "the module '" << name << "' is of another class";
-    return *found;
+    auto* typed = (*this)[name]->template as<M>();
+    type_check(typed, "ModuleDict") << "the module '" << name << "' is of another class";
+    return *typed;
   }
   void pretty_print(std::ostream& s) const override { s << "torch::nn::ModuleDict"; }
 };

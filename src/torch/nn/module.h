@@ -55,9 +55,9 @@ class OrderedDict {
   const T* find(const Key& key) const { return const_cast<OrderedDict*>(this)->find(key); }
   bool contains(const Key& key) const { return find(key); }
   T& operator[](const Key& key) {
-    T* found = find(key);
-    index_check(found, "OrderedDict") << "key '" << str(key) << "' is not defined";
-    return *found;
+    T* value = find(key);
+    index_check(value, "OrderedDict") << "key '" << str(key) << "' is not defined";
+    return *value;
   }
   const T& operator[](const Key& key) const { return (*const_cast<OrderedDict*>(this))[key]; }
   Item& operator[](size_t k) { return items_.at(k); }
@@ -377,16 +377,16 @@ std::ostream& operator<<(std::ostream& s, const ModuleHolder<Contained>& m) {
 #define TORCH_MODULE(Name) TORCH_MODULE_IMPL(Name, Name##Impl)
 
 // The modules of a module, by name; one with two names comes once.
-inline facula::nn::Named<facula::nn::Module> modules_below(const facula::nn::Module& m) {
-  facula::nn::Named<facula::nn::Module> below;
+inline facula::nn::Named<facula::nn::Module> child_modules(const facula::nn::Module& m) {
+  facula::nn::Named<facula::nn::Module> children;
   for (auto& [name, child] : m.named_modules())
-    if (!name.empty() && name.find('.') == name.npos) below.emplace_back(name, child);
-  return below;
+    if (!name.empty() && name.find('.') == name.npos) children.emplace_back(name, child);
+  return children;
 }
 inline void Module::save(serialize::OutputArchive& archive) const {
   for (auto& item : named_parameters(false)) archive.write(item.key(), item.value());
   for (auto& item : named_buffers(false)) archive.write(item.key(), item.value(), true);
-  for (auto& child : modules_below(handle_)) {
+  for (auto& child : child_modules(handle_)) {
     serialize::OutputArchive nested;
     if (auto* own = children_.find(child.first)) {
       if (!(*own)->is_serializable()) continue;
@@ -402,7 +402,7 @@ inline void Module::save(serialize::OutputArchive& archive) const {
 inline void Module::load(serialize::InputArchive& archive) {
   for (auto& item : named_parameters(false)) archive.read(item.key(), item.value(), false);
   for (auto& item : named_buffers(false)) archive.read(item.key(), item.value(), true);
-  for (auto& child : modules_below(handle_)) {
+  for (auto& child : child_modules(handle_)) {
     serialize::InputArchive nested;
     auto* own = children_.find(child.first);
     if (own && !(*own)->is_serializable()) continue;

@@ -33,8 +33,8 @@ class OptimizerOptions {
   }
   template <class T>
   T get(const char* name, T otherwise) const {
-    auto* found = settings().find(name);
-    return found ? torch::detail::from_value<T>(*found) : otherwise;
+    auto* setting = settings().find(name);
+    return setting ? torch::detail::from_value<T>(*setting) : otherwise;
   }
 
  private:
@@ -110,8 +110,8 @@ class Optimizer {
     if (g.has_options()) plain.options = g.options().settings();
     return plain;
   }
-  void take_group(const OptimizerParamGroup& given) {
-    OptimizerParamGroup& g = groups_.emplace_back(given);
+  void take_group(const OptimizerParamGroup& group_to_add) {
+    OptimizerParamGroup& g = groups_.emplace_back(group_to_add);
     g.set_options(defaults_->clone());
     g.options().bind([optimizer = optimizer_.get(), k = groups_.size() - 1]() -> facula::optim::ParamGroup& {
       return optimizer->param_groups().at(k);

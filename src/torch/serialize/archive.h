@@ -58,14 +58,14 @@ class InputArchive {
     return true;
   }
   bool try_read(const std::string& name, IValue& v) {
-    auto* found = entries_.find(name);
-    if (found) v = *found;
-    return found;
+    auto* entry = entries_.find(name);
+    if (entry) v = *entry;
+    return entry;
   }
   bool try_read(const std::string& name, InputArchive& nested) {
-    auto* found = entries_.find(name);
-    if (!found || !found->is_dict()) return false;
-    nested.entries_ = found->dict();
+    auto* entry = entries_.find(name);
+    if (!entry || !entry->is_dict()) return false;
+    nested.entries_ = entry->dict();
     return true;
   }
   template <class T>
@@ -97,15 +97,15 @@ class InputArchive {
   static void put(facula::io::Dict& tree, const std::string& name, const facula::io::Value& v) {
     size_t dot = name.find('.');
     if (dot == name.npos) return tree.set(name, v);
-    facula::io::Value& below = tree[name.substr(0, dot)];
-    if (!below.is_dict()) below = facula::io::Dict();
-    put(below.dict(), name.substr(dot + 1), v);
+    facula::io::Value& subtree = tree[name.substr(0, dot)];
+    if (!subtree.is_dict()) subtree = facula::io::Dict();
+    put(subtree.dict(), name.substr(dot + 1), v);
   }
   facula::io::Dict entries_;
   friend class OutputArchive;
 };
 
-// A file of its own for a while, where streams are read and written.
+// A temporary file, through which streams are read and written.
 class TemporaryFile {
  public:
   TemporaryFile() : path_(std::filesystem::temp_directory_path() / ("facula-XXXXXX")) {
