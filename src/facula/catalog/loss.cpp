@@ -284,11 +284,7 @@ FACULA_FAMILY(loss) {
               << "class probabilities must have the input's shape " << to_string(self.sizes()) << ", got "
               << to_string(target.sizes());
           Tensor t = target;
-          if (smoothing > 0)
-            t = add(mul(t, 1 - smoothing),
-                    div(SymInt(int64_t(1)) == self.size(axis) ? full_like(t, smoothing)
-                                                              : full_like(t, smoothing),
-                        self.size(axis)));
+          if (smoothing > 0) t = add(mul(t, 1 - smoothing), div(full_like(t, smoothing), self.size(axis)));
           Tensor term = mul(sub(shifted, log_total), t);
           if (weight) term = mul(term, class_weight);
           Tensor loss = neg(sum(term, axis));
