@@ -121,7 +121,8 @@ Results run_body(const Invocation& call) {
   return results;
 }
 
-Results run_kernels(const Operator& o, std::span<const Value> args, Form form, std::span<const Tensor> out) {
+inline Results run_kernels(const Operator& o, std::span<const Value> args, Form form,
+                           std::span<const Tensor> out) {
   if (o.backed()) {
     Results results = run_library(o, args, {});
     if (form == Form::functional) return results;
@@ -135,7 +136,7 @@ Results run_kernels(const Operator& o, std::span<const Value> args, Form form, s
 }
 
 // Computes the results of the call as a whole and records it as one node.
-Results compute(const Invocation& call) {
+inline Results compute(const Invocation& call) {
   auto& o = call.op;
   Results results = call.interposer ? interposed_results(call)
                     : call.device.type == DeviceType::cpu
@@ -156,7 +157,7 @@ Results compute(const Invocation& call) {
   return results;
 }
 
-Results perform_primitive(Invocation& call) {
+inline Results perform_primitive(Invocation& call) {
   if (call.form != Form::functional)
     if (auto results = prepare_write(call)) return std::move(*results);
   return compute(call);
@@ -175,7 +176,7 @@ Results perform_body(Invocation& call) {
   return compute(call);
 }
 
-Results perform_by_kind(Invocation& call) {
+inline Results perform_by_kind(Invocation& call) {
   // By OpKind.
   static constexpr Destination kByKind[] = {perform_primitive, perform_primitive, perform_view,
                                             perform_body,      perform_body,      perform_primitive,
@@ -192,13 +193,13 @@ Results perform_by_kind(Invocation& call) {
   return kByKind[size_t(call.op.kind())](call);
 }
 
-Results perform(Invocation& call) {
+inline Results perform(Invocation& call) {
   internal_check(call.args.size() == call.op.schema.parameters.size())
       << call.op.schema.full_name() << ": " << call.args.size() << " arguments";
   return any_interceptor() ? pass_behind_mode(call, perform_by_kind) : perform_by_kind(call);
 }
 
-Results take_by_mode(Invocation& call) {
+inline Results take_by_mode(Invocation& call) {
   if (auto* mode = op::Mode::current()) return mode->take(call.op, call.args, call.form, call.out);
   return perform(call);
 }

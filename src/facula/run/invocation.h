@@ -2,6 +2,7 @@
 // writes and the kind of the operator add what they decide; it lives until the results are there. The spans belong to the
 // caller, or to the invocation where it replaced them.
 #pragma once
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -45,14 +46,14 @@ class Invocation {
   // Replaces the first argument.
   void replace_first(Tensor t) {
     first_ = std::move(t);
-    own_args_.assign(args.begin(), args.end());
-    own_args_[0] = op::Value(first_);
-    args = own_args_;
+    own_args_ = std::make_unique<std::vector<op::Value>>(args.begin(), args.end());
+    own_args_->front() = op::Value(first_);
+    args = *own_args_;
   }
 
  private:
-  Tensor first_;  // what write_to_self or replace_first refers to
-  std::vector<op::Value> own_args_;
+  Tensor first_;                                      // what write_to_self or replace_first refers to
+  std::unique_ptr<std::vector<op::Value>> own_args_;  // by pointer, because few calls need it
 };
 
 }  // namespace facula::run
