@@ -110,13 +110,12 @@ void place_results(const Operator& o, CacheEntry& entry, const std::vector<op::M
 
 // Operands in physical layouts as they are in memory, if the library reads them so; else they restore the logical layout when
 // their memory is asked for.
-bool replace_physical(const op::Library& library, std::span<const Value>& args,
+void replace_physical(const op::Library& library, std::span<const Value>& args,
                       std::optional<InMemory>& physical) {
   if (library.channels_last == op::ChannelsLast::no || !settings().libraries || !any_physical_layout(args))
-    return false;
+    return;
   physical.emplace(args, std::span<const Tensor>(), Packed::kept);
   args = physical->args();
-  return true;
 }
 
 Results allocated(const CacheEntry& entry, bool physical) {

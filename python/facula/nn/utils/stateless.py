@@ -15,23 +15,6 @@ __all__ = ["functional_call"]
 Tensor = _C.Tensor
 
 
-def _with_tied(module: Module, replaced: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that are replaced, and the same for the other names of what they replace."""
-    names: dict[int, list[str]] = {}
-    own = dict(NamedMemberAccessor(module).named_tensors(remove_duplicate=False))
-    for name, tensor in own.items():
-        names.setdefault(id(tensor), []).append(name)
-    tied: dict[str, Tensor] = {}
-    for name, tensor in replaced.items():
-        for other in names.get(id(own[name]), ()) if name in own else ():
-            if replaced.get(other, tensor) is not tensor:
-                raise ValueError(
-                    f"functional_call got multiple values for keys {sorted((name, other))}, which are tied."
-                )
-            tied[other] = tensor
-    return {**replaced, **tied}
-
-
 @contextmanager
 def _reparametrize_module(
     module: Module,
@@ -43,8 +26,10 @@ def _reparametrize_module(
     """Gives the module these parameters and buffers until the end of a ``with`` block. Tensors that the block
     puts in their place are in the dictionary afterwards.
     """
-    replaced = _with_tied(module, parameters_and_buffers) if tie_weights else parameters_and_buffers
     accessor = NamedMemberAccessor(module)
+    replaced = parameters_and_buffers
+    if tie_weights:
+        replaced = func._tied(replaced, dict(accessor.named_tensors(remove_duplicate=False)))
     if strict:
         missing, unexpected = accessor.check_keys(replaced)
         reasons = [
