@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "facula/base/parallel.h"
-#include "facula/device/cpu/small.h"
+#include "facula/numerics/small.h"
 #include "facula/op/registry.h"
 
 namespace facula::device {

@@ -4,8 +4,11 @@
 #pragma once
 #include "facula/device/device.h"
 
+namespace facula::numerics {}
+
 namespace facula::device::cpu {
 
+using namespace numerics;  // the adapters' own names hide those of the library
 using op::Call;
 using op::Results;
 using Out = std::span<const Tensor>;

@@ -1,13 +1,13 @@
 // Orthogonal factorizations, singular values, eigenvalues, least squares and factors with pivots: by strips for larger
 // real matrices (reflections.h, condense.h, tridiagonal.h), by LAPACK for others. Signs and phases of vectors are those
 // that LAPACK's routines give for the matrix itself (not for its transpose).
-#include "facula/device/cpu/batched_products.h"
 #include "facula/device/cpu/lapack.h"
-#include "facula/device/cpu/reflections.h"
-#include "facula/device/cpu/small_eigen.h"
-#include "facula/device/cpu/small_ldl.h"
-#include "facula/device/cpu/tridiagonal.h"
-#include "facula/device/cpu/tridiagonal_reduction.h"
+#include "facula/numerics/batched_products.h"
+#include "facula/numerics/reflections.h"
+#include "facula/numerics/small_eigen.h"
+#include "facula/numerics/small_ldl.h"
+#include "facula/numerics/tridiagonal.h"
+#include "facula/numerics/tridiagonal_reduction.h"
 
 namespace facula::device::cpu {
 
@@ -1084,6 +1084,23 @@ bool is_invertible(int n, const T* a) {
   }
   return true;
 }
+
+// Writes L^T L for a lower triangle l [n, n] to x, by blocks of rows. Rows of l before a block's first row contribute
+// nothing to it.
+template <class T>
+void multiply_by_transpose(int64_t n, const T* l, T* x) {
+  constexpr int64_t kRows = 128;
+  parallel_for((n + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin * kRows; first < std::min(n, end * kRows); first += kRows) {
+      int64_t count = std::min(kRows, n - first);
+      const T* from = l + first * n;
+      blas_gemm(dtype_of<T>(), count, first + count, n - first, Scalar(1.0), from + first, 1, n, from, n, 1,
+                Scalar(0.0), x + first * n, n);
+    }
+  });
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < i; ++j) x[j * n + i] = x[i * n + j];
+}
 }  // namespace
 
 Results cholesky_inverse(const Call& c, Out out) {
@@ -1111,7 +1128,8 @@ Results cholesky_inverse(const Call& c, Out out) {
       if constexpr (!kComplex<T>)
         if (s.n >= kFewestBlocked) {
           room.b.resize(size_t(s.elements));
-          return invert_product_in_rows(s.n, room.a.data(), room.b.data(), y);
+          invert_triangle_in_rows(s.n, room.a.data(), room.b.data());
+          return multiply_by_transpose(s.n, room.b.data(), y);
         }
       int info = 0;  // by columns, the triangle is that of the transpose
       Lapack<T>::potri("U", &s.n, room.a.data(), &s.n, &info, 1);

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "facula/device/cpu/cpu.h"
-#include "facula/device/cpu/fft_lines.h"
+#include "facula/numerics/fft_lines.h"
 
 namespace facula::device::cpu {
 

@@ -9,11 +9,11 @@
 
 #include "facula/base/parallel.h"
 #include "facula/codegen/kernel.h"
-#include "facula/device/cpu/batched_products.h"
-#include "facula/device/cpu/clones.h"
 #include "facula/device/cpu/cpu.h"
-#include "facula/device/cpu/integer_products.h"
 #include "facula/device/cpu/onednn.h"
+#include "facula/numerics/batched_products.h"
+#include "facula/numerics/clones.h"
+#include "facula/numerics/integer_products.h"
 #include "facula/op/registry.h"
 
 namespace facula::device::cpu {
