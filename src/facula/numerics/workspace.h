@@ -8,9 +8,9 @@
 
 namespace facula::numerics {
 
-// The functions that workspaces take their memory from. The allocator of tensors installs itself (tensor/storage.cpp), because it caches
-// large blocks: page faults of fresh memory cost more than a pass over it. Without it, as in a program that links this
-// library alone, it is the heap. Blocks are aligned to 64 bytes.
+// The functions that workspaces take their memory from. device/cpu/ installs those of the tensors' allocator, because it
+// caches large blocks: page faults of fresh memory cost more than a pass over it. Without them, as in a program that links
+// this library alone, memory comes from the heap. Blocks are aligned to 64 bytes.
 struct MemorySource {
   void* (*take)(size_t bytes, size_t& capacity);  // `capacity` is a number that give() gets
   void (*give)(void* block, size_t bytes, size_t capacity);

@@ -18,7 +18,6 @@
 #include "facula/base/interrupt.h"
 #include "facula/base/log.h"
 #include "facula/base/parallel.h"
-#include "facula/numerics/workspace.h"
 #include "facula/profile/profile.h"
 #include "facula/tensor/block.h"
 #include "facula/tensor/memory.h"
@@ -215,17 +214,6 @@ void give_back(void* data, size_t bytes, size_t capacity) {
   give_block(data, bytes, capacity);
 }
 
-// Temporary memory of numerics/ comes from here too.
-constexpr numerics::MemorySource kBlocks{
-    [](size_t bytes, size_t& capacity) {
-      void* block = take_block(bytes, capacity);
-      count(int64_t(bytes));
-      return block;
-    },
-    give_back,
-};
-[[maybe_unused]] const bool installed = (numerics::set_memory_source(kBlocks), true);
-
 // Memory whose elements were moved to another order while other threads run: one of them may have looked up its
 // address just before and may still be reading. It is retained for longer than any kernel runs.
 class Retired {
@@ -274,6 +262,13 @@ Retired& retired() {
 }
 
 }  // namespace
+
+void* take_temporary(size_t bytes, size_t& capacity) {
+  void* block = take_block(bytes, capacity);
+  count(int64_t(bytes));
+  return block;
+}
+void give_temporary(void* block, size_t bytes, size_t capacity) { give_back(block, bytes, capacity); }
 
 namespace {
 std::array<std::atomic<const DeviceMemory*>, kDeviceTypes> memories{};

@@ -8,7 +8,9 @@
 
 #include "facula/base/parallel.h"
 #include "facula/numerics/small.h"
+#include "facula/numerics/workspace.h"
 #include "facula/op/registry.h"
+#include "facula/tensor/memory.h"
 
 namespace facula::device {
 
@@ -108,6 +110,9 @@ const Backend& cpu_backend() {
 namespace facula::device::cpu {
 
 namespace {
+
+constexpr numerics::MemorySource kBlocks{take_temporary, give_temporary};
+[[maybe_unused]] const bool installed = (numerics::set_memory_source(kBlocks), true);
 
 // Returns the rows and columns of the matrices of src, in memory order, if dst and src are batches of small matrices of
 // which one is row-major and the other column-major, as results of LAPACK are.
