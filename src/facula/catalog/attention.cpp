@@ -1,7 +1,7 @@
 // Attention: softmax(query key^T scale + mask) value, without the matrix of scores.
 #include <cmath>
 
-#include "facula/backend/attention.h"
+#include "facula/device/attention.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -91,7 +91,7 @@ Tensor row_sum(const Tensor& a, const Tensor& b) { return sum(mul(a, b), -1, tru
 // Selects by row: `usual` where the saved statistic is finite and its sums do not overflow; else `anew`, which is recomputed
 // from the operands in the order of PyTorch's plain kernel.
 Tensor kept_or_anew(const Tensor& kept, const Tensor& usual, const Tensor& anew) {
-  return where(lt(abs(kept), backend::overflowing(kept.dtype())), usual, anew);
+  return where(lt(abs(kept), device::overflowing(kept.dtype())), usual, anew);
 }
 
 // The cotangent of the scores for that of the attention.

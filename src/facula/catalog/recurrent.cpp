@@ -149,7 +149,7 @@ Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, co
 }
 
 // The values of all steps that the gradient reads: activated gates of each unit, projected states, and the states after the step
-// (backend/cpu/recurrent_nest.h).
+// (device/cpu/recurrent_nest.h).
 Tensor kept_of(Cell cell, const Walked& r, const Weights& w) {
   if (gates_of(cell) == 1) return r.output;
   if (cell == Cell::lstm) {  // both biases are in r.given

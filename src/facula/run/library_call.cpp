@@ -57,7 +57,7 @@ Results run_composed_reference(const op::Call& c, Device device) {
   __builtin_unreachable();
 }
 
-inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
+inline Results run_function(device::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
   try {
     if (profile::on()) [[unlikely]] {
       profile::Scope scope(profile::Category::library, c.op().backed()->name);
@@ -132,7 +132,7 @@ Results allocated(const CacheEntry& entry, bool physical) {
 Results run_data_dependent(const Operator& o, std::span<const Value> args) {
   Device device = device_of_operands(args);
   op::Call c(o, args);
-  auto fn = backend::backend_of(device.type).find(o.backed()->name);
+  auto fn = device::backend_of(device.type).find(o.backed()->name);
   return fn && settings().libraries ? run_function(fn, c, {}) : run_composed_reference(c, device);
 }
 
@@ -152,7 +152,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   if (physical) physical->append(key);
   CachedCall entry(o, key, [&](CacheEntry& filled) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
-    filled.library = backend::backend_of(device.type).find(library.name);
+    filled.library = device::backend_of(device.type).find(library.name);
     filled.metas = graph::infer(o, logical.args());
     place_results(o, filled, physical ? graph::infer(o, args) : std::vector<op::Meta>());
     return true;
@@ -173,7 +173,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   return results;
 }
 
-Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args, Results out) {
+Results run_library(device::LibraryFn fn, const Operator& o, std::span<const Value> args, Results out) {
   if (!fn || !settings().libraries) return run_library(o, args, out.all());
   std::optional<InMemory> physical;
   replace_physical(*o.as<op::Library>(), args, physical);

@@ -32,7 +32,7 @@ uint64_t Plan::next_number() {
 
 void Outline::Exec::find_library() {
   auto* called = node->op->as<op::Library>();
-  if (called) library = backend::backend_of(node->results[0]->tensor.device().type).find(called->name);
+  if (called) library = device::backend_of(node->results[0]->tensor.device().type).find(called->name);
 }
 
 void Outline::index() {

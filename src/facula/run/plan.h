@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "facula/backend/backend.h"
 #include "facula/codegen/kernel.h"
+#include "facula/device/device.h"
 #include "facula/graph/graph.h"
 #include "facula/op/call.h"
 #include "facula/schedule/fuse.h"
@@ -43,11 +43,11 @@ class IdleExecutionStates {
 struct Outline {
   struct Exec {
     schedule::Step::Kind kind;
-    const graph::Node* node;               // of a view or a library call
-    backend::LibraryFn library = nullptr;  // of a library call: the backend's function; null if it has none
-    int kernels = -1;                      // index of the step's kernels in the plan; equal steps share them
-    std::vector<int> inputs, outputs;      // value numbers
-    std::vector<int> empty;                // positions of inputs and outputs without elements
+    const graph::Node* node;              // of a view or a library call
+    device::LibraryFn library = nullptr;  // of a library call: the backend's function; null if it has none
+    int kernels = -1;                     // index of the step's kernels in the plan; equal steps share them
+    std::vector<int> inputs, outputs;     // value numbers
+    std::vector<int> empty;               // positions of inputs and outputs without elements
     std::vector<int>
         alike;  // positions of operands with equal layouts, if the kernel treats each element alone
     std::vector<int> dead;  // values that no later step reads
