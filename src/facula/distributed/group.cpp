@@ -97,8 +97,7 @@ Group::Group(std::string name, int rank, int size, std::string token, std::strin
     peers_.push_back(p == rank ? nullptr : std::make_unique<Peer>());
     if (p != rank) peers_.back()->host = "?";
   }
-  listen();
-  Monitor::add(this);
+  if (size > 1) listen();
 }
 
 Group::~Group() {
@@ -156,10 +155,10 @@ void Group::connect(const std::vector<std::vector<bool>>& shared, double timeout
     if (descriptor >= 0) processes_.push_back({p, descriptor});
     else mark_dead(p, "died before the group was connected");
   }
-  connect_tcp(timeout);
+  if (size_ > 1) connect_tcp(timeout);
   // A rank that has a core to itself may spin for long.
   spins_ = {local <= int(std::thread::hardware_concurrency()) ? 420 : 20};
-  Monitor::watch(this);
+  if (size_ > 1) Monitor::watch(this);
 }
 
 // ---- failures

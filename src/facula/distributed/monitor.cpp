@@ -68,8 +68,6 @@ void loop(State* s) {
 
 }  // namespace
 
-void Monitor::add(Group*) { state(); }
-
 void Monitor::watch(Group* group) {
   State* s = state();
   {

@@ -8,8 +8,7 @@ namespace facula::distributed {
 
 class Monitor {
  public:
-  static void add(Group* group);
-  static void watch(Group* group);   // its processes are known now
+  static void watch(Group* group);
   static void remove(Group* group);  // the monitor does not use it afterwards
 };
 
