@@ -212,3 +212,110 @@ def test_collectives_of_four_ranks():
 
 def test_collectives_over_tcp():
     results(3, some, environment={"FACULA_DISTRIBUTED_TRANSPORT": "tcp"})
+
+
+# ---- DistributedDataParallel
+
+
+def network(seed):
+    facula.manual_seed(seed)
+    return facula.nn.Sequential(
+        facula.nn.Linear(6, 16),
+        facula.nn.Tanh(),
+        facula.nn.Linear(16, 8),
+        facula.nn.Tanh(),
+        facula.nn.Linear(8, 3),
+    ).double()
+
+
+def train_in_parallel(rank):
+    size = dist.get_world_size()
+    data = facula.randn(4, 8 * size, 6, generator=facula.Generator().manual_seed(1), dtype=facula.float64)
+    target = facula.randn(4, 8 * size, 3, generator=facula.Generator().manual_seed(2), dtype=facula.float64)
+
+    def trained(net, mine, steps=4, accumulate=False):
+        opt = facula.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for x, y in zip(data[:steps], target[:steps]):
+            opt.zero_grad()
+            if accumulate:
+                with net.no_sync():
+                    ((net(x[mine]) - y[mine]) ** 2).mean().backward()
+            ((net(x[mine]) - y[mine]) ** 2).mean().backward()
+            opt.step()
+        return [p.detach() for p in net.parameters()]
+
+    alone = trained(network(5), slice(None))
+    DDP = facula.nn.parallel.DistributedDataParallel
+    mine = slice(8 * rank, 8 * rank + 8)
+    for options in (
+        {},
+        {"gradient_as_bucket_view": True},
+        {"find_unused_parameters": True},
+        {"static_graph": True},
+        {"bucket_cap_mb": 0.0005},
+    ):
+        net = DDP(network(5 if rank == 0 else 99), **options)  # the weights of rank 0 count
+        for got, expected in zip(trained(net, mine), alone):
+            facula.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+        net = DDP(network(5), **options)
+        doubled = [p for p in trained(net, mine, accumulate=True)]
+        first = [None] * size
+        dist.all_gather_object(first, [p.tolist() for p in doubled])
+        assert all(f == first[0] for f in first)
+
+
+def unused_parameters(rank):
+    class Branches(facula.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right, self.never = (facula.nn.Linear(2, 2) for _ in range(3))
+
+        def forward(self, x, left):
+            return self.left(x) if left else self.right(x)
+
+    DDP = facula.nn.parallel.DistributedDataParallel
+    net = DDP(Branches(), find_unused_parameters=True)
+    x = facula.ones(1, 2)
+    net(x, rank == 0).sum().backward()
+    # Rank 0 alone uses `left`: the mean has its gradient divided by the number of ranks.
+    size = dist.get_world_size()
+    assert facula.equal(net.module.left.weight.grad, facula.ones(2, 2) / size)
+    assert facula.equal(net.module.right.weight.grad, facula.ones(2, 2) * (size - 1) / size)
+    assert net.module.never.weight.grad is None
+    net = DDP(Branches())
+    net(x, True).sum().backward()
+    with pytest.raises(RuntimeError, match="did not receive grad for rank .*right.weight, right.bias, never"):
+        net(x, True)
+
+
+def uneven_inputs(rank):
+    DDP = facula.nn.parallel.DistributedDataParallel
+    for divide in (True, False):
+        net = DDP(facula.nn.Linear(1, 1, bias=False))
+        with facula.no_grad():
+            net.module.weight.fill_(1.0)
+        with net.join(divide_by_initial_world_size=divide):
+            for _ in range(2 + rank):
+                net.zero_grad()
+                (net(facula.ones(1, 1)) * (rank + 1)).sum().backward()
+        assert net._get_ddp_logging_data()["join_uneven_inputs"] == (1 if rank else 0)
+        if rank == 1:  # only this rank had a third input
+            assert net.module.weight.grad.item() == (1.0 if divide else 2.0)
+
+
+def disagreeing_models(rank):
+    with pytest.raises(
+        RuntimeError, match="same model across all ranks, but Rank 0 has 2 params, while rank 1"
+    ):
+        facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(2, 2, bias=rank == 0))
+    with pytest.raises(RuntimeError, match="in process 1 with sizes"):
+        facula.nn.parallel.DistributedDataParallel(facula.nn.Linear(2, 2 + rank))
+
+
+def data_parallel(rank):
+    for part in (train_in_parallel, unused_parameters, uneven_inputs, disagreeing_models):
+        part(rank)
+
+
+def test_data_parallel_training_equals_one_process():
+    results(2, data_parallel)

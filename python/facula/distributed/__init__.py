@@ -34,6 +34,8 @@ from ._objects import _object_to_tensor as _object_to_tensor
 from ._objects import _tensor_to_object as _tensor_to_object
 from ._process_group import ProcessGroup as ProcessGroup
 from ._process_group import Work as Work
+from ._reducer import BuiltinCommHookType as BuiltinCommHookType
+from ._reducer import GradBucket as GradBucket
 from ._rendezvous import register_rendezvous_handler as register_rendezvous_handler
 from ._rendezvous import rendezvous as rendezvous
 from ._stores import DistBackendError as DistBackendError
