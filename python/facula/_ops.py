@@ -303,6 +303,41 @@ class _Ops(ModuleType):
 ops = _Ops()
 
 
+class SizeOperator:
+    """An operator that returns a size of a tensor instead of a tensor: ``facula.ops.aten.sym_size.int``."""
+
+    namespace, _overloadname = "aten", "int"
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._opname, self._function = name, function
+        self.__name__ = f"{name}.{self._overloadname}"
+        self.__module__ = f"{__name__}.{self.namespace}"
+        self.__qualname__ = str(self)
+        setattr(self, self._overloadname, self)  # the only overload
+
+    def __call__(self, /, *args: Any) -> Any:
+        return self._function(*args)
+
+    def name(self) -> str:
+        return f"{self.namespace}::{self._opname}.{self._overloadname}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self._opname}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+
+    def __reduce__(self) -> tuple:
+        return _operator, (self.namespace, self._opname, self._overloadname)
+
+    def __deepcopy__(self, memo: Any) -> SizeOperator:
+        return self
+
+
+ops.aten.sym_size = SizeOperator("sym_size", _C.Tensor.size)
+ops.aten.sym_stride = SizeOperator("sym_stride", _C.Tensor.stride)
+
+
 def _announce(operators: list[str]) -> None:
     """Invalidates cached names of operators that were loaded with a library."""
     for full in operators:

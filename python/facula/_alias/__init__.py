@@ -128,7 +128,6 @@ _HOMES = {
     "distributed.constants": "distributed",
     "distributed.fsdp.api": "distributed.fsdp",
     "distributed.fsdp.wrap": "distributed.fsdp",
-    "export.exported_program": "export",
     "jit._script": "jit",
     "jit._trace": "jit",
     "nn.utils.clip_grad": "nn.utils",
