@@ -40,6 +40,7 @@
 //                    record_kernels_to(folder)
 //   profiler         profile_start(shapes, memory, stacks), profile_stop(session), profile_enter(name), profile_leave(id),
 //                    profile_enabled(): profile.cpp
+#include "capture/compiled.h"
 #include "facula/catalog/catalog.h"
 #include "facula/codegen/background.h"
 #include "python.h"
@@ -88,6 +89,7 @@ PyObject* start(PyObject*) {
     add_library(module);
     add_extend(module);
     add_torch_dispatch(module);
+    capture::add_capture(module);
     Py_AtExit(facula::codegen::end_background);
     return made.detach();
   });
