@@ -40,6 +40,7 @@
 //                    record_kernels_to(folder)
 //   profiler         profile_start(shapes, memory, stacks), profile_stop(session), profile_enter(name), profile_leave(id),
 //                    profile_enabled(): profile.cpp
+#include "capture/compiled.h"
 #include "distributed.h"
 #include "facula/catalog/catalog.h"
 #include "facula/codegen/background.h"
@@ -90,6 +91,7 @@ PyObject* start(PyObject*) {
     add_extend(module);
     add_torch_dispatch(module);
     add_distributed(module);
+    capture::add_capture(module);
     Py_AtExit(facula::codegen::end_background);
     return made.detach();
   });
