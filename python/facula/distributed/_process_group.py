@@ -7,6 +7,7 @@ them or define them. The functions of ``facula.distributed`` check what a progra
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +15,7 @@ from typing import Any
 
 from .. import _C
 from ._constants import ReduceOp
+from ._futures import DeferredFuture
 from ._stores import Store, default_pg_timeout
 
 __all__ = ["Kind", "ProcessGroup", "Work"]
@@ -88,24 +90,21 @@ class Work:
 
     def get_future(self) -> Any:
         """Returns a Future of the results."""
-        from ..futures import Future
-
         if self._future is None:
-            self._future = future = Future()
 
-            def settle() -> None:
-                try:
-                    self.wait()
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(self._result)
+            def compute() -> Any:
+                self.wait()
+                return self._result
 
-            if self._work is None:
-                settle()
-            else:
-                self._work.then(settle)
+            self._future = DeferredFuture(compute, self)
         return self._future
+
+    def _when_done(self, f: Callable[[], None]) -> None:
+        """Calls ``f`` when the operation has ended, on the thread that executes it."""
+        if self._work is None:
+            f()
+        else:
+            self._work.then(f)
 
     def get_future_result(self) -> Any:
         """Returns a Future of 0, or of the number that stands for the error."""
@@ -136,22 +135,22 @@ class Works(Work):
     def exception(self) -> BaseException | None:
         return next((e for w in self._works if (e := w.exception()) is not None), None)
 
-    def get_future(self) -> Any:
-        from ..futures import Future, collect_all
+    def _when_done(self, f: Callable[[], None]) -> None:
+        if not self._works:
+            f()
+        left = len(self._works)
+        lock = threading.Lock()
 
-        if self._future is None:
-            self._future = future = Future()
+        def ended() -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = not left
+            if last:
+                f()
 
-            def settle(_: Any) -> None:
-                try:
-                    self.wait()
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(self._result)
-
-            collect_all([w.get_future() for w in self._works]).add_done_callback(settle)
-        return self._future
+        for work in self._works:
+            work._when_done(ended)
 
 
 def _settled(tensor: Tensor) -> Tensor:
@@ -192,6 +191,46 @@ class _Options:
 
 
 _DEFAULTS = _Options()
+
+
+class AllreduceOptions(_Options):
+    """The arguments of ``ProcessGroup.allreduce``."""
+
+
+class AllreduceCoalescedOptions(_Options):
+    """The arguments of ``ProcessGroup.allreduce_coalesced``."""
+
+
+class AllgatherOptions(_Options):
+    """The arguments of ``ProcessGroup.allgather``."""
+
+
+class AllToAllOptions(_Options):
+    """The arguments of ``ProcessGroup.alltoall``."""
+
+
+class BarrierOptions(_Options):
+    """The arguments of ``ProcessGroup.barrier``."""
+
+
+class BroadcastOptions(_Options):
+    """The arguments of ``ProcessGroup.broadcast``."""
+
+
+class GatherOptions(_Options):
+    """The arguments of ``ProcessGroup.gather``."""
+
+
+class ReduceOptions(_Options):
+    """The arguments of ``ProcessGroup.reduce``."""
+
+
+class ReduceScatterOptions(_Options):
+    """The arguments of ``ProcessGroup.reduce_scatter``."""
+
+
+class ScatterOptions(_Options):
+    """The arguments of ``ProcessGroup.scatter``."""
 
 
 class ProcessGroup:

@@ -1,4 +1,6 @@
-"""Where the processes of a job meet: URLs, and the handlers that turn them into stores, ranks and sizes."""
+"""The meeting points of the processes of a job: URLs, and the handlers that turn them into stores, ranks and
+sizes.
+"""
 
 from __future__ import annotations
 
