@@ -1,9 +1,9 @@
 """Runs PyTorch's own tests of distributed programs, from its installation, behind the name torch.
 
-    PYTHONPATH=build/python .venv/bin/python tests/distributed/peer_tests.py [--only REGEX] [--report FILE]
+    PYTHONPATH=build/python .venv/bin/python tests/distributed/peer_tests.py [--only REGEX]
 
-The modules torch.testing._internal are loaded from the peer's files when the tests run; nothing is copied. What they
-import and Facula does not have becomes a placeholder: a test that uses one fails.
+The modules torch.testing._internal are loaded from the peer's files when the tests run; nothing is copied.
+What they import and Facula does not have becomes a placeholder: a test that uses one fails.
 """
 
 from __future__ import annotations
@@ -167,6 +167,19 @@ class PeerLoader(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
+class Same(importlib.abc.Loader):
+    """Loads a module that exists."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def create_module(self, spec):
+        return self.module
+
+    def exec_module(self, module):
+        pass
+
+
 class PeerFiles(importlib.abc.MetaPathFinder):
     """Finds modules of torch.testing._internal in the peer's installation."""
 
@@ -174,6 +187,9 @@ class PeerFiles(importlib.abc.MetaPathFinder):
         self.folder = folder
 
     def find_spec(self, name, path=None, target=None):
+        if name.startswith("facula.testing._internal"):  # the name by which classes are pickled
+            module = importlib.import_module("torch" + name.removeprefix("facula"))
+            return importlib.util.spec_from_loader(name, Same(module))
         if name == "expecttest":  # installed with the peer
             return importlib.machinery.PathFinder.find_spec(name, [str(self.folder.parent)])
         if not name.startswith(("torch.testing._", "torch.utils._import_utils")):

@@ -104,7 +104,8 @@ def _ended(work: Any, async_op: bool) -> Any:
 def _call(pg: ProcessGroup, method: str, args: tuple[Any, ...], opts: Any, async_op: bool) -> Any:
     """Calls a method of the group. The engine executes an operation that is waited for on this thread."""
     if type(pg) is ProcessGroup:
-        return getattr(pg, method)(*args, opts, wait=not async_op)
+        work = getattr(pg, method)(*args, opts, wait=not async_op)
+        return work if async_op else None
     return _ended(getattr(pg, method)(*args, opts), async_op)
 
 

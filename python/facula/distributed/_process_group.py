@@ -414,11 +414,41 @@ class ProcessGroup:
             opts = _Options(reduceOp=opts) if isinstance(opts, ReduceOp) else opts
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
+        if tensors[0].is_sparse:
+            return self._allreduce_sparse(tensors[0], opts)
         return self._reduced(Kind.all_reduce, tensors, tensors, tensors, opts, 0, wait)
 
+    def _allreduce_sparse(self, tensor: Tensor, opts: Any) -> Work:
+        """Adds sparse tensors: all ranks gather the indices and values of all."""
+        if opts.reduceOp != ReduceOp.SUM:
+            raise RuntimeError("all_reduce: sparse tensors can be added (ReduceOp.SUM) only")
+        own = tensor.detach().coalesce()
+        indices, values = own.indices().contiguous(), own.values().contiguous()
+        size = self._size
+        counts = _C.functions.empty(size, dtype=_C.int64)
+        self._start(Kind.all_gather, [_C.tensor([values.shape[0]])], [counts], None, opts, wait=True)
+        most = int(counts.max())
+
+        def gathered(part: Tensor) -> list[Tensor]:
+            """The parts of all ranks, whose first dimension differs."""
+            padded = _C.functions.zeros((most, *part.shape[1:]), dtype=part.dtype)
+            padded[: part.shape[0]] = part
+            every = _C.functions.empty((size * most, *part.shape[1:]), dtype=part.dtype)
+            self._start(Kind.all_gather, [padded], [every], None, opts, wait=True)
+            return [every[r * most : r * most + n] for r, n in enumerate(counts.tolist())]
+
+        all_indices = _C.functions.cat(gathered(indices.t().contiguous())).t()
+        all_values = _C.functions.cat(gathered(values))
+        total = _C.functions.sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce()
+        _copy(tensor, total)
+        return Work(None, [tensor])
+
     def allreduce_coalesced(self, tensors: Any, opts: Any = _DEFAULTS) -> Any:
-        works = [self._reduced(Kind.all_reduce, [t], [t], [t], opts, 0, False) for t in _list(tensors)]
-        return Works(works, list(tensors))
+        tensors = _list(tensors)
+        parts = tensors
+        if len({t.dtype for t in tensors}) > 1:  # complex numbers beside their real parts
+            parts = [_C.functions.view_as_real(t) if t.is_complex() else t for t in tensors]
+        return self._reduced(Kind.all_reduce, parts, parts, tensors, opts, 0, False)
 
     def reduce(self, tensors: Any, opts: Any = _DEFAULTS, *, wait: bool = False) -> Any:
         tensors = _list(tensors)
@@ -458,11 +488,20 @@ class ProcessGroup:
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = _DEFAULTS) -> Any:
         """``output_lists`` has a list of the tensors of each rank."""
-        works = [
-            self.allgather([[outputs[k] for outputs in output_lists]], [tensor], opts)
-            for k, tensor in enumerate(inputs)
-        ]
-        return Works(works, output_lists)
+        inputs = [_C.functions.view_as_real(t) if t.is_complex() else t for t in inputs]
+        flat = _C.functions.cat([_settled(t).reshape(-1) for t in inputs])
+        every = [_C.functions.empty_like(flat) for _ in output_lists]
+        work = self.allgather([every], [flat], opts)
+
+        def divide() -> None:
+            for outputs, source in zip(output_lists, every):
+                begin = 0
+                for output in outputs:
+                    real = _C.functions.view_as_real(output) if output.is_complex() else output
+                    _copy(real, source[begin : begin + real.numel()].view(real.shape))
+                    begin += real.numel()
+
+        return Works([work], output_lists, divide)
 
     def gather(self, output_lists: Any, inputs: Any, opts: Any = _DEFAULTS, *, wait: bool = False) -> Any:
         outputs = output_lists[0] if output_lists else []
@@ -522,11 +561,12 @@ class ProcessGroup:
         if output.dtype != input.dtype:
             raise TypeError(f"Tensors are not equal in data type: {output.dtype}, {input.dtype}")
         sides = []
+        equal = not output_split_sizes and not input_split_sizes
         for tensor, sizes, what in (
             (input, input_split_sizes, "input"),
             (output, output_split_sizes, "output"),
         ):
-            if sizes is None or not len(sizes):
+            if not sizes:
                 if tensor.dim() and tensor.size(0) % self._size:
                     raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
                 sizes = [tensor.size(0) // self._size] * self._size
@@ -540,6 +580,8 @@ class ProcessGroup:
                 )
             sides.append((tensor, list(sizes)))
         (inp, counts), (out, rooms) = sides
+        if equal:
+            return self._start(Kind.all_to_all, [inp], [out], output, opts, wait=wait)
         source = inp if inp.is_contiguous() and not _lazy(inp) else _settled(inp)
         target = out if out.is_contiguous() and not _lazy(out) else _empty_like(out)
         with _C.GradMode(False):
@@ -581,7 +623,7 @@ class ProcessGroup:
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Waits for all ranks. Rank 0 raises an error that names the ranks that have not arrived in time."""
-        limit = _seconds(timeout, self._timeout)
+        limit = (self._timeout if timeout is None else timeout).total_seconds()
         tag, token = -(2**40) - 1, _C.functions.zeros(1, dtype=_C.uint8)
         end = time.monotonic() + limit
 
@@ -600,6 +642,10 @@ class ProcessGroup:
                 )
             return
         missing = []
+        if limit <= 0 and self._size > 1:
+            raise RuntimeError(
+                f"Rank {self._rank} timed out in monitoredBarrier after {round(limit * 1000)} ms."
+            )
         for peer in range(1, self._size):
             if not message(False, peer, end - time.monotonic()):
                 missing.append(peer)

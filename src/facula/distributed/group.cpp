@@ -332,9 +332,7 @@ void Group::execute_next(std::unique_lock<std::mutex>& lock) {
   std::exception_ptr error;
   try {
     execute(*work);
-  } catch (...) {
-    error = std::current_exception();
-  }
+  } catch (...) { error = std::current_exception(); }
   lock.lock();
   queue_.pop_front();
   running_ = false;
