@@ -177,11 +177,24 @@ void arrange(const Group& g, Call& call) {
   bool by_output = call.kind == Kind::scatter || call.kind == Kind::reduce_scatter;
   size_t part = by_output ? (call.output.empty() ? 0 : call.output[0].bytes)
                           : (call.input.empty() ? 0 : call.input[0].bytes);
-  if (call.kind == Kind::all_to_all) return;
+  if (call.kind == Kind::all_to_all || call.kind == Kind::all_reduce) return;
   for (auto* list : {&call.input, &call.output})
     for (const Buffer& b : *list)
       value_check(b.bytes == part, called)
           << "tensors of " << b.bytes << " and " << part << " bytes, which must be equal";
+}
+
+// The sizes of the tensors that a rank contributes, as the profiler's JSON.
+std::string shapes_text(const Call& call, size_t inputs) {
+  std::string text = "[";
+  size_t count = inputs ? inputs : call.tensors.size();
+  for (size_t i = 0; i < count; ++i) {
+    text += i ? ", [" : "[";
+    for (size_t d = 0; d < call.tensors[i].int_sizes().size(); ++d)
+      text += (d ? ", " : "") + std::to_string(call.tensors[i].int_sizes()[d]);
+    text += is_complex(call.tensors[i].dtype()) ? ", 2]" : "]";  // PyTorch sends pairs of real numbers
+  }
+  return text + "]";
 }
 
 PyObject* group_collective(PyObject* o, PyObject* const* args, Py_ssize_t n) {
@@ -201,6 +214,10 @@ PyObject* group_collective(PyObject* o, PyObject* const* args, Py_ssize_t n) {
       const Tensor& t = call.tensors[by_output ? inputs : 0];
       call.dtype = t.dtype();
       call.sizes.assign(t.int_sizes().begin(), t.int_sizes().end());
+      if (call.kind == Kind::all_reduce)
+        for (size_t i = 1; i < inputs; ++i)
+          call.sizes.insert(call.sizes.end(), call.tensors[i].int_sizes().begin(),
+                            call.tensors[i].int_sizes().end());
       for (const Tensor& other : call.tensors)
         value_check(other.dtype() == call.dtype, name(call.kind))
             << "tensors of " << name(other.dtype()) << " and " << name(call.dtype) << ", which must be equal";
@@ -211,6 +228,8 @@ PyObject* group_collective(PyObject* o, PyObject* const* args, Py_ssize_t n) {
     arrange(group(o), call);
     call.site = call_site();
     for (size_t i = inputs; i < call.tensors.size(); ++i) call.tensors[i].bump_version();
+    profile::Scope scope(profile::Category::library, "gloo:", name(call.kind));
+    if (profile::wants_shapes()) scope.describe(shapes_text(call, inputs), "");
     auto w = make_ref<Work>(std::move(call));
     if (is_true(args[6])) {
       WithoutGil free;
@@ -240,6 +259,8 @@ PyObject* group_message(PyObject* o, PyObject* const* args, Py_ssize_t n) {
     call.dtype = call.tensors[0].dtype();
     call.site = call_site();
     if (call.kind == Kind::recv) call.tensors[0].bump_version();
+    profile::Scope scope(profile::Category::library, "gloo:", name(call.kind));
+    if (profile::wants_shapes()) scope.describe(shapes_text(call, 1), "");
     auto w = make_ref<Work>(std::move(call));
     group(o).submit_message(w);
     return wrap_work(w);

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
-from support.ranks import results
+from support.ranks import outcomes, results
 
 import facula
 from facula import distributed as dist
@@ -319,3 +326,242 @@ def data_parallel(rank):
 
 def test_data_parallel_training_equals_one_process():
     results(2, data_parallel)
+
+
+# ---- communication hooks
+
+
+def trained_with(hook, state, steps=40):
+    facula.manual_seed(3)
+    net = facula.nn.parallel.DistributedDataParallel(
+        facula.nn.Sequential(facula.nn.Linear(16, 32), facula.nn.Tanh(), facula.nn.Linear(32, 4))
+    )
+    if hook is not None:
+        net.register_comm_hook(state, hook)
+    facula.manual_seed(dist.get_rank())
+    x = facula.randn(64, 16)
+    y = facula.sin(x[:, :4] * 2)
+    opt = facula.optim.SGD(net.parameters(), lr=0.2)
+    for _ in range(steps):
+        opt.zero_grad()
+        loss = ((net(x) - y) ** 2).mean()
+        loss.backward()
+        opt.step()
+    return [p.detach() for p in net.parameters()], loss.item()
+
+
+def communication_hooks(rank):
+    from facula.distributed.algorithms.ddp_comm_hooks import (
+        default_hooks,
+        post_localSGD_hook,
+        powerSGD_hook,
+        quantization_hooks,
+    )
+
+    plain, loss = trained_with(None, None)
+
+    def custom(state, bucket):
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda f: f.value()[0] / dist.get_world_size())
+
+    exact = [(default_hooks.allreduce_hook, None), (custom, None)]
+    exact.append(
+        (post_localSGD_hook.post_localSGD_hook, post_localSGD_hook.PostLocalSGDState(None, None, 100))
+    )
+    for hook, state in exact:
+        for got, expected in zip(trained_with(hook, state)[0], plain):
+            facula.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    power = {"start_powerSGD_iter": 2, "min_compression_rate": 0.5}
+    rough = [
+        (default_hooks.fp16_compress_hook, None),
+        (default_hooks.bf16_compress_hook, None),
+        (default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), None),
+        (quantization_hooks.quantization_pertensor_hook, None),
+        (quantization_hooks.quantization_perchannel_hook, None),
+        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 4, **power)),
+        (powerSGD_hook.batched_powerSGD_hook, powerSGD_hook.PowerSGDState(None, 4, **power)),
+    ]
+    for hook, state in rough:
+        weights, final = trained_with(hook, state)
+        assert final < loss * 1.1, (hook.__name__, final, loss)
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, [w.tolist() for w in weights])
+        assert everyone[0] == everyone[1], hook.__name__
+    state = powerSGD_hook.PowerSGDState(None, 1, **power)
+    trained_with(powerSGD_hook.powerSGD_hook, state, steps=4)
+    assert state.compression_stats()[0] > 4
+
+
+def test_communication_hooks_train_like_all_reduce():
+    results(2, communication_hooks)
+
+
+# ---- faults
+
+
+def disagree(rank, case):
+    if case == "operation":
+        call = (
+            (lambda: dist.all_reduce(facula.ones(2))) if rank else (lambda: dist.broadcast(facula.ones(2), 0))
+        )
+    elif case == "shape":
+        call = lambda: dist.all_reduce(facula.ones(2 + rank % 2))  # noqa: E731
+    elif case == "dtype":
+        call = lambda: dist.all_reduce(facula.ones(2, dtype=facula.float64 if rank else facula.float32))  # noqa: E731
+    elif case == "root":
+        call = lambda: (dist.broadcast(facula.ones(2), rank % 2), dist.barrier())  # noqa: E731
+    elif case == "reduction":
+        call = lambda: dist.all_reduce(facula.ones(2), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)  # noqa: E731
+    else:
+        call = lambda: dist.all_to_all_single(facula.ones(6), facula.ones(6), [1 + rank, 5 - rank], [3, 3])  # noqa: E731
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as error:
+        call()
+    return time.monotonic() - began, str(error.value)
+
+
+@pytest.mark.parametrize("case", ["operation", "shape", "dtype", "root", "reduction", "split"])
+def test_ranks_that_disagree_are_both_named_on_all_ranks(case):
+    for seconds, text in results(2, disagree, case):
+        assert seconds < 2, text
+        assert "rank 0" in text and "rank 1" in text, text
+
+
+def die_or_wait(rank, victim):
+    import threading
+
+    dist.all_reduce(facula.ones(3))
+    dist.barrier()
+    x = facula.ones(1_000_000)
+    if rank == victim:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        time.sleep(60)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as error:
+        while True:
+            dist.all_reduce(x)
+    return time.monotonic() - began, str(error.value)
+
+
+@pytest.mark.parametrize("transport", ["", "tcp"])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_is_named_by_all_others(victim, transport):
+    environment = {"FACULA_DISTRIBUTED_TRANSPORT": transport}
+    answers = outcomes(3, die_or_wait, victim, environment=environment)
+    assert answers.pop(victim) == ("ended", -signal.SIGKILL)
+    for kind, *answer in answers:
+        assert kind == "result", answer
+        seconds, text = answer[0]
+        assert seconds < 3 and f"rank {victim} (pid" in text and "died" in text, text
+
+
+def late(rank):
+    if rank == 1:
+        time.sleep(2)
+        return ""
+    with pytest.raises(RuntimeError) as error:
+        dist.barrier(timeout=timedelta(milliseconds=300))
+    return str(error.value)
+
+
+def test_a_collective_raises_at_its_deadline():
+    assert "Timed out waiting 300ms for barrier" in results(2, late)[0]
+
+
+def watched(rank):
+    dist.all_reduce(facula.ones(2))
+    if rank == 1:
+        time.sleep(2.5)
+    dist.barrier()
+    if rank == 0:
+        group = dist.group.WORLD
+        records = json.loads(group._native.records())
+        mine = [(r["operation"], r["state"]) for r in records if r["rank"] == 1]
+        assert mine == [("all_reduce", "completed"), ("barrier", "completed")] or mine[-1][1] == "started", (
+            mine
+        )
+        assert "test_distributed.py:" in records[0]["site"]
+
+
+def test_the_flight_recorder_names_operations_and_lines():
+    results(2, watched, environment={"FACULA_DISTRIBUTED_WATCHDOG_SECONDS": "1"})
+
+
+def lonely(rank):
+    return dist.get_rank()
+
+
+def test_ranks_are_claimed_once(tmp_path):
+    program = """
+import sys, facula.distributed as dist
+from datetime import timedelta
+rank, size, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+store = dist.FileStore(path, 2)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=5))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(facula.__file__).parents[1])}
+
+    def start(*arguments):
+        command = [sys.executable, "-c", program, *map(str, arguments), tmp_path / "store"]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    twice = [start(0, 2), start(0, 2)]
+    errors = [p.communicate()[1] for p in twice]
+    assert sum("another process is rank 0 already" in e for e in errors) == 1, errors
+    other = start(1, 3).communicate()[1]
+    assert "was told of 3 processes, another one of 2" in other
+
+
+# ---- the launcher
+
+PROGRAM = """
+import os, sys, facula, facula.distributed as dist
+dist.init_process_group("gloo")
+x = facula.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(x)
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print(dist.get_rank(), os.environ["LOCAL_RANK"], dist.get_world_size(), x.item(), attempt, flush=True)
+if attempt == 0 and dist.get_rank() == 1:
+    os._exit(9)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def launch(tmp_path, *options, module="run"):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", f"facula.distributed.{module}", *options, str(tmp_path / "program.py")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(facula.__file__).parents[1])}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_the_launcher_starts_all_processes_again_after_a_failure(tmp_path):
+    done = launch(tmp_path, "--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    assert done.returncode == 0, done.stderr
+    lines = {line for line in done.stdout.replace("10 0", "1\n0 0").split("\n") if line}
+    assert {"0 0 2 3.0 1", "1 1 2 3.0 1"} <= lines, done.stdout
+    logs = tmp_path / "logs"
+    done = launch(tmp_path, "--standalone", "--nproc-per-node=2", "--redirects=3", f"--log-dir={logs}")
+    assert done.returncode == 1 and "exitcode  : 9" in done.stderr and not done.stdout
+    (log,) = logs.glob("*/attempt_0/1/stdout.log")
+    assert log.read_text() == "1 1 2 3.0 0\n"
+
+
+def test_nodes_meet_over_a_store(tmp_path):
+    """Two agents on one host stand for two nodes."""
+    import threading
+
+    (tmp_path / "free").write_text("")
+    with __import__("socket").create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
+    options += ["--rdzv-id=job", "--max-restarts=1"]
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(launch(tmp_path, *options))) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [a.returncode for a in answers] == [0, 0], answers
+    text = "".join(a.stdout for a in answers)
+    assert "0 0 2 3.0 1" in text and "1 0 2 3.0 1" in text

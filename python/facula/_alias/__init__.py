@@ -105,6 +105,7 @@ class _Renaming(importlib.abc.Loader):
 
 # Modules of PyTorch whose names are defined by another module of ours.
 _HOMES = {
+    "_C._distributed_c10d": "distributed",
     "_dynamo.eval_frame": "compiler",
     "_dynamo.external_utils": "compiler",
     "_vmap_internals": "_vmap",

@@ -32,6 +32,16 @@ from ._groups import _world as _world
 from ._objects import *  # noqa: F403
 from ._objects import _object_to_tensor as _object_to_tensor
 from ._objects import _tensor_to_object as _tensor_to_object
+from ._process_group import AllToAllOptions as AllToAllOptions
+from ._process_group import AllgatherOptions as AllgatherOptions
+from ._process_group import AllreduceCoalescedOptions as AllreduceCoalescedOptions
+from ._process_group import AllreduceOptions as AllreduceOptions
+from ._process_group import BarrierOptions as BarrierOptions
+from ._process_group import BroadcastOptions as BroadcastOptions
+from ._process_group import GatherOptions as GatherOptions
+from ._process_group import ReduceOptions as ReduceOptions
+from ._process_group import ReduceScatterOptions as ReduceScatterOptions
+from ._process_group import ScatterOptions as ScatterOptions
 from ._process_group import ProcessGroup as ProcessGroup
 from ._process_group import Work as Work
 from ._reducer import BuiltinCommHookType as BuiltinCommHookType

@@ -76,13 +76,13 @@ def _flat(items: Any) -> Iterator[Tensor]:
 
 
 def _ensure_all_tensors_same_dtype(*tensors: Any) -> None:
+    """Raises for tensors of several dtypes; complex numbers may stand beside their real parts."""
     first = None
     for tensor in _flat(tensors):
-        first = tensor.dtype if first is None else first
-        if tensor.dtype != first:
-            raise ValueError(
-                f"Invalid usage of tensors with different dtypes: Found {first} and {tensor.dtype}"
-            )
+        dtype = {_C.complex64: _C.float32, _C.complex128: _C.float64}.get(tensor.dtype, tensor.dtype)
+        first = dtype if first is None else first
+        if dtype != first:
+            raise ValueError(f"Invalid usage of tensors with different dtypes: Found {first} and {dtype}")
 
 
 def _check_reduction(name: str, op: Any, tensor: Tensor) -> None:
@@ -104,7 +104,8 @@ def _ended(work: Any, async_op: bool) -> Any:
 def _call(pg: ProcessGroup, method: str, args: tuple[Any, ...], opts: Any, async_op: bool) -> Any:
     """Calls a method of the group. The engine executes an operation that is waited for on this thread."""
     if type(pg) is ProcessGroup:
-        return getattr(pg, method)(*args, opts, wait=not async_op)
+        work = getattr(pg, method)(*args, opts, wait=not async_op)
+        return work if async_op else None
     return _ended(getattr(pg, method)(*args, opts), async_op)
 
 

@@ -250,7 +250,7 @@ def _end_store(store: Store, world_size: int) -> None:
 def _create(
     ranks: list[int], rank: int, backend: str, store: Store, timeout: timedelta, name: str, desc: str
 ) -> ProcessGroup:
-    """Creates and registers a group of the world's ``ranks``, of which this process is one."""
+    """Creates and registers a group of the world's ``ranks``, with this process among them."""
     own = PrefixStore(f"{name}/", store)
     engine = Backend._engine_of(backend)
     if engine in Backend._plugins:

@@ -7,6 +7,7 @@ them or define them. The functions of ``facula.distributed`` check what a progra
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +15,7 @@ from typing import Any
 
 from .. import _C
 from ._constants import ReduceOp
+from ._futures import DeferredFuture
 from ._stores import Store, default_pg_timeout
 
 __all__ = ["Kind", "ProcessGroup", "Work"]
@@ -88,24 +90,21 @@ class Work:
 
     def get_future(self) -> Any:
         """Returns a Future of the results."""
-        from ..futures import Future
-
         if self._future is None:
-            self._future = future = Future()
 
-            def settle() -> None:
-                try:
-                    self.wait()
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(self._result)
+            def compute() -> Any:
+                self.wait()
+                return self._result
 
-            if self._work is None:
-                settle()
-            else:
-                self._work.then(settle)
+            self._future = DeferredFuture(compute, self)
         return self._future
+
+    def _when_done(self, f: Callable[[], None]) -> None:
+        """Calls ``f`` when the operation has ended, on the thread that executes it."""
+        if self._work is None:
+            f()
+        else:
+            self._work.then(f)
 
     def get_future_result(self) -> Any:
         """Returns a Future of 0, or of the number that stands for the error."""
@@ -136,22 +135,22 @@ class Works(Work):
     def exception(self) -> BaseException | None:
         return next((e for w in self._works if (e := w.exception()) is not None), None)
 
-    def get_future(self) -> Any:
-        from ..futures import Future, collect_all
+    def _when_done(self, f: Callable[[], None]) -> None:
+        if not self._works:
+            f()
+        left = len(self._works)
+        lock = threading.Lock()
 
-        if self._future is None:
-            self._future = future = Future()
+        def ended() -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = not left
+            if last:
+                f()
 
-            def settle(_: Any) -> None:
-                try:
-                    self.wait()
-                except BaseException as error:
-                    future.set_exception(error)
-                else:
-                    future.set_result(self._result)
-
-            collect_all([w.get_future() for w in self._works]).add_done_callback(settle)
-        return self._future
+        for work in self._works:
+            work._when_done(ended)
 
 
 def _settled(tensor: Tensor) -> Tensor:
@@ -192,6 +191,46 @@ class _Options:
 
 
 _DEFAULTS = _Options()
+
+
+class AllreduceOptions(_Options):
+    """The arguments of ``ProcessGroup.allreduce``."""
+
+
+class AllreduceCoalescedOptions(_Options):
+    """The arguments of ``ProcessGroup.allreduce_coalesced``."""
+
+
+class AllgatherOptions(_Options):
+    """The arguments of ``ProcessGroup.allgather``."""
+
+
+class AllToAllOptions(_Options):
+    """The arguments of ``ProcessGroup.alltoall``."""
+
+
+class BarrierOptions(_Options):
+    """The arguments of ``ProcessGroup.barrier``."""
+
+
+class BroadcastOptions(_Options):
+    """The arguments of ``ProcessGroup.broadcast``."""
+
+
+class GatherOptions(_Options):
+    """The arguments of ``ProcessGroup.gather``."""
+
+
+class ReduceOptions(_Options):
+    """The arguments of ``ProcessGroup.reduce``."""
+
+
+class ReduceScatterOptions(_Options):
+    """The arguments of ``ProcessGroup.reduce_scatter``."""
+
+
+class ScatterOptions(_Options):
+    """The arguments of ``ProcessGroup.scatter``."""
 
 
 class ProcessGroup:
@@ -375,11 +414,41 @@ class ProcessGroup:
             opts = _Options(reduceOp=opts) if isinstance(opts, ReduceOp) else opts
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
+        if tensors[0].is_sparse:
+            return self._allreduce_sparse(tensors[0], opts)
         return self._reduced(Kind.all_reduce, tensors, tensors, tensors, opts, 0, wait)
 
+    def _allreduce_sparse(self, tensor: Tensor, opts: Any) -> Work:
+        """Adds sparse tensors: all ranks gather the indices and values of all."""
+        if opts.reduceOp != ReduceOp.SUM:
+            raise RuntimeError("all_reduce: sparse tensors can be added (ReduceOp.SUM) only")
+        own = tensor.detach().coalesce()
+        indices, values = own.indices().contiguous(), own.values().contiguous()
+        size = self._size
+        counts = _C.functions.empty(size, dtype=_C.int64)
+        self._start(Kind.all_gather, [_C.tensor([values.shape[0]])], [counts], None, opts, wait=True)
+        most = int(counts.max())
+
+        def gathered(part: Tensor) -> list[Tensor]:
+            """The parts of all ranks, whose first dimension differs."""
+            padded = _C.functions.zeros((most, *part.shape[1:]), dtype=part.dtype)
+            padded[: part.shape[0]] = part
+            every = _C.functions.empty((size * most, *part.shape[1:]), dtype=part.dtype)
+            self._start(Kind.all_gather, [padded], [every], None, opts, wait=True)
+            return [every[r * most : r * most + n] for r, n in enumerate(counts.tolist())]
+
+        all_indices = _C.functions.cat(gathered(indices.t().contiguous())).t()
+        all_values = _C.functions.cat(gathered(values))
+        total = _C.functions.sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce()
+        _copy(tensor, total)
+        return Work(None, [tensor])
+
     def allreduce_coalesced(self, tensors: Any, opts: Any = _DEFAULTS) -> Any:
-        works = [self._reduced(Kind.all_reduce, [t], [t], [t], opts, 0, False) for t in _list(tensors)]
-        return Works(works, list(tensors))
+        tensors = _list(tensors)
+        parts = tensors
+        if len({t.dtype for t in tensors}) > 1:  # complex numbers beside their real parts
+            parts = [_C.functions.view_as_real(t) if t.is_complex() else t for t in tensors]
+        return self._reduced(Kind.all_reduce, parts, parts, tensors, opts, 0, False)
 
     def reduce(self, tensors: Any, opts: Any = _DEFAULTS, *, wait: bool = False) -> Any:
         tensors = _list(tensors)
@@ -419,11 +488,20 @@ class ProcessGroup:
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = _DEFAULTS) -> Any:
         """``output_lists`` has a list of the tensors of each rank."""
-        works = [
-            self.allgather([[outputs[k] for outputs in output_lists]], [tensor], opts)
-            for k, tensor in enumerate(inputs)
-        ]
-        return Works(works, output_lists)
+        inputs = [_C.functions.view_as_real(t) if t.is_complex() else t for t in inputs]
+        flat = _C.functions.cat([_settled(t).reshape(-1) for t in inputs])
+        every = [_C.functions.empty_like(flat) for _ in output_lists]
+        work = self.allgather([every], [flat], opts)
+
+        def divide() -> None:
+            for outputs, source in zip(output_lists, every):
+                begin = 0
+                for output in outputs:
+                    real = _C.functions.view_as_real(output) if output.is_complex() else output
+                    _copy(real, source[begin : begin + real.numel()].view(real.shape))
+                    begin += real.numel()
+
+        return Works([work], output_lists, divide)
 
     def gather(self, output_lists: Any, inputs: Any, opts: Any = _DEFAULTS, *, wait: bool = False) -> Any:
         outputs = output_lists[0] if output_lists else []
@@ -483,11 +561,12 @@ class ProcessGroup:
         if output.dtype != input.dtype:
             raise TypeError(f"Tensors are not equal in data type: {output.dtype}, {input.dtype}")
         sides = []
+        equal = not output_split_sizes and not input_split_sizes
         for tensor, sizes, what in (
             (input, input_split_sizes, "input"),
             (output, output_split_sizes, "output"),
         ):
-            if sizes is None or not len(sizes):
+            if not sizes:
                 if tensor.dim() and tensor.size(0) % self._size:
                     raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
                 sizes = [tensor.size(0) // self._size] * self._size
@@ -501,6 +580,8 @@ class ProcessGroup:
                 )
             sides.append((tensor, list(sizes)))
         (inp, counts), (out, rooms) = sides
+        if equal:
+            return self._start(Kind.all_to_all, [inp], [out], output, opts, wait=wait)
         source = inp if inp.is_contiguous() and not _lazy(inp) else _settled(inp)
         target = out if out.is_contiguous() and not _lazy(out) else _empty_like(out)
         with _C.GradMode(False):
@@ -542,7 +623,7 @@ class ProcessGroup:
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Waits for all ranks. Rank 0 raises an error that names the ranks that have not arrived in time."""
-        limit = _seconds(timeout, self._timeout)
+        limit = (self._timeout if timeout is None else timeout).total_seconds()
         tag, token = -(2**40) - 1, _C.functions.zeros(1, dtype=_C.uint8)
         end = time.monotonic() + limit
 
@@ -561,6 +642,10 @@ class ProcessGroup:
                 )
             return
         missing = []
+        if limit <= 0 and self._size > 1:
+            raise RuntimeError(
+                f"Rank {self._rank} timed out in monitoredBarrier after {round(limit * 1000)} ms."
+            )
         for peer in range(1, self._size):
             if not message(False, peer, end - time.monotonic()):
                 missing.append(peer)

@@ -135,6 +135,7 @@ class Reducer:
         self.ready: list[bool] = [False] * len(params)
         self.used: Tensor | None = None
         self.unused: list[int] = []
+        self.used_without_sync: set[int] = set()  # since the last reduction
         self.static_unused: list[int] | None = None
         self.static_counts: Tensor | None = None
         self.order: list[int] = []
@@ -181,7 +182,7 @@ class Reducer:
             self.unused = self.static_unused
         elif self.find_unused:
             self.unused = self._unreached(output)
-        self.times["forward_compute_time_start"] = time.monotonic_ns()
+        self.times["forward_compute_time_end"] = time.monotonic_ns()
 
     def _unreached(self, output: Any) -> list[int]:
         """Returns the parameters that the graph of the output does not reach."""
@@ -239,6 +240,7 @@ class Reducer:
 
     def _accumulated(self, i: int) -> None:
         if not self.expecting:
+            self.used_without_sync.add(i)
             return
         if not self.started:
             self.started = True
@@ -306,7 +308,7 @@ class Reducer:
             return None
         if self.static and self.static_counts is not None:
             return self.static_counts
-        unused = set(self.unused)
+        unused = set(self.unused) - self.used_without_sync
         counts = [0 if i in unused else 1 for i in range(len(self.params))]
         used = _C.tensor(counts, dtype=_C.int32)
         collective.all_reduce(used, group=self.group)
@@ -336,6 +338,7 @@ class Reducer:
                         p.grad.copy_(view)
         self.times["backward_comm_time_end"] = time.monotonic_ns()
         self.iterations += 1
+        self.used_without_sync.clear()
         if not self.rebuilt and not self.find_unused and len(self.order) == len(self.params):
             self._pending_order = list(self.order)
 

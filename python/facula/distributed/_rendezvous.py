@@ -1,4 +1,6 @@
-"""Where the processes of a job meet: URLs, and the handlers that turn them into stores, ranks and sizes."""
+"""The meeting points of the processes of a job: URLs, and the handlers that turn them into stores, ranks and
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from ._stores import FileStore, Store, TCPStore, default_pg_timeout
+from ._stores import FileStore, PrefixStore, Store, TCPStore, default_pg_timeout
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]
 
@@ -39,13 +41,13 @@ def _needed(url: str, what: str, value: int, variable: str | None = None) -> int
     return int(os.environ[variable])
 
 
-def _tcp(host: str, port: int, rank: int, size: int, timeout: timedelta) -> TCPStore:
+def _tcp(host: str, port: int, rank: int, size: int, timeout: timedelta) -> Store:
     """Returns the store of a job: rank 0 serves it, except under a launcher that does."""
-    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
-        host, port, size, rank == 0 and not agent, timeout, wait_for_workers=False, multi_tenant=True
-    )
-    return store
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        agents = TCPStore(host, port, None, False, timeout)
+        return PrefixStore(f"/worker/attempt_{attempt}", agents)
+    return TCPStore(host, port, size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True)
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Meeting:

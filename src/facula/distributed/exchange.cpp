@@ -183,26 +183,32 @@ void Exchange::plan_reduction(const Buffer& from_each, char* to, const char* own
 }
 
 void Exchange::plan_all_reduce() {
-  const Buffer& b = call_.input[0];
-  if (b.bytes > kDirect) return plan_blocks();
-  for (int p = 0; p < group_.size(); ++p)
-    if (p != group_.rank()) send(p, b);
-  plan_reduction(b, call_.output[0].data, b.data);
-  reduce_after_sending_ = true;
+  size_t bytes = 0;
+  for (const Buffer& b : call_.input) bytes += b.bytes;
+  for (size_t i = 0; i < call_.input.size(); ++i) {
+    const Buffer &b = call_.input[i], &result = call_.output[i];
+    if (bytes > kDirect) {
+      plan_blocks(b, result);
+      continue;
+    }
+    for (int p = 0; p < group_.size(); ++p)
+      if (p != group_.rank()) send(p, b);
+    plan_reduction(b, result.data, b.data);
+    reduce_after_sending_ = true;
+  }
 }
 
 // Each rank reduces one block. It receives the contributions to that block chunk by chunk, and sends every reduced
 // chunk to all ranks behind its next contribution.
-void Exchange::plan_blocks() {
+void Exchange::plan_blocks(const Buffer& in, const Buffer& result) {
   int rank = group_.rank(), n = group_.size();
-  const Buffer &in = call_.input[0], &result = call_.output[0];
   size_t block = padded((in.bytes + size_t(n) - 1) / size_t(n));
   auto begin = [&](int p) { return std::min(in.bytes, size_t(p) * block); };
   auto count = [&](int p) { return (begin(p + 1) - begin(p) + kChunk - 1) / kChunk; };
   auto piece = [&](int p, size_t c) {
     return Buffer{nullptr, std::min(kChunk, begin(p + 1) - begin(p) - c * kChunk)};
   };
-  size_t own_chunks = count(rank);
+  size_t own_chunks = count(rank), first = chunks_.size();
   for (size_t c = 0; c < own_chunks; ++c) {
     size_t at = begin(rank) + c * kChunk;
     chunks_.push_back({result.data + at, in.data + at, piece(rank, c).bytes, 0});
@@ -212,8 +218,9 @@ void Exchange::plan_blocks() {
     size_t theirs = count(p), rounds = std::max(own_chunks, theirs) + 1;
     for (size_t c = 0; c < rounds; ++c) {
       if (c < theirs) add_out(p, in.data + begin(p) + c * kChunk, piece(p, c).bytes);
-      if (c && c - 1 < own_chunks) add_out(p, chunks_[c - 1].to, chunks_[c - 1].bytes, int(c - 1));
-      if (c < own_chunks) add_in(p, nullptr, chunks_[c].bytes, int(c));
+      if (c && c - 1 < own_chunks)
+        add_out(p, chunks_[first + c - 1].to, chunks_[first + c - 1].bytes, int(first + c - 1));
+      if (c < own_chunks) add_in(p, nullptr, chunks_[first + c].bytes, int(first + c));
       if (c && c - 1 < theirs) add_in(p, result.data + begin(p) + (c - 1) * kChunk, piece(p, c - 1).bytes);
     }
   }

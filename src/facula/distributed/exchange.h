@@ -75,7 +75,7 @@ class Exchange {
   void plan();
   void plan_payloads();
   void plan_all_reduce();
-  void plan_blocks();
+  void plan_blocks(const Buffer& in, const Buffer& result);
   void plan_reduction(const Buffer& from_each, char* to, const char* own);
   void send(int peer, Buffer b) { add_out(peer, b.data, b.bytes); }
   void add_out(int peer, const char* data, size_t bytes, int chunk = -1);

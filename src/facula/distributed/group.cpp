@@ -280,6 +280,10 @@ void Group::execute(Work& work) {
 }
 
 void Group::run(Work& work) {
+  if (std::this_thread::get_id() == thread_.get_id()) {  // a callback of an operation calls another one
+    finish_queue();
+    return execute(work);
+  }
   {
     std::unique_lock lock(mutex_);
     // Operations that were submitted before come first.
@@ -316,22 +320,32 @@ void Group::work_loop() {
   while (true) {
     changed_.wait(lock, [&] { return (!queue_.empty() && !running_) || (ending_ && queue_.empty()); });
     if (queue_.empty()) return;
-    Ref<Work> work = queue_.front();
-    running_ = true;
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      execute(*work);
-    } catch (...) { error = std::current_exception(); }
-    lock.lock();
-    queue_.pop_front();
-    running_ = false;
-    changed_.notify_all();
-    lock.unlock();
-    work->finish(error);
-    work = nullptr;
-    lock.lock();
+    execute_next(lock);
   }
+}
+
+// Executes the first operation of the queue, on the lane's thread. The lock is free in the meantime.
+void Group::execute_next(std::unique_lock<std::mutex>& lock) {
+  Ref<Work> work = queue_.front();
+  running_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    execute(*work);
+  } catch (...) { error = std::current_exception(); }
+  lock.lock();
+  queue_.pop_front();
+  running_ = false;
+  changed_.notify_all();
+  lock.unlock();
+  work->finish(error);
+  work = nullptr;
+  lock.lock();
+}
+
+void Group::finish_queue() {
+  std::unique_lock lock(mutex_);
+  while (!queue_.empty()) execute_next(lock);
 }
 
 void Group::submit_message(const Ref<Work>& work) {

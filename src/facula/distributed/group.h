@@ -100,6 +100,8 @@ class Group : public RefCounted {
   void accept_peers(std::vector<bool> expected, double timeout);
   void execute(Work& work);
   void work_loop();
+  void execute_next(std::unique_lock<std::mutex>& lock);
+  void finish_queue();
   bool verify(int peer, uint64_t until);
   void compare(int peer, const Header& theirs);
   [[noreturn]] void fail(const std::string& reason);

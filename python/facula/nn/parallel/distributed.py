@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,6 +157,7 @@ class DistributedDataParallel(Module, Joinable):
         self.static_graph, self.skip_all_reduce_unused_params = False, skip_all_reduce_unused_params
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self._divide_by_initial_world_size, self._join_uneven = True, False
+        self._error = ""
         self._comm_hooks: list[tuple[Callable[..., Any], Any]] = []
         self.buffer_hook: _BufferCommHook | None = None
         self.mixed_precision = None
@@ -194,6 +196,7 @@ class DistributedDataParallel(Module, Joinable):
         return output
 
     def _before_forward(self) -> None:
+        self.reducer.times["forward_compute_time_start"] = time.monotonic_ns()
         grad = _C.is_grad_enabled()
         work = Join.notify_join_context(self)
         if work is not None:
@@ -362,6 +365,9 @@ class DistributedDataParallel(Module, Joinable):
         if self.static_graph:
             warnings.warn("You've set static_graph to be True, no need to set it again.", stacklevel=2)
             return
+        if self.reducer.iterations:
+            self._error = "Static graph should be called before training loop starts"
+            raise RuntimeError(f"{self._error}: call _set_static_graph() before the first iteration.")
         self.static_graph = self.reducer.static = True
         if self.find_unused_parameters:
             warnings.warn(
@@ -429,6 +435,11 @@ class DistributedDataParallel(Module, Joinable):
         )
         self.reducer.static = self.static_graph
 
+    def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
+        """Times are taken in every iteration; only the argument is checked."""
+        if sample_rate < 1:
+            raise ValueError("DDP runtime logging sample rate should be equal or greater than 1")
+
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """Returns the settings and figures that PyTorch reports of a wrapped module."""
         reducer, params = self.reducer, self._module_parameters
@@ -447,6 +458,8 @@ class DistributedDataParallel(Module, Joinable):
             "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
             "backend_name": str(self.process_group._backend),
             "iteration": reducer.iterations,
+            "has_error": int(bool(self._error)),
+            "error": self._error,
             "dtypes": ", ".join(dtypes),
             "total_parameter_size_bytes": sum(p.numel() * p.itemsize for p in params),
             "num_parameter_tensors": len(params),
@@ -464,7 +477,22 @@ class DistributedDataParallel(Module, Joinable):
         }
         for variable in ("MASTER_PORT", "MASTER_ADDR", "TORCH_DISTRIBUTED_DEBUG", "GLOO_SOCKET_IFNAME"):
             data[variable.lower()] = os.environ.get(variable, "N/A")
-        return data | reducer.times
+        return data | self._figures()
+
+    def _figures(self) -> dict[str, int]:
+        """Returns the times of the last iteration in nanoseconds, under PyTorch's names."""
+        times = self.reducer.times
+        spans = {
+            "forward_compute_time": ("forward_compute_time_start", "forward_compute_time_end"),
+            "backward_compute_time": ("backward_compute_time_start", "backward_compute_time_end"),
+            "backward_comm_time": ("backward_comm_time_start", "backward_comm_time_end"),
+            "backward_compute_comm_overlap_time": ("backward_comm_time_start", "backward_compute_time_end"),
+        }
+        figures = {}
+        for name, (begin, end) in spans.items():
+            if begin in times and end in times:
+                figures[name] = figures[f"avg_{name}"] = max(1, times[end] - times[begin])
+        return times | figures
 
 
 def _dump_DDP_relevant_env_vars() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..optim.optimizer import Optimizer
+from ...optim.optimizer import Optimizer
 
 __all__ = ["ZeroRedundancyOptimizer"]
 
@@ -29,7 +29,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         overlap_with_ddp: bool = False,
         **defaults: Any,
     ) -> None:
-        from . import get_world_size
+        from .. import get_world_size
 
         get_world_size(process_group)  # raises if there is no group
         self.optim = optimizer_class(params, **defaults)
