@@ -5,6 +5,7 @@
 #include "facula/io/program.h"
 #include "facula/op/call.h"
 #include "facula/run/traced.h"
+#include "program.h"
 #include "tensor.h"
 #include "types.h"
 
@@ -198,6 +199,12 @@ PyMethodDef functions[] = {{"trace", trace, METH_VARARGS,
                            {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+run::Traced& traced_of(PyObject* o) {
+  type_check(Py_TYPE(o) == ProgramType, "program")
+      << "expects a facula._C.Program, but got " << Py_TYPE(o)->tp_name;
+  return traced(o);
+}
 
 void add_program(PyObject* module) {
   ProgramType = add_type(module, &program_spec);
