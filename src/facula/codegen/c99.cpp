@@ -36,7 +36,9 @@ class C99Printer : public CPrinter {
 constexpr char kBefore[] = R"c(#include <math.h>
 #include <stdint.h>
 
+#if defined(__clang__) || !defined(__GNUC__) /* GCC takes -ffp-contract=off instead */
 #pragma STDC FP_CONTRACT OFF
+#endif
 
 #define FACULA_FUNCTION static inline
 #define FACULA_SPECIAL static
