@@ -22,8 +22,13 @@ namespace d = facula::dtypes;
 
 namespace {
 Definer activation(const char* schema, const char* doc) {
-  return std::move(
-      define(schema).doc(doc).dtypes(d::floating).strict().bind(nn_functional).samples(unary_samples(-4, 4)));
+  return std::move(define(schema)
+                       .doc(doc)
+                       .dtypes(d::floating)
+                       .strict()
+                       .bind(nn_functional)
+                       .samples(unary_samples(-4, 4))
+                       .in_place());
 }
 // Not a size that is known only when a program runs?
 bool is_known(const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); }
@@ -126,6 +131,7 @@ FACULA_FAMILY(activation) {
       .doc("max(self, 0).")
       .dtypes(d::integral | d::floating)
       .bind(function | method | nn_functional)
+      .in_place()
       .pointwise([](Expr x) { return relu(x); })
       .samples(unary_samples());
   define("gelu(Tensor self, *, str approximate='none') -> Tensor")
@@ -134,6 +140,7 @@ FACULA_FAMILY(activation) {
           "Gaussian error linear unit, x * Phi(x). approximate='tanh' uses the tanh form.  Hendrycks and Gimpel, 2016.")
       .dtypes(d::floating)
       .bind(nn_functional)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         auto form = c.str("approximate");
         runtime_check(form == "none" || form == "tanh", "gelu")
@@ -167,7 +174,6 @@ FACULA_FAMILY(activation) {
       .bind(nn_functional)
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .pointwise([](Expr x) { return x / cast(abs(x) + 1.0, x.dtype()); })
       .samples(unary_samples(-4, 4));
   activation("leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
@@ -185,7 +191,6 @@ FACULA_FAMILY(activation) {
       .doc("The gradient of elu (and of celu, whose exponent is scale * self): at 0 as below it.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr alpha, Expr scale) {
         return select(x > 0.0, g, g * (alpha * scale) * exp(x * scale));
       })
@@ -208,7 +213,6 @@ FACULA_FAMILY(activation) {
       .doc("The gradient of softplus, in which beta and 1 / beta cancel.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr beta, Expr threshold) {
         Expr bx = x * beta, e = exp(bx);
         return select(bx > threshold, g, g * e / (e + 1.0));
@@ -259,7 +263,6 @@ FACULA_FAMILY(activation) {
       .bind(nn_functional)
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .pointwise([](Expr x) { return x - tanh(x); })
       .samples(unary_samples(-4, 4));
   define(
@@ -297,6 +300,7 @@ FACULA_FAMILY(activation) {
       .grad_name("Elu")
       .dtypes(d::floating)
       .bind(function | nn_functional)
+      .in_place()
       .pointwise([](Expr x) {
         constexpr double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
         return select(x > 0.0, x * scale, (alpha * scale) * expm1(x));
@@ -315,6 +319,7 @@ FACULA_FAMILY(activation) {
                                     : !sym::may_be_less(SymInt(int64_t(0)), alpha.integer());
         runtime_check(!zero, "celu") << "ZeroDivisionError: alpha cannot be 0 for CELU";
       })
+      .in_place()
       .pointwise([](Expr x, Expr alpha) { return select(x < 0.0, alpha * expm1(x / alpha), x); })
       .vjp(exponential_below(true))
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
@@ -352,6 +357,7 @@ FACULA_FAMILY(activation) {
         must_fit_computed(c, "threshold");
         must_fit(c, "value");
       })
+      .in_place()
       .pointwise([](Expr x, Expr threshold, Expr value) {
         return select(x <= cast(threshold, x.dtype()), cast(value, x.dtype()), x);
       })
@@ -376,7 +382,6 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .strict()
       .bind(function | method | nn_functional)
-      .no_in_place()
       .check(fitting({"lambd"}))
       .pointwise(
           [](Expr x, Expr lambd) { return select((x >= -lambd) & (x <= lambd), zero_like(x), nan_or(x, x)); })
@@ -387,7 +392,6 @@ FACULA_FAMILY(activation) {
       .doc("x where positive, else weight * x.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr weight) { return select(x > 0.0, x, weight * x); })
       .samples({"self[3, 4], weight[4]", "self[], weight[]", "self[0], weight[1]"});
   define("prelu(Tensor self, Tensor weight) -> Tensor")
@@ -398,7 +402,6 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .strict()
       .bind(function | method | nn_functional)
-      .no_in_place()
       .composite([](const Tensor& x, const Tensor& weight) {
         SymInt n = weight.numel(), channels = x.dim() >= 2 ? x.size(1) : SymInt(int64_t(1));
         runtime_check(weight.dim() <= 1, "prelu")
@@ -418,7 +421,6 @@ FACULA_FAMILY(activation) {
       .dtypes(d::floating)
       .strict()
       .bind(nn_functional)
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         runtime_check(self.dim() > 0, "glu") << "self must have at least one dimension";
         int k = c.dim("dim");
@@ -432,7 +434,6 @@ FACULA_FAMILY(activation) {
       .doc("self * sigmoid(gate).")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr gate) { return x * sigmoid(gate); })
       // Derived, the gradient meets self before the slope of the gate, which may be 0: largest numbers give NaN.
       .vjp([](const Vjp& v) {
@@ -444,7 +445,6 @@ FACULA_FAMILY(activation) {
       .doc("The gradients of _gated. The gate's slope, which may be 0, meets self before the gradient does.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr gate) {
         Expr y = sigmoid(gate);
         return std::vector<Expr>{g * y, (1.0 - y) * y * x * g};
@@ -454,7 +454,6 @@ FACULA_FAMILY(activation) {
   define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of softmax from its output: y * (g - sum(g * y)).")
       .bind(function)
-      .no_in_place()
       .composite([](const Call& c, const Tensor& g, const Tensor& y) {
         Tensor gy = mul(g, y);
         if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
@@ -466,7 +465,6 @@ FACULA_FAMILY(activation) {
       "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
       .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
       .bind(function)
-      .no_in_place()
       .composite([](const Call& c, const Tensor& g, const Tensor& y) {
         Tensor total = y.dim() ? sum(g, c.dim("dim", "output"), true) : g;
         return to_dtype(sub(g, mul(exp(y), total)), *c.maybe_dtype("input_dtype"));
@@ -478,7 +476,6 @@ FACULA_FAMILY(activation) {
       .bind(function | method | nn_functional | special)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
         int k = c.dim("dim");
@@ -499,7 +496,6 @@ FACULA_FAMILY(activation) {
       .bind(hidden)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         return softmax(neg(self), c.dim("dim"), c.maybe_dtype("dtype"));
       })
@@ -533,7 +529,6 @@ FACULA_FAMILY(activation) {
       .bind(function | method | nn_functional | special)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self) {
         Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
         int k = c.dim("dim");
@@ -633,7 +628,6 @@ FACULA_FAMILY(activation) {
       .grad_name("Add")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr keep, Expr scale, Expr low, Expr shift) {
         return x * (keep * scale) + ((1.0 - keep) * low + shift);
       })

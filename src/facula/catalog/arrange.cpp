@@ -22,7 +22,6 @@ Definer stack_raised(const char* name, int dim, Tensor (*raise)(const Tensor&)) 
       .converting_out()
       .bad_conversion(ErrorType::TypeError)
       .bind(function)
-      .no_in_place()
       .procedure([dim, raise](const Call& c, const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), c.name()) << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
@@ -39,7 +38,6 @@ void at_least(const char* name, const char* doc, Tensor (*raise)(const Tensor&))
       .doc(doc)
       .dtypes(d::stored)
       .bind(function)
-      .no_in_place()
       .procedure([raise](const Tensor& self) { return raise(self); })
       .samples({"self[]", "self[3]", "self[2, 3]"});
   define(std::string(name) + ".Sequence(Tensor[] tensors) -> Tensor[]")
@@ -277,7 +275,6 @@ FACULA_FAMILY(arrange) {
 
   define("fliplr(Tensor self) -> Tensor")
       .doc("Order reversed along dimension 1.")
-      .no_in_place()
       .procedure([](const Tensor& self) {
         runtime_check(self.dim() >= 2, "fliplr")
             << "input must be >= 2-d, got shape " << to_string(self.sizes());
@@ -286,7 +283,6 @@ FACULA_FAMILY(arrange) {
       .samples({"self[2, 3]"});
   define("flipud(Tensor self) -> Tensor")
       .doc("Order reversed along dimension 0.")
-      .no_in_place()
       .procedure([](const Tensor& self) {
         runtime_check(self.dim() >= 1, "flipud")
             << "input must be >= 1-d, got shape " << to_string(self.sizes());
@@ -297,7 +293,6 @@ FACULA_FAMILY(arrange) {
       .grad_name("Rot90")
       .doc(
           "Turned k times by a right angle in the plane of `dims`, from the first dimension towards the second.")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t k, SymSpan dims) {
         runtime_check(dims.size() == 2, "rot90")
             << "expected total rotation dims == 2, but got dims = " << to_string(dims);
@@ -315,7 +310,6 @@ FACULA_FAMILY(arrange) {
   define("diag_embed(Tensor self, SymInt offset=0, int dim1=-2, int dim2=-1) -> Tensor")
       .grad_name("DiagEmbed")
       .doc("Matrices in dimensions dim1 and dim2 with the last dimension of self on a diagonal, 0 elsewhere.")
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, SymInt offset) {
         int rank = self.dim() + 1, a = wrap_dim(c.name(), c.integer("dim1").guard_int(), rank),
             b = wrap_dim(c.name(), c.integer("dim2").guard_int(), rank);
@@ -330,7 +324,6 @@ FACULA_FAMILY(arrange) {
   define("diagflat(Tensor self, SymInt offset=0) -> Tensor")
       .grad_name("DiagEmbed")
       .doc("The matrix with the elements of self, in row-major order, on a diagonal.")
-      .no_in_place()
       .procedure([](const Tensor& self, SymInt offset) {
         return diag_embed(reshape(self, Sizes{self.numel()}), offset);
       })
@@ -342,7 +335,6 @@ FACULA_FAMILY(arrange) {
       .doc("The matrix with the elements of a vector on a diagonal, or a matrix's diagonal.")
       .exact_out()
       .dtypes(d::stored)
-      .no_in_place()
       .procedure([](const Tensor& self, SymInt diagonal) {
         runtime_check(self.dim() == 1 || self.dim() == 2, "diag")
             << "Supports 1D or 2D tensors. Got " << self.dim() << "D";
@@ -352,7 +344,6 @@ FACULA_FAMILY(arrange) {
   define("trace(Tensor self) -> Tensor")
       .doc("The sum of a matrix's diagonal.")
       .autocast(Autocast::fp32)
-      .no_in_place()
       .composite([](const Tensor& self) {
         supported_check(self.dtype() != DType::Bool, "trace")
             << "not implemented for '" << self.dtype() << "'";
@@ -364,7 +355,6 @@ FACULA_FAMILY(arrange) {
   define("block_diag(Tensor[] tensors) -> Tensor")
       .doc("The matrix with the given ones along its diagonal, 0 elsewhere; numbers and vectors are rows.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) {
         SymInt columns = int64_t(0), before = int64_t(0);
         Promotion p;
@@ -392,7 +382,6 @@ FACULA_FAMILY(arrange) {
           "Rows and columns of `count` entries of a triangle: from row `first` on and from the left, `length` in the first row, in each other "
           "one more, up to all; of an upper one, from `first` up, from the right and from the last entry.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape([](const Call& c) { return Dims{int64_t(2), c.integer("count")}; })
@@ -483,7 +472,6 @@ FACULA_FAMILY(arrange) {
   define("cartesian_prod(Tensor[] tensors) -> Tensor")
       .doc("All choices of one element of each vector, one a row; of a single vector itself.")
       .bind(function)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) {
         for (auto& t : tensors)
           runtime_check(t.dim() == 1, "cartesian_prod")
@@ -499,7 +487,6 @@ FACULA_FAMILY(arrange) {
       .doc("[*, C r^2, H, W] to [*, C, H r, W r].  Shi et al., 2016.")
       .dtypes(d::stored)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t upscale_factor) {
         Pixels p = pixels("pixel_shuffle", self, "upscale_factor", upscale_factor);
         SymInt r(upscale_factor), squared = r * r;
@@ -517,7 +504,6 @@ FACULA_FAMILY(arrange) {
       .doc("[*, C, H r, W r] to [*, C r^2, H, W]: the inverse of pixel_shuffle.")
       .dtypes(d::stored)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t downscale_factor) {
         Pixels p = pixels("pixel_unshuffle", self, "downscale_factor", downscale_factor);
         SymInt r(downscale_factor), none(int64_t(0));
@@ -535,7 +521,6 @@ FACULA_FAMILY(arrange) {
       .dtypes(d::stored)
       .bind(function | nn_functional)
       .alias("native_channel_shuffle")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t groups) {
         runtime_check(groups > 0, "channel_shuffle")
             << "number of groups to divide channels in must be positive, got " << groups;
@@ -582,7 +567,6 @@ FACULA_FAMILY(arrange) {
       .grad_name("Stack")
       .doc(
           "All choices of r elements of a vector in their order, one a row; an element again where `with_replacement`.")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t r, bool again) {
         runtime_check(self.dim() == 1, "combinations")
             << "expects a 1D vector, but got shape " << to_string(self.sizes());

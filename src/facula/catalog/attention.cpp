@@ -294,7 +294,6 @@ FACULA_FAMILY(attention) {
           "Dao et al., 2022.")
       .autocast(Autocast::lower)
       .bind(nn_functional)
-      .no_in_place()
       .draws()
       .differs(
           "float\\d+ error: RuntimeError .*dropout probability .* for a result with dropout_p is the number (nan|-1.0)",

@@ -93,7 +93,6 @@ FACULA_FAMILY(bag) {
           "The first of the counted rows of each bag that has the largest value in a column; bag k: bounds[k] to bounds[k + 1]. A NaN is "
           "what is larger than nothing before it, and than which nothing is: the first row's stays, others are passed.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .promote(Promote::none)
       .result(ResultType::int64)

@@ -39,9 +39,12 @@ constexpr const char* kLimit =
 Expr wide(Expr x) { return cast(x, DType::Float64); }
 
 Definer mapped(const char* schema, const char* doc, Expr (*f)(Expr)) {
-  return define(schema).doc(doc).dtypes(d::floating).promote(Promote::int_to_float).pointwise([f](Expr x) {
-    return cast(f(wide(x)), x.dtype());
-  });
+  return define(schema)
+      .doc(doc)
+      .dtypes(d::floating)
+      .promote(Promote::int_to_float)
+      .in_place()
+      .pointwise([f](Expr x) { return cast(f(wide(x)), x.dtype()); });
 }
 Definer bessel(const char* schema, const char* doc, Expr (*f)(Expr)) {
   return std::move(define(schema)
@@ -49,7 +52,6 @@ Definer bessel(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
                        .bind(special)
-                       .no_in_place()
                        .differs(kUnbounded, kInfiniteProducts)
                        .differs(kRoundedOnce, kOnce)
                        .differs(kFarOut, kLimit)
@@ -65,7 +67,6 @@ Definer function_of_x(const char* schema, const char* doc, Expr (*f)(Expr)) {
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
                        .bind(special)
-                       .no_in_place()
                        .non_differentiable()
                        .undifferenced(kMarked)
                        .differs(kRoundedOnce, kOnce)
@@ -86,7 +87,6 @@ Definer polynomial(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
                        .bind(special)
                        .dtypes(d::floating)
                        .promote(Promote::int_to_float)
-                       .no_in_place()
                        .non_differentiable()
                        .undifferenced(kMarked)
                        .differs(kUnbounded, kInfiniteProducts)
@@ -111,6 +111,7 @@ Definer incomplete_gamma(const char* schema, const char* doc, Expr (*f)(Expr, Ex
   return define(schema)
       .doc(doc)
       .dtypes(d::floating)
+      .in_place()
       .pointwise([f](Expr a, Expr x) { return cast(f(wide(a), wide(x)), a.dtype()); })
       .vjp([upper](const Vjp& v) {
         Tensor density = gamma_density(v);
@@ -191,7 +192,6 @@ FACULA_FAMILY(bessel) {
       .bind(special)
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .check(one_tensor)
       .pointwise([](Expr s, Expr q) { return cast(hurwitz_zeta(wide(s), wide(q)), s.dtype()); })
       // Its derivative is another one of the family; the body is a series.

@@ -236,6 +236,7 @@ FACULA_FAMILY(calculus) {
   define("_addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * vec1 * vec2; beta = 0 ignores self.")
       .bind(hidden)
+      .in_place()
       .pointwise([](Expr self, Expr a, Expr b, Expr beta, Expr alpha) {
         Expr none = constant(Scalar(int64_t(0)), self.dtype());
         return select(eq(beta, none), none, beta * self) + alpha * a * b;
@@ -246,6 +247,7 @@ FACULA_FAMILY(calculus) {
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .converting_out()
       .doc("beta * self + alpha * the outer product of two vectors; beta = 0 ignores self.")
+      .in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& vec1, const Tensor& vec2) {
         runtime_check(vec1.dim() == 1 && vec2.dim() == 1, "addr")
             << "expected 1-D vec1 and vec2, got shapes " << to_string(vec1.sizes()) << " and "
@@ -278,7 +280,6 @@ FACULA_FAMILY(calculus) {
       .doc("Powers 0 to count - 1 of each element of a vector, one after another.")
       .bind(hidden)
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .shape([](const Call& c) { return Dims{c.size("self", 0) * SymInt(c.integer("count"))}; })
       .loop([](const LoopCall& c, Index i) {
         DType d = c.dtype("self"), t = catalog::running_type(d);
@@ -295,7 +296,6 @@ FACULA_FAMILY(calculus) {
       .grad_name("LinalgCross")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& other, int64_t dim) {
         int k = wrap_dim("linalg_cross", dim, self.dim());
         SymInt before = int64_t(1), behind = int64_t(1), three = int64_t(3);
@@ -319,7 +319,6 @@ FACULA_FAMILY(calculus) {
           "The vector products of the rows of [n, 3], one after another, or along the second dimension of [m, 3, n].")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) {
         return c.rank("self") == 2 ? Dims{c.size("self", 0) * SymInt(int64_t(3))} : Dims(c.sizes("self"));
       })
@@ -339,7 +338,6 @@ FACULA_FAMILY(calculus) {
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
       .bind(linalg)
       .dtypes(d::numeric)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& other, int64_t dim) {
         runtime_check(self.dim() == other.dim(), c.name())
             << "inputs must have the same number of dimensions: " << to_string(self.sizes()) << " and "
@@ -368,7 +366,6 @@ FACULA_FAMILY(calculus) {
               "torch.linalg.cross.\nThe default value of dim will change to agree with that of linalg.cross in a future release.");
       })
       .doc("The vector product along `dim`, without it along the first dimension of size 3.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, std::optional<int64_t> dim) {
         if (dim) return linalg_cross(self, other, *dim);
         int k = 0;
@@ -400,7 +397,6 @@ FACULA_FAMILY(calculus) {
   define("diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor")
       .doc("Differences of neighbours along `dim`, n times; of bool whether they differ.")
       .exact_out([](const Call& c) { return c.integer("n") == SymInt(int64_t(0)); })
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t n, int64_t dim, std::optional<Tensor> prepend,
                     std::optional<Tensor> append) {
         runtime_check(self.dim() > 0, "diff") << "expects input to be at least one-dimensional";
@@ -424,7 +420,6 @@ FACULA_FAMILY(calculus) {
       .grad_name("UnsafeView")
       .converting_out()
       .doc("The Kronecker product: each element of self times all of other, as blocks.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
         Dims left, right, sizes;
         int rank = std::max(self.dim(), other.dim());
@@ -443,7 +438,6 @@ FACULA_FAMILY(calculus) {
       .doc(
           "Sums of products over dims_self of self and dims_other of other, in this order; the other dimensions remain.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, SymSpan dims_self, SymSpan dims_other) {
         runtime_check(dims_self.size() == dims_other.size(), "tensordot")
             << "both dimension lists should have same length, got " << to_string(dims_self) << " and "
@@ -543,7 +537,6 @@ FACULA_FAMILY(calculus) {
       .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .grad_name("Dist")
       .doc("The p-norm of self - other.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, const Scalar& p) {
         return norm(sub(self, other), std::optional<Scalar>(p));
       })
@@ -560,7 +553,6 @@ FACULA_FAMILY(calculus) {
           warn(
               "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.");
       })
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, int64_t correction, std::optional<Tensor> fweights,
                     std::optional<Tensor> aweights) {
@@ -605,7 +597,6 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 5]", "self[5], correction=0"});
   define("corrcoef(Tensor self) -> Tensor")
       .doc("The correlations of variables, the rows, over observations, the columns.")
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self) {
         runtime_check(self.dim() <= 2, "corrcoef")

@@ -50,6 +50,7 @@ FACULA_FAMILY(clamp) {
       .grad_name("Clamp", 1)
       .alias("clip")
       .dtypes(d::real)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
         runtime_check(c.has("min") || c.has("max"), "clamp")
             << "at least one of 'min' or 'max' must not be None";
@@ -64,6 +65,7 @@ FACULA_FAMILY(clamp) {
       .doc("self limited element by element to [min, max]; NaN stays.")
       .alias("clip")
       .dtypes(d::real)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x, Expr low, Expr high) {
         runtime_check(c.has("min") || c.has("max"), "clamp")
             << "at least one of 'min' or 'max' must not be None";
@@ -79,6 +81,7 @@ FACULA_FAMILY(clamp) {
       .doc("self, but at least `min`; NaN stays. The gradient passes at the limit.")
       .dtypes(d::real)
       .check(fitting({"min"}))
+      .in_place()
       .pointwise(below)
       .differs("bool error: a result for NotImplementedError .* with min is the number (True|False)",
                "masks are limited as numbers are")
@@ -87,6 +90,7 @@ FACULA_FAMILY(clamp) {
       .grad_name("ClampMin", 1)
       .doc("self, but at least `min`, element by element; NaN wins.")
       .dtypes(d::real)
+      .in_place()
       .pointwise(at_least)
       // At ties self gets the gradient, as for clamp.
       .vjp(clamped)
@@ -95,6 +99,7 @@ FACULA_FAMILY(clamp) {
       .doc("self, but at most `max`; NaN stays. The gradient passes at the limit.")
       .dtypes(d::real)
       .check(fitting({"max"}))
+      .in_place()
       .pointwise(above)
       .differs("bool error: a result for NotImplementedError .* with max is the number (True|False)",
                "masks are limited as numbers are")
@@ -103,6 +108,7 @@ FACULA_FAMILY(clamp) {
       .grad_name("ClampMax", 1)
       .doc("self, but at most `max`, element by element; NaN wins.")
       .dtypes(d::real)
+      .in_place()
       .pointwise(at_most)
       // At ties self gets the gradient, as for clamp.
       .vjp(clamped)

@@ -469,7 +469,6 @@ FACULA_FAMILY(conv) {
       .bind(hidden)
       .dtypes(d::numeric)
       .autocast(Autocast::lower)
-      .no_in_place()
       .composite([](const Tensor& input, const Tensor& weight, SymSpan stride, SymSpan padding,
                     SymSpan dilation, int64_t groups) {
         SymInt batch = input.size(0), n = input.size(1);
@@ -501,7 +500,6 @@ FACULA_FAMILY(conv) {
       .doc("The gradient of _conv2d_batch for its input; input_size is that of one.")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& weight, SymSpan input_size, SymSpan stride,
                     SymSpan padding, SymSpan dilation, int64_t groups) {
         SymInt batch = grad.size(0);
@@ -525,7 +523,6 @@ FACULA_FAMILY(conv) {
           "The gradients of _conv2d_batch for its weights, each a product of matrices: of grad and of the windows of input.")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& input, SymSpan weight_size, SymSpan stride,
                     SymSpan padding, SymSpan dilation, int64_t groups) {
         SymInt batch = grad.size(0), n = grad.size(1), places = grad.size(3) * grad.size(4);
@@ -560,7 +557,6 @@ FACULA_FAMILY(conv) {
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) {
         check_dtypes("conv2d", c.tensor("input"), "Input", c.tensor("weight"), "weight");
         Dims sizes = conv_sizes("conv2d", c.sizes("input"), c.sizes("weight"), window(c));
@@ -614,7 +610,6 @@ FACULA_FAMILY(conv) {
       .grad_name("Convolution")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) {
         check_dtypes(c.name(), c.tensor("grad"), "Gradient", c.tensor("weight"), "weight");
         check_gradient(c, c.ints("input_size"), c.sizes("weight"));
@@ -639,7 +634,6 @@ FACULA_FAMILY(conv) {
       .doc("The gradient of conv2d for its weight.")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape(weight_gradient_sizes)
       .channels_last(ChannelsLast::packs)
       .library("conv2d_backward_weight")
@@ -681,7 +675,6 @@ FACULA_FAMILY(conv) {
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias,
                     SymSpan stride, std::string_view padding, SymSpan dilation, int64_t groups) {
         runtime_check(padding == "same" || padding == "valid", "conv2d")
@@ -719,7 +712,6 @@ FACULA_FAMILY(conv) {
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
                     SymSpan padding, SymSpan dilation, int64_t groups) {
         check_line(input, weight);
@@ -738,7 +730,6 @@ FACULA_FAMILY(conv) {
           "Cross-correlation of self [time, batch, channels] with weight [k, channels, out], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& weight, const Tensor& bias, int64_t pad) {
         runtime_check(self.dim() == 3 && weight.dim() == 3 && bias.dim() == 1, "conv_tbc")
             << "expected self [time, batch, channels], weight [k, channels, out] and bias [out], got "
@@ -781,7 +772,6 @@ FACULA_FAMILY(conv) {
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
                     std::string_view padding, SymSpan dilation, int64_t groups) {
         check_line(input, weight);
@@ -801,7 +791,6 @@ FACULA_FAMILY(conv) {
           "Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         return transposed(c, input, weight, bias, 2);
       })
@@ -816,7 +805,6 @@ FACULA_FAMILY(conv) {
           "Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         return transposed(c, input, weight, bias, 1);
       })
@@ -829,7 +817,6 @@ FACULA_FAMILY(conv) {
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The convolution, or transposed one, of 1, 2 or 3 dimensions that the rank of weight says.")
       .autocast(Autocast::lower)
-      .no_in_place()
       .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,
                     SymSpan padding, SymSpan dilation, bool transposed, SymSpan output_padding,
                     int64_t groups) {

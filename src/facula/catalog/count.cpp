@@ -174,7 +174,6 @@ FACULA_FAMILY(count) {
       .promote(Promote::none)
       .non_differentiable()
       .result(ResultType::int64)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("values")); })
       .library("searchsorted")
       .batched([](const Batched& b) {  // lines that the values share one by one have a batch in front already
@@ -234,7 +233,6 @@ FACULA_FAMILY(count) {
       .doc(
           "The index of the bucket between boundaries that each element lies in; one at a boundary in the lower one, or the upper if `right`.")
       .non_differentiable()
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& boundaries, bool narrow, bool right) {
         runtime_check(boundaries.dim() == 1, "bucketize")
             << "boundaries tensor must be 1 dimension, but got shape " << to_string(boundaries.sizes());
@@ -286,7 +284,6 @@ FACULA_FAMILY(count) {
       .bind(hidden)
       .dtypes(d::floating)
       .non_differentiable()
-      .no_in_place()
       .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
@@ -307,7 +304,6 @@ FACULA_FAMILY(count) {
       .doc("How often each of 0, 1, ... occurs in a vector of integers; at least minlength of them.")
       .bind(hidden)
       .dtypes(d::integral)
-      .no_in_place()
       .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call&) { return Dims{SymInt(sym::kMostSize)}; })
@@ -326,7 +322,6 @@ FACULA_FAMILY(count) {
   define("bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor")
       .doc(
           "How often each of 0, 1, ... occurs in a vector of integers, or the sums of the weights there; at least minlength of them.")
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, std::optional<Tensor> weights, SymInt minlength) {
         runtime_check(!(minlength < SymInt(int64_t(0))), "bincount")
@@ -368,7 +363,6 @@ FACULA_FAMILY(count) {
       .strict()
       .non_differentiable()
       .undifferenced(kCounts)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, int64_t bins, const Scalar& min, const Scalar& max) {
         runtime_check(bins > 0, "histc") << "bins must be > 0, got " << bins;
@@ -468,7 +462,6 @@ FACULA_FAMILY(count) {
       .called("histogramdd")
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .procedure([](const Tensor& self, const std::vector<Tensor>& bins, std::optional<Tensor> weight,
                     bool density) {
         runtime_check(self.dim() >= 2, "histogramdd")
@@ -496,7 +489,6 @@ FACULA_FAMILY(count) {
       .doc(
           "Positions of the first `size` non-zero elements in row-major order, [size, rank]; fill_value where there are no more.")
       .non_differentiable()
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, SymInt size, int64_t fill_value) {
         runtime_check(!(size < SymInt(int64_t(0))), "nonzero_static")

@@ -129,7 +129,6 @@ FACULA_FAMILY(create) {
       .dtypes(dtypes::stored)
       .doc("A tensor of `size` filled with fill_value; without dtype, the number's own.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .check(fitting({"fill_value"}))
       .result([](const Call& c) {
@@ -145,7 +144,6 @@ FACULA_FAMILY(create) {
       "zeros(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Zeros.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, SymSpan size) {
         return full(size, 0, c.maybe_dtype("dtype").value_or(default_dtype()));
@@ -154,7 +152,6 @@ FACULA_FAMILY(create) {
   define("ones(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, SymSpan size) {
         return full(size, 1, c.maybe_dtype("dtype").value_or(default_dtype()));
@@ -164,7 +161,6 @@ FACULA_FAMILY(create) {
       "empty(SymInt[] size, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c) {
         Dims size = checked_size(c);
@@ -180,7 +176,6 @@ FACULA_FAMILY(create) {
       "full_like(Tensor self, Scalar fill_value, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Shaped like self, filled with fill_value.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are constants")
       .check(fitting({"fill_value"}))
@@ -193,7 +188,6 @@ FACULA_FAMILY(create) {
       "zeros_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Zeros shaped like self.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are constants")
       .procedure([](const Call& c, const Tensor& self) {
@@ -204,7 +198,6 @@ FACULA_FAMILY(create) {
       "ones_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Ones shaped like self.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are constants")
       .procedure([](const Call& c, const Tensor& self) {
@@ -215,7 +208,6 @@ FACULA_FAMILY(create) {
       "empty_like(Tensor self, *, dtype? dtype=None, Device? device=None, bool requires_grad=False, MemoryFormat? memory_format=None) -> Tensor")
       .doc("Uninitialised memory shaped like self.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are whatever was in the memory")
       .procedure([](const Call& c, const Tensor& self) {
@@ -231,7 +223,6 @@ FACULA_FAMILY(create) {
   define("_arange(Scalar start, Scalar step, SymInt n, dtype dtype) -> Tensor")
       .doc("start + k * step for k below n.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape([](const Call& c) { return Dims{c.integer("n")}; })
@@ -246,7 +237,6 @@ FACULA_FAMILY(create) {
       .doc("start, start + step, ... below end; int64 if all are integers.")
       .bind(function)
       .keeps_out_shape()
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c) {
         if (is_symbolic(c["start"]) || is_symbolic(c["end"])) return range_of_sizes(c, c["start"], c["step"]);
@@ -289,7 +279,6 @@ FACULA_FAMILY(create) {
       .doc("0, 1, ... below end.")
       .bind(function)
       .keeps_out_shape()
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c) {
         if (is_symbolic(c["end"])) return range_of_sizes(c, Value(int64_t(0)), Value(int64_t(1)));
@@ -304,7 +293,6 @@ FACULA_FAMILY(create) {
       .doc("`steps` numbers from start to end, evenly spaced, both included.")
       .bind(function)
       .keeps_out_shape()
-      .no_in_place()
       .non_differentiable()
       .check(fitting({"start", "end"}))
       .result([](const Call& c) { return std::vector<DType>{linspace_dtype(c)}; })
@@ -339,7 +327,6 @@ FACULA_FAMILY(create) {
       .doc("`steps` numbers between two 0-d tensors.")
       .bind(function)
       .keeps_out_shape()
-      .no_in_place()
       .non_differentiable()
       .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()
@@ -355,7 +342,6 @@ FACULA_FAMILY(create) {
       .doc("`steps` numbers from base^start to base^end, whose logarithms are evenly spaced.")
       .bind(function)
       .keeps_out_shape()
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, Scalar start, Scalar end, SymInt steps, double base) {
         DType t = linspace_dtype(c);
@@ -380,7 +366,6 @@ FACULA_FAMILY(create) {
       .keeps_out_shape()
       .differs("complex\\d+ value: \\(inf, nan\\) for \\(nan, nan\\) ",
                "a power of infinity, of which a part is known")
-      .no_in_place()
       .non_differentiable()
       .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()
@@ -395,7 +380,6 @@ FACULA_FAMILY(create) {
       "eye(SymInt n, SymInt? m=None, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Ones on the diagonal, zeros elsewhere: [n, m].")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .result(
           [](const Call& c) { return std::vector<DType>{c.maybe_dtype("dtype").value_or(default_dtype())}; })
@@ -408,7 +392,6 @@ FACULA_FAMILY(create) {
       "empty_strided(SymInt[] size, SymInt[] stride, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uninitialised memory with the given strides.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .procedure(
           [](const Call& c) { return unset_strided(c, c.maybe_dtype("dtype").value_or(default_dtype())); })
@@ -417,7 +400,6 @@ FACULA_FAMILY(create) {
       "new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uninitialised memory with the given strides, of the dtype of self.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("the elements are whatever was in the memory")
       .procedure(
@@ -427,7 +409,6 @@ FACULA_FAMILY(create) {
       "empty_permuted(SymInt[] size, int[] physical_layout, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("Uninitialised memory whose dimensions lie in the order of physical_layout, the outermost first.")
       .bind(function)
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, SymSpan, SymSpan order) {
         Dims sizes = checked_size(c), strides(sizes.size(), SymInt(int64_t(-1)));

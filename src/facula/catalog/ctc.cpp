@@ -167,7 +167,6 @@ FACULA_FAMILY(ctc) {
       .bind(hidden)
       .dtypes(kReal)
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("log_probs")}; })
       .shape([](const Call& c) {
         supported_check(kReal.has(c.dtype("log_probs")), "ctc_loss")
@@ -199,7 +198,6 @@ FACULA_FAMILY(ctc) {
       .bind(hidden)
       .dtypes(kReal)
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("log_probs")}; })
       .shape([](const Call& c) {
         SymInt batch = loss_sizes(c)[0];
@@ -250,7 +248,6 @@ FACULA_FAMILY(ctc) {
           "classes] being logarithms of probabilities. targets: [batch, length], or all behind each other. 'mean' divides "
           "by the targets' lengths first; `zero_infinity` drops targets that do not fit their frames.")
       .bind(nn_functional)
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                     const Tensor& target_lengths, int64_t blank, std::string_view reduction,
@@ -266,7 +263,6 @@ FACULA_FAMILY(ctc) {
       "ctc_loss.lengths(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, str reduction='mean', bool zero_infinity=False) -> Tensor")
       .doc("With lengths as numbers.")
       .bind(nn_functional)
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& log_probs, const Tensor& targets, Sizes input_lengths, Sizes target_lengths,
                     int64_t blank, std::string_view reduction, bool zero_infinity) {

@@ -406,7 +406,6 @@ FACULA_FAMILY(decompose) {
       .bind(linalg)
       .dtypes(kExact)
       .promote(Promote::none)
-      .no_in_place()
       .shape([](const Call& c) { return product_sizes(c, "input"); })
       .library("householder_product")
       .batched_in_front()
@@ -423,7 +422,6 @@ FACULA_FAMILY(decompose) {
       .resized(by_columns("self", true))
       .autocast(Autocast::fp32)
       .doc("linalg.householder_product.")
-      .no_in_place()
       .procedure(
           [](const Tensor& self, const Tensor& input2) { return linalg_householder_product(self, input2); })
       .samples({"self[4, 3], input2[2]"});
@@ -437,7 +435,6 @@ FACULA_FAMILY(decompose) {
           "op(Q) input3 (input3 op(Q) if not `left`) for Q = H_1 ... H_k as geqrf gives it, op(Q) = Q^H if `transpose`.")
       .dtypes(kExact)
       .promote(Promote::none)
-      .no_in_place()
       .also("input2", "tau")
       .also("input3", "other")
       .check([](const Call& c) { ormqr_sizes(c); })  // before dtypes, as in PyTorch
@@ -551,7 +548,6 @@ FACULA_FAMILY(decompose) {
       .bind(linalg)
       .dtypes(kExact)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .result(real_result)
       .shape([](const Call& c) {
         check_driver(c);
@@ -614,7 +610,6 @@ FACULA_FAMILY(decompose) {
       .also("self", "A")
       .dtypes(kExact)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .result(real_result)
       .shape([](const Call& c) {
         check_input(c, "self", true);
@@ -658,7 +653,6 @@ FACULA_FAMILY(decompose) {
       .also("self", "A")
       .dtypes(kExact)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .result(complex_results)
       .shape([](const Call& c) {
         check_input(c, "self", true);

@@ -245,7 +245,6 @@ FACULA_FAMILY(factor) {
       .doc("Where each row goes when row i is exchanged with row pivots[i] - 1 for i = ..., 1, 0.")
       .bind(hidden)
       .dtypes(dtypes_where([](DType d) { return d == DType::Int32 || d == DType::Int64; }))
-      .no_in_place()
       .result(ResultType::int64)
       .shape([](const Call& c) {
         Dims sizes(c.sizes("pivots"));
@@ -307,7 +306,6 @@ FACULA_FAMILY(factor) {
       .bind(hidden)
       .dtypes(kExact)
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
       .shape(right_sizes)
       .library("linalg_lu_solve_factored")
@@ -346,7 +344,6 @@ FACULA_FAMILY(factor) {
       .doc(
           "X of A X = B (X A = B if not `left`) by the factors of A that lu_factor gives; of A^H if `adjoint`.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& LU, const Tensor& pivots, const Tensor& B, bool left, bool adjoint) {
         check_square("linalg_lu_solve", "LU", LU);
         check_floating("linalg_lu_solve", LU);
@@ -368,7 +365,6 @@ FACULA_FAMILY(factor) {
       .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("self"))
       .doc("linalg.lu_solve with the right-hand side first.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& LU_data, const Tensor& LU_pivots) {
         return linalg_lu_solve(LU_data, LU_pivots, self);
       })
@@ -430,7 +426,6 @@ FACULA_FAMILY(factor) {
       .bind(hidden)
       .dtypes(kExact)
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c.dtype("B")}; })
       .shape(right_sizes)
       .library("linalg_ldl_solve")
@@ -460,7 +455,6 @@ FACULA_FAMILY(factor) {
       .resized(by_columns("LD"))
       .doc("X of A X = B by the factors of A that ldl_factor gives.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& LD, const Tensor& pivots, const Tensor& B, bool hermitian) {
         check_square("linalg_ldl_solve", "LD", LD);
         check_floating("linalg_ldl_solve", LD);
@@ -587,7 +581,6 @@ FACULA_FAMILY(factor) {
       .bind(hidden)
       .dtypes(kExact)
       .promote(Promote::none)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .library("cholesky_inverse")
       .batched_in_front()
@@ -610,7 +603,6 @@ FACULA_FAMILY(factor) {
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
       .differs(kExtremes, kOrderOfLapack)
       .differs(kSingular, kRounding)
-      .no_in_place()
       .autocast(Autocast::fp32)
       .reads_data()
       .procedure([](const Tensor& self, bool upper) {
@@ -632,7 +624,6 @@ FACULA_FAMILY(factor) {
       .doc(
           "X of A X = self for A = L L^H (U^H U if `upper`), given as its triangle `input2`; batches broadcast.")
       .also("input2", "L")
-      .no_in_place()
       .autocast(Autocast::fp32)
       .composite([](const Tensor& self, const Tensor& input2, bool upper) {
         runtime_check(self.dim() >= 2, "cholesky_solve")

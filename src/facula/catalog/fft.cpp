@@ -193,7 +193,6 @@ Definer hermitian_transform(const char* schema, const char* doc, Transform f, bo
           .converting_out()
           .doc(doc)
           .bind(fft)
-          .no_in_place()
           .autocast(Autocast::fp32)
           .differs(catalog::kOverflows, catalog::kOrderOfSums)
           .procedure([=](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
@@ -399,7 +398,7 @@ Sizes last_two() { return Sizes{-2, -1}; }
 
 // Declares a transform that users call.
 Definer transform(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(fft).no_in_place().autocast(Autocast::fp32));
+  return std::move(define(schema).doc(doc).bind(fft).autocast(Autocast::fp32));
 }
 
 constexpr const char* kInfinitePoints =
@@ -416,7 +415,6 @@ FACULA_FAMILY(fft) {
       .grad_name("FftC2C")
       .bind(hidden)
       .dtypes(dtypes::complex)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .library("fft_c2c")
       .batched_in_front()
@@ -436,7 +434,6 @@ FACULA_FAMILY(fft) {
       .grad_name("FftR2C")
       .bind(hidden)
       .dtypes(kReal)
-      .no_in_place()
       .result(complex_result)
       .shape([](const Call& c) {
         Dims sizes(c.sizes("self"));
@@ -462,7 +459,6 @@ FACULA_FAMILY(fft) {
       .grad_name("FftC2R")
       .bind(hidden)
       .dtypes(dtypes::complex)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{real_of(c.dtype("self"))}; })
       .shape([](const Call& c) {
         return with(c.sizes("self"), int(c.ints("dim").back().guard_int()), c.integer("last_dim_size"));
@@ -639,14 +635,12 @@ FACULA_FAMILY(fft) {
       .converting_out()
       .doc("Frequency 0 moved to the middle.")
       .bind(fft)
-      .no_in_place()
       .procedure([](const Tensor& self, Sizes dim) { return shifted(self, dim, false); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor")
       .converting_out()
       .doc("Frequency 0 moved from the middle to the front.")
       .bind(fft)
-      .no_in_place()
       .procedure([](const Tensor& self, Sizes dim) { return shifted(self, dim, true); })
       .samples({"self[5, 4]", "self[5, 4], dim=[0]"});
   define(
@@ -670,7 +664,6 @@ FACULA_FAMILY(fft) {
       .doc(
           "The spectra of windows of n_fft points every `hop_length` points (n_fft / 4), [..., frequencies, frames]; the "
           "signal is padded by n_fft / 2 on both sides if `center`.")
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, int64_t n_fft, std::optional<int64_t> hop_length,
                     std::optional<int64_t> win_length, const std::optional<Tensor>& window, bool center,
@@ -701,7 +694,6 @@ FACULA_FAMILY(fft) {
           "The signal of which stft gives these spectra: windows weighted, added up, and divided by the sums of their "
           "squares.  Griffin, Lim, \"Signal estimation from modified short-time Fourier transform\", 1984.")
       .dtypes(dtypes::complex)
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, int64_t n_fft, std::optional<int64_t> hop_length,
                     std::optional<int64_t> win_length, const std::optional<Tensor>& window, bool center,
@@ -715,7 +707,6 @@ FACULA_FAMILY(fft) {
       "fft_fftfreq(int n, float d=1.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("The frequencies of fft's results for n samples that lie d apart: 0, 1, ..., -2, -1 over n d.")
       .bind(fft)
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, int64_t n, double d) {
         runtime_check(n >= 0, c.op().name()) << "trying to create tensor with negative dimension " << n;
@@ -727,7 +718,6 @@ FACULA_FAMILY(fft) {
       "fft_rfftfreq(int n, float d=1.0, *, dtype? dtype=None, Device? device=None, bool requires_grad=False) -> Tensor")
       .doc("The frequencies of rfft's results for n samples that lie d apart: 0, 1, ... n // 2 over n d.")
       .bind(fft)
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, int64_t n, double d) {
         runtime_check(n >= 0, c.op().name()) << "trying to create tensor with negative dimension " << n;

@@ -365,7 +365,6 @@ FACULA_FAMILY(index) {
   define("index_select(Tensor self, int dim, Tensor index) -> Tensor")
       .dtypes(d::stored)
       .doc("Slices of `self` along `dim`, picked by the 1-D integer tensor `index`.")
-      .no_in_place()
       .shape([](const Call& c) {
         Tensor index = c.tensor("index");
         check_index_dtype("index_select", "index", index);
@@ -396,7 +395,6 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .bad_index(ErrorType::RuntimeError)
       .doc("out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and likewise for the others.")
-      .no_in_place()
       .shape([](const Call& c) {
         check_gather(c, false);
         return Dims(c.sizes("index"));
@@ -420,7 +418,6 @@ FACULA_FAMILY(index) {
       .doc("self at `indices` along `dim`, other dimensions broadcast; of the flat self without `dim`.")
       .exact_out()
       .dtypes(d::stored)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, std::optional<int64_t> dim) {
         if (!dim) return gather(flat(self), 0, flat(indices));
         runtime_check(self.dim() == indices.dim(), "take_along_dim")
@@ -641,7 +638,6 @@ FACULA_FAMILY(index) {
   define("take(Tensor self, Tensor index) -> Tensor")
       .grad_name("Take")
       .doc("Elements of self, taken as one vector, at `index`; shaped like index.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& index) {
         runtime_check(index.dtype() == DType::Int64, "take")
             << "expected dtype int64 for index, got " << index.dtype() << hint("index.long() converts");
@@ -655,6 +651,7 @@ FACULA_FAMILY(index) {
       .grad_name("MaskedScatter")
       .doc("self with the elements of source, in order, where mask is true.")
       .reads_data()
+      .in_place()
       .procedure([](const Tensor& self, const Tensor& mask, const Tensor& source) {
         runtime_check(mask.dtype() == DType::Bool, "masked_scatter")
             << "only supports boolean masks, but got mask with dtype " << mask.dtype();
@@ -759,7 +756,6 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .doc("Elements of self at integer indices, one tensor (or None) a dimension, as NumPy's.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return advanced(c).result; })
       .checks()
       .loop([](const LoopCall& c, Index i) { return c.load("self", indexed_element(c, advanced(c), i)); })
@@ -767,7 +763,6 @@ FACULA_FAMILY(index) {
   define("index(Tensor self, Tensor?[] indices) -> Tensor")
       .doc("Advanced indexing, self[indices]: integer tensors, boolean masks and None, one a dimension.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, const std::vector<Tensor>& indices) {
         return _index(self, expanded_masks("index", self, indices));
       })
@@ -827,7 +822,6 @@ FACULA_FAMILY(index) {
       .doc(
           "self[indices], indices beyond the ends taken for the nearest one, and `fill` where mask is false.")
       .bind(function)
-      .no_in_place()
       .procedure(
           [](const Tensor& self, const Tensor& mask, const std::vector<Tensor>& indices, const Scalar& fill) {
             return masked_fill(index(self, within(self, indices)), logical_not(mask), fill);
@@ -837,7 +831,6 @@ FACULA_FAMILY(index) {
       "_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor")
       .doc("self with values added at `indices`, taken as _unsafe_masked_index does, where mask is true.")
       .bind(function)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& mask, const std::vector<Tensor>& indices,
                     const Tensor& values) {
         if (self.numel() == SymInt(int64_t(0))) return clone(self);
@@ -847,7 +840,6 @@ FACULA_FAMILY(index) {
   define("masked_select(Tensor self, Tensor mask) -> Tensor")
       .grad_name("MaskedSelect")
       .doc("The elements of self where mask is true, as a vector.")
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self, const Tensor& mask) {
         runtime_check(mask.dtype() == DType::Bool, "masked_select")
@@ -861,7 +853,6 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims{product(c.sizes("self")), SymInt(int64_t(c.rank("self")))}; })
@@ -880,7 +871,6 @@ FACULA_FAMILY(index) {
   define("_repeated_positions(Tensor counts) -> Tensor")
       .doc("Of a vector of int64: k, counts[k] times, for all k in order.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call& c) {
@@ -905,7 +895,6 @@ FACULA_FAMILY(index) {
       .doc("k, repeats[k] times, for all k in order.")
       .bind(function)
       .reads_data()
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Call& c, const Tensor& repeats) {
         check_repeats(repeats, 1, "only accepts a vector of int64 or int32 as repeats");
@@ -918,7 +907,6 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .promote(Promote::none)
       .reads_data()
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& repeats, std::optional<int64_t> dim) {
         check_repeats(repeats, 0, "repeats must be 0-dim or 1-dim tensor of int64 or int32");
         Tensor x = dim ? self : flat(self);
@@ -936,7 +924,6 @@ FACULA_FAMILY(index) {
       "repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor")
       .doc("Each slice along `dim`, each element without it, `repeats` times, one after the other.")
       .dtypes(d::stored)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, SymInt repeats, std::optional<int64_t> dim) {
         Tensor x = dim ? self : flat(self);
         int k = repeated_dim(x, dim);
@@ -952,7 +939,6 @@ FACULA_FAMILY(index) {
       .doc(
           "A vector in one element of memory, as long as the single integer in `self` says: a trace makes a size of it.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .checks()
       .dtypes(d::integral)
@@ -970,7 +956,6 @@ FACULA_FAMILY(index) {
   define("where.positions(Tensor condition) -> Tensor[]")
       .doc("The positions where condition is true, a vector for each dimension.")
       .bind(function)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& condition) {
         return unbind(nonzero(condition.dim() ? condition : view(condition, 1)), 1);
@@ -978,7 +963,6 @@ FACULA_FAMILY(index) {
       .samples({"condition?[3, 4]"});
   define("argwhere(Tensor self) -> Tensor")
       .doc("Positions of the non-zero elements: int64 [count, rank], in row-major order.")
-      .no_in_place()
       .non_differentiable()
       .reads_data()
       .procedure([](const Tensor& self) { return nonzero(self); })
@@ -992,7 +976,6 @@ FACULA_FAMILY(index) {
       .dtypes(d::stored)
       .doc("Rows of weight [count, width] picked by indices [*]: [*, width].")
       .bind(function)
-      .no_in_place()
       .shape([](const Call& c) {
         Tensor weight = c.tensor("weight");
         runtime_check(weight.dim() == 2, "embedding")
@@ -1048,7 +1031,6 @@ FACULA_FAMILY(index) {
   define("_embedding_backward(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc("Rows of grad added up by index; padding_idx gets none.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims{c.integer("rows"), c.size("grad", -1)}; })
       .checks()
       .loop([](const LoopCall& c) {
@@ -1073,7 +1055,6 @@ FACULA_FAMILY(index) {
   define("one_hot(Tensor self, SymInt num_classes=-1) -> Tensor")
       .doc("int64 [*, num_classes]: 1 at the class, else 0.")
       .bind(nn_functional)
-      .no_in_place()
       .non_differentiable()
       .reads_data()
       .procedure([](const Tensor& self, SymInt classes) {

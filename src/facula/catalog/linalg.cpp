@@ -168,7 +168,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("LinalgSolveEx")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(system_sizes)
       .library("linalg_lu_solve")
       .batched_in_front()
@@ -184,7 +183,6 @@ FACULA_FAMILY(linalg) {
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
       .autocast(Autocast::fp32)
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& A, const Tensor& B, bool left) {
         check_square("linalg_solve", "A", A);
         runtime_check(A.dtype() == B.dtype(), "linalg.solve")
@@ -212,7 +210,6 @@ FACULA_FAMILY(linalg) {
       .autocast(Autocast::fp32)
       .bind(linalg)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv")
       .batched_in_front()
@@ -223,7 +220,6 @@ FACULA_FAMILY(linalg) {
       .resized(by_columns("self"))
       .differs(kSquareOverflows, kSignsOfRounding)
       .doc("The inverse of each square matrix.")
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self) { return linalg_inv(self); })
       .samples({"self+[3, 3]", "self+[2, 4, 4]"});
@@ -231,7 +227,6 @@ FACULA_FAMILY(linalg) {
       .doc("inv(A)^H, the gradient of log|det(A)|; infinities and NaN where A is singular.")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_inv_adjoint")
       .batched_in_front()
@@ -248,7 +243,6 @@ FACULA_FAMILY(linalg) {
       .doc("conj(det(A)) inv(A)^H, the gradient of the determinant; for singular matrices its limit.")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_cofactor")
       .batched_in_front()
@@ -266,7 +260,6 @@ FACULA_FAMILY(linalg) {
       .doc("The determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
-      .no_in_place()
       .shape(one_for_each())
       .library("linalg_det")
       .batched_in_front()
@@ -278,7 +271,6 @@ FACULA_FAMILY(linalg) {
       .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
                "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
-      .no_in_place()
       .procedure([](const Tensor& self) { return linalg_det(self); })
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
@@ -320,7 +312,6 @@ FACULA_FAMILY(linalg) {
       .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
                "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Logarithm of the determinant; NaN if it is negative.")
-      .no_in_place()
       .procedure([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
         if (is_complex(self.dtype())) return add(log(sign), log_size);
@@ -333,7 +324,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("LinalgCholeskyEx")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(square_sizes())
       .library("linalg_cholesky")
       .batched_in_front()
@@ -346,7 +336,6 @@ FACULA_FAMILY(linalg) {
       .doc("L with A = L L^H (or U with A = U^H U) of each Hermitian positive-definite matrix.")
       .autocast(Autocast::fp32)
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& A, bool upper) {
         check_square("linalg_cholesky", "A", A);
         if (!upper) return _linalg_cholesky(A);
@@ -362,7 +351,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("Cholesky")
       .converting_out()
       .doc("linalg.cholesky.")
-      .no_in_place()
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self, bool upper) { return linalg_cholesky(self, upper); })
       .samples({"self+[1, 1]"});  // larger ones: not symmetric when one element moves
@@ -371,7 +359,6 @@ FACULA_FAMILY(linalg) {
       .grad_name("LinalgSolveTriangular")
       .bind(hidden)
       .dtypes(kExact)
-      .no_in_place()
       .shape(system_sizes)
       .library("linalg_triangular")
       .batched_in_front()
@@ -398,7 +385,6 @@ FACULA_FAMILY(linalg) {
       .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
         auto [a, b] = broadcast_system("linalg_solve_triangular", left ? A : transpose(A, -2, -1),
                                        left ? B : transpose(B, -2, -1));
@@ -412,7 +398,6 @@ FACULA_FAMILY(linalg) {
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("matmul.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
       .samples({"self[3, 2], other[2, 3]"});
   define(
@@ -420,7 +405,6 @@ FACULA_FAMILY(linalg) {
       .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) { return norm(self, ord, dim, keepdim, dtype); })
       .samples({"self[3, 4]", "self[3, 4], ord=3, dim=[1]", "self[3, 4], ord=inf, dim=[0, 1], keepdim=True"});

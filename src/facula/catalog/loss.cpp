@@ -174,7 +174,6 @@ FACULA_FAMILY(loss) {
       .doc("self at the class target[...] along the class axis; 0 where target is ignore_index.")
       .bind(hidden)
       .called("nll_loss")
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("target")); })
       .checks()
       .loop([](const LoopCall& c, Index i) {
@@ -192,7 +191,6 @@ FACULA_FAMILY(loss) {
   define("_spread(Tensor grad, Tensor target, SymInt[] size, SymInt ignore_index) -> Tensor")
       .doc("Zeros of `size` with grad at the class target[...]: the transpose of _pick.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .loop([](const LoopCall& c, Index i) {
         int axis = class_axis(int(i.size()));
@@ -212,7 +210,6 @@ FACULA_FAMILY(loss) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         check_classes("nll_loss", self, target);
         if (weight) check_same_dtype("nll_loss", self, *weight);
@@ -250,7 +247,6 @@ FACULA_FAMILY(loss) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self, const Tensor& target, std::optional<Tensor> weight) {
         double smoothing = c.real("label_smoothing");
         auto reduction = c.str("reduction");
@@ -424,7 +420,6 @@ FACULA_FAMILY(loss) {
       .doc(
           "cross_entropy of the logits linear(input, linear_weight, linear_bias). linear_weight is [classes, *, features]; dimensions between give a loss for each of their places. Of `rows` rows the logits are there at a time, of all without it.")
       .bind(nn_functional)
-      .no_in_place()
       .procedure([](const Call& c) { return linear_cross_entropy_of(c); })
       .samples({"input[5, 3], linear_weight[4, 3], target<4>[5]",
                 "input[5, 3], linear_weight[4, 3], target<4>[5], linear_bias[4], reduction='sum'",
@@ -434,7 +429,6 @@ FACULA_FAMILY(loss) {
       .doc("self^2 / (2 beta) where |self| < beta, else |self| - beta / 2.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr beta) {
         Expr e = abs(x);  // the square is of x: abs has no second derivative at 0
         return select(e >= beta, e - 0.5 * beta, 0.5 * x * x / beta);
@@ -444,7 +438,6 @@ FACULA_FAMILY(loss) {
       .doc("self^2 / 2 where |self| <= delta, else delta (|self| - delta / 2).")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr delta) {
         Expr e = abs(x);
         return select(e >= delta, (e - 0.5 * delta) * delta, 0.5 * x * x);
@@ -454,7 +447,6 @@ FACULA_FAMILY(loss) {
       .doc("-(target * log(self) + (1 - target) * log(1 - self)), with logarithms of at least -100.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .refuses(ErrorType::RuntimeError, {kInputs, kTargets})
       .pointwise([](Expr x, Expr t) {
         x = accepted(x, (x >= 0.0) & (x <= 1.0), kInputs);
@@ -473,7 +465,6 @@ FACULA_FAMILY(loss) {
       .doc("(self - target) / (self (1 - self)), the divisor at least 1e-12.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr x, Expr t) { return (x - t) / max((1.0 - x) * x, 1e-12); })
       .samples({"self[3, 4](0.1, 0.9), target[3, 4](0, 1)"});
   define("mse_loss(Tensor self, Tensor target, str reduction='mean', Tensor? weight=None) -> Tensor")
@@ -486,7 +477,6 @@ FACULA_FAMILY(loss) {
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction,
                     std::optional<Tensor> weight) {
         // With weights integers have a loss too, as in PyTorch.
@@ -503,7 +493,6 @@ FACULA_FAMILY(loss) {
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction,
                     std::optional<Tensor> weight) {
         return weighted_loss("l1_loss", abs(sub(self, target)), weight, reduction);
@@ -518,7 +507,6 @@ FACULA_FAMILY(loss) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction, std::optional<Tensor> pos_weight) {
         check_same_size("binary_cross_entropy_with_logits", x, target);
@@ -546,7 +534,6 @@ FACULA_FAMILY(loss) {
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double beta) {
         runtime_check(beta >= 0, "smooth_l1_loss")
             << "smooth_l1_loss does not support negative values for beta, got " << beta;
@@ -564,7 +551,6 @@ FACULA_FAMILY(loss) {
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, double delta,
                     std::optional<Tensor> weight) {
         runtime_check(delta > 0, "huber_loss")
@@ -585,7 +571,6 @@ FACULA_FAMILY(loss) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction, bool log_target) {
         runtime_check(is_differentiable(target.dtype()), "kl_div")
             << "Integral inputs not supported, got a target of " << target.dtype();
@@ -610,7 +595,6 @@ FACULA_FAMILY(loss) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Tensor& x, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
         check_same_size("binary_cross_entropy", x, target);

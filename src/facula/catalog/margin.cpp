@@ -21,7 +21,7 @@ namespace d = facula::dtypes;
 namespace {
 
 Definer loss(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(hidden).autocast(Autocast::fp32).no_in_place());
+  return std::move(define(schema).doc(doc).bind(hidden).autocast(Autocast::fp32));
 }
 
 void check_broadcast(const char* name, std::initializer_list<Tensor> tensors) {
@@ -177,7 +177,6 @@ FACULA_FAMILY(margin) {
   define("_labels(Tensor self, SymInt classes) -> Tensor")
       .doc("self, whose elements have to be classes or -1.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .refuses(ErrorType::RuntimeError, {kLabels})
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
@@ -189,7 +188,6 @@ FACULA_FAMILY(margin) {
   define("_not_negative(Tensor self) -> Tensor")
       .doc("self, no element of which may be below 0.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::boolean | d::integral | d::floating)
       .refuses(ErrorType::ValueError, {kVariances})
       .pointwise([](loop::Expr x) { return accepted(x, bit_not(x < 0.0), kVariances); })
@@ -366,7 +364,6 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("ClampMin"))
       .bind(hidden)
       .called("triplet_margin_with_distance_loss")
-      .no_in_place()
       .composite([](const Tensor& near, const Tensor& far, std::optional<Tensor> swapped,
                     const Tensor& margin,
                     std::string_view reduction) { return triplet(near, far, swapped, margin, reduction); })
@@ -377,7 +374,6 @@ FACULA_FAMILY(margin) {
       .doc("The p-norm of `x1 - x2 + eps` along the last dimension.")
       .grad_name("Norm", 1)
       .bind(function | nn_functional)
-      .no_in_place()
       .composite([](const Tensor& a, const Tensor& b, double p, const Tensor& eps, bool keepdim) {
         return distance_of(a, b, p, eps, keepdim);
       })
@@ -385,7 +381,6 @@ FACULA_FAMILY(margin) {
   define("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor")
       .doc("The product along `dim` of x1 and x2, each over its length or over eps if that is larger.")
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Tensor& a, const Tensor& b, int64_t dim, double eps) {
         runtime_check(eps >= 0, "cosine_similarity") << "eps must be non-negative, got: " << eps;
         Promotion of;

@@ -453,7 +453,6 @@ FACULA_FAMILY(matmul) {
       .doc("Product of two matrices, [n, k] x [k, m] -> [n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) { return matrix_product(c, "self", "mat2"); })
       .library("mm")
       .batched([](const Batched& b) { return Results(products(b, "self", "mat2")); })
@@ -470,7 +469,6 @@ FACULA_FAMILY(matmul) {
       .doc("Products of matrices pair by pair, [b, n, k] x [b, k, m] -> [b, n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) { return batch_product(c, "self", "mat2"); })
       .library("bmm")
       .batched([](const Batched& b) { return Results(products(b, "self", "mat2")); })
@@ -491,7 +489,6 @@ FACULA_FAMILY(matmul) {
       })
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape(broadcast_product)
       .library("bmm")
       .batched([](const Batched& b) { return Results(products(b, "self", "other")); })
@@ -515,7 +512,6 @@ FACULA_FAMILY(matmul) {
   define("dot(Tensor self, Tensor tensor) -> Tensor")
       .doc("Sum of the products of two vectors.")
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) {
         Tensor a = c.tensor("self"), b = c.tensor("tensor");
         runtime_check(a.dim() == 1 && b.dim() == 1, "dot")
@@ -539,7 +535,6 @@ FACULA_FAMILY(matmul) {
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& vec) {
         check_rank("mv", "self", self, 2, "a matrix");
         check_rank("mv", "vec", vec, 1, "a vector");
@@ -552,7 +547,6 @@ FACULA_FAMILY(matmul) {
           "beta * addend + alpha * (self @ vec) for a matrix and a vector, summed and rounded once, in one sweep over the matrix.")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("addmv and its kind compute their gradient themselves")
       .shape([](const Call& c) { return Dims{c.size("self", 0)}; })
@@ -571,7 +565,6 @@ FACULA_FAMILY(matmul) {
       .converting_out()
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& vec2) {
         check_rank("outer", "self", self, 1, "a vector");
         check_rank("outer", "vec2", vec2, 1, "a vector");
@@ -586,7 +579,6 @@ FACULA_FAMILY(matmul) {
       .autocast([](const Call& c, DType) {  // of vectors it is dot, which is not lowered
         return c.rank("self") == 1 && c.rank("other") == 1 ? Autocast::as_is : Autocast::inherit;
       })
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
         if (!self.dim() || !other.dim()) return mul(self, other);
         runtime_check(self.size(-1) == other.size(-1), "inner")
@@ -606,7 +598,6 @@ FACULA_FAMILY(matmul) {
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .grad_name(matmul_name)
       .autocast(Autocast::lower)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
         int a = self.dim(), b = other.dim();
         runtime_check(a > 0 && b > 0, "matmul") << "both arguments need to be at least 1D, but they are " << a
@@ -655,7 +646,6 @@ FACULA_FAMILY(matmul) {
       .doc(
           "Product of two float8 matrices, each scaled: as a whole (scales of one element) or by rows of self, [m, 1], and columns of mat2, [1, n]. Summed in float32; without out_dtype of self's dtype. A float8 result is divided by scale_result.")
       .bind(function)
-      .no_in_place()
       .bad_conversion(ErrorType::ValueError)
       .grad_name(catalog::not_implemented())
       .vjp(catalog::NoDerivative{"aten::_scaled_mm"})
@@ -724,7 +714,6 @@ FACULA_FAMILY(matmul) {
   define("vdot(Tensor self, Tensor other) -> Tensor")
       .grad_name("Vdot")
       .doc("Sum of the products of two vectors, the first conjugated.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) {
         return dot(is_complex(self.dtype()) ? conj_physical(self) : self, other);
       })
@@ -752,7 +741,6 @@ FACULA_FAMILY(matmul) {
       .autocast(Autocast::lower)
       .bind(nn_functional)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) {
         Tensor x = c.tensor("input"), w = c.tensor("weight");
         runtime_check(x.dim() > 0, "linear") << "`input` must have at least 1 dimension, got a 0-d tensor";
@@ -806,7 +794,6 @@ FACULA_FAMILY(matmul) {
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .grad_name(einsum_name)
       .bind(function)
-      .no_in_place()
       .procedure([](std::string_view equation, const std::vector<Tensor>& tensors) {
         return einsum_of(equation, tensors);
       })

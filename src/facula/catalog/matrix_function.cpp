@@ -124,7 +124,6 @@ FACULA_FAMILY(matrix_function) {
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
       .samples({"self+[3, 3], n=3", "self+[2, 3, 3], n=-2", "self[3, 3], n=0"});
   define("matrix_power(Tensor self, int n) -> Tensor")
@@ -134,7 +133,6 @@ FACULA_FAMILY(matrix_function) {
       .differs("bfloat16 gradient of self: 0 for finite with self: all subnormal",
                "products of subnormal numbers vanish")
       .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t n) { return power(self, n); })
       .samples({"self[3, 3], n=2"});
   define("linalg_matrix_exp(Tensor self) -> Tensor")
@@ -148,7 +146,6 @@ FACULA_FAMILY(matrix_function) {
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact | dtypes::floating)
-      .no_in_place()
       .shape([](const Call& c) {
         check_square(c.name(), "A", c.tensor("self"));
         return Dims(c.sizes("self"));
@@ -174,7 +171,6 @@ FACULA_FAMILY(matrix_function) {
       .differs("float\\d+ (value|gradient of self): -?\\d\\S* for -?\\d\\S* with self: lowest",
                "entries that err by their rounding times the largest number")
       .doc("linalg.matrix_exp.")
-      .no_in_place()
       .procedure([](const Tensor& self) { return linalg_matrix_exp(self); })
       .samples({"self[3, 3]"});
   define("linalg_multi_dot(Tensor[] tensors) -> Tensor")
@@ -185,7 +181,6 @@ FACULA_FAMILY(matrix_function) {
       .doc(
           "The product of matrices in the order that takes the fewest multiplications; the first and the last may be vectors.")
       .bind(linalg)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) { return multi_dot(tensors); })
       .samples({"tensors{[2, 3], [3, 4], [4, 2]}", "tensors{[3], [3, 4], [4]}"});
   define("linalg_tensorinv(Tensor self, int ind=2) -> Tensor")
@@ -195,7 +190,6 @@ FACULA_FAMILY(matrix_function) {
       .doc("The inverse of a tensor as the linear map from its dimensions from `ind` on to those before.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, int64_t ind) {
         runtime_check(ind > 0, "linalg.tensorinv")
             << "expected a strictly positive integer for 'ind', but got " << ind;
@@ -218,7 +212,6 @@ FACULA_FAMILY(matrix_function) {
       .bind(linalg)
       .also("self", "A")
       .also("other", "B")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other, Sizes dims) {
         Tensor a = self;
         if (!dims.is_none()) {

@@ -141,7 +141,6 @@ FACULA_FAMILY(norm) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .composite([](const Tensor& input, int64_t groups, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, const Tensor& eps, bool) {
         runtime_check(input.dim() >= 2, "group_norm")
@@ -256,6 +255,7 @@ FACULA_FAMILY(norm) {
   define("_update_running_mean(Tensor self, Tensor batch, Scalar momentum) -> Tensor")
       .doc("(1 - momentum) * self + momentum * batch.")
       .bind(hidden)
+      .in_place()
       .pointwise(
           [](Expr running, Expr batch, Expr momentum) { return (1 - momentum) * running + momentum * batch; })
       .samples({"self[3], batch[3], momentum=0.1"});
@@ -263,6 +263,7 @@ FACULA_FAMILY(norm) {
       .doc(
           "(1 - momentum) * self + momentum * batch, with Bessel's correction of a variance of `count` values.")
       .bind(hidden)
+      .in_place()
       .pointwise([](Expr running, Expr batch, Expr momentum, Expr count) {
         return (1 - momentum) * running + momentum * (count / (count - 1)) * batch;
       })
@@ -282,7 +283,6 @@ FACULA_FAMILY(norm) {
       .bind(nn_functional)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .procedure([](const Tensor& input, std::optional<Tensor> running_mean,
                     std::optional<Tensor> running_var, std::optional<Tensor> weight,
                     std::optional<Tensor> bias, bool training, double momentum, double eps) {
@@ -346,7 +346,6 @@ FACULA_FAMILY(norm) {
       .bind(function)
       .dtypes(d::floating)
       .strict()
-      .no_in_place()
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias,
                     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
                     bool use_input_stats, double momentum, double eps, bool) {
@@ -391,7 +390,6 @@ FACULA_FAMILY(norm) {
           "self / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.  Krizhevsky et al., 2012.")
       .grad_name("Div")
       .bind(nn_functional)
-      .no_in_place()
       .composite([](const Tensor& self, int64_t size, const Tensor& alpha, const Tensor& beta,
                     const Tensor& k) {
         value_check(self.dim() >= 3, "local_response_norm")
@@ -416,7 +414,6 @@ FACULA_FAMILY(norm) {
       .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
       .grad_name([](const Call& c) { return grad_name(c.has("bias") ? "Add" : "View"); })
       .bind(function | nn_functional)
-      .no_in_place()
       .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,
                     std::optional<Tensor> bias) {
         auto leading = [](const Tensor& t) { return Dims(t.sizes().first(t.sizes().size() - 1)); };

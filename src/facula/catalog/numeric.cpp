@@ -123,30 +123,22 @@ constexpr DTypeSet kParts = dtypes_where([](DType t) { return is_floating(t) && 
 
 // A complex tensor of two real ones of one dtype.
 Definer from_parts(const char* schema, const char* doc, const char* a, const char* b, DTypeSet parts) {
-  return define(schema)
-      .doc(doc)
-      .bind(function)
-      .dtypes(parts)
-      .exact_out()
-      .result([a, b](const Call& c) {
-        runtime_check(kParts.has(c.dtype(a)), c.name())
-            << "expected tensors of float16, float32 or float64, but got " << c.dtype(a) << " and "
-            << c.dtype(b);
-        same_dtypes(c, a, b);
-        return std::vector<DType>{complex_of(c.dtype(a))};
-      })
-      .no_in_place();
+  return define(schema).doc(doc).bind(function).dtypes(parts).exact_out().result([a, b](const Call& c) {
+    runtime_check(kParts.has(c.dtype(a)), c.name())
+        << "expected tensors of float16, float32 or float64, but got " << c.dtype(a) << " and " << c.dtype(b);
+    same_dtypes(c, a, b);
+    return std::vector<DType>{complex_of(c.dtype(a))};
+  });
 }
 
 // fmax, fmin: of integers as maximum.
 Definer extremum(const char* schema, const char* doc, Expr (*f)(Expr, Expr)) {
-  return define(schema).doc(doc).dtypes(d::real).no_in_place().pointwise(f).samples(binary_samples());
+  return define(schema).doc(doc).dtypes(d::real).pointwise(f).samples(binary_samples());
 }
 Definer sum_in_logarithms(const char* schema, const char* doc, bool base_two) {
   return define(schema)
       .doc(doc)
       .dtypes(d::floating)
-      .no_in_place()
       // Gives NaN where both are infinite, as PyTorch does.
       .vjp([base_two](const Vjp& v) {
         auto of = [&](const char* one, const char* other) {
@@ -164,7 +156,6 @@ Definer question(const char* schema, const char* doc, Expr (*f)(Expr)) {
       .dtypes(d::real | d::wide_unsigned)
       .result(ResultType::boolean)
       .exact_out()
-      .no_in_place()
       .pointwise([f](const LoopCall& c, Expr x) {
         runtime_check(!is_complex(x.dtype()), c.name())
             << "does not support complex inputs, got " << x.dtype();
@@ -177,6 +168,7 @@ Definer scaled(const char* schema, const char* doc, double factor) {
       .doc(doc)
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise([factor](Expr x) { return x * factor; })
       .samples(unary_samples());
 }
@@ -198,6 +190,7 @@ FACULA_FAMILY(numeric) {
         same_dtypes(c, "self", "values");
         return std::vector<DType>{c.dtype("self")};
       })
+      .in_place()
       .pointwise([](Expr x, Expr v) {
         return select(eq(cast(x, DType::Bool), falsehood()), v,
                       cast(x > constant(int64_t(0), x.dtype()), x.dtype()));
@@ -206,6 +199,7 @@ FACULA_FAMILY(numeric) {
   define("hypot(Tensor self, Tensor other) -> Tensor")
       .doc("sqrt(self^2 + other^2), without overflow on the way.")
       .dtypes(d::floating)
+      .in_place()
       .pointwise(hypotenuse)
       // Gives NaN where both are 0, as PyTorch does.
       .vjp([](const Vjp& v) {
@@ -218,11 +212,13 @@ FACULA_FAMILY(numeric) {
   define("gcd(Tensor self, Tensor other) -> Tensor")
       .doc("The greatest common divisor, by Euclid's algorithm; gcd(0, 0) is 0.")
       .dtypes(d::integral)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return gcd(a, b); })
       .samples(binary_samples(-20, 20));
   define("lcm(Tensor self, Tensor other) -> Tensor")
       .doc("The least common multiple, not negative; 0 where an operand is 0.")
       .dtypes(d::integral)
+      .in_place()
       .pointwise([](Expr a, Expr b) {
         Expr g = gcd(a, b), zero = constant(int64_t(0), g.dtype());
         // Integers of fewer bits multiply as C's do, and lose the upper bits of the absolute product.
@@ -237,6 +233,7 @@ FACULA_FAMILY(numeric) {
       .doc("self * 2^other.")
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise([](Expr x, Expr n) { return x * (is_complex(n.dtype()) ? pow(like(2, n), n) : exp2(n)); })
       .vjp([](const Vjp& v) {  // products in PyTorch's order, on which it depends what overflows
         Tensor g = catalog::wide_if_repeated(v, "self"), h = catalog::wide_if_repeated(v, "other"), of_self,
@@ -272,6 +269,7 @@ FACULA_FAMILY(numeric) {
   define("nextafter(Tensor self, Tensor other) -> Tensor")
       .doc("The number of the dtype beside self on the way to other.")
       .dtypes(d::floating)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x, Expr y) {
         return next_after(x, y, computing_dtype(c.op(), c.args()));
       })
@@ -295,7 +293,6 @@ FACULA_FAMILY(numeric) {
   define("_share(Tensor grad, Tensor self, Tensor other, bool base_two) -> Tensor")
       .doc("grad times the share that exp(self), or 2^self, has in the sum of both.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& g, const Tensor& a, const Tensor& b, bool base_two) {
         Tensor difference = sub(b, a);
         return div(g, conj_physical(add(base_two ? exp2(difference) : exp(difference), 1)));
@@ -307,6 +304,7 @@ FACULA_FAMILY(numeric) {
       .doc(
           "NaN and infinities replaced: by 0 and the dtype's largest and lowest numbers unless told otherwise.")
       .exact_out()
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         if (!is_differentiable(x.dtype())) return x;
         DType t = real_of(c.dtype("self"));
@@ -336,7 +334,6 @@ FACULA_FAMILY(numeric) {
       .dtypes(d::stored)
       .doc("Is the imaginary part 0, as of all real numbers?")
       .result(ResultType::boolean)
-      .no_in_place()
       .pointwise([](Expr x) { return is_complex(x.dtype()) ? eq(imag(x), 0) : constant(true, DType::Bool); })
       .samples(unary_samples());
   scaled("deg2rad(Tensor self) -> Tensor", "Degrees as radians: self * pi / 180.", kPi / 180)
@@ -366,7 +363,6 @@ FACULA_FAMILY(numeric) {
   define(
       "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")
       .doc("|self - other| <= atol + rtol * |other|, element by element; integers are compared in float64.")
-      .no_in_place()
       .non_differentiable()
       .check([](const Call& c) {
         double rtol = c.real("rtol"), atol = c.real("atol");

@@ -135,7 +135,6 @@ void define_quantile(const char* name, const char* doc, bool ignore_nan, const c
       "(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
       .doc(doc)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .reads_data()
       .procedure([ignore_nan](const Call& c, const Tensor& self, const Tensor& q, std::optional<int64_t> dim,
                               bool keepdim, std::string_view interpolation) {
@@ -147,7 +146,6 @@ void define_quantile(const char* name, const char* doc, bool ignore_nan, const c
       ".scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor")
       .doc(doc)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([ignore_nan](const Call& c, const Tensor& self, double q, std::optional<int64_t> dim,
                               bool keepdim, std::string_view interpolation) {
         runtime_check(q >= 0 && q <= 1, c.name()) << "q must be in the range [0, 1] but got " << q;
@@ -210,7 +208,6 @@ FACULA_FAMILY(order) {
       .samples({"self![3, 5], dim=1", "self![4, 3], dim=0, keepdim=True"});
   define("nanmedian(Tensor self) -> Tensor")
       .doc("The middle of the elements that are not NaN (the lower one of two).")
-      .no_in_place()
       .dtypes(d::integral | d::floating)
       .strict()
       .composite([](const Tensor& self) {

@@ -93,6 +93,7 @@ Definer elementary(const char* name, const char* doc, Expr (*f)(Expr), double lo
       .doc(doc)
       .dtypes(floats)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise(f)
       .samples(unary_samples(low, high));
 }
@@ -108,6 +109,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::any | d::half_complex)
       .doc("self + alpha * other. For bool: logical or.")
       .check(fitting_factor)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr a, Expr b, Expr alpha) {
         if (a.dtype() == DType::Bool) return a | (b & factor(c, alpha));
         return plus(a, factor(c, alpha), b);
@@ -120,6 +122,7 @@ FACULA_FAMILY(pointwise) {
       .alias("subtract")
       .result(no_bools)
       .check(fitting_factor)
+      .in_place()
       .pointwise(
           [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(a, negative_factor(c, alpha), b); })
       .differs(kMinusAlpha, kMinusAlphaFits)
@@ -129,7 +132,6 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::any | d::half_complex)
       .doc("other - alpha * self.")
       .result(no_bools)
-      .no_in_place()
       .check(fitting_factor)
       .pointwise(
           [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(b, negative_factor(c, alpha), a); })
@@ -139,6 +141,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::stored)
       .doc("self * other. For bool: logical and.")
       .alias("multiply")
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a.dtype() == DType::Bool ? a & b : a * b; })
       .samples(binary_samples());
   define("div(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
@@ -149,6 +152,7 @@ FACULA_FAMILY(pointwise) {
       .alias("true_divide")
       .dtypes(floats)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a / b; })
       .samples(binary_samples(0.5, 3));
   define("div.mode(Scalar|Tensor self, Scalar|Tensor other, *, str? rounding_mode) -> Tensor")
@@ -156,6 +160,7 @@ FACULA_FAMILY(pointwise) {
       .doc("self / other, rounded: rounding_mode None (true division), 'floor' or 'trunc'.")
       .alias("divide")
       .dtypes(d::integral | d::floating)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         if (!c.has("rounding_mode"))
           return cast(a, is_differentiable(a.dtype()) ? a.dtype() : default_dtype()) /
@@ -179,18 +184,21 @@ FACULA_FAMILY(pointwise) {
   define("floor_divide(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("floor(self / other).")
       .dtypes(d::integral | d::floating)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return floordiv(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
   define("remainder(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self - other * floor(self / other): the sign of the divisor, as Python's %.")
       .grad_name([](const Call& c) { return grad_name("Remainder", is_number(c["other"]) ? 0 : 1); })
       .dtypes(d::integral | d::floating)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return remainder(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("fmod(Tensor self, Tensor|Scalar other) -> Tensor")
       .grad_name([](const Call& c) { return grad_name("Fmod", is_number(c["other"]) ? 0 : 1); })
       .doc("C's fmod: the sign of the dividend.")
       .dtypes(d::integral | d::floating)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr a, Expr b) { return fmod(a, modulus(c, b)); })
       .samples(binary_samples(0.5, 3));
   define("pow(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
@@ -209,6 +217,7 @@ FACULA_FAMILY(pointwise) {
         DType d = computing_dtype(c.op(), c.args());
         if (is_integral(d) || compute_type(d) != d) must_fit(c, "exponent");
       })
+      .in_place()
       .pointwise(power)
       .differs(kSteps16, kRoundedOnce)
       .differs(kComplexLimit, kByParts)
@@ -240,6 +249,7 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::none)
       .exact_out()
       .exact_self("base")
+      .in_place()
       .pointwise([](const LoopCall& c, Expr a, Expr b) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
         return power(c, cast(a, t), cast(b, t));
@@ -252,6 +262,7 @@ FACULA_FAMILY(pointwise) {
       .alias("arctan2")
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return atan2(a, b); })
       .differs(kSteps16, kRoundedOnce)
       .differs(
@@ -261,17 +272,20 @@ FACULA_FAMILY(pointwise) {
   define("maximum(Tensor self, Tensor other) -> Tensor")
       .doc("The larger of both; NaN wins.")
       .dtypes(d::real)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return max(a, b); })
       .samples(binary_samples());
   define("minimum(Tensor self, Tensor other) -> Tensor")
       .doc("The smaller of both; NaN wins.")
       .dtypes(d::real)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return min(a, b); })
       .samples(binary_samples());
   define("copysign(Tensor self, Tensor|Scalar other) -> Tensor")
       .doc("|self| with the sign of other.")
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return copysign(a, b); })
       .samples(binary_samples(0.5, 2));
 
@@ -279,6 +293,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::stored)
       .doc("self == other.")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return eq(a, b); })
       .samples(binary_samples());
   define("ne(Tensor self, Tensor|Scalar other) -> Tensor")
@@ -286,6 +301,7 @@ FACULA_FAMILY(pointwise) {
       .doc("self != other.")
       .alias("not_equal")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return ne(a, b); })
       .samples(binary_samples());
   define("lt(Tensor self, Tensor|Scalar other) -> Tensor")
@@ -293,6 +309,7 @@ FACULA_FAMILY(pointwise) {
       .alias("less")
       .dtypes(d::real)
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a < b; })
       .samples(binary_samples());
   define("le(Tensor self, Tensor|Scalar other) -> Tensor")
@@ -300,6 +317,7 @@ FACULA_FAMILY(pointwise) {
       .alias("less_equal")
       .dtypes(d::real)
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a <= b; })
       .samples(binary_samples());
   define("gt(Tensor self, Tensor|Scalar other) -> Tensor")
@@ -307,6 +325,7 @@ FACULA_FAMILY(pointwise) {
       .alias("greater")
       .dtypes(d::real)
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a > b; })
       .samples(binary_samples());
   define("ge(Tensor self, Tensor|Scalar other) -> Tensor")
@@ -314,58 +333,69 @@ FACULA_FAMILY(pointwise) {
       .alias("greater_equal")
       .dtypes(d::real)
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a >= b; })
       .samples(binary_samples());
 
   define("logical_and(Tensor self, Tensor other) -> Tensor")
       .doc("Both are non-zero.")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return truth(a) & truth(b); })
       .samples(binary_samples());
   define("logical_or(Tensor self, Tensor other) -> Tensor")
       .doc("At least one is non-zero.")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return truth(a) | truth(b); })
       .samples(binary_samples());
   define("logical_xor(Tensor self, Tensor other) -> Tensor")
       .doc("Exactly one is non-zero.")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return truth(a) ^ truth(b); })
       .samples(binary_samples());
   define("logical_not(Tensor self) -> Tensor")
       .doc("self is zero.")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr a) { return bit_not(truth(a)); })
       .samples(unary_samples());
   define("bitwise_and(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("Bitwise and; logical for bool.")
       .dtypes(bits | d::wide_unsigned)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a & b; })
       .samples(binary_samples());
   define("bitwise_or(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("Bitwise or; logical for bool.")
       .dtypes(bits | d::wide_unsigned)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a | b; })
       .samples(binary_samples());
   define("bitwise_xor(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("Bitwise exclusive or; logical for bool.")
       .dtypes(bits | d::wide_unsigned)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return a ^ b; })
       .samples(binary_samples());
   define("bitwise_not(Tensor self) -> Tensor")
       .exact_out()
       .doc("Bitwise complement; logical for bool.")
       .dtypes(bits)
+      .in_place()
       .pointwise([](Expr a) { return bit_not(a); })
       .samples(unary_samples());
   define("bitwise_left_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self << other.")
       .dtypes(d::integral)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return shl(a, b); })
       .samples(binary_samples(0, 3));
   define("bitwise_right_shift(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
       .doc("self >> other, arithmetic.")
       .dtypes(d::integral)
+      .in_place()
       .pointwise([](Expr a, Expr b) { return shr(a, b); })
       .samples(binary_samples(0, 3));
 
@@ -423,6 +453,7 @@ FACULA_FAMILY(pointwise) {
       .exact_out()
       .doc("-self.")
       .alias("negative")
+      .in_place()
       .pointwise([](Expr x) {
         runtime_check(x.dtype() != DType::Bool, "neg")
             << "not supported for bool" << hint("~ or logical_not() inverts a mask");
@@ -435,18 +466,21 @@ FACULA_FAMILY(pointwise) {
       .alias("absolute")
       .dtypes(d::numeric | d::half_complex | d::float8)
       .result(ResultType::real)
+      .in_place()
       .pointwise([](Expr x) { return abs(x); })
       .samples(unary_samples());
   define("sign(Tensor self) -> Tensor")
       .exact_out()
       .doc("-1, 0 or 1.")
       .dtypes(d::real)
+      .in_place()
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
       .samples(unary_samples());
   define("sgn(Tensor self) -> Tensor")
       .dtypes(d::any | d::half_complex)
       .exact_out()
       .doc("sign(self); of complex numbers z / |z|, 0 at 0.")
+      .in_place()
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
       .differs("complex\\d+ gradient of self: \\(\\S+, \\S+\\) for \\(-?0, (finite|-?0)\\) at",
                "PyTorch's gradient vanishes beside numbers whose modulus overflows when squared")
@@ -461,7 +495,6 @@ FACULA_FAMILY(pointwise) {
         DType t = c.dtype("self");
         return std::vector<DType>{is_differentiable(t) ? real_of(t) : default_dtype()};
       })
-      .no_in_place()
       .pointwise([](Expr x) {
         if (is_complex(x.dtype())) return atan2(imag(x), real(x));
         if (!is_floating(x.dtype())) {
@@ -478,6 +511,7 @@ FACULA_FAMILY(pointwise) {
       .result([](const Call& c) {
         return std::vector<DType>{c.dtype("self") == DType::Bool ? DType::Int64 : c.dtype("self")};
       })
+      .in_place()
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? cast(x, DType::Int64) : x * x; })
       .differs(kComplexInfinite, kByParts)
       .differs("b?float\\d+ gradient of self: finite for -?inf at",
@@ -488,12 +522,14 @@ FACULA_FAMILY(pointwise) {
       .exact_out()
       .doc("The largest integer not above self.")
       .dtypes(d::integral | d::floating | d::wide_unsigned)
+      .in_place()
       .pointwise(std::function<Expr(Expr)>(rounded(floor)))
       .samples(unary_samples());
   define("ceil(Tensor self) -> Tensor")
       .exact_out()
       .doc("The smallest integer not below self.")
       .dtypes(d::integral | d::floating | d::wide_unsigned)
+      .in_place()
       .pointwise(std::function<Expr(Expr)>(rounded(ceil)))
       .samples(unary_samples());
   define("trunc(Tensor self) -> Tensor")
@@ -501,6 +537,7 @@ FACULA_FAMILY(pointwise) {
       .doc("self without its fraction.")
       .alias("fix")
       .dtypes(d::integral | d::floating | d::wide_unsigned)
+      .in_place()
       .pointwise(std::function<Expr(Expr)>(rounded(trunc)))
       .samples(unary_samples());
   define("round(Tensor self) -> Tensor")
@@ -508,6 +545,7 @@ FACULA_FAMILY(pointwise) {
       .doc("The nearest integer; halves go to the even one.")
       .bind(function | method | special)
       .dtypes(d::integral | d::floating | d::wide_unsigned)
+      .in_place()
       .pointwise(std::function<Expr(Expr)>(rounded(loop::round)))
       .samples(unary_samples());
   define("round.decimals(Tensor self, *, int decimals) -> Tensor")
@@ -517,6 +555,7 @@ FACULA_FAMILY(pointwise) {
           "The nearest number with `decimals` digits behind the point; negative ones round tens, hundreds, ...")
       .bind(function | method | special)
       .dtypes(d::floating)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         int64_t digits = c.integer("decimals").guard_int();
         double scale = std::pow(10.0, double(std::abs(digits)));
@@ -528,12 +567,14 @@ FACULA_FAMILY(pointwise) {
       .exact_out()
       .doc("The fraction: self - trunc(self), with the sign of self.")
       .dtypes(d::floating)
+      .in_place()
       .pointwise([](Expr x) { return x - trunc(x); })
       .samples(unary_samples());
   define("isnan(Tensor self) -> Tensor")
       .dtypes(d::stored)
       .doc("Is the element NaN?")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise(
           [](Expr x) { return is_differentiable(x.dtype()) ? isnan(x) : constant(false, DType::Bool); })
       .samples(unary_samples());
@@ -541,6 +582,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::stored)
       .doc("Is the element infinite?")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise(
           [](Expr x) { return is_differentiable(x.dtype()) ? isinf(x) : constant(false, DType::Bool); })
       .samples(unary_samples());
@@ -548,6 +590,7 @@ FACULA_FAMILY(pointwise) {
       .dtypes(d::stored)
       .doc("Is the element neither infinite nor NaN?")
       .result(ResultType::boolean)
+      .in_place()
       .pointwise([](Expr x) {
         return is_differentiable(x.dtype()) ? bit_not(isnan(x) | isinf(x)) : constant(true, DType::Bool);
       })
@@ -557,7 +600,6 @@ FACULA_FAMILY(pointwise) {
       .exact_out()
       .doc("self where condition, else other.")
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) {
         runtime_check(c.dtype("condition") == DType::Bool || c.dtype("condition") == DType::UInt8, "where")
             << "expected condition to be a boolean tensor, but got a tensor with dtype "
@@ -602,6 +644,7 @@ FACULA_FAMILY(pointwise) {
         return std::vector<DType>{d};
       })
       .check(fitting_computed({"weight"}))
+      .in_place()
       .pointwise([](Expr a, Expr b, Expr w) {
         Expr near = abs(w) < 0.5;  // from whichever end is nearer
         return fma(select(near, w, w - constant(int64_t(1), w.dtype())), b - a, select(near, a, b));
@@ -614,13 +657,13 @@ FACULA_FAMILY(pointwise) {
       .doc("self * other + addend, rounded once.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](Expr a, Expr b, Expr c) { return fma(a, b, c); })
       .samples({"self[3, 4], other[4], addend[3, 1]"});
   define("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
       .doc("self + value * tensor1 * tensor2.")
       .dtypes(d::numeric | d::half_complex)
       .check(fitting_computed({"value"}))
+      .in_place()
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
       .differs(catalog::kComplexInfinite, catalog::kByParts)
       .differs(
@@ -632,6 +675,7 @@ FACULA_FAMILY(pointwise) {
       .doc("self + value * tensor1 / tensor2.")
       .dtypes(floats)
       .check(fitting_computed({"value"}))
+      .in_place()
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return a + v * b / c; })
       // value meets the divisor first: derived, an infinite quotient meets it, which may be 0.
       .vjp([](const Vjp& v) {
@@ -654,14 +698,12 @@ FACULA_FAMILY(pointwise) {
       .doc("The gradient of addcdiv for tensor1.")
       .bind(hidden)
       .dtypes(floats)
-      .no_in_place()
       .pointwise([](Expr g, Expr x, Expr v) { return g * conj(v / x); })
       .samples({"grad[3, 4], tensor2[3, 4](0.5, 2), value=2"});
   define("_addcdiv_backward_under(Tensor grad, Tensor tensor1, Tensor tensor2, Scalar value) -> Tensor")
       .doc("The gradient of addcdiv for tensor2.")
       .bind(hidden)
       .dtypes(floats)
-      .no_in_place()
       .pointwise([](Expr g, Expr a, Expr b, Expr v) { return -g * conj(v * a / (b * b)); })
       .samples({"grad[3, 4], tensor1[3, 4], tensor2[3, 4](0.5, 2), value=2"});
 
@@ -677,7 +719,6 @@ FACULA_FAMILY(pointwise) {
       .bind(hidden)
       .called("to")
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
       .pointwise([](const LoopCall& c, Expr x) { return converted(x, c["dtype"].dtype); })
       .samples({"self[3, 4], dtype=int32", "self[5], dtype=float64", "self[], dtype=float16",
@@ -687,7 +728,6 @@ FACULA_FAMILY(pointwise) {
       .doc("self in `dtype`, float32 or a shorter one, but within a program as it was computed.")
       .bind(hidden)
       .promote(Promote::none)
-      .no_in_place()
       .result([](const Call& c) { return std::vector<DType>{c["dtype"].dtype}; })
       .pointwise([](Expr x) { return x; })
       // Unrounded too.
@@ -701,13 +741,13 @@ FACULA_FAMILY(pointwise) {
       .moves()
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("self").dtype()}; })
+      .in_place()
       .pointwise([](const LoopCall& c, Expr, Expr b) { return converted(b, c.dtype("self")); })
       .samples({"self[3, 4], src[4]", "self[], src[]", "self[2, 0], src[1, 1]"});
   define("_with_history(Tensor self, Tensor value) -> Tensor")
       .dtypes(d::stored)
       .doc("The numbers of value, with the gradient of self: what a write leaves that is not recorded.")
       .bind(hidden)
-      .no_in_place()
       .promote(Promote::none)
       .result([](const Call& c) { return std::vector<DType>{c.tensor("value").dtype()}; })
       .pointwise([](Expr, Expr b) { return b; })
@@ -728,12 +768,14 @@ FACULA_FAMILY(pointwise) {
             << " dimension(s)" << hint("copy_() takes a tensor of any shape");
         return std::vector<DType>{c.tensor("self").dtype()};
       })
+      .in_place()
       .pointwise([](Expr a, Expr v) { return cast(v, a.dtype()); })
       .samples({"self[3, 4], value=2", "self[3, 4], value[]"});
   define("zero(Tensor self) -> Tensor")
       .dtypes(d::stored)
       .doc("A tensor like self full of zeros.")
       .overlap(Overlap::uniform)
+      .in_place()
       .pointwise([](Expr a) { return zero_like(a); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("masked_fill(Tensor self, Tensor mask, Tensor|Scalar value) -> Tensor")
@@ -756,6 +798,7 @@ FACULA_FAMILY(pointwise) {
             << hint("mask != 0 is one");
         return std::vector<DType>{c.tensor("self").dtype()};
       })
+      .in_place()
       .pointwise([](Expr a, Expr m, Expr v) { return select(truth(m), cast(v, a.dtype()), a); })
       .samples({"self[3, 4], mask?[4], value=1.5", "self[3, 4], mask?[3, 4], value[]",
                 "self[0], mask?[0], value=1"});
@@ -765,7 +808,6 @@ FACULA_FAMILY(pointwise) {
       .bind(hidden)
       .dtypes(d::complex)
       .result(ResultType::real)
-      .no_in_place()
       .pointwise([](Expr x) { return real(x); })
       .samples(unary_samples());
   define("_imag(Tensor self) -> Tensor")
@@ -773,14 +815,12 @@ FACULA_FAMILY(pointwise) {
       .bind(hidden)
       .dtypes(d::complex)
       .result(ResultType::real)
-      .no_in_place()
       .pointwise([](Expr x) { return imag(x); })
       .samples(unary_samples());
   define("_conj_physical(Tensor self) -> Tensor")
       .doc("The conjugates of complex numbers, computed.")
       .bind(hidden)
       .dtypes(d::complex | d::half_complex)
-      .no_in_place()
       .pointwise([](Expr x) { return conj(x); })
       .samples(unary_samples());
 }

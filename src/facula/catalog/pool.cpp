@@ -292,7 +292,6 @@ FACULA_FAMILY(pool) {
       "max_pool2d_positions(Tensor taps, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode) -> Tensor")
       .doc("Where each tap lies in the H x W plane of an input of that size.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::integral)
       .result(ResultType::int64)
       .shape([](const Call& c) { return Dims(c.sizes("taps")); })
@@ -316,7 +315,6 @@ FACULA_FAMILY(pool) {
       .doc("Each gradient at the element of its window that was the largest.")
       .dtypes(d::floating)
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad", "taps"})
       .channels_last(ChannelsLast::reads)
@@ -347,7 +345,6 @@ FACULA_FAMILY(pool) {
       .doc("max_pool2d_backward where channels lie side by side: each element asks its windows.")
       .dtypes(d::floating)
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("max_pool2d_backward, for which the library calls it, has the gradient")
       .shape([](const Call& c) { return Dims(c.ints("size")); })
@@ -361,7 +358,6 @@ FACULA_FAMILY(pool) {
           "max_pool2d_backward where rows lie side by side, before it is rounded: each window adds to an element.")
       .dtypes(d::floating)
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("max_pool2d_backward, for which the library calls it, has the gradient")
       .result([](const Call& c) { return std::vector<DType>{compute_type(c.dtype("grad"))}; })
@@ -379,7 +375,6 @@ FACULA_FAMILY(pool) {
       .doc("The element of each window that a tap says.")
       .dtypes(d::floating)
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("taps")); })
       .format_of({"self", "taps"})
       .loop([](const LoopCall& c, Index i) {
@@ -418,7 +413,6 @@ FACULA_FAMILY(pool) {
           "max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window [..., H, W]; stride defaults to the kernel's size.")
       .bind(function)
-      .no_in_place()
       .procedure([](const Tensor& self, SymSpan kernel, SymSpan stride, SymSpan padding, SymSpan dilation,
                     bool ceil) {
         return std::get<0>(max_pool2d_taps(self, kernel, stride, padding, dilation, ceil));
@@ -433,7 +427,6 @@ FACULA_FAMILY(pool) {
       .doc("Mean of each window [..., H, W].")
       .grad_name("AvgPool2D")
       .bind(nn_functional)
-      .no_in_place()
       .dtypes(d::integral | d::floating)
       .shape([](const Call& c) {
         runtime_check(!c.has("divisor_override") || c.integer("divisor_override") != SymInt(int64_t(0)),
@@ -478,7 +471,6 @@ FACULA_FAMILY(pool) {
       "avg_pool2d_backward(Tensor grad, SymInt[] size, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor")
       .doc("Each gradient spread over its window.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .format_of({"grad"})
@@ -513,7 +505,6 @@ FACULA_FAMILY(pool) {
       .doc("Means of the windows that divide [..., H, W] evenly into `output_size`.")
       .grad_name("AdaptiveAvgPool2D")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .shape(adaptive_sizes)
       .format_of({"self"})
@@ -534,7 +525,6 @@ FACULA_FAMILY(pool) {
   define("_adaptive_avg_pool2d_backward(Tensor self, SymInt[2] input_size) -> Tensor")
       .doc("Each gradient spread over its window; input_size is H, W of what was pooled.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return with_plane(c.sizes("self"), c.ints("input_size", 2)); })
       .format_of({"self"})

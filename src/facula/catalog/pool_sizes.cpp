@@ -153,7 +153,6 @@ Definer pool_of_norms(const char* schema, const char* doc) {
   return define(schema)
       .doc(doc)
       .bind(hidden)
-      .no_in_place()
       .check([](const Call& c) {
         if (catalog::is_rounded(c.tensor("self"))) must_fit(c, "norm_type");
       })
@@ -186,7 +185,6 @@ FACULA_FAMILY(pool_sizes) {
           "max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)")
       .doc("Largest value of each window of [N, C, L] or [C, L]; stride defaults to the kernel's size.")
       .bind(function)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         return named(c, [&] { return max_of_lines(c, self, nullptr); });
       })
@@ -197,7 +195,6 @@ FACULA_FAMILY(pool_sizes) {
           "avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True)")
       .doc("Mean of each window of [N, C, L] or [C, L].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         return named(c, [&] {
           check_rank(c, self, 1);
@@ -251,14 +248,12 @@ FACULA_FAMILY(pool_sizes) {
   define("adaptive_avg_pool1d(Tensor self, SymInt[1] output_size) -> Tensor")
       .doc("Means of `output_size` windows that cover [N, C, L] or [C, L] evenly.")
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 1); })
       .samples({"self[2, 3, 7], output_size=[3]", "self[3, 6], output_size=[2]"});
   define("adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor")
       .python("adaptive_avg_pool2d(input, output_size)", "output_size = given_sizes(input, output_size, 2)")
       .doc("Means of `output_size` windows that cover [N, C, H, W] or [C, H, W] evenly.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 2); })
       .samples({"self[2, 3, 5, 7], output_size=[2, 3]", "self[3, 4, 6], output_size=[2, 3]",
                 "self[2, 3, 4, 4], output_size=[1, 1]"});
@@ -267,7 +262,6 @@ FACULA_FAMILY(pool_sizes) {
       .doc("Means of `output_size` windows that cover [N, C, D, H, W] or [C, D, H, W] evenly.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) { return adaptive_mean(c, self, 3); })
       .samples({"self[2, 2, 4, 5, 3], output_size=[3, 2, 2]"});
   define("adaptive_max_pool1d(Tensor self, SymInt[1] output_size) -> (Tensor, Tensor)")

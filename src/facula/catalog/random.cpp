@@ -74,7 +74,7 @@ Expr scaled_word(const LoopCall& c, Expr range, int words) {
 int64_t words_for(DType t) { return t == DType::Float64 || t == DType::Complex128 ? 2 : 1; }
 
 Definer in_place_fill(const char* schema, const char* doc) {
-  return std::move(define(schema).doc(doc).bind(method).draws().no_in_place().non_differentiable());
+  return std::move(define(schema).doc(doc).bind(method).draws().non_differentiable());
 }
 
 // Writes make(sizes) into a large tensor piece by piece, so that the intermediate values take the memory of one piece.
@@ -277,7 +277,6 @@ Definer proposal(const char* schema, const char* doc) {
   return std::move(define(schema)
                        .doc(doc)
                        .bind(hidden)
-                       .no_in_place()
                        .non_differentiable()
                        .undifferenced("draws have no gradient until they are accepted")
                        .shape([](const Call& c) { return Dims(c.sizes("self")); }));
@@ -342,7 +341,6 @@ FACULA_FAMILY(random) {
       .doc("Seed and first counter of the next n numbers of the generator, as int64[2].")
       .bind(hidden)
       .draws()
-      .no_in_place()
       .non_differentiable()
       .result(ResultType::int64)
       .shape([](const Call&) { return Dims{SymInt(int64_t(2))}; })
@@ -351,7 +349,6 @@ FACULA_FAMILY(random) {
   define("_uniform(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
       .doc("Uniform numbers in [0, 1).")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(catalog::checked_size)
@@ -364,7 +361,6 @@ FACULA_FAMILY(random) {
   define("_normal(Tensor state, SymInt[] size, dtype dtype) -> Tensor")
       .doc("Standard normal numbers, by the transform of Box and Muller, 1958.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
       .shape(catalog::checked_size)
@@ -385,7 +381,6 @@ FACULA_FAMILY(random) {
       .doc(
           "Uniform integers from low on, below low + range, a number without sign (0: 2^64); each is made of `words` random words of 32 bits.")
       .bind(hidden)
-      .no_in_place()
       .non_differentiable()
       .check(check_sizes_as_bounds)
       .result([](const Call& c) { return std::vector<DType>{*c.maybe_dtype("dtype")}; })
@@ -402,7 +397,6 @@ FACULA_FAMILY(random) {
       .doc("A random permutation of 0 .. n - 1 by the shuffle of Durstenfeld, 1964.")
       .bind(hidden)
       .draws()
-      .no_in_place()
       .non_differentiable()
       .shape([](const Call& c) { return Dims{c.integer("n")}; })
       .library("randperm")
@@ -464,6 +458,7 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .undifferenced("draws take nothing but the shape of self")
+      .in_place()
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self, [&](SymSpan sizes) { return rand(sizes, nullptr, t); });
@@ -475,6 +470,7 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .undifferenced("draws take nothing but the shape of self")
+      .in_place()
       .procedure([](const Call& c, const Tensor& self) {
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
         return laid_like(c, self, [&](SymSpan sizes) { return randn(sizes, nullptr, t); });
@@ -486,6 +482,7 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .undifferenced("draws take nothing but the shape of self")
+      .in_place()
       .procedure([](const Call& c) {
         Tensor self = c.tensor("self");
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
@@ -499,6 +496,7 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .undifferenced("draws take nothing but the shape of self")
+      .in_place()
       .procedure([](const Call& c) {
         Tensor self = c.tensor("self");
         DType t = c.maybe_dtype("dtype").value_or(self.dtype());
@@ -527,7 +525,6 @@ FACULA_FAMILY(random) {
       .doc("1 with probability self, else 0.")
       .draws()
       .dtypes(d::floating)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("draws do not move with their probability: PyTorch's gradient is zero")
       .reads_data()
@@ -550,7 +547,6 @@ FACULA_FAMILY(random) {
       .exact_out()
       .draws()
       .reads_data()
-      .no_in_place()
       .non_differentiable()
       .procedure([](const Tensor& self, SymInt num_samples, bool replacement, std::optional<Generator*> g) {
         runtime_check(self.dim() == 1 || self.dim() == 2, "multinomial")
@@ -581,7 +577,6 @@ FACULA_FAMILY(random) {
   define("bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor")
       .doc("1 with probability p, else 0, shaped like self.")
       .draws()
-      .no_in_place()
       .procedure([](const Tensor& self, double p, std::optional<Generator*> g) {
         return catalog::without_derivative(bernoulli_(empty_like(self), p, g ? *g : nullptr), {self},
                                            "aten::bernoulli");
@@ -638,7 +633,6 @@ FACULA_FAMILY(random) {
       .doc(
           "noise * std + mean. Its gradient is 0, as PyTorch's: numbers that were drawn do not move with these.")
       .bind(hidden)
-      .no_in_place()
       .pointwise([](Expr noise, Expr mean, Expr std) { return noise * std + mean; })
       // None, as PyTorch's, though they are zeros.
       .vjp([](const Vjp& v) {
@@ -653,7 +647,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .undifferenced("draws do not move with their distribution: PyTorch's gradient is zero")
       .procedure([](const Tensor& mean, const Tensor& std, std::optional<Generator*> g) {
         return normal_around(mean, std, g);
@@ -667,7 +660,6 @@ FACULA_FAMILY(random) {
       .doc(drawn_around)
       .bind(function)
       .draws()
-      .no_in_place()
       .undifferenced("draws do not move with their distribution: PyTorch's gradient is zero")
       .procedure([](const Tensor& mean, double std, std::optional<Generator*> g) {
         check_deviation(std);
@@ -679,7 +671,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .undifferenced("draws do not move with their distribution: PyTorch's gradient is zero")
       .procedure([](double mean, const Tensor& std, std::optional<Generator*> g) {
         return normal_around(full(Dims{}, Scalar(mean), std.dtype()), std, g);
@@ -774,7 +765,6 @@ FACULA_FAMILY(random) {
       .doc(
           "Derivative by the concentration `self` of the logarithm of a gamma distributed number at a fixed probability.  Figurnov et al., 2018.")
       .bind(hidden)
-      .no_in_place()
       .vjp(catalog::NoDerivative{"_standard_gamma_grad"})
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
@@ -807,7 +797,6 @@ FACULA_FAMILY(random) {
   define("_reparametrised_log_gamma(Tensor self, Tensor log_value) -> Tensor")
       .doc("log_value, which was drawn at the concentration `self` and moves with it.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) { return c.load("log_value", i); })
@@ -823,7 +812,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .undifferenced("numbers that were drawn move with the concentration")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         expect_floating(self, "_standard_gamma");
@@ -840,7 +828,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .undifferenced("numbers that were drawn move with the concentration")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         return exp(_standard_log_gamma(self, g ? *g : nullptr));
@@ -849,7 +836,6 @@ FACULA_FAMILY(random) {
   define("_standard_gamma_grad(Tensor self, Tensor output) -> Tensor")
       .doc("Derivative of `_standard_gamma`'s result by the concentration `self`.  Figurnov et al., 2018.")
       .bind(function)
-      .no_in_place()
       .vjp(catalog::NoDerivative{"_standard_gamma_grad"})
       .dtypes(d::floating)
       .composite([](const Tensor& self, const Tensor& output) {
@@ -862,7 +848,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .undifferenced("numbers that were drawn move with the concentration")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
         return softmax(_standard_log_gamma(self, g ? *g : nullptr), -1);
@@ -873,7 +858,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .non_differentiable()
       .undifferenced("draws do not move with their rate: PyTorch's gradient is zero")
       .procedure([](const Tensor& self, std::optional<Generator*> g) {
@@ -890,7 +874,6 @@ FACULA_FAMILY(random) {
       .bind(function)
       .draws()
       .reads_data()
-      .no_in_place()
       .procedure([](const Tensor& count, const Tensor& prob, std::optional<Generator*> g) {
         value_check(is_floating(count.dtype()), "binomial")
             << "only supports floating-point dtypes for count, got " << count.dtype()

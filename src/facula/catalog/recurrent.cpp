@@ -536,7 +536,6 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
             return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
           })
           .bind(function)
-          .no_in_place()
           .dtypes(d::floating)
           .procedure([cell](const Call& c) {
             Tensor h = c.tensor("hx");
@@ -564,7 +563,6 @@ FACULA_FAMILY(recurrent) {
       .doc("The hidden state of a GRU from the gates (reset, update, new) of its two products.")
       .grad_name("Add")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .composite([](const Tensor& of_input, const Tensor& of_state, const Tensor& hx) {
         auto x = chunk(of_input, 3, -1), h = chunk(of_state, 3, -1);

@@ -380,7 +380,6 @@ FACULA_FAMILY(reduce) {
       .differs(kOppositeLargest, kOppositeSums)
       .doc("Sum over `dim` (all dimensions if None). Integers and bool give int64.")
       .grad_name(all_or_along("Sum"))
-      .no_in_place()
       .result(accumulated)
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
@@ -407,7 +406,6 @@ FACULA_FAMILY(reduce) {
             << " can't be cast to the desired output type " << out[0].dtype();
         return c.dtype("self");
       })
-      .no_in_place()
       .result([](const Call& c) {
         runtime_check(is_differentiable(accumulation_dtype(c)), "mean")
             << "could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
@@ -428,7 +426,6 @@ FACULA_FAMILY(reduce) {
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .grad_name(all_or_along("Prod"))
       .autocast(Autocast::fp32)
-      .no_in_place()
       .result(accumulated)
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
@@ -447,6 +444,7 @@ FACULA_FAMILY(reduce) {
   define("prod_over(Tensor self, int[] dim) -> Tensor")
       .doc("Product over `dim`, kept as size 1.")
       .bind(hidden)
+      .in_place()
       .procedure([](const Tensor& self, SymSpan dim) {
         if (dim.size() == 1) return prod(self, dim[0].guard_int(), true);
         return view(prod(self), Dims(size_t(self.dim()), SymInt(int64_t(1))));
@@ -456,7 +454,6 @@ FACULA_FAMILY(reduce) {
       .doc(
           "For each element the product of all others along `dim`: the product of all over the element, or, at zeros, the product of the rest.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& x, SymSpan dim) {
         Tensor zero = eq(x, 0), zeros = sum(zero, dim, true), divisor = where(zero, ones_like(x), x);
         Tensor rest = prod_over(divisor, dim);
@@ -482,7 +479,6 @@ FACULA_FAMILY(reduce) {
   define("amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
       .doc("Largest value over `dim`; gradients are spread evenly over ties; NaN wins.")
       .dtypes(d::real)
-      .no_in_place()
       .shape(reduced_not_empty("the maximum"))
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
@@ -493,7 +489,6 @@ FACULA_FAMILY(reduce) {
   define("amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor")
       .doc("Smallest value over `dim`; gradients are spread evenly over ties; NaN wins.")
       .dtypes(d::real)
-      .no_in_place()
       .shape(reduced_not_empty("the minimum"))
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::min, i, [&](Index j) { return c.load("self", j); });
@@ -505,7 +500,6 @@ FACULA_FAMILY(reduce) {
       .doc("Largest value over `dim`; of no elements -inf.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
         return reduce_over(c, monoid::max, i, [&](Index j) { return c.load("self", j); });
@@ -525,7 +519,6 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .doc("Largest element; its gradient is spread evenly over ties.")
       .grad_name("Max", 1)
-      .no_in_place()
       .composite([](const Tensor& self) {
         check_any("max", self);
         return amax(self);
@@ -537,7 +530,6 @@ FACULA_FAMILY(reduce) {
       .converting_out()
       .doc("Smallest element; its gradient is spread evenly over ties.")
       .grad_name("Min", 1)
-      .no_in_place()
       .composite([](const Tensor& self) {
         check_any("min", self);
         return amin(self);
@@ -548,13 +540,11 @@ FACULA_FAMILY(reduce) {
   define("max.other(Tensor self, Tensor other) -> Tensor")
       .converting_out()
       .doc("The larger of both, element by element.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) { return maximum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("min.other(Tensor self, Tensor other) -> Tensor")
       .converting_out()
       .doc("The smaller of both, element by element.")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& other) { return minimum(self, other); })
       .samples({"self![3, 4], other[4]"});
   define("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)")
@@ -587,7 +577,6 @@ FACULA_FAMILY(reduce) {
       .doc(
           "Zeros of `size` with grad at `indices` along `dim`: the gradient of operators that pick one value.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.ints("size")); })
       .loop([](const LoopCall& c, Index i) {
         if (i.empty()) return c.load("grad", i);
@@ -604,7 +593,6 @@ FACULA_FAMILY(reduce) {
       .doc("Position of the first largest value along `dim` (of the flattened tensor if None).")
       .dtypes(d::integral | d::floating)
       .result(ResultType::int64)
-      .no_in_place()
       .non_differentiable()
       .shape(reduced_not_empty("the position of the maximum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmax, i, 1); })
@@ -614,7 +602,6 @@ FACULA_FAMILY(reduce) {
       .doc("Position of the first smallest value along `dim` (of the flattened tensor if None).")
       .dtypes(d::integral | d::floating)
       .result(ResultType::int64)
-      .no_in_place()
       .non_differentiable()
       .shape(reduced_not_empty("the position of the minimum"))
       .loop([](const LoopCall& c, Index i) { return extremum(c, monoid::argmin, i, 1); })
@@ -625,7 +612,6 @@ FACULA_FAMILY(reduce) {
       .doc("Is any element over `dim` non-zero?")
       .result(truth_dtype)
       .non_differentiable()
-      .no_in_place()
       .shape(truth_sizes)
       .loop([](const LoopCall& c, Index i) { return truth(c, monoid::any, i); })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
@@ -635,7 +621,6 @@ FACULA_FAMILY(reduce) {
       .doc("Are all elements over `dim` non-zero?")
       .result(truth_dtype)
       .non_differentiable()
-      .no_in_place()
       .shape(truth_sizes)
       .loop([](const LoopCall& c, Index i) { return truth(c, monoid::all, i); })
       .samples({"self[]", "self[2, 3, 4]", "self[3, 4], dim=[1]", "self[3, 4], dim=[0], keepdim=True",
@@ -643,7 +628,6 @@ FACULA_FAMILY(reduce) {
   define("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor")
       .converting_out()
       .doc("How many elements over `dim` are non-zero.")
-      .no_in_place()
       .procedure([](const Tensor& self, Sizes dim) { return sum(ne(self, 0), dim); })
       .samples({"self[3, 4]", "self[3, 4], dim=[1]", "self[0]"});
 
@@ -651,7 +635,6 @@ FACULA_FAMILY(reduce) {
       .doc(
           "The exclusive or over `dim` (all) of the elements' 64 bits, integers as int64 and numbers as float64, in uint64. `mode` must be 0.")
       .dtypes(d::integral | d::floating | d::boolean)
-      .no_in_place()
       .exact_out()
       .non_differentiable()
       .procedure([](const Tensor& self, SymSpan dim, bool keepdim, int64_t mode) {
@@ -667,7 +650,6 @@ FACULA_FAMILY(reduce) {
       .bind(hidden)
       .dtypes(d::floating | d::complex)
       .result(ResultType::real)
-      .no_in_place()
       .shape(reduced())
       .loop([](const LoopCall& c, Index i) {
         auto of = [&](Expr (*component)(Expr)) {
@@ -726,7 +708,6 @@ FACULA_FAMILY(reduce) {
       .bind(hidden)
       .dtypes(d::floating | d::complex)
       .result(ResultType::real)
-      .no_in_place()
       .shape([](const Call&) { return Dims(); })
       .loop([](const LoopCall& c, Index i) {
         auto of = [](Expr x) { return (x - x) * (x - x); };
@@ -738,7 +719,6 @@ FACULA_FAMILY(reduce) {
       .doc("self over 0, and over `freedom`, which is negative or NaN, in the gradient.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) {
         return c.load("self", i) / constant(0.0, compute_type(c.dtype("self")));
@@ -753,7 +733,6 @@ FACULA_FAMILY(reduce) {
           "no gradient.")
       .bind(hidden)
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& self, std::optional<Tensor> given,
                     std::optional<Tensor> grad_mean, Sizes dim, const Tensor& factor, bool undefined,
                     bool rooted) {
@@ -790,7 +769,6 @@ FACULA_FAMILY(reduce) {
       .differs(kAllEqual, kEqualNumbers)
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         return catalog::narrowed(moments(in_float64(self), dim, correction, keepdim, false).variance,
                                  real_of(self.dtype()));
@@ -803,7 +781,6 @@ FACULA_FAMILY(reduce) {
       .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Variance over `dim`, unbiased or not.")
-      .no_in_place()
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
@@ -817,7 +794,6 @@ FACULA_FAMILY(reduce) {
       .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation over `dim`.")
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
         return catalog::narrowed(root(moments(in_float64(self), dim, correction, keepdim, false).variance),
                                  real_of(self.dtype()));
@@ -832,7 +808,6 @@ FACULA_FAMILY(reduce) {
       .for_out(dtype_of_moments)
       .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation over `dim`, unbiased or not.")
-      .no_in_place()
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
@@ -842,7 +817,6 @@ FACULA_FAMILY(reduce) {
       .differs(kLargestMean, kMeanOverflows)
       .differs(kAllEqual, kEqualNumbers)
       .doc("Variance of all elements, unbiased or not.")
-      .no_in_place()
       .procedure([](const Tensor& self, bool unbiased) {
         return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
@@ -853,7 +827,6 @@ FACULA_FAMILY(reduce) {
       .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation of all elements, unbiased or not.")
-      .no_in_place()
       .procedure([](const Tensor& self, bool unbiased) {
         return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
       })
@@ -922,7 +895,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False"});
   define("norm.str(Tensor self, str p, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .doc("p = 'fro': the 2-norm over `dim`; p = 'nuc': the sum of singular values.")
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, std::string_view p, Sizes dim, bool keepdim) {
         runtime_check(p == "fro" || p == "nuc", "norm")
             << "p must be a number, 'fro' or 'nuc', got '" << p << "'";
@@ -940,7 +912,6 @@ FACULA_FAMILY(reduce) {
       .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .grad_name("LinalgVectorNorm")
-      .no_in_place()
       .composite([](const Call& c, const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) {
         runtime_check(!dtype || !is_complex(*dtype) || is_complex(self.dtype()), "norm")
@@ -985,7 +956,6 @@ FACULA_FAMILY(reduce) {
       .grad_name("Div")
       .bind(hidden)
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& self, double p, SymSpan dim, double eps) {
         return div(self, clamp_min(norm(self, std::optional<Scalar>(p), dim, true), eps));
       })
@@ -995,7 +965,6 @@ FACULA_FAMILY(reduce) {
       .grad_name("Sum", 1)
       .bind(hidden)
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& other, int64_t dim, double eps) {
         auto unit = [&](const Tensor& x) {
           return div(x, clamp_min(norm(x, std::optional<Scalar>(2.0), Sizes{dim}, true), eps));
@@ -1016,7 +985,6 @@ FACULA_FAMILY(reduce) {
       .doc("The gradient of _cosine_similarity for self, of a grad with `dim`; eps does not stop it.")
       .bind(hidden)
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& x, const Tensor& y, int64_t dim, double eps) {
         auto length_of = [&](const Tensor& t) {
           return norm(t, std::optional<Scalar>(2.0), Sizes{dim}, true);
@@ -1032,6 +1000,7 @@ FACULA_FAMILY(reduce) {
       .differs("float32 gradient of self: .* with p is the number 1e\\+300", "a p that float32 does not hold")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .dtypes(d::floating | d::complex)
+      .in_place()
       .composite([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
         runtime_check(p.category() != Category::complex && maxnorm.category() != Category::complex, "renorm")
             << "p and maxnorm must be real-valued";
@@ -1078,7 +1047,6 @@ FACULA_FAMILY(reduce) {
       .doc("Mean of the elements over `dim` that are not NaN.")
       .grad_name("Div")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .no_in_place()
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(is_differentiable(self.dtype()), "nanmean")
             << "expected input to have floating point or complex dtype but got " << self.dtype();
@@ -1098,7 +1066,6 @@ FACULA_FAMILY(reduce) {
                "a sum of bools is an integer, which does not fit into a bool")
       .doc("Sum of the elements over `dim` that are not NaN.")
       .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .no_in_place()
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(!is_complex(self.dtype()), "nansum")
             << "does not support complex inputs, got " << self.dtype();
@@ -1126,7 +1093,6 @@ FACULA_FAMILY(reduce) {
       .doc("log(sum(exp(self))) over `dim`, without overflow.")
       .bind(function | method | special)
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .composite([](const Tensor& input, SymSpan dim, bool keepdim) {
         Tensor self = is_differentiable(input.dtype()) ? input : to_dtype(input, default_dtype());
         Tensor top = _top(is_complex(self.dtype()) ? _real(self) : self, dim);
@@ -1145,7 +1111,6 @@ FACULA_FAMILY(reduce) {
   define("_logsumexp_backward(Tensor grad, Tensor self, int[] dim) -> Tensor")
       .doc("The gradient of logsumexp, whose reduced dimensions are there, from the operand alone.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& self, Sizes dim) {
         return mul(grad, exp(sub(self, logsumexp(self, dim, true))));
       })
@@ -1176,7 +1141,6 @@ FACULA_FAMILY(reduce) {
   define("_cumprod_backward(Tensor grad, Tensor self, int dim) -> Tensor")
       .doc("The gradient of cumprod: by division, except at the first zero; behind it everything is zero.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& g, const Tensor& x, int64_t k) {
         Tensor zero = eq(x, 0), zeros = cumsum(zero, k), first = logical_and(zero, eq(zeros, 1));
         Tensor filled = cumprod(where(first, ones_like(x), x), k),
@@ -1204,7 +1168,6 @@ FACULA_FAMILY(reduce) {
           "by differences of results; PyTorch takes logarithms of the gradient, which the largest numbers absorb")
       .doc("log of the running sums of exp(self) along `dim`, without overflow.")
       .dtypes(d::floating | d::complex)
-      .no_in_place()
       .shape([](const Call& c) {
         c.dim("dim");
         return Dims(c.sizes("self"));
@@ -1235,7 +1198,6 @@ FACULA_FAMILY(reduce) {
   define("sum_to_size(Tensor self, SymInt[] size) -> Tensor")
       .doc("self summed over the dimensions in which `size` is smaller: the inverse of broadcasting.")
       .bind(method)
-      .no_in_place()
       .procedure([](const Tensor& self, SymSpan size) {
         runtime_check(broadcasts_to(size, self.sizes()), "sum_to_size")
             << "size " << to_string(size) << " is not expandable to " << to_string(self.sizes());

@@ -397,7 +397,6 @@ FACULA_FAMILY(resample) {
       .doc(
           "`self` with `dim` interpolated to `size`; smooth modes give sums that are not divided by their weights'.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) {
         SymInt from = c.size("self", c.dim("dim"));
@@ -443,7 +442,6 @@ FACULA_FAMILY(resample) {
       .doc(
           "The gradient of _resample for an input of `n` elements along `dim`: each asks the results that read it.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.integer("n")); })
       .format_of({"self"})
@@ -495,7 +493,6 @@ FACULA_FAMILY(resample) {
       .bind(hidden)
       .dtypes(kBytes | dtypes_where([](DType t) { return t == DType::Int32 || t == DType::Int64; }))
       .promote(Promote::none)
-      .no_in_place()
       .non_differentiable()
       .result([](const Call&) { return std::vector<DType>{DType::Int32}; })
       .shape([](const Call& c) { return with(c.sizes("self"), c.dim("dim"), c.size("at", 0)); })
@@ -515,7 +512,6 @@ FACULA_FAMILY(resample) {
           "[N, C, ...] with the last dimensions interpolated to `size`; scales are how they were computed, or 0.")
       .grad_name(upsample_name)
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating | kBytes)
       .composite([](const Call& c, const Tensor& self) {
         auto size = c.ints("size");
@@ -559,7 +555,6 @@ FACULA_FAMILY(resample) {
           [](const Call& c) { return grad_name("GridSampler" + std::to_string(c.rank("input") - 2) + "D"); })
       .autocast(Autocast::fp32)
       .bind(function)
-      .no_in_place()
       .dtypes(d::floating)
       .differs(kOutside, kUnchecked)
       .differs(kBeside, kPartsOfWeights)
@@ -646,7 +641,6 @@ FACULA_FAMILY(resample) {
           "'bicubic' (4-D), 'trilinear' (5-D), 'area' (means) or 'lanczos' (with `antialias`, which averages what becomes smaller). "
           "align_corners keeps the centres of corners.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating | kBytes)
       .strict()
       .procedure([](const Call& c, const Tensor& self) { return interpolated(c, self); })
@@ -662,7 +656,6 @@ FACULA_FAMILY(resample) {
           "Elements of [N, C, H, W] at the places [N, H', W', 2], x and y from -1 to 1; three for volumes. `mode`: 'bilinear', 'nearest', 'bicubic'; "
           "padding_mode: 'zeros', 'border', 'reflection'.  Jaderberg et al., 2015.")
       .bind(hidden)
-      .no_in_place()
       .procedure(
           [](const Call& c, const Tensor& input, const Tensor& grid) { return sampled(c, input, grid); })
       .samples({"input[2, 3, 4, 5], grid[2, 3, 2, 2]",
@@ -675,7 +668,6 @@ FACULA_FAMILY(resample) {
                "a rank that does not fit is one error, whatever the rank")
       .doc("grid_sampler of images [N, C, H, W].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& grid) {
         return sampled_by_numbers(c, input, grid, 4);
       })
@@ -689,7 +681,6 @@ FACULA_FAMILY(resample) {
                "a rank that does not fit is one error, whatever the rank")
       .doc("grid_sampler of volumes [N, C, D, H, W].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& grid) {
         return sampled_by_numbers(c, input, grid, 5);
       })
@@ -701,7 +692,6 @@ FACULA_FAMILY(resample) {
           "The places where a result of `size` reads its input, moved by the matrices theta [N, dimensions, dimensions + 1].")
       .differs("uint8 value: ", "places from -1 in unsigned bytes, which wrap at each step")
       .bind(function)
-      .no_in_place()
       .dtypes(d::numeric)
       .shape([](const Call& c) {
         auto size = c.ints("size"), theta = c.sizes("theta");

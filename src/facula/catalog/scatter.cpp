@@ -162,6 +162,7 @@ FACULA_FAMILY(scatter) {
       .differs(
           "float16 value: (0|-?inf|-?\\d\\S*) for finite with src: max and lowest",
           "sums of the largest numbers in the order in which they fall; PyTorch's rounds them to 16 bits elsewhere")
+      .in_place()
       .procedure([](const Call& c, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& src,
                     std::string_view reduce, bool include_self) {
         check_reduction(c);
@@ -181,6 +182,7 @@ FACULA_FAMILY(scatter) {
           "self with the slices of source combined into those along `dim` that the vector `index` names: reduce is 'prod', 'mean', 'amax' or 'amin'.")
       .differs(kSubnormal, kDivided)
       .reads_data()
+      .in_place()
       .procedure([](const Call& c, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source,
                     std::string_view reduce, bool include_self) {
         check_reduction(c);
@@ -240,6 +242,7 @@ FACULA_FAMILY(scatter) {
       .grad_name("Put")
       .doc("self, taken as one vector, with the elements of source written, or added, at index.")
       .bind(function | method)
+      .in_place()
       .procedure([](const Tensor& self, const Tensor& index, const Tensor& source, bool accumulate) {
         runtime_check(index.dtype() == DType::Int64, "put")
             << "expected dtype int64 for index, got " << index.dtype();

@@ -166,7 +166,6 @@ FACULA_FAMILY(shape) {
       .alias("concat")
       .alias("concatenate")
       .bind(function)
-      .no_in_place()
       .result([](const Call& c) {
         Promotion p;
         for (auto& t : c.tensors("tensors")) p.add(t);
@@ -212,7 +211,6 @@ FACULA_FAMILY(shape) {
       .doc("Tensors of one shape joined along a new dimension.")
       .autocast(Autocast::promote)
       .bind(function)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors, int64_t dim) {
         runtime_check(!tensors.empty(), "stack") << "expects a non-empty list of tensors";
         int d = wrap_dim("stack", dim, tensors[0].dim() + 1);
@@ -236,7 +234,6 @@ FACULA_FAMILY(shape) {
       .bad_conversion(ErrorType::TypeError)
       .doc("Joined along dimension 1 (0 for vectors).")
       .bind(function)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), "hstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
@@ -249,7 +246,6 @@ FACULA_FAMILY(shape) {
       .bad_conversion(ErrorType::TypeError)
       .doc("Joined along dimension 0, vectors as rows.")
       .bind(function)
-      .no_in_place()
       .procedure([](const std::vector<Tensor>& tensors) {
         runtime_check(!tensors.empty(), "vstack") << "expects a non-empty list of tensors";
         std::vector<Tensor> raised;
@@ -279,7 +275,6 @@ FACULA_FAMILY(shape) {
       .doc("A copy of self in row-major order.")
       .grad_name("Clone")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) { return Dims(c.sizes("self")); })
       .loop([](const LoopCall& c, Index i) { return c.load("self", i); })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
@@ -288,13 +283,11 @@ FACULA_FAMILY(shape) {
       .doc("A copy of self with its dimensions in the same order of memory.")
       .grad_name("Clone")
       .bind(hidden)
-      .no_in_place()
       .pointwise([](Expr x) { return x; })
       .samples({"self[]", "self[5]", "self[2, 3, 4]", "self[2, 0, 3]"});
   define("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor")
       .converting_out()
       .doc("A copy of self, by default in the same memory order.")
-      .no_in_place()
       .procedure([](const Tensor& self, std::optional<MemoryFormat> format) {
         switch (format.value_or(MemoryFormat::preserve)) {
           case MemoryFormat::preserve: return _copied(self);
@@ -311,7 +304,6 @@ FACULA_FAMILY(shape) {
       .dtypes(d::stored)
       .doc("self tiled repeats[k] times along dimension k.")
       .bind(method)
-      .no_in_place()
       .shape([](const Call& c) {
         auto repeats = c.ints("repeats");
         auto sizes = c.sizes("self");
@@ -356,7 +348,6 @@ FACULA_FAMILY(shape) {
   define("flip(Tensor self, int[] dims) -> Tensor")
       .dtypes(d::stored)
       .doc("Order reversed along `dims`.")
-      .no_in_place()
       .shape([](const Call& c) {
         std::vector<bool> seen(size_t(c.rank("self")) + 1);
         for (auto k : c.ints("dims")) {
@@ -381,7 +372,6 @@ FACULA_FAMILY(shape) {
   define("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor")
       .grad_name("Roll")
       .doc("Elements moved by `shifts` along `dims`, those that leave come in on the other side.")
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         auto shifts = c.ints("shifts"), dims = c.ints("dims");
         runtime_check(dims.empty() ? shifts.size() == 1 : shifts.size() == dims.size(), "roll")
@@ -435,7 +425,6 @@ FACULA_FAMILY(shape) {
           "`pad` = (before, after) of the last dimension, then of the one before, ...; negative amounts crop.")
       .check(fitting({"value"}))
       .bind(function)
-      .no_in_place()
       .shape([](const Call& c) {
         auto pad = c.ints("pad");
         size_t rank = c.sizes("self").size();
@@ -475,7 +464,6 @@ FACULA_FAMILY(shape) {
       })
       .dtypes(d::stored)
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) {
         check_repeated_pad(c.sizes("self"), c.ints("pad"), c.str("mode"));
         return padded_sizes(c);
@@ -522,7 +510,6 @@ FACULA_FAMILY(shape) {
       .doc("Sums of what arrives at the places of one dimension that repeat the same element of `size`.")
       .bind(hidden)
       .dtypes(d::numeric)
-      .no_in_place()
       .shape([](const Call& c) { return with(c.sizes("grad"), c.dim("dim", "grad"), c.integer("size")); })
       .format_of({"grad"})
       .loop([](const LoopCall& c, Index i) {
@@ -542,7 +529,6 @@ FACULA_FAMILY(shape) {
           "`pad` = (before, after) of the last dimension, then of the one before, ... By `value`, or in the last one to three dimensions of a batched or single image by elements of its own: `mode` 'reflect', 'replicate' or 'circular'.")
       .dtypes(d::stored)
       .bind(nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, SymSpan pad, std::string_view mode) {
         if (mode == "constant")
           return autograd::invoke("constant_pad_nd", {self, pad, c.has("value") ? c["value"] : op::Value(0)});
@@ -560,7 +546,6 @@ FACULA_FAMILY(shape) {
       .bind(hidden)
       .moves()
       .batched_in_front()
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         supported_check(!self.is_traced(), "to") << "a trace stays on one device; move tensors before it";
         Device from = self.device(), to = numbered(c["device"].device);
@@ -575,7 +560,6 @@ FACULA_FAMILY(shape) {
   define("to(Tensor(a) self, dtype dtype, bool non_blocking=False, bool copy=False) -> Tensor(a)")
       .doc("self converted to `dtype`; itself if nothing changes and copy is False.")
       .bind(method)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         DType t = *c.maybe_dtype("dtype");
         if (t == self.dtype()) return c.flag("copy") ? clone(self) : self;
@@ -585,7 +569,6 @@ FACULA_FAMILY(shape) {
   define("_to_copy(Tensor self, *, dtype? dtype=None, MemoryFormat? memory_format=None) -> Tensor")
       .doc("A copy of self, as `dtype` and in the memory order given.")
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, std::optional<DType> dtype, std::optional<MemoryFormat> format) {
         bool converts = dtype && *dtype != self.dtype();
         Tensor t = converts ? to_dtype(self, *dtype) : self;

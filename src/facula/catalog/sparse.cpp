@@ -226,7 +226,6 @@ FACULA_FAMILY(sparse) {
       .doc("The product of a sparse matrix of `count` rows, given by its parts, with a dense one.")
       .grad_name("SparseAddmm")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::numeric)
       .composite([](const Tensor& rows, const Tensor& columns, const Tensor& values, const Tensor& dense,
                     SymInt count) {
@@ -238,21 +237,18 @@ FACULA_FAMILY(sparse) {
       .doc(
           "The product of a CSR matrix with a dense one, whose terms are reduced by 'sum', 'mean', 'amax' or 'amin'; 0 where there are none.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse row compressed"));
   define("_sparse_mm.masked(Tensor sparse, Tensor dense) -> Tensor")
       .doc(
           "The product of matrices of which some are sparse. The gradient of a sparse one has elements where the matrix has.")
       .bind(hidden)
       .called("sparse.mm")
-      .no_in_place()
       .procedure([](const Tensor& sparse, const Tensor& dense) { return facula::mm(sparse, dense); })
       .samples({"sparse[3, 2], dense[2, 4]"});
   define("_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2), with the gradients of `_sparse_mm`.")
       .bind(hidden)
       .called("sparse.addmm")
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                     const Scalar& alpha) { return facula::addmm(self, mat1, mat2, beta, alpha); })
       .samples({"self[3, 4], mat1[3, 2], mat2[2, 4], beta=0.5, alpha=2"});
@@ -260,12 +256,10 @@ FACULA_FAMILY(sparse) {
       .doc("The sum of a sparse tensor over `dim`; its gradient has elements where the tensor has.")
       .bind(hidden)
       .called("sparse.sum")
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("_convert_indices_from_coo_to_csr(Tensor self, SymInt size, *, bool out_int32=False) -> Tensor")
       .doc("Where each of `size` rows begins among the elements of sorted rows `self`: [size + 1].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Tensor& self, const SymInt& size, bool out_int32) {
         runtime_check(self.dim() == 1 && is_integral(self.dtype()), "_convert_indices_from_coo_to_csr")
             << "expected a vector of row indices, got " << self.dtype() << to_string(self.sizes());
@@ -276,7 +270,6 @@ FACULA_FAMILY(sparse) {
       "_convert_indices_from_csr_to_coo(Tensor crow_indices, Tensor col_indices, *, bool out_int32=False, bool transpose=False) -> Tensor")
       .doc("The indices of elements that rows, or columns if `transpose`, are compressed of: [2, nnz].")
       .bind(function)
-      .no_in_place()
       .procedure([](const Tensor& crow, const Tensor& columns, bool out_int32, bool by_columns) {
         runtime_check(crow.dim() == 1 && columns.dim() == 1, "_convert_indices_from_csr_to_coo")
             << "expected vectors, got shapes " << to_string(crow.sizes()) << " and "
@@ -288,14 +281,12 @@ FACULA_FAMILY(sparse) {
       .doc(
           "`_sparse_mm.reduce`, and for 'amax' and 'amin' of each element the place of the term that was taken.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse row compressed"));
   define(
       "sparse_sampled_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .doc("beta * self + alpha * (mat1 @ mat2) where the CSR matrix self has elements.")
       .bind(hidden)
       .called("sampled_addmm")
-      .no_in_place()
       .dtypes(d::floating | d::complex)
       .procedure(sp::refused("sparse row compressed"));
   define(
@@ -333,70 +324,58 @@ FACULA_FAMILY(sparse) {
   define("coalesce(Tensor self) -> Tensor")
       .doc("The sparse tensor with every index once, sorted; elements of the same index added up.")
       .bind(method)
-      .no_in_place()
       .procedure(sp::refused("sparse coordinate"));
   define("_indices(Tensor self) -> Tensor")
       .doc("The indices of a sparse tensor, coalesced or not.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse coordinate"));
   define("_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor, coalesced or not, without history.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .undifferenced("PyTorch marks the result as not differentiable; values() has a gradient")
       .procedure(sp::refused("sparse"));
   define("indices(Tensor self) -> Tensor")
       .doc("The indices of a coalesced sparse tensor, int64 [sparse dims, nnz].")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse coordinate"));
   define("values(Tensor self) -> Tensor")
       .doc("The values of a coalesced sparse tensor, [nnz, dense sizes...].")
       .bind(method)
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("crow_indices(Tensor self) -> Tensor")
       .doc("Where the rows of a CSR matrix begin among its elements, [rows + 1].")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse row compressed"));
   define("col_indices(Tensor self) -> Tensor")
       .doc("The columns of the elements of a CSR matrix.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse row compressed"));
   define("ccol_indices(Tensor self) -> Tensor")
       .doc("Where the columns of a CSC matrix begin among its elements, [columns + 1].")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse column compressed"));
   define("row_indices(Tensor self) -> Tensor")
       .doc("The rows of the elements of a CSC matrix.")
       .bind(method)
-      .no_in_place()
       .non_differentiable()
       .procedure(sp::refused("sparse column compressed"));
   define("_sparse_values(Tensor self) -> Tensor")
       .doc("The values of a sparse tensor.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("_sparse_with_values(Tensor self, Tensor values) -> Tensor")
       .doc("A sparse tensor with the indices of self and these values.")
       .bind(hidden)
-      .no_in_place()
       .procedure(sp::refused("sparse"));
   define("to_dense(Tensor self, dtype? dtype=None, *, bool masked_grad=True) -> Tensor")
       .doc("The tensor with all its elements in memory; a dense one as it is.")
       .bind(method)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self) {
         auto t = c.maybe_dtype("dtype");
         return t ? to(self, *t) : self;
@@ -405,7 +384,6 @@ FACULA_FAMILY(sparse) {
       .doc(
           "The elements that are not 0 as a sparse tensor whose first `sparse_dim` dimensions (all) are sparse.")
       .bind(method)
-      .no_in_place()
       .reads_data()
       .procedure([](const Call& c, const Tensor& self) {
         int64_t n = c.has("sparse_dim") ? c.integer("sparse_dim").concrete() : self.dim();
@@ -417,25 +395,21 @@ FACULA_FAMILY(sparse) {
   define("to_sparse_csr(Tensor self) -> Tensor")
       .doc("The matrix compressed by rows.")
       .bind(method)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self) { return sp::csr_of(self); });
   define("to_sparse_csc(Tensor self) -> Tensor")
       .doc("The matrix compressed by columns.")
       .bind(method)
-      .no_in_place()
       .reads_data()
       .procedure([](const Tensor& self) { return sp::csc_of(self); });
   define("sparse_mask(Tensor self, Tensor mask) -> Tensor")
       .doc("The elements of self at the indices of a sparse tensor.")
       .bind(method)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& mask) { return sp::masked(self, mask); });
   define("_sparse_rows(Tensor grad, Tensor indices, SymInt rows, SymInt padding_idx) -> Tensor")
       .doc(
           "The gradient of a table of which these rows were taken, as a sparse tensor; padding_idx gets none.")
       .bind(hidden)
-      .no_in_place()
       .reads_data()
       .procedure([](const Call&, const Tensor& grad, const Tensor& indices, SymInt rows, SymInt padding) {
         if (grad.is_traced()) return grad;  // while it is asked what this reads

@@ -361,11 +361,13 @@ Definer times_logarithm(const char* schema, const char* doc, Expr (*f)(Expr), in
 FACULA_FAMILY(special) {
   special_function("lgamma(Tensor self) -> Tensor", "Logarithm of the absolute value of the gamma function.",
                    log_gamma, 0.2, 12)
+      .in_place()
       .differs("float64 gradient of self: -?\\d\\S* for -?\\d\\S* at self=-1$",
                "one place from the pole at -1 the reflection's sine is that of the exact distance")
       .vjp(next_polygamma(-1));
   special_function("digamma(Tensor self) -> Tensor", "Derivative of the logarithm of the gamma function.",
                    digamma_of, 0.2, 12)
+      .in_place()
       .differs(kDigits, kInFloat64)
       .differs(kPole, kExactPole)
       .bind(function | method | special)
@@ -377,7 +379,6 @@ FACULA_FAMILY(special) {
       .bind(function | method | special)
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
-      .no_in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         int64_t n = c.integer("n").guard_int();
         runtime_check(n >= 0, "polygamma") << "polygamma(n, x) does not support negative n, got " << n;
@@ -390,6 +391,7 @@ FACULA_FAMILY(special) {
       .doc("The number whose error function is self; infinite at -1 and 1.")
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
+      .in_place()
       .pointwise([](Expr x) { return loop::erfinv(x); })
       // From the operand where the result has 16 bits; derived, it would read the result, which says too little.
       .vjp([](const Vjp& v) {
@@ -402,7 +404,6 @@ FACULA_FAMILY(special) {
       .doc("The gradient of erfinv from its result, or from its operand.")
       .bind(hidden)
       .dtypes(d::floating)
-      .no_in_place()
       .pointwise([](const LoopCall& c, Expr g, Expr given) {
         Expr y = c.flag("from_operand") ? loop::erfinv(given) : given;
         return g * (0.88622692545275801365 * exp(y * y));
@@ -412,7 +413,6 @@ FACULA_FAMILY(special) {
   special_function("_erfcx_slope(Tensor self) -> Tensor", "The derivative of special_erfcx.",
                    scaled_complement_slope, -2, 4)
       .bind(hidden)
-      .no_in_place()
       // Exact in terms of erfcx; the derivative of the series in the body loses digits.
       .vjp([](const Vjp& v) {
         Tensor x = v["self"];
@@ -426,7 +426,6 @@ FACULA_FAMILY(special) {
       .differs("float64 (value|gradient of self): -?\\S+e\\+29\\d for -?\\S+e\\+29\\d at self=-26$",
                "exp of 676 has other last digits in PyTorch's vectors than in its single elements")
       .bind(special)
-      .no_in_place()
       // Uses a series where the two terms of the derivative cancel.
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), _erfcx_slope(v["self"]))); });
 
@@ -435,6 +434,7 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
       .bind(function | method | special)
+      .in_place()
       .pointwise([](Expr x) {
         // Near 0 by its series, whose derivative is exact: that of the quotient is a difference of large numbers.
         Expr y = x * constant(kPi, x.dtype()), z = y * y, series = constant(1.0, x.dtype());
@@ -456,6 +456,7 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .bind(function | method | special)
+      .in_place()
       .pointwise([](const LoopCall& c, Expr x) {
         if (c.has("eps")) {
           double eps = c.real("eps");
@@ -480,7 +481,6 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .bind(special)
-      .no_in_place()
       .pointwise([](Expr x) {
         Expr zero = constant(0.0, x.dtype());
         return select(isnan(x), x, select(x > 0.0, -x * log(x), select(eq(x, 0), zero, -kInfinity)));
@@ -491,6 +491,7 @@ FACULA_FAMILY(special) {
   times_logarithm(
       "xlogy(Tensor|Scalar self, Tensor|Scalar other) -> Tensor", "self * log(other), 0 where self is 0.",
       [](Expr y) { return log(y); }, 0)
+      .in_place()
       .grad_name(logarithm_name("Xlogy"))
       .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(function | method | special);
@@ -499,8 +500,7 @@ FACULA_FAMILY(special) {
       "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); }, 1)
       .grad_name(logarithm_name("SpecialXlog1Py"))
       .differs(kZeroTimesNaN, kNaNIsOne)
-      .bind(special)
-      .no_in_place();
+      .bind(special);
   define("special_ndtr(Tensor self) -> Tensor")
       .grad_name("Mul", 1)
       .doc("The distribution function of the normal distribution.")
@@ -511,7 +511,6 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .bind(special)
-      .no_in_place()
       .pointwise([](Expr x) { return ndtr(x); })
       .samples(unary_samples());
   special_function("special_log_ndtr(Tensor self) -> Tensor",
@@ -523,7 +522,6 @@ FACULA_FAMILY(special) {
       .differs("float64 (value|gradient of self): -?\\S+e-\\d{2,3} for -?\\S+e-\\d{2,3} at self=\\d\\d",
                "right to the last place; PyTorch's erfc is not, far out")
       .bind(special)
-      .no_in_place()
       .vjp([](const Vjp& v) {
         // The density over the distribution function, without their common factor.
         Tensor ratio = div(std::sqrt(2 / kPi), special_erfcx(mul(v["self"], -std::sqrt(0.5))));
@@ -533,7 +531,6 @@ FACULA_FAMILY(special) {
                    "The quantile of the normal distribution: the number whose ndtr is self.", normal_quantile,
                    0.1, 0.9)
       .bind(special)
-      .no_in_place()
       // By the result; the body is a rational approximation.
       .vjp([](const Vjp& v) {
         Tensor y = v.result();
@@ -549,6 +546,7 @@ FACULA_FAMILY(special) {
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .converting_out()
+      .in_place()
       .composite([](const Tensor& given, int64_t p) {
         runtime_check(given.dtype() != DType::Bool, "mvlgamma")
             << "expected numbers, got a bool tensor of shape " << to_string(given.sizes())

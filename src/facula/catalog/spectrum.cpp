@@ -150,7 +150,6 @@ Definer by_tolerances(const char* schema, const char* doc,
       .doc(doc)
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([f](const Call& c) {
         auto given = [&](const char* arg) -> std::optional<Tensor> {
           int k = c.op().schema.index_of(arg);
@@ -204,7 +203,6 @@ FACULA_FAMILY(spectrum) {
           "row, of order 2 the largest singular value; the smallest if `ord` is negative.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure(
           [](const Tensor& self, const Scalar& ord, SymSpan dim, bool keepdim, std::optional<DType> dtype) {
             runtime_check(ord.category() != Category::complex, "linalg.matrix_norm")
@@ -221,7 +219,6 @@ FACULA_FAMILY(spectrum) {
       .doc("'fro': the root of the sum of squares; 'nuc': the sum of singular values.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, std::string_view ord, SymSpan dim, bool keepdim,
                     std::optional<DType> dtype) { return matrix_norm(self, ord, dim, keepdim, dtype); })
       .samples({"self[3, 4]", "self[2, 3, 4], ord='nuc', dim=[0, 2], keepdim=True"});
@@ -233,7 +230,6 @@ FACULA_FAMILY(spectrum) {
       .doc("The norm of vectors (one dimension) or matrices (two); without `ord` the 2-norm of all elements.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, std::optional<Scalar> ord, Sizes dim, bool keepdim,
                     std::optional<DType> dtype) {
         runtime_check(dim.is_none() || dim.size() == 1 || dim.size() == 2, "linalg.norm")
@@ -253,7 +249,6 @@ FACULA_FAMILY(spectrum) {
       .doc("linalg.matrix_norm.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure(
           [](const Tensor& self, std::string_view ord, Sizes dim, bool keepdim, std::optional<DType> dtype) {
             Dims d = norm_dims(self, dim);
@@ -271,7 +266,6 @@ FACULA_FAMILY(spectrum) {
           "and -2 the quotient of singular values, also of matrices that are not square. Infinite for singular ones.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, std::optional<Scalar> p) {
         check_matrices("linalg_cond", "A", self);
         double order = p ? p->to_double() : 2;
@@ -292,7 +286,6 @@ FACULA_FAMILY(spectrum) {
       .doc("The condition number by norm 'fro' or 'nuc'.")
       .bind(linalg)
       .also("self", "A")
-      .no_in_place()
       .procedure([](const Tensor& self, std::string_view p) { return condition(self, p); })
       .samples({"self+[3, 3], p='fro'"});
   by_tolerances(
@@ -313,7 +306,6 @@ FACULA_FAMILY(spectrum) {
       .bind(hidden)
       .dtypes(kExact)
       .promote(Promote::none)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& atol, const Tensor& rtol, bool hermitian) {
         SymInt none(int64_t(0)), m = self.size(-2), n = self.size(-1);
         if (m == none || n == none || self.numel() == none)
@@ -352,7 +344,6 @@ FACULA_FAMILY(spectrum) {
       .differs(kExtremes, kOrderOfLapack)
       .differs(kSingular, kRounding)
       .doc("linalg.pinv with a relative tolerance.")
-      .no_in_place()
       .procedure([](const Tensor& self, double rcond) {
         return pseudo_inverse(self, {number(0), number(rcond)}, false);
       })

@@ -163,7 +163,6 @@ FACULA_FAMILY(unpool) {
           "Zeros of `size` with the elements of self at index along the last dimension, of several at one place the last. As in PyTorch "
           "the gradient goes to all of them, and a direction comes from the last.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& self, const Tensor& index, SymSpan size) {
         return scatter(zeros(size, self.dtype()), -1, index, self);
       })
@@ -174,7 +173,6 @@ FACULA_FAMILY(unpool) {
   define("_unpool_backward(Tensor grad, Tensor index) -> Tensor")
       .doc("The gradient of _unpool, whose own is _unpool.")
       .bind(hidden)
-      .no_in_place()
       .composite([](const Tensor& grad, const Tensor& index) { return gather(grad, -1, index); })
       .undifferenced("of several elements at one place the last is the direction")
       .samples({"grad[2, 4], index<4>[2, 3]"});
@@ -183,7 +181,6 @@ FACULA_FAMILY(unpool) {
           "Lines of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool1d.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
         return unpooled(self, indices, size);
       })
@@ -194,7 +191,6 @@ FACULA_FAMILY(unpool) {
           "Planes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool2d.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Tensor& self, const Tensor& indices, SymSpan size) {
         return unpooled(self, indices, size);
       })
@@ -206,7 +202,6 @@ FACULA_FAMILY(unpool) {
           "Volumes of output_size, 0 but for the elements of self, each at its index: the inverse of max_pool3d.")
       .autocast(Autocast::fp32)
       .bind(hidden)
-      .no_in_place()
       .procedure([](const Call&, const Tensor& self, const Tensor& indices, SymSpan size) {
         return unpooled(self, indices, size);
       })
@@ -220,7 +215,6 @@ FACULA_FAMILY(unpool) {
           "Lines, 0 but for the elements of self, each at its index: the inverse of max_pool1d, of output_size or of the size that the windows cover.")
       .bind(hidden)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 1));
       })
@@ -233,7 +227,6 @@ FACULA_FAMILY(unpool) {
           "Planes, 0 but for the elements of self, each at its index: the inverse of max_pool2d, of output_size or of the size that the windows cover.")
       .bind(hidden)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 2));
       })
@@ -246,7 +239,6 @@ FACULA_FAMILY(unpool) {
           "Volumes, 0 but for the elements of self, each at its index: the inverse of max_pool3d, of output_size or of the size that the windows cover.")
       .bind(hidden)
       .autocast(Autocast::fp32)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& self, const Tensor& indices) {
         return unpooled(self, indices, unpooled_size(c, 3));
       })

@@ -141,6 +141,7 @@ FACULA_FAMILY(view) {
       .dtypes(d::stored)
       .exact_out()
       .doc("The complex conjugate, computed. A real tensor itself.")
+      .in_place()
       .procedure([](const Tensor& self) { return is_complex(self.dtype()) ? _conj_physical(self) : self; })
       .samples(unary_samples());
   define("resolve_conj(Tensor(a) self) -> Tensor(a)")

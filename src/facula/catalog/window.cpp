@@ -228,7 +228,6 @@ FACULA_FAMILY(window) {
       .doc(
           "Windows along `dim`, which becomes the two dimensions [element of the window, window]; 0 outside.")
       .bind(hidden)
-      .no_in_place()
       .shape([](const Call& c) {
         int k = c.dim("dim");
         Window w = window(c);
@@ -253,7 +252,6 @@ FACULA_FAMILY(window) {
       "_overlap_add(Tensor self, int dim, SymInt n, SymInt stride, SymInt padding, SymInt dilation) -> Tensor")
       .doc("Sums of windows where they lie: `dim`, elements of a window, and the next become one of `n`.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::numeric)
       .shape([](const Call& c) {
         int k = c.dim("dim");
@@ -278,7 +276,6 @@ FACULA_FAMILY(window) {
       .doc("The windows of [N, C, H, W] as columns: [N, C * kH * kW, windows].")
       .grad_name("Im2Col")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating | d::complex | d::boolean)
       .composite([](const Call& c, const Tensor& self) {
         check_images(c, self.sizes(), 3, "[N, C, H, W]");
@@ -300,7 +297,6 @@ FACULA_FAMILY(window) {
       .doc("Sums of the columns that im2col makes of [N, C, *output_size] where their windows lie.")
       .grad_name("Col2Im")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating | d::complex)
       .composite([](const Call& c, const Tensor& self) {
         check_images(c, self.sizes(), 2, "[N, C * kH * kW, windows]");
@@ -335,7 +331,6 @@ FACULA_FAMILY(window) {
           "Cross-correlation of input [N, C, D, H, W] with weight [out, C / groups, kD, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         check_convolved(c, input, weight, false);
         return convolved(c, input, weight, bias, three(c, "padding"));
@@ -351,7 +346,6 @@ FACULA_FAMILY(window) {
       .doc("conv3d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         auto padding = c.str("padding");
         runtime_check(padding == "same" || padding == "valid", "conv3d")
@@ -383,7 +377,6 @@ FACULA_FAMILY(window) {
           "Transposed convolution, the gradient of conv3d for its input: input [N, C, D, H, W] with weight [C, out / groups, kD, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
-      .no_in_place()
       .procedure([](const Call& c, const Tensor& input, const Tensor& weight, std::optional<Tensor> bias) {
         check_convolved(c, input, weight, true);
         Dims stride = three(c, "stride"), padding = three(c, "padding"), dilation = three(c, "dilation"),
@@ -435,7 +428,6 @@ FACULA_FAMILY(window) {
       .doc("Largest value of each window [..., D, H, W]; stride defaults to the kernel's size.")
       .autocast(Autocast::fp32)
       .bind(function)
-      .no_in_place()
       .dtypes(d::integral | d::floating)
       .procedure([](const Call& c, const Tensor& self) { return std::get<0>(max_pooled(c, self)); })
       .samples({"self![1, 2, 4, 5, 4], kernel_size=[2]",
@@ -450,7 +442,6 @@ FACULA_FAMILY(window) {
       .doc("Mean of each window [..., D, H, W].")
       .autocast(Autocast::fp32)
       .bind(nn_functional)
-      .no_in_place()
       .dtypes(d::integral | d::floating)
       .procedure([](const Call& c, const Tensor& self) {
         Dims kernel = three(c, "kernel_size"), stride = stride_of(c), padding = three(c, "padding");
@@ -484,7 +475,6 @@ FACULA_FAMILY(window) {
   define("_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor")
       .doc("Means of the windows that divide [..., D, H, W] evenly into `output_size`.")
       .bind(hidden)
-      .no_in_place()
       .dtypes(d::floating)
       .procedure([](const Call& c, const Tensor& self) {
         Dims to = adaptive_target(c, self);
