@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "facula/autograd/calls.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/softmax.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -70,10 +69,6 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
-// Deliberate differences of gradients at NaN, and their reasons.
-constexpr const char* kZeroAtNaN = "b?float\\d+ gradient of self: 0 for finite at self=nan";
-constexpr const char* kVectorsAtNaN =
-    "the gradient at NaN is that of PyTorch's vectors; its elements that fill none have another";
 Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
   return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
 }
@@ -150,25 +145,13 @@ FACULA_FAMILY(activation) {
         if (itemsize(c.dtype("self")) == 2) return fma(x, ndtr(x), constant(-0.0, x.dtype()));
         return x * ndtr(x);
       })
-      .differs("b?float\\d+ value: inf for nan at self=inf",
-               "PyTorch's cube of infinity is not compared with it")
-      .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
-               "the largest number is its own gelu")
-      .differs("b?float\\d+ (value|gradient of self): \\S+ for \\S+ at self=-(2\\.5|3|3\\.\\d+|7|10|20|33)$",
-               "1 + tanh or 1 + erf near -1 loses digits in PyTorch")
-      .differs("bfloat16 value: finite for -?0 at self=-?1\\.1\\d+e-38", "subnormal numbers stay")
       .samples(unary_samples(-4, 4).with("approximate", {"'none'", "'tanh'"}));
   activation("silu(Tensor self) -> Tensor",
              "Sigmoid-weighted linear unit, x * sigmoid(x).  Elfwing et al., 2017.")
       .python("silu(input, inplace=False)")
-      .differs(catalog::kComplexZeros, catalog::kSignsOfZeros)
       .dtypes(d::floating | d::complex)
-      .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); })
-      .differs("float32 (value|gradient of self): finite for -0 at self=-(88|100)",
-               "exp(-self) overflows in PyTorch; the result is subnormal");
+      .pointwise([](Expr x) { return is_complex(x.dtype()) ? x / (1.0 + exp(-x)) : x * sigmoid(x); });
   define("softsign(Tensor self) -> Tensor")
-      .differs("bfloat16 gradient of self: ",
-               "1 / (1 + |x|) - |x| / (1 + |x|)^2 cancels far out, in PyTorch as here")
       .doc("x / (1 + |x|).")
       .grad_name("Div")
       .bind(nn_functional)
@@ -256,8 +239,6 @@ FACULA_FAMILY(activation) {
       .in_place([](const Tensor& self) { return hardtanh_(self, 0.0, 6.0); })
       .samples(unary_samples(-4, 9));
   define("tanhshrink(Tensor self) -> Tensor")
-      .differs("complex128 value: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at ",
-               "x - tanh(x) near 0 keeps few digits, in PyTorch as here")
       .doc("self - tanh(self).")
       .grad_name("Sub")
       .bind(nn_functional)
@@ -325,15 +306,11 @@ FACULA_FAMILY(activation) {
       .samples(unary_samples(-4, 4) + samples({"self[3, 4], alpha=0.5"}));
   activation("mish(Tensor self) -> Tensor", "x * tanh(softplus(x)).  Misra, 2019.")
       .python("mish(input, inplace=False)")
-      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); })
-      .differs("float32 gradient of self: -\\S+ for \\S+ at self=-(88|100)",
-               "exp(-self) overflows in PyTorch");
+      .pointwise([](Expr x) { return x * tanh(max(x, 0.0) + log1p(exp(-abs(x)))); });
   activation("hardswish(Tensor self) -> Tensor", "x * min(max(x + 3, 0), 6) / 6.  Howard et al., 2019.")
       .python("hardswish(input, inplace=False)")
       .pointwise(
-          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); })
-      .differs("b?float\\d+ value: finite for inf at self=[\\d.]+e\\+\\d+",
-               "the largest number is its own hardswish");
+          [](Expr x) { return select(x <= -3.0, x * 0.0, select(x >= 3.0, x, x * (x + 3.0) * (1.0 / 6))); });
   activation("hardsigmoid(Tensor self) -> Tensor", "min(max(x + 3, 0), 6) / 6.")
       .python("hardsigmoid(input, inplace=False)")
       .pointwise([](Expr x) {
@@ -385,8 +362,6 @@ FACULA_FAMILY(activation) {
       .check(fitting({"lambd"}))
       .pointwise(
           [](Expr x, Expr lambd) { return select((x >= -lambd) & (x <= lambd), zero_like(x), nan_or(x, x)); })
-      .differs("b?float\\d+ gradient of self: finite for 0 at self=\\S+, lambd=nan", kVectorsAtNaN)
-      .differs(kZeroAtNaN, kVectorsAtNaN)
       .samples(unary_samples(-4, 4));
   define("_leaky(Tensor self, Tensor weight) -> Tensor")
       .doc("x where positive, else weight * x.")

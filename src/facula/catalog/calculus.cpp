@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "facula/autograd/calls.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/running.h"
 #include "facula/catalog/warns.h"
@@ -76,7 +75,6 @@ void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Te
   define(std::string(name) + ".x(Tensor y, Tensor x, *, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([even, gather](const Call& c, const Tensor& y, const Tensor& x) {
         check_not_bool(c, y);
         check_not_bool(c, x);
@@ -88,9 +86,6 @@ void define_trapezoid(const char* name, const char* doc, Tensor (*even)(const Te
   define(std::string(name) + "(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor")
       .doc(doc)
       .bind(function)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("complex\\d+ gradient of y: \\(nan, nan\\) for .* with dx is the number inf",
-               catalog::kPartsOfProducts)
       .procedure([even](const Call& c, const Tensor& y) {
         check_not_bool(c, y);
         if (const Value& said = c["dx"]; said.tag == Tag::integer && said.integer().is_symbolic())
@@ -244,7 +239,6 @@ FACULA_FAMILY(calculus) {
       .vjp(catalog::matrices::gradients_of_sum_with_product)
       .samples({"self[3, 4], vec1[3, 1], vec2[1, 4], alpha=2"});
   define("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .converting_out()
       .doc("beta * self + alpha * the outer product of two vectors; beta = 0 ignores self.")
       .in_place()
@@ -273,7 +267,6 @@ FACULA_FAMILY(calculus) {
                                 {self, unsqueeze(vec1, 1), unsqueeze(vec2, 0), c["beta"], c["alpha"]});
       })
       .check(fitting({"beta", "alpha"}))
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .samples({"self[3, 4], vec1[3], vec2[4]", "self[4], vec1[3], vec2[4], beta=0, alpha=2"});
 
   define("_powers_in_rows(Tensor self, int count) -> Tensor")
@@ -334,7 +327,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[4, 3], other[4, 3]", "self[2, 3, 5], other[2, 3, 5]"});
   define("linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The vector product along `dim`, which has size 3; other dimensions broadcast.")
       .bind(linalg)
       .dtypes(d::numeric)
@@ -358,7 +350,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[2, 3], other[2, 3]", "self[3, 1], other[3, 4], dim=0"});
   define("cross(Tensor self, Tensor other, int? dim=None) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .check([](const Call& c) {
         if (!c.has("dim"))
           warn_once(
@@ -377,7 +368,6 @@ FACULA_FAMILY(calculus) {
       .samples({"self[2, 3], other[2, 3]"});
   define("linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor")
       .grad_name("Sum", 1)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .autocast(Autocast::lower)
       .doc("Sums of the products along `dim`, x conjugated; other dimensions broadcast.")
       .bind(linalg)
@@ -489,8 +479,6 @@ FACULA_FAMILY(calculus) {
   define("gradient(Tensor self, *, Scalar? spacing=None, int[1]? dim=None, int edge_order=1) -> Tensor[]")
       .doc(
           "Derivatives along each of `dim` by differences of neighbours, of order 2 inside and `edge_order` at the ends.")
-      .differs("int\\d+ value \\d: .* with self: lowest",
-               "the one-sided differences of the largest integers as floats; PyTorch's wrap")
       .bind(function)
       .procedure([](const Call& c, const Tensor& self, std::optional<Scalar> spacing, Sizes, int64_t order) {
         std::vector<Tensor> out;
@@ -515,8 +503,6 @@ FACULA_FAMILY(calculus) {
   define(
       "gradient.coordinates(Tensor self, *, Tensor[] spacing, int[1]? dim=None, int edge_order=1) -> Tensor[]")
       .doc("The same with the coordinates of the elements along each dimension.")
-      .differs("b?float\\d+ gradient of spacing\\[\\d\\]: (-?\\d\\S*|0) for (-?\\d\\S*|finite) with self: ",
-               "differences of quotients that nearly cancel, in the order of the formula")
       .bind(function)
       .procedure(
           [](const Call& c, const Tensor& self, const std::vector<Tensor>& spacing, Sizes, int64_t order) {
@@ -534,7 +520,6 @@ FACULA_FAMILY(calculus) {
       .samples({"self[3, 4], spacing{[3](0.1, 2), [4](0.1, 2)}"});
 
   define("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor")
-      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .grad_name("Dist")
       .doc("The p-norm of self - other.")
       .procedure([](const Tensor& self, const Tensor& other, const Scalar& p) {
@@ -542,7 +527,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[3, 4], other[4]", "self[3], other[3], p=1"});
   define("cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "The covariances of variables, the rows, over observations, the columns, repeated fweights times and weighted by aweights.")
       .check([](const Call& c) {
@@ -606,8 +590,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"self[3, 5]", "self[5]"});
   define("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Powers 0 to N - 1 of each element along a new last dimension; N is the size of the last one without.")
       .bind(linalg)
@@ -621,8 +603,6 @@ FACULA_FAMILY(calculus) {
       })
       .samples({"x[3]", "x[2, 3], N=2"});
   define("vander(Tensor x, SymInt? N=None, bool increasing=False) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("Powers N - 1 to 0 of each element of a vector, rising if `increasing`.")
       .bind(function)
       .procedure([](const Tensor& x, std::optional<SymInt> N, bool increasing) {

@@ -1,6 +1,5 @@
 // Convolutions (cross-correlations, as the field calls them): forward and the two gradients, each an
 // operator.
-#include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/batched.h"
 #include "facula/op/helpers.h"
@@ -548,8 +547,6 @@ FACULA_FAMILY(conv) {
            "grad[3, 2, 6, 5, 5], input[3, 2, 4, 5, 5], weight_size=[6, 4, 3, 3], stride=[1, 1], padding=[1, 1], dilation=[1, 1], groups=1"});
   define(
       "conv2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] dilation=1, int groups=1) -> Tensor")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Cross-correlation of input [N, C, H, W] with weight [out, C / groups, kH, kW], plus bias [out].")
       .grad_name([](const Call& c) {
         return c.rank("input") == 4 ? grad_name("Convolution") : grad_name("Squeeze", 1);
@@ -670,8 +667,6 @@ FACULA_FAMILY(conv) {
           {"grad[1, 2, 3, 3], input[1, 2, 4, 4], weight_size=[2, 2, 2, 2], stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1"});
   define(
       "conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, str padding='valid', int[2] dilation=1, int groups=1) -> Tensor")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("conv2d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -707,8 +702,6 @@ FACULA_FAMILY(conv) {
   define(
       "conv1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] dilation=1, int groups=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Cross-correlation of input [N, C, L] with weight [out, C / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -724,8 +717,6 @@ FACULA_FAMILY(conv) {
                 "input[3, 9], weight[4, 3, 3]"});
   define("conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor")
       .grad_name("ConvTbc")
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Cross-correlation of self [time, batch, channels] with weight [k, channels, out], plus bias [out].")
       .autocast(Autocast::lower)
@@ -767,8 +758,6 @@ FACULA_FAMILY(conv) {
   define(
       "conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, str padding='valid', int[1] dilation=1, int groups=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("conv1d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -785,8 +774,6 @@ FACULA_FAMILY(conv) {
   define(
       "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] output_padding=0, int groups=1, int[2] dilation=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Transposed convolution, the gradient of conv2d for its input: input [N, C, H, W] with weight [C, out / groups, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
@@ -800,7 +787,6 @@ FACULA_FAMILY(conv) {
   define(
       "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, int[1] stride=1, int[1] padding=0, int[1] output_padding=0, int groups=1, int[1] dilation=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Transposed convolution, the gradient of conv1d for its input: input [N, C, L] with weight [C, out / groups, k], plus bias [out].")
       .autocast(Autocast::lower)
@@ -812,9 +798,7 @@ FACULA_FAMILY(conv) {
                 "input[2, 4], weight[2, 2, 3], padding=1, dilation=2"});
   define(
       "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, int groups) -> Tensor")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
       .grad_name("Convolution")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("The convolution, or transposed one, of 1, 2 or 3 dimensions that the rank of weight says.")
       .autocast(Autocast::lower)
       .procedure([](const Tensor& input, const Tensor& weight, std::optional<Tensor> bias, SymSpan stride,

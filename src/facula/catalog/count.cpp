@@ -353,10 +353,6 @@ FACULA_FAMILY(count) {
       })
       .samples({"self<5>[7]", "self<3>[4], minlength=6", "self<5>[7], weights[7]"});
   define("histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor")
-      .differs(
-          "b?float\\d+ (value: \\S+ for \\S+|error: a result for RuntimeError .*max must be larger than min\\)) with self: "
-          "(max|lowest|all max|max and lowest)",
-          "the bins of the largest numbers are found without overflow, where PyTorch's (x - min) * bins overflows")
       .doc(
           "How many elements lie in each of `bins` equal parts from min to max (of the elements where both are equal).")
       .dtypes(d::floating)
@@ -391,9 +387,6 @@ FACULA_FAMILY(count) {
       "histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)")
       .doc(
           "How many elements, or which weight of them, lie between rising edges; divided by total and width if `density`.")
-      .differs(
-          "float32 error: a result for RuntimeError .*bins must be > 0, but got 0 for dimension 0\\) with one element",
-          "one edge bounds no bin, and nothing is counted")
       .dtypes(d::floating)
       .strict()
       .procedure([](const Tensor& self, const Tensor& bins, std::optional<Tensor> weight, bool density) {
@@ -412,9 +405,6 @@ FACULA_FAMILY(count) {
   define(
       "histogram(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)")
       .doc("The same over `bins` equal parts of `range`, by default that of the elements.")
-      .differs(
-          "float\\d+ value [01]: .* with self: (max|lowest|all max|max and lowest)",
-          "an element's bin is found among the edges; PyTorch's (x - min) * bins overflows and counts it elsewhere")
       .dtypes(d::floating)
       .strict()
       .reads_data()

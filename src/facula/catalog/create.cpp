@@ -364,8 +364,6 @@ FACULA_FAMILY(create) {
       .doc("The same between 0-d tensors.")
       .bind(function)
       .keeps_out_shape()
-      .differs("complex\\d+ value: \\(inf, nan\\) for \\(nan, nan\\) ",
-               "a power of infinity, of which a part is known")
       .non_differentiable()
       .undifferenced("PyTorch marks the result as not differentiable: it reads the ends as numbers")
       .reads_data()

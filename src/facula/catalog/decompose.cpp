@@ -2,7 +2,6 @@
 // signs (phases); they are those of LAPACK's routines for the matrix itself.
 #include <cmath>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/no_derivative.h"
 #include "facula/catalog/warns.h"
@@ -383,8 +382,6 @@ Grads of_eigenvalues(const Vjp& v) {
 
 FACULA_FAMILY(decompose) {
   define("geqrf(Tensor self) -> (Tensor a, Tensor tau)")
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .resized(by_columns("self", true))
       .converting_out()
       .autocast(Autocast::fp32)
@@ -426,9 +423,6 @@ FACULA_FAMILY(decompose) {
           [](const Tensor& self, const Tensor& input2) { return linalg_householder_product(self, input2); })
       .samples({"self[4, 3], input2[2]"});
   define("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
-      .differs("(float|complex)\\d+ gradient of (self|input2): .* with input2: all (1|-2\\.5)",
-               "reflectors that are none: the peer divides by what is 0 but for rounding")
       .resized(by_columns("self", true))
       .autocast(Autocast::fp32)
       .doc(
@@ -461,8 +455,6 @@ FACULA_FAMILY(decompose) {
       .samples({"self[4, 3], input2[3], input3[4, 2]",
                 "self[3, 3], input2[3], input3[2, 3], left=False, transpose=True"});
   define("linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)")
-      .differs(kSingular, kRounding)
-      .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("A"))
       .doc(
           "A = Q R of each matrix, Q with orthonormal columns, R upper triangular with a real diagonal of either sign, as "
@@ -503,8 +495,6 @@ FACULA_FAMILY(decompose) {
           "The boolean parameter 'some' has been replaced with a string parameter 'mode'.\n"
           "Q, R = torch.qr(A, some)\nshould be replaced with\n"
           "Q, R = torch.linalg.qr(A, 'reduced' if some else 'complete')")))
-      .differs(kSingular, kRounding)
-      .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("self"))
       .doc("linalg.qr, mode 'reduced' if `some`, else 'complete'.")
       .procedure([](const Tensor& self, bool some) { return linalg_qr(self, some ? "reduced" : "complete"); })
@@ -538,13 +528,8 @@ FACULA_FAMILY(decompose) {
       .vjp(of_singular_values)
       .samples({"A[2, 0], full_matrices=False"});  // vectors have no signs of their own to compare
   define("linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
       .doc("The singular values of each matrix, descending.")
       .grad_name("LinalgSvd")
-      .differs(kInfinite, kRefused)
-      .differs(
-          "(float|complex)\\d+ gradient of A: .* with A: (all|max and lowest)",
-          "equal singular values have no gradient each; that of their sum by chosen weights depends on the vectors")
       .bind(linalg)
       .dtypes(kExact)
       .autocast(Autocast::fp32)
@@ -604,8 +589,6 @@ FACULA_FAMILY(decompose) {
   define("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor")
       .doc("The eigenvalues of each Hermitian matrix, ascending.")
       .grad_name("LinalgEigh")
-      .differs("(float|complex)\\d+ error: LinAlgError .* for a result with self: .*(nan|inf)",
-               "what is not finite is refused, as for eigenvectors")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact)
@@ -645,10 +628,7 @@ FACULA_FAMILY(decompose) {
   define("linalg_eigvals(Tensor self) -> Tensor")
       .grad_name("LinalgEig")
       .converting_out()
-      .differs(kExtremes, kOrderOfLapack)
       .doc("The eigenvalues of each square matrix, complex.")
-      .differs("(float|complex)\\d+ error: RuntimeError .*infs or NaNs.* for a result with self: .*(nan|inf)",
-               "what is not finite is refused, as for eigenvectors")
       .bind(linalg)
       .also("self", "A")
       .dtypes(kExact)

@@ -1,5 +1,4 @@
 // Factors with pivots (LU, LDL), their uses, and forms of solvers that tell what failed instead of raising.
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/no_derivative.h"
 #include "facula/catalog/warns.h"
@@ -198,7 +197,6 @@ FACULA_FAMILY(factor) {
   define(
       "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)")
       .grad_name("LinalgLuFactorEx")
-      .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("A"))
       .doc(
           "linalg.lu_factor with the number of the first zero on U's diagonal in `info`, 0 if there is none.")
@@ -214,10 +212,6 @@ FACULA_FAMILY(factor) {
   define("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)")
       .grad_name("LinalgLuFactorEx")
       .resized(by_columns("A"))
-      .differs("complex\\d+ error: a result for RuntimeError .*is zero .* with A: all max", kOrderOfLapack)
-      .differs(
-          "float\\d+ error: LinAlgError .*is zero .* with A: all subnormal",
-          "subnormal rows are eliminated by division; PyTorch's library multiplies by an infinite reciprocal")
       .doc(
           "P L U of each matrix, L (with 1 on its diagonal) and U in one; row i was exchanged with row pivots[i] - 1.")
       .bind(linalg)
@@ -288,7 +282,6 @@ FACULA_FAMILY(factor) {
       .samples(op::samples({{{{"LU_data", op::tensor({3, 3})}, {"LU_pivots", pivots_of({3})}}}}));
   define("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)")
       .grad_name("LinalgLu")
-      .differs(kExtremes, kOrderOfLapack)
       .doc(
           "A = P L U of each matrix: P a permutation, L lower triangular with 1 on the diagonal, U upper triangular.")
       .bind(linalg)
@@ -339,7 +332,6 @@ FACULA_FAMILY(factor) {
       .samples(op::samples({{{{"LU", divisible()}, {"pivots", pivots_of({3})}, {"B", op::tensor({3, 2})}}}}));
   define(
       "linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
       .resized(solved_by_columns("LU"))
       .doc(
           "X of A X = B (X A = B if not `left`) by the factors of A that lu_factor gives; of A^H if `adjoint`.")
@@ -362,7 +354,6 @@ FACULA_FAMILY(factor) {
           "lu_solve", "linalg.lu_solve",
           "Note that torch.linalg.lu_solve has its arguments reversed.\nX = torch.lu_solve(B, LU, pivots)\n"
           "should be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)")))
-      .differs(kExtremes, kOrderOfLapack)
       .resized(by_columns("self"))
       .doc("linalg.lu_solve with the right-hand side first.")
       .procedure([](const Tensor& self, const Tensor& LU_data, const Tensor& LU_pivots) {
@@ -449,9 +440,6 @@ FACULA_FAMILY(factor) {
                               {"B", op::tensor({1, 2})},
                               {"hermitian", op::literal("False")}}}}));
   define("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor")
-      .differs(kExtremes, kOrderOfLapack)
-      .differs("\\w+ error: RuntimeError .*blocks of two rows.* for a result with pivots: .*",
-               "a block without a second row would be read beyond the factors")
       .resized(by_columns("LD"))
       .doc("X of A X = B by the factors of A that ldl_factor gives.")
       .bind(linalg)
@@ -553,7 +541,6 @@ FACULA_FAMILY(factor) {
       .grad_name("LinalgSolveEx")
       .resized(solved_by_columns("A"))
       .doc("linalg.solve with the number of the first zero pivot in `info`, 0 if there is none.")
-      .differs(kExtremes, kOrderOfLapack)
       .bind(linalg)
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& A, const Tensor& B, bool left, bool check_errors) {
@@ -601,8 +588,6 @@ FACULA_FAMILY(factor) {
       .resized(by_columns("self"))
       .converting_out()
       .doc("The inverse of L L^H (of U^H U if `upper`) for each triangle L; the other triangle is not read.")
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .autocast(Autocast::fp32)
       .reads_data()
       .procedure([](const Tensor& self, bool upper) {
@@ -656,7 +641,6 @@ FACULA_FAMILY(factor) {
           "X = torch.triangular_solve(B, A).solution\nshould be replaced with\nX = torch.linalg.solve_triangular(A, B).")))
       .grad_name("TriangularSolve")
       .resized(by_columns("A"))
-      .differs(kExtremes, kOrderOfLapack)
       .autocast(Autocast::fp32)
       .doc(
           "X of A X = self (of A^T X = self if `transpose`) for triangular A, and a copy of A; batches broadcast.")

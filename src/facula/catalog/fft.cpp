@@ -5,7 +5,6 @@
 #include <numbers>
 #include <numeric>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -18,11 +17,6 @@ using namespace facula::op;
 namespace {
 
 constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
-
-// Differences from PyTorch that all transforms share.
-constexpr const char* kComplexOut =
-    "complex\\d+ error: a result for RuntimeError \\(i?[rh]fftn? expects a floating point output";
-constexpr const char* kConverts = "an out= of another dtype takes the result converted, complex ones too";
 
 // How a transform is scaled: not, by 1/sqrt(n), by 1/n.
 enum Scaling : int64_t { none, root, whole };
@@ -188,19 +182,16 @@ using Transform = Tensor (*)(const char* name, const Tensor& self, const Plan& p
 // `f` over several dimensions; `of_half`: of the last one only the distinct points are given.
 Definer hermitian_transform(const char* schema, const char* doc, Transform f, bool of_half) {
   std::string name(schema, std::string_view(schema).find('('));
-  Definer d = std::move(
+  return std::move(
       define(schema)
           .converting_out()
           .doc(doc)
           .bind(fft)
           .autocast(Autocast::fp32)
-          .differs(catalog::kOverflows, catalog::kOrderOfSums)
           .procedure([=](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
             return f(name.c_str(), self, plan(name.c_str(), self, s, dim, of_half), norm);
           })
           .samples({"self[2, 3, 4]"}));
-  if (of_half) d.differs(kComplexOut, kConverts);
-  return d;
 }
 
 // ---- Short-time transforms
@@ -401,11 +392,6 @@ Definer transform(const char* schema, const char* doc) {
   return std::move(define(schema).doc(doc).bind(fft).autocast(Autocast::fp32));
 }
 
-constexpr const char* kInfinitePoints =
-    "(float|complex)\\d+ (value|gradient of self): \\(nan, nan\\) for \\(nan, -?inf\\) with self: (all -?inf|inf and -inf)";
-constexpr const char* kOrderOfSteps =
-    "which sums of infinities are NaN depends on the order of steps, the library's own";
-
 }  // namespace
 
 FACULA_FAMILY(fft) {
@@ -488,8 +474,6 @@ FACULA_FAMILY(fft) {
             "Discrete Fourier transform along `dim`, cropped or padded to n.")
       .grad_name([](const Call& c) { return grad_name(is_complex(c.dtype("self")) ? "FftC2C" : "FftR2C"); })
       .converting_out()
-      .differs(kInfinitePoints, kOrderOfSteps)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_fft", self, along("fft_fft", self, n, dim), norm, true);
@@ -502,8 +486,6 @@ FACULA_FAMILY(fft) {
       .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
         return is_complex(c.dtype("self")) ? Dims{} : innermost("fft_ifft", c, sizes);
       })
-      .differs(kInfinitePoints, kOrderOfSteps)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return complex_transform("fft_ifft", self, along("fft_ifft", self, n, dim), norm, false);
@@ -519,9 +501,7 @@ FACULA_FAMILY(fft) {
       .samples({"self[8]", "self[3, 7], n=9", "self[4, 3], dim=0, norm='ortho'", "self[17, 97]"});
   transform("fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
             "The real signal of n points (default 2 (m - 1)) with these m frequencies along `dim`.")
-      .differs(kComplexOut, kConverts)
       .converting_out()
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return from_half("fft_irfft", self, along("fft_irfft", self, n, dim, true), norm);
@@ -530,7 +510,6 @@ FACULA_FAMILY(fft) {
   transform("fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
             "Discrete Fourier transform over several dimensions.")
       .converting_out()
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return complex_transform("fft_fftn", self, plan("fft_fftn", self, s, dim, false), norm, true);
       })
@@ -552,9 +531,7 @@ FACULA_FAMILY(fft) {
       .samples({"self[2, 3, 4]", "self[2, 3, 4], dim=[0, 1]"});
   transform("fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
             "The real signal of which rfftn gives these frequencies.")
-      .differs(kComplexOut, kConverts)
       .converting_out()
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         return from_half("fft_irfftn", self, plan("fft_irfftn", self, s, dim, true), norm);
       })
@@ -569,7 +546,6 @@ FACULA_FAMILY(fft) {
       .samples({"self[2, 4, 5]"});
   transform("fft_ifft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
             "ifftn over two dimensions, by default the last ones.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .converting_out()
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_ifft2", self, s, dim.is_none() ? last_two() : dim, false);
@@ -586,10 +562,7 @@ FACULA_FAMILY(fft) {
       .samples({"self[2, 4, 5]"});
   transform("fft_irfft2(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor",
             "irfftn over two dimensions, by default the last ones.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .converting_out()
-      .differs("complex64 error: a result for RuntimeError \\(irfftn expects a floating",
-               "an out= tensor may have a dtype that the result converts to, as everywhere else")
       .procedure([](const Tensor& self, Sizes s, Sizes dim, std::optional<std::string_view> norm) {
         auto p = plan("fft_irfft2", self, s, dim.is_none() ? last_two() : dim, true);
         return from_half("fft_irfft2", self, p, norm);
@@ -599,8 +572,6 @@ FACULA_FAMILY(fft) {
       "fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",
       "The real spectrum of n points (default 2 (m - 1)) of a Hermitian signal, of which m points are given along `dim`.")
       .converting_out()
-      .differs(kComplexOut, kConverts)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return hermitian_to_real("fft_hfft", self, along("fft_hfft", self, n, dim, true), norm);
@@ -613,7 +584,6 @@ FACULA_FAMILY(fft) {
       .resized([](const Call& c, size_t, const Tensor&, SymSpan sizes) {
         return innermost("fft_ihfft", c, sizes);
       })
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .procedure(
           [](const Tensor& self, std::optional<SymInt> n, int64_t dim, std::optional<std::string_view> norm) {
             return real_to_hermitian("fft_ihfft", self, along("fft_ihfft", self, n, dim), norm);
@@ -657,10 +627,6 @@ FACULA_FAMILY(fft) {
               "inputs, and return_complex=False will raise an error.\nNote: you can still call torch.view_as_real on the complex "
               "output to recover the old return format.");
       })
-      .differs(
-          "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
-          "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "The spectra of windows of n_fft points every `hop_length` points (n_fft / 4), [..., frequencies, frames]; the "
           "signal is padded by n_fft / 2 on both sides if `center`.")
@@ -684,12 +650,6 @@ FACULA_FAMILY(fft) {
               "inversion lossless.To suppress this warning and use a rectangular window, explicitly set "
               "`window=torch.ones(n_fft, device=<device>)`.");
       })
-      .differs(
-          "\\w+ (value|gradient of \\w+): .*(nan|inf).* for .*(nan|inf).* with (self|window): (all )?(-?inf|1 and|max|lowest)",
-          "which parts of a sum with several infinities are NaN depends on the order of the transform's sums")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("complex64 error: RuntimeError .* for IndexError .* with 0-d",
-               "the message says what was expected")
       .doc(
           "The signal of which stft gives these spectra: windows weighted, added up, and divided by the sums of their "
           "squares.  Griffin, Lim, \"Signal estimation from modified short-time Fourier transform\", 1984.")

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
@@ -134,22 +133,6 @@ Tensor triangular_solution(const Tensor& A, const Tensor& B, bool upper, bool un
   return x;
 }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kEndless =
-    "(float|complex)\\d+ (value|value [01]|gradient of \\w+): .* with \\w+: (-?infj? |all inf|inf and|max|lowest|all max|all tiny|"
-    "all subnormal|scaled|0 and -0)";
-constexpr const char* kOwnElimination =
-    "what becomes of infinities and of numbers that overflow or vanish on the way depends on the order of "
-    "eliminations and products, which is the library's own";
-constexpr const char* kSquareOverflows = "float\\d+ gradient of \\w+: -?inf for nan with \\w+: scaled small";
-constexpr const char* kSignsOfRounding =
-    "the inverse's square overflows; whether infinities of both signs meet in a sum depends on the signs of rounded zeros";
-constexpr const char* kComplexQuotients =
-    "complex\\d+ (value|gradient of [AB]): \\(.*(0|nan|inf|finite).*\\) for \\(.*(nan|inf).*\\) with [AB]: ";
-constexpr const char* kPartsOfQuotients =
-    "which parts of a quotient are NaN if the divisor is 0 or infinite depends on the real operations that the library "
-    "makes of it";
-
 SampleArg definite(std::vector<int64_t> sizes) {
   SampleArg a = op::tensor(std::move(sizes));
   a.positive_definite = true;
@@ -178,8 +161,6 @@ FACULA_FAMILY(linalg) {
   define("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor")
       .grad_name("LinalgSolveEx")
       .resized(solved_by_columns("A"))
-      .differs(kOverflows, kOrderOfSums)
-      .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`); B holds vectors or matrices, batches broadcast.")
       .autocast(Autocast::fp32)
       .bind(linalg)
@@ -204,7 +185,6 @@ FACULA_FAMILY(linalg) {
                             {{{"A", definite({4, 4})}, {"B", op::tensor({4})}}}}));
   define("linalg_inv(Tensor A) -> Tensor")
       .resized(by_columns("A"))
-      .differs(kSquareOverflows, kSignsOfRounding)
       .doc("The inverse of each square matrix.")
       .grad_name("LinalgInvEx")
       .autocast(Autocast::fp32)
@@ -218,7 +198,6 @@ FACULA_FAMILY(linalg) {
       .samples(square_samples());
   define("inverse(Tensor self) -> Tensor")
       .resized(by_columns("self"))
-      .differs(kSquareOverflows, kSignsOfRounding)
       .doc("The inverse of each square matrix.")
       .autocast(Autocast::fp32)
       .procedure([](const Tensor& self) { return linalg_inv(self); })
@@ -254,9 +233,6 @@ FACULA_FAMILY(linalg) {
       })
       .samples({"A+[3, 3]"});
   define("linalg_det(Tensor A) -> Tensor")
-      .differs(kEndless, kOwnElimination)
-      .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
-               "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
@@ -267,14 +243,10 @@ FACULA_FAMILY(linalg) {
       .vjp([](const Vjp& v) { return grads(mul(as_matrices(v.grad()), _linalg_cofactor(v["A"]))); })
       .samples(square_samples());
   define("det(Tensor self) -> Tensor")
-      .differs(kEndless, kOwnElimination)
-      .differs("\\w+ gradient of \\w+: \\(?finite.* for \\(?0.* with \\w+: zero row",
-               "the cofactors of the row of zeros; PyTorch gives 0 for them")
       .doc("The determinant of each square matrix.")
       .procedure([](const Tensor& self) { return linalg_det(self); })
       .samples({"self+[3, 3]", "self[2, 2, 2]", "self[0, 0]"});
   define("linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)")
-      .differs(kEndless, kOwnElimination)
       .doc("Sign (phase) and logarithm of the absolute value of the determinant of each square matrix.")
       .bind(linalg)
       .dtypes(kExact)
@@ -301,16 +273,10 @@ FACULA_FAMILY(linalg) {
       })
       .samples(square_samples());
   define("slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)")
-      .differs(kEndless, kOwnElimination)
-      .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
-               "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Sign and logarithm of the absolute value of the determinant.")
       .procedure([](const Tensor& self) { return linalg_slogdet(self); })
       .samples({"self+[3, 3]"});
   define("logdet(Tensor self) -> Tensor")
-      .differs(kEndless, kOwnElimination)
-      .differs("float\\d+ gradient of self: (nan|-?inf) for (nan|-?inf) with self: rank 1",
-               "beside a determinant of 0 the gradient is infinite; its signs are those of rounding")
       .doc("Logarithm of the determinant; NaN if it is negative.")
       .procedure([](const Tensor& self) {
         auto [sign, log_size] = linalg_slogdet(self);
@@ -381,8 +347,6 @@ FACULA_FAMILY(linalg) {
       .also("A", "input")
       .grad_name("LinalgSolveTriangular")
       .resized(by_columns("A"))
-      .differs(kComplexQuotients, kPartsOfQuotients)
-      .differs(kEndless, kOwnElimination)
       .doc("X of A X = B (of X A = B if not `left`) for triangular A; batches broadcast.")
       .bind(linalg)
       .procedure([](const Tensor& A, const Tensor& B, bool upper, bool left, bool unitriangular) {
@@ -394,15 +358,12 @@ FACULA_FAMILY(linalg) {
       .samples({"A+[3, 3], B[3, 2], upper=True", "A+[2, 3, 3], B[3, 2], upper=False, unitriangular=True",
                 "A+[2, 2], B[3, 2], upper=True, left=False"});
   define("linalg_matmul(Tensor self, Tensor other) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("matmul.")
       .bind(linalg)
       .procedure([](const Tensor& self, const Tensor& other) { return matmul(self, other); })
       .samples({"self[3, 2], other[2, 3]"});
   define(
       "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The norm of order `ord` over `dim`, all elements taken as one vector.")
       .bind(linalg)
       .procedure([](const Tensor& self, const Scalar& ord, Sizes dim, bool keepdim,

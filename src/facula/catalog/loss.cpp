@@ -3,7 +3,6 @@
 #include <numbers>
 
 #include "facula/autograd/tracing.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/reduced_loss.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -231,9 +230,6 @@ FACULA_FAMILY(loss) {
         if (reduction == "mean") return div(sum(loss), sum(counted));
         return reduced_loss("nll_loss", loss, reduction);
       })
-      .differs(
-          "float32 error: a result for RuntimeError \\((expected target dtype to be Long|expected scalar type Long|gather\\(\\): Expected dtype)",
-          "indices may have any integer dtype")
       .samples({"self[4, 3], target<3>[4]", "self[4, 3], target<3>[4], weight[3](0.1, 2), reduction='sum'",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]"});
   define(
@@ -307,16 +303,6 @@ FACULA_FAMILY(loss) {
         Tensor smooth = total(of_valid(neg(sum(weight ? mul(log_p, class_weight) : log_p, axis))));
         return add(mul(loss, 1 - smoothing), mul(smooth, smoothing / double(self.size(axis).guard_int())));
       })
-      .differs(
-          "float32 error: a result for RuntimeError \\((expected target dtype to be Long|expected scalar type Long|gather\\(\\): Expected dtype)",
-          "indices may have any integer dtype")
-      .differs(
-          "b?float16 value: (finite|0|inf|\\d\\S*) for (nan|-inf|\\d\\S*) with (weight: (max|lowest|all max|all subnormal))",
-          "means of 16-bit floats are sums in float32, which neither overflow nor vanish")
-      .differs("float(32|64) error: RuntimeError .* with label_smoothing is the number (nan|-1\\.0)",
-               "a smoothing that is no probability is refused; PyTorch ignores it")
-      .differs("float32 error: ValueError .* for RuntimeError \\(Expected floating point type .* with 0-d",
-               "a scalar has no classes, whatever the dtype of its target")
       .samples({"self[4, 3], target<3>[4]",
                 "self[4, 3], target<3>[4], weight[3](0.1, 2), label_smoothing=0.1",
                 "self[4, 3, 2], target<3>[4, 2], ignore_index=1, reduction='none'", "self[3], target<3>[]",
@@ -413,10 +399,6 @@ FACULA_FAMILY(loss) {
            "ignore_index=1, label_smoothing=0.1, chunk=4"});
   define(
       "linear_cross_entropy(Tensor input, Tensor linear_weight, Tensor target, *, Tensor? linear_bias=None, Tensor? weight=None, str reduction='mean', SymInt? ignore_index=None, float label_smoothing=0.0, int? rows=None) -> Tensor")
-      .differs("float(32|64) error: RuntimeError .* with label_smoothing is the number (nan|-1\\.0)",
-               "a smoothing that is no probability is refused; PyTorch ignores it")
-      .differs("float32 error: a result for RuntimeError \\(expected target dtype",
-               "indices may have any integer dtype")
       .doc(
           "cross_entropy of the logits linear(input, linear_weight, linear_bias). linear_weight is [classes, *, features]; dimensions between give a loss for each of their places. Of `rows` rows the logits are there at a time, of all without it.")
       .bind(nn_functional)
@@ -468,9 +450,6 @@ FACULA_FAMILY(loss) {
       .pointwise([](Expr x, Expr t) { return (x - t) / max((1.0 - x) * x, 1e-12); })
       .samples({"self[3, 4](0.1, 0.9), target[3, 4](0, 1)"});
   define("mse_loss(Tensor self, Tensor target, str reduction='mean', Tensor? weight=None) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("float64 gradient of (self|target): finite for -?inf at ",
-               "PyTorch's difference of the largest numbers overflows before it is divided by their count")
       .python("mse_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None)",
               "warn_of_broadcast('mse_loss', input, target)")
       .doc("Squared error.")
@@ -580,8 +559,6 @@ FACULA_FAMILY(loss) {
         if (reduction != "batchmean") return reduced_loss("kl_div", loss, reduction);
         return self.dim() ? div(sum(loss), self.size(0)) : sum(loss);
       })
-      .differs("(bfloat16|float32|float64) value: nan for (-inf|finite) with self: max and lowest",
-               catalog::kOrderOfSums)
       .samples({"self[3, 2](-3, -0.1), target[3, 2](0.1, 1)",
                 "self[3, 2](-3, -0.1), target[3, 2](-3, -0.1), reduction='sum', log_target=True",
                 "self[3, 2](-3, -0.1), target[3, 2](0.1, 1), reduction='batchmean'"});

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/reduced_loss.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
@@ -195,7 +194,6 @@ FACULA_FAMILY(margin) {
   loss("soft_margin_loss(Tensor self, Tensor target, str reduction='mean') -> Tensor",
        "log(1 + exp(-target * self)) for targets of -1 and 1.")
       .python("soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean')")
-      .differs(catalog::kComplexZeros, catalog::kSignsOfZeros)
       .composite([](const Tensor& self, const Tensor& target, std::string_view reduction) {
         const char* name = "soft_margin_loss";
         check_broadcast(name, {self, target});
@@ -213,11 +211,6 @@ FACULA_FAMILY(margin) {
       .python(
           "multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean')")
       .autocast(Autocast::inherit)
-      .differs(
-          "b?float\\d+ gradient of input: nan for -?inf with target: -?inf",
-          "the value is NaN there; its gradient is a difference of infinities, or PyTorch's product with one")
-      .differs("bfloat16 gradient of (input|target): -?\\d\\S* for -?\\d\\S* with weight: all max",
-               catalog::kRoundedOnce)
       .composite([](const Tensor& self, const Tensor& target, std::optional<Tensor> weight,
                     std::string_view reduction) {
         Tensor present = mul(target, log_sigmoid(self));
@@ -264,9 +257,6 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("Sub"))
       .python(
           "poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean')")
-      .differs(
-          "b?float16 (value|gradient of (input|target)): .* at input=",
-          "rounded once; PyTorch rounds input + eps to 16 bits, where eps may be lost or 0 remain, and what follows")
       .composite([](const Tensor& self, const Tensor& target, bool log_input, bool full, const Tensor& eps,
                     std::string_view reduction) {
         return poisson_nll(self, target, log_input, full, eps, reduction);
@@ -324,7 +314,6 @@ FACULA_FAMILY(margin) {
       .grad_name(loss_name("Add"))
       .python(
           "cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean')")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .composite([](const Tensor& a, const Tensor& b, const Tensor& target, const Tensor& margin,
                     std::string_view reduction) { return cosine_embedding(a, b, target, margin, reduction); })
       .samples({"input1[4, 3], input2[4, 3], target[4]",
@@ -337,8 +326,6 @@ FACULA_FAMILY(margin) {
       .python(
           "triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean')")
       .check(check_margin)
-      .differs("b?float16 (value|gradient of \\w+): .* with (anchor|positive|negative): (max|lowest|all max)",
-               catalog::kRoundedOnce)
       .composite([](const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                     const Tensor& margin, double p, const Tensor& eps, bool swap,
                     std::string_view reduction) {

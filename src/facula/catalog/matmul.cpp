@@ -3,7 +3,6 @@
 #include <cctype>
 #include <map>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/no_derivative.h"
 #include "facula/op/batched.h"
@@ -449,7 +448,6 @@ std::string einsum_name(const Call& c) {
 
 FACULA_FAMILY(matmul) {
   define("mm(Tensor self, Tensor mat2) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Product of two matrices, [n, k] x [k, m] -> [n, m].")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -532,7 +530,6 @@ FACULA_FAMILY(matmul) {
       .samples(op::samples({product_sample("self", {11}, "tensor", {11})}));
   define("mv(Tensor self, Tensor vec) -> Tensor")
       .grad_name("Mv")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Matrix times vector, [n, k] x [k] -> [n].")
       .autocast(Autocast::as_is)
       .procedure([](const Tensor& self, const Tensor& vec) {
@@ -561,7 +558,6 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3, 4], vec[4], addend[3], beta=2, alpha=0.5",
                 "self[3, 4], vec[4], addend=None, beta=0, alpha=1"});
   define("outer(Tensor self, Tensor vec2) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .converting_out()
       .doc("All products of the elements of two vectors, [n] x [m] -> [n, m].")
       .alias("ger")
@@ -572,7 +568,6 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[3], vec2[4]", "self[0], vec2[4]"});
   define("inner(Tensor self, Tensor other) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "Sums of the products along the last dimensions: [*a, k] and [*b, k] -> [*a, *b]; with a 0-d tensor, the product.")
       .exact_out([](const Call& c) { return c.rank("self") && c.rank("other"); })
@@ -594,7 +589,6 @@ FACULA_FAMILY(matmul) {
       .samples({"self[3], other[3]", "self[2, 3], other[4, 3]", "self[2, 1, 3], other[3]", "self[], other[3]",
                 "self[2, 0], other[3, 0]"});
   define("matmul(Tensor self, Tensor other) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Product of vectors, matrices, or batches of matrices whose batch dimensions broadcast.")
       .grad_name(matmul_name)
       .autocast(Autocast::lower)
@@ -621,7 +615,6 @@ FACULA_FAMILY(matmul) {
                 "self[0, 3], other[3, 4]", "self[2, 0], other[0, 4]", "self[33, 65], other[65, 17]"});
   define("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .check(fitting({"beta", "alpha"}))
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("beta * self + alpha * (mat1 @ mat2); self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
       .dtypes(d::numeric)
@@ -675,13 +668,7 @@ FACULA_FAMILY(matmul) {
                 "self[5, 3, 4], batch1[5, 3, 2], batch2[5, 2, 4]"});
   define("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .grad_name("Addbmm")
-      .differs(
-          "bfloat16 error: RuntimeError \\(addbmm_: output with shape .* for a result with in place",
-          "a result that is larger than self does not fit in place; PyTorch makes self larger in bfloat16")
-      .differs("\\w+ value: .* with (alpha|beta) is the number -?inf",
-               "alpha multiplies the product; the peer multiplies each matrix's before it adds them")
       .check(fitting({"beta", "alpha"}))
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc(
           "beta * self + alpha * the sum of bmm(batch1, batch2) over the batch; self broadcasts; beta = 0 ignores it.")
       .autocast(Autocast::lower)
@@ -721,8 +708,6 @@ FACULA_FAMILY(matmul) {
   define("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor")
       .grad_name("Addmv")
       .check(fitting({"beta", "alpha"}))
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("beta * self + alpha * (mat @ vec); beta = 0 ignores self.")
       .autocast(Autocast::as_is)
       .in_place()
@@ -735,7 +720,6 @@ FACULA_FAMILY(matmul) {
       })
       .samples({"self[3], mat[3, 4], vec[4], beta=2"});
   define("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("input [*, in] times the transpose of weight [out, in], plus bias [out].")
       .grad_name(linear_name)
       .autocast(Autocast::lower)
@@ -790,7 +774,6 @@ FACULA_FAMILY(matmul) {
            {{{"input", op::tensor({2, 3, 5})}, {"weight", op::tensor({4, 5})}}},
            {{{"input", op::tensor({5})}, {"weight", op::tensor({4, 5})}, {"bias", op::tensor({4})}}}}));
   define("einsum(str equation, Tensor[] tensors) -> Tensor")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("Sums of products over named dimensions, for example einsum('bij,bjk->bik', [a, b]).")
       .grad_name(einsum_name)
       .bind(function)

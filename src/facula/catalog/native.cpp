@@ -58,17 +58,7 @@ DType statistics_by_channel(const Call& c, std::span<const Tensor> out) {
 FACULA_FAMILY(native) {
   define(
       "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!)? running_mean, Tensor(b!)? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)")
-      .differs(
-          "b?float\\d+ value 1: nan for -?inf with input: -?inf at",
-          "Welford's recurrence makes NaN of an infinity that is not the last element, as PyTorch's var_mean does")
       .doc("batch_norm, with the mean and the reciprocal deviation of the batch.")
-      .differs(catalog::kLargest, catalog::kLargestVariance)
-      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs(catalog::kLargeWeight, catalog::kCancelledElements)
-      .differs(catalog::kStatistics16, catalog::kRoundedStatistics)
-      .differs(
-          "float\\d+ error: (a result for RuntimeError \\(input tensor must have|ValueError .*(eps must be positive|more than 1 value))",
-          "refuses what batch_norm refuses, and takes what it takes")
       .bind(function)
       .with_out()
       .for_out(statistics_by_channel)
@@ -177,8 +167,6 @@ FACULA_FAMILY(native) {
   define(
       "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("layer_norm, with the mean and the reciprocal deviation of each row.")
-      .differs(catalog::kLargest, catalog::kLargestVariance)
-      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
       .bind(function)
       .non_differentiable({1, 2})
       .undifferenced(
@@ -195,10 +183,6 @@ FACULA_FAMILY(native) {
   define(
       "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)")
       .doc("group_norm, with the mean and the reciprocal deviation of each group.")
-      .differs(catalog::kLargest, catalog::kLargestVariance)
-      .differs(catalog::kInfiniteWeight, catalog::kWeightLast)
-      .differs("float\\d+ error: a result for RuntimeError \\(Expected X.is_contiguous",
-               "strided images are normalised as well")
       .bind(function)
       .procedure([](const Tensor& input, std::optional<Tensor> weight, std::optional<Tensor> bias, SymInt N,
                     SymInt C, SymInt HxW, int64_t group, double eps) {

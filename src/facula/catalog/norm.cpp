@@ -1,6 +1,5 @@
 // Normalisations: compositions, fused.
 #include "facula/autograd/calls.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/normalisation.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/operator.h"
@@ -74,7 +73,6 @@ Tensor scaled_and_shifted(const Tensor& centred, Tensor slope, const std::option
 FACULA_FAMILY(norm) {
   define(
       "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> Tensor")
-      .differs(kLargest, kLargestVariance)
       .doc("(x - mean) / sqrt(var + eps) over the last dimensions, scaled and shifted.  Ba et al., 2016.")
       .grad_name("NativeLayerNorm")
       .bind(function | nn_functional)
@@ -126,15 +124,6 @@ FACULA_FAMILY(norm) {
       "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor")
       .python("group_norm(input, num_groups, weight=None, bias=None, eps=1e-05)",
               "check_groups(input, num_groups)")
-      .differs("(float|bfloat)\\d+ gradient of input: .*(nan|inf).* with weight: .*(inf|max|lowest)",
-               "infinite products of the weight and the gradient's three terms cancel or not by their order")
-      .differs(kLargest, kLargestVariance)
-      .differs(
-          "(float|bfloat)\\d+ gradient of (input|weight): -?0 for finite with .*, num_groups=4",
-          "a group of one element is its mean, and has no gradient; PyTorch's differences of products leave a rest")
-      .differs(
-          "float16 gradient of (input|weight): -?[\\d.]+ for -?[\\d.]+ with weight: (max|lowest|all max)",
-          "PyTorch keeps the mean and 1 / deviation for the gradient in 16 bits")
       .doc(
           "Normalisation of each of `num_groups` groups of channels (dimension 1), scaled and shifted by channel.  Wu and He, 2018.")
       .grad_name("NativeGroupNorm")
@@ -271,12 +260,6 @@ FACULA_FAMILY(norm) {
   define(
       "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, "
       "bool training=False, float momentum=0.1, float eps=1e-05) -> Tensor")
-      .differs(kLargest, kLargestVariance)
-      .differs(kInfiniteWeight, kWeightLast)
-      .differs(kLargeWeight, kCancelledElements)
-      .differs(kEqualElements, kNoRest)
-      .differs("float32 error: a result for IndexError .* with sizes 3 as 0",
-               "nothing to normalise is nothing, in training as otherwise")
       .doc(
           "Normalisation of each channel (dimension 1) over all others; in training by the batch's statistics, which then "
           "update running_mean and running_var (the latter with Bessel's correction).  Ioffe and Szegedy, 2015.")
@@ -325,19 +308,6 @@ FACULA_FAMILY(norm) {
   define(
       "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
       "bool use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor")
-      .differs("float\\d+ error: ValueError .*eps must be positive.* for a result",
-               "refuses what batch_norm refuses")
-      .differs("float32 error: a result for IndexError .* with sizes [23] as 0",
-               "nothing to normalise is nothing")
-      .differs("float32 error: RuntimeError .*at least 2 dimensions.* for IndexError .* with 0-d",
-               "a rank that does not fit is one error, whatever the rank")
-      .differs(
-          "float64 gradient of input: \\S+e\\+30\\d for \\S+e\\+30\\d with weight: (all max|max and lowest)",
-          kCancelledElements)
-      .differs(kLargest, kLargestVariance)
-      .differs(kInfiniteWeight, kWeightLast)
-      .differs(kEqualElements, kNoRest)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .python(
           "instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05)")
       .doc(
@@ -405,12 +375,6 @@ FACULA_FAMILY(norm) {
       })
       .samples({"self[2, 5, 3], size=3", "self[2, 4, 3, 2], size=2, alpha=0.1, beta=0.5, k=2.0"});
   define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
-      .differs("\\w+ error: a result for RuntimeError \\(cannot reshape tensor of 0 elements",
-               "nothing has a product")
-      .differs("\\w+ error: RuntimeError .*weight must be .* for IndexError .* with 0-d",
-               "a rank that does not fit is one error, whatever the rank")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
       .grad_name([](const Call& c) { return grad_name(c.has("bias") ? "Add" : "View"); })
       .bind(function | nn_functional)

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/no_derivative.h"
 #include "facula/catalog/repeated.h"
 #include "facula/catalog/widened.h"
@@ -227,9 +226,6 @@ FACULA_FAMILY(numeric) {
       })
       .samples(binary_samples(-20, 20));
   define("ldexp(Tensor self, Tensor other) -> Tensor")
-      .differs(
-          "(float|complex)\\d+ gradient of other: (finite|\\(finite, finite\\)) for .* at self=\\(?-?\\d\\S*e\\+",
-          "PyTorch multiplies the power by the largest number before it multiplies by log(2)")
       .doc("self * 2^other.")
       .dtypes(d::floating | d::complex)
       .promote(Promote::int_to_float)
@@ -247,8 +243,6 @@ FACULA_FAMILY(numeric) {
         }
         return grads(of_self, of_other);
       })
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
-      .differs(catalog::kComplexInfinite, catalog::kByParts)
       .samples(binary_samples());
   define("frexp(Tensor self) -> (Tensor mantissa, Tensor exponent)")
       .doc(
@@ -283,13 +277,10 @@ FACULA_FAMILY(numeric) {
                     "log(exp(self) + exp(other)), without overflow.", false)
       .dtypes(d::floating | d::complex)
       .pointwise(
-          [](Expr a, Expr b) { return is_complex(a.dtype()) ? complex_log_of_sum(a, b) : log_of_sum(a, b); })
-      .differs(catalog::kComplexInfinite, catalog::kByParts);
+          [](Expr a, Expr b) { return is_complex(a.dtype()) ? complex_log_of_sum(a, b) : log_of_sum(a, b); });
   sum_in_logarithms("logaddexp2(Tensor self, Tensor other) -> Tensor",
                     "log2(2^self + 2^other), without overflow.", true)
-      .pointwise(log2_of_sum)
-      .differs("b?float\\d+ value: 0 for (finite|-0) at self=-1, other=-1",
-               "2^-1 + 2^-1 is 1; PyTorch's log1p(1) / log(2) is not quite");
+      .pointwise(log2_of_sum);
   define("_share(Tensor grad, Tensor self, Tensor other, bool base_two) -> Tensor")
       .doc("grad times the share that exp(self), or 2^self, has in the sum of both.")
       .bind(hidden)
@@ -356,9 +347,6 @@ FACULA_FAMILY(numeric) {
                          ? real(mul(conj_physical(g), mul(v.result(), Scalar(std::complex<double>(0, 1)))))
                          : Tensor());
       })
-      .differs(
-          "float\\d+ gradient of abs: .* at abs=(-|0|nan|inf|\\S+e|\\S+, angle=(-?inf|nan))",
-          "the cosine and sine of the angle; PyTorch takes sgn(result), 0 at 0 and turned where abs is negative")
       .samples({"abs[3, 4](0, 2), angle[4]", "abs[](0, 2), angle[]", "abs[2, 0](0, 2), angle[1]"});
   define(
       "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor")

@@ -1,7 +1,6 @@
 // Order statistics: running extremes, modes, medians and quantiles.
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/selected.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -167,9 +166,6 @@ FACULA_FAMILY(order) {
   define("mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)")
       .grad_name("Mode")
       .doc("The most frequent value along `dim`, of several the smallest, and where it is last.")
-      .differs(
-          "\\w+ (value [01]|gradient of self): .* with self: .*nan",
-          "a NaN is no other number's equal and comes last; PyTorch's order of lines with one is left to chance")
       .dtypes(d::real)
       .non_differentiable({1})
       .procedure([](const Tensor& self, int64_t dim, bool keepdim) {

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/repeated.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
@@ -65,8 +64,6 @@ Expr power(const LoopCall& c, Expr x, Expr n) {
   if (!c.tensor("exponent").impl()->wrapped_number || !is_floating(x.dtype()) || half) return y;
   return select(eq(n, 0.5), sqrt(x), select(eq(n, -0.5), rsqrt(x), y));
 }
-constexpr const char* kMinusAlpha = "int32 error: .* with alpha is the number 2147483648";
-constexpr const char* kMinusAlphaFits = "PyTorch looks whether -alpha fits";
 // A value converted to `d` is rounded to it, also if a fused kernel does not store it.
 Expr converted(Expr x, DType d) { return round_to(cast(x, compute_type(d)), d); }
 Expr truth(Expr x) { return cast(x, DType::Bool); }
@@ -125,8 +122,6 @@ FACULA_FAMILY(pointwise) {
       .in_place()
       .pointwise(
           [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(a, negative_factor(c, alpha), b); })
-      .differs(kMinusAlpha, kMinusAlphaFits)
-      .differs("int32 error: .* with alpha is the number 2147483648", "PyTorch looks whether -alpha fits")
       .samples(binary_samples());
   define("rsub(Tensor self, Tensor|Scalar other, *, Scalar alpha=1) -> Tensor")
       .dtypes(d::any | d::half_complex)
@@ -135,7 +130,6 @@ FACULA_FAMILY(pointwise) {
       .check(fitting_factor)
       .pointwise(
           [](const LoopCall& c, Expr a, Expr b, Expr alpha) { return plus(b, negative_factor(c, alpha), a); })
-      .differs(kMinusAlpha, kMinusAlphaFits)
       .samples(binary_samples());
   define("mul(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .dtypes(d::stored)
@@ -145,7 +139,6 @@ FACULA_FAMILY(pointwise) {
       .pointwise([](Expr a, Expr b) { return a.dtype() == DType::Bool ? a & b : a * b; })
       .samples(binary_samples());
   define("div(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
-      .differs(catalog::kComplexZeros, catalog::kSignsOfZeros)
       .doc("self / other, true division: integers give the default floating dtype.")
       .grad_name([](const Call& c) { return is_number(c["self"]) ? grad_name("Mul") : ""; })
       .alias("divide")
@@ -219,20 +212,6 @@ FACULA_FAMILY(pointwise) {
       })
       .in_place()
       .pointwise(power)
-      .differs(kSteps16, kRoundedOnce)
-      .differs(kComplexLimit, kByParts)
-      .differs(
-          "b?float\\d+ gradient of exponent: (nan|inf) for (-?0|-?inf|finite) at exponent=\\S+, self=1e\\+300$",
-          "1e300 is infinite in this dtype")
-      .differs(
-          "float16 gradient of self: nan for (-?0|-?inf|finite) at self=-\\S+, exponent=[56]\\.\\d+e-0[58]$",
-          "the root of a negative number, as the value is; PyTorch's exponent - 1 is rounded to -1")
-      .differs(
-          "complex\\d+ (value|gradient of \\S+): \\(-?[\\d.e+-]+, -?[\\d.e+-]+\\) for \\(-?[\\d.e+-]+, -?[\\d.e+-]+\\) at self=\\([\\d.]+e[+-]\\d+, ",
-          "the exponential of a large logarithm has fewer digits in PyTorch")
-      .differs(
-          "complex\\d+ (value|gradient of \\S+): \\((nan, nan|finite, finite)\\) for \\((-?0|-?inf|nan(?=, -?inf)), \\S+\\) at",
-          "powers of 0 and infinity have no angle; those of -1 and 2 are quotient and product")
       .samples(samples({{{{"self", tensor({3, 4}, 0.5, 2)}, {"exponent", tensor({3, 4})}}},
                         {{{"self", tensor({2, 3}, 0.5, 2)}, {"exponent", tensor({3})}}}}));
   define("float_power(Tensor|Scalar self, Tensor|Scalar exponent) -> Tensor")
@@ -254,7 +233,6 @@ FACULA_FAMILY(pointwise) {
         DType t = is_complex(a.dtype()) || is_complex(b.dtype()) ? DType::Complex128 : DType::Float64;
         return power(c, cast(a, t), cast(b, t));
       })
-      .differs("b?float16 gradient of (self|exponent): (finite|-?\\d\\S*) for", kRoundedOnce)
       .samples(
           {"self[3, 4](0.5, 2), exponent[4]", "self[](0.5, 2), exponent[]", "self[5](0.5, 2), exponent=2"});
   define("atan2(Tensor self, Tensor other) -> Tensor")
@@ -264,10 +242,6 @@ FACULA_FAMILY(pointwise) {
       .promote(Promote::int_to_float)
       .in_place()
       .pointwise([](Expr a, Expr b) { return atan2(a, b); })
-      .differs(kSteps16, kRoundedOnce)
-      .differs(
-          "b?float\\d+ gradient of (self|other): (-?0|-?inf|finite) for (-?0|nan) at ",
-          "the peer divides by the sum of squares, which vanishes for tiny and overflows for large numbers")
       .samples(binary_samples(0.5, 2));
   define("maximum(Tensor self, Tensor other) -> Tensor")
       .doc("The larger of both; NaN wins.")
@@ -407,34 +381,19 @@ FACULA_FAMILY(pointwise) {
   elementary("log10", "Logarithm to base 10.", log10, 0.1, 3);
   elementary("log1p", "log(1 + self), exact near 0.", log1p, -0.5, 3)
       .grad_name("Log1P")
-      .bind(function | method | special)
-      .differs(kComplexInfinite, kByParts)
-      .differs(kComplexZeros, kSignsOfZeros);
+      .bind(function | method | special);
   elementary("sqrt", "Square root.", sqrt, 0.1, 3);
-  elementary("rsqrt", "1 / sqrt(self).", rsqrt, 0.1, 3)
-      .differs(
-          "complex\\d+ gradient of self: \\(nan, nan\\) for \\(nan, -inf\\) at self=\\(\\S+, [12]\\.\\d+e-\\d+\\)$",
-          kByParts);
+  elementary("rsqrt", "1 / sqrt(self).", rsqrt, 0.1, 3);
   elementary("reciprocal", "1 / self.", reciprocal, 0.5, 3);
   elementary("sin", "Sine.", sin);
   elementary("cos", "Cosine.", cos);
-  elementary("tan", "Tangent.", tan, -1, 1)
-      .differs(
-          "complex\\d+ gradient of self: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at",
-          kCancelled);
+  elementary("tan", "Tangent.", tan, -1, 1);
   elementary("asin", "Arc sine.", asin, -0.9, 0.9).alias("arcsin");
-  elementary("acos", "Arc cosine.", acos, -0.9, 0.9)
-      .alias("arccos")
-      .differs(
-          "complex128 value: \\((finite|0), (-0|finite)\\) for \\((finite|0), (0|finite)\\) at self=\\([01], ",
-          "acos(0) is pi/2 - 0i (C, annex G), and acos(1 + iy) has the root of the smallest y");
-  elementary("atan", "Arc tangent.", atan).alias("arctan").differs(kComplexZeros, kSignsOfZeros);
+  elementary("acos", "Arc cosine.", acos, -0.9, 0.9).alias("arccos");
+  elementary("atan", "Arc tangent.", atan).alias("arctan");
   elementary("sinh", "Hyperbolic sine.", sinh);
   elementary("cosh", "Hyperbolic cosine.", cosh);
-  elementary("tanh", "Hyperbolic tangent.", tanh)
-      .differs(
-          "complex\\d+ gradient of self: \\(-?[\\d.e-]+, -?[\\d.e-]+\\) for \\(-?[\\d.e-]+, -?[\\d.e-]+\\) at",
-          kCancelled);
+  elementary("tanh", "Hyperbolic tangent.", tanh);
   elementary("asinh", "Inverse hyperbolic sine.", asinh).alias("arcsinh");
   elementary("acosh", "Inverse hyperbolic cosine.", acosh, 1.1, 3).alias("arccosh");
   elementary("atanh", "Inverse hyperbolic tangent.", atanh, -0.9, 0.9).alias("arctanh");
@@ -442,11 +401,7 @@ FACULA_FAMILY(pointwise) {
   elementary("erfc", "Complementary error function, 1 - erf(self).", erfc)
       .bind(function | method | special)
       .dtypes(d::floating);
-  elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid)
-      .bind(function | method | nn_functional)
-      .differs("(float32|u?int\\d+) (value|gradient of self): finite for 0 at self=-(88|100)",
-               "exp(-self) overflows in PyTorch; the result is subnormal")
-      .differs("float(32|64) gradient of self: [\\d.e-]+ for [\\d.e-]+ at self=(7|10|20|33)$", kCancelled);
+  elementary("sigmoid", "1 / (1 + exp(-self)).", sigmoid).bind(function | method | nn_functional);
 
   define("neg(Tensor self) -> Tensor")
       .dtypes(d::any | d::half_complex)
@@ -482,11 +437,6 @@ FACULA_FAMILY(pointwise) {
       .doc("sign(self); of complex numbers z / |z|, 0 at 0.")
       .in_place()
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? x : sign(x); })
-      .differs("complex\\d+ gradient of self: \\(\\S+, \\S+\\) for \\(-?0, (finite|-?0)\\) at",
-               "PyTorch's gradient vanishes beside numbers whose modulus overflows when squared")
-      .differs("complex64 gradient of self: \\(0, 0\\) for \\(finite, finite\\) at self=\\(-1, 0\\.5\\)",
-               "the gradient along z is 0; a rounding is left of it in PyTorch's vectors")
-      .differs(kComplexZeros, kSignsOfZeros)
       .samples(unary_samples());
   define("angle(Tensor self) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
@@ -503,7 +453,6 @@ FACULA_FAMILY(pointwise) {
         }
         return select(isnan(x), std::nan(""), select(x < 0.0, 3.14159265358979323846, zero_like(x)));
       })
-      .differs(kComplexLimit, kByParts)
       .samples(unary_samples());
   define("square(Tensor self) -> Tensor")
       .doc("self * self; of bool int64.")
@@ -513,9 +462,6 @@ FACULA_FAMILY(pointwise) {
       })
       .in_place()
       .pointwise([](Expr x) { return x.dtype() == DType::Bool ? cast(x, DType::Int64) : x * x; })
-      .differs(kComplexInfinite, kByParts)
-      .differs("b?float\\d+ gradient of self: finite for -?inf at",
-               "PyTorch's 2 * self overflows before the gradient scales it")
       .samples(unary_samples());
   auto rounded = [](Expr (*f)(Expr)) { return [f](Expr x) { return is_floating(x.dtype()) ? f(x) : x; }; };
   define("floor(Tensor self) -> Tensor")
@@ -649,8 +595,6 @@ FACULA_FAMILY(pointwise) {
         Expr near = abs(w) < 0.5;  // from whichever end is nearer
         return fma(select(near, w, w - constant(int64_t(1), w.dtype())), b - a, select(near, a, b));
       })
-      .differs(kComplexInfinite, kByParts)
-      .differs("complex64 value: \\(nan, nan\\) for \\((nan, -?inf|-?inf, nan)\\) at", kByParts)
       .samples(
           {"self[3, 4], end[4], weight[3, 1]", "self[], end[], weight[]", "self[5], end[5], weight=0.3"});
   define("_fused_multiply_add(Tensor self, Tensor other, Tensor addend) -> Tensor")
@@ -665,10 +609,6 @@ FACULA_FAMILY(pointwise) {
       .check(fitting_computed({"value"}))
       .in_place()
       .pointwise([](Expr a, Expr b, Expr c, Expr v) { return fma(v * b, c, a); })
-      .differs(catalog::kComplexInfinite, catalog::kByParts)
-      .differs(
-          "(float|complex)\\d+ gradient of tensor\\d: .* at .*(e[+-]30\\d|e[+-]38|e-32\\d|value=-?inf|value=1e)",
-          "which product of three numbers comes first decides what overflows or vanishes")
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1]", "self[5], tensor1[5], tensor2[5], value=2",
                 "self[0], tensor1[0], tensor2[0]"});
   define("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
@@ -689,9 +629,6 @@ FACULA_FAMILY(pointwise) {
                           {catalog::wide_if_repeated(v, "tensor2"), v["tensor1"], v["tensor2"], value});
         return grads(v.grad(), over, under);
       })
-      .differs(
-          "b?float\\d+ gradient of tensor2: (finite|-?0|-?inf|-?\\d\\S*) for (nan|-?0|-?inf|-?\\d\\S*|finite) at",
-          "PyTorch's tensor2 * tensor2 overflows or vanishes; here it divides twice")
       .samples({"self[3, 4], tensor1[4], tensor2[3, 1](0.5, 2)",
                 "self[5], tensor1[5], tensor2[5](0.5, 2), value=2"});
   define("_addcdiv_backward_over(Tensor grad, Tensor tensor2, Scalar value) -> Tensor")

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "facula/autograd/autograd.h"
-#include "facula/catalog/differences.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -15,18 +14,6 @@ namespace d = facula::dtypes;
 
 namespace {
 
-constexpr const char* kFewGates =
-    "\\w+ error: RuntimeError .*first dim must be .* for a result with one element";
-constexpr const char* kReadBeyond = "weights of too few gates; PyTorch reads beyond them, and may crash";
-constexpr const char* kSteppedSizes = "\\w+ (shape|value|value \\d|gradient of \\S+): .* with stepped #";
-constexpr const char* kSizesUnread = "PyTorch reads what lies between the elements of `batch_sizes`";
-constexpr const char* kUnstable =
-    "(complex\\d+ (value|gradient)|float16 value|bfloat16 value).*: [^a-z]*(for -?1|for \\(?-?\\d\\S*,? ?[^a-z]*|for -?\\d\\S*) with (input|params|hx|data): (all|0 at)";
-constexpr const char* kNearPoles =
-    "complex sigmoid and tanh near their poles, or saturated sums of the largest numbers: a last digit becomes the first";
-constexpr const char* kSquashed =
-    "complex\\d+ (value|value \\d|gradient of \\S+): \\((finite|-?0), (finite|-?0)\\) for \\(nan, nan\\) with \\S+: "
-    "(all )?(-?inf|max|1 and|lowest)";
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 
 enum class Cell { lstm, gru, tanh, relu };
@@ -477,12 +464,6 @@ Definer padded(const char* name, Cell cell, const char* doc) {
       define(
           std::string(name) +
           ".input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)")
-          .differs(catalog::kOverflows, catalog::kOrderOfSums)
-          .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-          .differs(catalog::kSteps16, catalog::kRoundedOnce)
-          .differs(kSquashed, catalog::kByParts)
-          .differs(kUnstable, kNearPoles)
-          .differs(kFewGates, kReadBeyond)
           .doc(doc)
           .grad_name(output_name)
           .autocast([cell](const Call& c, DType lower) {
@@ -500,13 +481,6 @@ Definer packed(const char* name, Cell cell, const char* doc) {
       define(
           std::string(name) +
           ".data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor)")
-          .differs(catalog::kOverflows, catalog::kOrderOfSums)
-          .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-          .differs(catalog::kSteps16, catalog::kRoundedOnce)
-          .differs(kSquashed, catalog::kByParts)
-          .differs(kUnstable, kNearPoles)
-          .differs(kFewGates, kReadBeyond)
-          .differs(kSteppedSizes, kSizesUnread)
           .doc(doc)
           .grad_name(output_name)
           .autocast([cell](const Call& c, DType lower) {
@@ -525,12 +499,6 @@ Definer one_step(const char* name, Cell cell, const char* doc) {
       define(
           std::string(name) +
           "(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor")
-          .differs(catalog::kOverflows, catalog::kOrderOfSums)
-          .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-          .differs(catalog::kSteps16, catalog::kRoundedOnce)
-          .differs(kSquashed, catalog::kByParts)
-          .differs(kUnstable, kNearPoles)
-          .differs(kFewGates, kReadBeyond)
           .doc(doc)
           .autocast([cell](const Call& c, DType lower) {
             return cell == Cell::gru ? by_state(c, lower) : Autocast::lower;
@@ -638,12 +606,6 @@ FACULA_FAMILY(recurrent) {
 
   define(
       "lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
-      .differs(kSquashed, catalog::kByParts)
-      .differs(kUnstable, kNearPoles)
-      .differs(kFewGates, kReadBeyond)
       .doc("Long short-term memory over [T, N, features].  Hochreiter, Schmidhuber, 1997.")
       .grad_name(output_name)
       .autocast(by_state_of_layer)
@@ -658,15 +620,6 @@ FACULA_FAMILY(recurrent) {
           {"input[3, 2, 4], hx{[1, 2, 3], [1, 2, 3]}, params{[12, 4], [12, 3], [12], [12]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False"});
   define(
       "lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
-      .differs(kSquashed, catalog::kByParts)
-      .differs(kUnstable, kNearPoles)
-      .differs(kFewGates, kReadBeyond)
-      .differs(kSteppedSizes, kSizesUnread)
-      .differs("float16 value 2: -?\\d\\S* for -?\\d\\S* with hx: lowest",
-               "rounded once; PyTorch rounds every gate to 16 bits")
       .doc("lstm over packed sequences.")
       .grad_name(output_name)
       .autocast(by_state_of_layer)
@@ -701,14 +654,6 @@ FACULA_FAMILY(recurrent) {
           {"data[3, 4], batch_sizes<2>[3](1, 2), hx[1, 1, 3], params{[3, 4], [3, 3], [3], [3]}, has_biases=True, num_layers=1, dropout=0.0, train=False, bidirectional=False"});
   define(
       "lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
-      .differs(kSquashed, catalog::kByParts)
-      .differs(kUnstable, kNearPoles)
-      .differs(kFewGates, kReadBeyond)
-      .differs("complex\\d+ (value|value \\d|gradient of \\S+): .*nan.* for .* with w_hh: (-?infj?|inf and)",
-               "sigmoid and tanh have no limit at complex infinity; PyTorch takes one")
       .doc("One step of an LSTM: the next hidden and cell states.")
       .autocast([](const Call& c, DType lower) { return by_state(c, lower); })
       .bind(function)

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "facula/base/warning.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/running.h"
 #include "facula/catalog/selected.h"
 #include "facula/catalog/widened.h"
@@ -246,27 +245,6 @@ Tensor recurrence(Tensor a, Tensor b, int k) {
   return b;
 }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kOppositeLargest =
-    "(bfloat16|float32|float64) value: nan for (0|inf) with self: max and lowest";
-constexpr const char* kOppositeSums =
-    "a sum of opposite largest numbers overflows; where depends on the order of additions";
-constexpr const char* kLargestMean =
-    "\\w+ (value|value [01]|gradient of self): .*(inf|nan).* for .* with self: (all max|max and lowest)";
-constexpr const char* kMeanOverflows =
-    "beside the largest numbers a gradient's mean is a sum over the count, which overflows as mean() itself does in "
-    "PyTorch too; differences of float64 numbers overflow in either's recurrence";
-constexpr const char* kSquares = "bfloat16 gradient of self: .* with self: (max|lowest) at";
-constexpr const char* kInFloat32 =
-    "the deviation is computed anew in float32, where squares of bfloat16's largest numbers overflow";
-constexpr const char* kAllEqual = "(float|complex)\\d+ (value|value 0): 0 for inf with self: all max";
-constexpr const char* kEqualNumbers =
-    "equal numbers have no variance; over all elements PyTorch's kernel takes mean(), which overflows";
-constexpr const char* kComplexFactors =
-    "complex\\d+ value: \\(.*(nan|inf).*\\) for \\(.*(nan|inf|finite).*\\) with self: (all inf|all max|max at|-?infj? at)";
-constexpr const char* kOrderOfFactors =
-    "a product of complex numbers with infinite parts depends on the order of multiplications";
-
 // One element after the other.
 Tensor running_log_sums(const Tensor& x, int64_t dim) {
   if (x.dim() == 0 || x.numel() == SymInt(int64_t(0))) return clone(x);
@@ -349,27 +327,23 @@ void warn_of_freedom(const Call& c) {
 
 // The fold of all elements along `dim` up to each.
 Definer running(const char* schema, const char* doc, Monoid fold) {
-  return std::move(
-      define(schema)
-          .doc(doc)
-          .dtypes(d::any | d::wide_unsigned)
-          .differs(
-              "bool error: RuntimeError \\(cum\\w+_: result type int64 can't be cast .* for NotImplementedError",
-              "the error says what the result would be: dtype=int64 is the default, in place too")
-          .result(accumulated_along)
-          .in_place()
-          .shape([](const Call& c) {
-            c.dim("dim");
-            return Dims(c.sizes("self"));
-          })
-          .loop([fold](const LoopCall& c, Index i) {
-            DType result = accumulated(c)[0], t = catalog::running_type(result);
-            if (i.empty()) return cast(c.load("self", i), compute_type(result));
-            int k = c.dim("dim");
-            Expr running = scan_over(c, fold, i, k, c.size("self", k),
-                                     [&](Index j) { return cast(c.load("self", j), t); });
-            return cast(running, compute_type(result));
-          }));
+  return std::move(define(schema)
+                       .doc(doc)
+                       .dtypes(d::any | d::wide_unsigned)
+                       .result(accumulated_along)
+                       .in_place()
+                       .shape([](const Call& c) {
+                         c.dim("dim");
+                         return Dims(c.sizes("self"));
+                       })
+                       .loop([fold](const LoopCall& c, Index i) {
+                         DType result = accumulated(c)[0], t = catalog::running_type(result);
+                         if (i.empty()) return cast(c.load("self", i), compute_type(result));
+                         int k = c.dim("dim");
+                         Expr running = scan_over(c, fold, i, k, c.size("self", k),
+                                                  [&](Index j) { return cast(c.load("self", j), t); });
+                         return cast(running, compute_type(result));
+                       }));
 }
 
 }  // namespace
@@ -377,7 +351,6 @@ Definer running(const char* schema, const char* doc, Monoid fold) {
 FACULA_FAMILY(reduce) {
   define("sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
-      .differs(kOppositeLargest, kOppositeSums)
       .doc("Sum over `dim` (all dimensions if None). Integers and bool give int64.")
       .grad_name(all_or_along("Sum"))
       .result(accumulated)
@@ -396,7 +369,6 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
-      .differs(kOppositeLargest, kOppositeSums)
       .doc("Mean over `dim` (all dimensions if None).")
       .grad_name(all_or_along("Mean"))
       .for_out([](const Call& c, std::span<const Tensor> out) {
@@ -422,7 +394,6 @@ FACULA_FAMILY(reduce) {
       .samples(reduction_samples());
   define("prod(Tensor self, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
       .dtypes(d::any | d::wide_unsigned)
-      .differs(kComplexFactors, kOrderOfFactors)
       .doc("Product along `dim` (of all elements if None). Integers and bool give int64.")
       .grad_name(all_or_along("Prod"))
       .autocast(Autocast::fp32)
@@ -765,8 +736,6 @@ FACULA_FAMILY(reduce) {
       .check(warn_of_freedom)
       .converting_out()
       .for_out(dtype_of_moments)
-      .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Variance over `dim`: mean squared deviation, with `correction` subtracted from the count.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
@@ -779,19 +748,15 @@ FACULA_FAMILY(reduce) {
   define("var.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
       .converting_out()
       .for_out(dtype_of_moments)
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Variance over `dim`, unbiased or not.")
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return var(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("std(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> Tensor")
-      .differs(kSquares, kInFloat32)
       .check(warn_of_freedom)
       .converting_out()
       .for_out(dtype_of_moments)
-      .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
@@ -803,10 +768,8 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True",
                 "self[33, 129], dim=[1]"});
   define("std.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor")
-      .differs(kSquares, kInFloat32)
       .converting_out()
       .for_out(dtype_of_moments)
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation over `dim`, unbiased or not.")
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return facula::std(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
@@ -814,8 +777,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("var.all(Tensor self, bool unbiased) -> Tensor")
       .converting_out()
-      .differs(kLargestMean, kMeanOverflows)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Variance of all elements, unbiased or not.")
       .procedure([](const Tensor& self, bool unbiased) {
         return var(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
@@ -823,9 +784,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False", "self[5], unbiased=True"});
   define("std.all(Tensor self, bool unbiased) -> Tensor")
       .converting_out()
-      .differs(kLargestMean, kMeanOverflows)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
-      .differs(kAllEqual, kEqualNumbers)
       .doc("Standard deviation of all elements, unbiased or not.")
       .procedure([](const Tensor& self, bool unbiased) {
         return facula::std(self, Sizes(), std::optional<double>(unbiased ? 1.0 : 0.0));
@@ -834,7 +792,6 @@ FACULA_FAMILY(reduce) {
   define(
       "var_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
       .check(warn_of_freedom)
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Variance and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
@@ -848,14 +805,12 @@ FACULA_FAMILY(reduce) {
           {"self[3, 4], dim=[1]", "self[3, 4]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
       "var_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Variance and mean over `dim`, unbiased or not.")
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return var_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False", "self[3, 4], dim=[0], unbiased=True, keepdim=True"});
   define("var_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Variance and mean of all elements, unbiased or not.")
       .procedure([](const Tensor& self, bool unbiased) {
         return var_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
@@ -863,9 +818,7 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], unbiased=False"});
   define(
       "std_mean(Tensor self, int[1]? dim=None, *, float? correction=1, bool keepdim=False) -> (Tensor, Tensor)")
-      .differs(kSquares, kInFloat32)
       .check(warn_of_freedom)
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`.")
       .dtypes(d::floating | d::complex)
       .composite([](const Tensor& self, Sizes dim, std::optional<double> correction, bool keepdim) {
@@ -878,16 +831,12 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], dim=[1]", "self[2, 3, 4], dim=[0, 2], correction=0, keepdim=True"});
   define(
       "std_mean.unbiased(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)")
-      .differs(kSquares, kInFloat32)
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean over `dim`, unbiased or not.")
       .procedure([](const Tensor& self, Sizes dim, bool unbiased, bool keepdim) {
         return std_mean(self, dim, std::optional<double>(unbiased ? 1.0 : 0.0), keepdim);
       })
       .samples({"self[3, 4], dim=[1], unbiased=False"});
   define("std_mean.all(Tensor self, bool unbiased) -> (Tensor, Tensor)")
-      .differs(kSquares, kInFloat32)
-      .differs(kLargestMean, kMeanOverflows)
       .doc("Standard deviation and mean of all elements, unbiased or not.")
       .procedure([](const Tensor& self, bool unbiased) {
         return std_mean(self, Sizes(nullopt), std::optional<double>(unbiased ? 1.0 : 0.0));
@@ -909,7 +858,6 @@ FACULA_FAMILY(reduce) {
       .samples({"self[3, 4], p='fro'", "self[3, 4], p='fro', dim=[1]"});
   define(
       "norm(Tensor self, Scalar? p=2, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(catalog::kHugeOrder, catalog::kOrderRefused)
       .doc("The p-norm over `dim`: (sum |x|^p)^(1/p); p = inf, -inf and 0 are the limits.")
       .grad_name("LinalgVectorNorm")
       .composite([](const Call& c, const Tensor& self, std::optional<Scalar> p, Sizes dim, bool keepdim,
@@ -997,8 +945,6 @@ FACULA_FAMILY(reduce) {
       .samples({"grad[3, 1], self[3, 4], other[3, 4], dim=1, eps=1e-08"});
   define("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor")
       .doc("self with each slice along `dim` whose p-norm is above maxnorm scaled down to it.")
-      .differs("float32 gradient of self: .* with p is the number 1e\\+300", "a p that float32 does not hold")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .dtypes(d::floating | d::complex)
       .in_place()
       .composite([](const Tensor& self, const Scalar& p, int64_t dim, const Scalar& maxnorm) {
@@ -1046,7 +992,6 @@ FACULA_FAMILY(reduce) {
       .bad_conversion(ErrorType::NotImplementedError)
       .doc("Mean of the elements over `dim` that are not NaN.")
       .grad_name("Div")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(is_differentiable(self.dtype()), "nanmean")
             << "expected input to have floating point or complex dtype but got " << self.dtype();
@@ -1057,15 +1002,10 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs("bool error: NotImplementedError .*result type int64 can't be cast.* for a result with out",
-               "sums of masks are integers, which a bool out= does not hold")
       .dtypes(d::any | d::wide_unsigned)
       .converting_out()
       .bad_conversion(ErrorType::NotImplementedError)
-      .differs("bool error: RuntimeError .*result type int64 can't be cast",
-               "a sum of bools is an integer, which does not fit into a bool")
       .doc("Sum of the elements over `dim` that are not NaN.")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .composite([](const Tensor& self, Sizes dim, bool keepdim, std::optional<DType> dtype) {
         runtime_check(!is_complex(self.dtype()), "nansum")
             << "does not support complex inputs, got " << self.dtype();
@@ -1080,9 +1020,6 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"self[3, 4]", "self[3, 4], dim=[1], keepdim=True"});
   define("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor")
-      .differs(
-          "\\w+ error: a result for RuntimeError \\(output with shape \\[\\] .*, dim=\\[\\]",
-          "dim=[] means every dimension, as in sum; PyTorch reduces and fails to take the dimensions away")
       .converting_out()
       .for_out([](const Call& c, std::span<const Tensor> out) {
         DType self = c.dtype("self"), to = out[0].dtype();
@@ -1128,7 +1065,6 @@ FACULA_FAMILY(reduce) {
                 "self[3, 1025], dim=1"});
   running("cumprod(Tensor self, int dim, *, dtype? dtype=None) -> Tensor", "Running products along `dim`.",
           monoid::prod)
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       // Transposition derives sums alone.
       .vjp([](const Vjp& v) {
         if (v.call().rank("self") == 0) return grads(v.grad());
@@ -1163,9 +1099,6 @@ FACULA_FAMILY(reduce) {
       })
       .samples({"grad[3, 4], self[3, 4](0.5, 1.5), dim=1"});
   define("logcumsumexp(Tensor self, int dim) -> Tensor")
-      .differs(
-          "(b?float|complex)\\d+ gradient of self: .* with self: (max|all max|max and lowest|inf|-?infj)( at| #)",
-          "by differences of results; PyTorch takes logarithms of the gradient, which the largest numbers absorb")
       .doc("log of the running sums of exp(self) along `dim`, without overflow.")
       .dtypes(d::floating | d::complex)
       .shape([](const Call& c) {

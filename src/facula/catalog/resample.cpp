@@ -27,17 +27,6 @@ Expr inside(Expr at, Expr n) { return (at >= Scalar(int64_t(0))) & (at < n); }
 Expr clipped(Expr at, Expr n) { return max(min(at, n - Scalar(int64_t(1))), Scalar(int64_t(0))); }
 Expr zero_of(DType t) { return constant(Scalar(int64_t(0)), t); }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kOutside =
-    "b?float(\\d+ gradient of (input|grid)|16 value): .* with grid: .*(nan|inf|max|lowest)";
-constexpr const char* kUnchecked =
-    "the gradient of a place that is no number: PyTorch's kernels read and write before the image there, and may crash";
-// Deliberate differences next to infinite elements: rounding, and derivatives of cubic weights.
-constexpr const char* kBeside =
-    "b?float\\d+ (value|gradient of (input|grid)): .* with input: .*(inf|max|lowest)";
-constexpr const char* kPartsOfWeights =
-    "sums of infinite products, whose signs and order are those of the derivative of a cubic weight, taken part by part";
-
 // The cubic kernel of Keys, 1981, at distances below 1 and from 1 to 2.
 Expr near_cubic(Expr x, double a) { return ((x * (a + 2)) - (a + 3)) * x * x + 1.0; }
 Expr far_cubic(Expr x, double a) { return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a; }
@@ -556,8 +545,6 @@ FACULA_FAMILY(resample) {
       .autocast(Autocast::fp32)
       .bind(function)
       .dtypes(d::floating)
-      .differs(kOutside, kUnchecked)
-      .differs(kBeside, kPartsOfWeights)
       .shape([](const Call& c) {
         auto input = c.sizes("input"), grid = c.sizes("grid");
         index_check(!input.empty() && !grid.empty(), "grid_sampler")
@@ -650,8 +637,6 @@ FACULA_FAMILY(resample) {
       "_grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool align_corners=False) -> Tensor")
       .python("grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None)",
               "align_corners = aligned(align_corners)")
-      .differs(kOutside, kUnchecked)
-      .differs(kBeside, kPartsOfWeights)
       .doc(
           "Elements of [N, C, H, W] at the places [N, H', W', 2], x and y from -1 to 1; three for volumes. `mode`: 'bilinear', 'nearest', 'bicubic'; "
           "padding_mode: 'zeros', 'border', 'reflection'.  Jaderberg et al., 2015.")
@@ -662,10 +647,6 @@ FACULA_FAMILY(resample) {
                 "input[1, 2, 4, 5], grid[1, 3, 3, 2], mode='nearest', padding_mode='border'"});
   define(
       "grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
-      .differs(kOutside, kUnchecked)
-      .differs(kBeside, kPartsOfWeights)
-      .differs("\\w+ error: RuntimeError .*expected an input of .* for IndexError .* with 0-d",
-               "a rank that does not fit is one error, whatever the rank")
       .doc("grid_sampler of images [N, C, H, W].")
       .bind(function)
       .procedure([](const Call& c, const Tensor& input, const Tensor& grid) {
@@ -675,10 +656,6 @@ FACULA_FAMILY(resample) {
           {"input[2, 3, 4, 5], grid[2, 3, 2, 2], interpolation_mode=0, padding_mode=0, align_corners=False"});
   define(
       "grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor")
-      .differs(kOutside, kUnchecked)
-      .differs(kBeside, kPartsOfWeights)
-      .differs("\\w+ error: RuntimeError .*expected an input of .* for IndexError .* with 0-d",
-               "a rank that does not fit is one error, whatever the rank")
       .doc("grid_sampler of volumes [N, C, D, H, W].")
       .bind(function)
       .procedure([](const Call& c, const Tensor& input, const Tensor& grid) {
@@ -690,7 +667,6 @@ FACULA_FAMILY(resample) {
       .autocast(Autocast::lower)
       .doc(
           "The places where a result of `size` reads its input, moved by the matrices theta [N, dimensions, dimensions + 1].")
-      .differs("uint8 value: ", "places from -1 in unsigned bytes, which wrap at each step")
       .bind(function)
       .dtypes(d::numeric)
       .shape([](const Call& c) {

@@ -520,11 +520,6 @@ FACULA_FAMILY(shape) {
                 "grad[2, 5], size=3, before=2, after=0, dim=-1, mode='replicate'",
                 "grad[4, 2], size=3, before=2, after=-1, dim=0, mode='circular'"});
   define("pad(Tensor self, SymInt[] pad, str mode='constant', Scalar? value=None) -> Tensor")
-      .differs(
-          "complex\\d+ error: a result for TypeError \\(pad\\(\\): argument 'value' .* must be float, not complex",
-          "complex images are padded by complex numbers")
-      .differs("\\w+ error: a result for RuntimeError \\(Expected 2D or 3D .* with sizes 2 as 0",
-               "nothing has no border")
       .doc(
           "`pad` = (before, after) of the last dimension, then of the one before, ... By `value`, or in the last one to three dimensions of a batched or single image by elements of its own: `mode` 'reflect', 'replicate' or 'circular'.")
       .dtypes(d::stored)

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "facula/catalog/differences.h"
 #include "facula/op/operands.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -294,21 +293,6 @@ Expr log_normal_distribution(Expr x) {
   return select(x < -1.0, tail, log1p(-ndtr(-x)));
 }
 
-// Differences from PyTorch (tests/edges).
-constexpr const char* kDigits =
-    "(float|bfloat)\\d+ (value|gradient of self): -?\\d\\S* for -?\\d\\S* at self=";
-constexpr const char* kInFloat64 =
-    "computed in float64 and right to the last place; PyTorch's series and reflections lose digits in the argument's dtype";
-constexpr const char* kPole =
-    "(u?int|float|bfloat)\\d+ (value|gradient of self): (inf|finite|-?0) for (nan|finite|-?0) at self=";
-constexpr const char* kExactPole =
-    "infinite at the poles, as whole numbers below 0 and all large negative ones are, and 0 only at infinity; in "
-    "PyTorch sin(pi x) is not quite 0 there, and its series gives NaN at infinity";
-
-constexpr const char* kZeroTimesNaN = "b?float\\d+ gradient of self: nan for 0 at self=-?0, other=nan";
-constexpr const char* kNaNIsOne =
-    "the logarithm of NaN is the factor, NaN, be it a tensor's or a number; PyTorch's rule for numbers asks other > 0";
-
 // Declares a function of one number; `f` computes its float64 value.
 Definer special_function(const char* schema, const char* doc, Expr (*f)(Expr), double low, double high) {
   return define(schema)
@@ -362,19 +346,13 @@ FACULA_FAMILY(special) {
   special_function("lgamma(Tensor self) -> Tensor", "Logarithm of the absolute value of the gamma function.",
                    log_gamma, 0.2, 12)
       .in_place()
-      .differs("float64 gradient of self: -?\\d\\S* for -?\\d\\S* at self=-1$",
-               "one place from the pole at -1 the reflection's sine is that of the exact distance")
       .vjp(next_polygamma(-1));
   special_function("digamma(Tensor self) -> Tensor", "Derivative of the logarithm of the gamma function.",
                    digamma_of, 0.2, 12)
       .in_place()
-      .differs(kDigits, kInFloat64)
-      .differs(kPole, kExactPole)
       .bind(function | method | special)
       .vjp(next_polygamma(0));
   define("polygamma(int n, Tensor self) -> Tensor")
-      .differs(kDigits, kInFloat64)
-      .differs(kPole, kExactPole)
       .doc("The n-th derivative of digamma.")
       .bind(function | method | special)
       .dtypes(d::floating)
@@ -420,11 +398,6 @@ FACULA_FAMILY(special) {
       });
   special_function("special_erfcx(Tensor self) -> Tensor",
                    "Scaled complementary error function, exp(self^2) erfc(self).", scaled_complement, -2, 4)
-      .differs(
-          "(float|bfloat)\\d+ gradient of self: \\S+ for \\S+ at self=(\\d|inf)",
-          "2 x erfcx(x) and 2 / sqrt(pi) cancel in PyTorch; ours goes on by the series of their difference")
-      .differs("float64 (value|gradient of self): -?\\S+e\\+29\\d for -?\\S+e\\+29\\d at self=-26$",
-               "exp of 676 has other last digits in PyTorch's vectors than in its single elements")
       .bind(special)
       // Uses a series where the two terms of the derivative cancel.
       .vjp([](const Vjp& v) { return grads(mul(v.grad(), _erfcx_slope(v["self"]))); });
@@ -441,16 +414,8 @@ FACULA_FAMILY(special) {
         for (int k = 16; k > 0; k -= 2) series = 1.0 - z * series / double(k * (k + 1));
         return select(abs(y) < 0.5, series, sin(y) / y);
       })
-      .differs("b?float\\d+ gradient of self: finite for -?0 at self=-?\\d\\S*e\\+",
-               "PyTorch divides by the square of self, which overflows")
-      .differs("(float|complex)\\d+ gradient of self: .* at self=\\(?-?(0|\\d\\S*e-\\d+|0\\.\\d+)(,|\\)|$)",
-               "by the series near 0, where PyTorch's difference of quotients cancels")
-      .differs(catalog::kSteps16, catalog::kRoundedOnce)
       .samples(unary_samples(0.2, 2));
   define("logit(Tensor self, float? eps=None) -> Tensor")
-      .differs(
-          "float32 error: a result for RuntimeError \\(value cannot be converted to type float .* with eps is the number 1e\\+300",
-          "an eps above 1/2 clamps all to one value")
       .doc(
           "log(self / (1 - self)), of self clamped to [eps, 1 - eps] if eps is given; else NaN outside [0, 1].")
       .dtypes(d::floating)
@@ -493,21 +458,15 @@ FACULA_FAMILY(special) {
       [](Expr y) { return log(y); }, 0)
       .in_place()
       .grad_name(logarithm_name("Xlogy"))
-      .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(function | method | special);
   times_logarithm(
       "special_xlog1py(Tensor|Scalar self, Tensor|Scalar other) -> Tensor",
       "self * log1p(other), 0 where self is 0.", [](Expr y) { return log1p(y); }, 1)
       .grad_name(logarithm_name("SpecialXlog1Py"))
-      .differs(kZeroTimesNaN, kNaNIsOne)
       .bind(special);
   define("special_ndtr(Tensor self) -> Tensor")
       .grad_name("Mul", 1)
       .doc("The distribution function of the normal distribution.")
-      .differs("\\w+ value: (finite|-?\\d\\S*) for (0|\\d\\S*) at self=-",
-               "by the complement of erf, which keeps the digits that PyTorch's 1 + erf(x / sqrt(2)) cancels")
-      .differs("(bfloat16|float64) gradient of self: \\d\\S+ for \\d\\S+ at self=-?\\d",
-               "the density of the number as it is; PyTorch rounds x / sqrt(2) before it takes the square")
       .dtypes(d::floating)
       .promote(Promote::int_to_float)
       .bind(special)
@@ -516,11 +475,6 @@ FACULA_FAMILY(special) {
   special_function("special_log_ndtr(Tensor self) -> Tensor",
                    "Logarithm of the distribution function of the normal distribution.",
                    log_normal_distribution, -6, 3)
-      .differs(
-          "float\\d+ gradient of self: \\S+ for \\S+ at self=-",
-          "density over distribution function without the factor that vanishes in both; PyTorch's loses its digits")
-      .differs("float64 (value|gradient of self): -?\\S+e-\\d{2,3} for -?\\S+e-\\d{2,3} at self=\\d\\d",
-               "right to the last place; PyTorch's erfc is not, far out")
       .bind(special)
       .vjp([](const Vjp& v) {
         // The density over the distribution function, without their common factor.
@@ -537,10 +491,6 @@ FACULA_FAMILY(special) {
         return grads(mul(mul(v.grad(), std::sqrt(2 * kPi)), exp(div(mul(y, y), 2))));
       });
   define("mvlgamma(Tensor self, int p) -> Tensor")
-      .differs(
-          "b?float16 (value|gradient of self): (finite for inf|(finite|-inf) for nan|\\d\\S* for \\d\\S*) at self=",
-          "rounded once; PyTorch rounds each argument of lgamma to 16 bits, on poles too")
-      .differs(kDigits, kInFloat64)
       .doc(
           "Logarithm of the multivariate gamma function: p (p - 1) / 4 log(pi) + sum lgamma(self - k / 2), k below p.")
       .dtypes(d::floating)

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "facula/catalog/differences.h"
 #include "facula/catalog/matrices.h"
 #include "facula/op/batched.h"
 
@@ -143,9 +142,6 @@ Tensor pseudo_inverse(const Tensor& A, const Tolerances& t, bool hermitian) {
 Definer by_tolerances(const char* schema, const char* doc,
                       Tensor (*f)(const Tensor&, const Tolerances&, bool)) {
   return define(schema)
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .converting_out()
       .doc(doc)
       .bind(linalg)
@@ -195,9 +191,6 @@ std::tuple<Tensor, Tensor, Tensor> largest_singular_values(const Tensor& given, 
 FACULA_FAMILY(spectrum) {
   define(
       "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .doc(
           "The norm of the matrices in two dimensions: of order 1 or inf the largest sum of absolute values of a column or "
           "row, of order 2 the largest singular value; the smallest if `ord` is negative.")
@@ -213,9 +206,6 @@ FACULA_FAMILY(spectrum) {
           {"self[3, 4], ord=1", "self[2, 3, 4], ord=-inf, dim=[0, 2], keepdim=True", "self[3, 4], ord=2"});
   define(
       "linalg_matrix_norm.str(Tensor self, str ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .doc("'fro': the root of the sum of squares; 'nuc': the sum of singular values.")
       .bind(linalg)
       .also("self", "A")
@@ -224,9 +214,6 @@ FACULA_FAMILY(spectrum) {
       .samples({"self[3, 4]", "self[2, 3, 4], ord='nuc', dim=[0, 2], keepdim=True"});
   define(
       "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .doc("The norm of vectors (one dimension) or matrices (two); without `ord` the 2-norm of all elements.")
       .bind(linalg)
       .also("self", "A")
@@ -243,9 +230,6 @@ FACULA_FAMILY(spectrum) {
       .samples({"self[3, 4]", "self[3, 4], ord=inf", "self[3, 4], ord=3, dim=[1]"});
   define(
       "linalg_norm.str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .doc("linalg.matrix_norm.")
       .bind(linalg)
       .also("self", "A")
@@ -257,9 +241,6 @@ FACULA_FAMILY(spectrum) {
           })
       .samples({"self[3, 4], ord='fro'", "self[2, 3, 4], ord='nuc', dim=[0, 2]"});
   define("linalg_cond(Tensor self, Scalar? p=None) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .converting_out()
       .doc(
           "The condition number of each matrix: the product of its norm of order p and that of its inverse; for p 2 (None) "
@@ -278,11 +259,6 @@ FACULA_FAMILY(spectrum) {
       })
       .samples({"self+[3, 3]", "self+[2, 3, 3], p=1", "self[3, 4]"});
   define("linalg_cond.str(Tensor self, str p) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
-      .differs("complex64 error: RuntimeError .*expected out tensor to have dtype float32",
-               "an out= takes the dtype of the result; PyTorch's takes complex numbers here alone")
       .doc("The condition number by norm 'fro' or 'nuc'.")
       .bind(linalg)
       .also("self", "A")
@@ -340,9 +316,6 @@ FACULA_FAMILY(spectrum) {
                 "With a relative tolerance.", pseudo_inverse)
       .samples({"self+[3, 3], rcond=0.001"});
   define("pinverse(Tensor self, float rcond=1e-15) -> Tensor")
-      .differs(kInfinite, kRefused)
-      .differs(kExtremes, kOrderOfLapack)
-      .differs(kSingular, kRounding)
       .doc("linalg.pinv with a relative tolerance.")
       .procedure([](const Tensor& self, double rcond) {
         return pseudo_inverse(self, {number(0), number(rcond)}, false);
@@ -426,13 +399,7 @@ FACULA_FAMILY(spectrum) {
       .samples({"A[4, 3](1, 2), B[4, 2], rcond=0.0000001, driver='gelsd'"});
   define(
       "linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor solution, Tensor residuals, Tensor rank, Tensor singular_values)")
-      .differs(
-          "\\w+ (error: a result for _LinAlgError|value \\d: .*|gradient of \\w+: .*) .*with (self: (-?inf|all|inf)|rcond is|b: (all max|max))",
-          "the rank of such a system is a question of rounding, and of the library's tolerance")
       .converting_out()
-      .differs(
-          "(float|complex)\\d+ (gradient of self: -?\\d|error: (LinAlgError .* for a result|a result for _LinAlgError)).* with (b|self): (all|max)",
-          "the rank of such a system is a question of rounding")
       .autocast(Autocast::fp32)
       .doc(
           "X of least |A X - B|, B vectors or matrices of A's batch. Drivers 'gelsy' (default; QR with exchanges), 'gelsd', "

@@ -1,7 +1,6 @@
 // Windows of a dimension and their sums, and what follows from them: unfold and fold, and convolutions and pools
 // over three dimensions as those over two of what one dimension's windows hold.
 #include "facula/autograd/calls.h"
-#include "facula/catalog/differences.h"
 #include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
@@ -292,7 +291,6 @@ FACULA_FAMILY(window) {
                 "self[2, 6, 5], kernel_size=[3], dilation=[2, 1], padding=[1], stride=[1, 2]"});
   define(
       "col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor")
-      .differs("bool error: NotImplementedError .* for a result with ", "sums of masks are no masks")
       .python("fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1)")
       .doc("Sums of the columns that im2col makes of [N, C, *output_size] where their windows lie.")
       .grad_name("Col2Im")
@@ -323,10 +321,6 @@ FACULA_FAMILY(window) {
   define(
       "conv3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] dilation=1, int groups=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("bfloat16 gradient of input: 0 for nan with weight: ",
-               "oneDNN multiplies zeros beside a tile by what is not finite")
       .doc(
           "Cross-correlation of input [N, C, D, H, W] with weight [out, C / groups, kD, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
@@ -341,8 +335,6 @@ FACULA_FAMILY(window) {
   define(
       "conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, str padding='valid', int[3] dilation=1, int groups=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kLibraryZeros, catalog::kZerosBeside)
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
       .doc("conv3d with padding 'valid' (none) or 'same' (the result has the input's size; stride 1).")
       .autocast(Autocast::lower)
       .bind(function | nn_functional)
@@ -371,8 +363,6 @@ FACULA_FAMILY(window) {
   define(
       "conv_transpose3d(Tensor input, Tensor weight, Tensor? bias=None, int[3] stride=1, int[3] padding=0, int[3] output_padding=0, int groups=1, int[3] dilation=1) -> Tensor")
       .grad_name("Convolution")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs(catalog::kComplexProducts, catalog::kPartsOfProducts)
       .doc(
           "Transposed convolution, the gradient of conv3d for its input: input [N, C, D, H, W] with weight [C, out / groups, kD, kH, kW], plus bias [out].")
       .autocast(Autocast::lower)
@@ -436,9 +426,6 @@ FACULA_FAMILY(window) {
       "avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor")
       .python(
           "avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None, *, out=None)")
-      .differs(catalog::kOverflows, catalog::kOrderOfSums)
-      .differs("\\w+ error: a result for RuntimeError \\(input image .*smaller than kernel",
-               "a window that begins inside of its padding reads what it holds")
       .doc("Mean of each window [..., D, H, W].")
       .autocast(Autocast::fp32)
       .bind(nn_functional)

@@ -153,9 +153,6 @@ void check(const Operator& op) {
   for (auto& a : op.parameter_aliases)
     runtime_check(s.index_of(a.parameter) >= 0 && s.index_of(a.also) < 0, "define")
         << n << ": `" << a.also << "` cannot be a further name of `" << a.parameter << '`';
-  for (auto& d : op.differences)
-    runtime_check(!d.where.empty() && !d.why.empty(), "define")
-        << n << ": a difference needs a place and a reason";
 }
 
 }  // namespace
