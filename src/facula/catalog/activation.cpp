@@ -1,12 +1,9 @@
 // Activations, softmax and dropout.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <sstream>
 
 #include "facula/autograd/calls.h"
-#include "facula/catalog/softmax.h"
-#include "facula/catalog/widened.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
@@ -16,7 +13,6 @@
 using namespace facula;
 using namespace facula::loop;
 using namespace facula::op;
-using catalog::narrowed;
 namespace d = facula::dtypes;
 
 namespace {
@@ -31,7 +27,6 @@ Definer activation(const char* schema, const char* doc) {
 }
 // Not a size that is known only when a program runs?
 bool is_known(const Value& v) { return v.tag != Tag::integer || !v.integer().is_symbolic(); }
-
 // The gradient of units that are exponential below 0 (in self, or in self / alpha). At 0 PyTorch takes the derivative of the
 // exponential side; the derivative of the body there would be 1.
 VjpRule exponential_below(bool over_alpha) {
@@ -69,54 +64,10 @@ Expr zero_like(Expr x) { return constant(int64_t(0), x.dtype()); }
 Expr nan_or(Expr x, Expr y) {
   return is_floating(x.dtype()) ? select(isnan(x), constant(std::nan(""), y.dtype()), y) : y;
 }
-Tensor in_dtype(const Tensor& x, std::optional<DType> dtype) {
-  return dtype && *dtype != x.dtype() ? to_dtype(x, *dtype) : x;
-}
 // 1 where self is positive, else a number drawn from [lower, upper].
 Tensor slopes(const Tensor& self, double lower, double upper, std::optional<Generator*> g) {
   Tensor u = rand(self.sizes(), g ? *g : nullptr, compute_type(self.dtype()));
   return where(gt(self, 0), ones_like(self), to_dtype(add(mul(u, upper - lower), lower), self.dtype()));
-}
-// A dropout of `body`, which gives self where nothing is dropped; in place that writes nothing.
-template <class F>
-Definer dropping(const char* schema, const char* doc, F body) {
-  return std::move(define(schema)
-                       .doc(doc)
-                       .draws()
-                       .check([](const Call& c) {
-                         double p = c.real("p");
-                         runtime_check(p >= 0 && p <= 1, c.name())
-                             << "dropout probability has to be between 0 and 1, but got " << p;
-                       })
-                       .procedure(body)
-                       .in_place([body](const Call& c, const Tensor& self, double p, bool train) {
-                         Tensor y = body(c, self, p, train);
-                         if (y.impl() != self.impl()) copy_(self, y);
-                         return self;
-                       }));
-}
-bool is_dropped(double p, bool train) { return train && p != 0; }
-// Sizes of the noise of whole channels: 1 behind dimension `channels`.
-Dims noise_sizes(const Call& c, const Tensor& self, int channels) {
-  runtime_check(self.dim() > channels, c.name())
-      << "Feature dropout requires at least 2 dimensions in the input, got shape " << to_string(self.sizes());
-  Dims sizes(self.sizes());
-  for (int k = channels + 1; k < self.dim(); ++k) sizes[size_t(k)] = SymInt(int64_t(1));
-  return sizes;
-}
-Tensor of_channels(const Call& c, const Tensor& self, double p, bool train, bool has_batch) {
-  if (!is_dropped(p, train)) return self;
-  if (p == 1) return mul(self, 0);
-  return mul(self, _dropout(ones(noise_sizes(c, self, has_batch ? 1 : 0), self.dtype()), p));
-}
-Tensor of_selu(const Call& c, const Tensor& self, double p, bool train, bool channels) {
-  if (!is_dropped(p, train)) return self;
-  if (p == 1) return mul(self, 0);
-  Dims sizes = channels ? noise_sizes(c, self, 1) : Dims(self.sizes());
-  constexpr double low = -1.7580993408473766;  // selu at minus infinity
-  double scale = 1 / std::sqrt((1 - p) * (1 + p * low * low));
-  Tensor keep = bernoulli(empty(sizes, self.dtype()), 1 - p);
-  return _dropped_alpha(self, keep, scale, low * scale, -scale * p * low);
 }
 }  // namespace
 
@@ -229,7 +180,6 @@ FACULA_FAMILY(activation) {
         y = select((x > low) & (x < high), x, select(x < low, low, select(x > high, high, y)));
         return select(isnan(low), low, select(isnan(high), high, y));
       });
-
   define("relu6(Tensor self) -> Tensor")
       .python("relu6(input, inplace=False)")
       .doc("min(max(self, 0), 6).")
@@ -425,206 +375,4 @@ FACULA_FAMILY(activation) {
         return std::vector<Expr>{g * y, (1.0 - y) * y * x * g};
       })
       .samples({"grad[3, 4], self[3, 4], gate[3, 4]"});
-
-  define("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
-      .doc("Gradient of softmax from its output: y * (g - sum(g * y)).")
-      .bind(function)
-      .composite([](const Call& c, const Tensor& g, const Tensor& y) {
-        Tensor gy = mul(g, y);
-        if (y.dim() == 0) return to_dtype(sub(gy, mul(y, gy)), *c.maybe_dtype("input_dtype"));
-        return to_dtype(sub(gy, mul(y, sum(gy, c.dim("dim", "output"), true))),
-                        *c.maybe_dtype("input_dtype"));
-      })
-      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
-  define(
-      "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, dtype input_dtype) -> Tensor")
-      .doc("Gradient of log_softmax from its output: g - exp(y) * sum(g).")
-      .bind(function)
-      .composite([](const Call& c, const Tensor& g, const Tensor& y) {
-        Tensor total = y.dim() ? sum(g, c.dim("dim", "output"), true) : g;
-        return to_dtype(sub(g, mul(exp(y), total)), *c.maybe_dtype("input_dtype"));
-      })
-      .samples({"grad_output[3, 4], output[3, 4], dim=1, input_dtype=float64"});
-  define("softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
-      .python("softmax(input, dim=None, _stacklevel=3, dtype=None)")
-      .doc("exp(self) / sum(exp(self)) along `dim`, without overflow.")
-      .bind(function | method | nn_functional | special)
-      .dtypes(d::floating)
-      .strict()
-      .composite([](const Call& c, const Tensor& self) {
-        Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
-        int k = c.dim("dim");
-        if (x.dim() == 0) return exp(sub(x, x));
-        if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
-        Tensor e = exp(sub(x, amax(x, k, true)));
-        Tensor total = sum(e, k, true);
-        // total >= 1: a division for each row instead of each element
-        return contiguous(mul(e, reciprocal(total)));
-      })
-      .vjp(catalog::gradient_of_softmax(false))
-      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
-                "self[33, 129], dim=1", "self[129, 33], dim=0"});
-  define("softmin(Tensor self, int dim, dtype? dtype=None) -> Tensor")
-      .grad_name("Softmax")
-      .python("softmin(input, dim=None, _stacklevel=3, dtype=None)")
-      .doc("softmax(-self) along `dim`.")
-      .bind(hidden)
-      .dtypes(d::floating)
-      .strict()
-      .composite([](const Call& c, const Tensor& self) {
-        return softmax(neg(self), c.dim("dim"), c.maybe_dtype("dtype"));
-      })
-      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2"});
-  define("gumbel_softmax(Tensor logits, float tau=1, bool hard=False, float eps=1e-10, int dim=-1) -> Tensor")
-      .doc(
-          "A random pick in proportion to softmax(logits), relaxed by temperature `tau`; `hard` gives one-hot vectors whose gradient is "
-          "that of the relaxed pick. `eps` is not used.  Jang et al., 2016.")
-      .grad_name([](const Call& c) { return grad_name(c.flag("hard") ? "Add" : "Softmax"); })
-      .bind(nn_functional)
-      .draws()
-      .dtypes(d::floating)
-      .strict()
-      .composite([](const Call& c, const Tensor& logits, const Tensor& tau, bool hard) {
-        DType t = compute_type(logits.dtype());
-        Tensor u = add(rand(logits.sizes(), nullptr, t), t == DType::Float64
-                                                             ? std::numeric_limits<double>::min()
-                                                             : double(std::numeric_limits<float>::min()));
-        Tensor x = to_dtype(div(sub(to_dtype(logits, t), log(neg(log(u)))), tau), logits.dtype());
-        int k = c.dim("dim", "logits");
-        Tensor soft = softmax(x, k), fixed = detach(soft);
-        if (!hard) return soft;
-        Tensor one_hot = scatter(zeros_like(soft), k, argmax(fixed, k, true), 1.0);
-        return add(sub(one_hot, fixed), soft);
-      })
-      .undifferenced("hard picks have the gradient of the relaxed ones")
-      .samples({"logits[3, 4]", "logits[3, 4], tau=0.5, hard=True, dim=0"});
-  define("log_softmax(Tensor self, int dim, dtype? dtype=None) -> Tensor")
-      .python("log_softmax(input, dim=None, _stacklevel=3, dtype=None)")
-      .doc("log(softmax(self)) along `dim`, computed stably.")
-      .bind(function | method | nn_functional | special)
-      .dtypes(d::floating)
-      .strict()
-      .composite([](const Call& c, const Tensor& self) {
-        Tensor x = in_dtype(self, c.maybe_dtype("dtype"));
-        int k = c.dim("dim");
-        if (x.dim() == 0) return sub(x, x);
-        if (x.size(k) == SymInt(int64_t(0))) return mul(x, 1);
-        Tensor shifted = sub(x, amax(x, k, true));
-        return contiguous(sub(shifted, log(sum(exp(shifted), k, true))));
-      })
-      // By the result; derived, the maximum has a gradient too, which is 0 but for rounding.
-      .vjp([](const Vjp& v) {
-        auto& c = v.call();
-        return grads(
-            _log_softmax_backward_data(v.grad(),
-                                       catalog::unrounded(v, [](const Tensor& x, int64_t dim,
-                                                                DType t) { return log_softmax(x, dim, t); }),
-                                       c.dim("dim"), c.dtype("self")));
-      })
-      .samples({"self[], dim=0", "self[3, 4], dim=1", "self[2, 3, 4], dim=-2", "self[0, 3], dim=1",
-                "self[33, 129], dim=1", "self[129, 33], dim=0"});
-  define("_dropout(Tensor input, float p) -> Tensor")
-      .doc("Each element is zero with probability p, the others are scaled by 1 / (1 - p).")
-      .grad_name([](const Call& c) { return c.real("p") == 0 || c.real("p") == 1 ? "" : grad_name("Mul"); })
-      .bind(hidden)
-      .draws()
-      .dtypes(d::floating)
-      .check([](const Call& c) {
-        double p = c.real("p");
-        // Integers are dropped all or none: what is kept of them could not be scaled.
-        runtime_check(is_differentiable(c.dtype("input")) || p == 0 || p == 1, "dropout")
-            << "result type " << default_dtype() << " can't be cast to the desired output type "
-            << c.dtype("input") << hint("input.float() converts");
-      })
-      .composite([](const Tensor& input, const Tensor& p) {
-        if (!is_differentiable(input.dtype())) return mul(input, to_dtype(lt(p, 1), input.dtype()));
-        Tensor noise = _uniform(_rng_take(input.numel()), input.sizes(), DType::Float32);
-        Tensor q = rsub(to_dtype(p, DType::Float64), 1), none = zeros({}, DType::Float64);
-        // At p = 1 nothing is kept, and nothing is infinite.
-        Tensor factor = to_dtype(where(gt(q, 0), reciprocal(q), none), input.dtype());
-        return mul(input, where(ge(noise, p), factor, to_dtype(none, input.dtype())));
-      })
-      .samples({"input[3, 4], p=0.5", "input[5], p=1.0"});
-  dropping(
-      "dropout(Tensor self, float p=0.5, bool train=True) -> Tensor",
-      "In training, each element is zero with probability p, the others are scaled by 1 / (1 - p).  Srivastava et al., 2014.",
-      [](const Call&, const Tensor& self, double p, bool train) {
-        return is_dropped(p, train) ? _dropout(self, p) : self;
-      })
-      .python("dropout(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .also("train", "training")
-      .bind(function)
-      .samples({"self[3, 4], p=0.5", "self[3, 4], p=0.3, train=False", "self[5], p=1.0"});
-  dropping("feature_dropout(Tensor self, float p, bool train) -> Tensor",
-           "dropout of whole channels, dimension 1.  Tompson et al., 2015.",
-           [](const Call& c, const Tensor& self, double p, bool train) {
-             return of_channels(c, self, p, train, true);
-           })
-      .bind(function)
-      .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
-  dropping(
-      "dropout1d(Tensor self, float p=0.5, bool training=True) -> Tensor",
-      "Zeroes whole channels of [N, C, L] or [C, L] with probability p.  Tompson et al., 2015.",
-      [](const Call& c, const Tensor& self, double p, bool train) {
-        runtime_check(self.dim() == 2 || self.dim() == 3, "dropout1d")
-            << "Expected 2D or 3D input, but received a " << self.dim()
-            << "D input. Note that dropout1d exists to provide channel-wise dropout on inputs with 1 spatial "
-               "dimension, a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs).";
-        return of_channels(c, self, p, train, self.dim() == 3);
-      })
-      .python("dropout1d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .bind(hidden)
-      .samples({"self[3, 4, 2], p=0.5", "self[3, 4], p=0.3, training=False"});
-  dropping(
-      "dropout2d(Tensor self, float p=0.5, bool training=True) -> Tensor",
-      "Zeroes whole channels of [N, C, H, W] with probability p; of [N, C, L] too, where one would expect [C, H, W], as PyTorch "
-      "does.  Tompson et al., 2015.",
-      [](const Call& c, const Tensor& self, double p, bool train) {
-        return of_channels(c, self, p, train, true);
-      })
-      .python("dropout2d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)", "warn_of_rank('dropout2d', input.dim(), 2)")
-      .bind(hidden)
-      .samples({"self[3, 4, 2, 2], p=0.5", "self[3, 4, 2], p=0.3, training=False"});
-  dropping(
-      "dropout3d(Tensor self, float p=0.5, bool training=True) -> Tensor",
-      "Zeroes whole channels of [N, C, D, H, W] or [C, D, H, W] with probability p.  Tompson et al., 2015.",
-      [](const Call& c, const Tensor& self, double p, bool train) {
-        return of_channels(c, self, p, train, self.dim() == 5);
-      })
-      .python("dropout3d(input, p=0.5, training=True, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)", "warn_of_rank('dropout3d', input.dim(), 3)")
-      .bind(hidden)
-      .samples({"self[3, 4, 2, 2, 1], p=0.5", "self[4, 2, 1, 2], p=0.3"});
-  define("_dropped_alpha(Tensor self, Tensor keep, Scalar scale, Scalar low, Scalar shift) -> Tensor")
-      .doc("self times scale where keep is 1, low where it is 0, and shift beside.")
-      .grad_name("Add")
-      .bind(hidden)
-      .dtypes(d::floating)
-      .pointwise([](Expr x, Expr keep, Expr scale, Expr low, Expr shift) {
-        return x * (keep * scale) + ((1.0 - keep) * low + shift);
-      })
-      .samples({"self[3, 4], keep<2>[3, 1], scale=0.5, low=-1, shift=0.25"});
-  dropping("alpha_dropout(Tensor self, float p, bool train) -> Tensor",
-           "Dropout that keeps mean and variance of the output of selu.  Klambauer et al., 2017.",
-           [](const Call& c, const Tensor& self, double p, bool train) {
-             return of_selu(c, self, p, train, false);
-           })
-      .python("alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .also("train", "training")
-      .bind(function)
-      .samples({"self[3, 4], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
-  dropping("feature_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
-           "alpha_dropout of whole channels.",
-           [](const Call& c, const Tensor& self, double p, bool train) {
-             return of_selu(c, self, p, train, true);
-           })
-      .python("feature_alpha_dropout(input, p=0.5, training=False, inplace=False)", "check_probability(p)",
-              "inplace = inplace and drops(input, p, training)")
-      .also("train", "training")
-      .bind(function)
-      .samples({"self[3, 4, 2], p=0.5, train=True", "self[3, 4], p=0.3, train=False"});
 }

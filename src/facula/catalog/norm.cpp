@@ -12,7 +12,6 @@ using facula::loop::Expr;
 namespace d = facula::dtypes;
 
 namespace {
-
 // The per-channel vector [C] as [1, C, 1, ...].
 Tensor per_channel(const Tensor& t, const Tensor& x) {
   Dims sizes(size_t(x.dim()), SymInt(int64_t(1)));
@@ -55,7 +54,6 @@ void check_normalized(const char* name, const Tensor& input, SymSpan shape,
 Tensor in_order_of(const Tensor& x, const Tensor& y) {
   return x.is_contiguous(MemoryFormat::channels_last) ? y : contiguous(y);
 }
-
 // 1 / sqrt(v + eps), rounded once.
 Tensor reciprocal_deviation(const Tensor& v, const Tensor& eps) {
   return to_dtype(rsqrt(add(to_dtype(v, DType::Float64), eps)), v.dtype());
@@ -67,7 +65,6 @@ Tensor scaled_and_shifted(const Tensor& centred, Tensor slope, const std::option
   if (bias) return _fused_multiply_add(slope, centred, wide(per_channel(*bias, centred)));
   return mul(centred, slope);
 }
-
 }  // namespace
 
 FACULA_FAMILY(norm) {
@@ -374,33 +371,4 @@ FACULA_FAMILY(norm) {
         return div(self, pow(add(mul(means, alpha), k), beta));
       })
       .samples({"self[2, 5, 3], size=3", "self[2, 4, 3, 2], size=2, alpha=0.1, beta=0.5, k=2.0"});
-  define("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor")
-      .doc("input1 [*, in1], weight [out, in1, in2], input2 [*, in2]: [*, out], plus bias.")
-      .grad_name([](const Call& c) { return grad_name(c.has("bias") ? "Add" : "View"); })
-      .bind(function | nn_functional)
-      .composite([](const Tensor& input1, const Tensor& input2, const Tensor& weight,
-                    std::optional<Tensor> bias) {
-        auto leading = [](const Tensor& t) { return Dims(t.sizes().first(t.sizes().size() - 1)); };
-        bool fits = weight.dim() == 3 && input1.dim() > 0 && input2.dim() > 0 &&
-                    input1.size(-1) == weight.size(1) && input2.size(-1) == weight.size(2);
-        runtime_check(fits, "bilinear")
-            << "weight must be [out, in1, in2] for inputs [*, in1] and [*, in2], got inputs "
-            << to_string(input1.sizes()) << " and " << to_string(input2.sizes()) << " and weight "
-            << to_string(weight.sizes());
-        runtime_check(leading(input1) == leading(input2), "bilinear")
-            << "inputs must agree in all but the last dimension, got " << to_string(input1.sizes()) << " and "
-            << to_string(input2.sizes());
-        // The product of the first two is not rounded to 16 bits.
-        SymInt out = weight.size(0), n1 = weight.size(1), n2 = weight.size(2), n = product(leading(input1));
-        Tensor by_first =
-            reshape(permute(wide(weight), {int64_t(1), int64_t(0), int64_t(2)}), Sizes{n1, out * n2});
-        Tensor rows = view(mm(reshape(wide(input1), Sizes{n, n1}), by_first), Sizes{n, out, n2});
-        Tensor y = squeeze(bmm(rows, reshape(wide(input2), Sizes{n, n2, int64_t(1)})), Sizes{int64_t(-1)});
-        if (bias) y = add(y, wide(*bias));
-        Dims sizes = leading(input1);
-        sizes.push_back(out);
-        return narrowed(view(y, sizes), input1.dtype());
-      })
-      .samples({"input1[4, 3], input2[4, 2], weight[5, 3, 2], bias[5]",
-                "input1[2, 4, 3], input2[2, 4, 2], weight[5, 3, 2]"});
 }

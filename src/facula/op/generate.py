@@ -13,9 +13,10 @@ changed:
   OUT/facula/_C/NAMESPACE.pyi    stubs: ops (facula.x), methods, nn_functional, fft, linalg, special
   OUT/facula/nn/_forms.py        functions declared for Python, `.python("relu(input, inplace=False)")`
 
-A helper function may call `define` with a schema that joins its arguments and literals,
-`define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the helper with literals is a definition
-then. Chained calls may have such arguments too: `.python(std::string("pool") + rank + "d(input, size)")`.
+A helper function, of the file or of a header of the catalog that it includes, may call `define` with a schema
+that joins its arguments and literals, `define(std::string(name) + "(Tensor self) -> Tensor")`: a call of the
+helper with literals is a definition then. Chained calls may have such arguments too:
+`.python(std::string("pool") + rank + "d(input, size)")`.
 """
 
 import argparse
@@ -450,6 +451,9 @@ def read_file(path: Path) -> tuple[list[str], list[Operator]]:
     families = [f for f in families if not re.search(r"#\s*define\s+$", text[: f[0]])]
 
     helpers = read_helpers(text, where)
+    for header in re.findall(r'#include "facula/catalog/(\w+\.h)"', text):
+        if (path.parent / header).exists():
+            helpers |= read_helpers(blank_comments((path.parent / header).read_text(encoding="utf-8")), where)
     operators = []
     for m in re.finditer(r"\b(\w+)\s*\(\s*(?=R?\")", text):
         if m[1] != "define" and m[1] not in helpers:
