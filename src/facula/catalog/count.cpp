@@ -5,6 +5,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/parse.h"
 #include "facula/tensor/promotion.h"
 
 using namespace facula;
