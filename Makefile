@@ -97,6 +97,10 @@ edges: package ## compare calls with special values; results in $(BUILD)/edges.m
 	@setup/peer.sh
 	$(TEST_RUN) $(RUN) tests/edges/run.py --jobs $(JOBS) --keep $(BUILD)/edges.zip --report $(BUILD)/edges.md $(ARGS)
 
+quantize: package ## compare quantised operators and models, and the accuracy of a network; results in $(BUILD)/quantize.md
+	@setup/peer.sh
+	$(TEST_RUN) $(RUN) tests/quantize/run.py --report $(BUILD)/quantize.md $(ARGS)
+
 zoo: package ## run published models unmodified; results in docs/zoo.md (ARGS="--only 'timm res'", ARGS=--missing)
 	@setup/peer.sh
 	@setup/folder.sh zoo

@@ -269,6 +269,12 @@ class _OpNamespace(ModuleType):
         if not operators and self._ns == "aten" and name in OPERATORS:
             refused = self.__dict__[name] = RefusedOperator(f"aten.{name}")
             return refused
+        if not operators and self._ns == "quantized":
+            from ._quantized_ops import find
+
+            if (function := find(name)) is not None:
+                setattr(self, name, function)
+                return function
         if not operators:
             raise AttributeError(f"'_OpNamespace' '{self._ns}' object has no attribute '{name}'")
         packet = OpOverloadPacket(self._ns, name, operators, in_place)

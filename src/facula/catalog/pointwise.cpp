@@ -1,6 +1,7 @@
 // Arithmetic, comparison, logic and elementary functions, element by element.
 #include <cmath>
 
+#include "facula/base/warning.h"
 #include "facula/catalog/pointwise_helpers.h"
 #include "facula/catalog/repeated.h"
 #include "facula/op/helpers.h"
