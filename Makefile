@@ -169,6 +169,15 @@ fuzz: setup ## install clang, build and run the fuzz targets (SECONDS_EACH=60)
 	@cmake --build $(FUZZED) --parallel $(JOBS) --target fuzzers
 	tests/fuzz/run.sh $(FUZZED) $(SECONDS_EACH)
 
+##@ Boards and phones
+mobile: package ## compile programs to C for phones, and run them under an emulator
+	@setup/mobile.sh
+	$(TEST_RUN) $(RUN) tests/boards/run.py --group mobile $(ARGS)
+
+tiny: package ## the same for microcontrollers (2.4 GB of compilers and emulators)
+	@setup/tiny.sh
+	$(TEST_RUN) $(RUN) tests/boards/run.py --group tiny $(ARGS)
+
 ##@ Documentation and types
 # The reference is written from the catalog and the built registry; a broken link or docstring is an error.
 docs: package ## write the documentation as a site into $(BUILD)/site
