@@ -131,7 +131,7 @@ std::string of_reals(Fn f, DType d, const std::vector<std::string>& x) {
     case Fn::imag: return "0";
     case Fn::isnan: return x[0] + " != " + x[0];
     case Fn::reciprocal: return "1 / " + x[0];
-    case Fn::fma: return (is_float32(d) ? "fmaf" : "fma") + listed(x);
+    case Fn::fma: return (is_float32(d) ? "facula_fmaf" : "fma") + listed(x);
     default: break;
   }
   internal_check(false) << "C: " << loop::name(f) << " of " << d;
