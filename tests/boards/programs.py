@@ -1,4 +1,4 @@
-"""Programs that are tried on every target: models and training steps, as folders of C with a main function."""
+"""Programs for every target: models and training steps, as folders of C with a main function."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import facula as F
 import facula.nn.functional as nf
-from facula import c, nn
 from facula.program import Program, trace
+
+import facula as F
+from facula import c, nn
 
 Tensor = F.Tensor
 

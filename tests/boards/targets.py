@@ -1,4 +1,4 @@
-"""The machines on which C programs are tried: this one, phones under qemu-user, microcontrollers under qemu-system."""
+"""Machines that run C programs: this one, phones under qemu-user, microcontrollers under qemu-system."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def _run(*command: str) -> str:
 
 
 def _cortex(name: str, machine: str, *options: str) -> Target:
-    emulator = f"qemu-system-arm -machine {machine} -nographic -semihosting-config enable=on,target=native -kernel"
+    emulator = (
+        f"qemu-system-arm -machine {machine} -nographic -semihosting-config enable=on,target=native -kernel"
+    )
     folder = HERE / "cortex_m"
     startup = (str(folder / "startup.c"), "-T", str(folder / "link.ld"), "--specs=rdimon.specs")
     crt = ("-Wl,--gc-sections", "-ffunction-sections", "-fdata-sections")
@@ -87,10 +89,22 @@ def _riscv() -> Target:
     console = "-display none -serial none -monitor none -chardev stdio,id=console"
     semihosting = "-semihosting-config enable=on,target=native,chardev=console"
     emulator = f"qemu-system-riscv32 -machine virt -bios none {console} {semihosting} -kernel"
-    library = ("--specs=picolibc.specs", "-march=rv32imac", "-mabi=ilp32", "-ffunction-sections", "-fdata-sections")
+    library = (
+        "--specs=picolibc.specs",
+        "-march=rv32imac",
+        "-mabi=ilp32",
+        "-ffunction-sections",
+        "-fdata-sections",
+    )
     start = ("--oslib=semihost", "--crt0=hosted", "-Wl,--gc-sections", *placed)
     return Target(
-        "riscv32", "tiny", "riscv64-unknown-elf-gcc", library, tuple(emulator.split()), "riscv64-unknown-elf-", start
+        "riscv32",
+        "tiny",
+        "riscv64-unknown-elf-gcc",
+        library,
+        tuple(emulator.split()),
+        "riscv64-unknown-elf-",
+        start,
     )
 
 
@@ -98,7 +112,12 @@ def targets() -> list[Target]:
     return [
         Target("x86-64", "host", "cc"),
         Target(
-            "aarch64", "mobile", "aarch64-linux-gnu-gcc", ("-static",), ("qemu-aarch64",), "aarch64-linux-gnu-"
+            "aarch64",
+            "mobile",
+            "aarch64-linux-gnu-gcc",
+            ("-static",),
+            ("qemu-aarch64",),
+            "aarch64-linux-gnu-",
         ),
         Target(
             "armv7",
