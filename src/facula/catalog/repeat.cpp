@@ -3,6 +3,7 @@
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
 #include "facula/ops.h"
+#include "facula/sym/parse.h"
 
 using namespace facula;
 using namespace facula::loop;

@@ -1,5 +1,6 @@
 // Products of vectors and tensors: outer, cross, Kronecker, contractions, powers.
 #include "facula/autograd/calls.h"
+#include "facula/base/warning.h"
 #include "facula/catalog/calculus_helpers.h"
 #include "facula/catalog/matrices.h"
 #include "facula/catalog/running.h"
