@@ -7,7 +7,7 @@ file(STRINGS ${FACULA_SOURCES}/rooms.txt FACULA_ROOMS REGEX "^[a-z_]+$")
 set(FACULA_GENERATED ${PROJECT_BINARY_DIR}/generated)
 file(CONFIGURE OUTPUT ${FACULA_GENERATED}/facula/version.h CONTENT
      "// The version of this build.\n#pragma once\n#define FACULA_VERSION \"${PROJECT_VERSION}\"\n")
-file(GLOB catalog_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/catalog/*.cpp)
+file(GLOB catalog_sources CONFIGURE_DEPENDS ${FACULA_SOURCES}/catalog/*.cpp ${FACULA_SOURCES}/catalog/*.h)
 set(generate ${FACULA_SOURCES}/op/generate.py)
 set(generated_files ${FACULA_GENERATED}/facula/ops.h ${FACULA_GENERATED}/facula/ops.cpp
                     ${FACULA_GENERATED}/facula/families.h ${FACULA_GENERATED}/facula/schemas.h
@@ -59,20 +59,20 @@ set_source_files_properties(${FACULA_SOURCES}/codegen/cache.cpp PROPERTIES
                             COMPILE_DEFINITIONS FACULA_GENERATOR_VERSION="${generator_version}")
 
 # Square roots of vectors, which tell nothing to errno; nor are vectors handed over by any convention of calls.
-set_source_files_properties(${FACULA_SOURCES}/backend/cpu/small.cpp ${FACULA_SOURCES}/backend/cpu/column_strips.cpp
-                            ${FACULA_SOURCES}/backend/cpu/tridiagonal.cpp
+set_source_files_properties(${FACULA_SOURCES}/numerics/small.cpp ${FACULA_SOURCES}/numerics/column_strips.cpp
+                            ${FACULA_SOURCES}/numerics/tridiagonal.cpp
                             PROPERTIES COMPILE_OPTIONS "-fno-math-errno;-Wno-psabi")
-set_source_files_properties(${FACULA_SOURCES}/backend/cpu/batched_products.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
+set_source_files_properties(${FACULA_SOURCES}/numerics/batched_products.cpp PROPERTIES COMPILE_OPTIONS -Wno-psabi)
 
 # Made for the vectors of ducc0's objects (ducc0.cmake), whose type depends on the instructions. Steps of our own are quicker, and
 # nearer, if products are not rounded.
-set_source_files_properties(${FACULA_SOURCES}/backend/cpu/fft_lines.cpp PROPERTIES COMPILE_OPTIONS
+set_source_files_properties(${FACULA_SOURCES}/numerics/fft_lines.cpp PROPERTIES COMPILE_OPTIONS
                             "-mavx2;-mfma;-ffp-contract=fast;-Wno-psabi")
 
 # clang takes ten minutes for such vectors with its sanitizers, and no fuzz target comes here.
 if(FACULA_FUZZ)
   foreach(source small batched_products fft_lines)
-    set_property(SOURCE ${FACULA_SOURCES}/backend/cpu/${source}.cpp APPEND PROPERTY COMPILE_OPTIONS
+    set_property(SOURCE ${FACULA_SOURCES}/device/cpu/${source}.cpp APPEND PROPERTY COMPILE_OPTIONS
                  "-O0;-fno-sanitize=all")
   endforeach()
 endif()
@@ -84,7 +84,7 @@ function(facula_room room)
     list(FILTER sources EXCLUDE REGEX "/codegen/llvm[^/]*\\.cpp$")
   elseif(room STREQUAL "loop")  # special functions are compiled with what it prints (special.cmake)
     list(FILTER sources EXCLUDE REGEX "/mapped(_wide)?\\.cpp$")
-  elseif(room STREQUAL "backend")  # and Highway's sort
+  elseif(room STREQUAL "numerics")  # and Highway's sort
     list(FILTER sources EXCLUDE REGEX "/vqsort\\.cpp$")
   elseif(room STREQUAL "catalog")
     list(APPEND sources ${FACULA_GENERATED}/facula/ops.cpp)
@@ -103,8 +103,10 @@ function(facula_room room)
   if(position GREATER_EQUAL first_generated)
     add_dependencies(facula_${room} facula_generated)
   endif()
-  if(room STREQUAL "backend")
-    target_link_libraries(facula_${room} PUBLIC facula_onednn facula_openblas facula_ducc0)
+  if(room STREQUAL "device")
+    target_link_libraries(facula_${room} PUBLIC facula_onednn facula_openblas)
+  elseif(room STREQUAL "numerics")
+    target_link_libraries(facula_${room} PUBLIC facula_ducc0)
   elseif(room STREQUAL "io")
     target_link_libraries(facula_${room} PUBLIC facula_minizip)
   elseif(room STREQUAL "base")
@@ -124,7 +126,7 @@ function(facula_link_rooms target last)
       target_link_libraries(${target} PRIVATE facula_${room})
       if(room STREQUAL "loop")
         target_link_libraries(${target} PRIVATE facula_special)
-      elseif(room STREQUAL "backend")
+      elseif(room STREQUAL "numerics")
         target_link_libraries(${target} PRIVATE ${FACULA_DUCC0_OBJECTS})
       endif()
     endif()
@@ -149,7 +151,7 @@ function(facula_llvm_library name folder)
 endfunction()
 
 # facula_sort_library(NAME FOLDER): libfacula_sort.so in FOLDER, which needs nothing of the rest.
-add_library(facula_sort_objects OBJECT ${FACULA_SOURCES}/backend/cpu/vqsort.cpp)
+add_library(facula_sort_objects OBJECT ${FACULA_SOURCES}/numerics/vqsort.cpp)
 target_link_libraries(facula_sort_objects PUBLIC facula_highway)
 
 function(facula_sort_library name folder)

@@ -1,6 +1,6 @@
 // A device whose memory the CPU cannot address, like that of an accelerator: an anonymous file that is never mapped.
 // Operators without a function here run on the CPU over copies; its matrix unit multiplies matrices in place.
-#include <facula/backend/backend.h>
+#include <facula/device/device.h>
 #include <facula/facula.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -108,13 +108,13 @@ op::Results mm(const op::Call& c, std::span<const Tensor> out) {
   return {};
 }
 
-class Toy final : public backend::Backend {
+class Toy final : public device::Backend {
  public:
-  backend::LibraryFn find(std::string_view library) const override { return library == "mm" ? mm : nullptr; }
+  device::LibraryFn find(std::string_view library) const override { return library == "mm" ? mm : nullptr; }
   bool takes(const op::Call& c) const override { return c.tensor("self").dtype() == DType::Float32; }
   std::string describe() const override { return "toy: a file as memory, a loop as matrix unit"; }
 };
 
-[[maybe_unused]] const DeviceType added = backend::add_device("privateuseone", new Toy, &memory());
+[[maybe_unused]] const DeviceType added = device::add_device("privateuseone", new Toy, &memory());
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "facula/autograd/autograd.h"
-#include "facula/backend/backend.h"
+#include "facula/device/device.h"
 #include "facula/op/registry.h"
 #include "facula/ops.h"
 
@@ -36,8 +36,8 @@ struct Memory final : DeviceMemory {
   mutable std::atomic<int> blocks{0};
   bool broken = false;
 };
-struct Plain final : backend::Backend {
-  backend::LibraryFn find(std::string_view) const override { return nullptr; }
+struct Plain final : device::Backend {
+  device::LibraryFn find(std::string_view) const override { return nullptr; }
   std::string describe() const override { return "test"; }
 };
 // As long as the process: tensors may outlive what is static here.
@@ -49,11 +49,11 @@ Plain& plain() {
   static auto* p = new Plain;
   return *p;
 }
-Device device() {
-  static DeviceType type = backend::add_device("tested", &plain(), &memory());
+Device tested_device() {
+  static DeviceType type = device::add_device("tested", &plain(), &memory());
   return {type, 0};
 }
-Tensor there(const Tensor& t) { return _to_device(t, device()); }
+Tensor there(const Tensor& t) { return _to_device(t, tested_device()); }
 Tensor here(const Tensor& t) { return _to_device(t, Device{}); }
 bool same(const Tensor& a, const Tensor& b) {
   return Dims(a.sizes()) == Dims(b.sizes()) && all(eq(a, b)).item().to_bool();
@@ -63,10 +63,10 @@ Tensor numbers() { return reshape(arange(12.0), Dims{3, 4}); }
 }  // namespace
 
 TEST(Devices, compute_what_the_cpu_computes_and_free_what_they_took) {
-  int before = (device(), memory().blocks.load());
+  int before = (tested_device(), memory().blocks.load());
   {
     Tensor x = numbers(), y = there(x);
-    EXPECT_EQ(y.device(), device());
+    EXPECT_EQ(y.device(), tested_device());
     EXPECT_TRUE(same(here(add(y, y)), add(x, x)));
     EXPECT_TRUE(same(here(mm(y, transpose(y, 0, 1))), mm(x, transpose(x, 0, 1))));
     EXPECT_TRUE(same(here(std::get<0>(sort(neg(y), 0))), std::get<0>(sort(neg(x), 0))));
@@ -88,7 +88,7 @@ TEST(Devices, writes_reach_the_memory_that_views_share) {
     op::call(op::get("copy"), copied, op::Form::in_place);
   }
   EXPECT_TRUE(same(here(y), x));
-  Tensor out = Tensor::empty(IntSpan(Ints{0}), DType::Float32, device());
+  Tensor out = Tensor::empty(IntSpan(Ints{0}), DType::Float32, tested_device());
   op::Value args[] = {y, y, Scalar(1.0)};
   op::call(op::get("add"), args, op::Form::out, {&out, 1});
   EXPECT_TRUE(same(here(out), add(x, x)));
@@ -101,7 +101,7 @@ TEST(Devices, gradients_flow_across_and_stay_where_their_leaves_are) {
   Tensor y = sum(mul(there(x), sigmoid(w))), one = ones_like(y);
   autograd::backward({&y, 1}, {&one, 1}, false, false);
   EXPECT_EQ(autograd::grad_of(x).device(), Device{});
-  EXPECT_EQ(autograd::grad_of(w).device(), device());
+  EXPECT_EQ(autograd::grad_of(w).device(), tested_device());
   EXPECT_TRUE(same(autograd::grad_of(x), sigmoid(numbers())));
 }
 
@@ -111,17 +111,17 @@ TEST(Devices, what_fails_leaves_operands_as_they_were) {
   EXPECT_THROW(add(y, y), Error);
   memory().broken = false;
   EXPECT_TRUE(same(here(y), numbers()));
-  EXPECT_ANY_THROW(Tensor::empty(IntSpan(Ints{1 << 26}), DType::Float32, device()));
+  EXPECT_ANY_THROW(Tensor::empty(IntSpan(Ints{1 << 26}), DType::Float32, tested_device()));
   EXPECT_THROW(add(y, numbers()), Error);
   EXPECT_THROW(y.data_ptr(), Error);
-  EXPECT_THROW(backend::add_device("tested", &plain(), &memory()), Error);
+  EXPECT_THROW(device::add_device("tested", &plain(), &memory()), Error);
   EXPECT_THROW(parse_device("Tested"), Error);
   EXPECT_THROW(here(full(Dims{2}, 1.0, {}, Device{DeviceType::meta})), Error);
 }
 
 TEST(Devices, threads_have_default_devices_of_their_own) {
-  DefaultDevice outer(device());
-  EXPECT_EQ(zeros(Dims{2}).device(), device());
+  DefaultDevice outer(tested_device());
+  EXPECT_EQ(zeros(Dims{2}).device(), tested_device());
   std::vector<std::thread> all;
   std::atomic<int> right{0};
   for (int k = 0; k < 4; ++k)
@@ -136,5 +136,5 @@ TEST(Devices, threads_have_default_devices_of_their_own) {
     });
   for (auto& t : all) t.join();
   EXPECT_EQ(right, 4);
-  EXPECT_EQ(default_device(), device());
+  EXPECT_EQ(default_device(), tested_device());
 }

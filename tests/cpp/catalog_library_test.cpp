@@ -10,8 +10,8 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/formula.h"
-#include "facula/backend/backend.h"
 #include "facula/base/parallel.h"
+#include "facula/device/device.h"
 #include "facula/loop/interpret.h"
 #include "facula/op/registry.h"
 #include "facula/ops.h"
@@ -575,7 +575,7 @@ TEST(Gradients, OfRealAndComplexOperands) {
 }
 
 TEST(Backend, DescribesItself) {
-  std::string text = backend::backend_of(DeviceType::cpu).describe();
+  std::string text = device::backend_of(DeviceType::cpu).describe();
   for (auto* part : {"oneDNN 3.", "OpenBLAS", "threads"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }

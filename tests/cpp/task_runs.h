@@ -1,10 +1,10 @@
-// Nests whose tasks work in memory of their own (backend/cpu/nest_builder.h): as a CPU's threads run them.
+// Nests whose tasks work in memory of their own (device/cpu/nest_builder.h): as a CPU's threads run them.
 #pragma once
 #include <algorithm>
 #include <deque>
 #include <vector>
 
-#include "facula/backend/cpu/nest_builder.h"
+#include "facula/device/cpu/nest_builder.h"
 #include "facula/loop/interpret.h"
 #include "grid_runs.h"
 
@@ -23,7 +23,7 @@ inline std::vector<Memory> memory(std::vector<Data>& data) {
 }
 
 // By the interpreter, task after task. `data`: of the other buffers.
-inline void run_tasks(backend::cpu::TaskNest t, std::vector<Data>& data, const std::vector<int64_t>& params) {
+inline void run_tasks(device::cpu::TaskNest t, std::vector<Data>& data, const std::vector<int64_t>& params) {
   expand(t.nest.body);
   std::deque<Data> work;
   std::vector<void*> buffers(t.nest.buffers.size(), nullptr);

@@ -12,13 +12,13 @@ ROOMS = [
 # What the generator writes, and the room it belongs to.
 GENERATED = {"version.h": "base", "ops.h": "run", "families.h": "catalog", "schemas.h": "catalog"}
 GENERATED |= {"special_text.h": "loop", "special_table.h": "loop", "special_elementary.h": "loop"}
-# LLVM is a library of its own, and other libraries are called through the backend.
+# LLVM is a library of its own, and other libraries are called through the room device.
 CONFINED = {
     "llvm/": "codegen",
-    "oneapi/": "backend",
-    "dnnl": "backend",
-    "ducc0/": "backend",
-    "hwy/": "backend",
+    "oneapi/": "device",
+    "dnnl": "device",
+    "ducc0/": "numerics",
+    "hwy/": "numerics",
     "Python.h": "",
     "minizip/": "io",
     "zlib.h": "io",

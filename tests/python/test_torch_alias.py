@@ -389,7 +389,7 @@ def test_messages_advise_by_the_name_that_the_program_uses():
         "    except Exception as e: print(str(e).replace('\\n', ' '))\n"
         "text(lambda: torch.ones(2, dtype=torch.bool).mean())\n"
         "text(lambda: torch.ones(2).reinforce(1))\n"
-        "text(lambda: torch.export.export(None))\n"
+        "text(lambda: torch.export.export(None, ()))\n"
         "text(lambda: torch.utils.mobile_optimizer.optimize_for_mobile(None))\n"
     )
     assert len(said.splitlines()) == 4 and "facula." not in said and said.count("torch.") >= 4

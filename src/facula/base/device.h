@@ -1,5 +1,5 @@
 // The device of a tensor: a type and an index. The CPU and `meta`, which has sizes and no memory, always exist; other
-// types are added by name (backend/backend.h).
+// types are added by name (device/device.h).
 #pragma once
 #include <cstdint>
 #include <functional>

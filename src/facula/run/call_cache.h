@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
-#include "facula/backend/backend.h"
 #include "facula/base/bounded.h"
 #include "facula/base/fork.h"
+#include "facula/device/device.h"
 #include "facula/run/key.h"
 #include "facula/run/program.h"
 
@@ -21,7 +21,7 @@ struct CacheEntry {
   std::vector<Dims> logical_strides;  // of results, where their strides in memory may differ
 
   // Operators of kind library
-  backend::LibraryFn library = nullptr;
+  device::LibraryFn library = nullptr;
   std::vector<op::Meta> metas;         // of the results, as users see them
   std::vector<Dims> physical_strides;  // of the results in memory
   std::vector<size_t> bytes;           // that the results need

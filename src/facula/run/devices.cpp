@@ -6,7 +6,7 @@
 
 #include "facula/autograd/autograd.h"
 #include "facula/autograd/calls.h"
-#include "facula/backend/backend.h"
+#include "facula/device/device.h"
 #include "facula/graph/trace.h"
 #include "facula/op/factory.h"
 #include "facula/op/operator.h"
@@ -93,7 +93,7 @@ Results infer_only(Device device, const Operator& o, std::span<const Value> args
 }
 
 // Runs the device's function, with results in its memory.
-Results run_own(backend::LibraryFn fn, Device device, const Operator& o, std::span<const Value> args) {
+Results run_own(device::LibraryFn fn, Device device, const Operator& o, std::span<const Value> args) {
   if (o.is<op::DataDependent>()) return fn(op::Call(o, args), {});
   Results results = infer_only(device, o, args, Form::functional, {});
   fn(op::Call(o, args), results.all());
@@ -185,7 +185,7 @@ Results run_elsewhere(Device device, const Operator& o, std::span<const Value> a
                       std::span<const Tensor> out, Compute on_cpu) {
   if (device.type == DeviceType::meta) return infer_only(device, o, args, form, out);
   if (auto* backed = o.backed(); backed && form == Form::functional) {
-    auto& b = backend::backend_of(device.type);
+    auto& b = device::backend_of(device.type);
     auto fn = b.find(backed->name);
     if (fn && b.takes(op::Call(o, args))) return run_own(fn, device, o, args);
   }

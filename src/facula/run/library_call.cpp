@@ -57,7 +57,7 @@ Results run_composed_reference(const op::Call& c, Device device) {
   __builtin_unreachable();
 }
 
-inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
+inline Results run_function(device::LibraryFn fn, const op::Call& c, std::span<const Tensor> out) {
   try {
     if (profile::on()) [[unlikely]] {
       profile::Scope scope(profile::Category::library, c.op().backed()->name);
@@ -67,25 +67,6 @@ inline Results run_function(backend::LibraryFn fn, const op::Call& c, std::span<
   } catch (const Error&) { throw; } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) { raise_refused(c, e.what()); }
-}
-
-// The reference of a library operator, as a loop operator.
-const Operator& reference_loop(const Operator& o, const op::Library& library) {
-  static TableMutex mutex;
-  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
-  std::lock_guard lock(mutex);
-  auto& d = derived[&o];
-  if (!d) {
-    d = std::make_unique<Operator>();
-    d->schema = op::parse_schema(o.schema.text);
-    d->definition = op::Loop{library, library.reference};
-    d->dtypes = o.dtypes;
-    d->promote = o.promote;
-    d->result_type = o.result_type;
-    d->dtype_rule = o.dtype_rule;
-    d->parent = &o;
-  }
-  return *d;
 }
 
 // Decides the strides of the results in memory; users see those of `entry.metas`. `physical_metas`: the results as they follow
@@ -132,11 +113,30 @@ Results allocated(const CacheEntry& entry, bool physical) {
 Results run_data_dependent(const Operator& o, std::span<const Value> args) {
   Device device = device_of_operands(args);
   op::Call c(o, args);
-  auto fn = backend::backend_of(device.type).find(o.backed()->name);
+  auto fn = device::backend_of(device.type).find(o.backed()->name);
   return fn && settings().libraries ? run_function(fn, c, {}) : run_composed_reference(c, device);
 }
 
 }  // namespace
+
+const Operator& reference_loop(const Operator& o) {
+  auto& library = *o.as<op::Library>();
+  static TableMutex mutex;
+  static std::unordered_map<const Operator*, std::unique_ptr<Operator>> derived;
+  std::lock_guard lock(mutex);
+  auto& d = derived[&o];
+  if (!d) {
+    d = std::make_unique<Operator>();
+    d->schema = op::parse_schema(o.schema.text);
+    d->definition = op::Loop{library, library.reference};
+    d->dtypes = o.dtypes;
+    d->promote = o.promote;
+    d->result_type = o.result_type;
+    d->dtype_rule = o.dtype_rule;
+    d->parent = &o;
+  }
+  return *d;
+}
 
 Results run_library(const Operator& o, std::span<const Value> args, std::span<const Tensor> out) {
   if (o.is<op::Foreign>()) return run_foreign({o, args, Form::functional, {}});
@@ -152,7 +152,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   if (physical) physical->append(key);
   CachedCall entry(o, key, [&](CacheEntry& filled) {
     profile::Scope scope(profile::Category::compile, "plan ", o.name());
-    filled.library = backend::backend_of(device.type).find(library.name);
+    filled.library = device::backend_of(device.type).find(library.name);
     filled.metas = graph::infer(o, logical.args());
     place_results(o, filled, physical ? graph::infer(o, args) : std::vector<op::Meta>());
     return true;
@@ -163,7 +163,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   else
     for (auto& t : out) results.push_back(t);
   if (!by_library) {
-    if (library.reference) return run_program({reference_loop(o, library), args, results.all(), Form::out});
+    if (library.reference) return run_program({reference_loop(o), args, results.all(), Form::out});
     return deliver({o, args, Form::out, results.all()}, run_composed_reference(logical, device));
   }
   run_function(entry->library, op::Call(o, args), results.all());
@@ -173,7 +173,7 @@ Results run_library(const Operator& o, std::span<const Value> args, std::span<co
   return results;
 }
 
-Results run_library(backend::LibraryFn fn, const Operator& o, std::span<const Value> args, Results out) {
+Results run_library(device::LibraryFn fn, const Operator& o, std::span<const Value> args, Results out) {
   if (!fn || !settings().libraries) return run_library(o, args, out.all());
   std::optional<InMemory> physical;
   replace_physical(*o.as<op::Library>(), args, physical);

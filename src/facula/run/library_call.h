@@ -3,7 +3,7 @@
 #pragma once
 #include <span>
 
-#include "facula/backend/backend.h"
+#include "facula/device/device.h"
 #include "facula/run/invocation.h"
 
 namespace facula::run {
@@ -13,8 +13,10 @@ namespace facula::run {
 op::Results run_library(const op::Operator& o, std::span<const op::Value> args, std::span<const Tensor> out);
 // The same by a function that a plan looked up before; null: the backend has none. A result that nobody else refers to may get
 // a packed layout of the library's.
-op::Results run_library(backend::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
+op::Results run_library(device::LibraryFn fn, const op::Operator& o, std::span<const op::Value> args,
                         op::Results out);
+// The reference of a library operator whose definition gives one by elements, as a loop operator.
+const op::Operator& reference_loop(const op::Operator& o);
 // Runs a user's function, or its operators if it is made of these.
 op::Results run_foreign(const Invocation& call);
 

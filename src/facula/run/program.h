@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "facula/backend/backend.h"
+#include "facula/device/device.h"
 #include "facula/graph/graph.h"
 #include "facula/tensor/retained_block.h"
 

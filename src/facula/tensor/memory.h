@@ -1,5 +1,7 @@
-// Statistics of the allocator of storage.h. Names and meanings are those of PyTorch's caching allocator.
+// The allocator of storage.h: statistics, with the names and meanings of PyTorch's caching allocator, and temporary memory
+// that belongs to no storage.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 namespace facula {
@@ -21,5 +23,9 @@ AllocatorStats allocator_stats();
 // Returns waiting blocks to the system: those of the pool, and small ones of this thread (other threads keep theirs,
 // at most 1 MiB of each size).
 void empty_cache();
+
+// A block of at least `bytes`, aligned to 64 bytes, uninitialised. It is given back with the capacity that was returned.
+void* take_temporary(size_t bytes, size_t& capacity);
+void give_temporary(void* block, size_t bytes, size_t capacity);
 
 }  // namespace facula

@@ -263,6 +263,13 @@ Retired& retired() {
 
 }  // namespace
 
+void* take_temporary(size_t bytes, size_t& capacity) {
+  void* block = take_block(bytes, capacity);
+  count(int64_t(bytes));
+  return block;
+}
+void give_temporary(void* block, size_t bytes, size_t capacity) { give_back(block, bytes, capacity); }
+
 namespace {
 std::array<std::atomic<const DeviceMemory*>, kDeviceTypes> memories{};
 }
