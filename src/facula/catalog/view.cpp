@@ -1,5 +1,6 @@
 // Views: another geometry over the same storage. Gradients and functional forms follow from the steps.
 #include "facula/autograd/tracing.h"
+#include "facula/base/warning.h"
 #include "facula/op/call.h"
 #include "facula/op/helpers.h"
 #include "facula/op/operator.h"
