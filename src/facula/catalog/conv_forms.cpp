@@ -71,7 +71,8 @@ struct Transposed {
     for (auto* d : {&stride, &dilation}) d->insert(0, SymInt(int64_t(1)));
     for (auto* d : {&padding, &extra}) d->insert(0, SymInt(int64_t(0)));
   }
-  void set_size(const char* name, const Tensor& x, const Tensor& w, SymInt outputs, SymSpan given, int rank) {
+  void set_size(const char* name, const Tensor& x, const Tensor& w, SymInt outputs, SymSpan input_size,
+                int rank) {
     size = Dims(x.sizes());
     size_t r = size.size() - 2;
     size[r - 1] = outputs;
@@ -85,7 +86,7 @@ struct Transposed {
       size[r + k] = (size[r + k] - one) * stride[k] - SymInt(int64_t(2)) * padding[k] +
                     dilation[k] * (w.size(int(k) + 2) - one) + extra[k] + one;
       runtime_check(size[r + k] > SymInt(int64_t(0)), name)
-          << "given input size " << to_string(given)
+          << "given input size " << to_string(input_size)
           << ", the output size is too small: " << to_string(SymSpan(size));
     }
   }
@@ -101,10 +102,11 @@ struct Transposed {
     if (!cut && extra[0] < stride[0] && extra[1] < stride[1])
       return convolution_backward_input(x, w, size, stride, padding, dilation, groups);
     // All that is written, cut and padded; beyond a stride no convolution of that size gives this input.
-    Dims whole(size), crop;
+    Dims full_size(size), crop;
     size_t r = size.size() - 2;
-    for (size_t k = 0; k < 2; ++k) whole[r + k] = size[r + k] + SymInt(int64_t(2)) * padding[k] - extra[k];
-    Tensor y = convolution_backward_input(x, w, whole, stride, Sizes{0, 0}, dilation, groups);
+    for (size_t k = 0; k < 2; ++k)
+      full_size[r + k] = size[r + k] + SymInt(int64_t(2)) * padding[k] - extra[k];
+    Tensor y = convolution_backward_input(x, w, full_size, stride, Sizes{0, 0}, dilation, groups);
     for (size_t k = 2; k-- > 0;) {
       crop.push_back(-padding[k]);
       crop.push_back(extra[k] - padding[k]);
