@@ -208,11 +208,12 @@ std::tuple<Tensor, Tensor> eigen(const Tensor& self) {
 
 // ---- Gradients of spectra
 
-// l_j - l_i, and 1 on the diagonal.
-Tensor gaps_of(const Tensor& l) {
-  Tensor gaps = sub(unsqueeze(l, -2), unsqueeze(l, -1));
-  return where(eye(l.size(-1), nullopt, DType::Bool), ones_like(gaps), gaps);
+// Square matrices with 1 on the diagonal.
+Tensor with_unit_diagonal(const Tensor& t) {
+  return where(eye(t.size(-1), nullopt, DType::Bool), ones_like(t), t);
 }
+// l_j - l_i, and 1 on the diagonal.
+Tensor gaps_of(const Tensor& l) { return with_unit_diagonal(sub(unsqueeze(l, -2), unsqueeze(l, -1))); }
 
 // Townsend, "Differentiating the singular value decomposition", 2016; Wan, Zhang, "Automatic differentiation for complex
 // valued SVD", 2019. Of vectors beyond the k-th nothing arrives.
@@ -222,14 +223,17 @@ Tensor svd_gradient(const Tensor& u, const Tensor& s, const Tensor& vh, const Te
     return gs.defined() ? matmul(u, row_scaled(as_dtype_of(gs, u), vh)) : Tensor();
   SymInt m = u.size(-2), n = vh.size(-1), k = s.size(-1);
   Tensor sigma = as_dtype_of(s, u);
-  Tensor gaps = as_dtype_of(gaps_of(mul(s, s)), u);
+  // Divides by s_j^2 - s_i^2. Its two factors are exact for neighbours and do not underflow where the squares do.
+  Tensor sums = as_dtype_of(with_unit_diagonal(add(unsqueeze(s, -2), unsqueeze(s, -1))), u);
+  Tensor gaps = as_dtype_of(gaps_of(s), u);
+  auto over_gaps = [&](const Tensor& x) { return div(div(x, sums), gaps); };
   Tensor left = gu.defined() ? skew(matmul(adjoint_of(u), gu)) : Tensor();
   Tensor right = gvh.defined() ? skew(matmul(vh, adjoint_of(gvh))) : Tensor();
   Tensor core;
   if (left.defined() && right.defined())
-    core = div(add(column_scaled(left, sigma), row_scaled(sigma, right)), gaps);
-  else if (left.defined()) core = column_scaled(div(left, gaps), sigma);
-  else core = row_scaled(sigma, div(right, gaps));
+    core = over_gaps(add(column_scaled(left, sigma), row_scaled(sigma, right)));
+  else if (left.defined()) core = over_gaps(column_scaled(left, sigma));
+  else core = over_gaps(row_scaled(sigma, right));
   if (gs.defined()) core = add(core, diagonal_matrix(as_dtype_of(gs, u)));
   if (is_complex(u.dtype()) && left.defined() && right.defined())
     core = add(core, diagonal_matrix(div(diagonal(left, int64_t(0), -2, -1), mul(sigma, 2.0))));
