@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "facula/catalog/differences.h"
+#include "facula/catalog/no_derivative.h"
 #include "facula/catalog/repeated.h"
 #include "facula/catalog/warns.h"
 #include "facula/op/helpers.h"
@@ -179,6 +180,8 @@ FACULA_FAMILY(pointwise) {
   define("floor_divide(Scalar|Tensor self, Scalar|Tensor other) -> Tensor")
       .doc("floor(self / other).")
       .dtypes(d::integral | d::floating)
+      .grad_name(catalog::not_implemented())
+      .vjp(catalog::NoDerivative{"aten::floor_divide"})
       .pointwise([](Expr a, Expr b) { return floordiv(a, checked(b)); })
       .samples(binary_samples(0.5, 3));
   define("remainder(Tensor|Scalar self, Tensor|Scalar other) -> Tensor")
