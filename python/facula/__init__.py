@@ -30,6 +30,7 @@ else:
         as_tensor,
         asarray,
         channels_last,
+        channels_last_3d,
         contiguous_format,
         default_generator,
         device,
