@@ -29,6 +29,9 @@ constexpr const char* kSquashed =
     "(all )?(-?inf|max|1 and|lowest)";
 const SymInt kOne = int64_t(1), kZero = int64_t(0);
 
+// By step: the number of sequences that are not over. It may be symbolic where all sequences are equally long.
+using StepSizes = std::vector<SymInt>;
+
 enum class Cell { lstm, gru, tanh, relu };
 struct State {
   Tensor h, c;  // c: of an LSTM
@@ -60,13 +63,13 @@ void check_rows(const char* name, Cell cell, const SymInt& hidden, const Tensor&
 struct Weights {
   Tensor input, state, input_bias, state_bias, projection;
 };
-std::vector<int64_t> numbers_of(const Tensor& t) {
+StepSizes numbers_of(const Tensor& t) {
   Tensor plain = contiguous(t).on_host();
   return {plain.data<int64_t>(), plain.data<int64_t>() + plain.numel().guard_int()};
 }
 MaybeTensor maybe(const Tensor& t) { return t.defined() ? MaybeTensor(t) : MaybeTensor(); }
 
-State rows_of(const State& s, int64_t from, int64_t to) {
+State rows_of(const State& s, SymInt from, SymInt to) {
   auto part = [&](const Tensor& t) {
     return t.defined() ? narrow(t, 0, SymInt(from), SymInt(to - from)) : t;
   };
@@ -87,9 +90,9 @@ State joined(const std::vector<State>& parts) {
 // Runs f over the steps of sequences that are sorted by length: step t has the first sizes[t] of them, and the rows of packed
 // tensors are ordered by step. f(t, states before) returns the states after step t.
 template <class F>
-State walk(const std::vector<int64_t>& sizes, const State& start, bool reverse, F&& f) {
+State walk(const StepSizes& sizes, const State& start, bool reverse, F&& f) {
   std::vector<State> ended;  // last first
-  int64_t held = reverse ? sizes.back() : sizes.front();
+  SymInt held = reverse ? sizes.back() : sizes.front();
   State s = held == sizes.front() ? start : rows_of(start, 0, held);
   for (size_t k = 0; k < sizes.size(); ++k) {
     size_t t = reverse ? sizes.size() - 1 - k : k;
@@ -106,9 +109,9 @@ State walk(const std::vector<int64_t>& sizes, const State& start, bool reverse, 
   std::reverse(ended.begin(), ended.end());
   return joined(ended);
 }
-std::vector<Tensor> by_steps(const Tensor& rows, const std::vector<int64_t>& sizes) {
+std::vector<Tensor> by_steps(const Tensor& rows, const StepSizes& sizes) {
   Dims parts;
-  for (auto n : sizes) parts.push_back(SymInt(n));
+  for (auto n : sizes) parts.push_back(n);
   return sizes.size() == 1 ? std::vector<Tensor>{rows} : split(rows, parts, 0);
 }
 
@@ -119,7 +122,7 @@ struct Walked {
   // If they are wanted: the states that came into the steps, the cell states after them, and states that are projected.
   Tensor before, cells, hidden;
 };
-Walked forward(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start, Weights w,
+Walked forward(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start, Weights w,
                bool reverse, bool wanted) {
   auto &first = w.input_bias, &second = w.state_bias;
   // Added once for all steps, where both fit (else the products say what is wrong).
@@ -194,7 +197,7 @@ std::pair<Tensor, Tensor> step_gradient(Cell cell, const Tensor& kept, const Sta
   s.h = mul(s.h, k[1]);
   return {cat({reset, update, fresh}, -1), cat({reset, update, mul(fresh, k[0])}, -1)};
 }
-Gradient backward(Cell cell, const std::vector<int64_t>& sizes, bool reverse, const Tensor& grad_output,
+Gradient backward(Cell cell, const StepSizes& sizes, bool reverse, const Tensor& grad_output,
                   const State& of_ended, const Tensor& kept, const Tensor& before, const State& start,
                   const Tensor& weight, const Tensor& projection) {
   auto given = by_steps(grad_output, sizes), each = by_steps(kept, sizes), states = by_steps(before, sizes);
@@ -247,19 +250,18 @@ struct Direction {
     return Cell::lstm;
   }
   static constexpr const char* kNames[] = {"lstm", "gru", "tanh", "relu"};
-  std::vector<int64_t> sizes() const { return sizes_of(x, start.h, batch_sizes); }
-  static std::vector<int64_t> sizes_of(const Tensor& x, const Tensor& h, const Tensor& batch_sizes) {
+  StepSizes sizes() const { return sizes_of(x, start.h, batch_sizes); }
+  static StepSizes sizes_of(const Tensor& x, const Tensor& h, const Tensor& batch_sizes) {
     if (batch_sizes.defined()) return numbers_of(batch_sizes);
     int64_t each = h.size(0).guard_int();
-    return std::vector<int64_t>(size_t(x.size(0).guard_int() / each), each);
+    return StepSizes(size_t(x.size(0).guard_int() / each), each);
   }
 };
 constexpr DTypeSet kReal = dtypes_where([](DType t) { return t == DType::Float32 || t == DType::Float64; });
 
 // Whether one library call computes the direction. Everything else goes step by step: operands that the call does not take, which
 // the steps report if they are wrong, and calls under a mode (a trace, vmap, forward mode).
-bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const State& start,
-          const Weights& w) {
+bool fits(Cell cell, const Tensor& x, const StepSizes& sizes, const State& start, const Weights& w) {
   DType d = x.dtype();
   if (op::Mode::current() || !kReal.has(d)) return false;
   SymInt size = start.h.size(-1), units = start.c.defined() ? start.c.size(-1) : size,
@@ -267,12 +269,12 @@ bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const S
   auto is = [&](const Tensor& t, Dims expected) {
     return t.dtype() == d && std::ranges::equal(t.sizes(), expected, SymInt::surely_equal);
   };
-  int64_t rows = 0;
+  SymInt rows = int64_t(0);
   for (size_t t = 0; t < sizes.size(); rows += sizes[t++])
-    if (sizes[t] <= 0 || (t && sizes[t] > sizes[t - 1])) return false;
+    if (sizes[t] <= kZero || (t && sizes[t] > sizes[t - 1])) return false;
   SymInt first = sizes.front();
-  if (units == kZero || size == kZero || !is(x, {SymInt(rows), w.input.size(-1)}) ||
-      !is(start.h, {first, size}) || !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
+  if (units == kZero || size == kZero || !is(x, {rows, w.input.size(-1)}) || !is(start.h, {first, size}) ||
+      !is(w.input, {gates, x.size(-1)}) || !is(w.state, {gates, size}))
     return false;
   if (start.c.defined() && !is(start.c, {first, units})) return false;
   if (w.projection.defined() ? !is(w.projection, {size, units}) : !SymInt::surely_equal(size, units))
@@ -280,7 +282,7 @@ bool fits(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes, const S
   return !w.input_bias.defined() || (is(w.input_bias, {gates}) && is(w.state_bias, {gates}));
 }
 
-std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const std::vector<int64_t>& sizes,
+std::pair<Tensor, State> one_direction(Cell cell, const Tensor& x, const StepSizes& sizes,
                                        const Tensor& batch_sizes, const State& start, const Weights& w,
                                        bool reverse) {
   if (!fits(cell, x, sizes, start, w)) {
@@ -376,8 +378,8 @@ struct Result {
   Tensor output, h, c;
 };
 // All layers of a call. `h` and `c` are [layers * directions, N, size], `x` and the output rows as walk() has them.
-Result run(const Call& call, Cell cell, Tensor x, const std::vector<int64_t>& sizes,
-           const Tensor& batch_sizes, const Tensor& h, const Tensor& c) {
+Result run(const Call& call, Cell cell, Tensor x, const StepSizes& sizes, const Tensor& batch_sizes,
+           const Tensor& h, const Tensor& c) {
   const char* name = call.name();
   auto params = call.tensors("params");
   int64_t layers = call.integer("num_layers").guard_int(), directions = call.flag("bidirectional") ? 2 : 1;
@@ -432,7 +434,7 @@ Result run_padded(const Call& call, Cell cell, const Tensor& h, const Tensor& c)
   Tensor x = first ? transpose(input, 0, 1) : input;
   SymInt steps = x.size(0), batch = x.size(1);
   Result r = run(call, cell, reshape(x, Dims{steps * batch, x.size(2)}),
-                 std::vector<int64_t>(size_t(steps.guard_int()), batch.guard_int()), {}, h, c);
+                 StepSizes(size_t(steps.guard_int()), batch), {}, h, c);
   r.output = view(r.output, Dims{steps, batch, r.output.size(-1)});
   if (first) r.output = transpose(r.output, 0, 1);
   return r;
