@@ -242,8 +242,8 @@ _PARTS = {
 
 
 def without_gradient(x: Any, name: str) -> Any:
-    """Returns ``x``, the result of a function that defines its own gradient, which a graph of fx does not contain:
-    ``backward()`` through it raises NotImplementedError.
+    """Returns ``x``, the result of a function that defines its own gradient, which a graph of fx does not
+    contain: ``backward()`` through it raises NotImplementedError.
     """
     from ..autograd import Function
 
