@@ -51,11 +51,11 @@ void read_all(Interpreter& in, const Call& c) {
 bool is_walkable(Interpreter& in, PyObject* o) {
   if (is_container(o) || is_atom(o)) return true;
   if (PyTuple_Check(o) && Py_TYPE(o)->tp_iter == PyTuple_Type.tp_iter) return true;
-  for (const char* n : {"dict_keys", "dict_values", "dict_items"})
-    if (named(o, n)) return true;
+  if (is_dict_view(o)) return true;
   bool iterator = false;
   for (const char* n : {"list_iterator", "tuple_iterator", "range_iterator", "enumerate", "zip", "reversed",
-                        "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "list_reverseiterator"})
+                        "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "list_reverseiterator",
+                        "odict_iterator"})
     iterator |= named(o, n);
   return iterator && !in.recorder->is_outside(o);
 }
@@ -198,6 +198,10 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
       return finish(in, f, c, run_native(c));
+    case Policy::values:
+      if (!all_data(c, false)) return opaque(in, c);
+      read_all(in, c);
+      return finish(in, f, c, run_native(c));
     case Policy::structural: {
       bool plain = true;
       for (auto* a : c.args) plain = plain && is_walkable(in, a);
@@ -226,8 +230,7 @@ Outcome call_type(Interpreter& in, Frame& f, Call& c) {
 
 Outcome call_len(Interpreter& in, Frame& f, Call& c) {
   PyObject* o = c.args[0];
-  bool view = named(o, "dict_keys") || named(o, "dict_values") || named(o, "dict_items");
-  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || view) {
+  if (is_container(o) || is_atom(o) || is_plain(Py_TYPE(o)) || PyTuple_Check(o) || is_dict_view(o)) {
     in.recorder->contents(o);
     return finish(in, f, c, run_native(c));
   }
@@ -275,7 +278,7 @@ Outcome call_next(Interpreter& in, Frame& f, Call& c) {
   return finish(in, f, c, run_native(c));
 }
 
-Outcome call_structural(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
+Outcome call_structural(Interpreter& in, Frame& f, Call& c) {
   std::string name = shown(c.callable);
   size_t n = c.args.size();
   if (keywords(c)) return opaque(in, c);
@@ -299,12 +302,19 @@ Outcome call_structural(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
     return finish(in, f, c, run_native(c));
   }
   if (name == "iter" && n == 1) {
-    PyRef o = PyRef::share(c.args[0]);
+    PyRef o = PyRef::share(c.args[0]), key = checked(PyUnicode_InternFromString("__iter__"));
+    PyObject* method = PyType_HasFeature(Py_TYPE(o.get()), Py_TPFLAGS_HEAPTYPE) && !is_generator(o.get())
+                           ? _PyType_Lookup(Py_TYPE(o.get()), key.get())
+                           : nullptr;
+    if (method && PyFunction_Check(method)) {
+      in.recorder->member(o.get(), key.get(), method);
+      c.callable = method;
+      return call_function(in, f, c);
+    }
     if (!is_generator(o.get()) && !is_walkable(in, o.get())) return opaque(in, c);
     in.recorder->contents(o.get());
     return finish(in, f, c, run_native(c));
   }
-  (void)rule;
   return opaque(in, c);
 }
 
@@ -322,7 +332,7 @@ Outcome call_values(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
 Outcome call_ruled(Interpreter& in, Frame& f, Call& c, const Rule& rule) {
   switch (rule.policy) {
     case Policy::recorded: return call_recorded(in, f, c);
-    case Policy::structural: return call_structural(in, f, c, rule);
+    case Policy::structural: return call_structural(in, f, c);
     case Policy::values: return call_values(in, f, c, rule);
     case Policy::mode:
       if (!all_data(c, false)) return opaque(in, c);
@@ -356,15 +366,20 @@ Outcome call_builtin_method(Interpreter& in, Frame& f, Call& c, PyObject* self, 
                   !std::strcmp(name, "get") || !std::strcmp(name, "pop");
     if (!walks && !key && !stored) return opaque(in, c);
   }
+  if (outside && PyList_CheckExact(self) && !std::strcmp(name, "append") && c.args.size() == 1) {
+    PyRef value = PyRef::share(c.args[0]), list = PyRef::share(self);
+    r->append(self, c.args[0]);
+    return finish(in, f, c, run_native(c));
+  }
   bool compares = !std::strcmp(name, "index") || !std::strcmp(name, "count") || !std::strcmp(name, "remove") ||
                   !std::strcmp(name, "sort");
   if (compares && PyList_CheckExact(self) && (keywords(c) || !is_data(self, false) || !all_data(c, false)))
     return opaque(in, c);
-  if (PyDict_CheckExact(self) && !c.args.empty() && std::strcmp(name, "update")) {
+  if (is_dict(self) && !c.args.empty() && std::strcmp(name, "update")) {
     if (!is_plain_key(c.args[0]) && !is_data(c.args[0], false)) return opaque(in, c);
     if (!is_atom(c.args[0])) r->identity(c.args[0]);
   }
-  bool item = PyDict_CheckExact(self) && !std::strcmp(name, "get") && !c.args.empty();
+  bool item = is_dict(self) && !std::strcmp(name, "get") && !c.args.empty();
   if (item) r->dict_item(self, c.args[0], PyDict_GetItemWithError(self, c.args[0]));
   else r->contents(self);
   for (auto* a : c.args) r->contents(a);
@@ -399,6 +414,21 @@ Outcome call_c_function(Interpreter& in, Frame& f, Call& c) {
   return descriptor ? call_ruled(in, f, c, rule_of(descriptor)) : opaque(in, c);
 }
 
+// object.__setattr__(o, name, value)
+Outcome store_generic(Interpreter& in, Frame& f, Call& c) {
+  PyObject *o = c.args[0], *name = c.args[1];
+  PyObject* found = PyUnicode_CheckExact(name) ? _PyType_Lookup(Py_TYPE(o), name) : nullptr;
+  if (!PyUnicode_CheckExact(name) || is_tensor(o) || (found && Py_TYPE(found)->tp_descr_set)) return opaque(in, c);
+  PyRef key = PyRef::share(name);
+  PyObject* interned = key.detach();
+  PyUnicode_InternInPlace(&interned);
+  key = PyRef(interned);
+  in.recorder->member(o, key.get(), found);
+  if (PyObject_GenericSetAttr(o, key.get(), c.args[2]) < 0) return Outcome::raised;
+  if (in.recorder->is_outside(o)) in.recorder->write(Write::Kind::set_attribute, o, key.get(), c.args[2], true);
+  return finish(in, f, c, Py_NewRef(Py_None));
+}
+
 // A method of a C class that is called with its object as the first argument.
 Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
   auto* d = reinterpret_cast<PyDescrObject*>(c.callable);
@@ -416,9 +446,7 @@ Outcome call_descriptor(Interpreter& in, Frame& f, Call& c) {
     return call_builtin_method(in, f, inner, self, name);
   }
   if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__setattr__") && c.args.size() == 3) {
-    Outcome o = store_attribute(in, f, self, c.args[1], c.args[2], c.drop);
-    if (o == Outcome::next && c.role != Role::discard) f.push(PyRef::share(Py_None));
-    return o;
+    return store_generic(in, f, c);
   }
   if (d->d_type == &PyBaseObject_Type && !std::strcmp(name, "__init__")) return finish(in, f, c, run_native(c));
   return call_ruled(in, f, c, rule_of(c.callable));

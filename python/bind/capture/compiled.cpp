@@ -107,7 +107,11 @@ class Run {
       if (!fits(*segment, misses, why)) continue;
       if (k) std::rotate(place.segments.begin(), place.segments.begin() + std::ptrdiff_t(k),
                          place.segments.begin() + std::ptrdiff_t(k) + 1);
-      return replay(*segment);
+      auto stop = replay(*segment);
+      if (!failed_) return stop;
+      misses += "\n  not: the program raises " + *failed_;
+      place.segments.erase(place.segments.begin());
+      --k;
     }
     return capture(place, misses);
   }
@@ -128,12 +132,13 @@ class Run {
 
   Interpreter::Stop replay(Segment& segment) {
     ++s_.hits;
+    failed_.reset();
     PyRef result;
     try {
       result = run_segment(segment, values_, in_.frames);
-    } catch (const ProgramFailed&) {  // nothing was written
-      PyErr_Clear();
-      return plainly();
+    } catch (const ProgramFailed& e) {  // nothing was written
+      failed_ = e.text;
+      return Interpreter::Stop::raised;
     } catch (const PythonError&) {
       return Interpreter::Stop::raised;
     }
@@ -215,6 +220,7 @@ class Run {
   State& s_;
   Interpreter in_;
   std::vector<PyRef> roots_, values_;
+  std::optional<std::string> failed_;  // the error of the program that ran last
   Modes modes_;
 };
 

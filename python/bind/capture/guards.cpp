@@ -130,6 +130,15 @@ bool has_keys(PyObject* dict, PyObject* expected) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0, k = 0;
+  if (PyODict_CheckExact(dict)) {  // it has an order of its own
+    PyRef keys(PySequence_List(dict));
+    for (; keys && k < PyList_GET_SIZE(keys.get()); ++k) {
+      PyObject *is = PyList_GET_ITEM(keys.get(), k), *wanted = PyTuple_GET_ITEM(expected, k);
+      if (is != wanted && !(is_atom(is) && same_atom(is, wanted))) return false;
+    }
+    PyErr_Clear();
+    return bool(keys);
+  }
   while (PyDict_Next(dict, &at, &key, &value)) {
     PyObject* wanted = PyTuple_GET_ITEM(expected, k++);
     if (key != wanted && !(is_atom(key) && same_atom(key, wanted))) return false;

@@ -26,7 +26,7 @@ bool is_plain_iterator(PyObject* o) {
   static const char* const names[] = {"list_iterator",     "tuple_iterator",    "range_iterator",     "str_ascii_iterator",
                                       "str_iterator",      "dict_keyiterator",  "dict_valueiterator", "dict_itemiterator",
                                       "set_iterator",      "enumerate",         "zip",                "reversed",
-                                      "list_reverseiterator", "bytes_iterator", "longrange_iterator"};
+                                      "list_reverseiterator", "bytes_iterator", "longrange_iterator", "odict_iterator"};
   if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return false;
   for (const char* n : names)
     if (!std::strcmp(Py_TYPE(o)->tp_name, n)) return true;
@@ -53,6 +53,22 @@ bool is_tensor_index(PyObject* o, int depth = 0) {
   for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); ++k)
     if (!is_tensor_index(PySequence_Fast_GET_ITEM(o, k), depth + 1)) return false;
   return true;
+}
+
+// Replaces an iterable that runs code of Python, on top of the stack, by a tuple of its items, and repeats the instruction.
+bool is_iterated_by_python(Interpreter& in, PyObject* o) {
+  if (is_generator(o)) return !in.recorder->is_outside(o);
+  PyRef key = checked(PyUnicode_InternFromString("__iter__"));
+  PyObject* f = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  return f && PyFunction_Check(f);
+}
+Outcome expand(Interpreter& in, Frame& f) {
+  Rule rule = rule_of(reinterpret_cast<PyObject*>(&PyTuple_Type));
+  in.recorder->constant(rule.detail);
+  PyRef o = f.top();
+  Outcome result = call(in, f, {rule.detail, {o.get()}, 1, nullptr, 1});
+  if (result == Outcome::next) f.jump(f.last);
+  return result;
 }
 
 // Calls the method of a class for an instruction; null if the class has none that is a function of Python.
@@ -129,31 +145,52 @@ Outcome do_format_value(Interpreter& in, Frame& f, const MicroOp& op) {
   return in.give(f, has_spec ? 2 : 1, shown.detach());
 }
 
-Outcome do_list_append(Interpreter&, Frame& f, const MicroOp& op) {
+// Comprehensions and displays write to containers of their own, which may come from before a break.
+static bool is_outside(Interpreter& in, PyObject* o) { return in.recorder && in.recorder->is_outside(o); }
+static void journal(Interpreter& in, PyObject* o, const char* method, std::initializer_list<PyObject*> args) {
+  PyRef name = checked(PyUnicode_InternFromString(method)), all = checked(PyTuple_New(Py_ssize_t(args.size())));
+  Py_ssize_t k = 0;
+  for (auto* a : args) PyTuple_SET_ITEM(all.get(), k++, Py_NewRef(a));
+  in.recorder->write(Write::Kind::call, o, name.get(), all.get());
+}
+
+Outcome do_list_append(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef value = f.pop();
-  checked(PyList_Append(f.top(size_t(op.arg)).get(), value.get()));
+  PyObject* list = f.top(size_t(op.arg)).get();
+  if (is_outside(in, list)) in.recorder->append(list, value.get());
+  checked(PyList_Append(list, value.get()));
   return Outcome::next;
 }
 Outcome do_set_add(Interpreter& in, Frame& f, const MicroOp& op) {
   if (in.recorder && !is_key(f.top().get())) return in.breaks(std::string("a set with a ") + kindname(f.top().get()));
   PyRef value = f.pop();
-  checked(PySet_Add(f.top(size_t(op.arg)).get(), value.get()));
+  PyObject* set = f.top(size_t(op.arg)).get();
+  bool outside = is_outside(in, set);
+  if (outside) in.recorder->before_write(set);
+  checked(PySet_Add(set, value.get()));
+  if (outside) journal(in, set, "add", {value.get()});
   return Outcome::next;
 }
 Outcome do_map_add(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* key = f.top(2).get();
   if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
   PyRef value = f.pop(), name = f.pop();
-  checked(PyDict_SetItem(f.top(size_t(op.arg)).get(), name.get(), value.get()));
+  PyObject* dict = f.top(size_t(op.arg)).get();
+  bool outside = is_outside(in, dict);
+  if (outside) in.recorder->before_write(dict);
+  checked(PyDict_SetItem(dict, name.get(), value.get()));
+  if (outside) in.recorder->write(Write::Kind::set_item, dict, name.get(), value.get());
   return Outcome::next;
 }
 Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* from = f.top().get();
   if (in.recorder) {
     bool walks = is_plain_iterator(from) && !in.recorder->is_outside(from);
-    if (!is_container(from) && !is_atom(from) && !walks && !PyTuple_Check(from))
+    if (is_iterated_by_python(in, from)) return expand(in, f);
+    if (!is_container(from) && !is_atom(from) && !walks && !PyTuple_Check(from) && !is_dict_view(from))
       return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
+    if (is_outside(in, f.top(size_t(op.arg) + 1).get())) return in.breaks("a list display that was begun before a break");
   }
   PyRef kept = f.pop();
   PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), kept.get()));
@@ -167,6 +204,7 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* from = f.top().get();
   if (in.recorder && !is_data(from, false)) return in.breaks(std::string("unpacking of a ") + kindname(from));
   if (in.recorder) in.recorder->deep_contents(from);
+  if (is_outside(in, f.top(size_t(op.arg) + 1).get())) return in.breaks("a set display that was begun before a break");
   PyRef kept = f.pop();
   checked(_PySet_Update(f.top(size_t(op.arg)).get(), kept.get()));
   return Outcome::next;
@@ -174,8 +212,9 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
 static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   PyObject* from = f.top().get();
   if (in.recorder) {
-    if (!PyDict_CheckExact(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
+    if (!is_dict(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
+    if (is_outside(in, f.top(depth + 1).get())) return in.breaks("a dict display that was begun before a break");
   }
   PyRef kept = f.pop();
   PyObject* into = f.top(depth).get();
@@ -223,7 +262,7 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     r->contents(o);
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
-  if (PyDict_CheckExact(o) && is_key(key)) {
+  if (is_dict(o) && is_key(key)) {
     note_key(*r, key);
     PyObject* found = PyDict_GetItemWithError(o, key);
     if (!found && PyErr_Occurred()) return Outcome::raised;
@@ -253,7 +292,7 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
     return Outcome::next;
   }
   bool list = PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get());
-  bool dict = PyDict_CheckExact(o.get()) && is_key(key.get());
+  bool dict = is_dict(o.get()) && is_key(key.get());
   if (r && !list && !dict) {
     if (PyObject* method = method_of(in, o.get(), "__setitem__"))
       return call(in, f, {method, {o.get(), key.get(), value.get()}, 3, nullptr, 3, Role::discard});
@@ -271,7 +310,7 @@ Outcome do_delete_subscr(Interpreter& in, Frame& f, const MicroOp&) {
   PyRef o = f.top(2), key = f.top();
   auto* r = in.recorder;
   if (r && !(PyList_CheckExact(o.get()) && PyLong_CheckExact(key.get())) &&
-      !(PyDict_CheckExact(o.get()) && is_key(key.get())))
+      !(is_dict(o.get()) && is_key(key.get())))
     return in.breaks(std::string("`del` of an item of a ") + kindname(o.get()));
   bool outside = r && r->is_outside(o.get());
   if (outside) r->before_write(o.get());
@@ -293,6 +332,7 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
   } else {
     bool walks = is_plain_iterator(from.get()) && !(r && r->is_outside(from.get()));
     bool plain = is_container(from.get()) || PyTuple_Check(from.get()) || is_atom(from.get()) || walks;
+    if (r && is_iterated_by_python(in, from.get())) return expand(in, f);
     if (r && !plain) return in.breaks(std::string("unpacking of a ") + kindname(from.get()));
     if (r) r->contents(from.get());
     PyRef iterator(PyObject_GetIter(from.get()));
@@ -342,7 +382,7 @@ Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
     return in.give(f, 1, PyObject_GetIter(rows.get()));
   }
   const char* kind = kindname(o.get());
-  bool view = !std::strcmp(kind, "dict_keys") || !std::strcmp(kind, "dict_values") || !std::strcmp(kind, "dict_items");
+  bool view = is_dict_view(o.get());
   bool sequence = PyTuple_Check(o.get()) && Py_TYPE(o.get())->tp_iter == PyTuple_Type.tp_iter;
   if (is_container(o.get()) || is_atom(o.get()) || view || sequence || is_plain_iterator(o.get())) {
     r->contents(o.get());

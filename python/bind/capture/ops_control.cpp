@@ -48,7 +48,7 @@ Outcome do_call_ex(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef callable = f.top(drop - 1);
   if (in.recorder) {
     bool plain = (PyTuple_CheckExact(args.get()) || PyList_CheckExact(args.get())) &&
-                 (!keywords || PyDict_CheckExact(keywords.get()));
+                 (!keywords || is_dict(keywords.get()));
     if (!plain) return in.breaks(std::string("a call with * of a ") + Py_TYPE(args.get())->tp_name);
     in.recorder->contents(args.get());
     if (keywords) in.recorder->contents(keywords.get());

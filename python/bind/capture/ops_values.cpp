@@ -321,7 +321,7 @@ Outcome do_is_op(Interpreter& in, Frame& f, const MicroOp& op) {
 Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject *item = f.top(2).get(), *all = f.top().get();
   if (in.recorder) {
-    bool keyed = PyDict_CheckExact(all) || PyAnySet_CheckExact(all);
+    bool keyed = is_dict(all) || PyAnySet_CheckExact(all);
     bool listed = (PyList_CheckExact(all) || PyTuple_CheckExact(all)) && is_data(all, false);
     bool plain = is_atom(item) || (is_plain_key(item) && keyed) || (is_data(item, false) && PyTuple_Check(item));
     if (PyUnicode_CheckExact(all) || PyRange_Check(all)) plain = plain && is_atom(item);
@@ -329,7 +329,7 @@ Outcome do_contains(Interpreter& in, Frame& f, const MicroOp& op) {
     if (!plain) return in.breaks(std::string("`in` of a ") + Py_TYPE(item)->tp_name);
     if (!is_atom(item)) in.recorder->identity(item);
     in.recorder->deep_contents(item);
-    if (PyDict_CheckExact(all) && in.recorder->is_outside(all)) {
+    if (is_dict(all) && in.recorder->is_outside(all)) {
       PyObject* value = PyDict_GetItemWithError(all, item);
       in.recorder->dict_item(all, item, value);
     } else {

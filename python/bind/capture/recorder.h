@@ -50,6 +50,8 @@ class Recorder {
   bool is_written(PyObject* o, PyObject* key) const;
   // Before a write to a list, dict or set: its contents decide what it is afterwards.
   void before_write(PyObject* container) { contents(container); }
+  // Before `value` is appended to the outside list `o`, which depends on no contents.
+  void append(PyObject* o, PyObject* value);
   void write(Write::Kind kind, PyObject* target, PyObject* key, PyObject* value, bool by_key = false);
   void distinguish_written();  // at the end: written objects are different from all others
 
@@ -66,6 +68,7 @@ class Recorder {
   std::set<std::tuple<int, SourceId, PyObject*, int64_t>> added_;    // guards that exist
   std::set<std::pair<PyObject*, PyObject*>> written_;
   std::unordered_map<SourceId, size_t> members_;  // the guard of a class
+  std::unordered_map<PyObject*, PyRef> appended_;  // what lists contained before the first append
   std::set<PyObject*> full_;                      // containers whose contents were read
 };
 

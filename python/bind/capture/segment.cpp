@@ -260,8 +260,8 @@ PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames) 
     std::vector<Tensor> tensors;
     try {
       tensors = s.program->run(inputs);
-    } catch (...) {
-      throw ProgramFailed();
+    } catch (const Error& e) { throw ProgramFailed{e.what()}; } catch (...) {
+      throw ProgramFailed{"an error"};
     }
     for (auto& t : tensors) results.push_back(checked(wrap(t)));
   }

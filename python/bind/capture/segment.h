@@ -122,7 +122,9 @@ struct Segment {
 };
 
 // The program of a segment raised an error before anything was written.
-struct ProgramFailed {};
+struct ProgramFailed {
+  std::string text;
+};
 // Runs the segment on the values of its sources. Its result, or the frames of the next state in `frames`.
 PyRef run_segment(Segment& s, const std::vector<PyRef>& values, Frames& frames);
 

@@ -90,7 +90,7 @@ int TemplateBuilder::value(PyObject* o) {
     return known_[o] = add({Kind::fresh, -1, {}, fresh_of(o)});
   }
   if (++depth_ > 500) return fail(o);
-  int out = is_container(o) ? container(o) : other(o);
+  int out = is_container(o) && !PyODict_CheckExact(o) ? container(o) : other(o);
   --depth_;
   return out;
 }
