@@ -261,6 +261,10 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     auto* o = reinterpret_cast<CompiledObject*>(type->tp_alloc(type, 0));
     if (!o) return nullptr;
     o->vectorcall = compiled_call;
+    if (type->tp_call == PyVectorcall_Call) {  // 3.11 does not inherit this for classes of Python
+      type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+      type->tp_vectorcall_offset = offsetof(CompiledObject, vectorcall);
+    }
     o->state = new State;
     o->state->function = PyRef::share(function);
     o->state->name = name;

@@ -189,8 +189,10 @@ void Interpreter::add_traceback(Frame& f) {
 bool Interpreter::unwind() {
   while (!frames.empty()) {
     Frame& f = frame();
-    if (!std::exchange(reraises, false)) add_traceback(f);
-    if (const Handler* h = f.code->handler_of(f.last)) {
+    // A `raise` again keeps the position of the exception; its own position decides the handler.
+    bool again = std::exchange(reraises, false);
+    if (!again) add_traceback(f);
+    if (const Handler* h = f.code->handler_of(again ? f.ip - 1 : f.last)) {
       PyObject *type, *value, *trace;
       PyErr_Fetch(&type, &value, &trace);
       PyErr_NormalizeException(&type, &value, &trace);
