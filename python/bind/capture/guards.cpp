@@ -130,7 +130,7 @@ bool has_keys(PyObject* dict, PyObject* expected) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0, k = 0;
-  if (PyODict_CheckExact(dict)) {  // it has an order of its own
+  if (PyODict_CheckExact(dict)) {  // the order of an OrderedDict is not that of its dict
     PyRef keys(PySequence_List(dict));
     for (; keys && k < PyList_GET_SIZE(keys.get()); ++k) {
       PyObject *is = PyList_GET_ITEM(keys.get(), k), *wanted = PyTuple_GET_ITEM(expected, k);
@@ -230,8 +230,7 @@ std::string GuardList::path(SourceId id, const std::vector<std::string>& roots) 
     case Source::Kind::item: return path(s.base, roots) + "[" + std::to_string(s.index) + "]";
     case Source::Kind::dict_item: return path(s.base, roots) + "[" + shown(s.key.get()) + "]";
     case Source::Kind::cell: return path(s.base, roots);
-    case Source::Kind::closure:
-      return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
+    case Source::Kind::closure: return path(s.base, roots) + ".__closure__[" + std::to_string(s.index) + "]";
     case Source::Kind::fallback:
       return path(s.base, roots) + ".__defaults__[" + std::to_string(s.index) + "]";
     case Source::Kind::keyword_fallback:

@@ -87,9 +87,9 @@ enum class Policy : int {
   values = 3,      // depends on plain data
   mode = 4,        // changes a mode of this thread
   breaks = 5,
-  replaced = 6,    // by a function of Python, which is interpreted
-  constant = 7,    // gives a fixed object
-  inlined = 8,     // a function of this package that is interpreted like the user's
+  replaced = 6,  // by a function of Python, which is interpreted
+  constant = 7,  // gives a fixed object
+  inlined = 8,   // a function of this package that is interpreted like the user's
 };
 struct Rule {
   Policy policy = Policy::unknown;

@@ -23,10 +23,22 @@ bool is_sequence(PyObject* o) { return PyList_CheckExact(o) || PyTuple_Check(o);
 
 // Iterators of C code that only walk over a container of the capture.
 bool is_plain_iterator(PyObject* o) {
-  static const char* const names[] = {"list_iterator",     "tuple_iterator",    "range_iterator",     "str_ascii_iterator",
-                                      "str_iterator",      "dict_keyiterator",  "dict_valueiterator", "dict_itemiterator",
-                                      "set_iterator",      "enumerate",         "zip",                "reversed",
-                                      "list_reverseiterator", "bytes_iterator", "longrange_iterator", "odict_iterator"};
+  static const char* const names[] = {"list_iterator",
+                                      "tuple_iterator",
+                                      "range_iterator",
+                                      "str_ascii_iterator",
+                                      "str_iterator",
+                                      "dict_keyiterator",
+                                      "dict_valueiterator",
+                                      "dict_itemiterator",
+                                      "set_iterator",
+                                      "enumerate",
+                                      "zip",
+                                      "reversed",
+                                      "list_reverseiterator",
+                                      "bytes_iterator",
+                                      "longrange_iterator",
+                                      "odict_iterator"};
   if (PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE)) return false;
   for (const char* n : names)
     if (!std::strcmp(Py_TYPE(o)->tp_name, n)) return true;
@@ -59,7 +71,8 @@ bool is_tensor_index(PyObject* o, int depth = 0) {
 bool is_iterated_by_python(Interpreter& in, PyObject* o) {
   if (is_generator(o)) return !in.recorder->is_outside(o);
   PyRef key = checked(PyUnicode_InternFromString("__iter__"));
-  PyObject* f = PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
+  PyObject* f =
+      PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) ? _PyType_Lookup(Py_TYPE(o), key.get()) : nullptr;
   return f && PyFunction_Check(f);
 }
 Outcome expand(Interpreter& in, Frame& f) {
@@ -104,7 +117,8 @@ Outcome do_build_map(Interpreter& in, Frame& f, const MicroOp& op) {
   PyRef all = checked(PyDict_New());
   for (size_t k = size_t(op.arg); k > 0; --k) {
     PyObject* key = f.top(2 * k).get();
-    if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+    if (in.recorder && !is_key(key))
+      return in.breaks(std::string("a dict with a key of type ") + kindname(key));
     checked(PyDict_SetItem(all.get(), key, f.top(2 * k - 1).get()));
   }
   return in.give(f, 2 * size_t(op.arg), all.detach());
@@ -148,7 +162,8 @@ Outcome do_format_value(Interpreter& in, Frame& f, const MicroOp& op) {
 // Comprehensions and displays write to containers of their own, which may come from before a break.
 static bool is_outside(Interpreter& in, PyObject* o) { return in.recorder && in.recorder->is_outside(o); }
 static void journal(Interpreter& in, PyObject* o, const char* method, std::initializer_list<PyObject*> args) {
-  PyRef name = checked(PyUnicode_InternFromString(method)), all = checked(PyTuple_New(Py_ssize_t(args.size())));
+  PyRef name = checked(PyUnicode_InternFromString(method)),
+        all = checked(PyTuple_New(Py_ssize_t(args.size())));
   Py_ssize_t k = 0;
   for (auto* a : args) PyTuple_SET_ITEM(all.get(), k++, Py_NewRef(a));
   in.recorder->write(Write::Kind::call, o, name.get(), all.get());
@@ -162,7 +177,8 @@ Outcome do_list_append(Interpreter& in, Frame& f, const MicroOp& op) {
   return Outcome::next;
 }
 Outcome do_set_add(Interpreter& in, Frame& f, const MicroOp& op) {
-  if (in.recorder && !is_key(f.top().get())) return in.breaks(std::string("a set with a ") + kindname(f.top().get()));
+  if (in.recorder && !is_key(f.top().get()))
+    return in.breaks(std::string("a set with a ") + kindname(f.top().get()));
   PyRef value = f.pop();
   PyObject* set = f.top(size_t(op.arg)).get();
   bool outside = is_outside(in, set);
@@ -173,7 +189,8 @@ Outcome do_set_add(Interpreter& in, Frame& f, const MicroOp& op) {
 }
 Outcome do_map_add(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* key = f.top(2).get();
-  if (in.recorder && !is_key(key)) return in.breaks(std::string("a dict with a key of type ") + kindname(key));
+  if (in.recorder && !is_key(key))
+    return in.breaks(std::string("a dict with a key of type ") + kindname(key));
   PyRef value = f.pop(), name = f.pop();
   PyObject* dict = f.top(size_t(op.arg)).get();
   bool outside = is_outside(in, dict);
@@ -190,7 +207,8 @@ Outcome do_list_extend(Interpreter& in, Frame& f, const MicroOp& op) {
     if (!is_container(from) && !is_atom(from) && !walks && !PyTuple_Check(from) && !is_dict_view(from))
       return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
-    if (is_outside(in, f.top(size_t(op.arg) + 1).get())) return in.breaks("a list display that was begun before a break");
+    if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
+      return in.breaks("a list display that was begun before a break");
   }
   PyRef kept = f.pop();
   PyRef done(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(size_t(op.arg)).get()), kept.get()));
@@ -204,7 +222,8 @@ Outcome do_set_update(Interpreter& in, Frame& f, const MicroOp& op) {
   PyObject* from = f.top().get();
   if (in.recorder && !is_data(from, false)) return in.breaks(std::string("unpacking of a ") + kindname(from));
   if (in.recorder) in.recorder->deep_contents(from);
-  if (is_outside(in, f.top(size_t(op.arg) + 1).get())) return in.breaks("a set display that was begun before a break");
+  if (is_outside(in, f.top(size_t(op.arg) + 1).get()))
+    return in.breaks("a set display that was begun before a break");
   PyRef kept = f.pop();
   checked(_PySet_Update(f.top(size_t(op.arg)).get(), kept.get()));
   return Outcome::next;
@@ -214,7 +233,8 @@ static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   if (in.recorder) {
     if (!is_dict(from)) return in.breaks(std::string("unpacking of a ") + kindname(from));
     in.recorder->contents(from);
-    if (is_outside(in, f.top(depth + 1).get())) return in.breaks("a dict display that was begun before a break");
+    if (is_outside(in, f.top(depth + 1).get()))
+      return in.breaks("a dict display that was begun before a break");
   }
   PyRef kept = f.pop();
   PyObject* into = f.top(depth).get();
@@ -229,8 +249,12 @@ static Outcome merge(Interpreter& in, Frame& f, size_t depth, bool unique) {
   }
   return Outcome::raised;
 }
-Outcome do_dict_update(Interpreter& in, Frame& f, const MicroOp& op) { return merge(in, f, size_t(op.arg), false); }
-Outcome do_dict_merge(Interpreter& in, Frame& f, const MicroOp& op) { return merge(in, f, size_t(op.arg), true); }
+Outcome do_dict_update(Interpreter& in, Frame& f, const MicroOp& op) {
+  return merge(in, f, size_t(op.arg), false);
+}
+Outcome do_dict_merge(Interpreter& in, Frame& f, const MicroOp& op) {
+  return merge(in, f, size_t(op.arg), true);
+}
 Outcome do_list_to_tuple(Interpreter& in, Frame& f, const MicroOp&) {
   return in.give(f, 1, PyList_AsTuple(f.top().get()));
 }
@@ -244,12 +268,15 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
   }
   if (PyType_Check(o)) return in.breaks("a generic class");
   bool sequence = PyList_CheckExact(o) || PyTuple_CheckExact(o) || Py_TYPE(o) == SizeType;
-  bool named = PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
+  bool named =
+      PyTuple_Check(o) && Py_TYPE(o)->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
   if ((sequence || named) && PyLong_CheckExact(key)) {
     PyObject* found = PyObject_GetItem(o, key);
     Py_ssize_t k = PyLong_AsSsize_t(key);
     PyErr_Clear();
-    if (!found) PyErr_SetString(PyExc_IndexError, PyList_Check(o) ? "list index out of range" : "tuple index out of range");
+    if (!found)
+      PyErr_SetString(PyExc_IndexError,
+                      PyList_Check(o) ? "list index out of range" : "tuple index out of range");
     if (found && k >= 0) {
       if (PyList_Check(o) && r->is_outside(o) && !r->is_written(o, nullptr)) r->item(o, k, found);
       else r->item(o, k, found);
@@ -270,7 +297,8 @@ static Outcome subscript_of(Interpreter& in, Frame& f, PyObject* o, PyObject* ke
     return in.give(f, 2, PyObject_GetItem(o, key));
   }
   if (is_atom(o)) return in.give(f, 2, PyObject_GetItem(o, key));
-  if (PyObject* method = method_of(in, o, "__getitem__")) return call(in, f, {method, {o, key}, 2, nullptr, 2});
+  if (PyObject* method = method_of(in, o, "__getitem__"))
+    return call(in, f, {method, {o, key}, 2, nullptr, 2});
   return in.breaks(std::string("indexing of a ") + kindname(o));
 }
 
@@ -287,7 +315,8 @@ Outcome do_store_subscr(Interpreter& in, Frame& f, const MicroOp&) {
     bool plain = is_tensor_index(key.get()) && (is_plain(Py_TYPE(value.get())) || is_atom(value.get()));
     if (!plain) return in.breaks("an assignment to elements of a tensor");
     r->deep_contents(key.get());
-    if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0) return in.give_recorded(f, 3, nullptr, "assignment");
+    if (PyObject_SetItem(o.get(), key.get(), value.get()) < 0)
+      return in.give_recorded(f, 3, nullptr, "assignment");
     f.drop(3);
     return Outcome::next;
   }
@@ -337,7 +366,8 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
     if (r) r->contents(from.get());
     PyRef iterator(PyObject_GetIter(from.get()));
     if (!iterator) {
-      if (PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(from.get())->tp_iter && !PySequence_Check(from.get()))
+      if (PyErr_ExceptionMatches(PyExc_TypeError) && !Py_TYPE(from.get())->tp_iter &&
+          !PySequence_Check(from.get()))
         PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", kindname(from.get()));
       return Outcome::raised;
     }
@@ -352,8 +382,8 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
   }
   Py_ssize_t n = PyList_GET_SIZE(all.get());
   if (n < before + after) {
-    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %s%zd, got %zd)", starred ? "at least " : "",
-                 before + after, n);
+    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %s%zd, got %zd)",
+                 starred ? "at least " : "", before + after, n);
     return Outcome::raised;
   }
   if (!starred && n > before) {
@@ -366,7 +396,9 @@ static Outcome unpack_items(Interpreter& in, Frame& f, Py_ssize_t before, Py_ssi
   for (Py_ssize_t k = before - 1; k >= 0; --k) f.push(PyRef::share(PyList_GET_ITEM(all.get(), k)));
   return Outcome::next;
 }
-Outcome do_unpack(Interpreter& in, Frame& f, const MicroOp& op) { return unpack_items(in, f, op.arg, 0, false); }
+Outcome do_unpack(Interpreter& in, Frame& f, const MicroOp& op) {
+  return unpack_items(in, f, op.arg, 0, false);
+}
 Outcome do_unpack_ex(Interpreter& in, Frame& f, const MicroOp& op) {
   return unpack_items(in, f, op.arg & 255, op.arg >> 8, true);
 }
@@ -388,7 +420,8 @@ Outcome do_get_iter(Interpreter& in, Frame& f, const MicroOp&) {
     r->contents(o.get());
     return in.give(f, 1, PyObject_GetIter(o.get()));
   }
-  if (PyObject* method = method_of(in, o.get(), "__iter__")) return call(in, f, {method, {o.get()}, 1, nullptr, 1});
+  if (PyObject* method = method_of(in, o.get(), "__iter__"))
+    return call(in, f, {method, {o.get()}, 1, nullptr, 1});
   return in.breaks(std::string("iteration over a ") + kind);
 }
 

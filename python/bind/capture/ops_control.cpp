@@ -122,7 +122,8 @@ Outcome do_send(Interpreter& in, Frame& f, const MicroOp& op) {
   }
   if (in.recorder) {
     bool plain = value.get() == Py_None && !in.recorder->is_outside(receiver.get()) &&
-                 !PyType_HasFeature(Py_TYPE(receiver.get()), Py_TPFLAGS_HEAPTYPE) && !PyGen_Check(receiver.get());
+                 !PyType_HasFeature(Py_TYPE(receiver.get()), Py_TPFLAGS_HEAPTYPE) &&
+                 !PyGen_Check(receiver.get());
     if (!plain) return in.breaks("`yield from` of a generator that was made outside");
   }
   PyObject* sent = nullptr;
@@ -163,7 +164,8 @@ Outcome do_raise_op(Interpreter& in, Frame& f, const MicroOp& op) {
   if (op.arg > 1) {
     if (PyExceptionClass_Check(cause.get())) cause = checked(PyObject_CallNoArgs(cause.get()));
     if (cause.get() == Py_None) PyException_SetCause(error.get(), nullptr);
-    else if (PyExceptionInstance_Check(cause.get())) PyException_SetCause(error.get(), Py_NewRef(cause.get()));
+    else if (PyExceptionInstance_Check(cause.get()))
+      PyException_SetCause(error.get(), Py_NewRef(cause.get()));
     else {
       PyErr_SetString(PyExc_TypeError, "exception causes must derive from BaseException");
       return Outcome::raised;

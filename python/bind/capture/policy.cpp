@@ -24,7 +24,8 @@ struct Effects {
   const char *reads, *writes;  // names between spaces
 };
 const Effects kEffects[] = {
-    {&PyList_Type, " index count copy __len__ __getitem__ __contains__ ", " append extend insert pop remove clear reverse sort "},
+    {&PyList_Type, " index count copy __len__ __getitem__ __contains__ ",
+     " append extend insert pop remove clear reverse sort "},
     {&PyDict_Type, " get keys values items copy __len__ __getitem__ __contains__ ",
      " pop popitem setdefault update clear "},
     {&PyODict_Type, " get keys values items copy __len__ __getitem__ __contains__ ",
@@ -32,7 +33,8 @@ const Effects kEffects[] = {
     {&PyTuple_Type, " index count ", " "},
     {&PySet_Type, " union intersection difference symmetric_difference issubset issuperset isdisjoint copy ",
      " add discard remove pop clear update "},
-    {&PyFrozenSet_Type, " union intersection difference symmetric_difference issubset issuperset isdisjoint copy ", " "},
+    {&PyFrozenSet_Type,
+     " union intersection difference symmetric_difference issubset issuperset isdisjoint copy ", " "},
 };
 
 }  // namespace
@@ -71,9 +73,7 @@ bool is_container(PyObject* o) {
   return PyList_CheckExact(o) || PyTuple_CheckExact(o) || is_dict(o) || PyAnySet_CheckExact(o);
 }
 
-bool is_dict_view(PyObject* o) {
-  return PyDictViewSet_Check(o) || PyObject_TypeCheck(o, &PyDictValues_Type);
-}
+bool is_dict_view(PyObject* o) { return PyDictViewSet_Check(o) || PyObject_TypeCheck(o, &PyDictValues_Type); }
 
 bool is_data(PyObject* o, bool tensors, int depth) {
   if (is_atom(o)) return true;
@@ -105,7 +105,8 @@ bool is_plain_key(PyObject* o) {
   if (is_atom(o)) return true;
   PyTypeObject* t = Py_TYPE(o);
   if (is_tensor(o)) return is_plain(t);
-  bool by_identity = t->tp_hash == PyBaseObject_Type.tp_hash && t->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  bool by_identity =
+      t->tp_hash == PyBaseObject_Type.tp_hash && t->tp_richcompare == PyBaseObject_Type.tp_richcompare;
   return by_identity || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o);
 }
 

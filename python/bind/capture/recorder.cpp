@@ -72,7 +72,8 @@ void Recorder::null_root(Py_ssize_t slot) {
 
 void Recorder::attribute(PyObject* base, PyObject* name, PyObject* value) {
   SourceId b = source_of(base);
-  if (b != kNoSource && !is_written(base, name)) note({Source::Kind::attribute, b, PyRef::share(name)}, value);
+  if (b != kNoSource && !is_written(base, name))
+    note({Source::Kind::attribute, b, PyRef::share(name)}, value);
 }
 void Recorder::append(PyObject* o, PyObject* value) {
   if (!is_written(o, nullptr) && !full_.count(o)) appended_.try_emplace(o, checked(PySequence_List(o)));

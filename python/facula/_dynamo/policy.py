@@ -37,7 +37,7 @@ _READS = frozenset(
     from_numpy frombuffer from_dlpack __hash__ __iter__ __contains__ cpu_data share_memory_ pin_memory
     """.split()
 )
-# Those that change gradients, hooks, memory or generators.
+# Methods that change gradients, hooks, memory or generators.
 _CHANGES = frozenset(
     """
     backward grad requires_grad_ retain_grad register_hook register_post_accumulate_grad_hook set_ resize_
