@@ -27,6 +27,7 @@ struct State {
   bool fullgraph = false, enabled = true;
   size_t limit = 64;
   std::map<StateKey, Place> places;
+  Place* begin = nullptr;  // of the function's begin, among `places`
   std::vector<BreakReport> breaks;
   size_t captures = 0, hits = 0, plain_runs = 0;
 };
@@ -96,8 +97,9 @@ class Run {
  private:
   // Runs a segment that fits, or captures one.
   Interpreter::Stop advance() {
-    StateKey key = key_of(in_.frames);
-    Place& place = s_.places[key];
+    bool begins = in_.frames.size() == 1 && in_.frame().ip == 0;
+    if (begins && !s_.begin) s_.begin = &s_.places[key_of(in_.frames)];
+    Place& place = begins ? *s_.begin : s_.places[key_of(in_.frames)];
     if (place.plain) return plainly();
     roots_ = roots_of(in_.frames);
     modes_ = modes_now();
@@ -298,6 +300,7 @@ int compiled_clear(PyObject* o) {
   if (c->state) {
     auto places = std::move(c->state->places);
     c->state->places.clear();
+    c->state->begin = nullptr;
     c->state->enabled = false;
   }
   return 0;
@@ -320,6 +323,7 @@ PyObject* compiled_reset(PyObject* o, PyObject*) {
   State& s = state_of(o);
   auto places = std::move(s.places);
   s.places.clear();
+  s.begin = nullptr;
   s.breaks.clear();
   s.captures = s.hits = s.plain_runs = 0;
   Py_RETURN_NONE;

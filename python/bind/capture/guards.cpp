@@ -19,9 +19,13 @@ TensorFacts::TensorFacts(const TensorImpl& t)
   for (auto s : t.strides) strides.push_back(s.hint());
 }
 
-bool TensorFacts::same_but_sizes(const TensorFacts& o) const {
-  return dtype == o.dtype && device == o.device && sizes.size() == o.sizes.size() &&
-         requires_grad == o.requires_grad && conj == o.conj && neg == o.neg && inference == o.inference;
+bool TensorFacts::match(const TensorImpl& t) const {
+  if (t.dtype != dtype || t.device != device || t.conj != conj || t.neg != neg || t.inference != inference ||
+      t.has_node == is_leaf || t.sizes.size() != sizes.size())
+    return false;
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (t.sizes[d].hint() != sizes[d] || t.strides[d].hint() != strides[d]) return false;
+  return Tensor(Ref<TensorImpl>::share(const_cast<TensorImpl*>(&t))).requires_grad() == requires_grad;
 }
 
 static std::string text_of_ints(const Ints& all) {
@@ -177,7 +181,7 @@ bool holds(GuardList& list, Guard& g, const std::vector<PyRef>& roots, std::vect
     case Guard::Kind::equal: return same_atom(o, expected);
     case Guard::Kind::tensor:
       return is_tensor(o) && reinterpret_cast<PyObject*>(Py_TYPE(o)) == expected &&
-             TensorFacts(*impl_of(o)) == list.tensors[size_t(g.number)];
+             list.tensors[size_t(g.number)].match(*impl_of(o));
     case Guard::Kind::length:
       return (PyTuple_Check(o) || PyList_Check(o)) && PySequence_Fast_GET_SIZE(o) == g.number;
     case Guard::Kind::keys: return has_keys(o, expected);

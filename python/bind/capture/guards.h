@@ -37,7 +37,7 @@ struct TensorFacts {
   bool requires_grad, is_leaf, conj, neg, inference;
   explicit TensorFacts(const TensorImpl& t);
   bool operator==(const TensorFacts&) const = default;
-  bool same_but_sizes(const TensorFacts& o) const;
+  bool match(const TensorImpl& t) const;  // equal to the facts about `t`, without collecting them
   std::string text() const;
 };
 
