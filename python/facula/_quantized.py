@@ -94,7 +94,7 @@ class QuantizedTensor(Tensor):
 
     >>> q = facula.quantize_per_tensor(facula.tensor([-1.0, 0.0, 1.0]), 0.1, 10, facula.quint8)
     >>> q.int_repr()
-    tensor([ 0, 10, 20], dtype=uint8)
+    tensor([ 0, 10, 20], dtype=facula.uint8)
     """
 
     _integers: Tensor
